@@ -1,0 +1,72 @@
+"""Define what the core asks the outside world to do.
+
+Effects are data. They are performed in the order in which they were returned: an append before the frames that
+rest on it. The core names connections by the number it was given at ``connection_opened``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from intercom.core.records import Change
+from intercom.wire.frames import Answer
+
+
+class Append(Struct, frozen=True):
+    """Commit these changes durably, all or none, under this ticket; tickets only grow."""
+
+    ticket: int
+    changes: tuple[Change, ...]
+
+
+class Write(Struct, frozen=True):
+    """Write a frame to one connection, not before the append with ticket ``after`` is committed.
+
+    Frames to one connection keep their order. When ``token`` is set the core must be told its fate exactly once:
+    ``frame_taken`` when the kernel took the frame's last byte, ``frame_lost`` when that can no longer happen.
+    A frame whose append failed is dropped without either.
+    """
+
+    to: int
+    frame: Answer
+    after: int = 0
+    token: object | None = None
+
+
+class Broadcast(Struct, frozen=True):
+    """Write one frame to several connections; it is encoded once."""
+
+    to: tuple[int, ...]
+    frame: Answer
+
+
+class Finish(Struct, frozen=True):
+    """Send what is queued for this connection, then FIN, then close; ignore everything it still sends."""
+
+    to: int
+
+
+class Destroy(Struct, frozen=True):
+    """Close this connection at once and drop what is queued for it (protocol error)."""
+
+    to: int
+    reason: str
+    """For the log: which rule was broken, in one sentence."""
+
+
+class Stop(Struct, frozen=True):
+    """Shut the broker down (protocol 3.8)."""
+
+    reason: str
+
+
+class Note(Struct, frozen=True):
+    """Write one line to the log; never holds bodies, tokens or capabilities."""
+
+    event: str
+    fields: dict[str, Any]
+
+
+Effect: TypeAlias = Append | Write | Broadcast | Finish | Destroy | Stop | Note

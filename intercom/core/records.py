@@ -1,0 +1,99 @@
+"""Define what is stored: immutable records, and the changes an append makes to them."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TypeAlias
+
+from msgspec import Struct
+
+
+class OperationState(str, Enum):
+    """Name the states an operation can have on disk (protocol 6.9.2; queued: design section 7)."""
+
+    RESERVED = "reserved"
+    ACCEPTED = "accepted"
+    QUEUED = "queued"
+
+
+class QuestionRecord(Struct, frozen=True):
+    """Describe the question an ask opened, as far as it must survive a restart."""
+
+    asker_session: str
+    asker_return: str | None
+    """SHA-256 (hex) of the asker's return address."""
+    target_session: str
+    sender_groups: str
+    """Sender group identity at the time of the ask (protocol 6.9.1)."""
+    deadline: int
+    """End of the question, epoch ms."""
+    answered: bool = False
+
+
+class OperationRecord(Struct, frozen=True):
+    """Describe one operation: a message id with its signature and fate (protocol 6.9.4)."""
+
+    number: int
+    """Key of the row: grows with every reservation in the life of the store."""
+    message_id: str
+    state: OperationState
+    signature: bytes
+    """HMAC-SHA256 of the canonical text under the store's key, 32 bytes."""
+    sender: str
+    """Sender identity; a return address only as its SHA-256."""
+    target: str | None
+    """Target identity, likewise."""
+    sender_session: str
+    recipient_session: str | None
+    reserved_at: int
+    """Epoch ms."""
+    accepted_at: int | None = None
+    """Epoch ms."""
+    position: int | None = None
+    """Place in the mailbox, of a queued one."""
+    question: QuestionRecord | None = None
+
+
+class RetiredIdRecord(Struct, frozen=True):
+    """Remember who may take a session id again (protocol 6.1)."""
+
+    session_id: str
+    return_hash: str | None
+    """SHA-256 (hex) of the return address the id was registered with."""
+    number: int
+    """Order of registration; the oldest are dropped first."""
+
+
+class SaveOperation(Struct, frozen=True):
+    """Insert the row, or replace the one with the same number."""
+
+    record: OperationRecord
+
+
+class DropOperation(Struct, frozen=True):
+    """Delete the row with this number; a missing one is fine."""
+
+    number: int
+
+
+class SaveRetiredId(Struct, frozen=True):
+    """Insert or replace the row of this session id."""
+
+    record: RetiredIdRecord
+
+
+class DropRetiredId(Struct, frozen=True):
+    """Delete the row of this session id; a missing one is fine."""
+
+    session_id: str
+
+
+Change: TypeAlias = SaveOperation | DropOperation | SaveRetiredId | DropRetiredId
+"""One change of one row. Changes of one append are committed together; appends in the order of their tickets."""
+
+
+class Recovered(Struct, frozen=True, kw_only=True):
+    """Hold everything a new broker process reads from the store at start, in order of their numbers."""
+
+    operations: list[OperationRecord] = []
+    retired_ids: list[RetiredIdRecord] = []

@@ -1,0 +1,271 @@
+"""Define every error that crosses the public API.
+
+    IntercomError
+    ├── UsageError              usage                 called with something that can never work
+    ├── ConfigError             config                a setting is unknown or out of range
+    ├── HomeError               home                  the home cannot be used
+    ├── BrokerError                                   no conversation with a broker
+    │   ├── NoBroker            no_broker             nothing answers, and nothing was to be started
+    │   ├── BrokerBusy          busy                  it accepts but does not answer, or its backlog is full
+    │   ├── BrokerStarting      starting              somebody is still starting it
+    │   ├── StartFailed         start_failed          a started broker ended before it answered
+    │   ├── AccessDenied        denied                this process may not use the socket
+    │   ├── ConnectionLost      connection_lost       the connection ended before the answer
+    │   ├── RequestTimeout      request_timeout       no answer in time
+    │   └── ProtocolViolation   protocol              the other side broke the protocol
+    ├── RegistrationRefused     registration_refused  the broker refused this session
+    ├── PresenceRefused         presence_refused      a presence or membership change was refused
+    ├── SendError                                     a message was not delivered
+    │   ├── TargetNotFound      not_found             nobody in reach has that name or id
+    │   ├── AmbiguousTarget     ambiguous             several sessions match
+    │   ├── MessageConflict     conflict              the message id was used for something else
+    │   ├── NotNow              capacity, not_recorded           nothing took effect; retry with the same id
+    │   ├── OutcomeUnknown      outcome_unknown, receipt_missing, not_confirmed, send_timeout
+    │   └── SendRefused         refused and every other code     it will not work as asked
+    ├── TooLarge                too_large             a message above the limit, checked before sending
+    └── AskError                                      an ask ended without an answer
+        ├── PeerGone            peer_gone             the other side left
+        ├── AskTimeout          ask_timeout           no answer in time
+        └── ReplyFailed         reply_error           the other side answered with an error
+
+Each has ``code`` (stable, for programs), ``reason`` (one sentence), ``hint`` (safe to follow literally, may be
+empty), ``retry`` and ``exit_status`` (design: 0 done, 1 refused, 2 usage, 3 no such target, 4 conflict or
+ambiguous, 5 not now, 6 not known or still going on, 7 not allowed here).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+Retry: TypeAlias = Literal["never", "same_id", "after"]
+"""``never`` as asked; ``same_id`` at once under the same message id; ``after`` a pause."""
+
+
+class IntercomError(Exception):
+    """Carry what went wrong in a form for people and for programs."""
+
+    code: str = "error"
+    hint: str = ""
+    retry: Retry = "never"
+    exit_status: int = 1
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        code: str | None = None,
+        hint: str | None = None,
+        retry: Retry | None = None,
+        retry_after_ms: int | None = None,
+    ) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.retry_after_ms = retry_after_ms
+        if code is not None:
+            self.code = code
+        if hint is not None:
+            self.hint = hint
+        if retry is not None:
+            self.retry = retry
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form: ``code``, ``reason``, ``retry`` and, where there is one, ``hint``."""
+        document: dict[str, Any] = {"code": self.code, "reason": self.reason, "retry": self.retry}
+        if self.hint:
+            document["hint"] = self.hint
+        if self.retry_after_ms is not None:
+            document["retryAfterMs"] = self.retry_after_ms
+        return document
+
+
+class UsageError(IntercomError):
+    """Say that a call can never work as it was made."""
+
+    code = "usage"
+    exit_status = 2
+
+
+class ConfigError(IntercomError):
+    """Say that a setting is unknown, of the wrong type or out of range."""
+
+    code = "config"
+    exit_status = 2
+
+
+class HomeError(IntercomError):
+    """Say that the home directory cannot be used, and why."""
+
+    code = "home"
+    exit_status = 7
+
+
+class BrokerError(IntercomError):
+    """Say that there is no conversation with a broker."""
+
+    exit_status = 5
+    retry = "after"
+
+
+class NoBroker(BrokerError):
+    """Say that no broker answers on the socket."""
+
+    code = "no_broker"
+    hint = "Any command that sends or listens starts one; so does `intercom serve`."
+
+
+class BrokerBusy(BrokerError):
+    """Say that a broker holds the socket but does not answer."""
+
+    code = "busy"
+    hint = "Wait and try again; `intercom status` shows the broker's process."
+
+
+class BrokerStarting(BrokerError):
+    """Say that a broker is being started and does not answer yet."""
+
+    code = "starting"
+    hint = "Try again in a few seconds."
+
+
+class StartFailed(BrokerError):
+    """Say that a broker was started and ended before it answered."""
+
+    code = "start_failed"
+    hint = "Run `intercom serve` to see why it ends."
+
+
+class AccessDenied(BrokerError):
+    """Say that the kernel does not let this process use the socket or the home."""
+
+    code = "denied"
+    retry = "never"
+    exit_status = 7
+    hint = "If this process runs in a sandbox, allow Unix sockets and the path above."
+
+
+class ConnectionLost(BrokerError):
+    """Say that the connection ended before an answer came."""
+
+    code = "connection_lost"
+    retry = "same_id"
+    exit_status = 6
+
+
+class RequestTimeout(BrokerError):
+    """Say that the broker did not answer a request in time."""
+
+    code = "request_timeout"
+    exit_status = 6
+
+
+class ProtocolViolation(BrokerError):
+    """Say that the other side broke the protocol; the connection was closed."""
+
+    code = "protocol"
+    retry = "never"
+    exit_status = 1
+
+
+class RegistrationRefused(IntercomError):
+    """Say that the broker refused to register this session."""
+
+    code = "registration_refused"
+
+
+class PresenceRefused(IntercomError):
+    """Say that the broker refused a presence or membership change; nothing changed."""
+
+    code = "presence_refused"
+
+
+class SendError(IntercomError):
+    """Say that a message was not delivered; ``message_id`` names the operation."""
+
+    code = "refused"
+    message_id: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Add ``messageId`` to the JSON form."""
+        return {**super().as_dict(), "messageId": self.message_id}
+
+
+class TargetNotFound(SendError):
+    """Say that nobody in reach has that name or id."""
+
+    code = "not_found"
+    hint = "`intercom list` shows who can be reached."
+    exit_status = 3
+
+
+class AmbiguousTarget(SendError):
+    """Say that several sessions match the target."""
+
+    code = "ambiguous"
+    hint = "Use the full session id from `intercom list`."
+    exit_status = 4
+
+
+class MessageConflict(SendError):
+    """Say that the message id was used before with other content or another target."""
+
+    code = "conflict"
+    hint = "Send it under a new message id."
+    exit_status = 4
+
+
+class NotNow(SendError):
+    """Say that nothing took effect and that a retry under the same id may pass."""
+
+    retry = "after"
+    exit_status = 5
+
+
+class OutcomeUnknown(SendError):
+    """Say that the message may or may not have arrived."""
+
+    code = "outcome_unknown"
+    retry = "same_id"
+    exit_status = 6
+
+
+class SendRefused(SendError):
+    """Say that the send will not work as asked."""
+
+
+class TooLarge(IntercomError):
+    """Say that a message is above the size limit; nothing was sent."""
+
+    code = "too_large"
+    hint = "Send the path of a file instead of its content."
+
+
+class AskError(IntercomError):
+    """Say that an ask ended without an answer; ``message_id`` names the question."""
+
+    exit_status = 6
+    message_id: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Add ``messageId`` to the JSON form."""
+        return {**super().as_dict(), "messageId": self.message_id}
+
+
+class PeerGone(AskError):
+    """Say that the asked session left before it answered."""
+
+    code = "peer_gone"
+    hint = "Ask again once it is back; `intercom list` shows it then."
+
+
+class AskTimeout(AskError):
+    """Say that no answer came in time; the question was delivered."""
+
+    code = "ask_timeout"
+    hint = "The other side may still be working on it; a later answer arrives as an ordinary message."
+
+
+class ReplyFailed(AskError):
+    """Say that the other side answered that it could not answer."""
+
+    code = "reply_error"
+    exit_status = 1

@@ -1,0 +1,171 @@
+"""Name every limit, time-out and default once, with its unit and its meaning.
+
+A name ends in its unit: ``_MS`` milliseconds, ``_S`` seconds, ``_BYTES`` bytes; without one it is a count.
+``Limits`` holds the ones the rules of the core work with, so that a test can hand in smaller ones.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+KIB = 1024
+MIB = 1024 * KIB
+SECOND_MS = 1_000
+MINUTE_MS = 60 * SECOND_MS
+
+# --- frames ---------------------------------------------------------------------------------------------
+
+HEADER_BYTES = 4
+"""Length prefix of a frame: an unsigned big-endian 32-bit count of payload bytes."""
+FRAME_BYTES = 4 * MIB
+"""Largest inbound frame of a registered session."""
+FRAME_CEILING_BYTES = 64 * MIB
+"""Largest value the setting for ``FRAME_BYTES`` may take; what a client accepts from a broker."""
+UNREGISTERED_FRAME_BYTES = 1 * MIB
+"""Largest inbound frame before ``register``."""
+UNREGISTERED_TOTAL_BYTES = 64 * MIB
+"""Buffered input of all unregistered connections together."""
+NESTING = 256
+"""Deepest nesting of arrays and objects in a frame; deeper is treated as invalid JSON."""
+NUMBER_DIGITS = 4_000
+"""Longest run of digits in a frame; Python refuses to read integers beyond 4 300."""
+HEALTH_ID_UNITS = 128
+"""Longest ``health.requestId``, in UTF-16 code units."""
+
+# --- a link between broker and client -------------------------------------------------------------------
+
+UNSENT_BYTES = 64 * MIB
+"""Output waiting for one reader that does not read; above it the connection is destroyed."""
+UNCOMMITTED_FRAMES = 128
+"""Frames of one connection that may wait for the broker's own commit before it stops reading."""
+UNCOMMITTED_BYTES = 4 * MIB
+"""The same in bytes; one frame is always admitted."""
+READ_BYTES = 256 * KIB
+"""Most that one read takes from a socket."""
+LISTEN_BACKLOG = 1_024
+"""Connections the kernel keeps waiting for the broker to accept."""
+
+# --- lifecycle of the broker ----------------------------------------------------------------------------
+
+IDLE_MS = 5_000
+"""A broker without a session leaves this long after the last activity."""
+IDLE_RECHECK_MS = 100
+"""Pause before the idle check looks again while a young connection has not said what it is."""
+UNCLASSIFIED_PROTECTS_MS = 5_000
+"""Age up to which a connection that has sent nothing keeps the broker alive."""
+PROBE_MS = 1_000
+"""How long a probe waits for an answering broker."""
+LOCK_WAIT_MS = 10_000
+"""How long a starting broker waits for the lock of its home."""
+LOCK_POLL_MS = 20
+"""Pause between two attempts on a held lock."""
+OWNERSHIP_CHECK_MS = 1_000
+"""Pause between two looks at the inode of socket and lock."""
+STOP_FLUSH_MS = 1_000
+"""At shutdown: time for committed frames to reach the kernel, all connections together."""
+STOP_TOTAL_MS = 2_000
+"""At shutdown: the process is gone within this time."""
+WATCHDOG_TICK_MS = 1_000
+"""Pause between two ticks of the watchdog thread."""
+WATCHDOG_LATE_MS = 500
+"""A tick later than this is not counted: the process was stopped or suspended."""
+WATCHDOG_TICKS = 15
+"""Counted ticks without a sign of the event loop after which the watchdog ends the process."""
+STDERR_BYTES = 8_192
+"""Most a broker process writes to standard error in its life."""
+LOG_BYTES = 1 * MIB
+"""Size at which the log is rotated."""
+LOG_FILES = 3
+"""Log files kept, the current one included."""
+
+# --- the store ------------------------------------------------------------------------------------------
+
+KEY_BYTES = 32
+"""Size of the key file."""
+BUSY_MS = 5_000
+"""SQLite's wait for a lock on the database."""
+INLINE_SYNC_US = 300
+"""The event loop commits by itself while the median sync takes less than this many microseconds."""
+SYNC_SAMPLES = 64
+"""Syncs the median is taken over."""
+
+# --- clients --------------------------------------------------------------------------------------------
+
+CONNECT_MS = 10_000
+"""Time for connecting and registering."""
+REQUEST_MS = 5_000
+"""Time for the answer to ``list``, groups, presence and supervisor requests."""
+SEND_MS = 10_000
+"""Time for the final answer to one attempt of a send."""
+ASK_MS = 600_000
+"""Default and longest wait for the answer to an ask."""
+RETRY_IDENTITY_MS = 660_000
+"""How long a client may retry a send under the same message id."""
+PENDING_REPLY_RETRY_MS = 15_000
+"""After a reconnect: how long a refused reply to an open question is tried again."""
+RECONNECT_DELAYS_MS = (1_000, 2_000, 5_000, 10_000, 30_000)
+"""Pauses before reconnect attempts; the last one repeats. The first attempt is made at once."""
+SEND_RETRY_MS = 200
+"""Pause before the same message id is sent again after an answer that invites a retry."""
+READY_MS = 5_000
+"""Time for a started broker to answer."""
+STARTING_MS = 15_000
+"""Longest wait for a broker that somebody is still starting."""
+READY_POLL_MS = 10
+"""First pause between two looks for a starting broker; doubles up to READY_POLL_MAX_MS."""
+READY_POLL_MAX_MS = 100
+DISCONNECT_MS = 2_000
+"""Time for a polite goodbye before the socket is destroyed."""
+RECONNECT_PATIENCE = 3
+"""Broker starts that may fail in a row before a client says so instead of trying again."""
+SEEN_IDS = 10_000
+"""Message ids a client remembers to recognise copies."""
+INCOMING_MESSAGES = 1_000
+"""Messages a client holds for its consumer; beyond it reading stops."""
+ATTACHMENTS_BYTES = 3 * MIB
+"""Text and attachments of one message, checked before sending."""
+LOG_TAIL_BYTES = 8_192
+"""How much of a broker's error output is quoted when it failed to start."""
+
+
+class Limits(Struct, frozen=True, kw_only=True):
+    """Hold the numbers the core decides by; every field has its documented default."""
+
+    asks: int = 256
+    """Open questions one session may have asked."""
+    groups: int = 64
+    """Groups one session may be in."""
+    unconfirmed_frames: int = 1_000
+    """Frames without receipt per target identity."""
+    unconfirmed_bytes: int = 8 * MIB
+    """The same in bytes of their messages."""
+    unconfirmed_total_frames: int = 10_000
+    """Frames without receipt in all."""
+    unconfirmed_total_bytes: int = 64 * MIB
+    """The same in bytes of their messages."""
+    capabilities_per_session: int = 1_000
+    """Supervisor capabilities one session may hold."""
+    capabilities: int = 10_000
+    """Supervisor capabilities in all; the oldest goes first."""
+    crossings: int = 10_000
+    """Recorded supervisor messages whose reply may cross groups; the oldest goes first."""
+    crossing_ms: int = 10 * MINUTE_MS
+    """How long such a reply may come."""
+    retired_ids: int = 10_000
+    """Session ids remembered after their session left; the oldest goes first."""
+    operations: int = 300_000
+    """Rows of the idempotency table."""
+    operation_bytes: int = 96 * MIB
+    """Stored strings of all those rows."""
+    sender_share: int = 4
+    """One sender may hold at most one part in this many of rows and bytes."""
+    operation_ttl_ms: int = 12 * MINUTE_MS
+    """How long an operation is remembered, from its reservation."""
+    evictable_after_ms: int = 15_000
+    """Age from which an accepted row may give way when the table is full."""
+    receipt_wait_ms: int = 8_000
+    """How long a sender waits for its recipient's receipt."""
+    ask_ms: int = ASK_MS
+    """How long a question stays open."""
+    dormant_target_ms: int = 60_000
+    """After a restart: how long a returned asker waits for the other side to return."""

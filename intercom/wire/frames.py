@@ -1,0 +1,455 @@
+"""Define every frame of the wire as a typed struct.
+
+Attributes are snake_case, members on the wire camelCase, the tag is the member ``type``. An optional member is
+``UNSET`` when absent; JSON ``null`` is never absence. What a struct accepts is exactly what protocol section 4
+calls well-formed; the codec turns everything else into a protocol error or a ``Malformed`` frame that is
+answered in-band.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, ValidationError, convert, field
+
+from intercom.limits import HEALTH_ID_UNITS
+
+
+OptionalText: TypeAlias = str | UnsetType
+NonEmpty: TypeAlias = Annotated[str, Meta(min_length=1)]
+Number: TypeAlias = int | float
+
+
+def is_blank(text: str) -> bool:
+    """Tell whether nothing is left of ``text`` after trimming."""
+    return not trim(text)
+
+
+def trim(text: str) -> str:
+    """Remove leading and trailing Unicode white space and U+FEFF (protocol OP-18)."""
+    return text.strip().strip("\ufeff").strip()
+
+
+# --- objects inside frames ------------------------------------------------------------------------------
+
+
+class Source(Struct, rename="camel"):
+    """Name the subagent run a message comes from."""
+
+    subagent_run_id: str
+    subagent_agent: OptionalText = UNSET
+    subagent_index: Number | UnsetType = UNSET
+
+
+class Attachment(Struct, rename="camel", omit_defaults=True):
+    """Carry a file, snippet or context beside a text."""
+
+    type: Literal["file", "snippet", "context"]
+    name: str
+    content: str
+    language: OptionalText = UNSET
+
+
+class Content(Struct, omit_defaults=True):
+    """Hold the text and attachments of a message."""
+
+    text: str
+    attachments: list[Attachment] | UnsetType = UNSET
+
+
+class Message(Struct, rename="camel", omit_defaults=True):
+    """Describe the message object; it is validated by this shape and forwarded as the bytes that came."""
+
+    id: str
+    timestamp: Number
+    content: Content
+    reply_to: OptionalText = UNSET
+    expects_reply: bool | UnsetType = UNSET
+    reply_error: OptionalText = UNSET
+    source: Source | UnsetType = UNSET
+
+
+class SessionInfo(Struct, rename="camel", omit_defaults=True):
+    """Describe the known members of a session object; unknown ones are kept and shown as they came."""
+
+    cwd: str
+    model: str
+    pid: Number
+    started_at: Number
+    last_activity: Number
+    name: OptionalText = UNSET
+    status: OptionalText = UNSET
+    group: OptionalText = UNSET
+    groups: list[str] | UnsetType = UNSET
+    recipient_purpose: Literal["agent", "control"] | UnsetType = UNSET
+    reply_capability: Literal["live", "terminal"] | UnsetType = UNSET
+
+
+# --- client to broker -----------------------------------------------------------------------------------
+
+
+class _Request(Struct, tag_field="type", rename="camel", omit_defaults=True):
+    """Give all frames their tag and naming."""
+
+
+class Register(_Request, tag="register"):
+    """Enter the session table (protocol 4.1)."""
+
+    session: dict[str, Any]
+    registration_group: OptionalText = UNSET
+    return_address: NonEmpty | UnsetType = UNSET
+    supervisor_owner_token: NonEmpty | UnsetType = UNSET
+    preferred_session_id: OptionalText = UNSET
+    acknowledges_receipt: bool | UnsetType = UNSET
+    supervisor: Any = UNSET
+    """Any value, ``null`` included: a wrong one is refused, not a protocol error."""
+
+    def __post_init__(self) -> None:
+        convert(self.session, SessionInfo)
+        if self.registration_group is not UNSET and is_blank(self.registration_group):
+            raise ValidationError("registrationGroup is blank")
+        if self.acknowledges_receipt is False:
+            raise ValidationError("acknowledgesReceipt may only be true")
+
+
+class Unregister(_Request, tag="unregister"):
+    """Leave the session table and keep the connection (protocol 4.2)."""
+
+
+class ListSessions(_Request, tag="list"):
+    """Ask for the sessions in reach, or those of one group (protocol 4.3)."""
+
+    request_id: str
+    group: OptionalText = UNSET
+
+
+class ListGroups(_Request, tag="list_groups"):
+    """Ask for every group with an agent in it (protocol 4.4)."""
+
+    request_id: str
+
+
+class Presence(_Request, tag="presence"):
+    """Change what peers see of this session (protocol 4.5)."""
+
+    request_id: OptionalText = UNSET
+    name: OptionalText = UNSET
+    status: OptionalText = UNSET
+    model: OptionalText = UNSET
+    group: OptionalText = UNSET
+    groups: list[str] | UnsetType = UNSET
+    reply_capability: Literal["live", "terminal"] | UnsetType = UNSET
+
+
+class JoinGroup(_Request, tag="join_group"):
+    """Add one group (protocol 4.6)."""
+
+    group: str
+    request_id: OptionalText = UNSET
+    name: OptionalText = UNSET
+    status: OptionalText = UNSET
+    model: OptionalText = UNSET
+    reply_capability: Literal["live", "terminal"] | UnsetType = UNSET
+
+
+class LeaveGroup(_Request, tag="leave_group"):
+    """Remove one group, or all but the home group (protocol 4.7)."""
+
+    request_id: OptionalText = UNSET
+    group: OptionalText = UNSET
+    name: OptionalText = UNSET
+    status: OptionalText = UNSET
+    model: OptionalText = UNSET
+    reply_capability: Literal["live", "terminal"] | UnsetType = UNSET
+
+
+class Send(_Request, tag="send"):
+    """Send a message to one target (protocol 4.8)."""
+
+    to: str
+    message: Raw
+    attempt_id: OptionalText = UNSET
+    logical_target: OptionalText = UNSET
+    require_pending_reply: bool | UnsetType = UNSET
+    expected_recipient_id: OptionalText = UNSET
+    resolve_reply_target: bool | UnsetType = UNSET
+    channel: Raw | UnsetType = UNSET
+    """Clients may not claim the supervisor channel: any value is refused."""
+
+
+class SupervisorSend(Send, tag="supervisor_send"):
+    """Send a message up the supervisor line (protocol 4.9)."""
+
+
+class Received(_Request, tag="received"):
+    """Confirm that a message was saved (protocol 4.10)."""
+
+    message_id: str
+
+
+class AuthorizeSupervisor(_Request, tag="authorize_supervisor"):
+    """Issue or restore the capability for one child (protocol 4.11)."""
+
+    request_id: str
+    child_name: str
+    capability: OptionalText = UNSET
+
+    def __post_init__(self) -> None:
+        if is_blank(self.child_name):
+            raise ValidationError("childName is blank")
+
+
+class BrokerStatusRequest(_Request, tag="broker_status"):
+    """Ask for the status report (protocol 4.19)."""
+
+    request_id: str
+
+
+class HealthRequest(_Request, tag="health"):
+    """Ask whether the event loop turns; not activity (protocol 4.20)."""
+
+    request_id: str
+
+    def __post_init__(self) -> None:
+        if len(self.request_id.encode("utf-16-le")) // 2 > HEALTH_ID_UNITS:
+            raise ValidationError("requestId is too long")
+
+
+class Shutdown(_Request, tag="shutdown"):
+    """Ask the broker to leave (protocol 4.21)."""
+
+    request_id: str
+
+
+class CancelAsk(_Request, tag="cancel_ask"):
+    """Withdraw an open question; known to legacy pi clients (protocol 4.24)."""
+
+    message_id: str
+
+
+class Malformed(Struct):
+    """Stand for a frame that is answered in-band although a member has the wrong form.
+
+    ``fields`` holds the members as they came; the core names the first rule they break.
+    """
+
+    type: Literal["send", "supervisor_send", "presence", "join_group", "leave_group"]
+    fields: dict[str, Any]
+
+
+Request: TypeAlias = (
+    Register
+    | Unregister
+    | ListSessions
+    | ListGroups
+    | Presence
+    | JoinGroup
+    | LeaveGroup
+    | Send
+    | SupervisorSend
+    | Received
+    | AuthorizeSupervisor
+    | BrokerStatusRequest
+    | HealthRequest
+    | Shutdown
+    | CancelAsk
+)
+"""Every frame a client may write."""
+
+
+# --- broker to client -----------------------------------------------------------------------------------
+
+
+class _Answer(Struct, tag_field="type", rename="camel", omit_defaults=True, frozen=True):
+    """Give all frames their tag and naming; optional members that are absent are left out."""
+
+
+class Registered(_Answer, tag="registered"):
+    """Begin every session (protocol 5.1)."""
+
+    session_id: str
+    supervisor_session_id: OptionalText = UNSET
+    acknowledges_receipt: bool | UnsetType = UNSET
+    acknowledges_pending_stage_routes: bool | UnsetType = UNSET
+    broker_status: bool | UnsetType = UNSET
+
+
+class RegistrationFailed(_Answer, tag="registration_failed"):
+    """Refuse a registration; FIN follows (protocol 5.2)."""
+
+    reason: str
+    code: OptionalText = UNSET
+
+
+class Sessions(_Answer, tag="sessions"):
+    """Answer ``list`` (protocol 5.3)."""
+
+    request_id: str
+    sessions: list[Raw]
+    workflow_stages: list[Raw] | UnsetType = UNSET
+    workflow_future_stages: list[Raw] | UnsetType = UNSET
+
+
+class GroupEntry(Struct, rename="camel", frozen=True):
+    """Describe one group in ``groups``."""
+
+    group: str
+    session_count: int
+    member: bool
+
+
+class Groups(_Answer, tag="groups"):
+    """Answer ``list_groups`` (protocol 5.4)."""
+
+    request_id: str
+    groups: list[GroupEntry]
+
+
+class MembershipAck(_Answer, tag="membership_ack"):
+    """Answer ``join_group`` and ``leave_group`` (protocol 5.5)."""
+
+    request_id: str
+    groups: list[str]
+
+
+class PresenceAck(_Answer, tag="presence_ack"):
+    """Answer ``presence`` (protocol 5.6)."""
+
+    request_id: str
+    group: str
+
+
+class PresenceFailed(_Answer, tag="presence_failed"):
+    """Refuse a presence or membership change (protocol 5.7)."""
+
+    request_id: str
+    reason: str
+
+
+class SupervisorAuthorized(_Answer, tag="supervisor_authorized"):
+    """Answer ``authorize_supervisor`` (protocol 5.8)."""
+
+    request_id: str
+    capability: str
+    supervisor_session_id: str
+    child_name: str
+
+
+class MessageFrame(_Answer, tag="message"):
+    """Bring a message to its recipient (protocol 5.10)."""
+
+    sender: Raw = field(name="from")
+    message: Raw
+    channel: Literal["supervisor"] | UnsetType = UNSET
+
+
+class Delivered(_Answer, tag="delivered"):
+    """Say that the recipient has the message (protocol 5.11)."""
+
+    message_id: str
+    attempt_id: OptionalText = UNSET
+
+
+class DeliveryFailed(_Answer, tag="delivery_failed"):
+    """Say that a send was refused or failed (protocol 5.12)."""
+
+    message_id: str
+    reason: str
+    attempt_id: OptionalText = UNSET
+    reason_code: Literal["message_id_conflict", "session_not_found"] | UnsetType = UNSET
+
+
+class Queued(_Answer, tag="queued"):
+    """Say that the message waits durably (protocol 5.13)."""
+
+    message_id: str
+    target: str
+    position: int
+    attempt_id: OptionalText = UNSET
+    not_in_known_set: bool | UnsetType = UNSET
+
+
+class QuestionTarget(_Answer, tag="question_target"):
+    """Tell an asker whose reply will answer (protocol 5.15)."""
+
+    message_id: str
+    attempt_id: str
+    session_id: str
+
+
+class PeerDisconnected(_Answer, tag="peer_disconnected"):
+    """Tell an asker that the other side left (protocol 5.16)."""
+
+    reply_to: str
+    peer_session_id: str
+    peer_name: OptionalText = UNSET
+
+
+class SessionJoined(_Answer, tag="session_joined"):
+    """Announce a session that came into reach (protocol 5.17)."""
+
+    session: Raw
+
+
+class PresenceUpdate(_Answer, tag="presence_update"):
+    """Announce a change of a session in reach (protocol 5.18)."""
+
+    session: Raw
+
+
+class SessionLeft(_Answer, tag="session_left"):
+    """Announce a session that went out of reach (protocol 5.19)."""
+
+    session_id: str
+
+
+class Health(_Answer, tag="health"):
+    """Answer ``health`` (protocol 5.26)."""
+
+    request_id: str
+    instance_id: str
+
+
+class BrokerStatus(_Answer, tag="broker_status"):
+    """Answer ``broker_status`` (protocol 5.27)."""
+
+    request_id: str
+    report: dict[str, Any]
+
+
+class ShutdownAck(_Answer, tag="shutdown_ack"):
+    """Answer ``shutdown`` (protocol 5.28)."""
+
+    request_id: str
+
+
+class ErrorFrame(_Answer, tag="error"):
+    """Report an error; known to every client, never written by this broker (protocol 5.28)."""
+
+    error: str
+
+
+Answer: TypeAlias = (
+    Registered
+    | RegistrationFailed
+    | Sessions
+    | Groups
+    | MembershipAck
+    | PresenceAck
+    | PresenceFailed
+    | SupervisorAuthorized
+    | MessageFrame
+    | Delivered
+    | DeliveryFailed
+    | Queued
+    | QuestionTarget
+    | PeerDisconnected
+    | SessionJoined
+    | PresenceUpdate
+    | SessionLeft
+    | Health
+    | BrokerStatus
+    | ShutdownAck
+    | ErrorFrame
+)
+"""Every frame the broker may write."""

@@ -1,0 +1,108 @@
+"""Hold every reason text the broker writes, so that broker, client and tests share one spelling.
+
+Texts of protocol 5.29 are exact. The others are ours: one sentence, safe to follow literally, beginning with a
+part that never varies, by which a client recognises them (``code_of``).
+"""
+
+from __future__ import annotations
+
+SESSION_NOT_FOUND = "Session not found"
+SENDER_NOT_FOUND = "Sender session not found"
+SELF_TARGET = "Cannot message the current session"
+DIFFERENT_GROUP = "Target session is in a different intercom group"
+INVALID_ATTEMPT_ID = "Invalid attemptId format"
+INVALID_MESSAGE = "Invalid message format"
+INVALID_CHANNEL = "Invalid channel"
+INVALID_LOGICAL_TARGET = "Invalid logicalTarget format"
+INVALID_PENDING_REPLY = "Invalid requirePendingReply: only true is allowed"
+INVALID_EXPECTED_RECIPIENT = "Invalid expectedRecipientId format"
+INVALID_REPLY_TARGET = "Invalid resolveReplyTarget: only true is allowed"
+PENDING_REPLY_FORM = (
+    "Invalid requirePendingReply: it needs replyTo, and goes neither with expectsReply nor with supervisor_send"
+)
+NOT_A_CHILD = "Supervisor channel is not authorized"
+OTHER_SUPERVISOR = "Supervisor target does not match the authorized relationship"
+NOT_AN_AGENT = "Target is an internal connection, not an agent, and cannot receive messages"
+TERMINAL = (
+    "Target is a non-interactive child that has finished and cannot reply; "
+    "start a fresh child with explicit context instead"
+)
+OTHER_RECIPIENT = "Target is no longer the expected recipient; list the sessions and address it again"
+NO_OPEN_QUESTION = "No open question authorizes this reply"
+UNCERTAIN = (
+    "Outcome unknown: an earlier attempt of this message may have arrived, and the target does not confirm "
+    "receipts; ask the target before sending it under a new id"
+)
+ROUTE_LOST = "The question's route cannot be securely rebound; ask again under a new message id"
+AUTHORITY_INVALID = "Accepted-delivery authority is invalid: the broker cannot use its store"
+CAPACITY = "Capacity reached"
+NOT_RECORDED = "Not recorded: the broker could not write its store; nothing was sent, retry with the same message id"
+NOT_CONFIRMED_DURABLY = (
+    "Outcome not durably confirmed: the message went out but the store could not record it; "
+    "retry with the same message id"
+)
+RECEIPT_MISSING = (
+    "Recipient has not confirmed the message; the outcome is uncertain, a retry with the same message id is safe"
+)
+INVALID_SUPERVISOR = "Invalid supervisor authorization"
+
+
+def conflict(message_id: str) -> str:
+    """Say that ``message_id`` was used before for something else (protocol 4.8 D9)."""
+    return f"Intercom message ID '{message_id}' was already delivered with a different target or payload"
+
+
+def ambiguous_name(target: str) -> str:
+    """Say that several sessions have this name (protocol 5.29)."""
+    return f'Multiple sessions named "{target}" are connected. Use the session ID instead.'
+
+
+def ambiguous_prefix(target: str) -> str:
+    """Say that several session ids begin like this (protocol 4.8 E5)."""
+    return f'Multiple session IDs begin with "{target}". Use the full session ID instead.'
+
+
+def capacity(what: str, retry_after_ms: int) -> str:
+    """Say which limit was reached and when a retry with the same id may pass.
+
+    ``retry_after_ms`` is in milliseconds and is shown in whole seconds, at least one.
+    """
+    seconds = max(1, -(-retry_after_ms // 1000))
+    return f"{CAPACITY}: {what}; retry with the same message id after {seconds} s"
+
+
+def reserved_group(name: str) -> str:
+    """Say that a group name is reserved (protocol 4.5)."""
+    return f'Invalid presence group: Intercom group name "{name}" is reserved; choose another name'
+
+
+_CODES = (
+    (SESSION_NOT_FOUND, "not_found"),
+    (SENDER_NOT_FOUND, "not_registered"),
+    (SELF_TARGET, "self_target"),
+    (DIFFERENT_GROUP, "different_group"),
+    (NOT_AN_AGENT, "not_an_agent"),
+    (TERMINAL, "terminal"),
+    (OTHER_RECIPIENT, "other_recipient"),
+    (NO_OPEN_QUESTION, "no_open_question"),
+    ("Outcome unknown", "outcome_unknown"),
+    (ROUTE_LOST, "route_lost"),
+    ("Accepted-delivery authority is invalid", "store_unusable"),
+    (CAPACITY, "capacity"),
+    ("Not recorded", "not_recorded"),
+    ("Outcome not durably confirmed", "not_confirmed"),
+    ("Recipient has not confirmed", "receipt_missing"),
+    ("Intercom message ID '", "conflict"),
+    ("Multiple session", "ambiguous"),
+    (NOT_A_CHILD, "no_supervisor"),
+    (OTHER_SUPERVISOR, "other_supervisor"),
+    ("Invalid ", "invalid"),
+)
+
+
+def code_of(reason: str) -> str:
+    """Return the stable code of a ``delivery_failed`` reason; ``refused`` for one that is not ours."""
+    for beginning, code in _CODES:
+        if reason.startswith(beginning):
+            return code
+    return "refused"
