@@ -29,6 +29,8 @@ NESTING = 256
 """Deepest nesting of arrays and objects in a frame; deeper is treated as invalid JSON."""
 NUMBER_DIGITS = 4_000
 """Longest run of digits in a frame; Python refuses to read integers beyond 4 300."""
+QUOTED_CHARS = 160
+"""Most of a peer's or a parser's text that is quoted in the sentence of a protocol error."""
 HEALTH_ID_UNITS = 128
 """Longest ``health.requestId``, in UTF-16 code units."""
 
@@ -42,8 +44,16 @@ UNCOMMITTED_BYTES = 4 * MIB
 """The same in bytes; one frame is always admitted."""
 READ_BYTES = 256 * KIB
 """Most that one read takes from a socket."""
+SEND_BYTES = 256 * KIB
+"""Small frames are joined up to this size before they are handed to the kernel."""
+FINISH_MS = 2_000
+"""A connection that was finished is closed when its peer took nothing and said nothing for this long."""
 LISTEN_BACKLOG = 1_024
 """Connections the kernel keeps waiting for the broker to accept."""
+ACCEPT_BATCH = 64
+"""Connections accepted in a row before the others are served."""
+ACCEPT_PAUSE_MS = 100
+"""Pause in accepting while the process is out of file descriptors or memory."""
 
 # --- lifecycle of the broker ----------------------------------------------------------------------------
 
@@ -58,7 +68,8 @@ PROBE_MS = 1_000
 LOCK_WAIT_MS = 10_000
 """How long a starting broker waits for the lock of its home."""
 LOCK_POLL_MS = 20
-"""Pause between two attempts on a held lock."""
+"""First pause between two attempts on a held lock; doubles up to LOCK_POLL_MAX_MS."""
+LOCK_POLL_MAX_MS = 160
 OWNERSHIP_CHECK_MS = 1_000
 """Pause between two looks at the inode of socket and lock."""
 STOP_FLUSH_MS = 1_000
@@ -77,6 +88,14 @@ LOG_BYTES = 1 * MIB
 """Size at which the log is rotated."""
 LOG_FILES = 3
 """Log files kept, the current one included."""
+LOG_REPEAT_MS = MINUTE_MS
+"""A line that says the same again within this time is only counted."""
+LOG_REPEATS_KEPT = 64
+"""Different lines that are watched for repeats at once."""
+LOG_TEXT_BYTES = 4 * KIB
+"""Longest text of one member of a log line; the rest is cut off."""
+LISTEN_ATTEMPTS = 5
+"""Binds in a row that may find the path in use again before a start gives up."""
 
 # --- the store ------------------------------------------------------------------------------------------
 
@@ -88,6 +107,25 @@ INLINE_SYNC_US = 300
 """The event loop commits by itself while the median sync takes less than this many microseconds."""
 SYNC_SAMPLES = 64
 """Syncs the median is taken over."""
+CHECKPOINT_PAGES = 1_000
+"""Pages of 4 KiB in the write-ahead log after which SQLite moves them into the database."""
+CACHE_KIB = 8_192
+"""Memory SQLite may use for pages of the database, in KiB."""
+
+# --- files and settings ---------------------------------------------------------------------------------
+
+SOCKET_PATH_BYTES = 107
+"""Longest path of a Unix socket on Linux, without the closing NUL."""
+SOCKET_PATH_BYTES_MACOS = 103
+"""The same on macOS."""
+RECEIPT_WAIT_MS = 8_000
+"""How long a sender waits for its recipient's receipt."""
+IDLE_RANGE_MS = (50, 7 * 24 * 60 * MINUTE_MS)
+"""Least and greatest value of the setting for ``IDLE_MS``."""
+RECEIPT_WAIT_RANGE_MS = (100, MINUTE_MS)
+"""Least and greatest value of the setting for ``Limits.receipt_wait_ms``."""
+ASK_RANGE_MS = (SECOND_MS, 24 * 60 * MINUTE_MS)
+"""Least and greatest value of the setting for ``Limits.ask_ms``."""
 
 # --- clients --------------------------------------------------------------------------------------------
 
@@ -126,6 +164,39 @@ ATTACHMENTS_BYTES = 3 * MIB
 """Text and attachments of one message, checked before sending."""
 LOG_TAIL_BYTES = 8_192
 """How much of a broker's error output is quoted when it failed to start."""
+STABLE_MS = 1_000
+"""A connection that lived this long was a good one: after its end the first reconnect is made at once."""
+REBIND_MS = MINUTE_MS
+"""After a reconnect: how long an open ask is sent again while its target has not come back."""
+REBIND_RETRY_MS = 1_000
+"""Pause between two such attempts."""
+START_GRACE_MS = 500
+"""After a started broker has ended: how long another one may still turn up."""
+WITHDRAWN_ASKS = 256
+"""Asks given up while offline that are remembered, to be withdrawn after the reconnect."""
+NAME_CHARACTERS = 128
+"""Longest name our own client registers under."""
+LOG_TAIL_LINES = 10
+"""Most lines of a broker's error output that are quoted."""
+
+# --- the command ----------------------------------------------------------------------------------------
+
+SHORT_ID_CHARACTERS = 8
+"""Beginning of a session id that is shown, and that a send accepts."""
+CELL_COLUMNS = 48
+"""Widest cell of a table for people, in terminal columns."""
+WAIT_CEILING_S = 604_800
+"""Longest time that ``--timeout`` may name."""
+ANSWER_COMMAND_MS = ASK_MS
+"""How long the command of ``listen --answer`` may take for one question: nobody waits longer."""
+ANSWER_VARIABLE_CHARACTERS = 1_024
+"""Longest name or id handed to that command in its environment; a longer one is cut."""
+STOP_WAIT_MS = 10_000
+"""How long ``stop`` waits for the broker's process to be gone."""
+GONE_POLL_MS = 20
+"""Pause between two looks for a process that is ending."""
+NEAR_NAMES = 3
+"""Similar names that are offered when a target was not found."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -163,7 +234,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     """How long an operation is remembered, from its reservation."""
     evictable_after_ms: int = 15_000
     """Age from which an accepted row may give way when the table is full."""
-    receipt_wait_ms: int = 8_000
+    receipt_wait_ms: int = RECEIPT_WAIT_MS
     """How long a sender waits for its recipient's receipt."""
     ask_ms: int = ASK_MS
     """How long a question stays open."""

@@ -14,10 +14,16 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType, ValidationError, conver
 
 from intercom.limits import HEALTH_ID_UNITS
 
-
 OptionalText: TypeAlias = str | UnsetType
 NonEmpty: TypeAlias = Annotated[str, Meta(min_length=1)]
 Number: TypeAlias = int | float
+
+
+WHITE_SPACE = (
+    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000\ufeff"
+)
+"""The characters with the Unicode property White_Space, and U+FEFF."""
 
 
 def is_blank(text: str) -> bool:
@@ -27,7 +33,7 @@ def is_blank(text: str) -> bool:
 
 def trim(text: str) -> str:
     """Remove leading and trailing Unicode white space and U+FEFF (protocol OP-18)."""
-    return text.strip().strip("\ufeff").strip()
+    return text.strip(WHITE_SPACE)
 
 
 # --- objects inside frames ------------------------------------------------------------------------------
@@ -211,7 +217,7 @@ class HealthRequest(_Request, tag="health"):
     request_id: str
 
     def __post_init__(self) -> None:
-        if len(self.request_id.encode("utf-16-le")) // 2 > HEALTH_ID_UNITS:
+        if len(self.request_id.encode("utf-16-le", "surrogatepass")) // 2 > HEALTH_ID_UNITS:
             raise ValidationError("requestId is too long")
 
 
@@ -260,7 +266,7 @@ Request: TypeAlias = (
 # --- broker to client -----------------------------------------------------------------------------------
 
 
-class _Answer(Struct, tag_field="type", rename="camel", omit_defaults=True, frozen=True):
+class _Answer(Struct, tag_field="type", rename="camel", omit_defaults=True):
     """Give all frames their tag and naming; optional members that are absent are left out."""
 
 

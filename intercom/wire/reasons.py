@@ -34,7 +34,10 @@ UNCERTAIN = (
     "receipts; ask the target before sending it under a new id"
 )
 ROUTE_LOST = "The question's route cannot be securely rebound; ask again under a new message id"
-AUTHORITY_INVALID = "Accepted-delivery authority is invalid: the broker cannot use its store"
+UNDER_WAY = (
+    "Outcome not yet known: an earlier attempt of this message is still being written; "
+    "retry with the same message id"
+)
 CAPACITY = "Capacity reached"
 NOT_RECORDED = "Not recorded: the broker could not write its store; nothing was sent, retry with the same message id"
 NOT_CONFIRMED_DURABLY = (
@@ -62,6 +65,11 @@ def ambiguous_prefix(target: str) -> str:
     return f'Multiple session IDs begin with "{target}". Use the full session ID instead.'
 
 
+def authority_invalid(trouble: str | None) -> str:
+    """Say that the store cannot be used, and why (protocol 4.8 D10)."""
+    return f"Accepted-delivery authority is invalid: {trouble or 'the record of this message ID is damaged'}"
+
+
 def capacity(what: str, retry_after_ms: int) -> str:
     """Say which limit was reached and when a retry with the same id may pass.
 
@@ -86,6 +94,7 @@ _CODES = (
     (OTHER_RECIPIENT, "other_recipient"),
     (NO_OPEN_QUESTION, "no_open_question"),
     ("Outcome unknown", "outcome_unknown"),
+    ("Outcome not yet known", "under_way"),
     (ROUTE_LOST, "route_lost"),
     ("Accepted-delivery authority is invalid", "store_unusable"),
     (CAPACITY, "capacity"),

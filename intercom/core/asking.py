@@ -1,0 +1,143 @@
+"""Open, settle and revive questions as their two sides come and go (protocol 6.5, design section 5 "Asks survive")."""
+
+from __future__ import annotations
+
+from msgspec import UNSET, Raw
+from msgspec.json import encode
+
+from intercom.core.clock import Instant
+from intercom.core.operations import Operation
+from intercom.core.outbox import Outbox
+from intercom.core.questions import Question, Questions
+from intercom.core.records import QuestionRecord
+from intercom.core.sessions import Session, SessionTable
+from intercom.limits import Limits
+from intercom.wire import reasons
+from intercom.wire.frames import MessageFrame, PeerDisconnected
+
+
+class Asking:
+    """Join the register of questions with the sessions behind it."""
+
+    def __init__(self, questions: Questions, sessions: SessionTable, limits: Limits, outbox: Outbox) -> None:
+        self._questions = questions
+        self._sessions = sessions
+        self._limits = limits
+        self._outbox = outbox
+
+    def find(self, asker_id: str, target_id: str, message_id: str) -> Question | None:
+        """Return the open question of this triple; a dormant one is not open."""
+        question = self._questions.find(asker_id, target_id, message_id)
+        return None if question is None or question.dormant else question
+
+    def count(self, asker: Session) -> int:
+        """Return how many asks this session is charged for."""
+        return self._questions.count_asked_by(asker.id) + asker.asks_under_way
+
+    def open(self, asker: Session, target: Session, operation: Operation) -> bool:
+        """Record the question for the two sessions; False when it was open already.
+
+        A dormant question of the same ask gives way: its asker has come back as this session.
+        """
+        for earlier in [question for question in operation.questions if question.dormant]:
+            self._questions.close(earlier)
+        return self._questions.open(asker.id, target.id, operation)[1]
+
+    def close(self, question: Question) -> None:
+        """End a question without telling anybody: it was answered or never was."""
+        self._questions.close(question)
+
+    def reopen(self, question: Question, now: Instant) -> None:
+        """Open a question again whose answer could not be recorded."""
+        asker = self._sessions.get(question.asker_id)
+        if asker is not None:
+            self._questions.open(question.asker_id, question.target_id, question.operation)
+            self.settle_if_over(asker, question.target_id, question.message_id, now)
+
+    def withdraw(self, asker: Session, message_id: str) -> None:
+        """End the questions this session asked under this message id (protocol OP-6)."""
+        for question in self._questions.asked_by(asker.id):
+            if question.message_id == message_id:
+                self._questions.close(question)
+
+    def asker_left(self, asker: Session) -> None:
+        """Drop what a departing session waits for."""
+        for question in self._questions.asked_by(asker.id):
+            self._questions.close(question)
+
+    def target_left(self, target: Session) -> None:
+        """Tell everybody who waits for a departing session; what dormant askers wait for stays."""
+        for question in self._questions.owed_by(target.id):
+            asker = self._sessions.get(question.asker_id)
+            if asker is not None and not question.dormant:
+                self._questions.close(question)
+                self._tell_gone(asker, question, target)
+
+    def target_ended(self, target: Session, now: Instant) -> None:
+        """Settle every question to a session that turned terminal."""
+        for question in self._questions.owed_by(target.id):
+            asker = self._sessions.get(question.asker_id)
+            if asker is not None and not question.dormant:
+                self._questions.close(question)
+                self._tell_terminal(asker, question, target, now)
+
+    def settle_if_over(self, asker: Session, target_id: str, message_id: str, now: Instant, after: int = 0) -> None:
+        """Settle a question at once whose other side is gone or terminal by now (protocol 6.4, race)."""
+        question = self._questions.find(asker.id, target_id, message_id)
+        if question is None:
+            return
+        target = self._sessions.get(target_id)
+        if target is None:
+            self._questions.close(question)
+            self._tell_gone(asker, question, None, after)
+        elif target.is_terminal:
+            self._questions.close(question)
+            self._tell_terminal(asker, question, target, now, after)
+
+    def recover(self, operation: Operation, record: QuestionRecord) -> None:
+        """Open the question of an accepted, unanswered ask read from the store, dormant."""
+        question, _ = self._questions.open(record.asker_session, record.target_session, operation)
+        question.asker_return = record.asker_return
+        question.dormant = True
+
+    def session_returned(self, session: Session, now: Instant) -> None:
+        """Wake the dormant questions of a session that registered again under its id and return address."""
+        for question in self._questions.asked_by(session.id):
+            if not question.dormant or question.asker_return is None or question.asker_return != session.return_hash:
+                continue
+            question.dormant = False
+            if self._sessions.get(question.target_id) is None:
+                due = now.mono + self._limits.dormant_target_ms
+                self._questions.wait_for_target(question, due, self._target_stayed_away)
+            else:
+                self.settle_if_over(session, question.target_id, question.message_id, now)
+        returned = [
+            question
+            for question in self._questions.owed_by(session.id)
+            if question.operation.target == session.target_identity
+        ]
+        self._questions.target_returned(returned)
+
+    def _target_stayed_away(self, question: Question, now: Instant) -> None:
+        question.target_wait = None
+        self._questions.close(question)
+        asker = self._sessions.get(question.asker_id)
+        if asker is not None:
+            self._tell_gone(asker, question, None)
+
+    def _tell_gone(self, asker: Session, question: Question, target: Session | None, after: int = 0) -> None:
+        if asker.knows_newest_frames:
+            name = UNSET if target is None or target.name is None else target.name
+            frame = PeerDisconnected(question.message_id, question.target_id, name)
+            self._outbox.write(asker.connection, frame, max(after, question.operation.ticket))
+
+    def _tell_terminal(self, asker: Session, question: Question, target: Session, now: Instant, after: int = 0) -> None:
+        message = {
+            "id": f"terminal:{question.message_id}",
+            "timestamp": now.wall,
+            "replyTo": question.message_id,
+            "replyError": reasons.TERMINAL,
+            "content": {"text": reasons.TERMINAL},
+        }
+        frame = MessageFrame(target.encoded(), Raw(encode(message)))
+        self._outbox.write(asker.connection, frame, max(after, question.operation.ticket))

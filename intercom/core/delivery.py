@@ -1,0 +1,561 @@
+"""Live through a message: check, reserve, forward, accept, answer (protocol 4.8 A to E, 6.9, 6.10).
+
+    form (A) -> line (B) -> resolve (C) -> found (D) or not found (E)
+
+    D15 reserve --commit--> D17 forward --kernel took it--> finish --commit--> delivered
+         |                     |               |
+         |                     |               +-- the target confirms receipts: wait for `received`
+         |                     +-- not written: forget, Session not found
+         +-- commit failed: withdraw, Not recorded
+
+Rule 1: every move of a message is in this file; the rows it moves are in ``operations``. Rule 2: a refusal is a value
+that names the rule of the protocol; an illegal move changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.json import decode, encode
+
+from intercom.core.asking import Asking
+from intercom.core.clock import Instant
+from intercom.core.deadlines import Deadlines
+from intercom.core.operations import Operation, Operations, Standing
+from intercom.core.outbox import Outbox
+from intercom.core.questions import Question
+from intercom.core.receipts import Receipts, Unconfirmed
+from intercom.core.resolving import Resolver, Unresolved
+from intercom.core.sessions import Connection, Session, SessionTable
+from intercom.core.supervision import Crossings
+from intercom.limits import Limits
+from intercom.wire import reasons
+from intercom.wire.codec import parse_message
+from intercom.wire.frames import (
+    Delivered,
+    DeliveryFailed,
+    Malformed,
+    Message,
+    MessageFrame,
+    QuestionTarget,
+    Queued,
+    Received,
+    Send,
+    SupervisorSend,
+    trim,
+)
+
+CONFLICT_CODE = "message_id_conflict"
+NOT_FOUND_CODE = "session_not_found"
+
+
+class Refusal(Struct, frozen=True):
+    """Say no: which rule of protocol 4.8, the sentence, the code, and the ticket the sentence rests on."""
+
+    rule: str
+    reason: str
+    code: str | UnsetType = UNSET
+    after: int = 0
+
+
+class Attempt:
+    """Hold one transport attempt of a send, until it was answered or replaced."""
+
+    __slots__ = (
+        "closed",
+        "connection",
+        "crossing",
+        "frame",
+        "is_supervised",
+        "is_waiting",
+        "marked",
+        "message",
+        "opened",
+        "operation",
+        "recorded",
+        "sender",
+        "target",
+        "was_delivered",
+    )
+
+    def __init__(self, connection: Connection, sender: Session, target: Session, frame: Send, message: Message) -> None:
+        self.connection = connection
+        self.sender = sender
+        self.target = target
+        self.frame = frame
+        self.message = message
+        self.is_supervised = isinstance(frame, SupervisorSend)
+        self.operation: Operation | None = None
+        self.recorded = False
+        """This attempt made the reservation."""
+        self.is_waiting = True
+        """The sender is owed an answer."""
+        self.was_delivered = False
+        """The sender was answered ``delivered``, behind the commit of the acceptance."""
+        self.opened: tuple[str, str] | None = None
+        """(asker id, target id) of the question this ask opened at its finish."""
+        self.closed: Question | None = None
+        """The question this reply closed at its finish."""
+        self.marked: Operation | None = None
+        """The ask this reply marked as answered at its finish."""
+        self.crossing = False
+        """This finish recorded a crossing."""
+
+
+class AnswerTaken:
+    """Mark a final answer: when the kernel took it the sender cannot need the row any more."""
+
+    __slots__ = ("connection", "operation")
+
+    def __init__(self, operation: Operation, connection: Connection) -> None:
+        self.operation = operation
+        self.connection = connection
+
+
+class Delivery:
+    """Decide about sends and carry them out."""
+
+    def __init__(
+        self,
+        sessions: SessionTable,
+        resolver: Resolver,
+        operations: Operations,
+        receipts: Receipts,
+        asking: Asking,
+        crossings: Crossings,
+        deadlines: Deadlines,
+        limits: Limits,
+        outbox: Outbox,
+    ) -> None:
+        self._sessions = sessions
+        self._resolver = resolver
+        self._operations = operations
+        self._receipts = receipts
+        self._asking = asking
+        self._crossings = crossings
+        self._deadlines = deadlines
+        self._limits = limits
+        self._outbox = outbox
+        operations.on_expiry = self._operation_expired
+
+    # --- the decision -----------------------------------------------------------------------------------
+
+    def send(self, connection: Connection, frame: Send | Malformed, now: Instant) -> None:
+        """Decide about a ``send`` or ``supervisor_send`` and answer or forward it."""
+        refusal = self._decide(connection, frame, now)
+        if refusal is not None:
+            message_id, attempt_id = identify(members_of(frame))
+            answer = DeliveryFailed(message_id, refusal.reason, attempt_id, refusal.code)  # type: ignore[arg-type]  # the codes are literals
+            self._outbox.write(connection, answer, refusal.after)
+
+    def _decide(self, connection: Connection, frame: Send | Malformed, now: Instant) -> Refusal | None:
+        """Go through protocol 4.8 A to E; the first match wins. None: answered, or on its way."""
+        # A. Form
+        if isinstance(frame, Malformed):
+            return form_refusal(frame.type == "supervisor_send", frame.fields)
+        message = parse_message(frame.message)
+        if (
+            message is None
+            or frame.require_pending_reply is not UNSET
+            or frame.resolve_reply_target is False
+            or frame.channel is not UNSET
+        ):
+            refusal = form_refusal(isinstance(frame, SupervisorSend), members_of(frame))
+            if refusal is not None or message is None:
+                return refusal
+        sender = connection.session
+        if sender is None:
+            return Refusal("A8", reasons.SENDER_NOT_FOUND)
+
+        # B. Supervisor line
+        is_supervised = isinstance(frame, SupervisorSend)
+        if is_supervised:
+            if sender.supervisor_id is None:
+                return Refusal("B1", reasons.NOT_A_CHILD)
+            if trim(frame.to) != sender.supervisor_id:
+                return Refusal("B2", reasons.OTHER_SUPERVISOR)
+
+        # C. Resolution
+        is_reply = message.reply_to is not UNSET
+        pending_reply = frame.require_pending_reply is True
+        gone_code = NOT_FOUND_CODE if pending_reply else UNSET
+        found = self._resolver.resolve(frame.to, sender, is_reply=is_reply or is_supervised, now=now)
+
+        # E. No session was found
+        if isinstance(found, Unresolved):
+            if found is Unresolved.NOT_FOUND:
+                if self._resolver.names_a_control_session(frame.to, sender):
+                    return Refusal("E1", reasons.NOT_AN_AGENT)
+                return Refusal("E6", reasons.SESSION_NOT_FOUND, gone_code)
+            wording = trim(frame.to)
+            if found is Unresolved.AMBIGUOUS_NAME:
+                return Refusal("E5", reasons.ambiguous_name(wording))
+            return Refusal("E5", reasons.ambiguous_prefix(wording))
+
+        # D. A session was found
+        return self._decide_found(connection, sender, found, frame, message, now)
+
+    def _decide_found(
+        self, connection: Connection, sender: Session, target: Session, frame: Send, message: Message, now: Instant
+    ) -> Refusal | None:
+        if not target.is_agent:
+            return Refusal("D2", reasons.NOT_AN_AGENT)
+        if target is sender:
+            return Refusal("D3", reasons.SELF_TARGET)
+        if frame.expected_recipient_id is not UNSET and frame.expected_recipient_id != target.id:
+            return Refusal("D4", reasons.OTHER_RECIPIENT)
+        wording = frame.to
+        if frame.logical_target is not UNSET:
+            wording = frame.logical_target
+            if not self._resolver.wording_still_leads_to(wording, target, frame.to, sender):
+                return Refusal("D4", reasons.OTHER_RECIPIENT)
+
+        pending_reply = frame.require_pending_reply is True
+        signature = self._operations.signature(wording, message, sender, pending_reply=pending_reply)
+        operation = self._operations.find(message.id, now)
+        standing = self._operations.standing(operation, message.id, signature, target.target_identity)
+        after = 0 if operation is None else operation.ticket
+
+        is_answer = False
+        reply_to = message.reply_to
+        if reply_to is not UNSET:
+            self._take_reply_for_receipt(sender, target, reply_to, now)
+            is_answer = self._asking.find(target.id, sender.id, reply_to) is not None
+        is_known = standing is Standing.MATCH or standing is Standing.QUEUED
+        if pending_reply:
+            refusal = self._refuse_known("D5", standing, operation, target, message)
+            if refusal is not None:
+                return refusal
+            if is_known:
+                return self._answer_again(connection, sender, target, frame, operation, standing)
+            if not is_answer:
+                return Refusal("D6", reasons.NO_OPEN_QUESTION)
+        is_supervised = isinstance(frame, SupervisorSend)
+        if not (
+            is_supervised
+            or is_answer
+            or sender.shares_group_with(target)
+            or (reply_to is not UNSET and self._crossings.allows(reply_to, sender.id, target.id, now))
+        ):
+            return Refusal("D7", reasons.DIFFERENT_GROUP)
+        if is_known:
+            return self._answer_again(connection, sender, target, frame, operation, standing)  # D8
+        refusal = self._refuse_known("D9 to D11", standing, operation, target, message)
+        if refusal is not None:
+            return refusal
+        is_ask = message.expects_reply is True
+        if is_ask and target.is_terminal:
+            return Refusal("D12", reasons.TERMINAL, after=after)
+        return self._reserve(connection, sender, target, frame, message, signature, operation, now)
+
+    def _refuse_known(
+        self, rule: str, standing: Standing, operation: Operation | None, target: Session, message: Message
+    ) -> Refusal | None:
+        """Refuse what the row of this message id forbids (D5, D9 to D11)."""
+        after = 0 if operation is None else operation.ticket
+        if standing is Standing.CONFLICT:
+            return Refusal(rule, reasons.conflict(message.id), CONFLICT_CODE, after)
+        if standing is Standing.INVALID:
+            return Refusal(rule, reasons.authority_invalid(self._operations.trouble))
+        if standing is Standing.UNCERTAIN and not target.confirms_receipts:
+            assert operation is not None
+            reason = reasons.UNDER_WAY if operation.under_way else reasons.UNCERTAIN
+            return Refusal(rule, reason, after=after)
+        return None
+
+    def _answer_again(
+        self,
+        connection: Connection,
+        sender: Session,
+        target: Session,
+        frame: Send,
+        operation: Operation | None,
+        standing: Standing,
+    ) -> Refusal | None:
+        """Answer a retry of an operation whose fate is known, without forwarding it (D8, 6.9.5)."""
+        assert operation is not None
+        if standing is Standing.QUEUED:
+            position = operation.position or 1
+            answer = Queued(operation.message_id, trim(frame.to), position, frame.attempt_id)
+            self._outbox.write(connection, answer, operation.ticket)
+            return None
+        if operation.is_ask:
+            if operation.sender_groups != sender.group_identity:
+                return Refusal("6.9.5", reasons.ROUTE_LOST, after=operation.ticket)
+            if not operation.answered:
+                self._asking.open(sender, target, operation)
+            self._tell_question_target(connection, frame, operation.message_id, target, operation.ticket)
+        self._outbox.write(connection, Delivered(operation.message_id, frame.attempt_id), operation.ticket)
+        return None
+
+    # --- reserve and forward ----------------------------------------------------------------------------
+
+    def _reserve(
+        self,
+        connection: Connection,
+        sender: Session,
+        target: Session,
+        frame: Send,
+        message: Message,
+        signature: bytes,
+        operation: Operation | None,
+        now: Instant,
+    ) -> Refusal | None:
+        """Charge, reserve (D15), tell who will answer (D16) and forward behind the commit (D17)."""
+        is_ask = message.expects_reply is True
+        if is_ask and operation is None and self._asking.count(sender) >= self._limits.asks:
+            return Refusal("D15", reasons.capacity(f"{self._limits.asks} asks are open", self._limits.ask_ms))
+        channel = "supervisor" if isinstance(frame, SupervisorSend) else UNSET
+        forwarded = MessageFrame(sender.encoded(), frame.message, channel)  # type: ignore[arg-type]  # a literal
+        earlier = None
+        if target.confirms_receipts:
+            earlier = self._receipts.find(target.target_identity, message.id)
+            size = len(forwarded.message) + len(forwarded.sender)
+            if earlier is None and not self._receipts.has_room(target.target_identity, size):
+                reason = reasons.capacity(
+                    "too many messages wait for the recipient's receipt", self._limits.receipt_wait_ms
+                )
+                return Refusal("D15", reason)
+        if operation is None:
+            retry_after = self._operations.retry_after_ms(sender.sender_identity, now)
+            if retry_after is not None:
+                return Refusal("D15", reasons.capacity("too many recent messages are remembered", retry_after))
+
+        attempt = Attempt(connection, sender, target, frame, message)
+        if is_ask:
+            sender.asks_under_way += 1
+        if operation is None:
+            operation = self._operations.reserve(message, signature, sender, target, self._limits.ask_ms, now)
+            attempt.recorded = operation.under_way = True
+            attempt.operation = operation
+            self._operations.append_reservation(operation, self._undo_reservation, attempt)
+        attempt.operation = operation
+        if target.confirms_receipts:
+            forwarded = self._await_receipt(attempt, operation, forwarded, earlier, now)
+        if is_ask:
+            self._tell_question_target(connection, frame, message.id, target, operation.ticket)
+        if not self._outbox.write(target.connection, forwarded, operation.ticket, attempt):
+            self.frame_lost(attempt, now)
+        return None
+
+    def _await_receipt(
+        self, attempt: Attempt, operation: Operation, frame: MessageFrame, earlier: Unconfirmed | None, now: Instant
+    ) -> MessageFrame:
+        """Register the wait before the frame is written; a retry takes the earlier attempt's place (6.10)."""
+        if earlier is not None:
+            self._replace(earlier, attempt)
+            unconfirmed = earlier
+            self._deadlines.cancel(unconfirmed.deadline)
+        else:
+            kept = MessageFrame(frame.sender, frame.message.copy(), frame.channel)
+            unconfirmed = Unconfirmed(operation, kept, attempt)
+            self._receipts.add(unconfirmed)
+        due = now.mono + self._limits.receipt_wait_ms
+        unconfirmed.deadline = self._deadlines.add(due, self._receipt_missing, unconfirmed)
+        return unconfirmed.frame
+
+    def _replace(self, unconfirmed: Unconfirmed, attempt: Attempt) -> None:
+        earlier = unconfirmed.waiter
+        if isinstance(earlier, Attempt):
+            self._settle(earlier)
+        unconfirmed.waiter = attempt
+
+    def _tell_question_target(
+        self, connection: Connection, frame: Send, message_id: str, target: Session, after: int
+    ) -> None:
+        if frame.resolve_reply_target is True and frame.attempt_id is not UNSET:
+            self._outbox.write(connection, QuestionTarget(message_id, frame.attempt_id, target.id), after)
+
+    # --- the fate of a forwarded frame ------------------------------------------------------------------
+
+    def frame_taken(self, attempt: Attempt, now: Instant) -> None:
+        """Go on after the kernel took the forwarded frame: finish, or wait for the receipt."""
+        operation = attempt.operation
+        assert operation is not None
+        if attempt.recorded:
+            operation.under_way = False
+        if not attempt.target.confirms_receipts:
+            self._finish(attempt, attempt.target, now)
+
+    def frame_lost(self, attempt: Attempt, now: Instant) -> None:
+        """Take the reservation back: the frame provably never left (D17, 6.10.3)."""
+        operation = attempt.operation
+        assert operation is not None
+        unconfirmed = operation.unconfirmed
+        if unconfirmed is not None:
+            if unconfirmed.waiter is not attempt:
+                return
+            self._drop_wait(unconfirmed)
+        if attempt.recorded:
+            operation.under_way = False
+            self._operations.forget(operation, now)
+        code = NOT_FOUND_CODE if attempt.frame.require_pending_reply is True else UNSET
+        self._fail(attempt, reasons.SESSION_NOT_FOUND, code)
+
+    def received(self, session: Session, frame: Received, now: Instant) -> None:
+        """Finish the delivery whose receipt this is (6.10.5)."""
+        if session.confirms_receipts:
+            unconfirmed = self._receipts.find(session.target_identity, frame.message_id)
+            if unconfirmed is not None:
+                self._confirm(unconfirmed, session, now)
+
+    def resend_unconfirmed(self, session: Session) -> None:
+        """Write everything this recipient has not confirmed again, oldest first (4.1 effect 8)."""
+        if session.confirms_receipts:
+            for unconfirmed in self._receipts.awaited_from(session.target_identity):
+                self._outbox.write(session.connection, unconfirmed.frame, unconfirmed.operation.ticket)
+
+    def _take_reply_for_receipt(self, sender: Session, asker: Session, reply_to: str, now: Instant) -> None:
+        """Let a reply prove that the ask arrived, even when it overtakes the receipt."""
+        if sender.confirms_receipts:
+            unconfirmed = self._receipts.find(sender.target_identity, reply_to)
+            waiter = None if unconfirmed is None else unconfirmed.waiter
+            if unconfirmed is not None and isinstance(waiter, Attempt) and waiter.sender is asker:
+                self._confirm(unconfirmed, sender, now)
+
+    def _confirm(self, unconfirmed: Unconfirmed, recipient: Session, now: Instant) -> None:
+        attempt = unconfirmed.waiter
+        operation = unconfirmed.operation
+        self._drop_wait(unconfirmed)
+        operation.under_way = False
+        if isinstance(attempt, Attempt):
+            if recipient.id != attempt.target.id and attempt.message.expects_reply is True:
+                self._tell_question_target(
+                    attempt.connection, attempt.frame, operation.message_id, recipient, operation.ticket
+                )
+            self._finish(attempt, recipient, now)
+
+    def _receipt_missing(self, unconfirmed: Unconfirmed, now: Instant) -> None:
+        unconfirmed.deadline = None
+        attempt = unconfirmed.waiter
+        if isinstance(attempt, Attempt):
+            self._fail(attempt, reasons.RECEIPT_MISSING)
+
+    def _drop_wait(self, unconfirmed: Unconfirmed) -> None:
+        self._receipts.remove(unconfirmed)
+        self._deadlines.cancel(unconfirmed.deadline)
+
+    def _operation_expired(self, operation: Operation) -> None:
+        if operation.unconfirmed is not None:
+            self._drop_wait(operation.unconfirmed)
+
+    # --- finish (D18) -----------------------------------------------------------------------------------
+
+    def _finish(self, attempt: Attempt, recipient: Session, now: Instant) -> None:
+        """Accept the operation, record what follows from it, and answer the sender behind the commit."""
+        operation, message, sender = attempt.operation, attempt.message, attempt.sender
+        assert operation is not None
+        if message.reply_to is not UNSET:
+            attempt.closed = self._asking.find(recipient.id, sender.id, message.reply_to)
+        if attempt.closed is not None and not attempt.closed.operation.answered:
+            attempt.marked = attempt.closed.operation
+        ticket = self._operations.accept(operation, recipient, attempt.marked, self._undo_acceptance, attempt, now)
+        if ticket is None:
+            self._fail(attempt, reasons.NOT_CONFIRMED_DURABLY)
+            return
+        asker_is_here = attempt.is_waiting and sender.connection.session is sender
+        if message.expects_reply is True and asker_is_here and self._asking.open(sender, recipient, operation):
+            attempt.opened = (sender.id, recipient.id)
+        if attempt.closed is not None:
+            self._asking.close(attempt.closed)
+        if attempt.is_supervised and not self._crossings.allows(message.id, recipient.id, sender.id, now):
+            self._crossings.record(message.id, sender.id, recipient.id, now)
+            attempt.crossing = True
+        if attempt.is_waiting:
+            self._settle(attempt)
+            attempt.was_delivered = True
+            token = None if operation.is_ask else AnswerTaken(operation, attempt.connection)
+            self._outbox.write(attempt.connection, Delivered(message.id, attempt.frame.attempt_id), ticket, token)
+        if attempt.opened is not None:
+            self._asking.settle_if_over(sender, recipient.id, message.id, now, ticket)
+
+    def _fail(self, attempt: Attempt, reason: str, code: str | UnsetType = UNSET) -> None:
+        if attempt.is_waiting:
+            self._settle(attempt)
+            answer = DeliveryFailed(attempt.message.id, reason, attempt.frame.attempt_id, code)  # type: ignore[arg-type]  # the codes are literals
+            self._outbox.write(attempt.connection, answer)
+
+    def _settle(self, attempt: Attempt) -> None:
+        """Note that this attempt is owed no answer any more."""
+        if attempt.is_waiting:
+            attempt.is_waiting = False
+            if attempt.message.expects_reply is True:
+                attempt.sender.asks_under_way -= 1
+
+    # --- commits that failed ----------------------------------------------------------------------------
+
+    def _undo_reservation(self, subject: object, now: Instant) -> None:
+        """Withdraw a reservation; its frame was dropped before it left."""
+        assert isinstance(subject, Attempt)
+        operation = subject.operation
+        assert operation is not None
+        waiter: object | None = subject
+        if operation.unconfirmed is not None:
+            waiter = operation.unconfirmed.waiter
+            self._drop_wait(operation.unconfirmed)
+        self._operations.withdraw(operation)
+        for attempt in (subject, waiter):
+            if isinstance(attempt, Attempt):
+                self._fail(attempt, reasons.NOT_RECORDED)
+
+    def _undo_acceptance(self, subject: object, now: Instant) -> None:
+        """Take everything back that rested on an acceptance, and tell the sender that it is not confirmed."""
+        assert isinstance(subject, Attempt)
+        operation, message = subject.operation, subject.message
+        assert operation is not None
+        self._operations.unaccept(operation, subject.marked)
+        if subject.opened is not None:
+            question = self._asking.find(*subject.opened, operation.message_id)
+            if question is not None:
+                self._asking.close(question)
+        if subject.closed is not None:
+            self._asking.reopen(subject.closed, now)
+        if subject.crossing:
+            self._crossings.withdraw(message.id, subject.sender.id, subject.target.id)
+        if subject.was_delivered:
+            answer = DeliveryFailed(message.id, reasons.NOT_CONFIRMED_DURABLY, subject.frame.attempt_id)
+            self._outbox.write(subject.connection, answer)
+
+
+# --- form (protocol 4.8 A) --------------------------------------------------------------------------------
+
+
+def members_of(frame: Send | Malformed) -> dict[str, Any]:
+    """Return the members of a send by their names on the wire, decoded."""
+    return frame.fields if isinstance(frame, Malformed) else decode(encode(frame))
+
+
+def identify(members: dict[str, Any]) -> tuple[str, str | UnsetType]:
+    """Return the message id and attempt id an answer must carry; ``unknown`` without a usable message id."""
+    message, attempt_id = members.get("message"), members.get("attemptId", UNSET)
+    message_id = message.get("id") if isinstance(message, dict) else None
+    return (
+        message_id if isinstance(message_id, str) else "unknown",
+        attempt_id if isinstance(attempt_id, str) else UNSET,
+    )
+
+
+def form_refusal(is_supervised: bool, members: dict[str, Any]) -> Refusal | None:
+    """Return the first rule of form that a send breaks, or None when it is well-formed."""
+    message = members.get("message")
+    is_valid = parse_message(Raw(encode(message))) is not None
+    pending_reply = members.get("requirePendingReply", UNSET)
+    if not isinstance(members.get("attemptId", ""), str):
+        return Refusal("A1", reasons.INVALID_ATTEMPT_ID)
+    if not isinstance(members.get("logicalTarget", ""), str):
+        return Refusal("A2", reasons.INVALID_LOGICAL_TARGET)
+    if not isinstance(members.get("to"), str) or not is_valid:
+        return Refusal("A3", reasons.INVALID_MESSAGE)
+    if pending_reply is not UNSET and pending_reply is not True:
+        return Refusal("A4", reasons.INVALID_PENDING_REPLY)
+    if not isinstance(members.get("expectedRecipientId", ""), str):
+        return Refusal("A5", reasons.INVALID_EXPECTED_RECIPIENT)
+    if members.get("resolveReplyTarget", True) is not True:
+        return Refusal("A5", reasons.INVALID_REPLY_TARGET)
+    if "channel" in members:
+        return Refusal("A6", reasons.INVALID_CHANNEL)
+    assert isinstance(message, dict)
+    if pending_reply is True and (is_supervised or "replyTo" not in message or message.get("expectsReply") is True):
+        return Refusal("A7", reasons.PENDING_REPLY_FORM)
+    return None

@@ -1,0 +1,58 @@
+"""Give appends their tickets, and undo what was never committed.
+
+Every change of durable state is made in memory at once and appended under a ticket. The append carries its
+inverse. Frames and answers that rest on it carry the ticket and wait for the commit. When a commit fails, the
+inverses of that append and of all later ones run, newest first; nothing that rested on them has left.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from intercom.core.clock import Instant
+from intercom.core.effects import Append
+from intercom.core.outbox import Outbox
+from intercom.core.records import Change
+
+
+class Ledger:
+    """Number appends and remember how to take back the uncommitted ones."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._uncommitted: deque[tuple[int, Callable[[Any, Instant], None], Any]] = deque()
+        self._last_ticket = 0
+
+    def append(
+        self, changes: tuple[Change, ...], undo: Callable[[Any, Instant], None] | None = None, subject: Any = None
+    ) -> int:
+        """Ask for a durable change and return its ticket.
+
+        ``undo(subject, now)`` takes the change in memory back; None when it needs no taking back.
+        """
+        self._last_ticket += 1
+        ticket = self._last_ticket
+        if undo is not None:
+            self._uncommitted.append((ticket, undo, subject))
+        self._outbox.effects.append(Append(ticket, changes))
+        return ticket
+
+    def committed(self, ticket: int) -> None:
+        """Forget the inverses of everything up to ``ticket``."""
+        uncommitted = self._uncommitted
+        while uncommitted and uncommitted[0][0] <= ticket:
+            uncommitted.popleft()
+
+    def failed(self, first: int, now: Instant) -> None:
+        """Take back, newest first, every change with ticket ``first`` or a later one."""
+        uncommitted = self._uncommitted
+        while uncommitted and uncommitted[-1][0] >= first:
+            _, undo, subject = uncommitted.pop()
+            undo(subject, now)
+
+    @property
+    def is_settled(self) -> bool:
+        """Tell whether nothing waits for a commit that could still be undone."""
+        return not self._uncommitted

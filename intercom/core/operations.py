@@ -1,0 +1,470 @@
+"""Remember what became of every message id (protocol 6.9, design section 5).
+
+    (none) --reserve--> reserved --accept--> accepted --expiry, eviction--> (none)
+                           |
+                           +----forget----> (none)          the frame provably never left
+
+A move is made in memory at once and appended to the store under a ticket; a commit that fails moves it back. A row
+remembers the ticket of its last change, and whoever rests an answer on the row waits for that ticket.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET
+from msgspec.json import encode
+
+from intercom.core.clock import Instant
+from intercom.core.deadlines import Deadlines
+from intercom.core.ledger import Ledger
+from intercom.core.records import (
+    Change,
+    DropOperation,
+    OperationRecord,
+    OperationState,
+    QuestionRecord,
+    SaveOperation,
+)
+from intercom.limits import Limits
+from intercom.wire.frames import Message
+
+if TYPE_CHECKING:
+    from intercom.core.questions import Question
+    from intercom.core.receipts import Unconfirmed
+    from intercom.core.sessions import Connection, Session
+
+_ROW_OVERHEAD_BYTES = 96
+"""What a row costs beside its strings: signature, numbers, times."""
+_SWEEP_MS = 1_000
+"""Shortest pause between two sweeps for expired rows."""
+
+
+class Standing(Enum):
+    """Say what is known of a message id (protocol 6.9.2)."""
+
+    MISS = "miss"
+    MATCH = "match"
+    QUEUED = "queued"
+    UNCERTAIN = "uncertain"
+    CONFLICT = "conflict"
+    INVALID = "invalid"
+
+
+class Operation:
+    """Hold one row and what only this process knows of it."""
+
+    __slots__ = (
+        "accepted_at",
+        "answered",
+        "asker_return",
+        "born",
+        "charge",
+        "expires",
+        "is_ask",
+        "message_id",
+        "number",
+        "position",
+        "question_due",
+        "questions",
+        "recipient_session",
+        "reserved_at",
+        "sender",
+        "sender_groups",
+        "sender_session",
+        "signature",
+        "state",
+        "target",
+        "ticket",
+        "unconfirmed",
+        "under_way",
+    )
+
+    message_id: str
+    number: int
+    state: OperationState
+    signature: bytes
+    sender: str
+    sender_session: str
+    target: str | None
+    recipient_session: str | None
+    reserved_at: int
+    accepted_at: int | None
+    position: int | None
+    is_ask: bool
+    asker_return: str | None
+    sender_groups: str
+    question_due: int
+    answered: bool
+    born: int
+    expires: int
+    charge: int
+
+    def __init__(self) -> None:
+        self.ticket = 0
+        """Of the last change; committed when the store is in step."""
+        self.questions: list[Question] = []
+        """Open questions this ask is behind."""
+        self.unconfirmed: Unconfirmed | None = None
+        """The frame that waits for its receipt."""
+        self.under_way = False
+        """An attempt of this process is being written right now."""
+
+    def record(self) -> OperationRecord:
+        """Return the row as it is stored."""
+        question = None
+        if self.is_ask:
+            question = QuestionRecord(
+                asker_session=self.sender_session,
+                asker_return=self.asker_return,
+                target_session=self.recipient_session or "",
+                sender_groups=self.sender_groups,
+                deadline=self.reserved_at + self.question_due - self.born,
+                answered=self.answered,
+            )
+        return OperationRecord(
+            self.number,
+            self.message_id,
+            self.state,
+            self.signature,
+            self.sender,
+            self.target,
+            self.sender_session,
+            self.recipient_session,
+            self.reserved_at,
+            self.accepted_at,
+            self.position,
+            question,
+        )
+
+
+class _Share:
+    """Count what one sender identity holds."""
+
+    __slots__ = ("bytes", "retry_at", "rows")
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.bytes = 0
+        self.retry_at = 0
+        """Not before this time (monotonic ms) does any of its rows expire."""
+
+
+class Operations:
+    """Look up, reserve, accept and forget operations within the bounds of rows, bytes and age."""
+
+    def __init__(self, key: bytes, limits: Limits, ledger: Ledger, deadlines: Deadlines, trouble: str | None) -> None:
+        self._key = key
+        self._limits = limits
+        self._ledger = ledger
+        self._deadlines = deadlines
+        self._rows: OrderedDict[str, Operation] = OrderedDict()
+        self._bytes = 0
+        self._shares: dict[str, _Share] = {}
+        self._evictable: deque[tuple[Operation, Connection]] = deque()
+        self._last_number = 0
+        self._sweep_is_set = False
+        self._damaged: frozenset[str] = frozenset()
+        self.trouble = trouble
+        """Why the store cannot be used, in one sentence; None while it can."""
+        self.on_expiry: Callable[[Operation], None] = lambda operation: None
+        """Told of every row that leaves the table for good."""
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def charged_bytes(self) -> int:
+        """Return the bytes charged for all rows."""
+        return self._bytes
+
+    # --- signature (protocol 6.9.1) ---------------------------------------------------------------------
+
+    def signature(self, to: str, message: Message, sender: Session, *, pending_reply: bool) -> bytes:
+        """Return the keyed digest that says whether two sends are the same operation.
+
+        Sessions without a return address leave their identity out: it changes when they reconnect (OP-7).
+        """
+        content = message.content
+        attachments = [] if content.attachments is UNSET else content.attachments
+        source = message.source
+        canonical = encode(
+            (
+                to,
+                content.text,
+                attachments,
+                None if message.reply_to is UNSET else message.reply_to,
+                message.expects_reply is True,
+                None if message.reply_error is UNSET else message.reply_error,
+                sender.sender_identity if sender.return_hash is not None else None,
+                None if source is UNSET else source,
+                sender.group_identity if pending_reply else None,
+            )
+        )
+        return hmac.digest(self._key, canonical, "sha256")
+
+    # --- look-up ----------------------------------------------------------------------------------------
+
+    def find(self, message_id: str, now: Instant) -> Operation | None:
+        """Return the row of this message id unless it is older than the TTL."""
+        self._drop_expired(now)
+        operation = self._rows.get(message_id)
+        if operation is not None and operation.expires <= now.mono and not operation.questions:
+            self._drop(operation, now)
+            return None
+        return operation
+
+    def standing(self, operation: Operation | None, message_id: str, signature: bytes, target: str | None) -> Standing:
+        """Compare a send with the row of its message id (protocol 6.9.2)."""
+        if self.trouble is not None or message_id in self._damaged:
+            return Standing.INVALID
+        if operation is None:
+            return Standing.MISS
+        if operation.signature != signature or operation.target != target:
+            return Standing.CONFLICT
+        if operation.state is OperationState.ACCEPTED:
+            return Standing.MATCH
+        if operation.state is OperationState.QUEUED:
+            return Standing.QUEUED
+        return Standing.UNCERTAIN
+
+    # --- moves ------------------------------------------------------------------------------------------
+
+    def retry_after_ms(self, sender: str, now: Instant) -> int | None:
+        """Return None when ``sender`` may reserve one more row, else how long until one may fit, in ms.
+
+        Makes room first: by expiry, then by the rows whose sender cannot need them any more.
+        """
+        self._drop_expired(now)
+        limits = self._limits
+        share = self._shares.get(sender)
+        if share is not None and (
+            share.rows * limits.sender_share >= limits.operations
+            or share.bytes * limits.sender_share >= limits.operation_bytes
+        ):
+            if share.retry_at <= now.mono:
+                oldest = next(row for row in self._rows.values() if row.sender == sender)
+                share.retry_at = oldest.expires
+            return max(1, share.retry_at - now.mono)
+        while len(self._rows) >= limits.operations or self._bytes >= limits.operation_bytes:
+            if not self._evict_one(now):
+                oldest = next(iter(self._rows.values()))
+                return max(1, oldest.expires - now.mono)
+        return None
+
+    def reserve(
+        self, message: Message, signature: bytes, sender: Session, target: Session, ask_ms: int, now: Instant
+    ) -> Operation:
+        """Enter a reserved row; the caller has asked ``retry_after_ms`` and found a miss.
+
+        The append is made by ``append_reservation``, so that its inverse can be the caller's.
+        """
+        self._last_number += 1
+        operation = Operation()
+        operation.number = self._last_number
+        operation.message_id = message.id
+        operation.state = OperationState.RESERVED
+        operation.signature = signature
+        operation.sender = sender.sender_identity
+        operation.sender_session = sender.id
+        operation.target = target.target_identity
+        operation.recipient_session = target.id
+        operation.reserved_at = now.wall
+        operation.accepted_at = operation.position = None
+        operation.is_ask = message.expects_reply is True
+        operation.asker_return = sender.return_hash
+        operation.sender_groups = sender.group_identity if operation.is_ask else ""
+        operation.answered = False
+        operation.born = now.mono
+        operation.question_due = now.mono + ask_ms
+        operation.expires = now.mono + self._limits.operation_ttl_ms
+        self._enter(operation, now)
+        return operation
+
+    def append_reservation(self, operation: Operation, undo: Callable[[object, Instant], None], subject: object) -> int:
+        """Append the row; ``undo(subject, now)`` must call ``withdraw``."""
+        operation.ticket = self._ledger.append((SaveOperation(operation.record()),), undo, subject)
+        return operation.ticket
+
+    def withdraw(self, operation: Operation) -> None:
+        """Take back a reservation that was never committed."""
+        self._remove(operation)
+
+    def accept(
+        self,
+        operation: Operation,
+        recipient: Session | None,
+        answers: Operation | None,
+        undo: Callable[[object, Instant], None],
+        subject: object,
+        now: Instant,
+    ) -> int | None:
+        """Move a reserved row to accepted and mark the ask ``answers`` as answered, in one append.
+
+        Returns the ticket, or None when there is no such reservation any more or the store is closed (protocol:
+        invalid). ``undo(subject, now)`` must call ``unaccept``.
+        """
+        if (
+            self.trouble is not None
+            or operation.state is not OperationState.RESERVED
+            or self._rows.get(operation.message_id) is not operation
+        ):
+            return None
+        operation.state = OperationState.ACCEPTED
+        operation.accepted_at = now.wall
+        if recipient is not None:
+            operation.recipient_session = recipient.id
+        changes: tuple[Change, ...] = (SaveOperation(operation.record()),)
+        if answers is not None:
+            answers.answered = True
+            if self._rows.get(answers.message_id) is answers:
+                changes = (*changes, SaveOperation(answers.record()))
+        operation.ticket = self._ledger.append(changes, undo, subject)
+        if answers is not None:
+            answers.ticket = operation.ticket
+        return operation.ticket
+
+    def unaccept(self, operation: Operation, answers: Operation | None) -> None:
+        """Move an accepted row whose commit failed back to reserved, and the ask it answered to unanswered."""
+        operation.state = OperationState.RESERVED
+        operation.accepted_at = None
+        if answers is not None:
+            answers.answered = False
+
+    def forget(self, operation: Operation, now: Instant) -> None:
+        """Remove a reservation whose frame provably never left; anything else stays as it is."""
+        if self._rows.get(operation.message_id) is operation and operation.state is OperationState.RESERVED:
+            self._remove(operation)
+            if self.trouble is None:
+                self._ledger.append((DropOperation(operation.number),), self._unforget, operation)
+
+    def answer_taken(self, operation: Operation, by: Connection) -> None:
+        """Note that the sender's connection has the final answer: the row may give way while that one is open."""
+        if not operation.is_ask:
+            self._evictable.append((operation, by))
+
+    # --- recovery ---------------------------------------------------------------------------------------
+
+    def recover(self, record: OperationRecord, now: Instant) -> Operation:
+        """Enter a row read from the store."""
+        age = max(0, now.wall - record.reserved_at)
+        question = record.question
+        operation = Operation()
+        operation.number = record.number
+        operation.message_id = record.message_id
+        operation.state = record.state
+        operation.signature = record.signature
+        operation.sender = record.sender
+        operation.sender_session = record.sender_session
+        operation.target = record.target
+        operation.recipient_session = record.recipient_session
+        operation.reserved_at = record.reserved_at
+        operation.accepted_at = record.accepted_at
+        operation.position = record.position
+        operation.is_ask = question is not None
+        operation.asker_return = None
+        operation.sender_groups = ""
+        operation.answered = False
+        operation.born = now.mono - age
+        operation.question_due = now.mono
+        operation.expires = operation.born + self._limits.operation_ttl_ms
+        if question is not None:
+            operation.asker_return = question.asker_return
+            operation.sender_groups = question.sender_groups
+            operation.answered = question.answered
+            operation.question_due = operation.born + max(0, question.deadline - record.reserved_at)
+        self._last_number = max(self._last_number, record.number)
+        self._enter(operation, now)
+        return operation
+
+    def set_damaged(self, message_ids: frozenset[str]) -> None:
+        """Answer *invalid* for these ids: their rows could not be read."""
+        self._damaged = message_ids
+
+    # --- the table --------------------------------------------------------------------------------------
+
+    def _enter(self, operation: Operation, now: Instant) -> None:
+        operation.charge = (
+            _ROW_OVERHEAD_BYTES
+            + len(operation.message_id)
+            + len(operation.sender)
+            + len(operation.sender_session)
+            + len(operation.target or "")
+            + len(operation.recipient_session or "")
+            + len(operation.sender_groups)
+        )
+        self._put(operation)
+        self._set_sweep(now)
+
+    def _put(self, operation: Operation) -> None:
+        self._rows[operation.message_id] = operation
+        self._bytes += operation.charge
+        share = self._shares.get(operation.sender)
+        if share is None:
+            share = self._shares[operation.sender] = _Share()
+        share.rows += 1
+        share.bytes += operation.charge
+
+    def _remove(self, operation: Operation) -> None:
+        del self._rows[operation.message_id]
+        self._bytes -= operation.charge
+        share = self._shares[operation.sender]
+        share.rows -= 1
+        share.bytes -= operation.charge
+        share.retry_at = 0
+        if not share.rows:
+            del self._shares[operation.sender]
+
+    def _unforget(self, operation: Operation, now: Instant) -> None:
+        if operation.message_id not in self._rows:
+            self._put(operation)
+
+    def _evict_one(self, now: Instant) -> bool:
+        evictable = self._evictable
+        while evictable:
+            operation, connection = evictable[0]
+            present = self._rows.get(operation.message_id) is operation
+            if present and connection.open and now.mono - operation.born < self._limits.evictable_after_ms:
+                return False
+            evictable.popleft()
+            if present and connection.open and operation.state is OperationState.ACCEPTED:
+                self._drop(operation, now)
+                return True
+        return False
+
+    def _drop_expired(self, now: Instant) -> None:
+        rows = self._rows
+        while rows:
+            operation = next(iter(rows.values()))
+            if operation.expires > now.mono:
+                break
+            if operation.questions:
+                operation.expires = max(operation.question_due, now.mono + 1)
+                rows.move_to_end(operation.message_id)
+            else:
+                self._drop(operation, now)
+        evictable = self._evictable
+        while evictable and rows.get(evictable[0][0].message_id) is not evictable[0][0]:
+            evictable.popleft()
+
+    def _drop(self, operation: Operation, now: Instant) -> None:
+        self._remove(operation)
+        self.on_expiry(operation)
+        if self.trouble is None:
+            self._ledger.append((DropOperation(operation.number),))
+
+    def _set_sweep(self, now: Instant) -> None:
+        if not self._sweep_is_set:
+            self._sweep_is_set = True
+            oldest = next(iter(self._rows.values()))
+            self._deadlines.add(max(oldest.expires, now.mono + _SWEEP_MS), self._sweep)
+
+    def _sweep(self, _: None, now: Instant) -> None:
+        self._sweep_is_set = False
+        self._drop_expired(now)
+        if self._rows:
+            self._set_sweep(now)

@@ -1,0 +1,112 @@
+"""Keep the open questions: who asked whom what, until it is answered or one of them leaves (protocol 6.5).
+
+A question read back from the store is dormant: it counts as open for the ids it names, and it waits for both
+sessions to register again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from intercom.core.clock import Instant
+from intercom.core.deadlines import Deadline, Deadlines
+from intercom.core.operations import Operation
+
+
+class Question:
+    """Stand for one (asker, target, message id); ``operation`` is the ask's row, while there is one."""
+
+    __slots__ = (
+        "asker_id",
+        "asker_return",
+        "deadline",
+        "dormant",
+        "message_id",
+        "operation",
+        "target_id",
+        "target_wait",
+    )
+
+    def __init__(self, asker_id: str, target_id: str, operation: Operation) -> None:
+        self.asker_id = asker_id
+        self.target_id = target_id
+        self.message_id = operation.message_id
+        self.operation = operation
+        self.asker_return: str | None = None
+        self.dormant = False
+        """The asker has not registered since the broker started."""
+        self.deadline: Deadline | None = None
+        self.target_wait: Deadline | None = None
+        """Set while a returned asker waits for the other side to return."""
+
+
+class Questions:
+    """Find questions by both sides; ends them at their deadline."""
+
+    def __init__(self, deadlines: Deadlines) -> None:
+        self._deadlines = deadlines
+        self._by_asker: dict[str, dict[tuple[str, str], Question]] = {}
+        self._by_target: dict[str, dict[tuple[str, str], Question]] = {}
+
+    def __len__(self) -> int:
+        return sum(len(asked) for asked in self._by_asker.values())
+
+    def open(self, asker_id: str, target_id: str, operation: Operation) -> tuple[Question, bool]:
+        """Record a question; return it and whether it is new. The same triple twice has no effect."""
+        known = self.find(asker_id, target_id, operation.message_id)
+        if known is not None:
+            return known, False
+        question = Question(asker_id, target_id, operation)
+        self._by_asker.setdefault(asker_id, {})[target_id, question.message_id] = question
+        self._by_target.setdefault(target_id, {})[asker_id, question.message_id] = question
+        operation.questions.append(question)
+        question.deadline = self._deadlines.add(operation.question_due, self._expire, question)
+        return question, True
+
+    def find(self, asker_id: str, target_id: str, message_id: str) -> Question | None:
+        """Return the open question of this triple."""
+        asked = self._by_asker.get(asker_id)
+        return asked.get((target_id, message_id)) if asked else None
+
+    def close(self, question: Question) -> None:
+        """Remove a question; one that is closed already is fine."""
+        asked = self._by_asker.get(question.asker_id)
+        if asked is None or asked.get((question.target_id, question.message_id)) is not question:
+            return
+        del asked[question.target_id, question.message_id]
+        if not asked:
+            del self._by_asker[question.asker_id]
+        owed = self._by_target[question.target_id]
+        del owed[question.asker_id, question.message_id]
+        if not owed:
+            del self._by_target[question.target_id]
+        question.operation.questions.remove(question)
+        self._deadlines.cancel(question.deadline)
+        self._deadlines.cancel(question.target_wait)
+
+    def asked_by(self, session_id: str) -> list[Question]:
+        """Return what this session waits for, oldest first."""
+        return list(self._by_asker.get(session_id, {}).values())
+
+    def owed_by(self, session_id: str) -> list[Question]:
+        """Return what this session has not answered, oldest first."""
+        return list(self._by_target.get(session_id, {}).values())
+
+    def count_asked_by(self, session_id: str) -> int:
+        """Return how many questions this session has open."""
+        return len(self._by_asker.get(session_id, ()))
+
+    def wait_for_target(self, question: Question, due: int, action: Callable[[Question, Instant], None]) -> None:
+        """Call ``action`` at ``due`` (monotonic ms) unless the other side has returned by then."""
+        if question.target_wait is None:
+            question.target_wait = self._deadlines.add(due, action, question)
+
+    def target_returned(self, questions: Iterable[Question]) -> None:
+        """Take those waits back."""
+        for question in questions:
+            self._deadlines.cancel(question.target_wait)
+            question.target_wait = None
+
+    def _expire(self, question: Question, now: Instant) -> None:
+        question.deadline = None
+        self.close(question)

@@ -1,0 +1,87 @@
+"""Decide what a target means (protocol 6.2)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from enum import Enum
+
+from intercom.core.clock import Instant
+from intercom.core.questions import Questions
+from intercom.core.sessions import Session, SessionTable, is_uuid
+from intercom.core.supervision import Crossings
+from intercom.wire.frames import trim
+
+_PREFIX = re.compile(r"[0-9a-fA-F]{8}", re.ASCII)
+
+
+class Unresolved(Enum):
+    """Say why a target leads to no session."""
+
+    NOT_FOUND = "not found"
+    AMBIGUOUS_NAME = "ambiguous name"
+    AMBIGUOUS_PREFIX = "ambiguous prefix"
+
+
+def is_prefix(target: str) -> bool:
+    """Tell whether ``target`` is exactly eight hexadecimal digits."""
+    return _PREFIX.fullmatch(target) is not None
+
+
+class Resolver:
+    """Resolve ids, names and prefixes for one sender; never reveals a session the sender may not see."""
+
+    def __init__(self, sessions: SessionTable, questions: Questions, crossings: Crossings) -> None:
+        self._sessions = sessions
+        self._questions = questions
+        self._crossings = crossings
+
+    def resolve(self, target: str, sender: Session, *, is_reply: bool, now: Instant) -> Session | Unresolved:
+        """Return the one session ``target`` means: exact id first, then name, then prefix (6.2.1, 6.2.2).
+
+        An exact id finds every session, whatever its group or purpose; the rest finds agents in reach only.
+        """
+        target = trim(target)
+        found = self._sessions.get(target)
+        if found is not None:
+            return found
+        return self.resolve_name(target, sender, lambda peer: self._is_candidate(peer, sender, is_reply, now))
+
+    def resolve_name(
+        self, target: str, sender: Session, is_candidate: Callable[[Session], bool]
+    ) -> Session | Unresolved:
+        """Return the one candidate ``target`` names or whose UUID begins with it."""
+        named = [peer for peer in self._sessions.named(target) if is_candidate(peer)]
+        if named:
+            return named[0] if len(named) == 1 else Unresolved.AMBIGUOUS_NAME
+        if is_prefix(target):
+            begun = [peer for peer in self._sessions.with_prefix(target) if is_candidate(peer)]
+            if begun:
+                return begun[0] if len(begun) == 1 else Unresolved.AMBIGUOUS_PREFIX
+        return Unresolved.NOT_FOUND
+
+    def wording_still_leads_to(self, wording: str, found: Session, to: str, sender: Session) -> bool:
+        """Check a short target that the client resolved itself against today's sessions (6.2.4)."""
+        wording, to = trim(wording), trim(to)
+        if not is_prefix(wording) or not is_uuid(to) or not to.lower().startswith(wording.lower()):
+            return True
+        exact = self._sessions.get(wording)
+        if exact is not None:
+            return exact is found
+        meant = self.resolve_name(wording, sender, lambda peer: peer.is_agent and peer.shares_group_with(sender))
+        return meant is found
+
+    def names_a_control_session(self, target: str, sender: Session) -> bool:
+        """Tell whether only an internal connection in reach has this name (6.2.3)."""
+        return any(not peer.is_agent and peer.shares_group_with(sender) for peer in self._sessions.named(trim(target)))
+
+    def _is_candidate(self, peer: Session, sender: Session, is_reply: bool, now: Instant) -> bool:
+        if not peer.is_agent:
+            return False
+        if peer.shares_group_with(sender):
+            return True
+        return is_reply and (
+            peer.id == sender.supervisor_id
+            or any(question.asker_id == peer.id for question in self._questions.owed_by(sender.id))
+            or self._crossings.connects(sender.id, peer.id, now)
+        )

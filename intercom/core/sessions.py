@@ -1,0 +1,313 @@
+"""Know who is here: connections, sessions, their identities, and who may take an id again (protocol 6.1)."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import sha256
+from typing import Any
+
+from msgspec import UNSET, Raw, Struct
+from msgspec.json import encode
+
+from intercom.core.ledger import Ledger
+from intercom.core.records import DropRetiredId, RetiredIdRecord, SaveRetiredId
+from intercom.wire.frames import Register, trim
+
+_UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}", re.ASCII)
+
+DEFAULT_GROUP = "default"
+
+
+def is_uuid(text: str) -> bool:
+    """Tell whether ``text`` has the UUID pattern, any version."""
+    return _UUID.fullmatch(text) is not None
+
+
+def fingerprint(secret: str) -> str:
+    """Return the SHA-256 of a return address; the address itself is kept nowhere."""
+    return sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class PeerCredentials(Struct, frozen=True):
+    """Hold what the kernel says of the process at the other end."""
+
+    pid: int
+    uid: int
+    gid: int
+
+
+class Connection:
+    """Stand for one accepted socket; ``open`` says whether it can still be written (protocol 1.4)."""
+
+    __slots__ = ("number", "open", "peer", "session")
+
+    def __init__(self, number: int, peer: PeerCredentials | None) -> None:
+        self.number = number
+        self.peer = peer
+        self.open = True
+        self.session: Session | None = None
+
+
+class Session:
+    """Hold one registered session; what is immutable is set once here."""
+
+    __slots__ = (
+        "_encoded",
+        "asks_under_way",
+        "confirms_receipts",
+        "connection",
+        "groups",
+        "home_group",
+        "id",
+        "info",
+        "is_agent",
+        "number",
+        "owner_token",
+        "registration_name",
+        "return_hash",
+        "sender_identity",
+        "supervisor_id",
+        "target_identity",
+    )
+
+    def __init__(self, connection: Connection, frame: Register, number: int) -> None:
+        info = dict(frame.session)
+        self.connection = connection
+        self.number = number
+        self.info: dict[str, Any] = info
+        self.id = ""
+        self.target_identity = ""
+        self.sender_identity = ""
+        self.groups = memberships_of(info)
+        group = info.get("group")
+        legacy_group = self.groups[0] if group is None else normalise_group(group)
+        self.home_group = legacy_group if frame.registration_group is UNSET else trim(frame.registration_group)
+        self.registration_name = trim(info.get("name", "")) or None
+        self.return_hash = None if frame.return_address is UNSET else fingerprint(frame.return_address)
+        self.supervisor_id: str | None = None
+        self.owner_token = None if frame.supervisor_owner_token is UNSET else frame.supervisor_owner_token
+        self.confirms_receipts = frame.acknowledges_receipt is True
+        self.is_agent = info.get("recipientPurpose") != "control"
+        self.asks_under_way = 0
+        self._encoded: Raw | None = None
+        info["group"] = legacy_group
+        info["groups"] = list(self.groups)
+        if connection.peer is not None:
+            info["peer"] = {"pid": connection.peer.pid, "uid": connection.peer.uid}
+        else:
+            info.pop("peer", None)
+
+    @property
+    def name(self) -> str | None:
+        """Return the present name, as it came."""
+        return self.info.get("name")
+
+    @property
+    def is_terminal(self) -> bool:
+        """Tell whether this session's execution has ended and it will not answer (protocol 6.4)."""
+        return self.info.get("replyCapability") == "terminal"
+
+    @property
+    def knows_newest_frames(self) -> bool:
+        """Tell whether frames older clients drop the connection on may be written (protocol 5.30)."""
+        return self.return_hash is not None
+
+    @property
+    def group_identity(self) -> str:
+        """Return the sender group identity: home group and sorted memberships (protocol 6.9.1)."""
+        return encode([self.home_group, sorted(self.groups)]).decode()
+
+    def encoded(self) -> Raw:
+        """Return the session info as peers see it, encoded once per change."""
+        if self._encoded is None:
+            self._encoded = Raw(encode(self.info))
+        return self._encoded
+
+    def update(self, **members: Any) -> None:
+        """Change members of the session info."""
+        self.info.update(members)
+        self._encoded = None
+
+    def set_groups(self, groups: tuple[str, ...], legacy_group: str) -> None:
+        """Change the memberships and the group older clients see."""
+        self.groups = groups
+        self.update(group=legacy_group, groups=list(groups))
+
+    def shares_group_with(self, other: Session) -> bool:
+        """Tell whether both are in one group at least."""
+        mine, theirs = self.groups, other.groups
+        if len(mine) == 1:
+            return mine[0] in theirs
+        return any(group in theirs for group in mine)
+
+
+def normalise_group(group: Any) -> str:
+    """Return the trimmed name, or ``default`` for anything blank or not a string."""
+    return trim(group) or DEFAULT_GROUP if isinstance(group, str) else DEFAULT_GROUP
+
+
+def memberships_of(info: dict[str, Any]) -> tuple[str, ...]:
+    """Return the distinct memberships a session object asks for (protocol 4.1, effect 2)."""
+    wished = list(info.get("groups", ()))
+    if "group" in info:
+        wished.append(info["group"])
+    return tuple(dict.fromkeys(normalise_group(group) for group in wished)) or (DEFAULT_GROUP,)
+
+
+class SessionTable:
+    """Find sessions by id, name, id prefix, group and target identity without ever scanning all of them."""
+
+    def __init__(
+        self, ids: Callable[[], str], ledger: Ledger, remembered: Iterable[RetiredIdRecord], retired_limit: int
+    ) -> None:
+        self._ids = ids
+        self._ledger = ledger
+        self._retired_limit = retired_limit
+        self._by_id: dict[str, Session] = {}
+        self._by_name: dict[str, dict[str, Session]] = {}
+        self._by_prefix: dict[str, dict[str, Session]] = {}
+        self._by_group: dict[str, dict[str, Session]] = {}
+        self._by_target_identity: dict[str, Session] = {}
+        self._retired: OrderedDict[str, str | None] = OrderedDict()
+        self._registrations = 0
+        for record in remembered:
+            self._retired[record.session_id.lower()] = record.return_hash
+            self._registrations = max(self._registrations, record.number)
+        self._durable = True
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(self._by_id.values())
+
+    @property
+    def remembered_ids(self) -> int:
+        """Return how many ids of departed and present sessions are remembered."""
+        return len(self._retired)
+
+    def stop_recording(self) -> None:
+        """Append nothing from now on: the store cannot be used."""
+        self._durable = False
+
+    def get(self, session_id: str) -> Session | None:
+        """Return the session with exactly this id."""
+        return self._by_id.get(session_id)
+
+    def holder_of(self, target_identity: str) -> Session | None:
+        """Return the session that has this target identity now (protocol 6.9.1)."""
+        return self._by_target_identity.get(target_identity)
+
+    def named(self, name: str) -> Iterable[Session]:
+        """Return the sessions with this name, compared case-insensitively."""
+        return self._by_name.get(name.lower(), {}).values()
+
+    def with_prefix(self, prefix: str) -> Iterable[Session]:
+        """Return the sessions whose UUID begins with these eight hexadecimal digits."""
+        return self._by_prefix.get(prefix.lower(), {}).values()
+
+    def members(self, group: str) -> Iterable[Session]:
+        """Return the members of a group in the order in which they joined it."""
+        return self._by_group.get(group, {}).values()
+
+    def groups(self) -> Iterable[str]:
+        """Return every group that has a member."""
+        return self._by_group.keys()
+
+    def in_reach_of(self, groups: Iterable[str]) -> list[Session]:
+        """Return every session in at least one of the groups, once, in registration order."""
+        found: dict[str, Session] = {}
+        for group in groups:
+            found.update(self._by_group.get(group, {}))
+        return sorted(found.values(), key=lambda session: session.number)
+
+    def enter(self, connection: Connection, frame: Register) -> Session:
+        """Grant an id, fix the identities and put the session into the table (protocol 4.1, effects 1 to 4)."""
+        self._registrations += 1
+        session = Session(connection, frame, self._registrations)
+        wish = None if frame.preferred_session_id is UNSET else frame.preferred_session_id
+        session.id = self._grant(wish, session.return_hash)
+        session.info["id"] = session.id
+        own = f"session:{session.id}"
+        session.sender_identity = session.target_identity = own
+        if session.return_hash is not None:
+            session.sender_identity = f"return:{session.return_hash}"
+            identity = f"return:{session.return_hash}:{session.home_group}"
+            if identity not in self._by_target_identity:
+                session.target_identity = identity
+        connection.session = session
+        self._by_id[session.id] = session
+        self._by_target_identity[session.target_identity] = session
+        if is_uuid(session.id):
+            self._by_prefix.setdefault(session.id[:8].lower(), {})[session.id] = session
+        self._index_name(session)
+        for group in session.groups:
+            self._by_group.setdefault(group, {})[session.id] = session
+        self._remember(session)
+        return session
+
+    def leave(self, session: Session) -> None:
+        """Take the session out of the table; its id stays remembered with its return address."""
+        session.connection.session = None
+        del self._by_id[session.id]
+        del self._by_target_identity[session.target_identity]
+        if is_uuid(session.id):
+            _discard(self._by_prefix, session.id[:8].lower(), session)
+        self._unindex_name(session)
+        for group in session.groups:
+            _discard(self._by_group, group, session)
+
+    def rename(self, session: Session, name: str) -> None:
+        """Change the name peers see and resolve."""
+        self._unindex_name(session)
+        session.update(name=name)
+        self._index_name(session)
+
+    def regroup(self, session: Session, groups: tuple[str, ...], legacy_group: str) -> None:
+        """Change the memberships."""
+        for group in session.groups:
+            if group not in groups:
+                _discard(self._by_group, group, session)
+        for group in groups:
+            self._by_group.setdefault(group, {})[session.id] = session
+        session.set_groups(groups, legacy_group)
+
+    def _grant(self, wish: str | None, return_hash: str | None) -> str:
+        if wish is None or not is_uuid(wish):
+            return self._ids()
+        key = wish.lower()
+        if any(session.id.lower() == key for session in self.with_prefix(key[:8])):
+            return self._ids()
+        if key in self._retired and (return_hash is None or self._retired[key] != return_hash):
+            return self._ids()
+        return wish
+
+    def _remember(self, session: Session) -> None:
+        if not session.is_agent and session.return_hash is None:
+            return
+        key = session.id.lower()
+        self._retired[key] = session.return_hash
+        self._retired.move_to_end(key)
+        dropped: list[str] = []
+        while len(self._retired) > self._retired_limit:
+            dropped.append(self._retired.popitem(last=False)[0])
+        if self._durable:
+            record = RetiredIdRecord(key, session.return_hash, session.number)
+            self._ledger.append((SaveRetiredId(record), *(DropRetiredId(old) for old in dropped)))
+
+    def _index_name(self, session: Session) -> None:
+        if session.name is not None:
+            self._by_name.setdefault(session.name.lower(), {})[session.id] = session
+
+    def _unindex_name(self, session: Session) -> None:
+        if session.name is not None:
+            _discard(self._by_name, session.name.lower(), session)
+
+
+def _discard(index: dict[str, dict[str, Session]], key: str, session: Session) -> None:
+    entries = index[key]
+    del entries[session.id]
+    if not entries:
+        del index[key]
