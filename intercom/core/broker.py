@@ -365,7 +365,9 @@ class Broker:
         self._delivery.received(_session_of(connection), frame, now)
 
     def _cancel_ask(self, connection: Connection, frame: CancelAsk, now: Instant) -> None:
-        self._asking.withdraw(_session_of(connection), frame.message_id)
+        asker = _session_of(connection)
+        self._asking.withdraw(asker, frame.message_id)
+        self._delivery.withdraw(asker, frame.message_id, now)
 
     def _authorize_supervisor(self, connection: Connection, frame: AuthorizeSupervisor, now: Instant) -> None:
         session = _session_of(connection)

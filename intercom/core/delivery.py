@@ -69,6 +69,7 @@ class Attempt:
         "frame",
         "is_supervised",
         "is_waiting",
+        "is_withdrawn",
         "marked",
         "message",
         "opened",
@@ -91,6 +92,8 @@ class Attempt:
         """This attempt made the reservation."""
         self.is_waiting = True
         """The sender is owed an answer."""
+        self.is_withdrawn = False
+        """The asker took the question back before it was open."""
         self.was_delivered = False
         """The sender was answered ``delivered``, behind the commit of the acceptance."""
         self.opened: tuple[str, str] | None = None
@@ -260,7 +263,7 @@ class Delivery:
             return Refusal(rule, reasons.authority_invalid(self._operations.trouble))
         if standing is Standing.UNCERTAIN and not target.confirms_receipts:
             assert operation is not None
-            reason = reasons.UNDER_WAY if operation.under_way else reasons.UNCERTAIN
+            reason = reasons.UNDER_WAY if operation.under_way is not None else reasons.UNCERTAIN
             return Refusal(rule, reason, after=after)
         return None
 
@@ -327,7 +330,8 @@ class Delivery:
             sender.asks_under_way += 1
         if operation is None:
             operation = self._operations.reserve(message, signature, sender, target, self._limits.ask_ms, now)
-            attempt.recorded = operation.under_way = True
+            attempt.recorded = True
+            operation.under_way = attempt
             attempt.operation = operation
             self._operations.append_reservation(operation, self._undo_reservation, attempt)
         attempt.operation = operation
@@ -374,7 +378,7 @@ class Delivery:
         operation = attempt.operation
         assert operation is not None
         if attempt.recorded:
-            operation.under_way = False
+            operation.under_way = None
         if not attempt.target.confirms_receipts:
             self._finish(attempt, attempt.target, now)
 
@@ -388,7 +392,7 @@ class Delivery:
                 return
             self._drop_wait(unconfirmed)
         if attempt.recorded:
-            operation.under_way = False
+            operation.under_way = None
             self._operations.forget(operation, now)
         code = NOT_FOUND_CODE if attempt.frame.require_pending_reply is True else UNSET
         self._fail(attempt, reasons.SESSION_NOT_FOUND, code)
@@ -412,19 +416,27 @@ class Delivery:
             unconfirmed = self._receipts.find(sender.target_identity, reply_to)
             waiter = None if unconfirmed is None else unconfirmed.waiter
             if unconfirmed is not None and isinstance(waiter, Attempt) and waiter.sender is asker:
-                self._confirm(unconfirmed, sender, now)
+                self._confirm(unconfirmed, sender, now, by_reply=True)
 
-    def _confirm(self, unconfirmed: Unconfirmed, recipient: Session, now: Instant) -> None:
+    def withdraw(self, asker: Session, message_id: str, now: Instant) -> None:
+        """Let an ask that is still under way open no question (protocol OP-6)."""
+        operation = self._operations.find(message_id, now)
+        if operation is not None:
+            waiter = operation.under_way if operation.unconfirmed is None else operation.unconfirmed.waiter
+            if isinstance(waiter, Attempt) and waiter.sender is asker:
+                waiter.is_withdrawn = True
+
+    def _confirm(self, unconfirmed: Unconfirmed, recipient: Session, now: Instant, *, by_reply: bool = False) -> None:
         attempt = unconfirmed.waiter
         operation = unconfirmed.operation
         self._drop_wait(unconfirmed)
-        operation.under_way = False
+        operation.under_way = None
         if isinstance(attempt, Attempt):
             if recipient.id != attempt.target.id and attempt.message.expects_reply is True:
                 self._tell_question_target(
                     attempt.connection, attempt.frame, operation.message_id, recipient, operation.ticket
                 )
-            self._finish(attempt, recipient, now)
+            self._finish(attempt, recipient, now, by_reply=by_reply)
 
     def _receipt_missing(self, unconfirmed: Unconfirmed, now: Instant) -> None:
         unconfirmed.deadline = None
@@ -442,8 +454,12 @@ class Delivery:
 
     # --- finish (D18) -----------------------------------------------------------------------------------
 
-    def _finish(self, attempt: Attempt, recipient: Session, now: Instant) -> None:
-        """Accept the operation, record what follows from it, and answer the sender behind the commit."""
+    def _finish(self, attempt: Attempt, recipient: Session, now: Instant, *, by_reply: bool = False) -> None:
+        """Accept the operation, record what follows from it, and answer the sender behind the commit.
+
+        A late receipt opens no question, because its asker was told that the outcome is uncertain (6.10.6); a reply
+        that proves the arrival does (``by_reply``), because it is the answer.
+        """
         operation, message, sender = attempt.operation, attempt.message, attempt.sender
         assert operation is not None
         if message.reply_to is not UNSET:
@@ -454,8 +470,9 @@ class Delivery:
         if ticket is None:
             self._fail(attempt, reasons.NOT_CONFIRMED_DURABLY)
             return
-        asker_is_here = attempt.is_waiting and sender.connection.session is sender
-        if message.expects_reply is True and asker_is_here and self._asking.open(sender, recipient, operation):
+        is_asked = message.expects_reply is True and not attempt.is_withdrawn and (attempt.is_waiting or by_reply)
+        asker_is_here = sender.connection.session is sender
+        if is_asked and asker_is_here and self._asking.open(sender, recipient, operation):
             attempt.opened = (sender.id, recipient.id)
         if attempt.closed is not None:
             self._asking.close(attempt.closed)

@@ -111,8 +111,8 @@ class Operation:
         """Open questions this ask is behind."""
         self.unconfirmed: Unconfirmed | None = None
         """The frame that waits for its receipt."""
-        self.under_way = False
-        """An attempt of this process is being written right now."""
+        self.under_way: object | None = None
+        """The attempt of this process whose frame is being written right now."""
 
     def record(self) -> OperationRecord:
         """Return the row as it is stored."""

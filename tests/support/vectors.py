@@ -1,0 +1,83 @@
+"""Play the conversations of ``tests/vectors`` against any broker."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Protocol
+
+VECTORS = Path(__file__).parent.parent / "vectors"
+
+
+class Player(Protocol):
+    """Carry out the steps of a conversation."""
+
+    def write(self, client: str, frame: dict[str, Any]) -> None: ...
+
+    def read(self, client: str) -> dict[str, Any] | None:
+        """Return the next frame, or None at the end of the stream."""
+
+    def end(self, client: str) -> None: ...
+
+    def exit_status(self) -> int: ...
+
+
+def conversations() -> list[Path]:
+    """Return the files that hold steps."""
+    return [path for path in sorted(VECTORS.glob("*.json")) if "steps" in json.loads(path.read_text())]
+
+
+def play(path: Path, player: Player) -> None:
+    """Play one file and fail at the first frame that does not match."""
+    variables: dict[str, Any] = {}
+    for number, step in enumerate(json.loads(path.read_text())["steps"], 1):
+        where = f"{path.name} step {number}: {json.dumps(step)}"
+        if "from" in step:
+            player.write(step["from"], _filled(step["frame"], variables))
+        elif "to" in step:
+            frame = player.read(step["to"])
+            assert frame is not None, f"{where}: the stream ended"
+            assert _matches(step["frame"], frame, variables), f"{where}: got {json.dumps(frame)}"
+        elif "end" in step:
+            player.end(step["end"])
+        elif "closed" in step:
+            frame = player.read(step["closed"])
+            assert frame is None, f"{where}: got {json.dumps(frame)}"
+        elif "silent" in step:
+            player.write(step["silent"], {"type": "list", "requestId": "silence"})
+            frame = player.read(step["silent"])
+            assert frame is not None and frame.get("requestId") == "silence", f"{where}: got {json.dumps(frame)}"
+        else:
+            assert player.exit_status() == step["exit"], where
+
+
+def _filled(value: Any, variables: dict[str, Any]) -> Any:
+    if isinstance(value, str) and value.startswith("$"):
+        return variables[value]
+    if isinstance(value, dict):
+        return {key: _filled(member, variables) for key, member in value.items()}
+    if isinstance(value, list):
+        return [_filled(member, variables) for member in value]
+    return value
+
+
+def _matches(pattern: Any, value: Any, variables: dict[str, Any]) -> bool:
+    if isinstance(pattern, str) and pattern.startswith("$"):
+        return bool(variables.setdefault(pattern, value) == value)
+    if isinstance(pattern, dict):
+        if "$any" in pattern:
+            kinds = {"string": str, "number": (int, float)}
+            return isinstance(value, kinds[pattern["$any"]]) and not isinstance(value, bool)
+        if not isinstance(value, dict) or not ("..." in pattern or pattern.keys() == value.keys()):
+            return False
+        members = {key: member for key, member in pattern.items() if key != "..."}
+        return members.keys() <= value.keys() and all(
+            _matches(member, value[key], variables) for key, member in members.items()
+        )
+    if isinstance(pattern, list):
+        return (
+            isinstance(value, list)
+            and len(pattern) == len(value)
+            and all(_matches(*pair, variables) for pair in zip(pattern, value, strict=True))
+        )
+    return type(pattern) is type(value) and pattern == value
