@@ -76,6 +76,16 @@ STOP_FLUSH_MS = 1_000
 """At shutdown: time for committed frames to reach the kernel, all connections together."""
 STOP_TOTAL_MS = 2_000
 """At shutdown: the process is gone within this time."""
+STOP_RESERVE_MS = 300
+"""The part of STOP_TOTAL_MS that is kept for closing the store and giving the home back."""
+DESCRIPTORS = 65_536
+"""Open files the broker asks for, as far as the system's hard limit allows."""
+COLLECT_YOUNG = 50_000
+"""New objects after which the broker looks for cycles among them."""
+COLLECT_MIDDLE = 20
+"""Such looks after which it looks at what survived the last ones."""
+COLLECT_OLD = 1_000
+"""Looks at those after which it walks through everything."""
 WATCHDOG_TICK_MS = 1_000
 """Pause between two ticks of the watchdog thread."""
 WATCHDOG_LATE_MS = 500
@@ -189,6 +199,9 @@ WAIT_CEILING_S = 604_800
 """Longest time that ``--timeout`` may name."""
 ANSWER_COMMAND_MS = ASK_MS
 """How long the command of ``listen --answer`` may take for one question: nobody waits longer."""
+ANSWER_POLL_MS = 5
+"""First pause between two looks at that command; doubles up to ANSWER_POLL_MAX_MS."""
+ANSWER_POLL_MAX_MS = 50
 ANSWER_VARIABLE_CHARACTERS = 1_024
 """Longest name or id handed to that command in its environment; a longer one is cut."""
 STOP_WAIT_MS = 10_000

@@ -35,8 +35,7 @@ UNCERTAIN = (
 )
 ROUTE_LOST = "The question's route cannot be securely rebound; ask again under a new message id"
 UNDER_WAY = (
-    "Outcome not yet known: an earlier attempt of this message is still being written; "
-    "retry with the same message id"
+    "Outcome not yet known: an earlier attempt of this message is still being written; retry with the same message id"
 )
 CAPACITY = "Capacity reached"
 NOT_RECORDED = "Not recorded: the broker could not write its store; nothing was sent, retry with the same message id"

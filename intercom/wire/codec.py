@@ -1,0 +1,187 @@
+"""Turn payloads into frames and frames into bytes; decide what is a protocol error and what an in-band refusal.
+
+A frame is decoded once, by msgspec, and its inner message stays the bytes that came. What msgspec refuses is tried
+once more as the standard parser reads it; only then a message is encoded again. What leaves this module is valid
+UTF-8 and JSON that every other parser reads.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeAlias, TypeVar, cast, get_args
+
+from msgspec import UNSET, Meta, MsgspecError, Raw, Struct, UnsetType, ValidationError, convert
+from msgspec.json import Decoder, Encoder
+
+from intercom.limits import QUOTED_CHARS
+from intercom.wire.frames import Answer, Attachment, Content, Malformed, Message, Register, Request, Source
+from intercom.wire.framing import ProtocolError as ProtocolError
+from intercom.wire.framing import frame as _frame
+from intercom.wire.jsontext import HARMLESS_BYTES, as_utf8, flaw_of, read, without_surrogates, written
+
+_AnyFrame = TypeVar("_AnyFrame")
+_PlainNumber: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float
+
+
+class _PlainSource(Source, forbid_unknown_fields=True, kw_only=True):
+    subagent_index: _PlainNumber | UnsetType = UNSET
+
+
+class _PlainAttachment(Attachment, forbid_unknown_fields=True):
+    pass
+
+
+class _PlainContent(Content, forbid_unknown_fields=True, kw_only=True):
+    attachments: list[_PlainAttachment] | UnsetType = UNSET  # type: ignore[assignment]
+
+
+class _PlainMessage(Message, forbid_unknown_fields=True, kw_only=True):
+    """Accept only messages without unknown members: msgspec has then seen every number in them.
+
+    This saves all others a second look; messages with unknown members are rare.
+    """
+
+    timestamp: _PlainNumber
+    content: _PlainContent
+    source: _PlainSource | UnsetType = UNSET
+
+
+ANSWERED_IN_BAND = frozenset({"send", "supervisor_send", "presence", "join_group", "leave_group"})
+"""Frame types whose members may be wrong without a protocol error (protocol 4.5 to 4.9)."""
+
+
+def decode_request(payload: bytes) -> Request | Malformed:
+    """Decode what a client wrote.
+
+    A frame of the types in ``ANSWERED_IN_BAND`` whose JSON is fine and whose members are not comes back as
+    ``Malformed``. ``Send.message`` is JSON, and a message only when ``parse_message`` says so.
+
+    Raises:
+        ProtocolError: everything else, with a sentence that names the rule.
+    """
+    try:
+        if not payload.isascii():
+            payload = as_utf8(payload)
+        if len(payload) > HARMLESS_BYTES:
+            _check_shape(payload)
+        request = _REQUESTS.decode(payload)
+        if request.__class__ is Register:
+            read(payload)  # peers are shown members of a session that no struct describes
+    except _REFUSALS:
+        return _second_try(payload, _REQUESTS, _REQUEST_TYPES, ANSWERED_IN_BAND)
+    return request
+
+
+def decode_answer(payload: bytes) -> Answer:
+    """Decode what the broker wrote.
+
+    Raises:
+        ProtocolError: it is no frame, or of a type this client does not know.
+    """
+    try:
+        if not payload.isascii():
+            payload = as_utf8(payload)
+        if len(payload) > HARMLESS_BYTES:
+            _check_shape(payload)
+        return _ANSWERS.decode(payload)
+    except _REFUSALS:
+        return cast("Answer", _second_try(payload, _ANSWERS, _ANSWER_TYPES, frozenset()))
+
+
+def parse_message(raw: Raw | bytes) -> Message | None:
+    """Validate the message inside a decoded frame; ``None`` when it breaks the table of protocol 4.
+
+    A number beyond a double breaks it wherever it stands: not every recipient could read it.
+    """
+    try:
+        return _PLAIN_MESSAGES.decode(raw)
+    except _REFUSALS:
+        pass
+    try:
+        return message_of(read(bytes(raw)))
+    except _REFUSALS:
+        return None
+
+
+def message_of(value: object) -> Message | None:
+    """Validate a message that is decoded already, such as a member of ``Malformed.fields``."""
+    try:
+        return convert(value, Message)
+    except ValidationError:
+        return None
+
+
+def encode(frame: Struct) -> bytes:
+    """Encode a request or an answer as a whole frame, header included.
+
+    Numbers that are not finite become ``null``, lone surrogates (undecodable bytes of an argument or a path)
+    U+FFFD. ``Raw`` members go out as they are.
+    """
+    try:
+        return _frame(_encode(frame))
+    except UnicodeEncodeError:
+        return _frame(_encode(without_surrogates(frame)))
+
+
+def _check_shape(payload: bytes) -> None:
+    flaw = flaw_of(payload)
+    if flaw is not None:
+        raise ProtocolError(f"{_NOT_JSON}: {flaw}")
+
+
+def _second_try(
+    payload: bytes, decoder: Decoder[_AnyFrame], types: frozenset[str], in_band: frozenset[str]
+) -> _AnyFrame | Malformed:
+    """Decode as the standard parser reads it what msgspec refused, or say what is wrong with it."""
+    try:
+        value = read(payload)
+        normalised = written(value)
+        try:
+            return decoder.decode(normalised)
+        except ValidationError as error:
+            if not isinstance(value, dict):
+                raise ProtocolError(f"The payload is not a JSON object but {_KINDS[type(value)]}") from error
+            kind = value.get("type", UNSET)
+            if not isinstance(kind, str):
+                found = "no type" if kind is UNSET else f"{_KINDS[type(kind)]} as its type"
+                raise ProtocolError(f"The payload has {found}; a frame names its type in a string") from error
+            if kind not in types:
+                raise ProtocolError(f"Unknown frame type '{_one_line(kind)}'") from error
+            if kind in in_band:
+                return Malformed(cast("Any", kind), read(normalised))
+            raise ProtocolError(f"A {kind} frame breaks its rules: {_one_line(str(error))}") from error
+    except ValueError as error:
+        raise ProtocolError(f"{_NOT_JSON}: {_one_line(str(error))}") from error
+    except (RecursionError, MemoryError) as error:
+        raise ProtocolError(f"{_NOT_JSON}: it does not fit into stack or memory") from error
+
+
+def _one_line(text: str) -> str:
+    """Make text of a peer fit to be shown: short, and without control characters."""
+    if len(text) > QUOTED_CHARS:
+        text = text[:QUOTED_CHARS] + "..."
+    return "".join(char if char.isprintable() else "\ufffd" for char in text)
+
+
+def _types(union: Any) -> frozenset[str]:
+    return frozenset(member.__struct_config__.tag for member in get_args(union))
+
+
+_REQUESTS = cast("Decoder[Request]", Decoder(Request))
+_ANSWERS = cast("Decoder[Answer]", Decoder(Answer))
+_PLAIN_MESSAGES = Decoder(_PlainMessage)
+_REQUEST_TYPES = _types(Request)
+_ANSWER_TYPES = _types(Answer)
+_encode = Encoder().encode
+
+_REFUSALS = (MsgspecError, ValueError, RecursionError, MemoryError)
+"""How a parser says that it does not take its input, or cannot in what the caller has left of the stack."""
+_NOT_JSON = "The payload is not valid JSON"
+_KINDS = {
+    dict: "an object",
+    list: "an array",
+    str: "a string",
+    int: "a number",
+    float: "a number",
+    bool: "a boolean",
+    type(None): "null",
+}

@@ -1,0 +1,75 @@
+"""Describe the wire as JSON Schema, made from the structs, for whoever writes a client in another language."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+from msgspec.json import schema_components
+
+from intercom.wire.frames import Answer, Message, Request, SessionInfo
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+_TEMPLATE = "#/$defs/{name}"
+_ONLY_TRUE = {"const": True}
+_NOT_BLANK = {"type": "string", "pattern": "\\S"}
+_NEVER: dict[str, Any] = {"not": {}}
+_MESSAGE = {"$ref": "#/$defs/Message"}
+_SESSION = {"$ref": "#/$defs/Session"}
+
+_NARROWER: dict[tuple[str, str], dict[str, Any]] = {
+    ("Register", "session"): {"$ref": "#/$defs/SessionInfo"},
+    ("Register", "registrationGroup"): _NOT_BLANK,
+    ("Register", "acknowledgesReceipt"): _ONLY_TRUE,
+    ("Register", "supervisor"): {
+        "type": "object",
+        "properties": {"capability": {"type": "string"}, "supervisorSessionId": {"type": "string"}},
+        "required": ["capability", "supervisorSessionId"],
+    },
+    ("AuthorizeSupervisor", "childName"): _NOT_BLANK,
+    **{
+        (frame, member): narrower
+        for frame in ("Send", "SupervisorSend")
+        for member, narrower in (("message", _MESSAGE), ("resolveReplyTarget", _ONLY_TRUE), ("channel", _NEVER))
+    },
+    ("Send", "requirePendingReply"): _ONLY_TRUE,
+    ("SupervisorSend", "requirePendingReply"): _NEVER,
+    ("Registered", "acknowledgesReceipt"): _ONLY_TRUE,
+    ("Registered", "acknowledgesPendingStageRoutes"): _ONLY_TRUE,
+    ("Registered", "brokerStatus"): _ONLY_TRUE,
+    ("Sessions", "sessions"): {"type": "array", "items": _SESSION},
+    ("MessageFrame", "from"): _SESSION,
+    ("MessageFrame", "message"): _MESSAGE,
+    ("Queued", "notInKnownSet"): _ONLY_TRUE,
+    ("SessionJoined", "session"): _SESSION,
+    ("PresenceUpdate", "session"): _SESSION,
+}
+"""What the rules of protocol 4 and 5 say beyond the type of a member, by struct and name on the wire."""
+
+
+def schema() -> dict[str, Any]:
+    """Return one JSON Schema for a frame of either direction.
+
+    Its ``$defs`` hold every frame under the name of its struct, the objects inside them, and ``Request`` and
+    ``Answer``, which are any frame a client and the broker may write. Members that are not named are allowed.
+    """
+    (request, answer, _, _), found = schema_components([Request, Answer, Message, SessionInfo], ref_template=_TEMPLATE)
+    definitions: dict[str, Any] = dict(found)
+    for (struct, member), narrower in _NARROWER.items():
+        definitions[struct]["properties"][member] = deepcopy(narrower)
+    definitions["Session"] = {
+        "title": "Session",
+        "description": "Describe a session as the broker shows it.",
+        "allOf": [{"$ref": "#/$defs/SessionInfo"}],
+        "properties": {"id": {"type": "string"}},
+        "required": ["id"],
+    }
+    definitions["Request"] = {**request, "description": "Any frame a client may write."}
+    definitions["Answer"] = {**answer, "description": "Any frame the broker may write."}
+    return {
+        "$schema": DIALECT,
+        "title": "A frame of the intercom wire",
+        "anyOf": [{"$ref": "#/$defs/Request"}, {"$ref": "#/$defs/Answer"}],
+        "$defs": definitions,
+    }

@@ -1,0 +1,103 @@
+"""Compare reason texts with the ones clients know (protocol 5.29) and give each its code."""
+
+from __future__ import annotations
+
+import pytest
+
+from intercom.wire import reasons
+
+
+@pytest.mark.parametrize(
+    ("ours", "exact"),
+    [
+        (reasons.SESSION_NOT_FOUND, "Session not found"),
+        (reasons.SENDER_NOT_FOUND, "Sender session not found"),
+        (reasons.SELF_TARGET, "Cannot message the current session"),
+        (reasons.DIFFERENT_GROUP, "Target session is in a different intercom group"),
+        (reasons.INVALID_ATTEMPT_ID, "Invalid attemptId format"),
+        (reasons.INVALID_MESSAGE, "Invalid message format"),
+        (reasons.INVALID_CHANNEL, "Invalid channel"),
+        (reasons.NOT_A_CHILD, "Supervisor channel is not authorized"),
+        (reasons.OTHER_SUPERVISOR, "Supervisor target does not match the authorized relationship"),
+        (
+            reasons.conflict("m-1"),
+            "Intercom message ID 'm-1' was already delivered with a different target or payload",
+        ),
+        (
+            reasons.ambiguous_name("bob"),
+            'Multiple sessions named "bob" are connected. Use the session ID instead.',
+        ),
+        (reasons.INVALID_SUPERVISOR, "Invalid supervisor authorization"),
+        (
+            reasons.reserved_group("Auto"),
+            'Invalid presence group: Intercom group name "Auto" is reserved; choose another name',
+        ),
+    ],
+)
+def test_texts_that_clients_compare_are_exact(ours: str, exact: str) -> None:
+    """protocol 5.29"""
+    assert ours == exact
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [
+        (reasons.SESSION_NOT_FOUND, "not_found"),
+        (reasons.SENDER_NOT_FOUND, "not_registered"),
+        (reasons.SELF_TARGET, "self_target"),
+        (reasons.DIFFERENT_GROUP, "different_group"),
+        (reasons.NOT_AN_AGENT, "not_an_agent"),
+        (reasons.TERMINAL, "terminal"),
+        (reasons.OTHER_RECIPIENT, "other_recipient"),
+        (reasons.NO_OPEN_QUESTION, "no_open_question"),
+        (reasons.UNCERTAIN, "outcome_unknown"),
+        (reasons.UNDER_WAY, "under_way"),
+        (reasons.ROUTE_LOST, "route_lost"),
+        (reasons.authority_invalid(None), "store_unusable"),
+        (reasons.NOT_RECORDED, "not_recorded"),
+        (reasons.NOT_CONFIRMED_DURABLY, "not_confirmed"),
+        (reasons.RECEIPT_MISSING, "receipt_missing"),
+        (reasons.NOT_A_CHILD, "no_supervisor"),
+        (reasons.OTHER_SUPERVISOR, "other_supervisor"),
+        (reasons.INVALID_CHANNEL, "invalid"),
+        (reasons.PENDING_REPLY_FORM, "invalid"),
+        (reasons.conflict("x"), "conflict"),
+        (reasons.ambiguous_name("x"), "ambiguous"),
+        (reasons.ambiguous_prefix("x"), "ambiguous"),
+        (reasons.capacity("too many messages of this sender", 1), "capacity"),
+        ("Something another broker says", "refused"),
+        ("", "refused"),
+    ],
+)
+def test_every_reason_has_its_code(reason: str, code: str) -> None:
+    assert reasons.code_of(reason) == code
+
+
+def test_no_text_of_ours_goes_without_a_code() -> None:
+    texts = {name: text for name, text in vars(reasons).items() if name.isupper() and isinstance(text, str)}
+    assert "SESSION_NOT_FOUND" in texts
+    assert [name for name, text in texts.items() if reasons.code_of(text) == "refused"] == []
+
+
+@pytest.mark.parametrize(
+    ("wait_ms", "shown"), [(0, "1 s"), (1, "1 s"), (1_000, "1 s"), (1_001, "2 s"), (9_999, "10 s")]
+)
+def test_capacity_names_a_pause_in_whole_seconds(wait_ms: int, shown: str) -> None:
+    """design 5, bounds: capacity, retry after N"""
+    assert reasons.capacity("full", wait_ms) == (
+        f"Capacity reached: full; retry with the same message id after {shown}"
+    )
+
+
+def test_an_unusable_store_is_named_with_its_trouble() -> None:
+    """protocol 4.8 D10"""
+    assert reasons.authority_invalid("the key file is missing") == (
+        "Accepted-delivery authority is invalid: the key file is missing"
+    )
+
+
+def test_an_ambiguous_target_never_names_other_sessions() -> None:
+    """protocol 4.8 E5"""
+    assert reasons.ambiguous_prefix("0f8fad5b") == (
+        'Multiple session IDs begin with "0f8fad5b". Use the full session ID instead.'
+    )
