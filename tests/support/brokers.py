@@ -1,0 +1,135 @@
+"""Run real broker processes in homes of their own, and end exactly those."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.support.raw import PATIENCE_S, RawClient
+
+TOP = Path(__file__).resolve().parents[2]
+SERVE = (sys.executable, "-m", "intercom", "serve")
+POLL_S = 0.005
+
+
+def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return a small environment in which commands find the package and the home, and nothing of this machine."""
+    kept = {name: os.environ[name] for name in ("PATH", "LANG", "COVERAGE_PROCESS_START") if name in os.environ}
+    return {
+        **kept,
+        "HOME": str(home.parent),
+        "PYTHONPATH": str(TOP),
+        "PYTHONDONTWRITEBYTECODE": os.environ.get("PYTHONDONTWRITEBYTECODE", ""),
+        "INTERCOM_HOME": str(home),
+        **(extra or {}),
+    }
+
+
+class BrokerProcess:
+    """Hold one broker process, from its start to its end.
+
+    Args:
+        home: its home; need not exist.
+        settings: settings by name, handed over in the environment.
+        arguments: further arguments of ``serve``.
+        command: what to run instead of ``serve``.
+        wait: return only when it answers.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        *,
+        settings: Mapping[str, object] | None = None,
+        arguments: tuple[str, ...] = (),
+        command: tuple[str, ...] = SERVE,
+        wait: bool = True,
+    ) -> None:
+        self.home = home
+        self.socket = home / "broker.sock"
+        given = {f"INTERCOM_{name.upper()}": str(value).lower() for name, value in (settings or {}).items()}
+        self.process = subprocess.Popen(
+            (*command, *arguments),
+            env=environment(home, given),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        self.errors = ""
+        if wait:
+            self.wait_until_it_answers()
+
+    @property
+    def pid(self) -> int:
+        """Return the process id."""
+        return self.process.pid
+
+    def wait_until_it_answers(self, timeout: float = PATIENCE_S) -> str:
+        """Return the instance id as soon as ``health`` is answered; fail when the process ends before."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            try:
+                with self.connect() as client:
+                    return client.health()
+            except (FileNotFoundError, ConnectionRefusedError):
+                pass
+            if self.process.poll() is not None:
+                raise AssertionError(f"the broker ended with {self.process.returncode}: {self._read_errors()}")
+            time.sleep(POLL_S)
+        raise AssertionError("the broker did not answer in time")
+
+    def connect(self) -> RawClient:
+        """Return a new connection to it."""
+        return RawClient(self.socket)
+
+    def registered(self, name: str | None = None, **extra: object) -> RawClient:
+        """Return a new connection with a session."""
+        client = self.connect()
+        client.register(name, **extra)
+        return client
+
+    def signal(self, number: int) -> None:
+        """Send it a signal."""
+        self.process.send_signal(number)
+
+    def wait(self, timeout: float = PATIENCE_S) -> int:
+        """Return its exit status; fail when it does not end in time. ``errors`` holds its standard error then."""
+        try:
+            status = self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the broker is still there after {timeout} s") from None
+        self._read_errors()
+        return status
+
+    def stop(self, timeout: float = PATIENCE_S) -> int:
+        """Ask it to stop and return its exit status."""
+        self.process.terminate()
+        return self.wait(timeout)
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        self.process.kill()
+        self.wait()
+
+    def close(self) -> None:
+        """End it if it still runs; for the end of a test."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self._read_errors()
+
+    @property
+    def log(self) -> str:
+        """Return the text of its log."""
+        return (self.home / "intercom.log").read_text()
+
+    def _read_errors(self) -> str:
+        if self.process.stderr is not None and not self.process.stderr.closed:
+            self.errors += self.process.stderr.read().decode(errors="replace")
+            self.process.stderr.close()
+        return self.errors

@@ -1,0 +1,71 @@
+"""Run a piece of a test in a process of its own: as another user, or to be killed."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import traceback
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+
+Result = TypeVar("Result")
+
+OTHER_USER = 65_534
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+
+
+def in_child(function: Callable[[], Result], *, user: int | None = None, umask: int | None = None) -> Result:
+    """Return what ``function`` returns in a forked process; its exception becomes an AssertionError."""
+    receive, send = os.pipe()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.close(receive)
+            if user is not None:
+                os.setgroups([])
+                os.setgid(user)
+                os.setuid(user)
+            if umask is not None:
+                os.umask(umask)
+            try:
+                outcome: tuple[bool, object] = (True, function())
+            except BaseException:
+                outcome = (False, traceback.format_exc())
+            with os.fdopen(send, "wb") as pipe:
+                pickle.dump(outcome, pipe)
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(send)
+    with os.fdopen(receive, "rb") as pipe:
+        content = pipe.read()
+    os.waitpid(child, 0)
+    assert content, "the child ended without a result"
+    passed, result = pickle.loads(content)
+    assert passed, result
+    return result  # type: ignore[no-any-return]
+
+
+def was_killed(function: Callable[[], object]) -> bool:
+    """Run ``function`` in a forked process; tell whether SIGKILL ended it, and fail when it raised."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            function()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    _, waited = os.waitpid(child, 0)
+    if os.WIFSIGNALED(waited):
+        assert os.WTERMSIG(waited) == signal.SIGKILL
+        return True
+    assert os.waitstatus_to_exitcode(waited) == 0
+    return False
