@@ -208,6 +208,8 @@ STOP_WAIT_MS = 10_000
 """How long ``stop`` waits for the broker's process to be gone."""
 GONE_POLL_MS = 20
 """Pause between two looks for a process that is ending."""
+DEMO_STEP_S = 10
+"""Longest wait for one step of ``demo``."""
 NEAR_NAMES = 3
 """Similar names that are offered when a target was not found."""
 

@@ -9,11 +9,25 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from intercom.paths import Paths
 from tests.support.raw import PATIENCE_S, RawClient
 
 TOP = Path(__file__).resolve().parents[2]
 SERVE = (sys.executable, "-m", "intercom", "serve")
 POLL_S = 0.005
+
+
+def patched(code: str) -> tuple[str, ...]:
+    """Return a command that runs Python code, then serves: a broker with a fault, or with shorter times.
+
+    The code finds the limits as ``limits`` and runs before anything else of the package is imported.
+    """
+    program = (
+        "import os, sys, time\nfrom pathlib import Path\nfrom intercom import limits\n"
+        f"{code}\nfrom intercom.server.app import main\n"
+        "sys.exit(main(Path(os.environ['INTERCOM_HOME']).resolve()))\n"
+    )
+    return (sys.executable, "-c", program)
 
 
 def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -50,7 +64,7 @@ class BrokerProcess:
         wait: bool = True,
     ) -> None:
         self.home = home
-        self.socket = home / "broker.sock"
+        self.socket = Paths(home.resolve()).socket
         given = {f"INTERCOM_{name.upper()}": str(value).lower() for name, value in (settings or {}).items()}
         self.process = subprocess.Popen(
             (*command, *arguments),

@@ -1,0 +1,181 @@
+"""Define the settings and read them: default, then ``intercom.toml``, then the environment, then flags."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+
+from msgspec import Struct
+
+from intercom.errors import ConfigError
+from intercom.limits import (
+    ASK_MS,
+    ASK_RANGE_MS,
+    FRAME_BYTES,
+    FRAME_CEILING_BYTES,
+    IDLE_MS,
+    IDLE_RANGE_MS,
+    RECEIPT_WAIT_MS,
+    RECEIPT_WAIT_RANGE_MS,
+    UNREGISTERED_FRAME_BYTES,
+    Limits,
+)
+from intercom.paths import Paths
+
+Durability: TypeAlias = Literal["full", "memory"]
+LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+
+_VARIABLE_PREFIX = "INTERCOM_"
+
+
+class About(NamedTuple):
+    """Say what a setting means and which values it takes."""
+
+    meaning: str
+    unit: str = ""
+    low: int = 0
+    high: int = 0
+    choices: tuple[str, ...] = ()
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """Hold every setting; this class is the table the loader, the checks and the documentation are built from."""
+
+    frame_bytes: Annotated[
+        int,
+        About("Largest frame a session may send.", "bytes", UNREGISTERED_FRAME_BYTES, FRAME_CEILING_BYTES),
+    ] = FRAME_BYTES
+    idle_ms: Annotated[
+        int,
+        About("A broker without a session leaves this long after the last activity.", "ms", *IDLE_RANGE_MS),
+    ] = IDLE_MS
+    receipt_wait_ms: Annotated[
+        int,
+        About("How long a sender waits for its recipient's receipt.", "ms", *RECEIPT_WAIT_RANGE_MS),
+    ] = RECEIPT_WAIT_MS
+    ask_ms: Annotated[
+        int,
+        About("How long a question stays open.", "ms", *ASK_RANGE_MS),
+    ] = ASK_MS
+    durability: Annotated[
+        Durability,
+        About(
+            "Where the fate of plain messages is kept: full, on disk before an answer is given; memory, forgotten "
+            "when the broker ends.",
+            choices=("full", "memory"),
+        ),
+    ] = "full"
+    watchdog: Annotated[
+        bool,
+        About("Whether a broker whose event loop stands still ends itself."),
+    ] = True
+    log_level: Annotated[
+        LogLevel,
+        About("Least important line that is written to the log.", choices=("debug", "info", "warning", "error")),
+    ] = "info"
+
+    def limits(self) -> Limits:
+        """Return the limits of the core with these settings applied."""
+        return Limits(receipt_wait_ms=self.receipt_wait_ms, ask_ms=self.ask_ms)
+
+
+class Setting(Struct, frozen=True):
+    """Describe one setting completely, for checks and for the documentation page."""
+
+    name: str
+    variable: str
+    default: int | bool | str
+    about: About
+
+    @property
+    def accepts(self) -> str:
+        """Say in words which values are accepted."""
+        if self.about.choices:
+            return "one of " + ", ".join(f'"{choice}"' for choice in self.about.choices)
+        if isinstance(self.default, bool):
+            return "true or false"
+        return f"a whole number of {self.about.unit} from {self.about.low} to {self.about.high}"
+
+    def takes(self, value: object) -> bool:
+        """Tell whether ``value`` has the right type and is in range."""
+        if self.about.choices:
+            return value in self.about.choices
+        if isinstance(self.default, bool):
+            return isinstance(value, bool)
+        return isinstance(value, int) and not isinstance(value, bool) and self.about.low <= value <= self.about.high
+
+    def from_text(self, text: str) -> object:
+        """Return the value a variable's text stands for, or the text when it stands for none."""
+        if self.about.choices:
+            return text
+        if isinstance(self.default, bool):
+            return {"true": True, "1": True, "false": False, "0": False}.get(text.strip().lower(), text)
+        try:
+            return int(text)
+        except ValueError:
+            return text
+
+
+def settings_table() -> dict[str, Setting]:
+    """Return every setting by its name, in the order of the documentation."""
+    from typing import get_type_hints
+
+    hints = get_type_hints(Settings, include_extras=True)
+    standard = Settings()
+    return {
+        name: Setting(name, _VARIABLE_PREFIX + name.upper(), getattr(standard, name), hints[name].__metadata__[0])
+        for name in Settings.__struct_fields__
+    }
+
+
+def load_settings(paths: Paths, environ: Mapping[str, str], overrides: Mapping[str, Any]) -> Settings:
+    """Return the settings in force.
+
+    ``overrides`` holds the values of flags by setting name; ``None`` means that the flag was not given. An empty
+    variable counts as not set. Raises ``ConfigError``, naming the file or variable and the key, for a key that is no
+    setting and for a value of the wrong type or out of range.
+    """
+    given: list[tuple[str, str, object]] = [
+        (f"{paths.settings}: {key}", key, value) for key, value in _read(paths).items()
+    ]
+    if any(name.startswith(_VARIABLE_PREFIX) for name in environ):
+        given += [
+            (setting.variable, name, setting.from_text(environ[setting.variable]))
+            for name, setting in settings_table().items()
+            if environ.get(setting.variable)
+        ]
+    given += [(f"--{key.replace('_', '-')}", key, value) for key, value in overrides.items() if value is not None]
+    if not given:
+        return Settings()
+    table = settings_table()
+    values: dict[str, Any] = {}
+    for origin, key, value in given:
+        setting = table.get(key)
+        if setting is None:
+            raise ConfigError(f"{origin} is not a setting", hint="Settings are: " + ", ".join(table) + ".")
+        if not setting.takes(value):
+            raise ConfigError(f"{origin} must be {setting.accepts}, not {value!r}")
+        values[key] = value
+    return Settings(**values)
+
+
+def _read(paths: Paths) -> dict[str, Any]:
+    try:
+        with open(paths.settings, "rb") as file:
+            return _parse(paths.settings, file.read())
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise ConfigError(f"{paths.settings} cannot be read: {error.strerror}") from error
+
+
+def _parse(path: os.PathLike[str], content: bytes) -> dict[str, Any]:
+    import tomllib  # costs milliseconds, and most homes have no settings file
+
+    try:
+        return tomllib.loads(content.decode())
+    except RecursionError:
+        raise ConfigError(f"{path} is not valid TOML: it is nested too deeply") from None
+    except ValueError as error:  # both a decoding and a TOML error
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error

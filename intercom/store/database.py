@@ -1,0 +1,236 @@
+"""Open the store of a home, commit batches of changes to it, and close it (design section 5)."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from time import perf_counter_ns
+from typing import TypeAlias
+
+from intercom.config import Durability
+from intercom.core.records import (
+    Change,
+    DropOperation,
+    OperationRecord,
+    RetiredIdRecord,
+    SaveOperation,
+    SaveRetiredId,
+)
+from intercom.limits import BUSY_MS, CACHE_KIB, CHECKPOINT_PAGES, Limits
+from intercom.paths import Paths
+from intercom.store import schema
+from intercom.store.failures import CommitFailed, StoreUnusable, commit_failure, no_space_left, opening_failure
+from intercom.store.identity import Identity, read_identity
+from intercom.store.loading import Loaded, load, text_or_bytes
+from intercom.store.pair import obtain_pair, read_only
+from intercom.store.rows import (
+    DROP_OPERATION,
+    DROP_RETIRED,
+    SAVE_OPERATION,
+    SAVE_PLAIN,
+    SAVE_RETIRED,
+    is_plain,
+    operation_row,
+    plain_row,
+    retired_row,
+)
+
+__all__ = ["Batch", "CommitFailed", "Store", "StoreUnusable"]
+
+Batch: TypeAlias = Sequence[tuple[int, tuple[Change, ...]]]
+"""Appends by ticket, oldest first."""
+
+
+class Store:
+    """Hold the open store of one home; one broker, the holder of the home's lock, has one.
+
+    It may be used from several threads, by one at a time.
+    """
+
+    def __init__(
+        self, paths: Paths, connection: sqlite3.Connection, key: bytes, identity: Identity, loaded: Loaded
+    ) -> None:
+        self.key = key
+        """Key of the signatures, 32 bytes."""
+        self.broker_id = identity.broker_id
+        self.journal_id = identity.journal_id
+        self.epoch = identity.epoch + 1
+        """Times the store was opened, this one included."""
+        self.recovered = loaded.recovered
+        self.invalid_ids = loaded.invalid_ids
+        """Message ids whose rows cannot be read: every operation under them is *invalid* (protocol 6.9.2)."""
+        self.last_number = loaded.last_number
+        """Greatest number a row had at start; new rows take greater ones."""
+        self.before_commit: Callable[[], None] | None = None
+        """Called within every transaction before its commit; for tests, which let it raise or wait."""
+        self._database = str(paths.database)
+        self._file = _file_id(self._database)
+        self._connection = connection
+        self._keeps_operations = True
+        self._final: str | None = None
+
+    @classmethod
+    def open(
+        cls,
+        paths: Paths,
+        now_ms: int,
+        *,
+        durability: Durability = "full",
+        limits: Limits | None = None,
+        before_commit: Callable[[], None] | None = None,
+    ) -> Store:
+        """Open the store, making a new one when the home has none, and read it.
+
+        ``now_ms`` is the wall clock in epoch ms. The home exists, and the caller holds its lock. With durability
+        ``"memory"`` the operations found are read once and from then on not kept on disk. Raises ``StoreUnusable``;
+        files that are refused stay as they are.
+        """
+        limits = limits or Limits()
+        key = obtain_pair(paths)
+        connection: sqlite3.Connection | None = None
+        try:
+            identity = _examine(paths, key)
+            connection = _connect(paths)
+            connection.execute("BEGIN IMMEDIATE")
+            if identity.version < schema.version():
+                schema.advance(connection, identity.version)
+            connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'epoch'")
+            loaded = load(connection, now_ms, limits.operation_ttl_ms)
+            if durability == "memory":
+                connection.execute("DELETE FROM operations")
+            else:
+                connection.executemany(DROP_OPERATION, ((number,) for number in loaded.stale))
+            connection.execute("COMMIT")
+            store = cls(paths, connection, key, identity, loaded)
+        except BaseException as error:
+            if connection is not None:
+                connection.close()
+            if isinstance(error, (OSError, sqlite3.Error)):
+                raise opening_failure(error, paths.database) from error
+            raise
+        store.before_commit = before_commit
+        store._keeps_operations = durability == "full"
+        return store
+
+    def commit(self, batch: Batch) -> int:
+        """Make all changes of a batch durable in one transaction, or none of them.
+
+        Of several changes to one row only the last is written. Returns the duration of the commit itself in
+        microseconds; 0 when there was nothing to write. Raises ``CommitFailed``, and after a final one always.
+        """
+        if self._final is None and _file_id(self._database) != self._file:
+            self._final = f"{self._database} was moved, replaced or deleted"
+        if self._final is not None:
+            raise CommitFailed(self._final, final=True)
+        try:
+            return self._commit(batch)
+        except Exception as error:
+            failure = commit_failure(error, lambda: no_space_left(self._database))
+            if not self._rolled_back():
+                failure = CommitFailed(failure.reason, final=True)
+            if failure.final:
+                self._final = failure.reason
+            raise failure from error
+        except BaseException:
+            self._rolled_back()
+            raise
+
+    def close(self) -> None:
+        """Close the database; what was committed stays."""
+        self._final = "the store is closed"
+        self._connection.close()
+
+    def _commit(self, batch: Batch) -> int:
+        operations: dict[int, OperationRecord | None] = {}
+        retired: dict[str, RetiredIdRecord | None] = {}
+        for _, changes in batch:
+            for change in changes:
+                if isinstance(change, SaveOperation):
+                    operations[change.record.number] = change.record
+                elif isinstance(change, DropOperation):
+                    operations[change.number] = None
+                elif isinstance(change, SaveRetiredId):
+                    retired[change.record.session_id] = change.record
+                else:
+                    retired[change.session_id] = None
+        if not self._keeps_operations:
+            operations.clear()
+        if not operations and not retired:
+            return 0
+        execute, executemany = self._connection.execute, self._connection.executemany
+        execute("BEGIN IMMEDIATE")
+        saved = [record for record in operations.values() if record is not None]
+        if plain := [plain_row(record) for record in saved if is_plain(record)]:
+            executemany(SAVE_PLAIN, plain)
+        if len(plain) < len(saved):
+            executemany(SAVE_OPERATION, [operation_row(record) for record in saved if not is_plain(record)])
+        if len(saved) < len(operations):
+            executemany(DROP_OPERATION, [(number,) for number, record in operations.items() if record is None])
+        if retired:
+            executemany(SAVE_RETIRED, [retired_row(record) for record in retired.values() if record is not None])
+            executemany(DROP_RETIRED, [(session_id,) for session_id, record in retired.items() if record is None])
+        if self.before_commit is not None:
+            self.before_commit()
+        started = perf_counter_ns()
+        execute("COMMIT")
+        return (perf_counter_ns() - started) // 1_000
+
+    def _rolled_back(self) -> bool:
+        """Undo what is left of a failed transaction; tell whether the connection can be used again."""
+        try:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            return False
+        return not self._connection.in_transaction
+
+
+def _examine(paths: Paths, key: bytes) -> Identity:
+    """Judge the database before anything in it is changed."""
+    connection = read_only(paths.database)
+    try:
+        if os.stat(paths.database).st_size == 0:
+            raise StoreUnusable("corrupt", f"{paths.database} is empty")
+        identity = read_identity(connection, paths.database, key)
+        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise StoreUnusable("corrupt", f"{paths.database} is damaged ({verdict})")
+        return identity
+    finally:
+        connection.close()
+
+
+def _connect(paths: Paths) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"{paths.database.as_uri()}?mode=rw",
+        uri=True,
+        isolation_level=None,  # transactions are begun and ended here, never by the module
+        check_same_thread=False,
+        timeout=BUSY_MS / 1_000,
+    )
+    try:
+        connection.text_factory = text_or_bytes
+        (journal,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        if journal != "wal":
+            raise StoreUnusable("unreadable", f"the file system of {paths.home} cannot hold a write-ahead log")
+        for pragma in (
+            "synchronous = FULL",
+            "secure_delete = ON",
+            f"wal_autocheckpoint = {CHECKPOINT_PAGES}",
+            f"cache_size = -{CACHE_KIB}",
+            "temp_store = MEMORY",
+        ):
+            connection.execute(f"PRAGMA {pragma}").fetchall()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _file_id(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

@@ -1,0 +1,103 @@
+"""Read what a new broker has to know out of the store, and find the rows that have had their time."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from intercom.core.records import OperationRecord, OperationState, Recovered
+from intercom.store.failures import StoreUnusable
+from intercom.store.rows import (
+    OPERATION_COLUMNS,
+    RETIRED_COLUMNS,
+    operation_from_row,
+    retired_from_row,
+)
+
+
+class Loaded(Struct, frozen=True):
+    """Hold the contents of a store at start."""
+
+    recovered: Recovered
+    invalid_ids: frozenset[str]
+    """Message ids whose rows cannot be read."""
+    last_number: int
+    """Greatest number of any row, the stale ones included; 0 without rows."""
+    stale: list[int]
+    """Numbers of rows to delete: expired, or replaced by a later row of the same message id."""
+
+
+def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int) -> Loaded:
+    """Read all rows; nothing is written. The connection's ``text_factory`` is ``text_or_bytes``.
+
+    A row expires ``ttl_ms`` after its reservation, except an accepted question nobody has answered and whose deadline
+    is to come, and mail that is queued. Times in the future, as a clock that was set back leaves them, count as now.
+    Raises ``StoreUnusable`` when a row does not tell which message id it is about.
+    """
+    newest = _newest(connection)
+    operations: list[OperationRecord] = []
+    invalid: set[str] = set()
+    stale: list[int] = []
+    last_number = 0
+    for row in connection.execute(f"SELECT {OPERATION_COLUMNS} FROM operations ORDER BY number"):
+        number, message_id, reserved_at = row[0], row[1], row[8]
+        last_number = max(last_number, number)
+        if newest.get(message_id) != number:
+            stale.append(number)
+            continue
+        record = operation_from_row(row)
+        if type(reserved_at) is int and reserved_at + ttl_ms < now_ms and not _outlives(record, now_ms):
+            stale.append(number)
+        elif record is None:
+            invalid.add(message_id)
+        else:
+            operations.append(_not_later_than(record, now_ms))
+    retired = map(retired_from_row, connection.execute(f"SELECT {RETIRED_COLUMNS} FROM retired_ids ORDER BY number"))
+    recovered = Recovered(operations=operations, retired_ids=[record for record in retired if record is not None])
+    return Loaded(recovered, frozenset(invalid), last_number, stale)
+
+
+def _newest(connection: sqlite3.Connection) -> dict[str, int]:
+    """Return the number of the latest row of each message id."""
+    newest: dict[str, int] = {}
+    for number, message_id in connection.execute("SELECT number, message_id FROM operations ORDER BY number"):
+        if type(message_id) is not str:
+            # Any message might be the one this row is about, so none could be sent safely.
+            raise StoreUnusable("corrupt", f"row {number} of the operations does not hold its message id")
+        newest[message_id] = number
+    return newest
+
+
+def _outlives(record: OperationRecord | None, now_ms: int) -> bool:
+    if record is None:
+        return False
+    if record.state is OperationState.QUEUED:
+        return True
+    question = record.question
+    return (
+        record.state is OperationState.ACCEPTED
+        and question is not None
+        and not question.answered
+        and question.deadline > now_ms
+    )
+
+
+def _not_later_than(record: OperationRecord, now_ms: int) -> OperationRecord:
+    accepted_at = record.accepted_at
+    if record.reserved_at <= now_ms and (accepted_at is None or accepted_at <= now_ms):
+        return record
+    return replace(
+        record,
+        reserved_at=min(record.reserved_at, now_ms),
+        accepted_at=None if accepted_at is None else min(accepted_at, now_ms),
+    )
+
+
+def text_or_bytes(content: bytes) -> str | bytes:
+    """Decode a stored text; one that is not UTF-8 stays bytes, so that it spoils its own row only."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return content

@@ -1,0 +1,147 @@
+"""Keep the database and its key together: both or neither (protocol 6.9.4).
+
+A missing half is never made anew, because what it recorded would be forgotten. Only a start that ended while it made
+the very first pair is finished or begun again. Both files are complete and on disk under temporary names before the
+first is renamed, the key before the database; so a key without a database is ours exactly when the unfinished
+database beside it is bound to that key and was never opened by a broker.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from pathlib import Path
+
+from intercom.limits import KEY_BYTES
+from intercom.paths import PRIVATE_FILE, Paths
+from intercom.store.failures import StoreUnusable, opening_failure
+from intercom.store.identity import create_identity, read_identity
+
+_SIDECARS = ("-wal", "-shm", "-journal")
+
+
+def obtain_pair(paths: Paths) -> bytes:
+    """Return the key of the home's store, after creating both files when neither exists.
+
+    The caller holds the lock of the home. Afterwards both files are regular files of this user with mode 0600.
+    Raises ``StoreUnusable``.
+    """
+    try:
+        have_database, have_key = (_is_ours(path) for path in (paths.database, paths.key))
+        for suffix in _SIDECARS:
+            _is_ours(_beside(paths.database, suffix))
+        if not have_database and not have_key:
+            _create(paths)
+        elif not have_database:
+            _finish(paths, _read_key(paths.key))
+        elif not have_key:
+            raise StoreUnusable("half_pair", f"{paths.key} is missing while {paths.database} exists")
+        return _read_key(paths.key)
+    except (OSError, sqlite3.Error) as error:
+        raise opening_failure(error, paths.database) from error
+
+
+def read_only(database: Path) -> sqlite3.Connection:
+    """Open a database so that neither the file nor its write-ahead log is changed."""
+    wal = _beside(database, "-wal")
+    pending = os.path.lexists(wal) and os.stat(wal).st_size > 0
+    # Without a log to read, SQLite is told to leave no files of its own beside the database.
+    mode = "mode=ro" if pending else "mode=ro&immutable=1"
+    return sqlite3.connect(f"{database.as_uri()}?{mode}", uri=True, isolation_level=None)
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def _is_ours(path: Path) -> bool:
+    """Tell whether the file exists; make its mode 0600, and refuse it when it is not a regular file of this user."""
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return False
+    if not stat.S_ISREG(status.st_mode):
+        raise StoreUnusable("not_ours", f"{path} is not a regular file")
+    if status.st_uid != os.geteuid():
+        raise StoreUnusable("not_ours", f"{path} belongs to user {status.st_uid}, not to user {os.geteuid()}")
+    if stat.S_IMODE(status.st_mode) != PRIVATE_FILE:
+        os.chmod(path, PRIVATE_FILE)
+    return True
+
+
+def _read_key(path: Path) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        key = os.read(descriptor, KEY_BYTES + 1)
+    finally:
+        os.close(descriptor)
+    if len(key) != KEY_BYTES:
+        raise StoreUnusable("bad_key", f"{path} does not hold exactly {KEY_BYTES} bytes")
+    return key
+
+
+def _create(paths: Paths) -> None:
+    database, key = _unfinished(paths.database), _unfinished(paths.key)
+    for leftover in (key, database, *(_beside(database, suffix) for suffix in _SIDECARS)):
+        leftover.unlink(missing_ok=True)
+    secret = os.urandom(KEY_BYTES)
+    _write_new(key, secret)
+    _write_new(database, b"")
+    connection = sqlite3.connect(f"{database.as_uri()}?mode=rw", uri=True, isolation_level=None)
+    try:
+        # No journal: a file that is not complete is never renamed.
+        connection.execute("PRAGMA journal_mode = OFF")
+        create_identity(connection, secret)
+    finally:
+        connection.close()
+    _sync(database, os.O_RDWR)
+    _sync(paths.home, os.O_RDONLY | os.O_DIRECTORY)
+    os.rename(key, paths.key)
+    _sync(paths.home, os.O_RDONLY | os.O_DIRECTORY)
+    _rename_database(paths)
+
+
+def _finish(paths: Paths, key: bytes) -> None:
+    half = StoreUnusable("half_pair", f"{paths.database} is missing while {paths.key} exists")
+    unfinished = _unfinished(paths.database)
+    if not _is_ours(unfinished):
+        raise half
+    connection = read_only(unfinished)
+    try:
+        if read_identity(connection, unfinished, key).epoch != 0:
+            raise half
+    except (StoreUnusable, sqlite3.Error):
+        raise half from None
+    finally:
+        connection.close()
+    _rename_database(paths)
+
+
+def _rename_database(paths: Paths) -> None:
+    os.rename(_unfinished(paths.database), paths.database)
+    _sync(paths.home, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _unfinished(path: Path) -> Path:
+    return _beside(path, ".new")
+
+
+def _write_new(path: Path, content: bytes) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, PRIVATE_FILE)
+    try:
+        os.fchmod(descriptor, PRIVATE_FILE)
+        if os.write(descriptor, content) != len(content):
+            raise StoreUnusable("unwritable", f"{path} could not be written completely")
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,161 @@
+"""Turn records into rows and rows into records; a row is judged when it is read (protocol 6.9.4)."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from intercom.core.records import OperationRecord, OperationState, QuestionRecord, RetiredIdRecord
+
+Row: TypeAlias = tuple[Any, ...]
+
+_PLAIN_COLUMNS = (
+    "number, message_id, state, signature, sender, target, sender_session, recipient_session, reserved_at, accepted_at"
+)
+OPERATION_COLUMNS = (
+    f"{_PLAIN_COLUMNS}, position, question_asker, question_return, question_target, question_groups, "
+    "question_deadline, question_answered"
+)
+RETIRED_COLUMNS = "session_id, return_hash, number"
+
+SAVE_PLAIN = f"INSERT OR REPLACE INTO operations ({_PLAIN_COLUMNS}) VALUES ({', '.join('?' * 10)})"
+"""Save an operation that has neither place nor question; the other columns become NULL."""
+SAVE_OPERATION = f"INSERT OR REPLACE INTO operations ({OPERATION_COLUMNS}) VALUES ({', '.join('?' * 17)})"
+DROP_OPERATION = "DELETE FROM operations WHERE number = ?"
+SAVE_RETIRED = f"INSERT OR REPLACE INTO retired_ids ({RETIRED_COLUMNS}) VALUES (?, ?, ?)"
+DROP_RETIRED = "DELETE FROM retired_ids WHERE session_id = ?"
+
+SIGNATURE_BYTES = 32
+NOBODY = "unreadable"
+"""Return hash of a retired id whose own cannot be read: no hash is equal to it, so the id is given to nobody."""
+
+_RESERVED = OperationState.RESERVED
+_ACCEPTED = OperationState.ACCEPTED
+_STATES = {state.value: state for state in OperationState}
+_NO_QUESTION = (None, None, None, None, None, None)
+
+
+def is_plain(record: OperationRecord) -> bool:
+    """Tell whether ``SAVE_PLAIN`` saves all of the record: most are, and it binds in a third of the time."""
+    return record.question is None and record.position is None
+
+
+def plain_row(record: OperationRecord) -> Row:
+    """Return the values for ``SAVE_PLAIN``."""
+    # This runs for every change. Python's module binds bytearray at once, but asks a registry of adapters about bytes;
+    # hashing an enum member is slow, comparing it is not.
+    state = record.state
+    return (
+        record.number,
+        record.message_id,
+        "accepted" if state is _ACCEPTED else "reserved" if state is _RESERVED else "queued",
+        bytearray(record.signature),
+        record.sender,
+        record.target,
+        record.sender_session,
+        record.recipient_session,
+        record.reserved_at,
+        record.accepted_at,
+    )
+
+
+def operation_row(record: OperationRecord) -> Row:
+    """Return the values for ``SAVE_OPERATION``."""
+    question = record.question
+    return (
+        *plain_row(record),
+        record.position,
+        *(_NO_QUESTION if question is None else _question_row(question)),
+    )
+
+
+def operation_from_row(row: Row) -> OperationRecord | None:
+    """Return the record of a row in the order of ``OPERATION_COLUMNS``, or None when the row is invalid."""
+    number, message_id, state, signature, sender, target, sender_session, recipient_session = row[:8]
+    reserved_at, accepted_at, position = row[8:11]
+    known = _STATES.get(state) if type(state) is str else None
+    if not (
+        known is not None
+        and _is_count(number)
+        and type(message_id) is str
+        and type(signature) is bytes
+        and len(signature) == SIGNATURE_BYTES
+        and _is_text(sender)
+        and (target is None or _is_text(target))
+        and _is_text(sender_session)
+        and (recipient_session is None or _is_text(recipient_session))
+        and _is_count(reserved_at)
+        and (accepted_at is None or _is_count(accepted_at))
+        and (position is None or _is_count(position))
+    ):
+        return None
+    question = None
+    if row[11:] != _NO_QUESTION:
+        question = _question_from_row(row[11:])
+        if question is None:
+            return None
+    return OperationRecord(
+        number,
+        message_id,
+        known,
+        signature,
+        sender,
+        target,
+        sender_session,
+        recipient_session,
+        reserved_at,
+        accepted_at,
+        position,
+        question,
+    )
+
+
+def retired_row(record: RetiredIdRecord) -> Row:
+    """Return the values for ``SAVE_RETIRED``."""
+    return (record.session_id, record.return_hash, record.number)
+
+
+def retired_from_row(row: Row) -> RetiredIdRecord | None:
+    """Return the record of a row in the order of ``RETIRED_COLUMNS``, or None when its session id is unreadable.
+
+    A row that is damaged elsewhere still keeps everybody from taking its id.
+    """
+    session_id, return_hash, number = row
+    if not _is_text(session_id):
+        return None
+    if return_hash is not None and not _is_text(return_hash):
+        return_hash = NOBODY
+    return RetiredIdRecord(session_id, return_hash, number if _is_count(number) else 0)
+
+
+def _question_row(question: QuestionRecord) -> Row:
+    return (
+        question.asker_session,
+        question.asker_return,
+        question.target_session,
+        question.sender_groups,
+        question.deadline,
+        int(question.answered),
+    )
+
+
+def _question_from_row(columns: Row) -> QuestionRecord | None:
+    asker, asker_return, target, groups, deadline, answered = columns
+    if not (
+        _is_text(asker)
+        and (asker_return is None or _is_text(asker_return))
+        and _is_text(target)
+        and _is_text(groups)
+        and _is_count(deadline)
+        and answered in (0, 1)
+        and type(answered) is int
+    ):
+        return None
+    return QuestionRecord(asker, asker_return, target, groups, deadline, answered == 1)
+
+
+def _is_text(value: object) -> bool:
+    return type(value) is str and value != ""
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 0

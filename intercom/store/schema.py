@@ -1,0 +1,64 @@
+"""Define the tables as a list of steps, and bring a database from any earlier version to the present one.
+
+Version *n* is what the first *n* steps make. A change of the tables is a new step at the end; steps that have been
+released never change.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import TypeAlias
+
+Step: TypeAlias = tuple[str, ...]
+"""Statements that lead from one version to the next."""
+
+APPLICATION_ID = 0x49434F4D
+"""Marks the file as ours in SQLite's header ("ICOM")."""
+
+# The columns carry no constraints: what is in a row is judged by rows.py when it is read, so that one damaged row
+# costs its own message id and not the whole database.
+STEPS: tuple[Step, ...] = (
+    (
+        "CREATE TABLE meta (key TEXT PRIMARY KEY, value) WITHOUT ROWID",
+        """
+        CREATE TABLE operations (
+            number INTEGER PRIMARY KEY, message_id TEXT, state TEXT, signature BLOB, sender TEXT, target TEXT,
+            sender_session TEXT, recipient_session TEXT, reserved_at INTEGER, accepted_at INTEGER, position INTEGER,
+            question_asker TEXT, question_return TEXT, question_target TEXT, question_groups TEXT,
+            question_deadline INTEGER, question_answered INTEGER
+        )
+        """,
+        "CREATE TABLE retired_ids (session_id TEXT PRIMARY KEY, return_hash TEXT, number INTEGER) WITHOUT ROWID",
+    ),
+)
+
+
+def version() -> int:
+    """Return the version of the tables this program works with."""
+    return len(STEPS)
+
+
+def advance(connection: sqlite3.Connection, present: int) -> None:
+    """Run the steps after version ``present``; the caller holds the transaction."""
+    for step in STEPS[present:]:
+        for statement in step:
+            connection.execute(statement)
+    connection.execute("INSERT OR REPLACE INTO meta VALUES ('schema', ?)", (version(),))
+
+
+def differences(connection: sqlite3.Connection, present: int) -> list[str]:
+    """Return the tables of version ``present`` that are missing or have other columns; further tables are ignored."""
+    model = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        for step in STEPS[:present]:
+            for statement in step:
+                model.execute(statement)
+        names = [name for (name,) in model.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        return [name for name in names if _columns(model, name) != _columns(connection, name)]
+    finally:
+        model.close()
+
+
+def _columns(connection: sqlite3.Connection, table: str) -> Sequence[tuple[object, ...]]:
+    return connection.execute("SELECT name, type, pk FROM pragma_table_info(?)", (table,)).fetchall()

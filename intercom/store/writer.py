@@ -1,0 +1,150 @@
+"""Commit what was appended, many appends with one sync, without letting a slow disk stop the event loop."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from threading import Condition, Thread
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from intercom.core.records import Change
+from intercom.limits import INLINE_SYNC_US, SYNC_SAMPLES
+from intercom.store.database import Store
+from intercom.store.failures import CommitFailed
+
+
+class Committed(Struct, frozen=True):
+    """Say that every append up to this ticket is durable."""
+
+    ticket: int
+
+
+class Failed(Struct, frozen=True):
+    """Say that this append and all later ones were not committed; ``final`` when none will be any more."""
+
+    first: int
+    reason: str
+    final: bool
+
+
+Outcome: TypeAlias = Committed | Failed
+
+
+class Writer:
+    """Queue appends and commit all that are there with one sync.
+
+    All methods are called from one thread, the event loop's. While the disk is fast ``kick`` commits in that thread;
+    else in one worker thread, which calls ``notify`` after each commit. After a failure everything queued and
+    everything submitted is dropped until ``resume``.
+    """
+
+    def __init__(self, store: Store, notify: Callable[[], None]) -> None:
+        self._store = store
+        self._notify = notify
+        self._condition = Condition()
+        # Guarded by the condition:
+        self._queue: list[tuple[int, tuple[Change, ...]]] = []
+        self._outcomes: list[Outcome] = []
+        self._wanted = False
+        """The worker is to commit what is queued."""
+        self._busy = False
+        """The worker is committing."""
+        self._dropping = False
+        self._closing = False
+        self._syncs: deque[int] = deque(maxlen=SYNC_SAMPLES)
+        self._fast = True
+        self._worker: Thread | None = None
+
+    def submit(self, ticket: int, changes: tuple[Change, ...]) -> None:
+        """Queue an append; tickets only grow. Dropped between a failure and ``resume``."""
+        with self._condition:
+            if self._closing:
+                raise RuntimeError("the writer is closed")
+            if not self._dropping:
+                self._queue.append((ticket, changes))
+
+    def kick(self) -> None:
+        """Start committing all that is queued; on a fast disk it is committed when this returns."""
+        with self._condition:
+            if not self._queue:
+                return
+            if not self._fast or self._busy or self._wanted:
+                self._hand_over()
+                return
+            batch = self._take()
+        self._commit(batch)
+
+    def outcomes(self) -> list[Outcome]:
+        """Return what has become of appends since the last call, oldest first."""
+        with self._condition:
+            outcomes, self._outcomes = self._outcomes, []
+        return outcomes
+
+    def resume(self) -> None:
+        """Take appends again after a failure that was not final, once all that were dropped are undone."""
+        with self._condition:
+            self._dropping = False
+
+    def close(self, timeout_s: float) -> bool:
+        """Commit what is queued and end the worker; the last ``outcomes`` can be taken afterwards.
+
+        Returns False when the disk did not answer within ``timeout_s`` seconds: then the worker still uses the store,
+        which must not be closed, and the process should end.
+        """
+        with self._condition:
+            self._closing = True
+            if self._queue or self._worker is not None:
+                self._hand_over()  # also on a fast disk: it may have become slow, and this call is bounded
+            worker = self._worker
+        if worker is None:
+            return True
+        worker.join(timeout_s)
+        return not worker.is_alive()
+
+    def _hand_over(self) -> None:
+        self._wanted = True
+        if self._worker is None:
+            # A daemon, so that a disk that never answers cannot keep the process from ending.
+            self._worker = Thread(target=self._work, name="intercom-store", daemon=True)
+            self._worker.start()
+        self._condition.notify()
+
+    def _work(self) -> None:
+        while True:
+            with self._condition:
+                while not self._wanted:
+                    self._condition.wait()
+                self._wanted = False
+                batch = self._take()
+                self._busy = bool(batch)
+            if batch:
+                self._commit(batch)
+            with self._condition:
+                self._busy = False
+                closing = self._closing
+                if closing and not self._queue:
+                    return
+            if batch and not closing:
+                self._notify()
+
+    def _take(self) -> list[tuple[int, tuple[Change, ...]]]:
+        batch, self._queue = self._queue, []
+        return batch
+
+    def _commit(self, batch: list[tuple[int, tuple[Change, ...]]]) -> None:
+        try:
+            sync_us = self._store.commit(batch)
+        except CommitFailed as failure:
+            with self._condition:
+                self._dropping = True
+                self._fast = False  # what failed may hang next; the worker finds out
+                self._queue.clear()
+                self._outcomes.append(Failed(batch[0][0], failure.reason, failure.final))
+            return
+        with self._condition:
+            if sync_us:
+                self._syncs.append(sync_us)
+                self._fast = sorted(self._syncs)[len(self._syncs) // 2] < INLINE_SYNC_US
+            self._outcomes.append(Committed(batch[-1][0]))

@@ -1,0 +1,112 @@
+"""Test that any earlier version of the tables is brought to the present one, completely or not at all."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+
+import pytest
+
+from intercom.core.records import SaveOperation
+from intercom.paths import Paths
+from intercom.store import schema
+from intercom.store.database import Store, StoreUnusable
+from tests.support.records import operation
+
+ADDITION = ("CREATE TABLE notes (id TEXT PRIMARY KEY)", "INSERT INTO notes SELECT message_id FROM operations")
+
+
+def test_new_store_has_the_present_version(open_store: Callable[..., Store], paths: Paths) -> None:
+    open_store().close()
+    with sqlite3.connect(paths.database) as connection:
+        assert connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone() == (1,)
+    connection.close()
+
+
+def test_older_store_is_brought_forward(
+    open_store: Callable[..., Store], paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Design section 5: a change that adds a table adds its migration."""
+    store = open_store()
+    store.commit([(1, (SaveOperation(operation(1, "kept")),))])
+    before = (store.broker_id, store.journal_id, store.epoch + 1)
+    store.close()
+    monkeypatch.setattr(schema, "STEPS", (*schema.STEPS, ADDITION))
+    store = open_store()
+    assert (store.broker_id, store.journal_id, store.epoch) == before
+    assert [record.message_id for record in store.recovered.operations] == ["kept"]
+    store.close()
+    connection = sqlite3.connect(paths.database)
+    assert connection.execute("SELECT id FROM notes").fetchall() == [("kept",)]
+    assert connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone() == (2,)
+    connection.close()
+    open_store()
+
+
+def test_store_made_with_all_steps_at_once_is_the_same(
+    open_store: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(schema, "STEPS", (*schema.STEPS, ADDITION))
+    open_store().close()
+    open_store()
+
+
+def test_failing_step_leaves_the_store_as_it_was(
+    open_store: Callable[..., Store], paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = open_store()
+    store.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "STEPS", (*schema.STEPS, (ADDITION[0], "no statement")))
+        with pytest.raises(StoreUnusable, match="syntax error"):
+            open_store()
+    assert open_store().epoch == store.epoch + 1
+
+
+def test_newer_store_is_refused_untouched(
+    open_store: Callable[..., Store], paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Design section 5, fail closed."""
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "STEPS", (*schema.STEPS, ADDITION))
+        open_store().close()
+    before = paths.database.read_bytes()
+    with pytest.raises(StoreUnusable) as caught:
+        open_store()
+    assert caught.value.code == "newer"
+    assert caught.value.reason == f"{paths.database} is of version 2; this intercom knows 1"
+    assert paths.database.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DROP TABLE operations",
+        "DROP TABLE retired_ids",
+        "ALTER TABLE operations ADD COLUMN extra",
+        "ALTER TABLE operations RENAME COLUMN state TO fate",
+    ],
+)
+def test_other_tables_than_the_version_has_are_refused(
+    open_store: Callable[..., Store], paths: Paths, statement: str
+) -> None:
+    """Design section 5: a foreign schema."""
+    open_store().close()
+    connection = sqlite3.connect(paths.database)
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
+    before = paths.database.read_bytes()
+    with pytest.raises(StoreUnusable) as caught:
+        open_store()
+    assert caught.value.code == "foreign"
+    assert paths.database.read_bytes() == before
+
+
+def test_further_tables_are_nobodys_concern(open_store: Callable[..., Store], paths: Paths) -> None:
+    open_store().close()
+    connection = sqlite3.connect(paths.database)
+    connection.execute("ANALYZE")
+    connection.execute("CREATE TABLE mine (x)")
+    connection.close()
+    open_store()

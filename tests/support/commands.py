@@ -1,0 +1,174 @@
+"""Run the real command in a home of its own, and end what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tests.support.brokers import environment
+from tests.support.raw import PATIENCE_S, RawClient
+
+INTERCOM = (sys.executable, "-m", "intercom")
+
+
+class Result(NamedTuple):
+    """Hold how a command ended and what it wrote."""
+
+    status: int
+    out: bytes
+    err: bytes
+
+    @property
+    def text(self) -> str:
+        """Return standard output as text."""
+        return self.out.decode()
+
+    @property
+    def errors(self) -> str:
+        """Return standard error as text."""
+        return self.err.decode()
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """Return the one JSON document on standard output; fail when there is anything else (F118)."""
+        line = self.out.decode("ascii")
+        assert line.count("\n") == 1, self
+        assert line.endswith("\n"), self
+        document: dict[str, Any] = strict(line)
+        return document
+
+
+def strict(text: str) -> Any:
+    """Parse JSON that holds nothing but JSON."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+class Running:
+    """Hold a command that goes on running; its output is read line by line."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        self._read = b""
+
+    def line(self, timeout: float = PATIENCE_S) -> str:
+        """Return the next line of standard output."""
+        assert self.process.stdout is not None
+        deadline = time.monotonic() + timeout
+        while b"\n" not in self._read:
+            ready, _, _ = select.select([self.process.stdout], [], [], max(0, deadline - time.monotonic()))
+            assert ready, f"no line within {timeout} s; so far {self._read!r}"
+            data = os.read(self.process.stdout.fileno(), 1 << 16)
+            assert data, f"the command ended: {self.finish()}"
+            self._read += data
+        line, self._read = self._read.split(b"\n", 1)
+        return line.decode()
+
+    def event(self, name: str) -> dict[str, Any]:
+        """Return the next JSON document; fail unless it is this event."""
+        document: dict[str, Any] = strict(self.line())
+        assert document["event"] == name, document
+        return document
+
+    def signal(self, number: int) -> None:
+        """Send the process a signal."""
+        self.process.send_signal(number)
+
+    def finish(self, timeout: float = PATIENCE_S) -> Result:
+        """Wait for the end and return the rest of the output."""
+        out, err = self.process.communicate(timeout=timeout)
+        return Result(self.process.returncode, self._read + out, err)
+
+    def close(self) -> None:
+        """End it if it still runs."""
+        if self.process.poll() is None:
+            self.process.kill()
+        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if stream is not None:
+                stream.close()
+        self.process.wait()
+
+
+class Shell:
+    """Run commands in one home; whatever they started ends with ``close``."""
+
+    def __init__(self, home: Path, cwd: Path) -> None:
+        self.home = home
+        self.cwd = cwd
+        self._running: list[Running] = []
+
+    def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Return the environment commands run in."""
+        return environment(self.home, extra)
+
+    def run(
+        self,
+        *arguments: str | bytes,
+        stdin: bytes = b"",
+        env: Mapping[str, str] | None = None,
+        timeout: float = 3 * PATIENCE_S,
+    ) -> Result:
+        """Run a command to its end, both outputs on pipes that must reach their end."""
+        done = subprocess.run(
+            (*INTERCOM, *arguments),
+            input=stdin,
+            capture_output=True,
+            cwd=self.cwd,
+            env=self.environment(env),
+            timeout=timeout,
+            check=False,
+        )
+        return Result(done.returncode, done.stdout, done.stderr)
+
+    def start(self, *arguments: str, **options: Any) -> Running:
+        """Start a command and return at once."""
+        settings: dict[str, Any] = {"cwd": self.cwd, "env": self.environment(), "stdin": subprocess.DEVNULL, **options}
+        process = subprocess.Popen((*INTERCOM, *arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, **settings)
+        running = Running(process)
+        self._running.append(running)
+        return running
+
+    def listen(self, name: str, *arguments: str, **options: Any) -> Running:
+        """Start ``listen --json`` and return once it is registered."""
+        running = self.start("listen", "--as", name, "--json", *arguments, **options)
+        running.event("listening")
+        return running
+
+    def connect(self) -> RawClient:
+        """Return a connection to the broker that is there."""
+        return RawClient(self.home / "broker.sock")
+
+    def broker_pid(self) -> int:
+        """Return the process id of the broker that answers."""
+        with self.connect() as client:
+            pid: int = client.status()["pid"]
+            return pid
+
+    def close(self) -> None:
+        """End every command that still runs, and the broker."""
+        for running in self._running:
+            running.close()
+        with suppress(OSError, TimeoutError), self.connect() as client:
+            client.send({"type": "shutdown", "requestId": "end"})
+            client.expect("shutdown_ack")
+            client.expect_end()
+
+
+def is_alive(pid: int) -> bool:
+    """Tell whether a process exists and has not ended."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in ("Z", "X")

@@ -1,0 +1,167 @@
+"""Test the settings: their table, their sources and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from intercom import limits
+from intercom.config import Settings, load_settings, settings_table
+from intercom.errors import ConfigError
+from intercom.paths import Paths
+
+TABLE = settings_table()
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    return Paths(tmp_path)
+
+
+def refusal(paths: Paths, environ: dict[str, str] | None = None, overrides: dict[str, Any] | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_settings(paths, environ or {}, overrides or {})
+    return caught.value.reason
+
+
+def test_defaults_are_the_documented_limits(paths: Paths) -> None:
+    settings = load_settings(paths, {}, {})
+    assert settings == Settings()
+    assert settings.frame_bytes == limits.FRAME_BYTES
+    assert settings.idle_ms == limits.IDLE_MS
+    assert settings.durability == "full"
+    assert settings.watchdog is True
+    assert settings.limits() == limits.Limits()
+
+
+def test_later_sources_win(paths: Paths) -> None:
+    """Design section 2: default < intercom.toml < environment < flag."""
+    paths.settings.write_text('idle_ms = 1_000\nask_ms = 2_000\nlog_level = "debug"\nwatchdog = false\n')
+    environ = {"INTERCOM_ASK_MS": "3000", "INTERCOM_LOG_LEVEL": "error", "INTERCOM_WATCHDOG": ""}
+    settings = load_settings(paths, environ, {"log_level": "warning", "ask_ms": None})
+    assert settings == Settings(idle_ms=1_000, ask_ms=3_000, log_level="warning", watchdog=False)
+
+
+def test_limits_follow_the_settings() -> None:
+    chosen = Settings(receipt_wait_ms=100, ask_ms=1_000).limits()
+    assert chosen == limits.Limits(receipt_wait_ms=100, ask_ms=1_000)
+
+
+def test_table_describes_every_setting() -> None:
+    assert tuple(TABLE) == Settings.__struct_fields__
+    for name, setting in TABLE.items():
+        assert setting.name == name
+        assert setting.variable == f"INTERCOM_{name.upper()}"
+        assert setting.about.meaning.endswith(".")
+        assert setting.takes(setting.default)
+
+
+def test_frames_may_grow_up_to_the_ceiling() -> None:
+    """OP-1: configurable up to 64 MiB."""
+    assert TABLE["frame_bytes"].takes(64 * 1024 * 1024)
+    assert not TABLE["frame_bytes"].takes(64 * 1024 * 1024 + 1)
+
+
+def test_accepted_values_are_said_in_words() -> None:
+    assert TABLE["idle_ms"].accepts == "a whole number of ms from 50 to 604800000"
+    assert TABLE["watchdog"].accepts == "true or false"
+    assert TABLE["durability"].accepts == 'one of "full", "memory"'
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("idle_ms = 49", "49"),
+        ("idle_ms = 604_800_001", "604800001"),
+        ("idle_ms = 1000.0", "1000.0"),
+        ("idle_ms = true", "True"),
+        ('idle_ms = "1000"', "'1000'"),
+        ("watchdog = 1", "1"),
+        ('watchdog = "true"', "'true'"),
+        ('durability = "disk"', "'disk'"),
+        ("durability = false", "False"),
+        ("durability = ['full']", "['full']"),
+        ("log_level = {}", "{}"),
+    ],
+)
+def test_wrong_value_in_the_file_is_refused(paths: Paths, line: str, shown: str) -> None:
+    paths.settings.write_text(line)
+    key = line.split(" ")[0]
+    assert refusal(paths) == f"{paths.settings}: {key} must be {TABLE[key].accepts}, not {shown}"
+
+
+@pytest.mark.parametrize("line", ["idle = 5", "IDLE_MS = 5", "[idle_ms_]", '"" = 1'])
+def test_unknown_key_is_refused_with_its_path(paths: Paths, line: str) -> None:
+    paths.settings.write_text(line)
+    key = line.split(" ")[0].strip('[]"')
+    with pytest.raises(ConfigError) as caught:
+        load_settings(paths, {}, {})
+    assert caught.value.reason == f"{paths.settings}: {key} is not a setting"
+    assert "idle_ms" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"idle_ms",
+        b"idle_ms = 100\nidle_ms = 100",
+        b"\xff",
+        b"\0",
+        b"\xff\xfei\0",
+        b"[" * 5_000,
+        b"x = " + b"[" * 100_000,
+    ],
+)
+def test_file_that_is_no_toml_is_refused(paths: Paths, content: bytes) -> None:
+    paths.settings.write_bytes(content)
+    assert refusal(paths).startswith(f"{paths.settings} is not valid TOML: ")
+
+
+def test_file_that_cannot_be_read_is_refused(paths: Paths) -> None:
+    paths.settings.mkdir()
+    assert refusal(paths) == f"{paths.settings} cannot be read: Is a directory"
+
+
+@pytest.mark.parametrize("content", ["", "# nothing is set\n"])
+def test_empty_file_changes_nothing(paths: Paths, content: str) -> None:
+    paths.settings.write_text(content)
+    assert load_settings(paths, {}, {}) == Settings()
+
+
+def test_home_that_is_a_file_has_no_settings(paths: Paths, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert load_settings(Paths(tmp_path / "file"), {}, {}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "shown"),
+    [
+        ("INTERCOM_IDLE_MS", "5s", "'5s'"),
+        ("INTERCOM_IDLE_MS", "1e3", "'1e3'"),
+        ("INTERCOM_IDLE_MS", "-1", "-1"),
+        ("INTERCOM_WATCHDOG", "perhaps", "'perhaps'"),
+        ("INTERCOM_DURABILITY", "Full", "'Full'"),
+    ],
+)
+def test_wrong_variable_is_refused(paths: Paths, variable: str, text: str, shown: str) -> None:
+    accepts = TABLE[variable.removeprefix("INTERCOM_").lower()].accepts
+    assert refusal(paths, {variable: text}) == f"{variable} must be {accepts}, not {shown}"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("true", True), ("1", True), ("TRUE", True), ("false", False), ("0", False)]
+)
+def test_switch_in_the_environment(paths: Paths, text: str, value: bool) -> None:
+    assert load_settings(paths, {"INTERCOM_WATCHDOG": text}, {}).watchdog is value
+
+
+def test_other_variables_are_not_looked_at(paths: Paths) -> None:
+    environ = {"INTERCOM_HOME": "/x", "INTERCOM_NAME": "y", "INTERCOM_SOMETHING": "z", "IDLE_MS": "1"}
+    assert load_settings(paths, environ, {}) == Settings()
+
+
+def test_wrong_flag_is_refused(paths: Paths) -> None:
+    assert refusal(paths, overrides={"idle_ms": 1}).startswith("--idle-ms must be a whole number of ms")
+    assert refusal(paths, overrides={"no_such": 1}) == "--no-such is not a setting"
