@@ -20,7 +20,8 @@
     │   ├── AmbiguousTarget     ambiguous             several sessions match
     │   ├── MessageConflict     conflict              the message id was used for something else
     │   ├── NotNow              capacity, not_recorded           nothing took effect; retry with the same id
-    │   ├── OutcomeUnknown      outcome_unknown, receipt_missing, not_confirmed, send_timeout
+    │   ├── OutcomeUnknown      outcome_unknown, under_way, receipt_missing, not_confirmed,
+    │   │                                             send_timeout, connection_lost
     │   └── SendRefused         refused and every other code     it will not work as asked
     ├── TooLarge                too_large             a message above the limit, checked before sending
     └── AskError                                      an ask ended without an answer
@@ -103,7 +104,7 @@ class BrokerError(IntercomError):
     """Say that there is no conversation with a broker."""
 
     exit_status = 5
-    retry = "after"
+    retry: Retry = "after"
 
 
 class NoBroker(BrokerError):

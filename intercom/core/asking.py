@@ -34,14 +34,14 @@ class Asking:
         """Return how many asks this session is charged for."""
         return self._questions.count_asked_by(asker.id) + asker.asks_under_way
 
-    def open(self, asker: Session, target: Session, operation: Operation) -> bool:
-        """Record the question for the two sessions; False when it was open already.
+    def open(self, asker: Session, target: Session, operation: Operation) -> None:
+        """Record the question for the two sessions; once it is open this has no effect.
 
         A dormant question of the same ask gives way: its asker has come back as this session.
         """
         for earlier in [question for question in operation.questions if question.dormant]:
             self._questions.close(earlier)
-        return self._questions.open(asker.id, target.id, operation)[1]
+        self._questions.open(asker.id, target.id, operation)
 
     def close(self, question: Question) -> None:
         """End a question without telling anybody: it was answered or never was."""
@@ -96,7 +96,7 @@ class Asking:
 
     def recover(self, operation: Operation, record: QuestionRecord) -> None:
         """Open the question of an accepted, unanswered ask read from the store, dormant."""
-        question, _ = self._questions.open(record.asker_session, record.target_session, operation)
+        question = self._questions.open(record.asker_session, record.target_session, operation)
         question.asker_return = record.asker_return
         question.dormant = True
 

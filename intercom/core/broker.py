@@ -77,7 +77,6 @@ class Broker:
         pid: of this process, for the status report.
         limits: the numbers to decide by.
         recovered: what the store held at start.
-        damaged: message ids whose rows could not be read; sends under them are refused.
         now: the moment of start.
         store_trouble: why the store cannot be used; then every send is refused and nothing is ever appended.
         facts: further members of the status report's ``broker`` object.
@@ -93,7 +92,6 @@ class Broker:
         now: Instant,
         limits: Limits | None = None,
         recovered: Recovered | None = None,
-        damaged: frozenset[str] = frozenset(),
         store_trouble: str | None = None,
         facts: dict[str, Any] | None = None,
     ) -> None:
@@ -113,8 +111,7 @@ class Broker:
         self._asking = Asking(self._questions, self._sessions, limits, self._outbox)
         self._capabilities = Capabilities(limits)
         self._crossings = Crossings(limits)
-        self._operations = Operations(key, limits, self._ledger, self._deadlines, store_trouble)
-        self._operations.set_damaged(damaged)
+        self._operations = Operations(key, limits, self._ledger, self._deadlines, recovered, store_trouble)
         self._receipts = Receipts(limits)
         self._delivery = Delivery(
             self._sessions,
@@ -349,9 +346,10 @@ class Broker:
             self._outbox.write(connection, PresenceFailed(request_id, change))
             return None
         was_terminal = session.is_terminal
-        groups.apply_change(change, session, self._sessions, self._outbox, now)
+        groups.store_presence(change, session, self._sessions)
         if session.is_terminal and not was_terminal:
             self._asking.target_ended(session, now)
+        groups.store_memberships(change, session, self._sessions, self._outbox, now)
         if request_id is not UNSET:
             if kind == "presence":
                 self._outbox.write(connection, PresenceAck(request_id, session.info["group"]))

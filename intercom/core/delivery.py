@@ -14,10 +14,11 @@ that names the rule of the protocol; an illegal move changes nothing.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from msgspec import UNSET, Raw, Struct, UnsetType
-from msgspec.json import decode, encode
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.json import encode
 
 from intercom.core.asking import Asking
 from intercom.core.clock import Instant
@@ -31,7 +32,7 @@ from intercom.core.sessions import Connection, Session, SessionTable
 from intercom.core.supervision import Crossings
 from intercom.limits import Limits
 from intercom.wire import reasons
-from intercom.wire.codec import parse_message
+from intercom.wire.codec import message_of, parse_message
 from intercom.wire.frames import (
     Delivered,
     DeliveryFailed,
@@ -72,7 +73,6 @@ class Attempt:
         "is_withdrawn",
         "marked",
         "message",
-        "opened",
         "operation",
         "recorded",
         "sender",
@@ -96,14 +96,12 @@ class Attempt:
         """The asker took the question back before it was open."""
         self.was_delivered = False
         """The sender was answered ``delivered``, behind the commit of the acceptance."""
-        self.opened: tuple[str, str] | None = None
-        """(asker id, target id) of the question this ask opened at its finish."""
         self.closed: Question | None = None
         """The question this reply closed at its finish."""
         self.marked: Operation | None = None
         """The ask this reply marked as answered at its finish."""
-        self.crossing = False
-        """This finish recorded a crossing."""
+        self.crossing: str | None = None
+        """The supervisor to whom this finish recorded a crossing."""
 
 
 class AnswerTaken:
@@ -150,13 +148,26 @@ class Delivery:
         if refusal is not None:
             message_id, attempt_id = identify(members_of(frame))
             answer = DeliveryFailed(message_id, refusal.reason, attempt_id, refusal.code)  # type: ignore[arg-type]  # the codes are literals
-            self._outbox.write(connection, answer, refusal.after)
+            otherwise = DeliveryFailed(message_id, reasons.NOT_RECORDED, attempt_id)
+            self._answer(connection, answer, refusal.after, otherwise)
+
+    def _answer(
+        self, connection: Connection, answer: DeliveryFailed | Delivered | Queued, after: int, otherwise: DeliveryFailed
+    ) -> None:
+        """Give an answer that rests on a row; ``otherwise`` takes its place when that row cannot be recorded."""
+        self._outbox.write(connection, answer, after)
+        self._operations.rest(after, self._tell_otherwise, (connection, otherwise))
+
+    def _tell_otherwise(self, subject: Any, now: Instant) -> None:
+        connection, otherwise = subject
+        self._outbox.write(connection, otherwise)
 
     def _decide(self, connection: Connection, frame: Send | Malformed, now: Instant) -> Refusal | None:
         """Go through protocol 4.8 A to E; the first match wins. None: answered, or on its way."""
         # A. Form
         if isinstance(frame, Malformed):
-            return form_refusal(frame.type == "supervisor_send", frame.fields)
+            is_valid = message_of(frame.fields.get("message")) is not None
+            return form_refusal(frame.type == "supervisor_send", frame.fields, is_valid)
         message = parse_message(frame.message)
         if (
             message is None
@@ -164,7 +175,7 @@ class Delivery:
             or frame.resolve_reply_target is False
             or frame.channel is not UNSET
         ):
-            refusal = form_refusal(isinstance(frame, SupervisorSend), members_of(frame))
+            refusal = form_refusal(isinstance(frame, SupervisorSend), members_of(frame), message is not None)
             if refusal is not None or message is None:
                 return refusal
         sender = connection.session
@@ -211,7 +222,8 @@ class Delivery:
         wording = frame.to
         if frame.logical_target is not UNSET:
             wording = frame.logical_target
-            if not self._resolver.wording_still_leads_to(wording, target, frame.to, sender):
+            is_reply = isinstance(frame, SupervisorSend) or message.reply_to is not UNSET
+            if not self._resolver.wording_still_leads_to(wording, target, frame.to, sender, is_reply=is_reply, now=now):
                 return Refusal("D4", reasons.OTHER_RECIPIENT)
 
         pending_reply = frame.require_pending_reply is True
@@ -231,9 +243,9 @@ class Delivery:
             if refusal is not None:
                 return refusal
             if is_known:
-                return self._answer_again(connection, sender, target, frame, operation, standing)
+                return self._answer_again(connection, sender, target, frame, operation, standing, now)
             if not is_answer:
-                return Refusal("D6", reasons.NO_OPEN_QUESTION)
+                return Refusal("D6", reasons.NO_OPEN_QUESTION, after=self._ticket_behind(reply_to, now))
         is_supervised = isinstance(frame, SupervisorSend)
         if not (
             is_supervised
@@ -241,9 +253,9 @@ class Delivery:
             or sender.shares_group_with(target)
             or (reply_to is not UNSET and self._crossings.allows(reply_to, sender.id, target.id, now))
         ):
-            return Refusal("D7", reasons.DIFFERENT_GROUP)
+            return Refusal("D7", reasons.DIFFERENT_GROUP, after=self._ticket_behind(reply_to, now))
         if is_known:
-            return self._answer_again(connection, sender, target, frame, operation, standing)  # D8
+            return self._answer_again(connection, sender, target, frame, operation, standing, now)  # D8
         refusal = self._refuse_known("D9 to D11", standing, operation, target, message)
         if refusal is not None:
             return refusal
@@ -251,6 +263,11 @@ class Delivery:
         if is_ask and target.is_terminal:
             return Refusal("D12", reasons.TERMINAL, after=after)
         return self._reserve(connection, sender, target, frame, message, signature, operation, now)
+
+    def _ticket_behind(self, reply_to: str | UnsetType, now: Instant) -> int:
+        """Return the ticket on which it rests that this question is not open: another answer may have closed it."""
+        question = None if reply_to is UNSET else self._operations.find(reply_to, now)
+        return 0 if question is None else question.ticket
 
     def _refuse_known(
         self, rule: str, standing: Standing, operation: Operation | None, target: Session, message: Message
@@ -275,21 +292,26 @@ class Delivery:
         frame: Send,
         operation: Operation | None,
         standing: Standing,
+        now: Instant,
     ) -> Refusal | None:
         """Answer a retry of an operation whose fate is known, without forwarding it (D8, 6.9.5)."""
         assert operation is not None
+        message_id, ticket = operation.message_id, operation.ticket
+        otherwise = DeliveryFailed(message_id, reasons.NOT_CONFIRMED_DURABLY, frame.attempt_id)
         if standing is Standing.QUEUED:
-            position = operation.position or 1
-            answer = Queued(operation.message_id, trim(frame.to), position, frame.attempt_id)
-            self._outbox.write(connection, answer, operation.ticket)
+            if not sender.knows_newest_frames:
+                return Refusal("D8", reasons.SESSION_NOT_FOUND, after=ticket)
+            queued = Queued(message_id, trim(frame.to), operation.position or 1, frame.attempt_id)
+            self._answer(connection, queued, ticket, otherwise)
             return None
         if operation.is_ask:
             if operation.sender_groups != sender.group_identity:
-                return Refusal("6.9.5", reasons.ROUTE_LOST, after=operation.ticket)
+                return Refusal("6.9.5", reasons.ROUTE_LOST, after=ticket)
             if not operation.answered:
                 self._asking.open(sender, target, operation)
-            self._tell_question_target(connection, frame, operation.message_id, target, operation.ticket)
-        self._outbox.write(connection, Delivered(operation.message_id, frame.attempt_id), operation.ticket)
+            self._tell_question_target(connection, frame, message_id, target, ticket)
+        self._answer(connection, Delivered(message_id, frame.attempt_id), ticket, otherwise)
+        self._asking.settle_if_over(sender, target.id, message_id, now, ticket)
         return None
 
     # --- reserve and forward ----------------------------------------------------------------------------
@@ -360,9 +382,7 @@ class Delivery:
         return unconfirmed.frame
 
     def _replace(self, unconfirmed: Unconfirmed, attempt: Attempt) -> None:
-        earlier = unconfirmed.waiter
-        if isinstance(earlier, Attempt):
-            self._settle(earlier)
+        self._settle(unconfirmed.waiter)
         unconfirmed.waiter = attempt
 
     def _tell_question_target(
@@ -414,8 +434,7 @@ class Delivery:
         """Let a reply prove that the ask arrived, even when it overtakes the receipt."""
         if sender.confirms_receipts:
             unconfirmed = self._receipts.find(sender.target_identity, reply_to)
-            waiter = None if unconfirmed is None else unconfirmed.waiter
-            if unconfirmed is not None and isinstance(waiter, Attempt) and waiter.sender is asker:
+            if unconfirmed is not None and unconfirmed.waiter.sender is asker:
                 self._confirm(unconfirmed, sender, now, by_reply=True)
 
     def withdraw(self, asker: Session, message_id: str, now: Instant) -> None:
@@ -423,7 +442,7 @@ class Delivery:
         operation = self._operations.find(message_id, now)
         if operation is not None:
             waiter = operation.under_way if operation.unconfirmed is None else operation.unconfirmed.waiter
-            if isinstance(waiter, Attempt) and waiter.sender is asker:
+            if waiter is not None and waiter.sender is asker:
                 waiter.is_withdrawn = True
 
     def _confirm(self, unconfirmed: Unconfirmed, recipient: Session, now: Instant, *, by_reply: bool = False) -> None:
@@ -431,26 +450,25 @@ class Delivery:
         operation = unconfirmed.operation
         self._drop_wait(unconfirmed)
         operation.under_way = None
-        if isinstance(attempt, Attempt):
-            if recipient.id != attempt.target.id and attempt.message.expects_reply is True:
-                self._tell_question_target(
-                    attempt.connection, attempt.frame, operation.message_id, recipient, operation.ticket
-                )
-            self._finish(attempt, recipient, now, by_reply=by_reply)
+        if attempt.is_waiting and attempt.message.expects_reply is True and recipient.id != attempt.target.id:
+            self._tell_question_target(
+                attempt.connection, attempt.frame, operation.message_id, recipient, operation.ticket
+            )
+        self._finish(attempt, recipient, now, by_reply=by_reply)
 
     def _receipt_missing(self, unconfirmed: Unconfirmed, now: Instant) -> None:
         unconfirmed.deadline = None
-        attempt = unconfirmed.waiter
-        if isinstance(attempt, Attempt):
-            self._fail(attempt, reasons.RECEIPT_MISSING)
+        self._fail(unconfirmed.waiter, reasons.RECEIPT_MISSING)
 
     def _drop_wait(self, unconfirmed: Unconfirmed) -> None:
         self._receipts.remove(unconfirmed)
         self._deadlines.cancel(unconfirmed.deadline)
 
     def _operation_expired(self, operation: Operation) -> None:
-        if operation.unconfirmed is not None:
-            self._drop_wait(operation.unconfirmed)
+        unconfirmed = operation.unconfirmed
+        if unconfirmed is not None:
+            self._drop_wait(unconfirmed)
+            self._fail(unconfirmed.waiter, reasons.RECEIPT_MISSING)
 
     # --- finish (D18) -----------------------------------------------------------------------------------
 
@@ -471,20 +489,19 @@ class Delivery:
             self._fail(attempt, reasons.NOT_CONFIRMED_DURABLY)
             return
         is_asked = message.expects_reply is True and not attempt.is_withdrawn and (attempt.is_waiting or by_reply)
-        asker_is_here = sender.connection.session is sender
-        if is_asked and asker_is_here and self._asking.open(sender, recipient, operation):
-            attempt.opened = (sender.id, recipient.id)
+        if is_asked and sender.connection.session is sender:
+            self._asking.open(sender, recipient, operation)
         if attempt.closed is not None:
             self._asking.close(attempt.closed)
         if attempt.is_supervised and not self._crossings.allows(message.id, recipient.id, sender.id, now):
             self._crossings.record(message.id, sender.id, recipient.id, now)
-            attempt.crossing = True
+            attempt.crossing = recipient.id
         if attempt.is_waiting:
             self._settle(attempt)
             attempt.was_delivered = True
             token = None if operation.is_ask else AnswerTaken(operation, attempt.connection)
             self._outbox.write(attempt.connection, Delivered(message.id, attempt.frame.attempt_id), ticket, token)
-        if attempt.opened is not None:
+        if is_asked:
             self._asking.settle_if_over(sender, recipient.id, message.id, now, ticket)
 
     def _fail(self, attempt: Attempt, reason: str, code: str | UnsetType = UNSET) -> None:
@@ -507,14 +524,12 @@ class Delivery:
         assert isinstance(subject, Attempt)
         operation = subject.operation
         assert operation is not None
-        waiter: object | None = subject
+        newest = subject
         if operation.unconfirmed is not None:
-            waiter = operation.unconfirmed.waiter
+            newest = operation.unconfirmed.waiter
             self._drop_wait(operation.unconfirmed)
         self._operations.withdraw(operation)
-        for attempt in (subject, waiter):
-            if isinstance(attempt, Attempt):
-                self._fail(attempt, reasons.NOT_RECORDED)
+        self._fail(newest, reasons.NOT_RECORDED)
 
     def _undo_acceptance(self, subject: object, now: Instant) -> None:
         """Take everything back that rested on an acceptance, and tell the sender that it is not confirmed."""
@@ -522,14 +537,12 @@ class Delivery:
         operation, message = subject.operation, subject.message
         assert operation is not None
         self._operations.unaccept(operation, subject.marked)
-        if subject.opened is not None:
-            question = self._asking.find(*subject.opened, operation.message_id)
-            if question is not None:
-                self._asking.close(question)
+        for question in list(operation.questions):
+            self._asking.close(question)
         if subject.closed is not None:
             self._asking.reopen(subject.closed, now)
-        if subject.crossing:
-            self._crossings.withdraw(message.id, subject.sender.id, subject.target.id)
+        if subject.crossing is not None:
+            self._crossings.withdraw(message.id, subject.sender.id, subject.crossing)
         if subject.was_delivered:
             answer = DeliveryFailed(message.id, reasons.NOT_CONFIRMED_DURABLY, subject.frame.attempt_id)
             self._outbox.write(subject.connection, answer)
@@ -540,7 +553,11 @@ class Delivery:
 
 def members_of(frame: Send | Malformed) -> dict[str, Any]:
     """Return the members of a send by their names on the wire, decoded."""
-    return frame.fields if isinstance(frame, Malformed) else decode(encode(frame))
+    if isinstance(frame, Malformed):
+        return frame.fields
+    # A message that was refused may hold a number beyond a double, which msgspec does not read.
+    members: dict[str, Any] = json.loads(encode(frame))
+    return members
 
 
 def identify(members: dict[str, Any]) -> tuple[str, str | UnsetType]:
@@ -553,10 +570,9 @@ def identify(members: dict[str, Any]) -> tuple[str, str | UnsetType]:
     )
 
 
-def form_refusal(is_supervised: bool, members: dict[str, Any]) -> Refusal | None:
-    """Return the first rule of form that a send breaks, or None when it is well-formed."""
+def form_refusal(is_supervised: bool, members: dict[str, Any], is_valid: bool) -> Refusal | None:
+    """Return the first rule of form that a send breaks, or None; ``is_valid`` speaks of its message."""
     message = members.get("message")
-    is_valid = parse_message(Raw(encode(message))) is not None
     pending_reply = members.get("requirePendingReply", UNSET)
     if not isinstance(members.get("attemptId", ""), str):
         return Refusal("A1", reasons.INVALID_ATTEMPT_ID)

@@ -106,9 +106,8 @@ def read_change(kind: str, members: dict[str, Any], session: Session, limits: Li
     )
 
 
-def apply_change(change: Change, session: Session, sessions: SessionTable, outbox: Outbox, now: Instant) -> None:
-    """Store a change and tell every peer what it means to it (protocol 6.3)."""
-    before = sessions.in_reach_of(session.groups) if session.is_agent else []
+def store_presence(change: Change, session: Session, sessions: SessionTable) -> None:
+    """Store what a change says of the session itself; its memberships are changed after what follows from this."""
     if change.name is not UNSET:
         sessions.rename(session, change.name)
     for member, value in (
@@ -118,6 +117,11 @@ def apply_change(change: Change, session: Session, sessions: SessionTable, outbo
     ):
         if value is not UNSET:
             session.update(**{member: value})
+
+
+def store_memberships(change: Change, session: Session, sessions: SessionTable, outbox: Outbox, now: Instant) -> None:
+    """Store the memberships and tell every peer what the whole change means to it (protocol 6.3)."""
+    before = sessions.in_reach_of(session.groups) if session.is_agent else []
     if change.groups is not UNSET and change.legacy_group is not UNSET:
         sessions.regroup(session, change.groups, change.legacy_group)
     session.update(lastActivity=now.wall)

@@ -23,7 +23,10 @@ class Ledger:
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
         self._uncommitted: deque[tuple[int, Callable[[Any, Instant], None], Any]] = deque()
+        self._resting: list[tuple[int, Callable[[Any, Instant], None], Any]] = []
         self._last_ticket = 0
+        self._settled = 0
+        """Up to here every append is committed or undone."""
 
     def append(
         self, changes: tuple[Change, ...], undo: Callable[[Any, Instant], None] | None = None, subject: Any = None
@@ -39,18 +42,31 @@ class Ledger:
         self._outbox.effects.append(Append(ticket, changes))
         return ticket
 
+    def rest(self, ticket: int, told: Callable[[Any, Instant], None], subject: Any) -> None:
+        """Call ``told(subject, now)`` if the append with this ticket fails: an answer that rests on it is lost then."""
+        if ticket > self._settled:
+            self._resting.append((ticket, told, subject))
+
     def committed(self, ticket: int) -> None:
         """Forget the inverses of everything up to ``ticket``."""
+        self._settled = ticket
+        if self._resting:
+            self._resting = [entry for entry in self._resting if entry[0] > ticket]
         uncommitted = self._uncommitted
         while uncommitted and uncommitted[0][0] <= ticket:
             uncommitted.popleft()
 
     def failed(self, first: int, now: Instant) -> None:
-        """Take back, newest first, every change with ticket ``first`` or a later one."""
+        """Take back, newest first, every change with ticket ``first`` or a later one; then tell who rested on them."""
+        self._settled = self._last_ticket
+        resting, self._resting = self._resting, []
         uncommitted = self._uncommitted
         while uncommitted and uncommitted[-1][0] >= first:
             _, undo, subject = uncommitted.pop()
             undo(subject, now)
+        for ticket, told, subject in resting:
+            if ticket >= first:
+                told(subject, now)
 
     @property
     def is_settled(self) -> bool:

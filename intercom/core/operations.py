@@ -28,12 +28,14 @@ from intercom.core.records import (
     OperationRecord,
     OperationState,
     QuestionRecord,
+    Recovered,
     SaveOperation,
 )
 from intercom.limits import Limits
 from intercom.wire.frames import Message
 
 if TYPE_CHECKING:
+    from intercom.core.delivery import Attempt
     from intercom.core.questions import Question
     from intercom.core.receipts import Unconfirmed
     from intercom.core.sessions import Connection, Session
@@ -111,7 +113,7 @@ class Operation:
         """Open questions this ask is behind."""
         self.unconfirmed: Unconfirmed | None = None
         """The frame that waits for its receipt."""
-        self.under_way: object | None = None
+        self.under_way: Attempt | None = None
         """The attempt of this process whose frame is being written right now."""
 
     def record(self) -> OperationRecord:
@@ -157,7 +159,15 @@ class _Share:
 class Operations:
     """Look up, reserve, accept and forget operations within the bounds of rows, bytes and age."""
 
-    def __init__(self, key: bytes, limits: Limits, ledger: Ledger, deadlines: Deadlines, trouble: str | None) -> None:
+    def __init__(
+        self,
+        key: bytes,
+        limits: Limits,
+        ledger: Ledger,
+        deadlines: Deadlines,
+        recovered: Recovered,
+        trouble: str | None,
+    ) -> None:
         self._key = key
         self._limits = limits
         self._ledger = ledger
@@ -166,9 +176,9 @@ class Operations:
         self._bytes = 0
         self._shares: dict[str, _Share] = {}
         self._evictable: deque[tuple[Operation, Connection]] = deque()
-        self._last_number = 0
+        self._last_number = recovered.last_number
         self._sweep_is_set = False
-        self._damaged: frozenset[str] = frozenset()
+        self._damaged = recovered.damaged
         self.trouble = trouble
         """Why the store cannot be used, in one sentence; None while it can."""
         self.on_expiry: Callable[[Operation], None] = lambda operation: None
@@ -191,7 +201,14 @@ class Operations:
         """
         content = message.content
         attachments = [] if content.attachments is UNSET else content.attachments
-        source = message.source
+        source = None
+        if message.source is not UNSET:
+            agent, index = message.source.subagent_agent, message.source.subagent_index
+            source = (
+                message.source.subagent_run_id,
+                None if agent is UNSET else agent,
+                None if index is UNSET else int(index) if index == int(index) else index,
+            )
         canonical = encode(
             (
                 to,
@@ -201,7 +218,7 @@ class Operations:
                 message.expects_reply is True,
                 None if message.reply_error is UNSET else message.reply_error,
                 sender.sender_identity if sender.return_hash is not None else None,
-                None if source is UNSET else source,
+                source,
                 sender.group_identity if pending_reply else None,
             )
         )
@@ -291,8 +308,9 @@ class Operations:
         return operation.ticket
 
     def withdraw(self, operation: Operation) -> None:
-        """Take back a reservation that was never committed."""
-        self._remove(operation)
+        """Take back a reservation that was never committed, unless it grew too old meanwhile."""
+        if self._rows.get(operation.message_id) is operation:
+            self._remove(operation)
 
     def accept(
         self,
@@ -342,10 +360,13 @@ class Operations:
             if self.trouble is None:
                 self._ledger.append((DropOperation(operation.number),), self._unforget, operation)
 
+    def rest(self, ticket: int, told: Callable[[object, Instant], None], subject: object) -> None:
+        """Call ``told(subject, now)`` if the append with this ticket fails: an answer rests on that row."""
+        self._ledger.rest(ticket, told, subject)
+
     def answer_taken(self, operation: Operation, by: Connection) -> None:
-        """Note that the sender's connection has the final answer: the row may give way while that one is open."""
-        if not operation.is_ask:
-            self._evictable.append((operation, by))
+        """Note that the sender of a plain message has its final answer: the row may give way while ``by`` is open."""
+        self._evictable.append((operation, by))
 
     # --- recovery ---------------------------------------------------------------------------------------
 
@@ -377,13 +398,8 @@ class Operations:
             operation.sender_groups = question.sender_groups
             operation.answered = question.answered
             operation.question_due = operation.born + max(0, question.deadline - record.reserved_at)
-        self._last_number = max(self._last_number, record.number)
         self._enter(operation, now)
         return operation
-
-    def set_damaged(self, message_ids: frozenset[str]) -> None:
-        """Answer *invalid* for these ids: their rows could not be read."""
-        self._damaged = message_ids
 
     # --- the table --------------------------------------------------------------------------------------
 
@@ -420,8 +436,7 @@ class Operations:
             del self._shares[operation.sender]
 
     def _unforget(self, operation: Operation, now: Instant) -> None:
-        if operation.message_id not in self._rows:
-            self._put(operation)
+        self._put(operation)  # whatever took its place under this id was undone before
 
     def _evict_one(self, now: Instant) -> bool:
         evictable = self._evictable

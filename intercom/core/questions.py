@@ -51,17 +51,17 @@ class Questions:
     def __len__(self) -> int:
         return sum(len(asked) for asked in self._by_asker.values())
 
-    def open(self, asker_id: str, target_id: str, operation: Operation) -> tuple[Question, bool]:
-        """Record a question; return it and whether it is new. The same triple twice has no effect."""
+    def open(self, asker_id: str, target_id: str, operation: Operation) -> Question:
+        """Record a question and return it. The same triple twice has no effect."""
         known = self.find(asker_id, target_id, operation.message_id)
         if known is not None:
-            return known, False
+            return known
         question = Question(asker_id, target_id, operation)
         self._by_asker.setdefault(asker_id, {})[target_id, question.message_id] = question
         self._by_target.setdefault(target_id, {})[asker_id, question.message_id] = question
         operation.questions.append(question)
         question.deadline = self._deadlines.add(operation.question_due, self._expire, question)
-        return question, True
+        return question
 
     def find(self, asker_id: str, target_id: str, message_id: str) -> Question | None:
         """Return the open question of this triple."""
@@ -98,8 +98,7 @@ class Questions:
 
     def wait_for_target(self, question: Question, due: int, action: Callable[[Question, Instant], None]) -> None:
         """Call ``action`` at ``due`` (monotonic ms) unless the other side has returned by then."""
-        if question.target_wait is None:
-            question.target_wait = self._deadlines.add(due, action, question)
+        question.target_wait = self._deadlines.add(due, action, question)
 
     def target_returned(self, questions: Iterable[Question]) -> None:
         """Take those waits back."""

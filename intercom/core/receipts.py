@@ -8,10 +8,15 @@ written -> unconfirmed --received--> (gone)
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from intercom.core.deadlines import Deadline
 from intercom.core.operations import Operation
 from intercom.limits import Limits
 from intercom.wire.frames import MessageFrame
+
+if TYPE_CHECKING:
+    from intercom.core.delivery import Attempt
 
 
 class Unconfirmed:
@@ -19,13 +24,13 @@ class Unconfirmed:
 
     __slots__ = ("bytes", "deadline", "frame", "identity", "operation", "waiter")
 
-    def __init__(self, operation: Operation, frame: MessageFrame, waiter: object) -> None:
+    def __init__(self, operation: Operation, frame: MessageFrame, waiter: Attempt) -> None:
         self.operation = operation
         self.identity = operation.target or ""
         self.frame = frame
         self.bytes = len(frame.message) + len(frame.sender)
-        self.waiter: object | None = waiter
-        """The newest attempt, until it was answered."""
+        self.waiter = waiter
+        """The newest attempt; it may have been answered meanwhile."""
         self.deadline: Deadline | None = None
 
 

@@ -97,3 +97,7 @@ class Recovered(Struct, frozen=True, kw_only=True):
 
     operations: list[OperationRecord] = []
     retired_ids: list[RetiredIdRecord] = []
+    damaged: frozenset[str] = frozenset()
+    """Message ids whose rows cannot be read: every operation under them is *invalid* (protocol 6.9.2)."""
+    last_number: int = 0
+    """Greatest number a row has, damaged and stale ones included; new rows take greater ones."""

@@ -45,12 +45,9 @@ class Resolver:
         found = self._sessions.get(target)
         if found is not None:
             return found
-        return self.resolve_name(target, sender, lambda peer: self._is_candidate(peer, sender, is_reply, now))
+        return self._among_candidates(target, lambda peer: self._is_candidate(peer, sender, is_reply, now))
 
-    def resolve_name(
-        self, target: str, sender: Session, is_candidate: Callable[[Session], bool]
-    ) -> Session | Unresolved:
-        """Return the one candidate ``target`` names or whose UUID begins with it."""
+    def _among_candidates(self, target: str, is_candidate: Callable[[Session], bool]) -> Session | Unresolved:
         named = [peer for peer in self._sessions.named(target) if is_candidate(peer)]
         if named:
             return named[0] if len(named) == 1 else Unresolved.AMBIGUOUS_NAME
@@ -60,16 +57,14 @@ class Resolver:
                 return begun[0] if len(begun) == 1 else Unresolved.AMBIGUOUS_PREFIX
         return Unresolved.NOT_FOUND
 
-    def wording_still_leads_to(self, wording: str, found: Session, to: str, sender: Session) -> bool:
-        """Check a short target that the client resolved itself against today's sessions (6.2.4)."""
+    def wording_still_leads_to(
+        self, wording: str, found: Session, to: str, sender: Session, *, is_reply: bool, now: Instant
+    ) -> bool:
+        """Check a short target that the client resolved itself against the sender's present candidates (6.2.4)."""
         wording, to = trim(wording), trim(to)
         if not is_prefix(wording) or not is_uuid(to) or not to.lower().startswith(wording.lower()):
             return True
-        exact = self._sessions.get(wording)
-        if exact is not None:
-            return exact is found
-        meant = self.resolve_name(wording, sender, lambda peer: peer.is_agent and peer.shares_group_with(sender))
-        return meant is found
+        return self.resolve(wording, sender, is_reply=is_reply, now=now) is found
 
     def names_a_control_session(self, target: str, sender: Session) -> bool:
         """Tell whether only an internal connection in reach has this name (6.2.3)."""

@@ -172,9 +172,10 @@ class SessionTable:
         self._by_target_identity: dict[str, Session] = {}
         self._retired: OrderedDict[str, str | None] = OrderedDict()
         self._registrations = 0
+        self._remembered = 0
         for record in remembered:
             self._retired[record.session_id.lower()] = record.return_hash
-            self._registrations = max(self._registrations, record.number)
+            self._remembered = max(self._remembered, record.number)
         self._durable = True
 
     def __len__(self) -> int:
@@ -249,7 +250,7 @@ class SessionTable:
         return session
 
     def leave(self, session: Session) -> None:
-        """Take the session out of the table; its id stays remembered with its return address."""
+        """Take the session out of the table; its id stays remembered with its return address (protocol 6.1)."""
         session.connection.session = None
         del self._by_id[session.id]
         del self._by_target_identity[session.target_identity]
@@ -258,6 +259,10 @@ class SessionTable:
         self._unindex_name(session)
         for group in session.groups:
             _discard(self._by_group, group, session)
+        if session.id.lower() in self._retired:
+            self._retired.move_to_end(session.id.lower())
+        else:
+            self._remember(session)  # so many registered since then that it was dropped
 
     def rename(self, session: Session, name: str) -> None:
         """Change the name peers see and resolve."""
@@ -285,8 +290,8 @@ class SessionTable:
         return wish
 
     def _remember(self, session: Session) -> None:
-        if not session.is_agent and session.return_hash is None:
-            return
+        if not session.is_agent and session.return_hash is None and session.owner_token is None:
+            return  # nobody who takes its id gains anything
         key = session.id.lower()
         self._retired[key] = session.return_hash
         self._retired.move_to_end(key)
@@ -294,7 +299,8 @@ class SessionTable:
         while len(self._retired) > self._retired_limit:
             dropped.append(self._retired.popitem(last=False)[0])
         if self._durable:
-            record = RetiredIdRecord(key, session.return_hash, session.number)
+            self._remembered += 1
+            record = RetiredIdRecord(key, session.return_hash, self._remembered)
             self._ledger.append((SaveRetiredId(record), *(DropRetiredId(old) for old in dropped)))
 
     def _index_name(self, session: Session) -> None:

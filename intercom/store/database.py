@@ -58,10 +58,6 @@ class Store:
         self.epoch = identity.epoch + 1
         """Times the store was opened, this one included."""
         self.recovered = loaded.recovered
-        self.invalid_ids = loaded.invalid_ids
-        """Message ids whose rows cannot be read: every operation under them is *invalid* (protocol 6.9.2)."""
-        self.last_number = loaded.last_number
-        """Greatest number a row had at start; new rows take greater ones."""
         self.before_commit: Callable[[], None] | None = None
         """Called within every transaction before its commit; for tests, which let it raise or wait."""
         self._database = str(paths.database)

@@ -21,10 +21,6 @@ class Loaded(Struct, frozen=True):
     """Hold the contents of a store at start."""
 
     recovered: Recovered
-    invalid_ids: frozenset[str]
-    """Message ids whose rows cannot be read."""
-    last_number: int
-    """Greatest number of any row, the stale ones included; 0 without rows."""
     stale: list[int]
     """Numbers of rows to delete: expired, or replaced by a later row of the same message id."""
 
@@ -38,7 +34,7 @@ def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int) -> Loaded:
     """
     newest = _newest(connection)
     operations: list[OperationRecord] = []
-    invalid: set[str] = set()
+    damaged: set[str] = set()
     stale: list[int] = []
     last_number = 0
     for row in connection.execute(f"SELECT {OPERATION_COLUMNS} FROM operations ORDER BY number"):
@@ -51,12 +47,17 @@ def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int) -> Loaded:
         if type(reserved_at) is int and reserved_at + ttl_ms < now_ms and not _outlives(record, now_ms):
             stale.append(number)
         elif record is None:
-            invalid.add(message_id)
+            damaged.add(message_id)
         else:
             operations.append(_not_later_than(record, now_ms))
     retired = map(retired_from_row, connection.execute(f"SELECT {RETIRED_COLUMNS} FROM retired_ids ORDER BY number"))
-    recovered = Recovered(operations=operations, retired_ids=[record for record in retired if record is not None])
-    return Loaded(recovered, frozenset(invalid), last_number, stale)
+    recovered = Recovered(
+        operations=operations,
+        retired_ids=[record for record in retired if record is not None],
+        damaged=frozenset(damaged),
+        last_number=last_number,
+    )
+    return Loaded(recovered, stale)
 
 
 def _newest(connection: sqlite3.Connection) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec.json import decode as from_json
@@ -15,6 +16,7 @@ from intercom.core.records import (
     DropOperation,
     DropRetiredId,
     OperationRecord,
+    OperationState,
     Recovered,
     RetiredIdRecord,
     SaveOperation,
@@ -22,7 +24,7 @@ from intercom.core.records import (
 )
 from intercom.core.sessions import PeerCredentials
 from intercom.limits import HEADER_BYTES, Limits
-from intercom.wire.codec import decode_request, encode
+from intercom.wire.codec import ProtocolError, decode_request, encode
 
 KEY = bytes(range(32))
 INFO = {"cwd": "/p", "model": "m", "pid": 10, "startedAt": 1, "lastActivity": 1}
@@ -59,24 +61,61 @@ class Disk:
                 case DropRetiredId(session_id):
                     self.retired.pop(session_id, None)
 
-    def recovered(self) -> Recovered:
+    def recovered(self, wall: int, limits: Limits) -> Recovered:
+        """Read everything at start; what had its time is deleted, as the store does it."""
+        newest = {record.message_id: number for number, record in sorted(self.operations.items())}
+        for number, record in list(self.operations.items()):
+            question = record.question
+            is_open = question is not None and not question.answered and question.deadline > wall
+            is_over = record.reserved_at + limits.operation_ttl_ms < wall
+            if newest[record.message_id] != number or (
+                is_over and not (is_open and record.state is OperationState.ACCEPTED)
+            ):
+                del self.operations[number]
         rows = [self.operations[number] for number in sorted(self.operations)]
-        return Recovered(operations=rows, retired_ids=sorted(self.retired.values(), key=lambda row: row.number))
+        retired = sorted(self.retired.values(), key=lambda row: row.number)
+        return Recovered(operations=rows, retired_ids=retired, last_number=max(self.operations, default=0))
+
+
+class Watcher:
+    """See everything that passes between a broker and its world; the tests of all rules at once watch with it."""
+
+    def written(self, write: Write) -> None:
+        """The core wants a frame written."""
+
+    def taken(self, write: Write, frame: dict[str, Any]) -> None:
+        """The kernel took a frame; the client has it."""
+
+    def gone(self, write: Write) -> None:
+        """A frame can never leave any more: its connection died or its append failed."""
+
+    def ended(self, conn: int) -> None:
+        """The core has done with a connection."""
 
 
 class World:
     """Play everything around a broker: disk, kernel, clients.
 
-    ``auto`` commits and takes everything at once; with ``auto = False`` the test says when.
+    ``auto`` commits and takes everything at once; with ``auto = False`` the test says when. Whatever happens, tickets
+    must grow and nothing may be written to a connection that has ended.
     """
 
-    def __init__(self, *, limits: Limits | None = None, auto: bool = True, disk: Disk | None = None, **kwargs: Any):
+    def __init__(
+        self,
+        *,
+        limits: Limits | None = None,
+        auto: bool = True,
+        disk: Disk | None = None,
+        watcher: Watcher | None = None,
+        **kwargs: Any,
+    ) -> None:
         self.mono = 1_000_000
         self.wall = 1_700_000_000_000
         self.ids = counted_ids()
         self.limits = limits or Limits()
         self.disk = disk or Disk()
         self.auto = auto
+        self.watcher = watcher or Watcher()
         self.kwargs = kwargs
         self.connections = 0
         self.start()
@@ -86,6 +125,9 @@ class World:
         self.appends: deque[Append] = deque()
         self.waiting: deque[Write] = deque()
         self.committed = 0
+        self.last_ticket = 0
+        self.open: set[int] = set()
+        self.broken: set[int] = set()
         self.received: dict[int, list[dict[str, Any]]] = {}
         self.finished: set[int] = set()
         self.destroyed: dict[int, str] = {}
@@ -98,7 +140,7 @@ class World:
             instance_id="11111111-1111-4111-8111-111111111111",
             pid=77,
             limits=self.limits,
-            recovered=self.disk.recovered(),
+            recovered=self.disk.recovered(self.wall, self.limits),
             now=self.now,
             **self.kwargs,
         )
@@ -113,13 +155,22 @@ class World:
         self.connections += 1
         conn = self.connections
         self.received[conn] = []
+        self.open.add(conn)
         self.perform(self.broker.connection_opened(conn, peer, self.now))
         return conn
 
     def send(self, conn: int, **members: Any) -> list[dict[str, Any]]:
         """Write one frame and return what this client has got since it last looked."""
-        frame = decode_request(to_json(members))
-        self.perform(self.broker.frame_received(conn, frame, self.now))
+        return self.feed(conn, to_json(members))
+
+    def feed(self, conn: int, payload: bytes) -> list[dict[str, Any]]:
+        """Write the bytes of one frame and return what this client has got since it last looked."""
+        try:
+            frame = decode_request(payload)
+        except ProtocolError as error:
+            self.perform(self.broker.protocol_error(conn, str(error), self.now))
+        else:
+            self.perform(self.broker.frame_received(conn, frame, self.now))
         return self.got(conn)
 
     def register(self, name: str | None = None, *, info: dict[str, Any] | None = None, **members: Any) -> Client:
@@ -134,7 +185,12 @@ class World:
         return frames
 
     def end(self, conn: int) -> None:
+        """Let the client send FIN; what is queued for it can still be taken."""
         self.perform(self.broker.connection_ended(conn, self.now))
+
+    def break_off(self, conn: int) -> None:
+        """Let a socket fail; the core hears of it after the next thing that happens to it."""
+        self.broken.add(conn)
 
     def pass_time(self, ms: int) -> None:
         """Turn both clocks and run what is due, in steps, as a server would."""
@@ -151,30 +207,62 @@ class World:
     # --- disk and kernel --------------------------------------------------------------------------------
 
     def perform(self, effects: list[Effect]) -> None:
+        lost: list[Write] = []
         for effect in effects:
             match effect:
                 case Append():
-                    assert effect.ticket > self.committed
+                    assert effect.ticket > self.last_ticket, "tickets grow"
+                    self.last_ticket = effect.ticket
                     self.appends.append(effect)
                 case Write():
-                    self.waiting.append(effect)
+                    self._put(effect, lost)
                 case Broadcast(numbers, frame):
-                    self.waiting.extend(Write(number, frame) for number in numbers)
+                    for number in numbers:
+                        self._put(Write(number, frame), lost)
                 case Finish(number):
+                    self.open.remove(number)
                     self.finished.add(number)
+                    self.watcher.ended(number)
                 case Destroy(number, reason):
+                    self.open.remove(number)
                     self.destroyed[number] = reason
-                    self.lose(number)
+                    self.watcher.ended(number)
+                    lost.extend(self._drop(number))
                 case Stop(reason):
                     self.stopped.append(reason)
                 case Note():
                     self.notes.append(effect)
+        self._tell_lost(lost)
         if self.auto:
             self.settle()
 
+    def _put(self, write: Write, lost: list[Write]) -> None:
+        assert write.to in self.open, "nothing is written to a connection that has ended"
+        assert write.after <= self.last_ticket, "a frame waits for an append that was made"
+        self.watcher.written(write)
+        if write.to in self.broken:
+            lost.append(write)
+        else:
+            self.waiting.append(write)
+
+    def _drop(self, conn: int) -> list[Write]:
+        dropped = [write for write in self.waiting if write.to == conn]
+        self.waiting = deque(write for write in self.waiting if write.to != conn)
+        return dropped
+
+    def _tell_lost(self, lost: list[Write]) -> None:
+        """Tell the core of broken connections first, then of the frames that went down with them."""
+        for conn in self.broken & self.open:
+            lost.extend(self._drop(conn))
+            self.perform(self.broker.connection_ended(conn, self.now))
+        for write in lost:
+            self.watcher.gone(write)
+            if write.token is not None:
+                self.perform(self.broker.frame_lost(write.token, self.now))
+
     def settle(self) -> None:
         """Commit and take until nothing moves any more."""
-        while self.appends or any(self._is_ready(write) for write in self.waiting):
+        while self.appends or any(True for _ in self._ready_places(None)):
             self.commit()
             self.take()
 
@@ -192,37 +280,56 @@ class World:
         """Let the next append fail, with everything queued behind it."""
         first = self.appends[0].ticket
         self.appends.clear()
+        dropped = [write for write in self.waiting if write.after >= first]
         self.waiting = deque(write for write in self.waiting if write.after < first)
+        for write in dropped:
+            self.watcher.gone(write)
+        self.committed = self.last_ticket
         self.perform(self.broker.commit_failed(first, "disk full", final, self.now))
 
-    def _is_ready(self, write: Write) -> bool:
-        return write.after <= self.committed and write.to not in self.deaf
+    def take(self, conn: int | None = None, count: int | None = None, *, told: bool = True) -> None:
+        """Let the kernel take every frame whose append is committed, in order per connection.
 
-    def take(self) -> None:
-        """Let the kernel take every frame whose append is committed, in order per connection."""
-        blocked: set[int] = set()
-        waiting, self.waiting = self.waiting, deque()
+        Args:
+            conn: only frames to this connection.
+            count: at most so many.
+            told: False when the broker dies before it learns what the kernel took.
+        """
         auto, self.auto = self.auto, False
-        kept: list[Write] = []
-        for write in waiting:
-            if write.to in blocked or not self._is_ready(write):
-                blocked.add(write.to)
-                kept.append(write)
-                continue
+        while count is None or count > 0:
+            place = next(self._ready_places(conn), None)
+            if place is None:
+                break
+            write = self.waiting[place]
+            del self.waiting[place]
+            frame = from_json(encode(write.frame)[HEADER_BYTES:])
             if write.to in self.received:
-                self.received[write.to].append(from_json(encode(write.frame)[HEADER_BYTES:]))
-            if write.token is not None:
+                self.received[write.to].append(frame)
+            self.watcher.taken(write, frame)
+            if write.token is not None and told:
                 self.perform(self.broker.frame_taken(write.token, self.now))
-        self.waiting.extendleft(reversed(kept))
+            count = None if count is None else count - 1
         self.auto = auto
+
+    def _ready_places(self, conn: int | None) -> Iterator[int]:
+        blocked = self.deaf | self.broken
+        for place, write in enumerate(self.waiting):
+            if write.to not in blocked and write.after <= self.committed and conn in (None, write.to):
+                yield place
+            blocked = blocked | {write.to}
 
     def lose(self, conn: int) -> None:
         """Drop what waits for a connection that is gone, and tell the core."""
-        lost = [write for write in self.waiting if write.to == conn]
-        self.waiting = deque(write for write in self.waiting if write.to != conn)
-        for write in lost:
-            if write.token is not None:
-                self.perform(self.broker.frame_lost(write.token, self.now))
+        self._tell_lost(self._drop(conn))
+
+    def stop(self) -> None:
+        """Stop gracefully: commit, flush who takes anything, forget what did not leave, commit that (design 5)."""
+        self.auto = False
+        self.settle()
+        self.perform(self.broker.stop(self.now))
+        for conn in {write.to for write in self.waiting}:
+            self.lose(conn)
+        self.commit()
 
     def crash(self) -> None:
         """Kill the broker and start a new one on what was committed."""
@@ -264,6 +371,54 @@ class Client:
         """Return the texts of the messages that came since the last look."""
         return [frame["message"]["content"]["text"] for frame in self.got() if frame["type"] == "message"]
 
+    def ask(self, to: str, message_id: str, text: str = "?", **more: Any) -> list[dict[str, Any]]:
+        """Send a message that expects a reply."""
+        return self.message(to, message_id, text, expectsReply=True, **more)
+
+    def reply(
+        self, to: str, message_id: str, question: str, text: str = "!", *, pending: bool = True, **more: Any
+    ) -> list[dict[str, Any]]:
+        """Answer a question; ``pending`` allows the reply only while the question is open."""
+        extra = {"requirePendingReply": True} if pending else {}
+        return self.message(to, message_id, text, extra=extra, replyTo=question, **more)
+
     def leave(self) -> None:
+        """Let the connection break: what the kernel has not taken is lost."""
         self.world.lose(self.conn)
         self.world.end(self.conn)
+
+
+ANNOUNCEMENTS = frozenset({"session_joined", "session_left", "presence_update"})
+
+
+def without_announcements(frames: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Leave out what was said about who is here."""
+    return [frame for frame in frames if frame["type"] not in ANNOUNCEMENTS]
+
+
+def only(frames: list[dict[str, Any]], type: str | None = None) -> dict[str, Any]:
+    """Return the one frame that came, of this type; announcements count only when one is looked for."""
+    frames = frames if type in ANNOUNCEMENTS else without_announcements(frames)
+    assert len(frames) == 1, frames
+    assert type is None or frames[0]["type"] == type, frames
+    return frames[0]
+
+
+def answers(frames: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the final answers to sends among these frames."""
+    return [frame for frame in frames if frame["type"] in ("delivered", "delivery_failed", "queued")]
+
+
+def reason(frames: list[dict[str, Any]]) -> str:
+    """Return why a send failed whose only answer is a refusal."""
+    return str(only(answers(frames), "delivery_failed")["reason"])
+
+
+def is_delivered(frames: list[dict[str, Any]]) -> bool:
+    """Tell whether the only answer to a send is ``delivered``."""
+    return types(answers(frames)) == ["delivered"]
+
+
+def types(frames: list[dict[str, Any]]) -> list[str]:
+    """Return the types of these frames, in order."""
+    return [str(frame["type"]) for frame in frames]

@@ -462,4 +462,4 @@ def test_everything_comes_back(open_store: Open) -> None:
     retired = [RetiredIdRecord("x", "h" * 64, 1)]
     store.commit([(1, (*map(SaveOperation, stored), *map(SaveRetiredId, retired)))])
     store.close()
-    assert open_store().recovered == Recovered(operations=stored, retired_ids=retired)
+    assert open_store().recovered == Recovered(operations=stored, retired_ids=retired, last_number=3)

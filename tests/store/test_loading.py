@@ -52,12 +52,12 @@ def numbers(result: Loaded) -> list[int]:
 def test_rows_come_in_order_of_their_numbers() -> None:
     stored = [operation(number) for number in (3, 1, 2)]
     result = loaded(*stored)
-    assert result.recovered == Recovered(operations=sorted(stored, key=lambda record: record.number))
-    assert (result.stale, result.invalid_ids, result.last_number) == ([], frozenset(), 3)
+    assert result.recovered.operations == sorted(stored, key=lambda record: record.number)
+    assert (result.stale, result.recovered.damaged, result.recovered.last_number) == ([], frozenset(), 3)
 
 
 def test_empty_store() -> None:
-    assert loaded() == Loaded(Recovered(), frozenset(), 0, [])
+    assert loaded() == Loaded(Recovered(), [])
 
 
 @given(st.lists(records.operations, max_size=10))
@@ -67,8 +67,8 @@ def test_every_row_is_recovered_or_stale(stored: list[OperationRecord]) -> None:
     newest = {record.message_id: record.number for record in sorted(unique, key=lambda record: record.number)}
     assert numbers(result) == sorted(newest.values())
     assert sorted(numbers(result) + result.stale) == sorted(record.number for record in unique)
-    assert result.last_number == max((record.number for record in unique), default=0)
-    assert not result.invalid_ids
+    assert result.recovered.last_number == max((record.number for record in unique), default=0)
+    assert not result.recovered.damaged
 
 
 # --- age ------------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ def test_row_expires_with_its_time_to_live(state: OperationState) -> None:
     row = operation(5, state=state, reserved_at=NOW - 12 * 60_000, accepted_at=NOW)
     assert numbers(loaded(row)) == [5]
     result = loaded(row, now_ms=NOW + 1)
-    assert (numbers(result), result.stale, result.last_number) == ([], [5], 5)
+    assert (numbers(result), result.stale, result.recovered.last_number) == ([], [5], 5)
 
 
 def test_open_question_outlives_its_row() -> None:
@@ -144,14 +144,14 @@ def test_damaged_row_costs_its_own_message_id_only(damage: str) -> None:
     """Protocol 6.9.4: such a row is invalid."""
     result = loaded(operation(1), operation(2, "damaged"), operation(3), damage=damage)
     assert numbers(result) == [1, 3]
-    assert result.invalid_ids == {"damaged"}
-    assert (result.stale, result.last_number) == ([], 3)
+    assert result.recovered.damaged == {"damaged"}
+    assert (result.stale, result.recovered.last_number) == ([], 3)
 
 
 def test_damaged_row_expires_too() -> None:
     old = operation(1, reserved_at=NOW - TTL - 1)
     result = loaded(old, damage="UPDATE operations SET state = 'lost'")
-    assert (result.stale, result.invalid_ids) == ([1], frozenset())
+    assert (result.stale, result.recovered.damaged) == ([1], frozenset())
 
 
 @pytest.mark.parametrize("value", ["NULL", "x'61'", "CAST(x'ff' AS TEXT)"])
@@ -172,7 +172,7 @@ def test_stale_rows_are_deleted_at_open(open_store: Callable[..., Store], paths:
     store.close()
     store = open_store()
     assert [record.number for record in store.recovered.operations] == [2]
-    assert store.last_number == 3
+    assert store.recovered.last_number == 3
     store.close()
     connection = sqlite3.connect(paths.database)
     assert connection.execute("SELECT number FROM operations").fetchall() == [(2,)]
@@ -189,7 +189,7 @@ def test_damaged_row_stays_in_the_store(open_store: Callable[..., Store], paths:
     connection.close()
     for _ in range(2):
         store = open_store()
-        assert store.invalid_ids == {"a"}
+        assert store.recovered.damaged == {"a"}
         assert store.recovered.operations == []
         store.close()
 

@@ -1,0 +1,290 @@
+"""Compose a running broker from its parts, run its event loop, and stop it (design section 5, "Stop")."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from threading import Timer
+from time import monotonic_ns, time_ns
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from intercom.config import Settings
+from intercom.core.broker import Broker
+from intercom.core.clock import Instant
+from intercom.core.records import Change, Recovered
+from intercom.core.sessions import PeerCredentials
+from intercom.limits import (
+    COLLECT_MIDDLE,
+    COLLECT_OLD,
+    COLLECT_YOUNG,
+    KEY_BYTES,
+    OWNERSHIP_CHECK_MS,
+    STOP_FLUSH_MS,
+    STOP_RESERVE_MS,
+    STOP_TOTAL_MS,
+)
+from intercom.paths import Paths
+from intercom.server.alarm import Alarm
+from intercom.server.intake import Intake
+from intercom.server.lifecycle import IdleCheck
+from intercom.server.link import Link
+from intercom.server.listener import Listener
+from intercom.server.log import Log
+from intercom.server.ownership import Territory
+from intercom.server.perform import Performer
+from intercom.server.watchdog import Watchdog
+from intercom.store.database import Store, StoreUnusable
+from intercom.store.writer import Outcome, Writer
+
+
+def now() -> Instant:
+    """Return the present moment on both clocks."""
+    return Instant(monotonic_ns() // 1_000_000, time_ns() // 1_000_000)
+
+
+def _spare_collections() -> None:
+    """Let the cyclic collector look at young objects only, and rarely.
+
+    Messages leave no cycles behind, and what the table of operations holds would be walked through again and again:
+    a tenth of a second each time, in which nobody is served.
+    """
+    gc.freeze()
+    gc.set_threshold(COLLECT_YOUNG, COLLECT_MIDDLE, COLLECT_OLD)
+
+
+class NoWriter:
+    """Stand where the writer would be while the store cannot be used: the core appends nothing then."""
+
+    def submit(self, ticket: int, changes: tuple[Change, ...]) -> None:
+        """Refuse: nothing may claim to be recorded."""
+        raise RuntimeError("an append without a store")
+
+    def kick(self) -> None:
+        """Do nothing: nothing is queued."""
+
+    def outcomes(self) -> list[Outcome]:
+        """Return nothing."""
+        return []
+
+    def resume(self) -> None:
+        """Do nothing: nothing failed."""
+
+    def close(self, timeout_s: float) -> bool:
+        """Tell that nothing is left to do."""
+        return True
+
+
+class StorePart(NamedTuple):
+    """Hold what a broker needs of its store, or why it has none."""
+
+    store: Store | None
+    key: bytes
+    recovered: Recovered
+    trouble: str | None
+
+
+def open_store(paths: Paths, settings: Settings, log: Log) -> StorePart:
+    """Open the store; one that cannot be used leaves a broker that refuses every send and says why."""
+    try:
+        store = Store.open(paths, now().wall, durability=settings.durability, limits=settings.limits())
+    except StoreUnusable as error:
+        log.write("store_unusable", level="error", code=error.code, reason=error.reason)
+        return StorePart(None, os.urandom(KEY_BYTES), Recovered(), error.reason)
+    return StorePart(store, store.key, store.recovered, None)
+
+
+class Serving:
+    """Be one broker process from the first connection to the last.
+
+    Args:
+        paths: the files of the home, whose lock the caller holds.
+        settings: the settings in force.
+        sock: the listening socket; closed at the end.
+        territory: what this process owns of the home; given back at the end.
+        log: the log; the caller closes it.
+        facts: members for the status report beside those named here.
+        end_process: ends the process at once with a status; called when an orderly end takes too long.
+    """
+
+    def __init__(
+        self,
+        paths: Paths,
+        settings: Settings,
+        sock: socket.socket,
+        territory: Territory,
+        log: Log,
+        facts: dict[str, Any],
+        end_process: Callable[[int], object] = os._exit,
+    ) -> None:
+        self._log = log
+        self._end_process = end_process
+        self._territory = territory
+        self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(self._on_exception)
+        self._store = open_store(paths, settings, log)
+        self._writer: Writer | NoWriter = NoWriter()
+        if self._store.store is not None:
+            self._writer = Writer(self._store.store, self._on_notify)
+        started = now()
+        self._broker = Broker(
+            key=self._store.key,
+            ids=lambda: str(uuid4()),
+            instance_id=str(uuid4()),
+            pid=os.getpid(),
+            now=started,
+            limits=settings.limits(),
+            recovered=self._store.recovered,
+            store_trouble=self._store.trouble,
+            facts={"startedAt": started.wall, **facts},
+        )
+        self._idle = IdleCheck(started.mono, settings.idle_ms)
+        self._alarm = Alarm(self._loop, self._on_deadline)
+        self._performer = Performer(
+            self._broker,
+            self._writer,
+            clock=now,
+            schedule=self._loop.call_soon,
+            log=log,
+            on_stop=self.stop,
+            on_ended=self._on_ended,
+            on_resume=self._on_resume,
+            after_turn=self._after_turn,
+        )
+        self._intake = Intake(self._broker, self._performer, self._idle, clock=now, frame_bytes=settings.frame_bytes)
+        self._listener = Listener(sock, self._loop, log, self._on_connection)
+        self._watchdog = Watchdog(self._on_stall) if settings.watchdog else None
+        self._connections = 0
+        self._stopping = False
+        self._turned = asyncio.Event()
+        self._exit_status = 0
+
+    # --- life
+
+    def run(self) -> int:
+        """Serve until something stops the broker; return the exit status of the process."""
+        if self._watchdog is not None:
+            self._watchdog.start()
+        _spare_collections()
+        self._loop.call_soon(self._tick)
+        self._loop.call_soon(self._after_turn)
+        try:
+            self._loop.run_forever()
+        except SystemExit:
+            self._exit_status = 1
+        finally:
+            self._close()
+        return self._exit_status
+
+    def stop(self, reason: str) -> None:
+        """Begin to shut down; later calls are ignored."""
+        if self._stopping:
+            return
+        self._stopping = True
+        self._log.write("stopping", reason=reason)
+        # Whatever hangs, be it the disk or a bug: clients wait for a successor.
+        guard = Timer(STOP_TOTAL_MS / 1000, self._end_process, (0,))
+        guard.daemon = True
+        guard.start()
+        self._guard = guard
+        self._drain_task = self._loop.create_task(self._drain())
+
+    def stop_from_signal(self, reason: str) -> None:
+        """Begin to shut down; may be called from a signal handler or another thread."""
+        self._loop.call_soon_threadsafe(self.stop, reason)
+
+    async def _drain(self) -> None:
+        """Read nothing more, let out what is committed, forget what did not leave, and say goodbye."""
+        begin = self._loop.time()
+        self._listener.stop()
+        self._intake.stop()
+        self._alarm.cancel()
+        for link in self._performer.links():
+            link.stop_reading()
+        await self._turns_until(lambda: self._performer.is_quiet, begin + STOP_FLUSH_MS / 1000)
+        self._performer.fall_silent(now())
+        last_moment = begin + (STOP_TOTAL_MS - STOP_RESERVE_MS) / 1000
+        await self._turns_until(lambda: not self._performer.has_uncommitted, last_moment)
+        for link in self._performer.links():
+            link.shut_down()
+        self._loop.stop()
+
+    async def _turns_until(self, is_done: Callable[[], bool], deadline: float) -> None:
+        self._performer.wake()
+        while not is_done() and (left := deadline - self._loop.time()) > 0:
+            self._turned.clear()
+            try:
+                async with asyncio.timeout(left):
+                    await self._turned.wait()
+            except TimeoutError:
+                return
+
+    def _close(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.stop()
+        for link in list(self._performer.links()):
+            link.close()
+        self._territory.give_back()
+        self._listener.close()
+        if self._store.store is not None and self._writer.close(STOP_RESERVE_MS / 1000):
+            self._store.store.close()
+        self._loop.close()
+        self._log.write("stopped", status=self._exit_status)
+
+    # --- events
+
+    def _on_connection(self, sock: socket.socket, peer: PeerCredentials) -> None:
+        self._connections += 1
+        number, moment = self._connections, now()
+        self._performer.add(Link(number, sock, self._loop, self._intake, self._performer, peer.pid))
+        self._idle.opened(number, moment.mono)
+        self._performer.run(self._broker.connection_opened(number, peer, moment), moment)
+
+    def _on_ended(self, link: Link, moment: Instant) -> None:
+        self._intake.forget(link)
+        self._idle.ended(link.number, moment.mono)
+
+    def _on_resume(self, link: Link, moment: Instant) -> None:
+        self._intake.resume(link, moment)
+
+    def _on_notify(self) -> None:
+        """Fetch outcomes; called in the writer's thread."""
+        self._loop.call_soon_threadsafe(self._performer.commit_ready)
+
+    def _on_deadline(self) -> None:
+        moment = now()
+        self._performer.run(self._broker.deadline_passed(moment), moment)
+        if self._idle.is_over(moment.mono, self._broker.session_count):
+            self.stop("nobody needs the broker")
+
+    def _after_turn(self) -> None:
+        if self._stopping:
+            self._turned.set()
+            return
+        due, check = self._broker.next_deadline(), self._idle.next_check
+        self._alarm.set(check if due is None else due if check is None else min(due, check))
+
+    def _tick(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.sign()
+        if not self._stopping and (lost := self._territory.lost()) is not None:
+            self.stop(f"{lost} was removed or belongs to another broker")
+        self._loop.call_later(OWNERSHIP_CHECK_MS / 1000, self._tick)
+
+    def _on_stall(self, stacks: list[str]) -> None:
+        """End the process; called in the watchdog's thread."""
+        self._log.write("stalled", level="error", reason="the event loop stands still", stacks=stacks)
+        self._end_process(1)
+
+    def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """End the loop at once: after a bug no state can be trusted, and nothing half-done may be told to anybody."""
+        error = context.get("exception")
+        text = "".join(traceback.format_exception(error)) if error is not None else str(context.get("message"))
+        self._log.write("fatal", level="error", reason=repr(error), traceback=text)
+        sys.stderr.write(text)
+        raise SystemExit(1)
