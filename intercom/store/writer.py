@@ -146,6 +146,6 @@ class Writer:
         with self._condition:
             if sync_us:
                 # A commit of many appends takes longer without the disk being slower.
-                self._syncs.append(sync_us - APPEND_US * len(batch))
+                self._syncs.append(max(0, sync_us - APPEND_US * len(batch)))
                 self._fast = sorted(self._syncs)[len(self._syncs) // 2] < INLINE_SYNC_US
             self._outcomes.append(Committed(batch[-1][0]))

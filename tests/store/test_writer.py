@@ -9,7 +9,7 @@ from typing import TypeAlias
 import pytest
 
 from intercom.core.records import Change, SaveOperation
-from intercom.limits import INLINE_SYNC_US, SYNC_SAMPLES
+from intercom.limits import APPEND_US, INLINE_SYNC_US, SYNC_SAMPLES
 from intercom.store.database import Store
 from intercom.store.failures import CommitFailed
 from intercom.store.writer import Committed, Failed, Writer
@@ -19,7 +19,8 @@ Batch: TypeAlias = list[tuple[int, tuple[Change, ...]]]
 
 PATIENCE_S = 20.0
 """Bound of every wait; never reached when the code is right."""
-SLOW_US = INLINE_SYNC_US
+SLOW_US = INLINE_SYNC_US + 100 * APPEND_US
+"""Slow whatever a handful of appends adds."""
 FAST_US = INLINE_SYNC_US - 1
 
 
