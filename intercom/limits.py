@@ -214,6 +214,24 @@ DEMO_STEP_S = 10
 """Longest wait for one step of ``demo``."""
 NEAR_NAMES = 3
 """Similar names that are offered when a target was not found."""
+PREFIX_CHARACTERS = 4
+"""Shortest beginning of a session id that the command takes for one; less is too easily something else."""
+REMEMBERED_IDENTITIES = 1_000
+"""Identities of a home whose groups are remembered; those that joined longest ago go first."""
+RETURN_WAIT_MS = 15_000
+"""How long ``restart`` waits for the sessions to come back to the new broker."""
+LOG_LINES = 20
+"""Lines that ``log`` shows unless told otherwise."""
+LOG_LINES_CEILING = 100_000
+"""Most lines that ``log`` takes for ``--lines``."""
+LOG_POLL_MS = 200
+"""Pause between two looks of ``log --follow`` for new lines."""
+COMPLETION_MS = 300
+"""How long the completion of a word waits for the names of sessions."""
+DISK_LOW_BYTES = 64 * MIB
+"""Free space of the home's disk below which ``doctor`` warns."""
+DESCRIPTORS_LOW = 64
+"""Open files a broker started from here needs at least to serve a few sessions."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):

@@ -37,10 +37,12 @@ class Asking:
     def open(self, asker: Session, target: Session, operation: Operation) -> None:
         """Record the question for the two sessions; once it is open this has no effect.
 
-        A dormant question of the same ask gives way: its asker has come back as this session.
+        A dormant question of the same ask gives way: its asker has come back as this session. So does one of this
+        asker that waits for the return of its target: this is the target, under another id.
         """
-        for earlier in [question for question in operation.questions if question.dormant]:
-            self._questions.close(earlier)
+        for earlier in list(operation.questions):
+            if earlier.dormant or (earlier.target_wait is not None and earlier.asker_id == asker.id):
+                self._questions.close(earlier)
         self._questions.open(asker.id, target.id, operation)
 
     def close(self, question: Question) -> None:
@@ -117,13 +119,15 @@ class Asking:
             if question.operation.target == session.target_identity
         ]
         self._questions.target_returned(returned)
+        if session.is_terminal:
+            self.target_ended(session, now)
 
     def _target_stayed_away(self, question: Question, now: Instant) -> None:
         question.target_wait = None
         self._questions.close(question)
         asker = self._sessions.get(question.asker_id)
-        if asker is not None:
-            self._tell_gone(asker, question, None)
+        assert asker is not None, "its departure would have ended the question"
+        self._tell_gone(asker, question, None)
 
     def _tell_gone(self, asker: Session, question: Question, target: Session | None, after: int = 0) -> None:
         if asker.knows_newest_frames:

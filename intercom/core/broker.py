@@ -232,6 +232,7 @@ class Broker:
     def stop(self, now: Instant) -> list[Effect]:
         """Fall silent: from now on ``frame_lost`` only forgets reservations, and nobody is told anything."""
         self._outbox.muted = True
+        self._operations.drop_leftovers()
         return self._outbox.take()
 
     # --- registration -----------------------------------------------------------------------------------

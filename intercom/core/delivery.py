@@ -361,6 +361,7 @@ class Delivery:
             forwarded = self._await_receipt(attempt, operation, forwarded, earlier, now)
         if is_ask:
             self._tell_question_target(connection, frame, message.id, target, operation.ticket)
+        operation.copies += 1
         if not self._outbox.write(target.connection, forwarded, operation.ticket, attempt):
             self.frame_lost(attempt, now)
         return None
@@ -372,6 +373,7 @@ class Delivery:
         if earlier is not None:
             self._replace(earlier, attempt)
             unconfirmed = earlier
+            self._receipts.renew(unconfirmed, MessageFrame(frame.sender, unconfirmed.frame.message, frame.channel))
             self._deadlines.cancel(unconfirmed.deadline)
         else:
             kept = MessageFrame(frame.sender, frame.message.copy(), frame.channel)
@@ -397,25 +399,30 @@ class Delivery:
         """Go on after the kernel took the forwarded frame: finish, or wait for the receipt."""
         operation = attempt.operation
         assert operation is not None
-        if attempt.recorded:
+        if operation.under_way is attempt:
             operation.under_way = None
         if not attempt.target.confirms_receipts:
             self._finish(attempt, attempt.target, now)
 
     def frame_lost(self, attempt: Attempt, now: Instant) -> None:
-        """Take the reservation back: the frame provably never left (D17, 6.10.3)."""
+        """Take the reservation back when no copy of the frame has left or still may (D17, 6.10.3).
+
+        Else the recipient's departure does not end the wait (6.10.9): it may have the message.
+        """
         operation = attempt.operation
         assert operation is not None
-        unconfirmed = operation.unconfirmed
-        if unconfirmed is not None:
-            if unconfirmed.waiter is not attempt:
-                return
-            self._drop_wait(unconfirmed)
-        if attempt.recorded:
+        operation.copies -= 1
+        if operation.under_way is attempt:
             operation.under_way = None
-            self._operations.forget(operation, now)
-        code = NOT_FOUND_CODE if attempt.frame.require_pending_reply is True else UNSET
-        self._fail(attempt, reasons.SESSION_NOT_FOUND, code)
+        if operation.copies:
+            return
+        newest = attempt
+        if operation.unconfirmed is not None:
+            newest = operation.unconfirmed.waiter
+            self._drop_wait(operation.unconfirmed)
+        self._operations.forget(operation, now)
+        code = NOT_FOUND_CODE if newest.frame.require_pending_reply is True else UNSET
+        self._fail(newest, reasons.SESSION_NOT_FOUND, code)
 
     def received(self, session: Session, frame: Received, now: Instant) -> None:
         """Finish the delivery whose receipt this is (6.10.5)."""
@@ -428,7 +435,9 @@ class Delivery:
         """Write everything this recipient has not confirmed again, oldest first (4.1 effect 8)."""
         if session.confirms_receipts:
             for unconfirmed in self._receipts.awaited_from(session.target_identity):
-                self._outbox.write(session.connection, unconfirmed.frame, unconfirmed.operation.ticket)
+                operation = unconfirmed.operation
+                operation.copies += 1
+                self._outbox.write(session.connection, unconfirmed.frame, operation.ticket, unconfirmed.waiter)
 
     def _take_reply_for_receipt(self, sender: Session, asker: Session, reply_to: str, now: Instant) -> None:
         """Let a reply prove that the ask arrived, even when it overtakes the receipt."""

@@ -14,7 +14,6 @@ from intercom.wire import reasons
 from intercom.wire.frames import (
     JoinGroup,
     LeaveGroup,
-    Malformed,
     Presence,
     PresenceUpdate,
     SessionJoined,
@@ -37,10 +36,8 @@ class Change(Struct, frozen=True):
     legacy_group: str | UnsetType = UNSET
 
 
-def members_of(frame: Presence | JoinGroup | LeaveGroup | Malformed) -> dict[str, Any]:
+def members_of(frame: Presence | JoinGroup | LeaveGroup) -> dict[str, Any]:
     """Return the members of a presence frame by their names on the wire."""
-    if isinstance(frame, Malformed):
-        return frame.fields
     members = {
         "requestId": frame.request_id,
         "name": frame.name,

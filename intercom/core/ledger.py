@@ -67,8 +67,3 @@ class Ledger:
         for ticket, told, subject in resting:
             if ticket >= first:
                 told(subject, now)
-
-    @property
-    def is_settled(self) -> bool:
-        """Tell whether nothing waits for a commit that could still be undone."""
-        return not self._uncommitted

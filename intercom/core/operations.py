@@ -66,6 +66,7 @@ class Operation:
         "asker_return",
         "born",
         "charge",
+        "copies",
         "expires",
         "is_ask",
         "message_id",
@@ -113,6 +114,8 @@ class Operation:
         """Open questions this ask is behind."""
         self.unconfirmed: Unconfirmed | None = None
         """The frame that waits for its receipt."""
+        self.copies = 0
+        """Copies of its frame that have left, or still may."""
         self.under_way: Attempt | None = None
         """The attempt of this process whose frame is being written right now."""
 
@@ -178,6 +181,7 @@ class Operations:
         self._evictable: deque[tuple[Operation, Connection]] = deque()
         self._last_number = recovered.last_number
         self._sweep_is_set = False
+        self._leftovers: list[int] = []
         self._damaged = recovered.damaged
         self.trouble = trouble
         """Why the store cannot be used, in one sentence; None while it can."""
@@ -315,7 +319,7 @@ class Operations:
     def accept(
         self,
         operation: Operation,
-        recipient: Session | None,
+        recipient: Session,
         answers: Operation | None,
         undo: Callable[[object, Instant], None],
         subject: object,
@@ -334,8 +338,7 @@ class Operations:
             return None
         operation.state = OperationState.ACCEPTED
         operation.accepted_at = now.wall
-        if recipient is not None:
-            operation.recipient_session = recipient.id
+        operation.recipient_session = recipient.id
         changes: tuple[Change, ...] = (SaveOperation(operation.record()),)
         if answers is not None:
             answers.answered = True
@@ -357,8 +360,7 @@ class Operations:
         """Remove a reservation whose frame provably never left; anything else stays as it is."""
         if self._rows.get(operation.message_id) is operation and operation.state is OperationState.RESERVED:
             self._remove(operation)
-            if self.trouble is None:
-                self._ledger.append((DropOperation(operation.number),), self._unforget, operation)
+            self._append_drop(operation.number)
 
     def rest(self, ticket: int, told: Callable[[object, Instant], None], subject: object) -> None:
         """Call ``told(subject, now)`` if the append with this ticket fails: an answer rests on that row."""
@@ -366,7 +368,8 @@ class Operations:
 
     def answer_taken(self, operation: Operation, by: Connection) -> None:
         """Note that the sender of a plain message has its final answer: the row may give way while ``by`` is open."""
-        self._evictable.append((operation, by))
+        if self._rows.get(operation.message_id) is operation:
+            self._evictable.append((operation, by))
 
     # --- recovery ---------------------------------------------------------------------------------------
 
@@ -390,6 +393,7 @@ class Operations:
         operation.asker_return = None
         operation.sender_groups = ""
         operation.answered = False
+        operation.copies = 1  # as far as this process knows
         operation.born = now.mono - age
         operation.question_due = now.mono
         operation.expires = operation.born + self._limits.operation_ttl_ms
@@ -435,9 +439,6 @@ class Operations:
         if not share.rows:
             del self._shares[operation.sender]
 
-    def _unforget(self, operation: Operation, now: Instant) -> None:
-        self._put(operation)  # whatever took its place under this id was undone before
-
     def _evict_one(self, now: Instant) -> bool:
         evictable = self._evictable
         while evictable:
@@ -469,8 +470,27 @@ class Operations:
     def _drop(self, operation: Operation, now: Instant) -> None:
         self._remove(operation)
         self.on_expiry(operation)
+        self._append_drop(operation.number)
+
+    def _append_drop(self, *numbers: int) -> None:
         if self.trouble is None:
-            self._ledger.append((DropOperation(operation.number),))
+            changes = tuple(DropOperation(number) for number in numbers)
+            self._ledger.append(changes, self._keep_for_dropping, numbers)
+
+    def _keep_for_dropping(self, numbers: tuple[int, ...], now: Instant) -> None:
+        """Try again later to delete rows that are gone from memory for good, whatever the disk says."""
+        if not self._leftovers:
+            self._deadlines.add(now.mono + _SWEEP_MS, self._drop_leftovers)
+        self._leftovers.extend(numbers)
+
+    def _drop_leftovers(self, _: None, now: Instant) -> None:
+        self.drop_leftovers()
+
+    def drop_leftovers(self) -> None:
+        """Delete the rows again whose deletion could not be recorded."""
+        leftovers, self._leftovers = self._leftovers, []
+        if leftovers:
+            self._append_drop(*leftovers)
 
     def _set_sweep(self, now: Instant) -> None:
         if not self._sweep_is_set:

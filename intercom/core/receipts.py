@@ -65,6 +65,14 @@ class Receipts:
         self._bytes += unconfirmed.bytes
         unconfirmed.operation.unconfirmed = unconfirmed
 
+    def renew(self, unconfirmed: Unconfirmed, frame: MessageFrame) -> None:
+        """Replace a frame by one that shows its sender as it is now; it keeps its place."""
+        grown = len(frame.message) + len(frame.sender) - unconfirmed.bytes
+        unconfirmed.frame = frame
+        unconfirmed.bytes += grown
+        self._bytes_of[unconfirmed.identity] += grown
+        self._bytes += grown
+
     def find(self, identity: str, message_id: str) -> Unconfirmed | None:
         """Return the frame of this message that this recipient has not confirmed."""
         waiting = self._by_identity.get(identity)
@@ -72,9 +80,7 @@ class Receipts:
 
     def remove(self, unconfirmed: Unconfirmed) -> None:
         """Take a frame out: confirmed, or never written."""
-        waiting = self._by_identity.get(unconfirmed.identity)
-        if waiting is None or waiting.get(unconfirmed.operation.message_id) is not unconfirmed:
-            return
+        waiting = self._by_identity[unconfirmed.identity]
         del waiting[unconfirmed.operation.message_id]
         self._frames -= 1
         self._bytes -= unconfirmed.bytes

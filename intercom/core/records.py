@@ -61,7 +61,7 @@ class RetiredIdRecord(Struct, frozen=True):
     return_hash: str | None
     """SHA-256 (hex) of the return address the id was registered with."""
     number: int
-    """Order of registration; the oldest are dropped first."""
+    """Order in which ids were remembered; the oldest are dropped first."""
 
 
 class SaveOperation(Struct, frozen=True):

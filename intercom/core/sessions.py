@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import Any
 
 from msgspec import UNSET, Raw, Struct
 from msgspec.json import encode
 
+from intercom.core.clock import Instant
 from intercom.core.ledger import Ledger
-from intercom.core.records import DropRetiredId, RetiredIdRecord, SaveRetiredId
+from intercom.core.records import Change, DropRetiredId, RetiredIdRecord, SaveRetiredId
 from intercom.wire.frames import Register, trim
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}", re.ASCII)
@@ -173,6 +174,7 @@ class SessionTable:
         self._retired: OrderedDict[str, str | None] = OrderedDict()
         self._registrations = 0
         self._remembered = 0
+        self._unsaved: dict[str, RetiredIdRecord] = {}
         for record in remembered:
             self._retired[record.session_id.lower()] = record.return_hash
             self._remembered = max(self._remembered, record.number)
@@ -181,14 +183,6 @@ class SessionTable:
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def __iter__(self) -> Iterator[Session]:
-        return iter(self._by_id.values())
-
-    @property
-    def remembered_ids(self) -> int:
-        """Return how many ids of departed and present sessions are remembered."""
-        return len(self._retired)
-
     def stop_recording(self) -> None:
         """Append nothing from now on: the store cannot be used."""
         self._durable = False
@@ -196,10 +190,6 @@ class SessionTable:
     def get(self, session_id: str) -> Session | None:
         """Return the session with exactly this id."""
         return self._by_id.get(session_id)
-
-    def holder_of(self, target_identity: str) -> Session | None:
-        """Return the session that has this target identity now (protocol 6.9.1)."""
-        return self._by_target_identity.get(target_identity)
 
     def named(self, name: str) -> Iterable[Session]:
         """Return the sessions with this name, compared case-insensitively."""
@@ -241,8 +231,7 @@ class SessionTable:
         connection.session = session
         self._by_id[session.id] = session
         self._by_target_identity[session.target_identity] = session
-        if is_uuid(session.id):
-            self._by_prefix.setdefault(session.id[:8].lower(), {})[session.id] = session
+        self._by_prefix.setdefault(session.id[:8].lower(), {})[session.id] = session
         self._index_name(session)
         for group in session.groups:
             self._by_group.setdefault(group, {})[session.id] = session
@@ -254,15 +243,15 @@ class SessionTable:
         session.connection.session = None
         del self._by_id[session.id]
         del self._by_target_identity[session.target_identity]
-        if is_uuid(session.id):
-            _discard(self._by_prefix, session.id[:8].lower(), session)
+        _discard(self._by_prefix, session.id[:8].lower(), session)
         self._unindex_name(session)
         for group in session.groups:
             _discard(self._by_group, group, session)
-        if session.id.lower() in self._retired:
-            self._retired.move_to_end(session.id.lower())
+        key = session.id.lower()
+        if key in self._retired and key not in self._unsaved:
+            self._retired.move_to_end(key)
         else:
-            self._remember(session)  # so many registered since then that it was dropped
+            self._remember(session)  # dropped because so many registered since then, or never recorded
 
     def rename(self, session: Session, name: str) -> None:
         """Change the name peers see and resolve."""
@@ -298,10 +287,20 @@ class SessionTable:
         dropped: list[str] = []
         while len(self._retired) > self._retired_limit:
             dropped.append(self._retired.popitem(last=False)[0])
+            self._unsaved.pop(dropped[-1], None)
         if self._durable:
             self._remembered += 1
-            record = RetiredIdRecord(key, session.return_hash, self._remembered)
-            self._ledger.append((SaveRetiredId(record), *(DropRetiredId(old) for old in dropped)))
+            self._unsaved.pop(key, None)
+            records = (*self._unsaved.values(), RetiredIdRecord(key, session.return_hash, self._remembered))
+            self._unsaved.clear()
+            changes: tuple[Change, ...] = (*map(SaveRetiredId, records), *map(DropRetiredId, dropped))
+            self._ledger.append(changes, self._keep_unsaved, records)
+
+    def _keep_unsaved(self, records: tuple[RetiredIdRecord, ...], now: Instant) -> None:
+        """Record with a later registration what could not be recorded: a restart must open no door."""
+        for record in records:
+            if record.session_id in self._retired:
+                self._unsaved.setdefault(record.session_id, record)  # the newest failed first
 
     def _index_name(self, session: Session) -> None:
         if session.name is not None:

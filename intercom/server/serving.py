@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import signal
 import socket
 import sys
 import traceback
@@ -54,6 +55,7 @@ def _spare_collections() -> None:
     Messages leave no cycles behind, and what the table of operations holds would be walked through again and again:
     a tenth of a second each time, in which nobody is served.
     """
+    gc.enable()
     gc.freeze()
     gc.set_threshold(COLLECT_YOUNG, COLLECT_MIDDLE, COLLECT_OLD)
 
@@ -160,7 +162,8 @@ class Serving:
         self._listener = Listener(sock, self._loop, log, self._on_connection)
         self._watchdog = Watchdog(self._on_stall) if settings.watchdog else None
         self._connections = 0
-        self._stopping = False
+        self._guard: Timer | None = None
+        self._drain_task: asyncio.Task[None] | None = None
         self._turned = asyncio.Event()
         self._exit_status = 0
 
@@ -177,26 +180,30 @@ class Serving:
             self._loop.run_forever()
         except SystemExit:
             self._exit_status = 1
-        finally:
-            self._close()
+        if not self._close():
+            # A thread is in the kernel with the store, and taking the interpreter down would wait for it.
+            self._end_late(self._exit_status)
         return self._exit_status
 
     def stop(self, reason: str) -> None:
         """Begin to shut down; later calls are ignored."""
-        if self._stopping:
+        if self._is_stopping:
             return
-        self._stopping = True
         self._log.write("stopping", reason=reason)
         # Whatever hangs, be it the disk or a bug: clients wait for a successor.
-        guard = Timer(STOP_TOTAL_MS / 1000, self._end_process, (0,))
-        guard.daemon = True
-        guard.start()
-        self._guard = guard
+        self._guard = Timer(STOP_TOTAL_MS / 1000, self._end_late, (0,))
+        self._guard.daemon = True
+        self._guard.start()
         self._drain_task = self._loop.create_task(self._drain())
 
-    def stop_from_signal(self, reason: str) -> None:
-        """Begin to shut down; may be called from a signal handler or another thread."""
-        self._loop.call_soon_threadsafe(self.stop, reason)
+    @property
+    def _is_stopping(self) -> bool:
+        return self._guard is not None
+
+    def stop_on(self, number: signal.Signals) -> None:
+        """Begin to shut down when this signal comes."""
+        # Not a plain handler: the kernel may hand the signal to another thread, and the loop would sleep on.
+        self._loop.add_signal_handler(number, self.stop, number.name)
 
     async def _drain(self) -> None:
         """Read nothing more, let out what is committed, forget what did not leave, and say goodbye."""
@@ -224,24 +231,35 @@ class Serving:
             except TimeoutError:
                 return
 
-    def _close(self) -> None:
+    def _close(self) -> bool:
+        """Give everything back; return whether the store was closed in time."""
         if self._watchdog is not None:
             self._watchdog.stop()
         for link in list(self._performer.links()):
             link.close()
         self._territory.give_back()
         self._listener.close()
-        if self._store.store is not None and self._writer.close(STOP_RESERVE_MS / 1000):
+        is_closed = self._writer.close(STOP_RESERVE_MS / 1000)
+        if is_closed and self._store.store is not None:
             self._store.store.close()
         self._loop.close()
-        self._log.write("stopped", status=self._exit_status)
+        self._log.write("stopped", status=self._exit_status, store_closed=is_closed)
+        if is_closed and self._guard is not None:
+            self._guard.cancel()
+        return is_closed
 
     # --- events
 
     def _on_connection(self, sock: socket.socket, peer: PeerCredentials) -> None:
         self._connections += 1
         number, moment = self._connections, now()
-        self._performer.add(Link(number, sock, self._loop, self._intake, self._performer, peer.pid))
+        try:
+            link = Link(number, sock, self._loop, self._intake, self._performer, peer.pid)
+        except OSError as error:  # the kernel has a limit for what one user may watch, too
+            self._log.write("accept_failed", level="warning", reason=error.strerror or str(error))
+            sock.close()
+            return
+        self._performer.add(link)
         self._idle.opened(number, moment.mono)
         self._performer.run(self._broker.connection_opened(number, peer, moment), moment)
 
@@ -263,7 +281,7 @@ class Serving:
             self.stop("nobody needs the broker")
 
     def _after_turn(self) -> None:
-        if self._stopping:
+        if self._is_stopping:
             self._turned.set()
             return
         due, check = self._broker.next_deadline(), self._idle.next_check
@@ -272,14 +290,19 @@ class Serving:
     def _tick(self) -> None:
         if self._watchdog is not None:
             self._watchdog.sign()
-        if not self._stopping and (lost := self._territory.lost()) is not None:
+        if not self._is_stopping and (lost := self._territory.lost()) is not None:
             self.stop(f"{lost} was removed or belongs to another broker")
         self._loop.call_later(OWNERSHIP_CHECK_MS / 1000, self._tick)
 
     def _on_stall(self, stacks: list[str]) -> None:
         """End the process; called in the watchdog's thread."""
         self._log.write("stalled", level="error", reason="the event loop stands still", stacks=stacks)
-        self._end_process(1)
+        self._end_late(1)
+
+    def _end_late(self, status: int) -> None:
+        """End the process without an orderly end; may be called from any thread."""
+        self._territory.give_back()
+        self._end_process(status)
 
     def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """End the loop at once: after a bug no state can be trusted, and nothing half-done may be told to anybody."""

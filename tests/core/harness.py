@@ -128,6 +128,7 @@ class World:
         self.last_ticket = 0
         self.open: set[int] = set()
         self.broken: set[int] = set()
+        self.unnoticed: set[int] = set()
         self.received: dict[int, list[dict[str, Any]]] = {}
         self.finished: set[int] = set()
         self.destroyed: dict[int, str] = {}
@@ -191,6 +192,7 @@ class World:
     def break_off(self, conn: int) -> None:
         """Let a socket fail; the core hears of it after the next thing that happens to it."""
         self.broken.add(conn)
+        self.unnoticed.add(conn)
 
     def pass_time(self, ms: int) -> None:
         """Turn both clocks and run what is due, in steps, as a server would."""
@@ -252,9 +254,11 @@ class World:
 
     def _tell_lost(self, lost: list[Write]) -> None:
         """Tell the core of broken connections first, then of the frames that went down with them."""
-        for conn in self.broken & self.open:
+        while self.unnoticed:
+            conn = self.unnoticed.pop()
             lost.extend(self._drop(conn))
-            self.perform(self.broker.connection_ended(conn, self.now))
+            if conn in self.open:
+                self.perform(self.broker.connection_ended(conn, self.now))
         for write in lost:
             self.watcher.gone(write)
             if write.token is not None:

@@ -111,7 +111,7 @@ def test_a_missing_message_or_target_is_refused() -> None:
 
 def test_optional_members_of_a_message_may_be_there() -> None:
     """protocol 4, message object"""
-    world, a, b = world_of_two()
+    _, a, b = world_of_two()
     message = {
         **OK,
         "timestamp": 1.5,
@@ -310,7 +310,7 @@ def test_an_answer_carries_the_attempt_id_exactly_when_the_request_had_one() -> 
 
 def test_a_repeated_operation_is_answered_and_not_forwarded_again() -> None:
     """protocol D8, 6.8; F71"""
-    world, a, b = world_of_two()
+    _, a, b = world_of_two()
     for number in range(20):
         assert is_delivered(a.message("b", "m1", timestamp=number))
     assert b.texts() == ["x"]
@@ -533,7 +533,7 @@ def test_nobody_there_carries_a_code_for_pending_replies_only() -> None:
 
 def test_a_gone_target_is_not_found_even_for_a_retry() -> None:
     """protocol E6, D1: C comes before D8"""
-    world, a, b = world_of_two()
+    _, a, b = world_of_two()
     assert is_delivered(a.message("b", "m1"))
     b.leave()
     assert reason(a.message("b", "m1")) == reason(a.message(b.id, "m1")) == "Session not found"
@@ -570,7 +570,7 @@ def test_the_same_pending_reply_again_is_delivered_without_forwarding() -> None:
 @pytest.mark.parametrize("change", [{"text": "other"}, {"groups": ["default", "g"]}], ids=str)
 def test_the_same_id_with_other_content_or_groups_is_a_conflict(change: dict[str, Any]) -> None:
     """protocol 6.7 row 3: the signature holds the sender group identity"""
-    _, a, b = asked()
+    _, _, b = asked()
     assert is_delivered(b.reply("a", "r1", "q1"))
     if "groups" in change:
         b.write("presence", requestId="p", **change)
@@ -580,7 +580,7 @@ def test_the_same_id_with_other_content_or_groups_is_a_conflict(change: dict[str
 
 def test_the_order_of_memberships_is_no_change_of_groups() -> None:
     """protocol 6.9.1: sorted list of memberships"""
-    _, a, b = asked(b={"groups": ["g", "default"]})
+    _, _, b = asked(b={"groups": ["g", "default"]})
     assert is_delivered(b.reply("a", "r1", "q1"))
     b.write("presence", requestId="p", groups=["default", "g"])
     assert is_delivered(b.reply("a", "r1", "q1"))
@@ -588,7 +588,7 @@ def test_the_order_of_memberships_is_no_change_of_groups() -> None:
 
 def test_without_the_flag_groups_are_no_part_of_the_operation() -> None:
     """protocol 6.9.1: only requirePendingReply wraps the sender group identity"""
-    _, a, b = asked()
+    _, _, b = asked()
     assert is_delivered(b.message("a", "m1"))
     b.write("presence", requestId="p", groups=["default", "g"])
     assert is_delivered(b.message("a", "m1"))
@@ -617,7 +617,7 @@ def test_a_pending_reply_to_somebody_gone_is_not_found_with_a_code() -> None:
 
 def test_a_pending_reply_is_known_before_it_is_judged() -> None:
     """protocol D5: conflict and invalid come before the open-question test"""
-    world, a, b = asked()
+    world, _, b = asked()
     assert is_delivered(b.message("a", "m1"))
     assert only(answers(b.reply("a", "m1", "unknown")))["reasonCode"] == "message_id_conflict"
     world.broker.commit_failed(world.last_ticket + 1, "the disk died", True, world.now)

@@ -10,7 +10,7 @@ import os
 import sys
 from typing import Any
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -236,8 +236,8 @@ class BrokerWorld(RuleBasedStateMachine):
     @rule()
     def vanish_after_fin(self) -> None:
         for conn in {write.to for write in self.world.waiting} & self.world.finished:
-            self.world.broken.add(conn)
-            self.world.lose(conn)
+            self.world.break_off(conn)
+        self.world.perform([])
         self.go_on()
 
     @precondition(lambda self: self.members())
@@ -561,5 +561,6 @@ TestBrokerWorld.settings = settings(
     deadline=None,
     suppress_health_check=list(HealthCheck),
     print_blob=False,
+    phases=(Phase.generate, Phase.shrink),
     report_multiple_bugs=False,
 )

@@ -130,6 +130,37 @@ def test_leaving_makes_an_id_the_newest_of_the_retired() -> None:
     assert world.register(preferredSessionId=WISH).id != WISH
 
 
+@pytest.mark.parametrize("then", ["somebody registers", "it leaves"])
+def test_an_id_that_could_not_be_recorded_is_recorded_later(then: str) -> None:
+    """design 7 "Addresses": a restart opens no door; a full disk is tried again with the next append"""
+    world = World(auto=False)
+    conns = [world.connect() for _ in range(2)]
+    for conn, wish in zip(conns, (WISH, ids(1)[0]), strict=True):
+        world.send(conn, type="register", session=INFO, preferredSessionId=wish, returnAddress="r")
+    world.fail_commit()
+    assert world.disk.retired == {}
+    world.auto = True
+    if then == "it leaves":
+        world.end(conns[0])
+    else:
+        world.register("next")
+    assert {WISH.lower(), ids(1)[0]} <= world.disk.retired.keys()
+    world.crash()
+    assert world.register(preferredSessionId=WISH).id != WISH
+    assert world.register(preferredSessionId=WISH, returnAddress="r").id == WISH
+
+
+def test_an_id_that_was_never_recorded_and_is_forgotten_is_not_recorded_any_more() -> None:
+    """protocol OP-4: the oldest are dropped"""
+    world = World(auto=False, limits=Limits(retired_ids=2))
+    for wish in ids(3):
+        world.send(world.connect(), type="register", session=INFO, preferredSessionId=wish)
+    world.fail_commit()
+    world.auto = True
+    world.register("next")
+    assert sorted(world.disk.retired)[1:] == ids(3)[2:] and len(world.disk.retired) == 2
+
+
 def test_a_supervising_control_session_keeps_its_id() -> None:
     """protocol 6.1, 6.6: who takes the id of a supervisor takes its children"""
     world = World()

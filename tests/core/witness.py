@@ -450,7 +450,9 @@ class Witness(Watcher):
         forwards = [
             forward
             for forward in self.forwards[question]
-            if forward.attempt.is_ask and forward.fate == "taken" and forward.recipient.program is target.program
+            if forward.attempt.is_ask
+            and (forward.fate == "taken" or self._reached(forward))
+            and forward.recipient.program is target.program
         ]
         if not asks or not forwards:
             return False
@@ -487,7 +489,7 @@ class Witness(Watcher):
             and forward.attempt.member.id == child.id
             and forward.attempt.order > self.last_restart
             and forward.recipient.program is supervisor.program
-            and forward.fate == "taken"
+            and (forward.fate == "taken" or self._reached(forward))
             and self.mono < forward.reached_at + self.limits.crossing_ms
             for forward in self.forwards[message_id]
         )
@@ -663,7 +665,11 @@ class Witness(Watcher):
             case "terminal":
                 assert first is not None and first.is_terminal and attempt.is_ask
             case "other_recipient":
-                assert first is not None and attempt.frame.get("expectedRecipientId", first.id) != first.id
+                wording = attempt.frame.get("logicalTarget")
+                assert first is not None
+                assert attempt.frame.get("expectedRecipientId", first.id) != first.id or (
+                    wording is not None and self.meant(sender, wording) != [first]
+                )
             case "ambiguous":
                 assert len(meant) > 1 or attempt.reply_to is not None
             case "conflict":
@@ -723,8 +729,9 @@ class Witness(Watcher):
         forward = self.by_write.pop(id(write))[1]
         forward.fate = "taken"
         forward.reached_at = self.mono
-        for answer in forward.attempt.answers if forward.attempt.forward is forward else ():
-            self._check_claim(forward, answer)
+        if forward.attempt.forward is forward and "attemptId" in forward.attempt.frame:
+            for answer in forward.attempt.answers:
+                self._check_claim(forward, answer)
         heard = Heard(message["id"], frame["from"]["id"], message.get("expectsReply") is True)
         line.program.heard.append(heard)
         if line.program.confirms and line.program.prompt:
@@ -753,6 +760,8 @@ class Witness(Watcher):
                 self._reached(forward) and forward.content == attempt.content for forward in self.forwards[message_id]
             ), "delivered to nobody"
             return
+        if "attemptId" not in frame:
+            return  # it may be about another attempt
         if attempt.forward is not None:
             self._check_claim(attempt.forward, frame)
         if frame["reason"] == reasons.RECEIPT_MISSING:
@@ -790,7 +799,10 @@ class Witness(Watcher):
         for attempts in self.attempts.values():
             for attempt in attempts:
                 if attempt.member.here and attempt.newer is None:
-                    assert len(attempt.answers) == 1, f"no answer to {attempt.frame}"
+                    alike = [attempt]
+                    if "attemptId" not in attempt.frame:  # its answer may count for an earlier attempt
+                        alike = [earlier for earlier in attempts if earlier.line is attempt.line]
+                    assert any(earlier.answers for earlier in alike), f"no answer to {attempt.frame}"
         for line in self.lines.values():
             assert line.ended or not line.requests, f"no answer to {line.requests}"
 

@@ -75,6 +75,7 @@ class BrokerProcess:
             start_new_session=True,
         )
         self.errors = ""
+        self._clients: list[RawClient] = []
         if wait:
             self.wait_until_it_answers()
 
@@ -98,8 +99,10 @@ class BrokerProcess:
         raise AssertionError("the broker did not answer in time")
 
     def connect(self) -> RawClient:
-        """Return a new connection to it."""
-        return RawClient(self.socket)
+        """Return a new connection to it; ``close`` closes those a test leaves open."""
+        client = RawClient(self.socket)
+        self._clients.append(client)
+        return client
 
     def registered(self, name: str | None = None, **extra: object) -> RawClient:
         """Return a new connection with a session."""
@@ -135,6 +138,8 @@ class BrokerProcess:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+        for client in self._clients:
+            client.close()
         self._read_errors()
 
     @property

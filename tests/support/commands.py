@@ -8,13 +8,13 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.support.brokers import environment
-from tests.support.raw import PATIENCE_S, RawClient
+from tests.support.brokers import POLL_S, environment
+from tests.support.raw import PATIENCE_S, EndOfStream, RawClient
 
 INTERCOM = (sys.executable, "-m", "intercom")
 
@@ -155,11 +155,30 @@ class Shell:
             pid: int = client.status()["pid"]
             return pid
 
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition holds; a broker that is not there yet is no error."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            with suppress(OSError, EndOfStream):
+                if condition():
+                    return
+            assert time.monotonic() < deadline, "it did not happen in time"
+            time.sleep(POLL_S)
+
+    def wait_for_sessions(self, wanted: int) -> None:
+        """Wait until the broker has this many sessions."""
+
+        def are_there() -> bool:
+            with self.connect() as client:
+                return bool(client.status()["sessions"] == wanted)
+
+        self.wait_for(are_there)
+
     def close(self) -> None:
         """End every command that still runs, and the broker."""
         for running in self._running:
             running.close()
-        with suppress(OSError, TimeoutError), self.connect() as client:
+        with suppress(OSError), self.connect() as client:
             client.send({"type": "shutdown", "requestId": "end"})
             client.expect("shutdown_ack")
             client.expect_end()

@@ -91,9 +91,10 @@ class RawClient:
         return frame
 
     def expect_end(self) -> None:
-        """Fail unless the broker closes this connection without another frame."""
+        """Fail unless the broker closes this connection without another frame but news about other sessions."""
         try:
-            frame = self.receive()
+            while (frame := self.receive())["type"] in BROADCASTS:
+                pass
         except (EndOfStream, ConnectionResetError):
             return
         raise AssertionError(f"a frame instead of the end: {frame}")
@@ -137,7 +138,7 @@ class RawClient:
         if len(self._buffer) < 4:
             return False
         (length,) = struct.unpack_from(">I", self._buffer)
-        return len(self._buffer) >= 4 + length
+        return len(self._buffer) >= 4 + int(length)
 
     def _cut(self) -> Frame | None:
         if len(self._buffer) < 4:

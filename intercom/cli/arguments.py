@@ -1,0 +1,153 @@
+"""Read the command line: options every verb shares, words that may look like options, text from standard input."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from intercom.cli.render import Output
+from intercom.errors import UsageError
+from intercom.limits import WAIT_CEILING_S
+
+VALUED = ("--as", "--group", "--timeout", "--home")
+"""Shared options that take a value; they may also stand before the verb."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Parse the arguments of one verb; a mistake raises ``UsageError`` instead of ending the process."""
+
+    def __init__(self, verb: str, usage: str, description: str) -> None:
+        super().__init__(
+            prog=f"intercom {verb}",
+            usage=f"intercom {verb} [options] {usage}".rstrip(),
+            description=description,
+            allow_abbrev=False,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        self.verb = verb
+
+    def error(self, message: str) -> NoReturn:
+        """Raise ``UsageError`` with what argparse found wrong."""
+        raise UsageError(message, hint=f"`intercom {self.verb} --help` shows how it is used.")
+
+    def print_help(self, file: Any = None) -> None:
+        """Write the help to standard output; a reader that has gone is no error."""
+        Output(as_json=False).line(self.format_help().rstrip())
+
+    def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """Parse ``arguments``; words after ``--`` are never options. They end up in ``.words``."""
+        before, after = split_at_dashes(arguments)
+        takes_words = any(action.dest == "words" for action in self._actions)
+        if after and not takes_words:
+            self.error(f"unexpected argument: {clean(after[0])}")
+        found = self.parse_intermixed_args(before)
+        found.began = time.monotonic()
+        if takes_words:
+            found.words = [clean(word) for word in [*found.words, *after]]
+        return found
+
+
+def split_at_dashes(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return what stands before and after the first ``--``."""
+    if "--" not in arguments:
+        return list(arguments), []
+    place = list(arguments).index("--")
+    return list(arguments[:place]), list(arguments[place + 1 :])
+
+
+def split_verb(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
+    """Return the verb and all other arguments; options before the verb are moved behind it."""
+    place = 0
+    while place < len(arguments) and arguments[place].startswith("-"):
+        place += 2 if arguments[place] in VALUED else 1
+    if place >= len(arguments):
+        return None, list(arguments)
+    return arguments[place], [*arguments[:place], *arguments[place + 1 :]]
+
+
+def clean(word: str) -> str:
+    """Return an argument as valid text: bytes the command line could not decode become U+FFFD."""
+    return word.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def add_common(parser: Parser, *, timeout: str) -> None:
+    """Add the options every verb has; ``timeout`` says what ``--timeout`` bounds."""
+    add_json(parser)
+    add_name(parser)
+    add_group(parser)
+    add_timeout(parser, timeout)
+    add_home(parser)
+
+
+def add_json(parser: Parser) -> None:
+    """Add ``--json``."""
+    parser.add_argument("--json", action="store_true", help="print JSON documents on standard output")
+
+
+def add_name(parser: Parser) -> None:
+    """Add ``--as``."""
+    parser.add_argument("--as", dest="name", metavar="NAME", type=clean, help="act under this name (or INTERCOM_NAME)")
+
+
+def add_group(parser: Parser) -> None:
+    """Add ``--group``."""
+    parser.add_argument(
+        "--group",
+        dest="groups",
+        metavar="GROUP",
+        type=clean,
+        action="append",
+        help="act in this group; repeat it for several",
+    )
+
+
+def add_timeout(parser: Parser, meaning: str) -> None:
+    """Add ``--timeout``; ``meaning`` says what it bounds."""
+    parser.add_argument("--timeout", metavar="SECONDS", type=_seconds, help=meaning)
+
+
+def add_home(parser: Parser) -> None:
+    """Add ``--home``."""
+    parser.add_argument("--home", metavar="DIRECTORY", help="where the broker lives (or INTERCOM_HOME)")
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= WAIT_CEILING_S:
+        raise argparse.ArgumentTypeError(f"not a number of seconds above 0 and up to {WAIT_CEILING_S}: {clean(text)}")
+    return value
+
+
+def target_and_text(words: Sequence[str], *, verb: str) -> tuple[str, str]:
+    """Return the target and the text of ``intercom send TARGET TEXT``; ``-`` as the text reads standard input.
+
+    Several words of text are joined with a space. Of standard input one trailing line break is removed and bytes that
+    are not UTF-8 become U+FFFD. Raise ``UsageError`` when either is missing.
+    """
+    if not words:
+        raise UsageError("a target is missing", hint=f"`intercom {verb} TARGET TEXT`; `intercom list` shows targets.")
+    target, *text = words
+    if not target.strip():
+        raise UsageError("the target is empty", hint="`intercom list` shows who can be reached.")
+    if not text:
+        raise UsageError("a text is missing", hint=f"`intercom {verb} TARGET TEXT`, or `-` to read standard input.")
+    if text == ["-"]:
+        return target, _standard_input()
+    return target, " ".join(text)
+
+
+def _standard_input() -> str:
+    if sys.stdin is None:
+        raise UsageError("standard input is closed, there is no text to read")
+    text = sys.stdin.buffer.read().decode("utf-8", "replace")
+    for ending in ("\r\n", "\n"):
+        if text.endswith(ending):
+            return text.removesuffix(ending)
+    return text

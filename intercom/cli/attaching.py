@@ -1,0 +1,79 @@
+"""Read the files that go with a message."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from argparse import Namespace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from intercom.cli.arguments import Parser, clean
+from intercom.errors import AccessDenied, IntercomError, TooLarge, UsageError
+from intercom.limits import ATTACHMENTS_BYTES, READ_BYTES
+
+if TYPE_CHECKING:
+    from intercom.wire.frames import Attachment
+
+
+def add_attach(parser: Parser) -> None:
+    """Add ``--attach``."""
+    parser.add_argument(
+        "--attach",
+        dest="files",
+        metavar="FILE",
+        action="append",
+        help=f"send this text file along; repeat it for several, {ATTACHMENTS_BYTES // 1_048_576} MiB with the text",
+    )
+
+
+def attachments_of(arguments: Namespace) -> list[Attachment]:
+    """Return the files named by ``--attach``, each under the last part of its path.
+
+    Raises ``UsageError`` for what is no file or no text, ``AccessDenied``, and ``TooLarge`` before more is read than
+    a message can hold.
+    """
+    if not arguments.files:
+        return []
+    from intercom.wire.frames import Attachment
+
+    left = ATTACHMENTS_BYTES
+    carried = []
+    for given in arguments.files:
+        content = _content(given, left)
+        left -= len(content)
+        try:
+            text = content.decode("utf-8")
+        except UnicodeDecodeError:
+            raise UsageError(
+                f"{clean(given)} is not text in UTF-8", hint="Send its path instead, or a text made of it."
+            ) from None
+        carried.append(Attachment("file", clean(Path(given).name or given), text))
+    return carried
+
+
+def _content(given: str, left: int) -> bytes:
+    try:
+        descriptor = os.open(given, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+                raise UsageError(f"{clean(given)} is a directory", hint="Attach the files in it one by one.")
+            parts: list[bytes] = []
+            while data := os.read(descriptor, READ_BYTES):
+                parts.append(data)
+                left -= len(data)
+                if left < 0:
+                    raise TooLarge(f"the attached files have more than {ATTACHMENTS_BYTES} bytes; nothing was sent")
+        finally:
+            os.close(descriptor)
+    except (OSError, ValueError) as error:
+        raise _refused(given, error) from error
+    return b"".join(parts)
+
+
+def _refused(given: str, error: OSError | ValueError) -> IntercomError:
+    if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM):
+        return AccessDenied(f"{clean(given)} cannot be read: {error.strerror}", hint="Attach a file you may read.")
+    why = error.strerror if isinstance(error, OSError) else error
+    return UsageError(f"{clean(given)} cannot be attached: {why}")

@@ -1,0 +1,113 @@
+"""Decide who a command is, and open its session.
+
+A command has the name given by ``--as``, else by ``INTERCOM_NAME``, else none: then it is a guest, which may send,
+and ask while it runs, but which no later reply can find.
+
+A second process can repeat a send or an ask under the same message id only if the broker takes both for the same
+sender. So the return address of a command is derived from a secret of its home and from what it does: the message
+id for ``send`` and ``ask``, name and group for ``listen``, which after a restart gets the messages it had not
+finished with.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from argparse import Namespace
+from contextlib import AbstractContextManager, suppress
+from typing import Literal
+
+from intercom.cli.memberships import remembered
+from intercom.cli.who import identity_of, name_of
+from intercom.client import blocking
+from intercom.errors import HomeError
+from intercom.limits import CONNECT_MS, KEY_BYTES
+from intercom.paths import Paths, make_private_directory, open_private_file, prepare_home, resolve_home
+
+MOMENT_S = 0.05
+"""Time a step gets even when the steps before it used up ``--timeout``: its error tells more."""
+
+
+def paths_of(arguments: Namespace) -> Paths:
+    """Return where the files of the broker the command is to talk to live."""
+    return Paths(resolve_home(arguments.home, os.environ))
+
+
+def groups_of(arguments: Namespace, paths: Paths) -> tuple[str, ...]:
+    """Return the groups given by ``--group``, else those this identity joined, else none."""
+    return tuple(arguments.groups) if arguments.groups else remembered(paths, identity_of(arguments))
+
+
+def time_left(arguments: Namespace) -> float | None:
+    """Return the seconds left of ``--timeout``, at least a moment; ``None`` when none was given."""
+    if arguments.timeout is None:
+        return None
+    timeout: float = arguments.timeout
+    began: float = arguments.began
+    return max(MOMENT_S, began + timeout - time.monotonic())
+
+
+def opened(
+    arguments: Namespace,
+    verb: str,
+    *,
+    purpose: Literal["agent", "control"] = "agent",
+    occasion: str | None = None,
+    hurried: bool = True,
+    start: bool = True,
+) -> AbstractContextManager[blocking.Session]:
+    """Return the session of this command, to be used in a ``with`` block.
+
+    ``occasion`` is what a second process that means the same has in common with this one; without it the session is
+    like no other. ``hurried`` tells whether ``--timeout`` bounds connecting too, ``start`` whether a broker may be
+    started.
+    """
+    paths = paths_of(arguments)
+    left = time_left(arguments) if hurried else None
+    within = CONNECT_MS / 1000 if left is None else min(left, CONNECT_MS / 1000)
+    return blocking.connect(
+        name_of(arguments) if purpose == "agent" else None,
+        groups=groups_of(arguments, paths),
+        home=arguments.home,
+        model=f"intercom {verb}",
+        purpose=purpose,
+        start=start,
+        timeout=within,
+        return_address=None if occasion is None else _return_address(paths, verb, occasion),
+    )
+
+
+def _return_address(paths: Paths, verb: str, occasion: str) -> str | None:
+    """Return the return address for ``occasion``; ``None`` where the home holds no secret and none can be made."""
+    import hashlib
+    import hmac
+
+    try:
+        key = _secret(paths)
+    except (OSError, HomeError):
+        return None
+    return hmac.new(key, f"{verb}\0{occasion}".encode(), hashlib.sha256).hexdigest()
+
+
+def _secret(paths: Paths) -> bytes:
+    """Return the secret of this home, made at the first use by whoever is first."""
+    place = paths.identities / "command.key"
+    try:
+        key = place.read_bytes()
+    except FileNotFoundError:
+        prepare_home(paths)
+        make_private_directory(paths.identities)
+        draft = paths.identities / f".command.key.{os.getpid()}"
+        descriptor = open_private_file(draft, os.O_WRONLY | os.O_TRUNC)
+        try:
+            os.write(descriptor, os.urandom(KEY_BYTES))
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        with suppress(FileExistsError):
+            os.link(draft, place)
+        os.unlink(draft)
+        key = place.read_bytes()
+    if len(key) != KEY_BYTES:
+        raise OSError(f"{place} is not a key")
+    return key

@@ -1,0 +1,89 @@
+"""Show the sessions in reach."""
+
+from __future__ import annotations
+
+import os
+import time
+from argparse import Namespace
+from typing import TYPE_CHECKING, Any
+
+from intercom.cli.arguments import Parser, add_common, clean
+from intercom.cli.identity import opened
+from intercom.cli.render import Output, duration, short_ids, show_table
+from intercom.limits import REQUEST_MS
+
+if TYPE_CHECKING:
+    from intercom.client.views import SessionView
+
+USAGE = ""
+DESCRIPTION = """Show the sessions in reach: those of the group given by --group, else of those joined with
+`intercom join`, else of `default`.
+
+Shown are the name, the shortest id that `send` takes, what the session says that it is doing and since when it said
+nothing new, its process, model and groups, and its directory, marked when it is the one you are in. The process is what
+the kernel says; what a session claims is added where it differs.
+
+The command itself is not shown: it connects as a control session, which nobody sees. It starts a broker when none runs.
+"""
+HEAD = ("NAME", "ID", "STATUS", "SINCE", "PID", "MODEL", "GROUPS", "DIRECTORY")
+
+
+def configure(parser: Parser) -> None:
+    """Add the options of ``list``."""
+    add_common(parser, timeout=f"longest wait for the broker (default {REQUEST_MS // 1000})")
+
+
+def run(arguments: Namespace, output: Output) -> int:
+    """Print the sessions and return 0."""
+    with opened(arguments, "list", purpose="control") as session:
+        found = session.list()
+    output.document({"ok": True, "sessions": [described(view) for view in found]})
+    if output.as_json:
+        return 0
+    rows = rows_of(found, time.time() * 1000, working_directory())
+    if rows:
+        show_table(output, HEAD, rows)
+    else:
+        output.line("nobody is here")
+    return 0
+
+
+def described(view: SessionView) -> dict[str, Any]:
+    """Return a session as its JSON object, exactly as the broker told it."""
+    return dict(view.raw)
+
+
+def rows_of(views: list[SessionView], now: float, here: str) -> list[tuple[str, ...]]:
+    """Return the cells of one row per session; the id is the shortest text that a send accepts.
+
+    ``now`` is in epoch milliseconds; sessions whose directory is ``here`` are marked.
+    """
+    short = short_ids([view.id for view in views])
+    return [
+        (
+            view.name or "-",
+            short[view.id],
+            view.status or "-",
+            duration(now - view.last_activity),
+            _process(view),
+            view.model or "-",
+            ",".join(view.groups),
+            f"{view.cwd} (here)" if view.cwd == here else view.cwd,
+        )
+        for view in views
+    ]
+
+
+def working_directory() -> str:
+    """Return the working directory as a session here would report it; empty when it was deleted."""
+    try:
+        return clean(os.getcwd())
+    except OSError:
+        return ""
+
+
+def _process(view: SessionView) -> str:
+    """Return the process id the kernel tells, and the claimed one where it differs."""
+    if view.peer_pid is None:
+        return f"says {view.pid}"
+    return str(view.peer_pid) if view.pid == view.peer_pid else f"{view.peer_pid} (says {view.pid})"

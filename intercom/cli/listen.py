@@ -1,0 +1,183 @@
+"""Be there for others: print what arrives, and answer questions with a command."""
+
+from __future__ import annotations
+
+import os
+import time
+from argparse import Namespace
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from intercom.cli.answering import RunningAnswer
+from intercom.cli.arguments import Parser, add_common
+from intercom.cli.ask import described
+from intercom.cli.identity import opened, paths_of
+from intercom.cli.render import Output, visible, visible_block, who
+from intercom.cli.who import name_of
+from intercom.errors import BrokerError, SendError, TooLarge
+from intercom.limits import ANSWER_POLL_MAX_MS, ANSWER_POLL_MS, INCOMING_MESSAGES
+
+if TYPE_CHECKING:
+    from intercom.client.blocking import IncomingMessage, Session
+
+USAGE = ""
+DESCRIPTION = """Print what arrives until it is interrupted, or for --timeout seconds.
+
+With --answer, COMMAND is run by the shell for every question, one after the other. The text is its standard input;
+INTERCOM_MESSAGE_ID, INTERCOM_SENDER_ID, INTERCOM_SENDER_NAME, INTERCOM_SENDER_DIRECTORY and INTERCOM_CHANNEL are in its
+environment. What it prints is the answer; a status other than 0 tells the asker that there is none.
+
+With --json every line is a document with an `event`: `listening`, `message`, `answered`, `unanswered`, and at last
+`ended`.
+"""
+
+
+class ReaderGone(Exception):
+    """Say that nobody reads standard output any more."""
+
+
+def configure(parser: Parser) -> None:
+    """Add the options of ``listen``."""
+    parser.add_argument("--answer", metavar="COMMAND", help="answer questions with what this command prints")
+    add_common(parser, timeout="how long to listen (default: until interrupted)")
+
+
+def run(arguments: Namespace, output: Output) -> int:
+    """Listen, and return 0 when the time is over or nobody reads the output any more."""
+    name = name_of(arguments)
+    groups = sorted(set(arguments.groups or ()))
+    output.marks["event"] = "ended"
+    occasion = None if name is None else "\0".join([name.lower(), *groups])
+    # What was printed for nobody must not be confirmed, so the block is left by the exception.
+    with suppress(ReaderGone), opened(arguments, "listen", occasion=occasion, hurried=False) as session:
+        Listening(arguments, output, session).run()
+        output.document({"ok": True, "event": "ended"})
+    return 0
+
+
+class Listening:
+    """Take messages as they come, and keep at most one command at work on the questions among them."""
+
+    def __init__(self, arguments: Namespace, output: Output, session: Session) -> None:
+        self._command: str | None = arguments.answer
+        self._environ = {**os.environ, "INTERCOM_HOME": str(paths_of(arguments).home)}
+        self._until = None if arguments.timeout is None else time.monotonic() + arguments.timeout
+        self._output = output
+        self._session = session
+        self._questions: deque[IncomingMessage] = deque()
+        self._asked: IncomingMessage | None = None
+        """The question the command is at work on."""
+        self._running: RunningAnswer | None = None
+        self._pause_ms = ANSWER_POLL_MS
+
+    def run(self) -> None:
+        """Listen until the time is over; raise ``ReaderGone`` when nobody reads what is printed."""
+        session = self._session
+        self._say(
+            {"ok": True, "event": "listening", "id": session.id, "name": session.name, "groups": list(session.groups)},
+            None,
+        )
+        self._output.note(f"listening as {who(session.name, session.id)}")
+        try:
+            while self._until is None or time.monotonic() < self._until:
+                message = session.receive(timeout=self._patience())
+                if message is not None:
+                    self._show(message)
+                    self._accept(message)
+                self._tend()
+        finally:
+            if self._running is not None:
+                self._running.stop()
+
+    def _patience(self) -> float | None:
+        """Return how many seconds to wait for a message before something else has to be looked at."""
+        waits = []
+        if self._until is not None:
+            waits.append(max(0.0, self._until - time.monotonic()))
+        if self._running is not None:
+            waits.append(self._pause_ms / 1000)
+            self._pause_ms = min(2 * self._pause_ms, ANSWER_POLL_MAX_MS)
+        return min(waits, default=None)
+
+    def _accept(self, message: IncomingMessage) -> None:
+        if self._command is None or not message.expects_reply:
+            return
+        if len(self._questions) >= INCOMING_MESSAGES:
+            self._reply(message, f"{len(self._questions)} questions wait already", failed=True)
+        else:
+            self._questions.append(message)
+
+    def _tend(self) -> None:
+        """Take the answer of the command that has ended, and begin with the next question."""
+        if self._running is not None and self._asked is not None:
+            answer = self._running.poll(_now())
+            if answer is None:
+                return
+            asked, self._asked, self._running = self._asked, None, None
+            self._reply(asked, answer.text, failed=answer.failed)
+        if self._questions and self._command is not None:
+            asked = self._questions.popleft()
+            try:
+                self._running = RunningAnswer(self._command, asked, self._environ, _now())
+            except OSError as error:
+                self._reply(asked, f"the command could not be started: {error.strerror}", failed=True)
+                return
+            self._asked = asked
+            self._pause_ms = ANSWER_POLL_MS
+
+    def _reply(self, message: IncomingMessage, text: str, *, failed: bool) -> None:
+        asker = who(message.sender.name, message.sender.id)
+        try:
+            try:
+                receipt = message.reply(text, error=failed)
+            except TooLarge as error:
+                text, failed = f"the answer is too large: {error.reason}", True
+                receipt = message.reply(text, error=True)
+        except (SendError, BrokerError) as error:
+            self._say(
+                {"ok": False, "event": "unanswered", **error.as_dict(), "messageId": message.id},
+                f"{_clock()} {asker} did not get the answer: {visible(error.reason)}",
+            )
+            return
+        self._say(
+            {
+                "ok": True,
+                "event": "answered",
+                "messageId": message.id,
+                "replyId": receipt.message_id,
+                "state": receipt.state,
+                "failed": failed,
+                "text": text,
+            },
+            f"{_clock()} {'told' if failed else 'answered'} {asker}:\n{_indented(text)}",
+        )
+
+    def _show(self, message: IncomingMessage) -> None:
+        verb = "asks" if message.expects_reply else "replies" if message.reply_to is not None else "says"
+        if message.reply_error is not None:
+            verb = "cannot answer"
+        lines = [f"{_clock()} {who(message.sender.name, message.sender.id)} {verb}:", _indented(message.text)]
+        for attachment in message.attachments:
+            lines += [f"  --- {visible(attachment.name)}", _indented(attachment.content)]
+        self._say({"ok": True, "event": "message", **described(message)}, "\n".join(lines))
+
+    def _say(self, document: dict[str, object], text: str | None) -> None:
+        self._output.document(document)
+        if text is not None:
+            self._output.line(text)
+        if self._output.closed:
+            raise ReaderGone
+
+
+def _indented(text: str) -> str:
+    """Return a body so that no line of it can look like one of ours."""
+    return "\n".join("    " + line for line in visible_block(text).split("\n"))
+
+
+def _clock() -> str:
+    return time.strftime("%H:%M:%S")
+
+
+def _now() -> int:
+    return time.monotonic_ns() // 1_000_000

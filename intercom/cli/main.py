@@ -1,0 +1,146 @@
+"""Find the verb, run it, and turn every end into the exit status and the one document or line it deserves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn
+
+from intercom import __version__
+from intercom.cli.arguments import Parser, clean, split_at_dashes, split_verb
+from intercom.cli.render import Output, visible, visible_block
+from intercom.errors import IntercomError, StartFailed, UsageError
+
+VERBS = {
+    "list": "show who can be reached",
+    "send": "send a message",
+    "ask": "ask a question and wait for the answer",
+    "listen": "print what arrives, or answer questions with a command",
+    "status": "show the broker, without starting one",
+    "stop": "stop the broker",
+    "serve": "be the broker, in the foreground",
+    "demo": "watch a worker answer a planner while the broker is killed",
+}
+
+INTERRUPTED = 130
+STATUSES = {
+    0: "done: delivered, answered",
+    1: "refused, or the other side cannot answer",
+    2: "called wrongly",
+    3: "no such target",
+    4: "several targets match, or the message id was used for something else",
+    5: "not now, and nothing took effect: no broker, busy, starting, capacity",
+    6: "not known, or no answer; what to do next is printed",
+    7: "not allowed here",
+    INTERRUPTED: "interrupted; a question is withdrawn",
+}
+
+
+class Terminated(BaseException):
+    """Say that a signal asked this process to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def run() -> NoReturn:
+    """Run the command of this process and exit."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one command line and return its exit status."""
+    _keep_standard_streams_apart()
+    output = Output(as_json="--json" in split_at_dashes(argv)[0])
+    try:
+        return _dispatch(argv, output)
+    except IntercomError as error:
+        report(error, output)
+        return error.exit_status
+    except KeyboardInterrupt:
+        output.failure({"code": "interrupted", "reason": "Interrupted", "retry": "never"})
+        return INTERRUPTED
+    except Terminated as end:
+        output.failure({"code": "interrupted", "reason": "Terminated", "retry": "never"})
+        return 128 + end.number
+    except Exception as error:
+        output.failure({"code": "internal", "reason": f"Internal error: {error!r}", "retry": "never"})
+        import traceback
+
+        output.note(f"intercom: internal error, please report it\n{traceback.format_exc()}")
+        return 1
+
+
+def report(error: IntercomError, output: Output) -> None:
+    """Say what went wrong: the JSON document on standard output, or one line on standard error."""
+    output.failure(error.as_dict())
+    if not output.as_json:
+        text = error.reason if not error.hint else f"{error.reason.rstrip('.')}. {error.hint}"
+        # What a broker said when it failed to start has several lines and comes from no peer.
+        output.note(f"intercom: {visible_block(text) if isinstance(error, StartFailed) else visible(text)}")
+        for line in getattr(error, "lines", ()):
+            output.note(line)
+
+
+def _dispatch(argv: Sequence[str], output: Output) -> int:
+    verb, rest = split_verb(argv)
+    if verb is None:
+        return _without_verb(rest, output)
+    if verb not in VERBS:
+        raise UsageError(f"there is no verb {clean(verb)!r}", hint="`intercom --help` lists the verbs.")
+    module = import_module(f"intercom.cli.{verb}")
+    parser = Parser(verb, module.USAGE, module.DESCRIPTION)
+    module.configure(parser)
+    arguments = parser.parse(rest)
+    if verb != "serve":
+        _end_politely_on_signals()
+    status: int = module.run(arguments, output)
+    return status
+
+
+def _without_verb(options: Sequence[str], output: Output) -> int:
+    if "--version" in options or "-V" in options:
+        output.document({"ok": True, "version": __version__})
+        output.line(f"intercom {__version__}")
+        return 0
+    if "--help" in options or "-h" in options:
+        output.document({"ok": True, "verbs": VERBS})
+        output.line(_help())
+        return 0
+    raise UsageError("a verb is missing", hint="`intercom --help` lists the verbs.")
+
+
+def _help() -> str:
+    verbs = "\n".join(f"  {verb:8} {summary}" for verb, summary in VERBS.items())
+    statuses = "\n".join(f"  {status:<8} {meaning}" for status, meaning in STATUSES.items())
+    return (
+        "usage: intercom VERB [options] ...\n\n"
+        "Coding-agent sessions on one machine find each other and talk.\n\n"
+        f"{verbs}\n\nexit status:\n{statuses}\n\n"
+        "`intercom VERB --help` explains one of them. Every verb takes --json and --home;\n"
+        "`intercom --version` prints the version."
+    )
+
+
+def _keep_standard_streams_apart() -> None:
+    """Fill closed descriptors 0 to 2 with nothing, so that no socket or file ends up as a standard stream."""
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
+
+
+def _end_politely_on_signals() -> None:
+    """Let SIGTERM and SIGHUP unwind the stack, unless whoever started this process has them ignored."""
+
+    def end(number: int, _frame: object) -> NoReturn:
+        raise Terminated(number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, end)

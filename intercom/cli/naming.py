@@ -1,0 +1,96 @@
+"""Tell whoever named a target that is not there, or that several are, which ones there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from intercom.cli.render import table
+from intercom.errors import AmbiguousTarget, IntercomError, TargetNotFound
+from intercom.limits import NEAR_NAMES, PREFIX_CHARACTERS, SHORT_ID_CHARACTERS
+
+if TYPE_CHECKING:
+    from intercom.client.blocking import Session
+    from intercom.client.views import SessionView
+
+
+class AmbiguousAmong(AmbiguousTarget):
+    """Say that several sessions match, and which; ``candidates`` holds those this session may see."""
+
+    def __init__(self, error: AmbiguousTarget, candidates: Sequence[SessionView]) -> None:
+        super().__init__(error.reason, hint=error.hint, retry=error.retry)
+        self.message_id = error.message_id
+        self.candidates = tuple(candidates)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Add ``candidates`` to the JSON form."""
+        return {**super().as_dict(), "candidates": [dict(candidate.raw) for candidate in self.candidates]}
+
+    @property
+    def lines(self) -> list[str]:
+        """Return the candidates as lines for a person; each id can be used as it stands."""
+        cells = [(view.id, view.status or "-", ",".join(view.groups), view.cwd) for view in self.candidates]
+        return table(("ID", "STATUS", "GROUPS", "DIRECTORY"), cells) if cells else []
+
+
+@contextmanager
+def helpful(session: Session, target: str) -> Iterator[None]:
+    """Add to a refusal of ``target`` what the caller needs to name it better.
+
+    Raises ``AmbiguousAmong`` instead of ``AmbiguousTarget``, and ``TargetNotFound`` with similar names in its hint.
+    """
+    try:
+        yield
+    except AmbiguousTarget as error:
+        raise AmbiguousAmong(error, [view for view in _in_reach(session) if _matches(view, target)]) from error
+    except TargetNotFound as error:
+        near = _similar(target, _in_reach(session))
+        if near:
+            error.hint = f"Did you mean {' or '.join(near)}? {error.hint}".rstrip()
+        raise
+
+
+def resolved(session: Session, target: str) -> str:
+    """Return what to write as the target: a full id for the beginning of one, else ``target`` as it is.
+
+    The wire knows beginnings of exactly eight digits; longer and shorter ones are looked up here, among the sessions
+    this one may see (F46). A name that is there comes first. Raises ``AmbiguousAmong`` when several ids begin so, and
+    what ``Session.list`` raises.
+    """
+    wanted = target.strip().lower()
+    if not _may_begin_an_id(wanted):
+        return target
+    views = session.list()
+    if any((view.name or "").lower() == wanted or view.id.lower() == wanted for view in views):
+        return target
+    found = [view for view in views if view.id.lower().startswith(wanted) and view.id != session.id]
+    if len(found) > 1:
+        raise AmbiguousAmong(AmbiguousTarget(f"{len(found)} sessions have ids that begin with {wanted}"), found)
+    return found[0].id if found else target
+
+
+def _may_begin_an_id(wanted: str) -> bool:
+    digits = wanted.replace("-", "")
+    if not digits or set(digits) - set("0123456789abcdef"):
+        return False
+    return PREFIX_CHARACTERS <= len(digits) < 32 and not (len(wanted) == len(digits) == SHORT_ID_CHARACTERS)
+
+
+def _in_reach(session: Session) -> list[SessionView]:
+    try:
+        return session.list()
+    except IntercomError:
+        return []
+
+
+def _matches(view: SessionView, target: str) -> bool:
+    wanted = target.strip().lower()
+    return (view.name or "").lower() == wanted or view.id.lower().startswith(wanted)
+
+
+def _similar(target: str, views: Sequence[SessionView]) -> list[str]:
+    from difflib import get_close_matches
+
+    names = {view.name.lower(): view.name for view in views if view.name}
+    return [names[match] for match in get_close_matches(target.strip().lower(), names, n=NEAR_NAMES)]

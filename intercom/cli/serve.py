@@ -1,0 +1,99 @@
+"""Be the broker in the foreground; what a client starts, and what a person runs to see why it ends."""
+
+from __future__ import annotations
+
+import os
+from argparse import Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from intercom.cli.arguments import Parser, add_home, clean
+from intercom.cli.render import Output
+from intercom.config import settings_table
+from intercom.errors import ConfigError, HomeError
+from intercom.paths import resolve_home
+
+USAGE = "[SCRIPT]"
+DESCRIPTION = """Be the broker of a home until nobody needs it. Clients start it by themselves; there is no need to.
+
+Ends with 0 when it was stopped or when another broker answers already, with 1 when it cannot listen, with 5 when
+another process holds the home.
+
+Programs that start a broker of their own add the path of a script as the last argument. It is ignored, but without
+--home the broker then lives where such a program looks for it: in `intercom` below its agent directory.
+"""
+ENDINGS = {1: "cannot_serve", 5: "held_elsewhere"}
+
+
+def configure(parser: Parser) -> None:
+    """Add the options of ``serve``: one for each setting."""
+    parser.add_argument("script", nargs="?", help="ignored; see above")
+    parser.add_argument("--json", action="store_true", help="print a JSON document when it ends")
+    add_home(parser)
+    for name, setting in settings_table().items():
+        parser.add_argument(
+            _flag(name),
+            dest=name,
+            metavar="VALUE",
+            type=clean,
+            help=f"{setting.about.meaning} Takes {setting.accepts}; default {_shown(setting.default)}.",
+        )
+
+
+def run(arguments: Namespace, output: Output) -> int:
+    """Serve, and return the exit status of the broker."""
+    from intercom.server.app import main
+
+    overrides = _overrides(vars(arguments))
+    home = resolve_home(arguments.home, os.environ)
+    foreign = False
+    if arguments.script is not None and arguments.home is None:
+        chosen = foreign_home(os.environ)
+        foreign = chosen != home
+        home = chosen
+    status = main(home, overrides=overrides, foreign=foreign)
+    if status:
+        reason = "The broker could not serve; standard error says why"
+        output.failure({"code": ENDINGS.get(status, "cannot_serve"), "reason": reason, "retry": "after"})
+    else:
+        output.document({"ok": True})
+    return status
+
+
+def foreign_home(environ: Mapping[str, str]) -> Path:
+    """Return the real path of the directory in which Atomic and its relatives look for a broker (protocol 2.1)."""
+    user = environ.get("HOME") or environ.get("USERPROFILE") or os.path.expanduser("~")
+    for variable in ("ATOMIC_CODING_AGENT_DIR", "PI_CODING_AGENT_DIR"):
+        directory = environ.get(variable, "")
+        if directory == "~" or directory.startswith("~/"):
+            directory = user + directory[1:]
+        if directory:
+            break
+    else:
+        directory = os.path.join(user, ".atomic", "agent")
+    try:
+        return Path(os.path.realpath(os.path.join(directory, "intercom")))
+    except (OSError, ValueError) as error:
+        raise HomeError(f"the agent directory cannot be used as a path: {directory!r} ({error})") from error
+
+
+def _overrides(given: Mapping[str, Any]) -> dict[str, Any]:
+    overrides: dict[str, Any] = {}
+    for name, setting in settings_table().items():
+        text = given[name]
+        if text is None:
+            continue
+        value = setting.from_text(text)
+        if not setting.takes(value):
+            raise ConfigError(f"{_flag(name)} must be {setting.accepts}, not {text!r}")
+        overrides[name] = value
+    return overrides
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,96 @@
+"""Show the broker without starting one, and without keeping one alive that wants to leave."""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from typing import Any
+
+from intercom.cli.arguments import Parser, add_common, clean
+from intercom.cli.identity import paths_of, time_left
+from intercom.cli.render import Output, duration, visible
+from intercom.client.control import Exchange
+from intercom.errors import IntercomError
+from intercom.limits import REQUEST_MS
+from intercom.paths import Paths
+from intercom.wire.frames import BrokerStatus, BrokerStatusRequest, Health, HealthRequest
+
+USAGE = ""
+DESCRIPTION = """Show the broker: its process, version, home, socket, sessions, age and store.
+
+Never starts a broker; ends with 5 when none answers.
+"""
+
+
+def configure(parser: Parser) -> None:
+    """Add the options of ``status``."""
+    add_common(parser, timeout=f"longest wait for the broker (default {REQUEST_MS // 1000})")
+
+
+def run(arguments: Namespace, output: Output) -> int:
+    """Print the report and return 0."""
+    paths = paths_of(arguments)
+    left = time_left(arguments)
+    try:
+        report = quiet_report(paths, REQUEST_MS / 1000 if left is None else left)
+    except IntercomError as error:
+        output.failure({**error.as_dict(), **_places(paths)})
+        if not output.as_json:
+            output.note(f"intercom: {visible(error.reason)}. {error.hint}".rstrip())
+        return error.exit_status
+    output.document({"ok": True, **_places(paths), **report})
+    if not output.as_json:
+        for label, value in described(report, paths):
+            output.line(f"{label:<11} {visible(value)}")
+    return 0
+
+
+def quiet_report(paths: Paths, timeout: float) -> dict[str, Any]:
+    """Return the broker's report on a connection that does not count as activity: its first frame is ``health``.
+
+    ``timeout`` is in seconds; errors are those of ``intercom.client.control.health``.
+    """
+    with Exchange(paths, timeout) as exchange:
+        exchange.ask(HealthRequest, Health)
+        return exchange.ask(BrokerStatusRequest, BrokerStatus).report
+
+
+def described(report: dict[str, Any], paths: Paths) -> list[tuple[str, str]]:
+    """Return labels and values for a person; a foreign broker tells less than ours."""
+    broker = report.get("broker")
+    ours: dict[str, Any] = broker if isinstance(broker, dict) else {}
+    lines = [("broker", f"pid {report.get('pid')}, {_version(ours)}")]
+    started = ours.get("startedAt")
+    if isinstance(started, int | float):
+        lines.append(("running for", duration(time.time() * 1000 - started)))
+    lines += [("home", str(paths.home)), ("socket", str(paths.socket) + _elsewhere(paths))]
+    sessions = str(report.get("sessions"))
+    if ours.get("openQuestions"):
+        sessions += f", {ours['openQuestions']} open questions"
+    lines.append(("sessions", sessions))
+    store = ours.get("store")
+    if isinstance(store, dict):
+        lines.append(("store", _store(store)))
+    if "durability" in ours:
+        lines.append(("durability", str(ours["durability"])))
+    if "startedBy" in ours:
+        lines.append(("started by", str(ours["startedBy"])))
+    return lines
+
+
+def _version(ours: dict[str, Any]) -> str:
+    return f"intercom {ours['version']}" if "version" in ours else "not intercom, or of unknown version"
+
+
+def _store(store: dict[str, Any]) -> str:
+    if not store.get("usable"):
+        return f"cannot be used, nothing is delivered: {store.get('trouble', 'no reason given')}"
+    return f"in order, {store.get('operations')} operations"
+
+
+def _elsewhere(paths: Paths) -> str:
+    return " (the path of the home is too long for a socket)" if paths.socket_is_elsewhere else ""
+
+
+def _places(paths: Paths) -> dict[str, str]:
+    return {"home": clean(str(paths.home)), "socket": clean(str(paths.socket))}

@@ -1,0 +1,52 @@
+"""Ask the broker to leave and wait until it has."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from intercom.cli.arguments import Parser, add_common
+from intercom.cli.ending import Watched
+from intercom.cli.identity import paths_of, time_left
+from intercom.cli.render import Output
+from intercom.cli.status import quiet_report
+from intercom.client.control import shutdown
+from intercom.errors import RequestTimeout
+from intercom.limits import STOP_WAIT_MS
+from intercom.paths import Paths
+
+USAGE = ""
+DESCRIPTION = """Ask the broker to leave, and return when its process is gone. Nothing that was delivered is lost.
+
+Sessions that are still there start a new broker and go on. Ends with 5 when no broker answers.
+"""
+
+
+def configure(parser: Parser) -> None:
+    """Add the options of ``stop``."""
+    add_common(parser, timeout=f"longest wait for its end (default {STOP_WAIT_MS // 1000})")
+
+
+def run(arguments: Namespace, output: Output) -> int:
+    """Stop the broker and return 0."""
+    left = time_left(arguments)
+    pid = stop(paths_of(arguments), STOP_WAIT_MS / 1000 if left is None else left)
+    output.document({"ok": True, "pid": pid})
+    output.line(f"stopped the broker (pid {pid})")
+    return 0
+
+
+def stop(paths: Paths, seconds: float) -> int:
+    """Stop the broker of a home and return the process id it had.
+
+    ``seconds`` bounds each step. Raises what ``intercom.client.control.health`` raises, and ``RequestTimeout`` when
+    the process is still there.
+    """
+    pid = int(quiet_report(paths, seconds)["pid"])
+    with Watched(pid) as process:
+        shutdown(paths, timeout=seconds)
+        if not process.wait(seconds):
+            raise RequestTimeout(
+                f"The broker (pid {pid}) said that it leaves, and is still there",
+                hint="`intercom status` shows whether it still answers.",
+            )
+    return pid

@@ -1,0 +1,108 @@
+"""Bring a question to its target and wait for the answer."""
+
+from __future__ import annotations
+
+from msgspec import Raw
+
+from intercom.client.operations import Stage
+from intercom.client.sending import SendOperation
+from intercom.client.views import IncomingMessage, SessionView
+from intercom.errors import AskError, AskTimeout, IntercomError, PeerGone, ReplyFailed, SendError, TargetNotFound
+from intercom.limits import REBIND_RETRY_MS
+from intercom.wire.frames import Delivered, Queued, Send, trim
+
+
+class AskOperation(SendOperation[IncomingMessage]):
+    """Wait for the answer to one question.
+
+    Only a reply from the session that ``question_target`` named settles it (F70); before that frame came, only one
+    from a session that the target, as it was named, can mean. The reply may come before ``delivered``, or without
+    it (F65).
+    """
+
+    def __init__(self, message_id: str, target: str, message: Raw, *, deadline: int) -> None:
+        super().__init__(message_id, target, message, deadline=deadline)
+        self.answerer: str | None = None
+        """Id of the session whose reply answers."""
+        self.leaves_question = False
+        """Whether it ended while the question may still be open at the broker."""
+        self._accepted = False
+        self._rebind_until: int | None = None
+
+    def answered_by(self, session_id: str, attempt_id: str) -> None:
+        """Take ``question_target``."""
+        if attempt_id == self._attempt:
+            self.answerer = session_id
+
+    def expects(self, sender: SessionView) -> bool:
+        """Tell whether a reply from this session answers the question."""
+        if not self.written:
+            return False
+        if self.answerer is not None:
+            return sender.id == self.answerer
+        wanted = trim(self.target)
+        named = sender.name is not None and sender.name.lower() == wanted.lower()
+        return sender.id == wanted or named or (len(wanted) == 8 and sender.id.lower().startswith(wanted.lower()))
+
+    def replied(self, message: IncomingMessage) -> None:
+        """Take the reply."""
+        if message.reply_error is None:
+            self.succeed(message)
+        elif message.id == f"terminal:{self.message_id}":
+            hint = "Start a fresh session with the context it needs; this one will not answer."
+            self.fail(self._named(PeerGone(message.reply_error, code="terminal", hint=hint)))
+        else:
+            self.fail(self._named(ReplyFailed(message.reply_error)))
+
+    def peer_left(self, session_id: str, name: str | None) -> None:
+        """Take ``peer_disconnected``; one about another session than the answerer is old news."""
+        if self.answerer in (None, session_id):
+            self.fail(self._named(PeerGone(f"{name or session_id} left before it answered")))
+
+    def accepted(self, answer: Delivered | Queued) -> None:
+        """Take ``delivered`` or ``queued``: the question is open now."""
+        self._accepted = True
+        self._doubt = self._refusal = self._next = None
+        self._move(Stage.OPEN)
+
+    def rebind(self, until: int) -> None:
+        """Take notice of a reconnect: until then the other side may still come back."""
+        self._rebind_until = until
+
+    def abandon(self, trouble: IntercomError) -> None:
+        """Settle because no connection will come for now, or because the caller has gone."""
+        self.leaves_question = self.written
+        super().abandon(trouble)
+
+    def _frame(self, attempt_id: str) -> Send:
+        return Send(to=self.target, message=self._message, attempt_id=attempt_id, resolve_reply_target=True)
+
+    def _doubts(self, reason: str, code: str) -> None:
+        if not self._accepted:
+            super()._doubts(reason, code)
+
+    def _pause_after(self, error: SendError, now: int, returning_until: int | None) -> int | None:
+        if self._accepted and error.code == "not_found":
+            is_returning = self._rebind_until is not None and now < self._rebind_until
+            return REBIND_RETRY_MS if is_returning else None
+        return super()._pause_after(error, now, returning_until)
+
+    def _final(self, error: SendError) -> IntercomError:
+        if isinstance(error, TargetNotFound) and self.answerer is not None:
+            return self._named(PeerGone(f"{self.target} is not there any more and has not answered"))
+        return super()._final(error)
+
+    def _at_deadline(self, trouble: IntercomError | None) -> IntercomError:
+        if not self.written:
+            return super()._at_deadline(trouble)
+        self.leaves_question = True
+        if self._accepted:
+            hint = "The question was withdrawn. Ask again with a longer timeout, or send a message and go on."
+            return self._named(AskTimeout(f"{self.target} did not answer in time", hint=hint))
+        hint = f"Asking again with the message id {self.message_id} is safe: the question cannot arrive twice."
+        reason = f"{self.target} did not answer in time, and the broker did not confirm that the question arrived"
+        return self._named(AskTimeout(reason, hint=hint, retry="same_id"))
+
+    def _named(self, error: AskError) -> AskError:
+        error.message_id = self.message_id
+        return error

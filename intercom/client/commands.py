@@ -1,0 +1,187 @@
+"""Make an operation of what a caller asks for; whatever can never work is refused here, before anything is sent.
+
+``now`` is monotonic, ``wall`` epoch; both in milliseconds, as all time-outs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from msgspec import UNSET, UnsetType
+
+from intercom.client.asking import AskOperation
+from intercom.client.composing import clean_target, clean_text, compose
+from intercom.client.operations import RequestOperation
+from intercom.client.profile import Profile, checked_group, checked_name
+from intercom.client.sending import SendOperation
+from intercom.client.views import Attachment, GroupView, IncomingMessage, Receipt, SessionView, view_of
+from intercom.errors import UsageError
+from intercom.limits import ASK_MS, PENDING_REPLY_RETRY_MS, REQUEST_MS, RETRY_IDENTITY_MS, SEND_MS
+from intercom.wire.frames import (
+    Groups,
+    JoinGroup,
+    LeaveGroup,
+    ListGroups,
+    ListSessions,
+    MembershipAck,
+    Presence,
+    PresenceAck,
+    Sessions,
+)
+
+Attachments: TypeAlias = Iterable[Attachment | Mapping[str, str]]
+
+
+def send(
+    target: str,
+    text: str,
+    *,
+    message_id: str,
+    now: int,
+    wall: int,
+    attachments: Attachments = (),
+    reply_to: str | None = None,
+    timeout_ms: int | None = None,
+) -> SendOperation[Receipt]:
+    """Send a message; the result is a ``Receipt``.
+
+    The time-out is at most ``RETRY_IDENTITY_MS``, by default ``SEND_MS``.
+    """
+    deadline = now + (SEND_MS if timeout_ms is None else _bounded(timeout_ms, RETRY_IDENTITY_MS, "a send"))
+    wanted = clean_target(target)
+    message = compose(message_id=message_id, timestamp=wall, text=text, attachments=attachments, reply_to=reply_to)
+    return SendOperation(message_id, wanted, message, deadline=deadline)
+
+
+def ask(
+    target: str,
+    text: str,
+    *,
+    message_id: str,
+    now: int,
+    wall: int,
+    attachments: Attachments = (),
+    timeout_ms: int = ASK_MS,
+) -> AskOperation:
+    """Ask a question; the result is the answer. The time-out is at most ``ASK_MS``."""
+    deadline = now + _bounded(timeout_ms, ASK_MS, "an ask")
+    wanted = clean_target(target)
+    message = compose(message_id=message_id, timestamp=wall, text=text, attachments=attachments, expects_reply=True)
+    return AskOperation(message_id, wanted, message, deadline=deadline)
+
+
+def reply(
+    to: IncomingMessage,
+    text: str,
+    *,
+    message_id: str,
+    now: int,
+    wall: int,
+    attachments: Attachments = (),
+    error: bool = False,
+    timeout_ms: int | None = None,
+) -> SendOperation[Receipt]:
+    """Answer a message; a question is answered only while it is open.
+
+    The default time-out is ``PENDING_REPLY_RETRY_MS``: shortly after a reconnect the asker may not be back yet.
+    """
+    deadline = now + (
+        PENDING_REPLY_RETRY_MS if timeout_ms is None else _bounded(timeout_ms, RETRY_IDENTITY_MS, "a reply")
+    )
+    message = compose(
+        message_id=message_id, timestamp=wall, text=text, attachments=attachments, reply_to=to.id, error=error
+    )
+    return SendOperation(
+        message_id,
+        to.sender.id,
+        message,
+        deadline=deadline,
+        is_reply=to.expects_reply,
+        expected_recipient=to.sender.id,
+        finishes=to.id,
+    )
+
+
+def list_sessions(group: str | None, *, now: int, timeout_ms: int = REQUEST_MS) -> RequestOperation[list[SessionView]]:
+    """Ask who is in reach, or in one group; the result is a list of ``SessionView``."""
+    wanted: str | UnsetType = UNSET if group is None else clean_text(group, "group")
+    return RequestOperation(
+        lambda request_id: ListSessions(request_id, wanted),
+        Sessions,
+        lambda answer: [view_of(session) for session in answer.sessions],
+        now + timeout_ms,
+    )
+
+
+def list_groups(*, now: int, timeout_ms: int = REQUEST_MS) -> RequestOperation[list[GroupView]]:
+    """Ask which groups there are; the result is a list of ``GroupView``."""
+
+    def read(answer: Groups) -> list[GroupView]:
+        return list(answer.groups)
+
+    return RequestOperation(ListGroups, Groups, read, now + timeout_ms)
+
+
+def join(profile: Profile, group: str, *, now: int, timeout_ms: int = REQUEST_MS) -> RequestOperation[tuple[str, ...]]:
+    """Join a group; the result is the tuple of all memberships."""
+    wanted = checked_group(group)
+    return RequestOperation(
+        lambda request_id: JoinGroup(wanted, request_id),
+        MembershipAck,
+        lambda answer: profile.regroup(answer.groups),
+        now + timeout_ms,
+    )
+
+
+def leave(
+    profile: Profile, group: str | None, *, now: int, timeout_ms: int = REQUEST_MS
+) -> RequestOperation[tuple[str, ...]]:
+    """Leave a group, or all but the home group; the result is the tuple of all memberships."""
+    wanted: str | UnsetType = UNSET if group is None else checked_group(group)
+    return RequestOperation(
+        lambda request_id: LeaveGroup(request_id, wanted),
+        MembershipAck,
+        lambda answer: profile.regroup(answer.groups),
+        now + timeout_ms,
+    )
+
+
+def set_presence(
+    profile: Profile,
+    *,
+    now: int,
+    name: str | None = None,
+    status: str | None = None,
+    model: str | None = None,
+    timeout_ms: int = REQUEST_MS,
+) -> RequestOperation[None]:
+    """Change what peers see; ``None`` leaves a member as it is. The result is ``None``."""
+    if name is None and status is None and model is None:
+        raise UsageError("set_presence was called without a change")
+    new_name = None if name is None else checked_name(name)
+    new_status = None if status is None else clean_text(status, "status")
+    new_model = None if model is None else clean_text(model, "model")
+
+    def make(request_id: str) -> Presence:
+        return Presence(
+            request_id=request_id,
+            name=UNSET if new_name is None else new_name,
+            status=UNSET if new_status is None else new_status,
+            model=UNSET if new_model is None else new_model,
+        )
+
+    def read(answer: PresenceAck) -> None:
+        profile.name = profile.name if new_name is None else new_name
+        profile.status = profile.status if new_status is None else new_status
+        profile.model = profile.model if new_model is None else new_model
+
+    return RequestOperation(make, PresenceAck, read, now + timeout_ms)
+
+
+def _bounded(timeout_ms: int, longest_ms: int, what: str) -> int:
+    if timeout_ms > longest_ms:
+        raise UsageError(f"{what} waits at most {longest_ms // 1000} s, not {timeout_ms / 1000:g} s")
+    if timeout_ms <= 0:
+        raise UsageError(f"the timeout of {what} must be more than 0 s")
+    return timeout_ms

@@ -1,0 +1,102 @@
+"""Compose the message object of a send, and refuse what is too large before anything leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from msgspec import UNSET, Raw, ValidationError, convert
+from msgspec.json import encode
+
+from intercom.errors import TooLarge, UsageError
+from intercom.limits import ATTACHMENTS_BYTES, FRAME_BYTES, KIB
+from intercom.wire.frames import Attachment, Content, Message, is_blank
+
+ENVELOPE_BYTES = 64 * KIB
+"""Room that target and routing members of a frame may take beside its message."""
+
+
+def clean_text(text: Any, what: str = "text") -> str:
+    """Return ``text`` with every lone surrogate replaced by U+FFFD.
+
+    This is the one place where that happens: Python brings bytes it could not decode (arguments, paths, the
+    environment) as lone surrogates, JSON in UTF-8 cannot carry them, and a refused message would help nobody.
+    Raises ``UsageError`` when ``text`` is no string; ``what`` names it.
+    """
+    if not isinstance(text, str):
+        raise UsageError(f"{what} must be a string, not {type(text).__name__}")
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def clean_target(target: Any) -> str:
+    """Return the target with lone surrogates replaced; raise ``UsageError`` for a blank one."""
+    cleaned = clean_text(target, "target")
+    if is_blank(cleaned):
+        raise UsageError("the target is empty", hint="Name a session; `intercom list` shows them.")
+    return cleaned
+
+
+def clean_id(message_id: Any) -> str:
+    """Return a message id given by the caller; raise ``UsageError`` for an empty one."""
+    cleaned = clean_text(message_id, "message_id")
+    if not cleaned:
+        raise UsageError("message_id is empty")
+    return cleaned
+
+
+def compose(
+    *,
+    message_id: str,
+    timestamp: int,
+    text: str,
+    attachments: Iterable[Attachment | Mapping[str, str]] = (),
+    reply_to: str | None = None,
+    expects_reply: bool = False,
+    error: bool = False,
+) -> Raw:
+    """Return the encoded message object.
+
+    ``timestamp`` is in epoch milliseconds; ``error`` marks a reply that says there will be no answer. Raises
+    ``UsageError`` for an attachment of the wrong form and ``TooLarge`` above ``ATTACHMENTS_BYTES`` of text and
+    attachments, or when JSON makes more of it than a frame may hold.
+    """
+    cleaned = clean_text(text)
+    carried = [_attachment(attachment) for attachment in attachments]
+    size = len(cleaned.encode()) + sum(map(_size, carried))
+    if size > ATTACHMENTS_BYTES:
+        raise TooLarge(f"the message has {size} bytes of text and attachments; at most {ATTACHMENTS_BYTES} can be sent")
+    message = Message(
+        id=message_id,
+        timestamp=timestamp,
+        content=Content(cleaned, carried or UNSET),
+        reply_to=UNSET if reply_to is None else clean_text(reply_to, "reply_to"),
+        expects_reply=True if expects_reply else UNSET,
+        reply_error=cleaned if error else UNSET,
+    )
+    encoded = encode(message)
+    if len(encoded) > FRAME_BYTES - ENVELOPE_BYTES:
+        raise TooLarge(f"the message takes {len(encoded)} bytes as JSON; a frame holds {FRAME_BYTES}")
+    return Raw(encoded)
+
+
+def _attachment(given: Attachment | Mapping[str, str]) -> Attachment:
+    if isinstance(given, Attachment):
+        members: dict[str, Any] = {"type": given.type, "name": given.name, "content": given.content}
+        if given.language is not UNSET:
+            members["language"] = given.language
+    elif isinstance(given, Mapping):
+        members = dict(given)
+    else:
+        raise UsageError(f"an attachment must be an Attachment, not {type(given).__name__}")
+    cleaned = {key: clean_text(member) if isinstance(member, str) else member for key, member in members.items()}
+    try:
+        return convert(cleaned, Attachment)
+    except ValidationError as error:
+        raise UsageError(f"an attachment has the wrong form: {error}") from error
+
+
+def _size(attachment: Attachment) -> int:
+    language = "" if attachment.language is UNSET else attachment.language
+    return sum(len(part.encode()) for part in (attachment.name, attachment.content, language))

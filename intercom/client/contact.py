@@ -1,0 +1,135 @@
+"""Speak with a broker over one connection at a time: frames out, answers in, and where the connection stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+
+from msgspec import UNSET
+
+from intercom.errors import ConnectionLost, IntercomError, ProtocolViolation, RegistrationRefused
+from intercom.limits import CONNECT_MS, FRAME_CEILING_BYTES
+from intercom.wire.codec import ProtocolError, decode_answer, encode
+from intercom.wire.frames import Answer, ErrorFrame, Register, Registered, RegistrationFailed, Request
+from intercom.wire.framing import FrameReader
+
+
+class Link(Enum):
+    """Name what there is of a connection."""
+
+    OFFLINE = "offline"
+    REGISTERING = "registering"
+    ONLINE = "online"
+    BROKEN = "broken"
+    """To be closed on purpose; ``ended`` follows."""
+    CLOSED = "closed"
+    """The session is over; only ``outgoing`` is still to be written."""
+
+
+class Contact:
+    """Hold the connection of a session; everything is forgotten with it but ``trouble``."""
+
+    def __init__(self) -> None:
+        self.link = Link.OFFLINE
+        self.trouble: IntercomError | None = None
+        """Why there is no registered connection now."""
+        self.registration_due: int | None = None
+        """When the broker must have answered ``register``."""
+        self.confirms = False
+        """Whether the broker understands receipts."""
+        self._reader = FrameReader(FRAME_CEILING_BYTES)
+        self._out: list[bytes] = []
+        self._cause: IntercomError | None = None
+
+    @property
+    def is_online(self) -> bool:
+        """Tell whether the session is registered."""
+        return self.link is Link.ONLINE
+
+    def begin(self, register: Register, now: int, unanswered: IntercomError) -> None:
+        """Register on a new connection; ``unanswered`` is the error for a broker that stays silent."""
+        if self.link is not Link.OFFLINE:
+            raise RuntimeError(f"a connection was made while {self.link.value}")
+        self.link = Link.REGISTERING
+        self.trouble = unanswered
+        self.registration_due = now + CONNECT_MS
+        self._reader = FrameReader(FRAME_CEILING_BYTES)
+        self.write(register)
+
+    def answers(self, data: bytes) -> Iterator[Answer]:
+        """Cut and decode what came; ends early when the connection has to be broken.
+
+        Each answer must be handled before the next one is taken.
+        """
+        try:
+            self._reader.feed(data)
+            while self.link in (Link.REGISTERING, Link.ONLINE) and (payload := self._reader.next_frame()) is not None:
+                answer = decode_answer(payload)
+                self._look_at(answer)
+                yield answer
+        except ProtocolError as error:
+            self.break_off(violation(error))
+
+    def break_off(self, cause: IntercomError | None) -> None:
+        """Have the connection closed on purpose: there is no way to go on with it."""
+        self._cause = cause
+        self.registration_due = None
+        self.link = Link.BROKEN
+        self._out.clear()
+
+    def ended(self) -> IntercomError | None:
+        """Take notice that the connection is gone; return why it was broken, or ``None`` if it just ended."""
+        cause, self._cause = self._cause, None
+        if cause is None and self.link is Link.REGISTERING:
+            self.trouble = ConnectionLost("The broker ended the connection before it registered this session")
+        else:
+            self.trouble = cause or ConnectionLost("The connection to the broker ended")
+        self.link = Link.OFFLINE
+        self.registration_due = None
+        self._out.clear()
+        return cause
+
+    def close(self) -> None:
+        """Speak no more after what is in ``outgoing``."""
+        if self.link is not Link.ONLINE:
+            self._out.clear()
+        self.link = Link.CLOSED
+        self.registration_due = None
+
+    def write(self, frame: Request) -> None:
+        """Queue a frame."""
+        self._out.append(encode(frame))
+
+    def outgoing(self) -> bytes:
+        """Return what has to be written now, whole frames only."""
+        if not self._out:
+            return b""
+        data = self._out[0] if len(self._out) == 1 else b"".join(self._out)
+        self._out.clear()
+        return data
+
+    def _look_at(self, answer: Answer) -> None:
+        if self.link is Link.ONLINE:
+            if isinstance(answer, Registered):
+                raise ProtocolError("registered came twice")
+        elif isinstance(answer, Registered):
+            self.link = Link.ONLINE
+            self.trouble = None
+            self.registration_due = None
+            self.confirms = answer.acknowledges_receipt is True
+        elif not isinstance(answer, RegistrationFailed | ErrorFrame):
+            raise ProtocolError(f"{type(answer).__name__} came before registered")
+        if isinstance(answer, RegistrationFailed):
+            code = None if answer.code is UNSET else answer.code
+            self.break_off(
+                RegistrationRefused(f"The broker refused to register this session: {answer.reason}", code=code)
+            )
+        elif isinstance(answer, ErrorFrame):
+            self.break_off(ProtocolViolation(f"The broker reports: {answer.error}"))
+
+
+def violation(error: Exception) -> ProtocolViolation:
+    """Return the public error for something the broker wrote that breaks the protocol."""
+    raised = ProtocolViolation(f"The broker broke the protocol: {error}")
+    raised.__cause__ = error
+    return raised

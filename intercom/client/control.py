@@ -1,0 +1,149 @@
+"""Ask a broker about itself, or to leave, without registering and without ever starting one (F130).
+
+Every call makes its own connection and ends within its time-out. The three ways not to get an answer stay apart:
+``NoBroker``, ``BrokerBusy`` (it accepts, or its backlog is full, and does not answer), ``AccessDenied``.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import uuid
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from intercom.client.dialing import dial, not_answering, told
+from intercom.client.setup import milliseconds, now
+from intercom.errors import AccessDenied, BrokerBusy, ConnectionLost, ProtocolViolation
+from intercom.limits import FRAME_CEILING_BYTES, PROBE_MS, READ_BYTES, READY_POLL_MS, REQUEST_MS
+from intercom.paths import Paths
+from intercom.wire.codec import ProtocolError, decode_answer, encode
+from intercom.wire.frames import (
+    Answer,
+    BrokerStatus,
+    BrokerStatusRequest,
+    Health,
+    HealthRequest,
+    Request,
+    Shutdown,
+    ShutdownAck,
+)
+from intercom.wire.framing import FrameReader
+
+Wanted = TypeVar("Wanted", Health, BrokerStatus, ShutdownAck)
+
+
+def health(paths: Paths, *, timeout: float = PROBE_MS / 1000) -> str:
+    """Return the instance id of the broker, a new one for every process.
+
+    Args:
+        paths: the files of the home.
+        timeout: seconds to wait.
+
+    Raises ``NoBroker``, ``BrokerBusy``, ``AccessDenied``, ``HomeError``, ``ConnectionLost`` or ``ProtocolViolation``.
+    """
+    with Exchange(paths, timeout) as exchange:
+        return exchange.ask(HealthRequest, Health).instance_id
+
+
+def broker_status(paths: Paths, *, timeout: float = REQUEST_MS / 1000) -> dict[str, Any]:
+    """Return the broker's report about itself; arguments and errors as ``health``."""
+    with Exchange(paths, timeout) as exchange:
+        return exchange.ask(BrokerStatusRequest, BrokerStatus).report
+
+
+def shutdown(paths: Paths, *, timeout: float = REQUEST_MS / 1000) -> None:
+    """Ask the broker to leave and return once it has said that it will and closed the connection.
+
+    Its process may live a moment longer. Arguments and errors as ``health``.
+    """
+    with Exchange(paths, timeout) as exchange:
+        exchange.ask(Shutdown, ShutdownAck)
+        exchange.wait_for_end()
+
+
+class Exchange:
+    """Hold one connection for requests that need no session."""
+
+    def __init__(self, paths: Paths, timeout: float) -> None:
+        """Connect; ``timeout`` in seconds bounds everything that follows."""
+        self._paths = paths
+        self._until = now() + milliseconds(timeout, "timeout")
+        self._reader = FrameReader(FRAME_CEILING_BYTES)
+        self._poll = select.poll()
+        self._link = self._dial()
+
+    def __enter__(self) -> Exchange:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Close the connection."""
+        self._link.close()
+
+    def ask(self, make: Callable[[str], Request], wanted: type[Wanted]) -> Wanted:
+        """Write a request and return its answer."""
+        request_id = str(uuid.uuid4())
+        self._write(encode(make(request_id)))
+        while True:
+            answer = self._next_answer()
+            if isinstance(answer, wanted) and answer.request_id == request_id:
+                return answer
+
+    def wait_for_end(self) -> None:
+        """Read until the broker closes the connection or time is up."""
+        try:
+            while self._read():
+                pass
+        except (BrokerBusy, ConnectionLost):
+            return
+
+    def _dial(self) -> socket.socket:
+        while True:
+            try:
+                return dial(self._paths)
+            except BrokerBusy:
+                if now() >= self._until:
+                    raise
+            select.select((), (), (), min(READY_POLL_MS, max(0, self._until - now())) / 1000)
+
+    def _write(self, data: bytes) -> None:
+        while data:
+            try:
+                data = data[os.write(self._link.fileno(), data) :]
+            except BlockingIOError:
+                self._wait(select.POLLOUT)
+            except OSError as error:
+                raise self._lost(error) from error
+
+    def _next_answer(self) -> Answer:
+        try:
+            while (payload := self._reader.next_frame()) is None:
+                data = self._read()
+                if not data:
+                    raise ConnectionLost("The broker ended the connection before it answered", retry="after")
+                self._reader.feed(data)
+            return decode_answer(payload)
+        except ProtocolError as error:
+            raise ProtocolViolation(f"The broker broke the protocol: {error}") from error
+
+    def _read(self) -> bytes:
+        while True:
+            try:
+                return os.read(self._link.fileno(), READ_BYTES)
+            except BlockingIOError:
+                self._wait(select.POLLIN)
+            except OSError as error:
+                raise self._lost(error) from error
+
+    def _wait(self, wanted: int) -> None:
+        self._poll.register(self._link, wanted)
+        if not self._poll.poll(max(0, self._until - now())):
+            raise not_answering(self._paths)
+
+    def _lost(self, error: OSError) -> AccessDenied | ConnectionLost:
+        denied = told(error, self._paths)
+        if isinstance(denied, AccessDenied):
+            return denied
+        return ConnectionLost(f"The connection to the broker broke: {error.strerror or error}", retry="after")

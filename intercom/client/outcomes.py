@@ -1,0 +1,90 @@
+"""Turn the broker's refusals into errors, and decide what each of them means for a retry."""
+
+from __future__ import annotations
+
+import re
+from typing import TypeVar
+
+from msgspec import UNSET
+
+from intercom.errors import (
+    AmbiguousTarget,
+    IntercomError,
+    MessageConflict,
+    NotNow,
+    OutcomeUnknown,
+    Retry,
+    SendError,
+    SendRefused,
+    TargetNotFound,
+)
+from intercom.wire.frames import DeliveryFailed
+from intercom.wire.reasons import code_of
+
+UNCERTAIN_CODES = frozenset({"receipt_missing", "not_confirmed", "under_way"})
+"""Refusals after which the message may have arrived."""
+RETRIED_CODES = UNCERTAIN_CODES | {"not_recorded"}
+"""Refusals after which the same message id is sent again without asking the caller."""
+RETURNING_CODES = frozenset({"not_found", "no_open_question"})
+"""Refusals that may only mean, shortly after a reconnect, that the other side is not back yet."""
+
+_CLASSES: dict[str, type[SendError]] = {
+    "not_found": TargetNotFound,
+    "ambiguous": AmbiguousTarget,
+    "conflict": MessageConflict,
+    "capacity": NotNow,
+    "not_recorded": NotNow,
+    "outcome_unknown": OutcomeUnknown,
+    "receipt_missing": OutcomeUnknown,
+    "not_confirmed": OutcomeUnknown,
+    "under_way": OutcomeUnknown,
+}
+_REASON_CODES = {"message_id_conflict": "conflict", "session_not_found": "not_found"}
+_HINTS = {
+    "outcome_unknown": "Ask the target whether it arrived before you send it under a new id.",
+    "self_target": "`intercom list` shows the others.",
+    "different_group": "Join a group of the target, or let it join yours.",
+    "terminal": "Start a fresh session with the context it needs; this one will not answer.",
+    "route_lost": "Ask again under a new message id.",
+    "no_open_question": "The question was answered, withdrawn, or its asker is gone; send an ordinary message instead.",
+    "store_unusable": "`intercom status` says what is wrong with the store.",
+}
+_RETRIES: dict[str, Retry] = {"outcome_unknown": "never"}
+_AFTER = re.compile(r"after (\d{1,6}) s$", re.ASCII)
+
+Problem = TypeVar("Problem", bound=IntercomError)
+
+
+def refusal(answer: DeliveryFailed) -> SendError:
+    """Return the error a ``delivery_failed`` stands for; its ``code`` says which rule refused."""
+    code = code_of(answer.reason) if answer.reason_code is UNSET else _REASON_CODES[answer.reason_code]
+    later = _AFTER.search(answer.reason)
+    error = _CLASSES.get(code, SendRefused)(
+        answer.reason,
+        code=code,
+        hint=_HINTS.get(code),
+        retry=_RETRIES.get(code),
+        retry_after_ms=int(later[1]) * 1000 if later else None,
+    )
+    error.message_id = answer.message_id
+    return error
+
+
+def unknown(reason: str, message_id: str, *, code: str, cause: BaseException | None = None) -> OutcomeUnknown:
+    """Return the error for a message that may or may not have arrived; a retry under its id is safe."""
+    hint = f"Sending it again under the message id {message_id} is safe: it cannot arrive twice."
+    error = OutcomeUnknown(reason, code=code, hint=hint)
+    error.message_id = message_id
+    error.__cause__ = cause
+    return error
+
+
+def again(error: Problem) -> Problem:
+    """Return a copy of an error that several callers are told, so that each raises its own."""
+    copy = type(error)(
+        error.reason, code=error.code, hint=error.hint, retry=error.retry, retry_after_ms=error.retry_after_ms
+    )
+    if isinstance(error, SendError) and isinstance(copy, SendError):
+        copy.message_id = error.message_id
+    copy.__cause__ = error.__cause__
+    return copy

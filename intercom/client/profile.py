@@ -1,0 +1,145 @@
+"""Describe the session a program wants to be, and make its ``register`` frame."""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from msgspec import UNSET
+
+from intercom.client.composing import clean_text
+from intercom.errors import UsageError
+from intercom.limits import NAME_CHARACTERS
+from intercom.wire.frames import Register, is_blank, trim
+
+Purpose = Literal["agent", "control"]
+
+DEFAULT_GROUP = "default"
+RESERVED_NAMES = frozenset({"all", "broker", "default", "me", "self", "system"})
+RESERVED_GROUPS = frozenset({"auto", "true"})
+
+
+class Profile:
+    """Hold what a session tells of itself; name, status, model and groups follow what the broker acknowledged."""
+
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        group: str | None = None,
+        groups: Iterable[str] | None = None,
+        model: str = "",
+        status: str | None = None,
+        purpose: Purpose = "agent",
+        return_address: str | None = None,
+        session_id: str | None = None,
+        cwd: str | None = None,
+    ) -> None:
+        """Check everything that could never work; raise ``UsageError``.
+
+        ``group`` is the home group, else the first of ``groups``; ``session_id`` is a wish for a former id, granted
+        only with the return address it had.
+        """
+        if purpose not in ("agent", "control"):
+            raise UsageError(f"purpose must be 'agent' or 'control', not {purpose!r}")
+        if return_address == "":
+            raise UsageError("return_address is empty", hint="Leave it out to be a new session.")
+        if isinstance(groups, str):
+            raise UsageError("groups must be several strings; use group for one")
+        self.name = None if name is None else checked_name(name)
+        memberships = [checked_group(wanted) for wanted in groups or ()]
+        if group is not None:
+            self.home_group = checked_group(group)
+        else:
+            self.home_group = memberships[0] if memberships else DEFAULT_GROUP
+        self.groups: tuple[str, ...] = tuple(dict.fromkeys([*memberships, self.home_group]))
+        self.group = self.home_group
+        self.model = clean_text(model, "model")
+        self.status = None if status is None else clean_text(status, "status")
+        self.purpose = purpose
+        self.return_address = clean_text(return_address or str(uuid.uuid4()), "return_address")
+        self.session_id = None if session_id is None else clean_text(session_id, "session_id")
+        self.cwd = clean_text(cwd if cwd is not None else _working_directory(), "cwd")
+        self.pid = os.getpid()
+        self.started_at = time.time_ns() // 1_000_000
+
+    def register(self, wall: int) -> Register:
+        """Return the frame that enters the session table; ``wall`` is now in epoch milliseconds."""
+        session: dict[str, Any] = {
+            "cwd": self.cwd,
+            "model": self.model,
+            "pid": self.pid,
+            "startedAt": self.started_at,
+            "lastActivity": wall,
+            "group": self.group,
+            "groups": list(self.groups),
+            "recipientPurpose": self.purpose,
+        }
+        if self.name is not None:
+            session["name"] = self.name
+        if self.status is not None:
+            session["status"] = self.status
+        return Register(
+            session=session,
+            registration_group=self.home_group,
+            return_address=self.return_address,
+            preferred_session_id=UNSET if self.session_id is None else self.session_id,
+            acknowledges_receipt=True,
+        )
+
+    def regroup(self, groups: Iterable[str]) -> tuple[str, ...]:
+        """Take over the memberships the broker acknowledged, and return them."""
+        self.groups = tuple(groups)
+        if self.group not in self.groups and self.groups:
+            self.group = self.groups[0]
+        return self.groups
+
+
+def checked_name(name: Any) -> str:
+    """Return a name this session may have; raise ``UsageError`` for one that would mean something else to others."""
+    cleaned = trim(clean_text(name, "name"))
+    plain = _plain(cleaned)
+    if not plain:
+        raise UsageError("the name is empty", hint="Leave it out to have none.")
+    if len(cleaned) > NAME_CHARACTERS:
+        raise UsageError(f"the name has {len(cleaned)} characters; at most {NAME_CHARACTERS} are allowed")
+    if plain in RESERVED_NAMES or plain.startswith(("@", "*", "/", "./", "../", "~/", "workflow:")):
+        raise UsageError(f"the name {cleaned!a} is reserved", hint="Choose another name.")
+    if _looks_like_id(plain):
+        raise UsageError(f"the name {cleaned!a} looks like a session id", hint="Choose another name.")
+    return cleaned
+
+
+def checked_group(group: Any) -> str:
+    """Return a group name, trimmed; raise ``UsageError`` for a blank or reserved one."""
+    cleaned = clean_text(group, "group")
+    if is_blank(cleaned):
+        raise UsageError("a group name is empty", hint="Leave it out to be in the group default.")
+    cleaned = trim(cleaned)
+    if cleaned.lower() in RESERVED_GROUPS:
+        raise UsageError(f"the group name {cleaned!r} is reserved", hint="Choose another name.")
+    return cleaned
+
+
+def _plain(name: str) -> str:
+    """Return what a person sees of a name: in lower case and without characters that take no room."""
+    if name.isascii():
+        return name.lower()
+    from unicodedata import category, normalize  # names are nearly always ASCII
+
+    return "".join(char for char in normalize("NFKC", name) if category(char) != "Cf").lower().strip()
+
+
+def _looks_like_id(name: str) -> bool:
+    digits = name.replace("-", "")
+    return len(digits) in (8, 32) and len(name) in (8, 36) and not set(digits) - set("0123456789abcdef")
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return "/"

@@ -1,0 +1,151 @@
+"""Bring one message to its target: one id, as many attempts as it takes, one result.
+
+The result is a receipt, or an error that says whether the message took effect and whether a retry is safe. Once it
+may have arrived although no answer says so, nothing but ``delivered`` or ``queued`` ends the doubt.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from msgspec import UNSET, Raw
+
+from intercom.client.operations import Operation, Result, Stage
+from intercom.client.outcomes import RETRIED_CODES, RETURNING_CODES, UNCERTAIN_CODES, again, refusal, unknown
+from intercom.client.views import Receipt
+from intercom.errors import ConnectionLost, IntercomError, MessageConflict, OutcomeUnknown, SendError
+from intercom.limits import SEND_MS, SEND_RETRY_MS
+from intercom.wire.frames import Delivered, DeliveryFailed, Queued, Send
+
+
+class SendOperation(Operation[Result]):
+    """Wait for what becomes of one message; only answers to the present attempt count (protocol 6.8).
+
+    ``is_reply`` marks the answer to an open question.
+    """
+
+    def __init__(
+        self,
+        message_id: str,
+        target: str,
+        message: Raw,
+        *,
+        deadline: int,
+        is_reply: bool = False,
+        expected_recipient: str | None = None,
+        finishes: str | None = None,
+    ) -> None:
+        super().__init__(deadline)
+        self.message_id = message_id
+        self.finishes = finishes
+        """Id of the message that its consumer has finished with by sending this one."""
+        self.target = target
+        self.reregistered = False
+        self.written = False
+        """Whether any attempt was ever written."""
+        self.is_reply = is_reply
+        self._message = message
+        self._expected_recipient = expected_recipient
+        self._attempt: str | None = None
+        self._doubt: OutcomeUnknown | None = None
+        """Set once the message may have arrived although no answer says so."""
+        self._refusal: SendError | None = None
+        """The last refusal that invited another attempt."""
+        self._was_lost = False
+
+    def attempt(self, attempt_id: str, now: int) -> Send:
+        """Return the frame of the next attempt."""
+        self._move(Stage.FLYING)
+        self._attempt = attempt_id
+        self._next = now + SEND_MS
+        self.written = True
+        return self._frame(attempt_id)
+
+    def lost(self) -> None:
+        """Take notice that the connection ended; what was under way may have arrived."""
+        if self.stage is Stage.FLYING:
+            self._was_lost = True
+            self._doubts("The connection ended before the broker said what became of the message", "connection_lost")
+        super().lost()
+
+    def is_current(self, answer: Delivered | DeliveryFailed | Queued) -> bool:
+        """Tell whether an answer is to the present attempt."""
+        return self.stage is Stage.FLYING and answer.attempt_id in (self._attempt, UNSET)
+
+    def accepted(self, answer: Delivered | Queued) -> None:
+        """Take ``delivered`` or ``queued``."""
+        self.succeed(cast("Result", self._receipt(answer)))
+
+    def refused(self, answer: DeliveryFailed, now: int, returning_until: int | None) -> None:
+        """Take ``delivery_failed``.
+
+        ``returning_until`` is set after a reconnect: until then others may not be back yet.
+        """
+        error = refusal(answer)
+        if error.code in UNCERTAIN_CODES:
+            self._doubts(error.reason, error.code)
+        pause = self._pause_after(error, now, returning_until)
+        if pause is None:
+            self.fail(self._final(error))
+        else:
+            self._move(Stage.PAUSED)
+            self._refusal = error
+            self._next = now + pause
+
+    def abandon(self, trouble: IntercomError) -> None:
+        """Settle because no connection will come for now; never claim that nothing happened when it may have."""
+        if self.stage is Stage.FLYING:
+            self._doubts("The session ended before the broker said what became of the message", "connection_lost")
+        if self._doubt is not None:
+            self.fail(unknown(self._doubt.reason, self.message_id, code=self._doubt.code, cause=again(trouble)))
+        else:
+            super().abandon(trouble)
+
+    def _frame(self, attempt_id: str) -> Send:
+        return Send(
+            to=self.target,
+            message=self._message,
+            attempt_id=attempt_id,
+            require_pending_reply=True if self.is_reply else UNSET,
+            expected_recipient_id=UNSET if self._expected_recipient is None else self._expected_recipient,
+        )
+
+    def _receipt(self, answer: Delivered | Queued) -> Receipt:
+        if isinstance(answer, Queued):
+            return Receipt("queued", self.message_id, self.target, answer.position)
+        return Receipt("delivered", self.message_id, self.target)
+
+    def _pause_after(self, error: SendError, now: int, returning_until: int | None) -> int | None:
+        """Return how long to wait before the same id is sent again, or ``None`` to give up."""
+        if error.code in RETRIED_CODES:
+            return SEND_RETRY_MS
+        is_returning = returning_until is not None and now < returning_until
+        if is_returning and error.code in RETURNING_CODES and (self.is_reply or self._was_lost):
+            return SEND_RETRY_MS
+        return None
+
+    def _final(self, error: SendError) -> IntercomError:
+        if self._doubt is None or isinstance(error, MessageConflict):
+            return error
+        reason = f"{self._doubt.reason.rstrip('.')}; the last attempt was answered: {error.reason}"
+        return unknown(reason, self.message_id, code=self._doubt.code, cause=error)
+
+    def _at_deadline(self, trouble: IntercomError | None) -> IntercomError:
+        if self._doubt is not None:
+            return self._doubt
+        if self.stage is Stage.FLYING:
+            reason = "The broker did not say in time what became of the message"
+            return unknown(reason, self.message_id, code="send_timeout")
+        if self._refusal is not None:
+            return self._refusal
+        if trouble is not None:
+            return again(trouble)
+        return ConnectionLost("There was no connection to a broker in time; nothing was sent", retry="after")
+
+    def _time_came(self) -> None:
+        if self.stage is Stage.FLYING:
+            self._doubts("The broker did not say what became of the message", "send_timeout")
+        super()._time_came()
+
+    def _doubts(self, reason: str, code: str) -> None:
+        self._doubt = unknown(reason, self.message_id, code=code)

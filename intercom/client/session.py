@@ -1,0 +1,444 @@
+"""Be one session of the client without touching a socket: bytes and commands in, bytes and events out.
+
+Whoever drives a ``ClientSession`` does four things. It hands over what the connection brought (``receive``, ``eof``)
+and that time passed (``tick`` at ``deadline``); after every call it writes ``outgoing()``, looks at ``events()``, and,
+when ``recovery.at`` is due, makes a connection and says so (``connecting``, ``connected``, ``connect_failed``). All
+times are monotonic milliseconds unless they are called ``wall``, which are epoch milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+from msgspec import UNSET, Struct
+
+from intercom.client.asking import AskOperation
+from intercom.client.composing import clean_id
+from intercom.client.contact import Contact, Link, violation
+from intercom.client.inbox import Inbox
+from intercom.client.operations import Opening, Operation, RequestOperation, Stage
+from intercom.client.outcomes import again
+from intercom.client.profile import Profile
+from intercom.client.recovery import DOUBTFUL, HOPELESS, Recovery
+from intercom.client.sending import SendOperation
+from intercom.client.views import IncomingMessage, Malformed, Receipt, SessionView, message_of
+from intercom.client.waiting import Waiting
+from intercom.errors import BrokerError, ConnectionLost, IntercomError, NoBroker, PresenceRefused, UsageError
+from intercom.limits import PENDING_REPLY_RETRY_MS, REBIND_MS, WITHDRAWN_ASKS
+from intercom.wire.codec import ProtocolError
+from intercom.wire.frames import (
+    CancelAsk,
+    Delivered,
+    DeliveryFailed,
+    Groups,
+    MembershipAck,
+    MessageFrame,
+    PeerDisconnected,
+    PresenceAck,
+    PresenceFailed,
+    QuestionTarget,
+    Queued,
+    Received,
+    Registered,
+    Sessions,
+    Unregister,
+)
+from intercom.wire.reasons import SESSION_NOT_FOUND, code_of
+
+__all__ = [
+    "Arrived",
+    "ClientSession",
+    "Event",
+    "IncomingMessage",
+    "Link",
+    "Receipt",
+    "SessionView",
+    "Settled",
+    "Troubled",
+]
+
+
+class Settled(Struct, frozen=True):
+    """Say that an operation has its result or its error."""
+
+    operation: Operation[Any]
+
+
+class Arrived(Struct, frozen=True):
+    """Say that there is an unread message."""
+
+
+class Troubled(Struct, frozen=True):
+    """Say that consumers of messages should be told: recovery needs somebody to look (``take_trouble``)."""
+
+
+Event: TypeAlias = Settled | Arrived | Troubled
+
+
+class ClientSession:
+    """Hold everything a session knows across its connections."""
+
+    def __init__(
+        self,
+        profile: Profile,
+        *,
+        ids: Callable[[], str],
+        chance: Callable[[], float],
+        message_kind: type[IncomingMessage] = IncomingMessage,
+    ) -> None:
+        """Begin offline; the first attempt to connect is due at once.
+
+        ``ids`` gives new unique ids, ``chance`` numbers from 0 to 1; ``message_kind`` is what messages are made as.
+        """
+        self.profile = profile
+        self.recovery = Recovery(chance)
+        self.session_id = ""
+        self._contact = Contact()
+        self._inbox = Inbox()
+        self._waiting = Waiting()
+        self._ids = ids
+        self._kind = message_kind
+        self._events: list[Event] = []
+        self._untaken: set[str] = set()
+        """Message ids of answers to asks, until their caller took them."""
+        self._withdrawn: deque[str] = deque(maxlen=WITHDRAWN_ASKS)
+        """Message ids of asks that ended while offline."""
+        self._returning_until: int | None = None
+        self._untold: IntercomError | None = None
+
+    @property
+    def link(self) -> Link:
+        """Return what there is of a connection."""
+        return self._contact.link
+
+    # --- the connection ---------------------------------------------------------------------------------
+
+    def connecting(self) -> None:
+        """Take notice that an attempt to connect is under way; ``connected`` or ``connect_failed`` follows."""
+        self.recovery.begun()
+
+    def connected(self, now: int, wall: int, unanswered: BrokerError) -> None:
+        """Take notice of a new connection and register on it.
+
+        ``unanswered`` is the error for a broker that accepted the connection and stays silent.
+        """
+        self._contact.begin(self.profile.register(wall), now, unanswered)
+
+    def connect_failed(self, error: IntercomError, now: int) -> None:
+        """Take notice that an attempt to connect failed."""
+        self._contact.trouble = error
+        self._lose(error, now)
+
+    def standing(self, trouble: IntercomError) -> None:
+        """Take notice of what an attempt under way would fail with if time ran out now."""
+        self._contact.trouble = trouble
+
+    def receive(self, data: bytes, now: int) -> None:
+        """Handle what the connection brought; afterwards ``link`` may be ``BROKEN``."""
+        try:
+            for answer in self._contact.answers(data):
+                handler = _HANDLERS.get(type(answer))
+                if handler is not None:
+                    handler(self, answer, now)
+        except (ProtocolError, Malformed) as error:
+            self._contact.break_off(violation(error))
+
+    def eof(self, now: int, cause: IntercomError | None = None) -> None:
+        """Take notice that the connection is gone, whoever ended it; what is unanswered is sent again later.
+
+        ``cause`` is set when the system refused to go on with it.
+        """
+        if self.link is Link.CLOSED:
+            return
+        if cause is not None:
+            self._contact.break_off(cause)
+        cause = self._contact.ended()
+        self._waiting.forget_names()
+        for operation in self._waiting:
+            operation.lost()
+            self._waiting.schedule(operation)
+        self._lose(cause, now)
+
+    @property
+    def wants_data(self) -> bool:
+        """Tell whether the connection should be read.
+
+        Not while ``INCOMING_MESSAGES`` are unread and nobody waits for an answer. With receipts it goes on while
+        somebody does: what then finds no room is not confirmed, and comes again.
+        """
+        if not self._inbox.is_full or self.link is Link.CLOSED:
+            return True
+        return self._contact.confirms and len(self._waiting) > 0
+
+    def outgoing(self) -> bytes:
+        """Return what has to be written now, whole frames only; write all of it or break the connection."""
+        return self._contact.outgoing()
+
+    def events(self) -> list[Event]:
+        """Return what happened since the last call."""
+        events, self._events = self._events, []
+        return events
+
+    # --- time -------------------------------------------------------------------------------------------
+
+    def deadline(self) -> int | None:
+        """Return when ``tick`` has something to do."""
+        due, registration_due = self._waiting.next_due(), self._contact.registration_due
+        if registration_due is None or (due is not None and due < registration_due):
+            return due
+        return registration_due
+
+    def tick(self, now: int) -> None:
+        """Do what is due; afterwards ``link`` may be ``BROKEN``."""
+        registration_due = self._contact.registration_due
+        if registration_due is not None and now >= registration_due:
+            self._contact.break_off(self._contact.trouble)
+        while (operation := self._waiting.take_due(now)) is not None:
+            operation.tick(now, self._contact.trouble)
+            self._after(operation, now)
+
+    # --- what callers wait for --------------------------------------------------------------------------
+
+    def new_id(self, wish: str | None = None) -> str:
+        """Return the id for a message: the wished one, if it is free, or a new one.
+
+        Raises ``UsageError`` for an empty id or one that is being sent already.
+        """
+        if wish is None:
+            return self._ids()
+        chosen = clean_id(wish)
+        if self._waiting.send(chosen) is not None:
+            raise UsageError(f"the message id {chosen} is being sent already")
+        return chosen
+
+    def opening(self, now: int, timeout_ms: int) -> Opening:
+        """Return the operation that waits until the session is registered."""
+        return Opening(now + timeout_ms)
+
+    def begin(self, operation: Operation[Any], now: int) -> None:
+        """Start an operation; ``Settled`` tells when it has its result. While offline it makes an attempt due now."""
+        if self.link is Link.CLOSED:
+            raise UsageError("the session is closed")
+        if isinstance(operation, SendOperation) and operation.finishes is not None:
+            # The broker opens a question when its message is confirmed; before that there is nothing to answer.
+            self._finish(operation.finishes, now)
+        self._waiting.add(operation)
+        if self._contact.is_online:
+            self._launch(operation, now)
+        else:
+            self.recovery.hurry(now)
+
+    def withdraw(self, operation: Operation[Any], now: int) -> None:
+        """Forget an operation whose caller has gone; an open question is withdrawn at the broker.
+
+        An answer that came but was not taken is kept as an ordinary message.
+        """
+        if not operation.done:
+            operation.withdraw()
+            self._end(operation)
+        elif isinstance(operation.result, IncomingMessage) and operation.result.id in self._untaken:
+            self._untaken.remove(operation.result.id)
+            self._keep(operation.result)
+
+    def taken(self, operation: Operation[Any], now: int) -> None:
+        """Take notice that the caller has the result; an answer is confirmed now."""
+        answer = operation.result
+        if isinstance(answer, IncomingMessage) and answer.id in self._untaken:
+            self._untaken.remove(answer.id)
+            self._finish(answer.id, now)
+
+    @property
+    def has_news(self) -> bool:
+        """Tell whether ``take_message`` would give a message or ``take_trouble`` an error."""
+        return self._inbox.has_unread or self._untold is not None
+
+    def take_message(self, consumer: object, now: int) -> IncomingMessage | None:
+        """Give the next message to a consumer, confirming the one it had; ``None`` when there is none yet."""
+        message, finished = self._inbox.take(consumer, now)
+        self._confirm(finished)
+        return message
+
+    def take_trouble(self) -> IntercomError | None:
+        """Return, once, the error a consumer of messages should raise."""
+        trouble, self._untold = self._untold, None
+        return trouble
+
+    def close(self, now: int, *, finished: bool) -> None:
+        """End the session: nothing is sent again, ``outgoing`` holds the goodbye.
+
+        ``finished`` tells whether messages that were taken are done with, or are to come again.
+        """
+        if self.link is Link.CLOSED:
+            return
+        if finished:
+            self._confirm(self._inbox.finish_all(now))
+        for operation in self._waiting:
+            operation.abandon(ConnectionLost("The session was closed", retry="never"))
+            self._after(operation, now)
+        if self._contact.is_online:
+            self._contact.write(Unregister())
+        self._contact.close()
+        self.recovery.begun()
+
+    # --- what the broker answers ------------------------------------------------------------------------
+
+    def _on_registered(self, answer: Registered, now: int) -> None:
+        if self.session_id:
+            self._returning_until = now + PENDING_REPLY_RETRY_MS
+        self.session_id = self.profile.session_id = answer.session_id
+        self.recovery.registered(now)
+        while self._withdrawn:
+            self._contact.write(CancelAsk(self._withdrawn.popleft()))
+        for operation in self._waiting:
+            if isinstance(operation, AskOperation):
+                operation.rebind(now + REBIND_MS)
+            self._launch(operation, now)
+
+    def _on_message(self, frame: MessageFrame, now: int) -> None:
+        message = message_of(frame, self._kind)
+        if self._inbox.knows(message.id):
+            if self._inbox.was_confirmed(message.id):
+                self._confirm([message.id])
+            return
+        # Protocol 5.10: the broker writes this one itself, because the other side will never answer.
+        is_settlement = message.reply_error is not None and message.id == f"terminal:{message.reply_to}"
+        asked = self._waiting.ask(message.reply_to)
+        if asked is not None and asked.expects(message.sender):
+            asked.replied(message)
+            if not is_settlement:
+                self._inbox.note(message.id)
+                if asked.result is None:
+                    self._finish(message.id, now)
+                else:
+                    self._untaken.add(message.id)
+            self._after(asked, now)
+        elif not is_settlement and not (self._contact.confirms and self._inbox.overflows):
+            self._keep(message)
+
+    def _on_delivered(self, answer: Delivered | Queued, now: int) -> None:
+        operation = self._waiting.send(answer.message_id)
+        if operation is not None and operation.is_current(answer):
+            operation.accepted(answer)
+            self._after(operation, now)
+
+    def _on_delivery_failed(self, answer: DeliveryFailed, now: int) -> None:
+        operation = self._waiting.send(answer.message_id)
+        if operation is None or not operation.is_current(answer):
+            return
+        if code_of(answer.reason) == "not_registered" and self._registers_anew(operation):
+            return
+        operation.refused(answer, now, self._returning_until)
+        self._after(operation, now)
+
+    def _on_question_target(self, answer: QuestionTarget, now: int) -> None:
+        asked = self._waiting.ask(answer.message_id)
+        if asked is not None:
+            asked.answered_by(answer.session_id, answer.attempt_id)
+
+    def _on_peer_disconnected(self, answer: PeerDisconnected, now: int) -> None:
+        asked = self._waiting.ask(answer.reply_to)
+        if asked is not None:
+            asked.peer_left(answer.peer_session_id, None if answer.peer_name is UNSET else answer.peer_name)
+            self._after(asked, now)
+
+    def _on_answer(self, answer: Any, now: int) -> None:
+        operation = self._waiting.take_request(answer.request_id)
+        if operation is None:
+            return
+        if isinstance(answer, operation.answers):
+            operation.answered(answer)
+        elif isinstance(answer, PresenceFailed):
+            if answer.reason == SESSION_NOT_FOUND and self._registers_anew(operation):
+                return
+            operation.fail(PresenceRefused(answer.reason))
+        else:
+            raise ProtocolError(f"{type(answer).__name__} answers a request of another kind")
+        self._after(operation, now)
+
+    # --- inner works ------------------------------------------------------------------------------------
+
+    def _registers_anew(self, operation: SendOperation[Any] | RequestOperation[Any]) -> bool:
+        """Break the connection of a session the broker does not know, once an operation; ``eof`` does the rest."""
+        if operation.reregistered:
+            return False
+        operation.reregistered = True
+        operation.put_back()
+        self._contact.break_off(None)
+        return True
+
+    def _launch(self, operation: Operation[Any], now: int) -> None:
+        """Write the next attempt of an operation that waits for one."""
+        if isinstance(operation, Opening):
+            operation.succeed(None)
+            self._after(operation, now)
+            return
+        if isinstance(operation, SendOperation):
+            self._contact.write(operation.attempt(self._ids(), now))
+        elif isinstance(operation, RequestOperation):
+            request_id = self._ids()
+            self._waiting.name(operation, request_id)
+            self._contact.write(operation.attempt(request_id))
+        self._waiting.schedule(operation)
+
+    def _after(self, operation: Operation[Any], now: int) -> None:
+        """Do what follows from a move of an operation."""
+        if operation.done:
+            self._end(operation)
+            self._events.append(Settled(operation))
+        elif operation.stage is Stage.WAITING and self._contact.is_online:
+            self._launch(operation, now)
+        else:
+            self._waiting.schedule(operation)
+
+    def _end(self, operation: Operation[Any]) -> None:
+        self._waiting.remove(operation)
+        if isinstance(operation, AskOperation) and operation.leaves_question:
+            if self._contact.is_online:
+                self._contact.write(CancelAsk(operation.message_id))
+            else:
+                self._withdrawn.append(operation.message_id)
+
+    def _keep(self, message: IncomingMessage) -> None:
+        self._inbox.put(message)
+        self._events.append(Arrived())
+
+    def _finish(self, message_id: str, now: int) -> None:
+        if self._inbox.confirm(message_id, now):
+            self._confirm([message_id])
+
+    def _confirm(self, message_ids: Iterable[str]) -> None:
+        if self._contact.is_online and self._contact.confirms:
+            for message_id in message_ids:
+                self._contact.write(Received(message_id))
+
+    def _lose(self, error: IntercomError | None, now: int) -> None:
+        """Plan the next attempt, or tell everybody who waits."""
+        is_told = self.recovery.lost(now, error)
+        if error is None:
+            return
+        ends_opening = isinstance(error, (*HOPELESS, *DOUBTFUL, NoBroker))
+        for operation in self._waiting:
+            if is_told or (ends_opening and isinstance(operation, Opening)):
+                operation.abandon(error)
+                self._after(operation, now)
+        if is_told:
+            self._untold = again(error)
+            self._events.append(Troubled())
+
+
+_HANDLERS: dict[type[Any], Callable[[ClientSession, Any, int], None]] = {
+    Registered: ClientSession._on_registered,
+    MessageFrame: ClientSession._on_message,
+    Delivered: ClientSession._on_delivered,
+    Queued: ClientSession._on_delivered,
+    DeliveryFailed: ClientSession._on_delivery_failed,
+    QuestionTarget: ClientSession._on_question_target,
+    PeerDisconnected: ClientSession._on_peer_disconnected,
+    Sessions: ClientSession._on_answer,
+    Groups: ClientSession._on_answer,
+    MembershipAck: ClientSession._on_answer,
+    PresenceAck: ClientSession._on_answer,
+    PresenceFailed: ClientSession._on_answer,
+}

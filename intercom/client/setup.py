@@ -1,0 +1,92 @@
+"""Turn the arguments of ``connect`` into a session that may begin, the same for both shells."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+import uuid
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from intercom.client.launch import Launch
+from intercom.client.profile import Profile, Purpose
+from intercom.client.session import ClientSession
+from intercom.client.views import IncomingMessage
+from intercom.errors import UsageError
+from intercom.paths import Paths, resolve_home
+
+
+class Setup(NamedTuple):
+    """Hold what a shell needs to run a session."""
+
+    core: ClientSession
+    paths: Paths
+    start: bool
+    """Whether a broker may be started."""
+    timeout_ms: int
+    """Time for connecting and registering."""
+
+    def launch(self) -> Launch:
+        """Return the next attempt to get a connection."""
+        return Launch(self.paths, start=self.start and self.core.recovery.may_start, now=now)
+
+
+def prepare(
+    name: str | None,
+    *,
+    group: str | None,
+    groups: Iterable[str] | None,
+    home: str | os.PathLike[str] | None,
+    model: str,
+    status: str | None,
+    purpose: Purpose,
+    start: bool,
+    timeout: float,
+    return_address: str | None,
+    session_id: str | None,
+    cwd: str | None,
+    message_kind: type[IncomingMessage],
+) -> Setup:
+    """Check the arguments of ``connect``; nothing is created or connected. Raises ``UsageError`` or ``HomeError``."""
+    profile = Profile(
+        name,
+        group=group,
+        groups=groups,
+        model=model,
+        status=status,
+        purpose=purpose,
+        return_address=return_address,
+        session_id=session_id,
+        cwd=cwd,
+    )
+    core = ClientSession(profile, ids=new_id, chance=chance, message_kind=message_kind)
+    paths = Paths(resolve_home(None if home is None else os.fspath(home), os.environ))
+    return Setup(core, paths, start, milliseconds(timeout, "timeout"))
+
+
+def now() -> int:
+    """Return the monotonic clock in milliseconds."""
+    return time.monotonic_ns() // 1_000_000
+
+
+def wall() -> int:
+    """Return the time of day in epoch milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+def new_id() -> str:
+    """Return a fresh random id."""
+    return str(uuid.uuid4())
+
+
+def chance() -> float:
+    """Return a random number from 0 to 1."""
+    return os.urandom(1)[0] / 255
+
+
+def milliseconds(seconds: float, what: str) -> int:
+    """Return a duration in milliseconds, at least one; raise ``UsageError`` unless it is a positive number."""
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not math.isfinite(seconds) or seconds <= 0:
+        raise UsageError(f"{what} must be a number of seconds above 0, not {seconds!r}")
+    return max(1, round(seconds * 1000))

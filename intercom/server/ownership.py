@@ -1,0 +1,293 @@
+"""Own a home: at most one broker process holds its lock, its socket and its store (design, "Locks").
+
+The kernel's lock is the only truth about who serves; files that name a process are for people, and nobody is ever
+signalled on their evidence. A socket is unlinked only by who holds the lock, only when it is a socket of this user,
+and only when it refuses connections.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from enum import Enum
+from pathlib import Path
+from time import monotonic, sleep
+from typing import TypeAlias
+
+from filelock import FileLock, Timeout
+
+from intercom.limits import LISTEN_ATTEMPTS, LISTEN_BACKLOG, LOCK_POLL_MAX_MS, LOCK_POLL_MS, LOCK_WAIT_MS, PROBE_MS
+from intercom.paths import PRIVATE_FILE, Paths
+from intercom.wire.codec import ProtocolError, decode_answer, encode
+from intercom.wire.frames import Health, HealthRequest
+from intercom.wire.framing import FrameReader, FramingError
+
+_BUSY_POLL_S = 0.01
+_LONGEST_ANSWER_BYTES = 4096
+_LONGEST_PID_FILE_BYTES = 64
+_MOST_PIDS = 2**31
+_Identity: TypeAlias = tuple[int, int]
+
+
+class StartRefused(Exception):
+    """Say in one sentence why this process does not become the broker, and with which status it ends."""
+
+    exit_status = 1
+
+
+class AnotherServes(StartRefused):
+    """Say that a broker answers on the socket already; that is a success."""
+
+    exit_status = 0
+
+
+class LockHeld(StartRefused):
+    """Say that another process holds the home and does not answer."""
+
+    exit_status = 5
+
+
+class Interrupted(StartRefused):
+    """Say that this process was told to stop before it had begun."""
+
+    exit_status = 0
+
+
+class Presence(Enum):
+    """Name what a probe found at a socket path."""
+
+    ANSWERS = "answers"
+    ABSENT = "absent"
+    """Nobody listens: there is no socket, or it refuses connections."""
+    BUSY = "busy"
+    """Somebody listens and does not answer in time, or not in our language."""
+    DENIED = "denied"
+    """This process may not connect there."""
+
+
+def probe(path: Path, timeout_ms: int = PROBE_MS) -> Presence:
+    """Find out whether a broker answers ``health`` at ``path`` within ``timeout_ms``; never raises."""
+    deadline = monotonic() + timeout_ms / 1000
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        while True:
+            # With a time-out the connect would wait in the kernel while the backlog is full, and not answer EAGAIN.
+            sock.setblocking(False)
+            try:
+                sock.connect(os.fspath(path))
+            except OSError as error:
+                if error.errno == errno.EAGAIN and monotonic() < deadline:
+                    sleep(_BUSY_POLL_S)
+                    continue
+                return _presence_after(error, path)
+            break
+        try:
+            sock.settimeout(max(deadline - monotonic(), _BUSY_POLL_S))
+            sock.sendall(encode(HealthRequest("probe")))
+            return _await_health(sock, deadline)
+        except OSError:
+            return Presence.BUSY
+
+
+def _presence_after(error: OSError, path: Path) -> Presence:
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return Presence.DENIED
+    if error.errno == errno.ECONNREFUSED:
+        return Presence.ABSENT
+    if error.errno == errno.ENOENT:
+        # A sandbox may hide what is there; a dangling symbolic link is there too.
+        return Presence.DENIED if os.path.lexists(path) else Presence.ABSENT
+    return Presence.BUSY
+
+
+def _await_health(sock: socket.socket, deadline: float) -> Presence:
+    reader = FrameReader(_LONGEST_ANSWER_BYTES)
+    try:
+        while (remaining := deadline - monotonic()) > 0:
+            sock.settimeout(remaining)
+            data = sock.recv(_LONGEST_ANSWER_BYTES)
+            if not data:
+                break
+            reader.feed(data)
+            payload = reader.next_frame()
+            if payload is not None:
+                return Presence.ANSWERS if isinstance(decode_answer(payload), Health) else Presence.BUSY
+    except (FramingError, ProtocolError):
+        pass
+    return Presence.BUSY
+
+
+class HomeLock:
+    """Hold the one lock of a home.
+
+    Raises ``StartRefused`` when the file cannot be locked at all.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = FileLock(path, mode=PRIVATE_FILE, fallback_to_soft=False, thread_local=False)
+
+    def try_acquire(self) -> bool:
+        """Take the lock if it is free; return whether this process has it now."""
+        try:
+            self._lock.acquire(blocking=False)
+        except Timeout:
+            return False
+        except OSError as error:
+            raise StartRefused(f"{self._path} cannot be locked: {error.strerror or error}") from error
+        return True
+
+    def release(self) -> None:
+        """Give the lock back; the file stays, so that all who wait, wait for the same one."""
+        self._lock.release()
+
+
+def take_lock(paths: Paths, *, wait_ms: int = LOCK_WAIT_MS, gave_up: Callable[[], bool] = lambda: False) -> HomeLock:
+    """Become the one process that may serve this home, unless a broker answers there.
+
+    While another process holds the lock this looks, for at most ``wait_ms``, whether it begins to answer.
+    ``gave_up`` is asked meanwhile whether to stop waiting. Raises ``StartRefused`` or one of its subclasses.
+    """
+    lock = HomeLock(paths.lock)
+    deadline = monotonic() + wait_ms / 1000
+    pause_ms = LOCK_POLL_MS
+    while True:
+        found = probe(paths.socket)
+        if found is Presence.ANSWERS:
+            raise AnotherServes(f"a broker answers on {paths.socket}")
+        if found is Presence.DENIED:
+            raise StartRefused(
+                f"this process may not use {paths.socket}: a sandbox or its permissions forbid it, or it is no socket"
+            )
+        if lock.try_acquire():
+            return lock
+        if gave_up():
+            raise Interrupted("told to stop while it waited for the lock")
+        if monotonic() >= deadline:
+            holder = read_pid(paths.pid)
+            named = "an unknown process" if holder is None else f"process {holder}"
+            raise LockHeld(f"{paths.lock} is held by {named}, and nobody answers on {paths.socket}")
+        sleep(pause_ms / 1000)
+        pause_ms = min(pause_ms * 2, LOCK_POLL_MAX_MS)
+
+
+def bind(path: Path) -> socket.socket:
+    """Listen on ``path``; only who holds the lock may call this.
+
+    The socket has mode 0600 from the moment of its binding. A stale socket of ours is unlinked before. Raises
+    ``StartRefused`` when anything else is there, ``AnotherServes`` when a broker answers after all.
+    """
+    for _ in range(LISTEN_ATTEMPTS):
+        _clear(path)
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            mask = os.umask(0o777 & ~PRIVATE_FILE)
+            try:
+                sock.bind(os.fspath(path))
+            finally:
+                os.umask(mask)
+            sock.listen(LISTEN_BACKLOG)
+            sock.setblocking(False)
+        except OSError as error:
+            sock.close()
+            if error.errno != errno.EADDRINUSE:
+                raise StartRefused(f"cannot listen on {path}: {error.strerror or error}") from error
+        else:
+            return sock
+    raise StartRefused(f"cannot listen on {path}: other processes keep taking it")
+
+
+def _clear(path: Path) -> None:
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StartRefused(f"{path} cannot be examined: {error.strerror}") from error
+    if not stat.S_ISSOCK(status.st_mode):
+        raise StartRefused(f"{path} exists and is not a socket; it was left as it is")
+    if status.st_uid != os.geteuid():
+        raise StartRefused(f"{path} is a socket of user {status.st_uid}; it was left as it is")
+    found = probe(path)
+    if found is Presence.ANSWERS:
+        raise AnotherServes(f"a broker answers on {path}")
+    if found is not Presence.ABSENT:
+        raise StartRefused(f"{path} is held by a process that does not answer; it was left as it is")
+    with suppress(FileNotFoundError):
+        path.unlink()
+
+
+def read_pid(path: Path) -> int | None:
+    """Return the process id a pid file names, or None when it names none; for people only."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        text = os.read(descriptor, _LONGEST_PID_FILE_BYTES)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    text = text.strip()
+    number = int(text) if text.isdigit() else 0
+    return number if 0 < number < _MOST_PIDS else None
+
+
+def write_pid(path: Path) -> None:
+    """Write this process's id, replacing whatever file was there; raises ``StartRefused`` when it cannot be."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, PRIVATE_FILE)
+        try:
+            os.fchmod(descriptor, PRIVATE_FILE)
+            os.write(descriptor, str(os.getpid()).encode())
+        finally:
+            os.close(descriptor)
+        temporary.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
+        raise StartRefused(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+class Territory:
+    """Remember the inodes of socket and lock of a serving broker, and give them back at its end."""
+
+    def __init__(self, paths: Paths) -> None:
+        self._paths = paths
+        self._own = {path: _identity(path) for path in (paths.socket, paths.lock)}
+
+    def lost(self) -> Path | None:
+        """Return the path that is missing or belongs to another inode now, or None while all is well."""
+        for path, own in self._own.items():
+            if own is None or _identity(path) != own:
+                return path
+        return None
+
+    def give_back(self) -> None:
+        """Remove the pid file if it names us and, only then, the socket if it is still ours (protocol 3.8).
+
+        Doing it again does nothing.
+        """
+        if read_pid(self._paths.pid) != os.getpid():
+            return
+        own = self._own[self._paths.socket]
+        if own is not None and _identity(self._paths.socket) == own:
+            with suppress(OSError):
+                self._paths.socket.unlink()
+        with suppress(OSError):
+            self._paths.pid.unlink()
+
+
+def _identity(path: Path) -> _Identity | None:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

@@ -1,0 +1,342 @@
+"""Do what the core decided, in the order in which it decided it.
+
+Appends go to the writer, frames to links, and what becomes of both comes back into the core as further calls. Nothing
+recurses: effects only fill queues, and one ``turn`` per turn of the event loop empties them. It sends what is free to
+go, commits all that was appended, sends what the commit released, and lets links read again that waited for it. So
+all frames of a loop turn to one connection leave in one write, and all appends of a loop turn in one commit.
+
+Per message there are look-ups, appends to lists and, per link and turn, one system call; no task, timer or lock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from intercom.core.broker import Broker
+from intercom.core.clock import Instant
+from intercom.core.effects import Append, Broadcast, Destroy, Effect, Finish, Note, Stop, Write
+from intercom.core.records import Change
+from intercom.limits import UNCOMMITTED_BYTES, UNCOMMITTED_FRAMES, UNSENT_BYTES
+from intercom.server.link import Link
+from intercom.server.log import Log
+from intercom.store.writer import Committed, Failed
+from intercom.wire.codec import encode
+
+
+class Committer(Protocol):
+    """Commit appends in order; ``store.writer.Writer`` is the one that does it on disk."""
+
+    def submit(self, ticket: int, changes: tuple[Change, ...]) -> None:
+        """Queue one append."""
+
+    def kick(self) -> None:
+        """Start committing all that is queued."""
+
+    def outcomes(self) -> list[Committed | Failed]:
+        """Return what became of appends since the last call."""
+
+    def resume(self) -> None:
+        """Take appends again after a failure."""
+
+
+class Performer:
+    """Own the links and the bookkeeping between them, the writer and the core.
+
+    Args:
+        broker: the core.
+        writer: where appends go.
+        clock: gives the present moment.
+        schedule: calls a function once in the next turn of the event loop.
+        log: takes notes.
+        on_stop: called with the reason when the core wants the broker to shut down.
+        on_ended: called with every connection that the core does not know any more.
+        on_resume: called with every link that may go on with the frames it has.
+        after_turn: called at the end of every turn.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        writer: Committer,
+        *,
+        clock: Callable[[], Instant],
+        schedule: Callable[[Callable[[], None]], object],
+        log: Log,
+        on_stop: Callable[[str], None],
+        on_ended: Callable[[Link, Instant], None],
+        on_resume: Callable[[Link, Instant], None],
+        after_turn: Callable[[], None],
+    ) -> None:
+        self._broker = broker
+        self._writer = writer
+        self._clock = clock
+        self._schedule = schedule
+        self._log = log
+        self._on_stop = on_stop
+        self._on_ended = on_ended
+        self._on_resume = on_resume
+        self._after_turn = after_turn
+        self._links: dict[int, Link] = {}
+        self._finishing: set[Link] = set()
+        self._committed = 0
+        self._last_ticket = 0
+        self._must_kick = False
+        self._scheduled = False
+        self._dirty: list[Link] = []
+        self._waiting: dict[Link, None] = {}
+        self._charges: deque[tuple[int, Link, int]] = deque()
+        self._resumable: list[Link] = []
+        self._broken: deque[Link] = deque()
+        self._lost: deque[object] = deque()
+
+    # --- links
+
+    def add(self, link: Link) -> None:
+        """Take a new connection; the core hears of it from the caller."""
+        self._links[link.number] = link
+
+    def links(self) -> Iterator[Link]:
+        """Return every open link, those included that only send what is left."""
+        yield from self._links.values()
+        yield from self._finishing
+
+    def broke(self, link: Link) -> None:
+        """End this link, whose socket failed; the core hears of it before any later frame of anybody."""
+        self._broken.append(link)
+        self._settle(self._clock())
+        self.wake()
+
+    def writable(self, link: Link) -> None:
+        """Flush this link in the next turn."""
+        self._mark(link)
+
+    def released(self, link: Link, lost: Sequence[object]) -> None:
+        """Forget a finished link that is closed now."""
+        self._forget(link, lost)
+        self.wake()
+
+    # --- effects
+
+    def run(self, effects: Sequence[Effect], now: Instant) -> int:
+        """Perform effects in order, and what follows from links that turned out to be dead.
+
+        Returns the last ticket appended by ``effects`` themselves, 0 if there was none.
+        """
+        ticket = self._perform(effects, now)
+        if self._broken or self._lost:
+            self._settle(now)
+        self.wake()
+        return ticket
+
+    def _perform(self, effects: Sequence[Effect], now: Instant) -> int:
+        ticket = 0
+        links = self._links
+        for effect in effects:
+            if isinstance(effect, Write):
+                link = links.get(effect.to)
+                if link is not None and link.broken is None:
+                    self._put(link, encode(effect.frame), effect.after, effect.token)
+                elif effect.token is not None:
+                    self._lost.append(effect.token)
+            elif isinstance(effect, Append):
+                ticket = self._last_ticket = effect.ticket
+                self._must_kick = True
+                self._writer.submit(ticket, effect.changes)
+            elif isinstance(effect, Broadcast):
+                data = encode(effect.frame)
+                for number in effect.to:
+                    link = links.get(number)
+                    if link is not None and link.broken is None:
+                        self._put(link, data, 0, None)
+            elif isinstance(effect, Finish):
+                link = links.pop(effect.to, None)
+                if link is not None:
+                    self._finishing.add(link)
+                    link.finish()
+                    self._mark(link)
+                    self._on_ended(link, now)
+            elif isinstance(effect, Destroy):
+                link = links.get(effect.to)
+                if link is not None:
+                    self._log.write("connection_destroyed", peer_pid=link.peer_pid, reason=effect.reason)
+                    self._end(link, now)
+            elif isinstance(effect, Stop):
+                self._on_stop(effect.reason)
+            elif isinstance(effect, Note):
+                self._log.write(effect.event, **effect.fields)
+        return ticket
+
+    def charge(self, link: Link, ticket: int, size: int) -> None:
+        """Count a frame of ``size`` bytes against its link until ``ticket`` is committed (design OP-1)."""
+        link.uncommitted_frames += 1
+        link.uncommitted_bytes += size
+        self._charges.append((ticket, link, size))
+
+    def _put(self, link: Link, data: bytes, after: int, token: object | None) -> None:
+        link.put(data, after, token)
+        if link.unsent > UNSENT_BYTES:
+            link.broken = OSError(f"its peer left {link.unsent} bytes unread")
+            self._log.write("connection_overrun", peer_pid=link.peer_pid, reason="its peer does not read")
+            self._broken.append(link)
+        elif after > self._committed or link.gated:
+            self._waiting[link] = None
+        elif not link.dirty and not link.blocked:
+            link.dirty = True
+            self._dirty.append(link)
+
+    def _mark(self, link: Link) -> None:
+        if not link.dirty:
+            link.dirty = True
+            self._dirty.append(link)
+        self.wake()
+
+    # --- ends
+
+    def fall_silent(self, now: Instant) -> None:
+        """Send nothing more on any link and forget every reservation whose frame did not leave (design, "Stop")."""
+        self._perform(self._broker.stop(now), now)
+        for link in self.links():
+            self._lost.extend(link.abandon())
+        self._dirty.clear()
+        self._waiting.clear()
+        self._settle(now)
+        self.wake()
+
+    def _settle(self, now: Instant) -> None:
+        """Tell the core of dead links and lost frames until there are none."""
+        while self._broken or self._lost:
+            if self._broken:
+                link = self._broken.popleft()
+                if not link.closed:
+                    known = link.number in self._links
+                    self._end(link, now)
+                    if known:
+                        self._perform(self._broker.connection_ended(link.number, now), now)
+            else:
+                self._perform(self._broker.frame_lost(self._lost.popleft(), now), now)
+
+    def _end(self, link: Link, now: Instant) -> None:
+        lost = link.close()
+        known = self._links.pop(link.number, None) is not None
+        self._forget(link, lost)
+        if known:
+            self._on_ended(link, now)
+
+    def _forget(self, link: Link, lost: Sequence[object]) -> None:
+        self._finishing.discard(link)
+        self._waiting.pop(link, None)
+        self._lost.extend(lost)
+
+    # --- the turn
+
+    def wake(self) -> None:
+        """See to it that a turn comes; fine when one is due already."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._schedule(self.turn)
+
+    def turn(self) -> None:
+        """Send, commit, send what was released, and let links read on; does nothing unless ``wake`` asked for it."""
+        if not self._scheduled:
+            return
+        self._scheduled = False
+        now = self._clock()
+        self._flush(now)
+        if self._must_kick:
+            self._must_kick = False
+            self._writer.kick()
+        self._take_outcomes(now)
+        self._flush(now)
+        if self._resumable:
+            resumable, self._resumable = self._resumable, []
+            for link in resumable:
+                if not link.closed:
+                    self._on_resume(link, now)
+        if self._dirty or self._must_kick or self._broken or self._lost:
+            self.wake()
+        self._after_turn()
+
+    def commit_ready(self) -> None:
+        """Take outcomes at once: the writer's thread finished a commit."""
+        self._must_kick = self._scheduled = True
+        self.turn()
+
+    @property
+    def has_uncommitted(self) -> bool:
+        """Tell whether an append waits for its commit."""
+        return self._last_ticket > self._committed
+
+    @property
+    def is_quiet(self) -> bool:
+        """Tell whether every append is committed and every frame was taken by the kernel."""
+        if self.has_uncommitted or self._dirty or self._broken or self._lost:
+            return False
+        return not any(link.has_output for link in self.links())
+
+    def _flush(self, now: Instant) -> None:
+        if self._broken or self._lost:
+            self._settle(now)
+        dirty, self._dirty = self._dirty, []
+        for link in dirty:
+            link.dirty = False
+            if link.closed:
+                continue
+            for token in link.flush(self._committed):
+                self._perform(self._broker.frame_taken(token, now), now)
+            if link.gated:
+                self._waiting[link] = None
+            if link.broken is not None:
+                self._broken.append(link)
+            if self._broken or self._lost:
+                self._settle(now)
+
+    def _take_outcomes(self, now: Instant) -> None:
+        for outcome in self._writer.outcomes():
+            if isinstance(outcome, Committed):
+                self._commit(outcome.ticket, now)
+            else:
+                self._fail(outcome, now)
+            if self._broken or self._lost:
+                self._settle(now)
+
+    def _commit(self, ticket: int, now: Instant) -> None:
+        self._committed = ticket
+        self._uncharge(ticket)
+        for link in self._waiting:
+            if not link.dirty and not link.blocked:
+                link.dirty = True
+                self._dirty.append(link)
+        self._waiting.clear()
+        self._perform(self._broker.committed(ticket, now), now)
+
+    def _fail(self, failed: Failed, now: Instant) -> None:
+        for link in self.links():
+            link.drop_from(failed.first)
+            link.gated = False
+            if not link.dirty and not link.blocked:
+                link.dirty = True
+                self._dirty.append(link)
+        self._waiting.clear()
+        # Nothing that was appended is under way any more: tickets up to here are done with, one way or the other.
+        self._committed = self._last_ticket
+        self._uncharge(self._last_ticket)
+        effects = self._broker.commit_failed(failed.first, failed.reason, failed.final, now)
+        if not failed.final:
+            self._writer.resume()
+        self._perform(effects, now)
+
+    def _uncharge(self, ticket: int) -> None:
+        charges = self._charges
+        while charges and charges[0][0] <= ticket:
+            _, link, size = charges.popleft()
+            link.uncommitted_frames -= 1
+            link.uncommitted_bytes -= size
+            if (
+                link.paused
+                and link.uncommitted_frames < UNCOMMITTED_FRAMES
+                and link.uncommitted_bytes < UNCOMMITTED_BYTES
+            ):
+                link.paused = False
+                self._resumable.append(link)

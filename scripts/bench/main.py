@@ -1,0 +1,207 @@
+"""Measure our broker against other engines in alternating repetitions, and print one Markdown table.
+
+Every engine is private: started in a temporary directory, reached from this machine only, ended by its process id.
+A whole run (every measurement, no engine named, at least five repetitions) also writes the page of the documentation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from types import FrameType
+
+from intercom import __version__
+from scripts.bench import generator, machine, report
+from scripts.bench.engines import ENGINES, TOP, Engine, Programs, version_of
+from scripts.bench.measuring import FULL, MEASUREMENTS, PEERS, QUICK, Effort, measure
+from scripts.bench.running import EngineFailed
+
+PAGE = TOP / "intercom" / "docs" / "benchmarks.md"
+REPETITIONS = 5
+"""Least number of a run that may be written down."""
+QUICK_REPETITIONS = 2
+QUICK_ENGINES = ("intercom", "redis-always", "jetstream")
+TEXT_BYTES = 256
+LEAST_TEXT_BYTES = 16
+"""What the generator needs to tell messages apart."""
+MOST_TEXT_BYTES = 1024 * 1024
+BUSY = 0.5
+"""Load of a machine above which its figures deserve a warning."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run; return 0 when all was clean, 1 when a message or an engine was lost, 2 when nothing can be measured."""
+    options = parse(arguments)
+    if not sys.platform.startswith("linux"):
+        print("The load generator needs Linux.", file=sys.stderr)
+        return 2
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave)
+    place = machine.work_place(options.directory)
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=place, ignore_cleanup_errors=True) as directory:
+        try:
+            programs = Programs(generator.build(Path(directory)))
+        except generator.NotBuilt as error:
+            print(f"The load generator cannot be built: {error}", file=sys.stderr)
+            return 2
+        found = {engine.key: program for engine in options.engines if (program := find(engine, programs))}
+        if options.list:
+            for engine in options.engines:
+                if engine.key in found:
+                    print(f"{engine.key:18} {engine.title}")
+            return 0
+        return Run(options, programs, found, Path(directory)).run()
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Return the options; ends the process with status 2 when they are wrong."""
+    parser = argparse.ArgumentParser(
+        prog="scripts/bench/run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    engines, measurements = [engine.key for engine in ENGINES], [one.key for one in MEASUREMENTS]
+    parser.add_argument("--quick", action="store_true", help="under a minute: short runs, few engines, rough figures")
+    parser.add_argument("--repetitions", type=int, help=f"default {REPETITIONS}, quick {QUICK_REPETITIONS}")
+    parser.add_argument("--engines", type=_names(engines), help="comma-separated; some of " + ", ".join(engines))
+    parser.add_argument(
+        "--measure", type=_names(measurements), help="comma-separated; some of " + ", ".join(measurements)
+    )
+    parser.add_argument("--size", type=int, default=TEXT_BYTES, help=f"bytes of each text (default {TEXT_BYTES})")
+    parser.add_argument("--directory", help="where temporary files are made, on the disk that is to be measured")
+    parser.add_argument("--list", action="store_true", help="say which engines are there, and measure nothing")
+    parser.add_argument("--no-write", action="store_true", help="do not write the page of the documentation")
+    options = parser.parse_args(arguments)
+    if options.repetitions is None:
+        options.repetitions = QUICK_REPETITIONS if options.quick else REPETITIONS
+    if options.repetitions < 1:
+        parser.error("--repetitions must be at least 1")
+    if not LEAST_TEXT_BYTES <= options.size <= MOST_TEXT_BYTES:
+        parser.error(f"--size must be from {LEAST_TEXT_BYTES} to {MOST_TEXT_BYTES}")
+    options.is_whole = not (options.quick or options.engines or options.measure) and options.size == TEXT_BYTES
+    wished = options.engines or (QUICK_ENGINES if options.quick else engines)
+    options.engines = [engine for engine in ENGINES if engine.key in wished]
+    options.measurements = [one for one in MEASUREMENTS if not options.measure or one.key in options.measure]
+    return options
+
+
+def find(engine: Engine, programs: Programs) -> str | None:
+    """Return the program of an engine; when this machine has none, say what would bring it."""
+    program = engine.program(programs)
+    if program is None:
+        _say(f"{engine.title}: skipped; {engine.source}")
+    return program
+
+
+class Run:
+    """Hold one run over all repetitions."""
+
+    def __init__(self, options: argparse.Namespace, programs: Programs, found: dict[str, str], place: Path) -> None:
+        self._options = options
+        self._programs = programs
+        self._found = found
+        self._place = place
+        self._engines = [engine for engine in options.engines if engine.key in found]
+        self._effort: Effort = QUICK if options.quick else FULL
+        self._results: report.Results = {}
+        self._troubles: list[str] = []
+
+    def run(self) -> int:
+        """Measure, print, and write the page when the run was a whole one."""
+        if not self._engines:
+            print("There is nothing to measure.", file=sys.stderr)
+            return 2
+        load = machine.load()
+        if load > BUSY:
+            _say(f"the machine is not idle (load {load:.1f}): figures will be too low and ratios uncertain")
+        facts = [*machine.describe(self._place), f"load before the run: {load:.1f}", *self._versions()]
+        for engine in self._engines:  # the first start of each finds cold files; it is thrown away
+            self._measure(engine, "warming up", keep=False)
+        for repetition in range(self._options.repetitions):
+            turn = repetition % len(self._engines)
+            for engine in (*self._engines[turn:], *self._engines[:turn]):
+                self._measure(engine, f"{repetition + 1}/{self._options.repetitions}")
+        table = report.table(report.HEADINGS, report.rows(self._results, self._options.measurements, self._engines))
+        print(table)
+        print()
+        print("\n".join(f"- {fact}" for fact in facts))
+        for trouble in self._troubles:
+            print(f"- not clean: {trouble}")
+        self._write(table, facts)
+        return 1 if self._troubles else 0
+
+    def _measure(self, engine: Engine, when: str, *, keep: bool = True) -> None:
+        wanted = [one.key for one in self._options.measurements] if keep else []
+        loadgen = self._programs.built["loadgen"]
+        try:
+            samples = measure(
+                engine, self._found[engine.key], loadgen, wanted, self._effort, self._options.size, self._place
+            )
+        except EngineFailed as error:
+            self._troubles.append(f"{engine.title}, {when}: {error}")
+            return
+        for key, sample in samples.items():
+            self._results.setdefault((key, engine.key), report.Series()).add(sample)
+            self._troubles += [f"{engine.title}, {key}, {when}: {fault}" for fault in sample.faults]
+            if sample.early:
+                self._troubles.append(f"{engine.title}, {key}, {when}: {sample.early} answers before the receipt")
+        if keep:
+            shown = " ".join(f"{key}={report.number(median(one.values))}" for key, one in samples.items())
+            _say(f"{when} {engine.title}: {shown}")
+
+    def _versions(self) -> list[str]:
+        versions: dict[str, None] = {}
+        for engine in self._engines:
+            name = "dbus-broker" if engine.key == "dbus-broker" else self._found[engine.key]
+            if not engine.is_ours and engine.key != "forwarder":
+                versions[version_of(name)] = None
+        return [version for version in versions if version]
+
+    def _write(self, table: str, facts: list[str]) -> None:
+        if self._options.no_write:
+            return
+        if not self._options.is_whole or self._options.repetitions < REPETITIONS or self._troubles:
+            _say(f"{PAGE.relative_to(TOP)} is left as it is: only a whole and clean run is written down")
+            return
+        PAGE.write_text(
+            report.page(
+                version=__version__,
+                repetitions=self._options.repetitions,
+                size=self._options.size,
+                table=table,
+                facts=facts,
+                peers=PEERS,
+            )
+        )
+        _say(f"wrote {PAGE.relative_to(TOP)}")
+
+
+class _names:
+    """Parse a comma-separated list of known names."""
+
+    def __init__(self, known: Sequence[str]) -> None:
+        self._known = known
+
+    def __call__(self, text: str) -> list[str]:
+        names = [name.strip() for name in text.split(",") if name.strip()]
+        unknown = [name for name in names if name not in self._known]
+        if unknown or not names:
+            raise argparse.ArgumentTypeError(
+                f"{', '.join(unknown) or 'an empty list'} is none of {', '.join(self._known)}"
+            )
+        return names
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def _say(text: str) -> None:
+    print(f"# {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import stat
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+
+from intercom.cli.identity import MOMENT_S, _return_address, name_of, time_left
+from intercom.errors import UsageError
+from intercom.paths import Paths
+
+
+def test_the_name_is_the_flag_then_the_variable_then_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Design section 7, Identity of a command."""
+    monkeypatch.setenv("INTERCOM_NAME", " from environment ")
+    assert name_of(Namespace(name="flag ")) == "flag"
+    assert name_of(Namespace(name=None)) == "from environment"
+    monkeypatch.setenv("INTERCOM_NAME", "")
+    assert name_of(Namespace(name=None)) is None
+    with pytest.raises(UsageError):
+        name_of(Namespace(name="  "))
+
+
+def test_what_is_left_of_the_time_is_never_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.monotonic", lambda: 100.0)
+    assert time_left(Namespace(timeout=None, began=0.0)) is None
+    assert time_left(Namespace(timeout=5.0, began=98.0)) == 3.0
+    assert time_left(Namespace(timeout=5.0, began=10.0)) == MOMENT_S
+
+
+def test_the_same_occasion_has_the_same_return_address(home: Path) -> None:
+    paths = Paths(home)
+    first = _return_address(paths, "send", "m-1")
+    assert first == _return_address(paths, "send", "m-1")
+    assert len({first, _return_address(paths, "ask", "m-1"), _return_address(paths, "send", "m-2")}) == 3
+    [key] = paths.identities.iterdir()
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert stat.S_IMODE(paths.identities.stat().st_mode) == 0o700
+    assert len(key.read_bytes()) == 32
+
+
+def test_another_home_has_another_one(home: Path) -> None:
+    assert _return_address(Paths(home / "a"), "send", "m") != _return_address(Paths(home / "b"), "send", "m")
+
+
+@pytest.mark.parametrize("damage", ["directory", "short"])
+def test_without_a_secret_a_session_is_like_no_other(home: Path, damage: str) -> None:
+    paths = Paths(home)
+    paths.identities.mkdir(parents=True)
+    place = paths.identities / "command.key"
+    if damage == "directory":
+        place.mkdir()
+    else:
+        place.write_bytes(b"short")
+    assert _return_address(paths, "send", "m") is None

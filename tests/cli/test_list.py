@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+
+from tests.support.commands import INTERCOM, Shell
+
+EVIL = "evil\x1b]52;c;Zm9v\x07\n\u202e\u200b"
+
+
+def test_nobody_is_here_and_a_broker_was_started(shell: Shell) -> None:
+    result = shell.run("list")
+    assert (result.status, result.text, result.errors) == (0, "nobody is here\n", "")
+    assert shell.broker_pid() > 1
+
+
+def test_the_first_call_prints_one_document_although_it_started_a_broker(shell: Shell) -> None:
+    """F118."""
+    result = shell.run("list", "--json")
+    assert result.document == {"ok": True, "sessions": []}
+    assert result.status == 0
+
+
+def test_sessions_are_rows_with_a_usable_id(shell: Shell) -> None:
+    shell.listen("worker")
+    head, row = shell.run("list").text.splitlines()
+    assert head.split() == ["NAME", "ID", "STATUS", "MODEL", "GROUPS", "DIRECTORY"]
+    [session] = shell.run("list", "--json").document["sessions"]
+    assert row.split() == ["worker", session["id"][:8], "-", "intercom", "listen", "default", str(shell.cwd)]
+    assert shell.run("send", session["id"][:8], "--as", "planner", "hello").status == 0
+
+
+def test_only_the_group_that_was_named_is_shown(shell: Shell) -> None:
+    shell.listen("worker", "--group", "alpha")
+    assert shell.run("list").text == "nobody is here\n"
+    assert "worker" in shell.run("list", "--group", "alpha").text
+    assert [each["name"] for each in shell.run("list", "--group", "alpha", "--json").document["sessions"]] == ["worker"]
+
+
+def test_listing_is_not_seen_by_those_who_are_listed(shell: Shell) -> None:
+    """Design section 7, Identity of a command: ``list`` connects as control."""
+    shell.run("list")
+    with shell.connect() as peer:
+        peer.register("peer")
+        shell.run("list", "--as", "me")
+        peer.send({"type": "health", "requestId": "h"})
+        assert peer.receive()["type"] == "health"
+
+
+def test_what_peers_write_reaches_a_terminal_only_spelled_out(shell: Shell) -> None:
+    """F110: one row per session, no raw ESC; the JSON has the exact text."""
+    shell.run("list")
+    with shell.connect() as peer:
+        peer.register(EVIL, session={"cwd": "/\x1b[2J", "status": "a\rb" + "\u0301" * 4_000})
+        result = shell.run("list")
+        assert len(result.text.splitlines()) == 2
+        assert not {"\x1b", "\r", "\x07", "\u202e", "\u200b"} & set(result.text)
+        assert "evil\\x1b]52;c;Zm9v\\x07\\n\\u202e\\u200b" in result.text
+        [session] = shell.run("list", "--json").document["sessions"]
+        assert session["name"] == EVIL
+
+
+def test_any_name_can_be_shown_by_any_stream(shell: Shell) -> None:
+    """F117: never a traceback because of a character, never a colour on a pipe."""
+    shell.run("list")
+    with shell.connect() as peer:
+        peer.register("日本🙂")
+        for extra in (
+            {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+            {"PYTHONIOENCODING": "ascii"},
+            {"PYTHONIOENCODING": "cp1252", "FORCE_COLOR": "1", "TERM": "xterm-256color"},
+        ):
+            result = shell.run("list", env=extra)
+            assert (result.status, result.errors) == (0, "")
+            assert b"\x1b" not in result.out
+            assert b"\\u65e5\\u672c\\U0001f642" in result.out
+            assert shell.run("list", "--json", env=extra).document["sessions"][0]["name"] == "日本🙂"
+
+
+def test_the_call_that_starts_the_broker_returns_at_once(shell: Shell) -> None:
+    """F14: the broker holds neither the caller's pipes nor any other descriptor of its."""
+    script = f"out=$({INTERCOM[0]} -m intercom list 2>&1); echo \"$out\"; printf 'end of nine' >&9"
+    done = subprocess.run(
+        ["sh", "-c", f"({script}) 9>&1 | cat"],
+        capture_output=True,
+        text=True,
+        cwd=shell.cwd,
+        env=shell.environment(),
+        timeout=20,
+        check=True,
+    )
+    assert done.stdout == "nobody is here\nend of nine"
+    assert shell.broker_pid() > 1
+
+
+def test_the_broker_survives_the_terminal_it_was_started_from(shell: Shell) -> None:
+    """F15: signals to the launcher's group do not reach it."""
+    launcher = shell.listen("worker", start_new_session=True)
+    broker = shell.broker_pid()
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        os.killpg(launcher.process.pid, number)
+    launcher.finish()
+    assert shell.broker_pid() == broker
+
+
+def test_a_broker_that_is_stopped_is_busy_and_not_replaced(shell: Shell) -> None:
+    """F6: a silent broker is not "no broker"; nothing is unlinked or started."""
+    shell.run("list")
+    broker = shell.broker_pid()
+    os.kill(broker, signal.SIGSTOP)
+    try:
+        result = shell.run("list", "--json", "--timeout", "0.5")
+        assert (result.status, result.document["code"]) == (5, "busy")
+    finally:
+        os.kill(broker, signal.SIGCONT)
+    assert shell.run("list").status == 0
+    assert shell.broker_pid() == broker
+
+
+def test_a_home_that_cannot_be_one(shell: Shell) -> None:
+    result = shell.run("list", "--home", "/dev/null/x", "--json")
+    assert (result.status, result.document["code"]) == (7, "home")
+    result = shell.run("list", "--home", "/dev/null/x")
+    assert result.status == 7
+    assert result.out == b""
+    assert result.errors.startswith("intercom: ")
+    assert result.errors.count("\n") == 1

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from intercom.cli.naming import AmbiguousAmong, helpful
+from intercom.client.blocking import Session
+from intercom.client.views import SessionView
+from intercom.errors import AmbiguousTarget, NoBroker, SendRefused, TargetNotFound
+
+
+def view(session_id: str, name: str | None) -> SessionView:
+    return SessionView(
+        id=session_id,
+        name=name,
+        cwd="/x",
+        model="m",
+        pid=1,
+        peer_pid=1,
+        status=None,
+        group="default",
+        groups=("default",),
+        started_at=0,
+        last_activity=0,
+        raw={"id": session_id, "name": name},
+    )
+
+
+class Lists:
+    """Stand for a session that can list."""
+
+    def __init__(self, *views: SessionView, error: Exception | None = None) -> None:
+        self._views = list(views)
+        self._error = error
+
+    def list(self) -> list[SessionView]:
+        if self._error is not None:
+            raise self._error
+        return self._views
+
+
+def session(*views: SessionView, error: Exception | None = None) -> Session:
+    return cast(Session, Lists(*views, error=error))
+
+
+def test_candidates_are_those_that_the_target_can_mean() -> None:
+    """F45."""
+    here = session(view("a-1", "Twin"), view("b-2", "twin"), view("c-3", "other"))
+    with pytest.raises(AmbiguousAmong) as caught, helpful(here, " TWIN "):
+        raise AmbiguousTarget("several")
+    document: dict[str, Any] = caught.value.as_dict()
+    assert [candidate["id"] for candidate in document["candidates"]] == ["a-1", "b-2"]
+    assert [line.split()[0] for line in caught.value.lines] == ["ID", "a-1", "b-2"]
+
+
+def test_similar_names_are_offered() -> None:
+    """F50."""
+    here = session(view("a-1", "Engineer"), view("b-2", "planner"), view("c-3", None))
+    with pytest.raises(TargetNotFound) as caught, helpful(here, "enginer"):
+        raise TargetNotFound("Session not found")
+    assert caught.value.hint == "Similar names: Engineer. `intercom list` shows who can be reached."
+    with pytest.raises(TargetNotFound) as caught, helpful(here, "xyz"):
+        raise TargetNotFound("Session not found")
+    assert caught.value.hint == TargetNotFound.hint
+
+
+def test_help_that_cannot_be_had_is_left_out() -> None:
+    here = session(error=NoBroker("gone"))
+    with pytest.raises(AmbiguousAmong) as caught, helpful(here, "twin"):
+        raise AmbiguousTarget("several")
+    assert caught.value.lines == []
+    with pytest.raises(SendRefused), helpful(here, "twin"):
+        raise SendRefused("no")

@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+
+from tests.support.commands import INTERCOM, Shell
+
+
+def test_delivered_means_that_the_other_side_has_it(shell: Shell) -> None:
+    worker = shell.listen("worker")
+    result = shell.run("send", "worker", "--as", "planner", "two", "words")
+    arrived = worker.event("message")
+    assert result.text == f"delivered to worker (message {arrived['id']})\n"
+    assert (result.status, result.errors) == (0, "")
+    assert (arrived["text"], arrived["from"]["name"], arrived["expectsReply"]) == ("two words", "planner", False)
+
+
+def test_the_document_of_a_delivery(shell: Shell) -> None:
+    worker = shell.listen("worker")
+    document = shell.run("send", "worker", "hello", "--as", "planner", "--json").document
+    assert document == {
+        "ok": True,
+        "state": "delivered",
+        "messageId": worker.event("message")["id"],
+        "target": "worker",
+        "guest": False,
+    }
+
+
+def test_a_guest_is_told_that_nobody_can_reply(shell: Shell) -> None:
+    """F55: nothing is guessed from the directory; the sender is an unnamed command."""
+    worker = shell.listen("worker")
+    result = shell.run("send", "worker", "hello")
+    assert result.status == 0
+    assert "--as" in result.errors
+    sender = worker.event("message")["from"]
+    assert "name" not in sender
+    assert sender["model"] == "intercom send"
+    assert sender["cwd"] == str(shell.cwd)
+    assert shell.run("send", "worker", "hello", "--json").document["guest"] is True
+
+
+def test_the_name_may_come_from_the_environment(shell: Shell) -> None:
+    worker = shell.listen("worker")
+    assert shell.run("send", "worker", "hello", env={"INTERCOM_NAME": "planner"}).errors == ""
+    assert worker.event("message")["from"]["name"] == "planner"
+    shell.run("send", "worker", "hello", "--as", "other", env={"INTERCOM_NAME": "planner"})
+    assert worker.event("message")["from"]["name"] == "other"
+
+
+def test_nobody_of_that_name(shell: Shell) -> None:
+    """F50, F119: a status of its own, one line, similar names."""
+    shell.listen("engineer")
+    result = shell.run("send", "enginer", "hello")
+    assert (result.status, result.text) == (3, "")
+    assert result.errors == (
+        "intercom: Session not found. Similar names: engineer. `intercom list` shows who can be reached.\n"
+    )
+    document = shell.run("send", "enginer", "hello", "--json").document
+    assert (document["ok"], document["code"], document["retry"]) == (False, "not_found", "never")
+
+
+def test_a_target_is_a_name_and_never_a_path(shell: Shell) -> None:
+    """F50, F120: names are trimmed and compared without case; what is nobody's name is nobody."""
+    shell.listen("engineer")
+    for target in ("engineer ", " ENGINEER"):
+        assert shell.run("send", target, "hello").status == 0
+    for target in ("../x", "a/b", "CON", ".", "x" * 300):
+        assert shell.run("send", target, "hello").status == 3
+
+
+def test_two_of_one_name_are_both_shown_with_ids_that_work(shell: Shell) -> None:
+    """F45."""
+    twins = [shell.listen("twin"), shell.listen("twin")]
+    result = shell.run("send", "twin", "hello", "--as", "planner")
+    assert (result.status, result.text) == (4, "")
+    ids = [line.split()[0] for line in result.errors.splitlines()[2:]]
+    assert len(set(ids)) == 2
+    document = shell.run("send", "twin", "hello", "--as", "planner", "--json").document
+    assert document["code"] == "ambiguous"
+    assert [candidate["id"] for candidate in document["candidates"]] == ids
+    for number, session_id in enumerate(ids):
+        assert shell.run("send", session_id, f"for {number}", "--as", "planner").status == 0
+    assert sorted(twin.event("message")["text"] for twin in twins) == ["for 0", "for 1"]
+
+
+def test_who_shares_no_group_is_not_reached(shell: Shell) -> None:
+    worker = shell.listen("worker", "--group", "alpha")
+    assert shell.run("send", "worker", "hello").status == 3
+    assert shell.run("send", "worker", "hello", "--group", "beta", "--group", "alpha", "--as", "planner").status == 0
+    assert worker.event("message")["from"]["groups"] == ["beta", "alpha"]
+
+
+def test_the_same_message_id_arrives_once(shell: Shell) -> None:
+    """F76: another process may repeat it; with other content it is a conflict."""
+    worker = shell.listen("worker")
+    first = shell.run("send", "worker", "once", "--message-id", "m-1", "--as", "planner", "--json")
+    again = shell.run("send", "worker", "once", "--message-id", "m-1", "--as", "planner", "--json")
+    assert first.document == again.document
+    other = shell.run("send", "worker", "twice", "--message-id", "m-1", "--as", "planner", "--json")
+    assert (other.status, other.document["code"], other.document["messageId"]) == (4, "conflict", "m-1")
+    shell.run("send", "worker", "the end", "--as", "planner")
+    assert [worker.event("message")["text"] for _ in range(2)] == ["once", "the end"]
+
+
+def test_a_guest_may_repeat_a_message_too(shell: Shell) -> None:
+    shell.listen("worker")
+    for _ in range(2):
+        assert shell.run("send", "worker", "once", "--message-id", "m-1").status == 0
+
+
+def test_what_is_not_known_can_be_repeated(shell: Shell) -> None:
+    """F76: on giving up the command prints the id with which a script can go on."""
+    shell.run("list")
+    with shell.connect() as mute:
+        mute.register("mute", acknowledgesReceipt=True, returnAddress="r")
+        result = shell.run("send", "mute", "hello", "--timeout", "0.5", "--message-id", "m-1")
+        assert (result.status, result.text) == (6, "")
+        assert "--message-id m-1" in result.errors
+        document = shell.run("send", "mute", "hello", "--timeout", "0.5", "--message-id", "m-1", "--json").document
+        assert (document["ok"], document["retry"], document["messageId"]) == (False, "same_id", "m-1")
+        while mute.receive()["type"] != "message":
+            pass
+        mute.send({"type": "received", "messageId": "m-1"})
+        assert shell.run("send", "mute", "hello", "--message-id", "m-1").status == 0
+
+
+def test_bodies_that_look_like_options(shell: Shell) -> None:
+    """F120."""
+    worker = shell.listen("worker")
+    for body in ("--json", "", " ", "--", "-x", "--as"):
+        assert shell.run("send", "--as", "planner", "--", "worker", body).status == 0
+        assert worker.event("message")["text"] == body
+
+
+def test_standard_input_is_read_for_a_dash(shell: Shell) -> None:
+    """F120: what is too long for an argument goes this way; one line break at the end is dropped."""
+    worker = shell.listen("worker")
+    source = shell.cwd / "text"
+    for given, text in (
+        (b"one\ntwo\n", "one\ntwo"),
+        (b"nul \0, carriage return \r\n", "nul \0, carriage return "),
+        (b"broken \xff\xfe", "broken \ufffd\ufffd"),
+        (b"x" * 500_000 + b"\n", "x" * 500_000),
+        (b"", ""),
+    ):
+        source.write_bytes(given)
+        with source.open("rb") as stdin:
+            sender = shell.start("send", "worker", "-", "--as", "planner", stdin=stdin)
+        assert worker.event("message")["text"] == text
+        assert sender.finish().status == 0
+
+
+def test_bytes_that_are_no_text_arrive_as_the_replacement_character(shell: Shell) -> None:
+    """F117."""
+    worker = shell.listen("worker")
+    for extra in ({}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}):
+        assert shell.run("send", "worker", b"caf\xe9 \xc3\xa9", "--as", "planner", env=extra).status == 0
+        assert worker.event("message")["text"] == "caf\ufffd é"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["send"],
+        ["send", "worker"],
+        ["send", "", "text"],
+        ["send", "worker", "text", "--no-such-option"],
+        ["send", "worker", "text", "--timeout", "soon"],
+        ["send", "worker", "text", "--as", " "],
+        ["send", "worker", "text", "--as", "system"],
+        ["send", "worker", "text", "--as", "x" * 300],
+        ["send", "worker", "text", "--group", " "],
+    ],
+)
+def test_mistakes(shell: Shell, arguments: list[str]) -> None:
+    """F53, F110, F118: usage errors are documents too, and nothing is started for them."""
+    result = shell.run(*arguments)
+    assert (result.status, result.text) == (2, "")
+    assert result.errors.startswith("intercom: ")
+    assert result.errors.count("\n") == 1
+    document = shell.run(*arguments, "--json").document
+    assert (document["ok"], document["code"]) == (False, "usage")
+    assert not (shell.home / "broker.sock").exists()
+
+
+def test_a_message_above_the_limit_is_refused_before_it_leaves(shell: Shell) -> None:
+    shell.listen("worker")
+    result = shell.run("send", "worker", "-", "--json", stdin=b"x" * (3 * 1024 * 1024 + 1))
+    assert (result.status, result.document["code"]) == (1, "too_large")
+
+
+def test_nobody_reads_the_result(shell: Shell) -> None:
+    """F117, closed pipes: no traceback, and the status says what became of the message."""
+    worker = shell.listen("worker")
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            (*INTERCOM, "send", "worker", "hello", "--as", "planner"),
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            env=shell.environment(),
+            timeout=20,
+            check=False,
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert worker.event("message")["text"] == "hello"
+
+
+def test_closed_standard_streams_become_no_sockets(shell: Shell) -> None:
+    worker = shell.listen("worker")
+    command = f"{INTERCOM[0]} -m intercom send worker hello --as planner <&- >&- 2>&-"
+    done = subprocess.run(["sh", "-c", command], env=shell.environment(), timeout=20, check=False)
+    assert done.returncode == 0
+    assert worker.event("message")["text"] == "hello"
+
+
+def test_a_full_disk_is_said(shell: Shell) -> None:
+    shell.listen("worker")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            (*INTERCOM, "send", "worker", "hello", "--as", "planner"),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            env=shell.environment(),
+            timeout=20,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == b"intercom: standard output cannot be written: No space left on device\n"

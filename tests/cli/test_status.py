@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+from intercom import __version__
+from tests.support.commands import Shell, is_alive
+
+
+def test_without_a_broker_none_is_started(shell: Shell) -> None:
+    """F130; design section 9: 5."""
+    result = shell.run("status")
+    assert (result.status, result.text) == (5, "")
+    assert str(shell.home / "broker.sock") in result.errors
+    document = shell.run("status", "--json").document
+    assert (document["ok"], document["code"]) == (False, "no_broker")
+    assert (document["home"], document["socket"]) == (str(shell.home), str(shell.home / "broker.sock"))
+    assert not shell.home.exists()
+
+
+def test_what_a_person_wants_to_know(shell: Shell) -> None:
+    shell.listen("worker")
+    pid = shell.broker_pid()
+    lines = dict(line.split(maxsplit=1) for line in shell.run("status").text.splitlines() if "running" not in line)
+    assert lines["broker"] == f"pid {pid}, intercom {__version__}"
+    assert lines["home"] == str(shell.home)
+    assert lines["socket"] == str(shell.home / "broker.sock")
+    assert lines["sessions"] == "1"
+    assert lines["store"] == "in order, 0 operations"
+    assert lines["durability"] == "full"
+    assert "running for 0 s" in shell.run("status").text or "running for" in shell.run("status").text
+
+
+def test_the_report_is_whole(shell: Shell) -> None:
+    shell.listen("worker")
+    result = shell.run("status", "--json")
+    document = result.document
+    assert result.status == 0
+    assert (document["ok"], document["pid"], document["sessions"]) == (True, shell.broker_pid(), 1)
+    assert document["home"] == str(shell.home)
+    assert document["broker"]["version"] == __version__
+    assert document["broker"]["store"] == {"usable": True, "operations": 0}
+    assert abs(document["broker"]["startedAt"] - time.time() * 1000) < 60_000
+
+
+def test_looking_keeps_nobody_alive(shell: Shell) -> None:
+    """F130: asked again and again, a broker still leaves on time."""
+    assert shell.run("list", env={"INTERCOM_IDLE_MS": "700"}).status == 0
+    pid = shell.broker_pid()
+    deadline = time.monotonic() + 10
+    while is_alive(pid):
+        assert shell.run("status").status in (0, 5)
+        assert time.monotonic() < deadline, "status kept the broker alive"
+    assert shell.run("status").status == 5
+
+
+def test_a_broker_that_does_not_answer(shell: Shell) -> None:
+    """F6: its process is named, within the time that was given."""
+    shell.run("list")
+    pid = shell.broker_pid()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        result = shell.run("status", "--json", "--timeout", "0.3")
+        assert (result.status, result.document["code"]) == (5, "busy")
+        assert str(pid) in result.document["reason"]
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_a_store_that_cannot_be_used_is_said(shell: Shell) -> None:
+    """Design section 5, fail closed."""
+    shell.run("list")
+    assert shell.run("stop").status == 0
+    (shell.home / "intercom.key").unlink()
+    shell.run("list")
+    assert "cannot be used, nothing is delivered: " in shell.run("status").text
+    assert shell.run("status", "--json").document["broker"]["store"]["usable"] is False
+    shell.listen("worker")
+    refused = shell.run("send", "worker", "hello", "--json")
+    assert (refused.status, refused.document["code"]) == (1, "store_unusable")
+
+
+def test_a_home_too_long_for_a_socket(shell: Shell) -> None:
+    """F19: status says where the socket is."""
+    home = shell.home / ("long" * 30)
+    deep = Shell(home, shell.cwd)
+    try:
+        assert deep.run("list").status == 0
+        result = deep.run("status")
+        assert "too long for a socket" in result.text
+        assert str(home) in result.text
+        assert deep.run("stop").status == 0
+    finally:
+        deep.run("stop")

@@ -1,0 +1,90 @@
+"""The helper between a client and the broker it starts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from intercom.client import detach
+from tests.support.launching import has_text, is_alive, until
+
+Helper = subprocess.Popen[bytes]
+Start = Callable[[str], Helper]
+
+REPORT = "import os, sys; open({file!r}, 'w').write(f'{{os.getpid()}} {{os.getsid(0)}} {{os.getpgrp()}}\\n')"
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    """Run Python code through the helper; stop waiting for all of it at the end."""
+    helpers: list[Helper] = []
+
+    def run(code: str, *, python: str = sys.executable) -> Helper:
+        helper = subprocess.Popen(
+            [sys.executable, "-I", "-S", detach.__file__, python, "-c", code],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        helpers.append(helper)
+        return helper
+
+    yield run
+    for helper in helpers:
+        with helper:
+            assert helper.stdin is not None
+            helper.stdin.close()
+
+
+def test_the_status_of_the_command_is_handed_on(start: Start) -> None:
+    """F1: exit 0 and exit 5 mean different things to a spawner."""
+    assert start("raise SystemExit(5)").wait(10) == 5
+    assert start("pass").wait(10) == 0
+
+
+def test_a_signal_is_handed_on_as_a_status(start: Start) -> None:
+    assert start("import os; os.kill(os.getpid(), 9)").wait(10) == 128 + 9
+
+
+def test_a_command_that_cannot_run(start: Callable[..., Helper]) -> None:
+    helper = start("pass", python="/nonexistent/python")
+    assert helper.wait(10) == detach.CANNOT_RUN
+    assert helper.stderr is not None
+    assert b"/nonexistent/python cannot be run" in helper.stderr.read()
+
+
+def test_the_command_lives_on_in_a_session_of_its_own(start: Start, short_path: Path) -> None:
+    """F15: own session and process group; F14: standard input is not the starter's."""
+    file = short_path / "report"
+    code = REPORT.format(file=str(file)) + "; sys.stdin.read(); import signal; signal.pause()"
+    helper = start(code)
+    until(lambda: has_text(file))
+    pid, session, group = map(int, file.read_text().split())
+    try:
+        assert session == group == pid != helper.pid
+        assert helper.poll() is None
+        assert helper.stdin is not None
+        helper.stdin.close()
+        assert helper.wait(10) == 0
+        assert is_alive(pid)
+        assert os.readlink(f"/proc/{pid}/fd/0") == "/dev/null"
+    finally:
+        os.kill(pid, signal.SIGKILL)
+    until(lambda: not is_alive(pid))
+
+
+def test_signals_the_starter_blocks_reach_the_command(start: Start, short_path: Path) -> None:
+    file = short_path / "report"
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    try:
+        start(f"import signal; open({str(file)!r}, 'w').write(f'{{signal.pthread_sigmask(0, [])}}\\n')")
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+    until(lambda: has_text(file))
+    assert file.read_text() == "set()\n"

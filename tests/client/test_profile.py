@@ -1,0 +1,132 @@
+"""What a session tells of itself, and which names and groups our own client does not use."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import msgspec
+import pytest
+
+from intercom.client.profile import Profile, checked_group, checked_name
+from intercom.errors import UsageError
+from tests.support.client import WALL
+
+
+def registered(**arguments: Any) -> dict[str, Any]:
+    frame: dict[str, Any] = msgspec.to_builtins(Profile(**arguments).register(WALL))
+    return frame
+
+
+def test_the_register_frame() -> None:
+    """Protocol 4.1: a newest client sends returnAddress and acknowledgesReceipt."""
+    frame = registered(name="ada", groups=["a", " b "], group="home", model="m", status="busy", return_address="ret")
+    session = frame.pop("session")
+    assert frame == {
+        "type": "register",
+        "registrationGroup": "home",
+        "returnAddress": "ret",
+        "acknowledgesReceipt": True,
+    }
+    assert session.pop("startedAt") > 0
+    assert session == {
+        "name": "ada",
+        "cwd": os.getcwd(),
+        "model": "m",
+        "pid": os.getpid(),
+        "lastActivity": WALL,
+        "group": "home",
+        "groups": ["a", "b", "home"],
+        "recipientPurpose": "agent",
+        "status": "busy",
+    }
+
+
+def test_without_a_group_it_is_in_default() -> None:
+    """Protocol 6.3: without any group a session is in default."""
+    profile = Profile()
+    assert (profile.home_group, profile.groups) == ("default", ("default",))
+
+
+def test_the_first_of_several_groups_is_home() -> None:
+    """Protocol 4.1: the registration group defaults to the first membership."""
+    profile = Profile(groups=["a", "b", "a"])
+    assert (profile.home_group, profile.groups) == ("a", ("a", "b"))
+
+
+def test_every_session_has_a_return_address_of_its_own() -> None:
+    """Protocol 6.1: the return address is a secret, stable identity of the session."""
+    assert registered()["returnAddress"] != registered()["returnAddress"]
+
+
+def test_a_wish_for_an_id_is_sent() -> None:
+    assert registered(session_id="former")["preferredSessionId"] == "former"
+
+
+def test_undecodable_bytes_are_replaced() -> None:
+    assert registered(cwd="/\udcff")["session"]["cwd"] == "/\ufffd"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"purpose": "both"},
+        {"return_address": ""},
+        {"groups": "several"},
+        {"groups": ["a", 3]},
+        {"group": " "},
+        {"name": 3},
+        {"model": None},
+    ],
+)
+def test_what_can_never_work_is_refused(arguments: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        Profile(**arguments)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "broker", "Self", "ALL", "*", "default", "system", "me", "@ada", "../x", "/x", "workflow:r/s",
+        "b1111111-1111-4111-8111-111111111111", "deadbeef", "", "  ", "\u200b", "bro\u200bker", "\u202eall", "x" * 129,
+    ],
+)  # fmt: skip
+def test_names_that_would_mean_something_else_are_refused(name: str) -> None:
+    """F53: reserved words, ids and path-like strings, in any case and with invisible characters."""
+    with pytest.raises(UsageError):
+        checked_name(name)
+
+
+@pytest.mark.parametrize("name", ["ada", " ada ", "feature/login", "x" * 128, "déjà vu", "weaver-2", "beef"])
+def test_ordinary_names_are_kept_trimmed(name: str) -> None:
+    assert checked_name(name) == name.strip()
+
+
+@pytest.mark.parametrize("group", ["true", "AUTO", "", "  "])
+def test_reserved_and_blank_groups_are_refused(group: str) -> None:
+    """Protocol 6.3: true and auto are reserved in any letter case."""
+    with pytest.raises(UsageError):
+        checked_group(group)
+
+
+def test_default_is_an_ordinary_group() -> None:
+    assert checked_group(" default ") == "default"
+
+
+def test_acknowledged_memberships_are_taken_over() -> None:
+    """Protocol 4.7: if the legacy group was left, the first remaining membership becomes it."""
+    profile = Profile(group="a")
+    assert profile.regroup(["b", "c"]) == ("b", "c")
+    assert (profile.group, profile.home_group) == ("b", "a")
+    session = msgspec.to_builtins(profile.register(WALL))["session"]
+    assert (session["group"], session["groups"]) == ("b", ["b", "c"])
+
+
+def test_a_working_directory_that_is_gone_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """F17: a session outlives its directory."""
+
+    def gone() -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(os, "getcwd", gone)
+    assert Profile().cwd == "/"

@@ -1,0 +1,643 @@
+"""The session as a whole: messages and receipts, requests, reconnects, the end; and chaos."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from intercom.client import commands
+from intercom.client.operations import Operation
+from intercom.client.sending import SendOperation
+from intercom.client.session import Arrived, Link, Settled, Troubled
+from intercom.errors import (
+    AccessDenied,
+    BrokerBusy,
+    ConnectionLost,
+    IntercomError,
+    NoBroker,
+    PresenceRefused,
+    ProtocolViolation,
+    RegistrationRefused,
+    StartFailed,
+    UsageError,
+)
+from intercom.limits import CONNECT_MS, INCOMING_MESSAGES, REQUEST_MS
+from intercom.wire import reasons
+from tests.support.client import OTHER, PEER, UNANSWERED, WALL, Frame, Rig, message
+from tests.support.raw import packed
+
+
+class Consumer:
+    """Take messages."""
+
+
+def online(**profile: Any) -> Rig:
+    rig = Rig(**profile)
+    rig.register()
+    return rig
+
+
+def error_of(rig: Rig) -> IntercomError:
+    [operation] = rig.settled()
+    assert operation.error is not None
+    return operation.error
+
+
+def shown(rig: Rig, consumer: object) -> str | None:
+    found = rig.core.take_message(consumer, rig.now)
+    return None if found is None else found.id
+
+
+# --- messages -------------------------------------------------------------------------------------------
+
+
+def test_a_message_is_confirmed_when_the_next_one_is_asked_for() -> None:
+    """Design section 7, Receipts; protocol 4.10."""
+    rig, consumer = online(), Consumer()
+    assert rig.feed(message("m1"), message("m2")) == []
+    assert [type(event) for event in rig.events()] == [Arrived, Arrived]
+    assert shown(rig, consumer) == "m1"
+    assert rig.written() == []
+    assert shown(rig, consumer) == "m2"
+    assert rig.written() == [{"type": "received", "messageId": "m1"}]
+    assert shown(rig, consumer) is None
+    assert rig.written() == [{"type": "received", "messageId": "m2"}]
+
+
+def test_a_copy_is_confirmed_again_and_not_shown_again() -> None:
+    """Protocol 6.10: a client ignores copies of messages it already saved."""
+    rig, consumer = online(), Consumer()
+    rig.feed(message("m1"))
+    assert rig.feed(message("m1")) == [], "not yet confirmed, so the copy is not either"
+    assert shown(rig, consumer) == "m1"
+    assert rig.feed(message("m1")) == []
+    assert shown(rig, consumer) is None
+    assert rig.written() == [{"type": "received", "messageId": "m1"}]
+    assert rig.feed(message("m1")) == [{"type": "received", "messageId": "m1"}]
+    assert shown(rig, consumer) is None
+
+
+def test_a_message_confirmed_while_offline_is_confirmed_when_it_comes_again() -> None:
+    """Protocol 6.10.7 and 8.9: after registering again every unconfirmed frame comes again."""
+    rig, consumer = online(), Consumer()
+    rig.feed(message("m1"), message("m2"))
+    assert shown(rig, consumer) == "m1"
+    rig.lose()
+    assert shown(rig, consumer) == "m2"
+    assert rig.written() == []
+    rig.register()
+    assert rig.feed(message("m1"), message("m2")) == [{"type": "received", "messageId": "m1"}]
+    assert shown(rig, consumer) is None
+    assert rig.written() == [{"type": "received", "messageId": "m2"}]
+
+
+def test_without_receipts_nothing_is_confirmed() -> None:
+    """Protocol 5.1: received is written only where it is understood."""
+    rig, consumer = Rig(), Consumer()
+    rig.connect()
+    rig.feed({"type": "registered", "sessionId": "me"}, message("m1"))
+    assert shown(rig, consumer) == "m1"
+    assert shown(rig, consumer) is None
+    assert rig.written() == []
+
+
+def test_reading_stops_when_nobody_takes_messages() -> None:
+    rig, consumer = online(), Consumer()
+    rig.feed(*(message(f"m{number}") for number in range(INCOMING_MESSAGES)))
+    assert not rig.core.wants_data
+    shown(rig, consumer)
+    assert rig.core.wants_data
+    rig.feed(message("one more"))
+    assert not rig.core.wants_data
+    rig.core.close(rig.now, finished=True)
+    assert rig.core.wants_data, "the end of the connection is still to be seen"
+
+
+def test_an_answer_does_not_wait_behind_unread_messages() -> None:
+    """What finds no room is not confirmed, so it comes again; the answer is seen."""
+    rig, consumer = online(), Consumer()
+    rig.feed(*(message(f"m{number}") for number in range(2 * INCOMING_MESSAGES)))
+    asked = commands.ask("worker", "ok?", message_id="q1", now=rig.now, wall=WALL)
+    rig.begin(asked)
+    assert rig.core.wants_data
+    rig.feed(message("late"), message("r1", replyTo="q1"))
+    assert asked.done
+    rig.core.taken(asked, rig.now)
+    assert rig.written() == [{"type": "received", "messageId": "r1"}]
+    for number in range(2 * INCOMING_MESSAGES):
+        assert shown(rig, consumer) == f"m{number}"
+    assert shown(rig, consumer) is None
+    rig.feed(message("late"))
+    assert shown(rig, consumer) == "late"
+
+
+def test_without_receipts_nothing_is_dropped() -> None:
+    rig = Rig()
+    rig.connect()
+    rig.feed({"type": "registered", "sessionId": "me"})
+    rig.feed(*(message(f"m{number}") for number in range(INCOMING_MESSAGES)))
+    rig.begin(commands.ask("worker", "ok?", message_id="q1", now=rig.now, wall=WALL))
+    assert not rig.core.wants_data
+
+
+def test_a_message_that_breaks_the_protocol_breaks_the_connection() -> None:
+    rig = online()
+    rig.feed({**message("m1"), "message": {"id": "m1"}})
+    assert rig.is_broken
+
+
+def test_news_about_others_changes_nothing() -> None:
+    rig = online()
+    written = rig.feed(
+        {"type": "session_joined", "session": OTHER},
+        {"type": "presence_update", "session": OTHER},
+        {"type": "session_left", "sessionId": OTHER["id"]},
+    )
+    assert (written, rig.events()) == ([], [])
+
+
+# --- requests -------------------------------------------------------------------------------------------
+
+
+def test_requests_and_their_answers() -> None:
+    """Protocol 8.1 and 8.4."""
+    rig = online(group="a")
+    profile, now = rig.core.profile, rig.now
+    operations: list[Operation[Any]] = [
+        commands.list_sessions(None, now=now),
+        commands.list_sessions("b", now=now),
+        commands.list_groups(now=now),
+        commands.join(profile, " b ", now=now),
+        commands.leave(profile, None, now=now),
+        commands.set_presence(profile, now=now, name="ada", status="busy", model="m2"),
+    ]
+    frames = [frame for operation in operations for frame in rig.begin(operation)]
+    asked = [{name: value for name, value in frame.items() if name != "requestId"} for frame in frames]
+    assert asked == [
+        {"type": "list"},
+        {"type": "list", "group": "b"},
+        {"type": "list_groups"},
+        {"type": "join_group", "group": "b"},
+        {"type": "leave_group"},
+        {"type": "presence", "name": "ada", "status": "busy", "model": "m2"},
+    ]
+    ids = [frame["requestId"] for frame in frames]
+    rig.feed(
+        {"type": "presence_ack", "requestId": ids[5], "group": "a"},
+        {"type": "membership_ack", "requestId": ids[3], "groups": ["a", "b"]},
+        {"type": "membership_ack", "requestId": ids[4], "groups": ["a"]},
+        {"type": "groups", "requestId": ids[2], "groups": [{"group": "a", "sessionCount": 1, "member": True}]},
+        {"type": "sessions", "requestId": ids[1], "sessions": []},
+        {"type": "sessions", "requestId": ids[0], "sessions": [PEER, OTHER], "workflowStages": []},
+    )
+    assert len(rig.settled()) == 6
+    assert [view.name for view in operations[0].result] == ["worker", "other"]
+    assert operations[1].result == []
+    assert (operations[2].result[0].group, operations[2].result[0].session_count) == ("a", 1)
+    assert operations[3].result == ("a", "b")
+    assert operations[4].result == ("a",)
+    assert (profile.name, profile.status, profile.model) == ("ada", "busy", "m2")
+
+
+def test_changes_survive_a_reconnect() -> None:
+    """Protocol 4.1: registering again tells the present name, groups and home group, and wishes the former id."""
+    rig = online(group="a", name="ada")
+    [join] = rig.begin(commands.join(rig.core.profile, "b", now=rig.now))
+    rig.feed({"type": "membership_ack", "requestId": join["requestId"], "groups": ["a", "b"]})
+    [rename] = rig.begin(commands.set_presence(rig.core.profile, now=rig.now, name="grace"))
+    rig.feed({"type": "presence_ack", "requestId": rename["requestId"], "group": "a"})
+    rig.lose()
+    frame = rig.connect()
+    assert (frame["preferredSessionId"], frame["returnAddress"], frame["registrationGroup"]) == ("me", "ret", "a")
+    assert (frame["session"]["name"], frame["session"]["groups"]) == ("grace", ["a", "b"])
+
+
+def test_a_refused_change() -> None:
+    """Protocol 5.7: presence_failed also answers joins."""
+    rig = online()
+    [frame] = rig.begin(commands.join(rig.core.profile, "b", now=rig.now))
+    rig.feed({"type": "presence_failed", "requestId": frame["requestId"], "reason": "no"})
+    error = error_of(rig)
+    assert isinstance(error, PresenceRefused)
+    assert error.reason == "no"
+
+
+def test_a_change_of_a_session_the_broker_does_not_know_registers_anew() -> None:
+    """F83: once, then it is told."""
+    rig = online()
+    [frame] = rig.begin(commands.join(rig.core.profile, "b", now=rig.now))
+    rig.feed({"type": "presence_failed", "requestId": frame["requestId"], "reason": reasons.SESSION_NOT_FOUND})
+    assert rig.is_broken
+    rig.lose()
+    [frame] = rig.register()
+    rig.feed({"type": "presence_failed", "requestId": frame["requestId"], "reason": reasons.SESSION_NOT_FOUND})
+    assert isinstance(error_of(rig), PresenceRefused)
+
+
+def test_an_answer_of_another_kind_breaks_the_connection() -> None:
+    rig = online()
+    [frame] = rig.begin(commands.list_groups(now=rig.now))
+    rig.feed({"type": "presence_ack", "requestId": frame["requestId"], "group": "a"})
+    assert rig.is_broken
+
+
+def test_an_answer_nobody_waits_for_is_ignored() -> None:
+    rig = online()
+    assert rig.feed({"type": "groups", "requestId": "unknown", "groups": []}) == []
+    assert not rig.is_broken
+
+
+def test_a_request_is_repeated_after_a_reconnect() -> None:
+    rig = online()
+    [first] = rig.begin(commands.list_groups(now=rig.now))
+    rig.lose()
+    [second] = rig.register()
+    assert second["type"] == "list_groups"
+    assert second["requestId"] != first["requestId"]
+    rig.feed({"type": "groups", "requestId": first["requestId"], "groups": []})
+    assert rig.settled() == []
+    rig.feed({"type": "groups", "requestId": second["requestId"], "groups": []})
+    assert len(rig.settled()) == 1
+
+
+def test_a_request_gives_up_in_time() -> None:
+    rig = online()
+    rig.begin(commands.list_groups(now=rig.now))
+    rig.pass_time(REQUEST_MS)
+    assert error_of(rig).code == "request_timeout"
+
+
+def test_an_empty_change_is_refused() -> None:
+    with pytest.raises(UsageError):
+        commands.set_presence(Rig().core.profile, now=0)
+
+
+# --- connecting -----------------------------------------------------------------------------------------
+
+
+def test_opening() -> None:
+    rig = Rig()
+    opening = rig.core.opening(rig.now, 10_000)
+    rig.begin(opening)
+    rig.register("b1")
+    assert rig.settled() == [opening]
+    assert (rig.core.session_id, rig.core.link) == ("b1", Link.ONLINE)
+
+
+def test_opening_an_open_session() -> None:
+    rig = online()
+    opening = rig.core.opening(rig.now, 10_000)
+    rig.begin(opening)
+    assert opening.done
+
+
+@pytest.mark.parametrize("error", [NoBroker("no"), StartFailed("no"), AccessDenied("no")])
+def test_opening_fails_at_once_when_waiting_does_not_help(error: IntercomError) -> None:
+    rig = Rig()
+    rig.begin(rig.core.opening(rig.now, 10_000))
+    rig.fail(error)
+    assert type(error_of(rig)) is type(error)
+
+
+def test_opening_waits_for_a_busy_broker() -> None:
+    rig = Rig()
+    rig.begin(rig.core.opening(rig.now, 3_000))
+    rig.fail(BrokerBusy("full"))
+    assert rig.settled() == []
+    rig.pass_time(3_000)
+    assert isinstance(error_of(rig), BrokerBusy)
+
+
+def test_a_broker_that_stays_silent_is_named_busy() -> None:
+    """F6: not responding, and not: no broker."""
+    rig = Rig()
+    rig.begin(rig.core.opening(rig.now, 3_000))
+    rig.connect()
+    rig.pass_time(3_000)
+    error = error_of(rig)
+    assert isinstance(error, BrokerBusy)
+    assert error.reason == UNANSWERED
+
+
+def test_a_silent_connection_is_given_up() -> None:
+    """Protocol 7: connect and register 10 s."""
+    rig = Rig()
+    rig.connect()
+    rig.pass_time(CONNECT_MS)
+    assert rig.is_broken
+
+
+def test_a_refused_registration() -> None:
+    """Protocol 5.2."""
+    rig = Rig()
+    rig.begin(rig.core.opening(rig.now, 10_000))
+    rig.connect()
+    rig.feed({"type": "registration_failed", "reason": "no"})
+    assert rig.is_broken
+    rig.lose()
+    assert isinstance(error_of(rig), RegistrationRefused)
+
+
+def test_a_connection_that_ends_before_it_registered_is_made_again() -> None:
+    """A broker that shuts down may still accept."""
+    rig = Rig()
+    rig.begin(rig.core.opening(rig.now, 10_000))
+    rig.connect()
+    rig.lose()
+    assert rig.core.recovery.at == rig.now
+    rig.register()
+    assert rig.settled()[0].error is None
+
+
+def test_what_an_attempt_stands_at_is_told_when_time_is_up() -> None:
+    rig = Rig()
+    rig.begin(rig.core.opening(rig.now, 1_000))
+    rig.core.connecting()
+    rig.core.standing(BrokerBusy("full"))
+    rig.pass_time(1_000)
+    assert isinstance(error_of(rig), BrokerBusy)
+
+
+def test_the_system_may_refuse_to_go_on() -> None:
+    """F136: writing is forbidden by a sandbox."""
+    rig = Rig()
+    rig.begin(rig.core.opening(rig.now, 10_000))
+    rig.connect()
+    rig.core.eof(rig.now, AccessDenied("not here"))
+    assert isinstance(error_of(rig), AccessDenied)
+
+
+def test_a_call_forces_an_attempt_now() -> None:
+    """F8."""
+    rig = online()
+    rig.lose()
+    rig.fail(BrokerBusy("full"))
+    assert rig.core.recovery.at is not None and rig.core.recovery.at > rig.now
+    rig.begin(commands.list_groups(now=rig.now))
+    assert rig.core.recovery.at == rig.now
+
+
+def test_consumers_are_told_once_when_no_broker_will_come() -> None:
+    """F131: broker kept down, exactly one report."""
+    rig = online()
+    rig.lose()
+    for _ in range(2):
+        rig.fail(StartFailed("it ends"))
+        assert rig.events() == []
+    rig.fail(StartFailed("it ends"))
+    assert [type(event) for event in rig.events()] == [Troubled]
+    assert rig.core.has_news
+    assert isinstance(rig.core.take_trouble(), StartFailed)
+    assert rig.core.take_trouble() is None
+    assert not rig.core.has_news
+    assert rig.core.recovery.at is not None, "exactly one timer owns recovery (F8)"
+
+
+def test_repeated_violations_are_told() -> None:
+    rig = online()
+    listing = commands.list_groups(now=rig.now, timeout_ms=60_000)
+    rig.begin(listing)
+    for _ in range(3):
+        rig.core.receive(packed({"type": "surprise"}), rig.now)
+        assert rig.is_broken
+        rig.lose()
+        if not listing.done:
+            rig.register()
+    assert isinstance(listing.error, ProtocolViolation)
+
+
+# --- the end --------------------------------------------------------------------------------------------
+
+
+def test_leaving_confirms_and_says_goodbye() -> None:
+    """Protocol 4.2; design section 7, Receipts."""
+    rig, consumer = online(), Consumer()
+    rig.feed(message("m1"), message("m2"))
+    shown(rig, consumer)
+    listing = commands.list_groups(now=rig.now)
+    rig.begin(listing)
+    rig.core.close(rig.now, finished=True)
+    assert rig.written() == [{"type": "received", "messageId": "m1"}, {"type": "unregister"}]
+    assert isinstance(listing.error, ConnectionLost)
+    rig.core.close(rig.now, finished=True)
+    assert rig.written() == []
+
+
+def test_leaving_by_an_exception_does_not_confirm() -> None:
+    rig, consumer = online(), Consumer()
+    rig.feed(message("m1"))
+    shown(rig, consumer)
+    rig.core.close(rig.now, finished=False)
+    assert rig.written() == [{"type": "unregister"}]
+
+
+def test_a_closed_session_does_nothing_more() -> None:
+    rig = online()
+    rig.core.close(rig.now, finished=True)
+    rig.written()
+    rig.core.receive(packed(message("m1")), rig.now)
+    rig.core.eof(rig.now)
+    assert (rig.core.link, rig.core.recovery.at) == (Link.CLOSED, None)
+    with pytest.raises(UsageError):
+        rig.begin(commands.list_groups(now=rig.now))
+
+
+# --- chaos ----------------------------------------------------------------------------------------------
+
+
+class Chaos(RuleBasedStateMachine):
+    """Let everything happen in any order.
+
+    No move is illegal, only whole frames are written, every operation is settled once and not later than its
+    deadline, what was written and never answered is never told as not sent, and no message is shown twice.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rig = Rig()
+        self.consumer = Consumer()
+        self.begun: list[Operation[Any]] = []
+        self.settled: list[Operation[Any]] = []
+        self.withdrawn: list[Operation[Any]] = []
+        self.sent: list[Frame] = []
+        self.requests: list[Frame] = []
+        self.shown: list[str] = []
+        self.questions: list[Any] = []
+        self.known_not_sent: set[str] = set()
+        self.numbers = 0
+
+    def number(self) -> int:
+        self.numbers += 1
+        return self.numbers
+
+    def after(self, frames: list[Frame]) -> None:
+        self.sent += [frame for frame in frames if frame["type"] == "send"]
+        self.requests += [frame for frame in frames if "requestId" in frame]
+        for event in self.rig.events():
+            if isinstance(event, Settled):
+                assert event.operation not in self.settled
+                self.settled.append(event.operation)
+
+    def online(self) -> bool:
+        return self.rig.core.link is Link.ONLINE
+
+    @initialize()
+    def begin(self) -> None:
+        self.after(self.rig.register())
+
+    @precondition(lambda self: self.rig.core.link is Link.OFFLINE)
+    @rule()
+    def connect(self) -> None:
+        self.after(self.rig.register())
+
+    @precondition(lambda self: self.rig.core.link is Link.OFFLINE)
+    @rule(error=st.sampled_from([BrokerBusy("b"), StartFailed("s"), NoBroker("n"), AccessDenied("a")]))
+    def attempt_fails(self, error: IntercomError) -> None:
+        self.rig.fail(error)
+        self.after([])
+
+    @precondition(lambda self: self.rig.core.link in (Link.ONLINE, Link.BROKEN))
+    @rule()
+    def connection_ends(self) -> None:
+        self.rig.lose()
+        self.after([])
+
+    @rule(timeout=st.integers(1, 30_000))
+    def send(self, timeout: int) -> None:
+        self.start(
+            commands.send(
+                "worker", "hi", message_id=f"m{self.number()}", now=self.rig.now, wall=WALL, timeout_ms=timeout
+            )
+        )
+
+    @rule(timeout=st.integers(1, 100_000))
+    def ask(self, timeout: int) -> None:
+        self.start(
+            commands.ask(
+                "worker", "hi", message_id=f"q{self.number()}", now=self.rig.now, wall=WALL, timeout_ms=timeout
+            )
+        )
+
+    @rule()
+    def request(self) -> None:
+        self.start(commands.list_groups(now=self.rig.now))
+
+    @precondition(lambda self: self.questions)
+    @rule()
+    def reply(self) -> None:
+        question = self.questions.pop()
+        self.start(commands.reply(question, "yes", message_id=f"r{self.number()}", now=self.rig.now, wall=WALL))
+
+    def start(self, operation: Operation[Any]) -> None:
+        self.begun.append(operation)
+        self.after(self.rig.begin(operation))
+
+    @precondition(lambda self: self.begun)
+    @rule(data=st.data())
+    def withdraw(self, data: st.DataObject) -> None:
+        operation = data.draw(st.sampled_from(self.begun))
+        if not operation.done:
+            self.withdrawn.append(operation)
+        self.rig.core.withdraw(operation, self.rig.now)
+        self.after(self.rig.written())
+
+    @rule(milliseconds=st.sampled_from([1, 200, 5_000, 20_000]))
+    def time_passes(self, milliseconds: int) -> None:
+        self.after(self.rig.pass_time(milliseconds))
+
+    @precondition(lambda self: self.sent and self.online())
+    @rule(data=st.data(), answer=st.sampled_from(["delivered", "queued", "target", "reply", "gone", "terminal"]))
+    def answer(self, data: st.DataObject, answer: str) -> None:
+        sent = data.draw(st.sampled_from(self.sent))
+        message_id, attempt = sent["message"]["id"], sent["attemptId"]
+        answered: Frame = {"messageId": message_id, "attemptId": attempt}
+        frames: dict[str, Frame] = {
+            "delivered": {"type": "delivered", **answered},
+            "queued": {"type": "queued", **answered, "target": "worker", "position": 1},
+            "target": {"type": "question_target", **answered, "sessionId": PEER["id"]},
+            "reply": message(f"a{self.number()}", replyTo=message_id),
+            "gone": {"type": "peer_disconnected", "replyTo": message_id, "peerSessionId": PEER["id"]},
+            "terminal": message(f"terminal:{message_id}", replyTo=message_id, replyError="no"),
+        }
+        self.after(self.rig.feed(frames[answer]))
+
+    @precondition(lambda self: self.sent and self.online())
+    @rule(
+        data=st.data(),
+        reason=st.sampled_from(
+            [
+                reasons.SESSION_NOT_FOUND,
+                reasons.NO_OPEN_QUESTION,
+                reasons.SENDER_NOT_FOUND,
+                reasons.RECEIPT_MISSING,
+                reasons.NOT_RECORDED,
+                reasons.UNCERTAIN,
+                reasons.DIFFERENT_GROUP,
+            ]
+        ),
+    )
+    def refuse(self, data: st.DataObject, reason: str) -> None:
+        sent = data.draw(st.sampled_from(self.sent))
+        answered = {"messageId": sent["message"]["id"], "attemptId": sent["attemptId"]}
+        if reason not in (reasons.RECEIPT_MISSING, reasons.UNCERTAIN):
+            self.known_not_sent.add(sent["message"]["id"])
+        self.after(self.rig.feed({"type": "delivery_failed", **answered, "reason": reason}))
+
+    @precondition(lambda self: self.requests and self.online())
+    @rule(data=st.data())
+    def answer_request(self, data: st.DataObject) -> None:
+        request = data.draw(st.sampled_from(self.requests))
+        self.after(self.rig.feed({"type": "groups", "requestId": request["requestId"], "groups": []}))
+
+    @precondition(lambda self: self.online())
+    @rule(number=st.integers(1, 5), asks=st.booleans())
+    def message_comes(self, number: int, asks: bool) -> None:
+        self.after(self.rig.feed(message(f"x{number}", expectsReply=asks)))
+
+    @rule()
+    def take(self) -> None:
+        found = self.rig.core.take_message(self.consumer, self.rig.now)
+        if found is not None:
+            assert found.id not in self.shown
+            self.shown.append(found.id)
+            if found.expects_reply:
+                self.questions.append(found)
+        self.after(self.rig.written())
+
+    @precondition(lambda self: self.settled)
+    @rule(data=st.data())
+    def result_is_taken(self, data: st.DataObject) -> None:
+        self.rig.core.taken(data.draw(st.sampled_from(self.settled)), self.rig.now)
+        self.after(self.rig.written())
+
+    @invariant()
+    def everything_is_settled_in_time(self) -> None:
+        for operation in self.begun:
+            assert operation.done or operation.deadline is None or self.rig.now < operation.deadline
+            assert not operation.done or operation in self.settled or operation in self.withdrawn
+
+    @invariant()
+    def recovery_is_owned(self) -> None:
+        """F8: at all times connected, or one timer."""
+        assert (self.rig.core.link is Link.OFFLINE) == (self.rig.core.recovery.at is not None)
+
+    @invariant()
+    def nothing_is_kept_for_what_is_settled(self) -> None:
+        assert len(self.rig.core._waiting) == sum(not operation.done for operation in self.begun)
+
+    def teardown(self) -> None:
+        self.rig.core.close(self.rig.now, finished=True)
+        self.after(self.rig.written())
+        self.everything_is_settled_in_time()
+        written = {frame["message"]["id"] for frame in self.sent} - self.known_not_sent
+        for operation in self.settled:
+            if type(operation) is SendOperation and operation.message_id in written:
+                assert not isinstance(operation.error, ConnectionLost | BrokerBusy | StartFailed | NoBroker)
+
+
+TestChaos = Chaos.TestCase
+TestChaos.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
