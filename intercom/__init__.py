@@ -6,10 +6,9 @@ __version__ = "0.1.0"
 
 TYPE_CHECKING = False  # importing typing costs more than everything a command needs of this module
 if TYPE_CHECKING:
-    from typing import Any
-
     from intercom.client import blocking
-    from intercom.client.aio import Connection, IncomingMessage, Messages, Session, connect
+    from intercom.client.aio import Connection, Events, IncomingMessage, Messages, Session, connect
+    from intercom.client.feeds import SessionEvent
     from intercom.client.views import Attachment, GroupView, Receipt, SessionView
     from intercom.errors import (
         AccessDenied,
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
         TooLarge,
         UsageError,
     )
+    from intercom.server.embedded import EmbeddedBroker, serve
 
 __all__ = [
     "AccessDenied",
@@ -53,6 +53,8 @@ __all__ = [
     "ConfigError",
     "Connection",
     "ConnectionLost",
+    "EmbeddedBroker",
+    "Events",
     "GroupView",
     "HomeError",
     "IncomingMessage",
@@ -72,6 +74,7 @@ __all__ = [
     "SendError",
     "SendRefused",
     "Session",
+    "SessionEvent",
     "SessionView",
     "StartFailed",
     "TargetNotFound",
@@ -80,26 +83,31 @@ __all__ = [
     "__version__",
     "blocking",
     "connect",
+    "serve",
 ]
 
 _HOMES = {
-    "intercom.client.aio": ("Connection", "IncomingMessage", "Messages", "Session", "connect"),
+    "intercom.client.aio": ("Connection", "Events", "IncomingMessage", "Messages", "Session", "connect"),
+    "intercom.client.feeds": ("SessionEvent",),
     "intercom.client.views": ("Attachment", "GroupView", "Receipt", "SessionView"),
+    "intercom.server.embedded": ("EmbeddedBroker", "serve"),
 }
 """Where public names live that are not errors."""
 
 
-def __getattr__(name: str) -> Any:
-    """Load a public name on first use: a command that needs none of them pays for none."""
-    from importlib import import_module
+if not TYPE_CHECKING:  # for a type checker a name that is not listed above is an error
 
-    if name == "blocking":
-        return import_module("intercom.client.blocking")
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = next((module for module, names in _HOMES.items() if name in names), "intercom.errors")
-    value = globals()[name] = getattr(import_module(home), name)
-    return value
+    def __getattr__(name: str) -> object:
+        """Load a public name on first use: a command that needs none of them pays for none."""
+        from importlib import import_module
+
+        if name == "blocking":
+            return import_module("intercom.client.blocking")
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        home = next((module for module, names in _HOMES.items() if name in names), "intercom.errors")
+        value = globals()[name] = getattr(import_module(home), name)
+        return value
 
 
 def __dir__() -> list[str]:

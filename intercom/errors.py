@@ -262,7 +262,7 @@ class AskTimeout(AskError):
     """Say that no answer came in time; the question was delivered."""
 
     code = "ask_timeout"
-    hint = "The other side may still be working on it; a later answer arrives as an ordinary message."
+    hint = "The question was withdrawn; ask again with a longer timeout, or send a message and go on."
 
 
 class ReplyFailed(AskError):

@@ -190,6 +190,20 @@ NAME_CHARACTERS = 128
 """Longest name our own client registers under."""
 LOG_TAIL_LINES = 10
 """Most lines of a broker's error output that are quoted."""
+HEARTBEAT_MS = 30_000
+"""Silence of the broker after which a session asks whether it is still there."""
+HEARTBEAT_LOOK_MS = 3_000
+"""Pause between two looks for the answer."""
+HEARTBEAT_LOOKS = 5
+"""Looks that came in time and found nothing, after which the connection counts as broken."""
+HEARTBEAT_LATE_MS = 1_000
+"""A look later than this is not counted: the process was stopped or suspended."""
+EVENTS_KEPT = 1_000
+"""Events a client holds for one listener; beyond it the oldest are dropped."""
+SUPERVISOR_RETURN_MS = 3_000
+"""After a reconnect: how long a child waits for its supervisor to return before it registers without it."""
+SUPERVISOR_RETRY_MS = 200
+"""Pause between two such attempts."""
 
 # --- the command ----------------------------------------------------------------------------------------
 

@@ -88,10 +88,10 @@ def resolve_home(explicit: str | None, environ: Mapping[str, str]) -> Path:
         chosen, origin = explicit, "--home"
     else:
         chosen, origin = environ.get(HOME_VARIABLE, ""), HOME_VARIABLE
-        if not chosen:
+        if not chosen.strip():
             chosen, origin = _state_directory(), "the state directory"
     expanded = os.path.expanduser(chosen)
-    if not expanded or expanded.startswith("~"):
+    if not expanded.strip() or expanded.startswith("~"):
         raise HomeError(f"{origin} does not name a directory: {chosen!r}", hint=_OTHER_HOME)
     try:
         return Path(os.path.realpath(expanded))

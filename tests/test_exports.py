@@ -11,8 +11,13 @@ import intercom
 from intercom import errors
 
 NAMES = {
-    "Attachment", "Connection", "GroupView", "IncomingMessage", "Messages", "Receipt", "Session", "SessionView",
-    "__version__", "blocking", "connect",
+    "Attachment", "Connection", "EmbeddedBroker", "Events", "GroupView", "IncomingMessage", "Messages", "Receipt",
+    "Session", "SessionEvent", "SessionView", "__version__", "blocking", "connect", "serve",
+}  # fmt: skip
+
+SESSION = {
+    "ask", "ask_supervisor", "authorize_child", "events", "groups", "id", "join", "leave", "list", "list_groups",
+    "messages", "model", "name", "receive", "send", "send_supervisor", "set_presence", "status", "supervisor_id",
 }  # fmt: skip
 
 
@@ -32,14 +37,27 @@ def test_every_name_is_there(name: str) -> None:
 
 
 def test_names_are_the_ones_of_their_modules() -> None:
-    from intercom.client import aio, blocking, views
+    from intercom.client import aio, blocking, feeds, views
 
     assert intercom.connect is aio.connect
     assert intercom.Session is aio.Session
     assert intercom.IncomingMessage is aio.IncomingMessage
     assert intercom.blocking is blocking
+    assert intercom.Events is aio.Events
+    assert intercom.SessionEvent is feeds.SessionEvent
     assert intercom.Receipt is views.Receipt
     assert intercom.NoBroker is errors.NoBroker
+
+
+def test_both_shells_have_the_same_calls() -> None:
+    from intercom.client import aio, blocking
+
+    def calls(kind: type) -> set[str]:
+        return {name for name in vars(kind) if not name.startswith("_")}
+
+    assert calls(aio.Session) == calls(blocking.Session) == SESSION
+    assert calls(aio.IncomingMessage) == calls(blocking.IncomingMessage) == {"reply"}
+    assert set(blocking.__all__) == {"Events", "IncomingMessage", "Messages", "Session", "connect"}
 
 
 def test_an_unknown_name_is_an_ordinary_error() -> None:

@@ -520,3 +520,11 @@ def test_importing_paths_and_settings_loads_little(tmp_path: Path) -> None:
     ).stdout.split()
     heavy = {"dataclasses", "platformdirs", "tomllib", "hashlib", "asyncio", "logging", "sqlite3", "anyio", "json"}
     assert heavy.isdisjoint(loaded)
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\t "])
+def test_a_blank_variable_is_no_home(blank: str) -> None:
+    """A directory named by a blank would be made wherever the command happens to run."""
+    assert resolve_home(None, {"INTERCOM_HOME": blank}) == resolve_home(None, {})
+    with pytest.raises(HomeError):
+        resolve_home(blank, {})

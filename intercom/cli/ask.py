@@ -50,6 +50,7 @@ def run(arguments: Namespace, output: Output) -> int:
         answer = session.ask(
             wanted,
             text,
+            logical_target=None if wanted == target else target,
             attachments=carried,
             message_id=message_id,
             timeout=ASK_MS / 1000 if left is None else left,

@@ -1,4 +1,4 @@
-"""Watch a process of somebody else until it is gone."""
+"""Watch a broker until it is gone: its process, or, of one inside another program, its socket."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import os
 import select
 import time
 from types import TracebackType
+from typing import Any
 
 from intercom.limits import GONE_POLL_MS
+from intercom.paths import Paths
 
 
 class Watched:
@@ -61,3 +63,42 @@ class Watched:
             if not self._gone:
                 time.sleep(GONE_POLL_MS / 1000)
         return self._gone
+
+
+class WatchedSocket:
+    """Hold the socket of a broker whose process goes on without it."""
+
+    def __init__(self, paths: Paths) -> None:
+        """Begin to watch."""
+        self._path = paths.socket
+        self._inode = self._found()
+
+    def __enter__(self) -> WatchedSocket:
+        """Return the watch itself."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Let go; nothing is held."""
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the socket is gone or another one, at most ``seconds``; tell whether it is."""
+        until = time.monotonic() + seconds
+        while self._inode is not None and self._found() == self._inode:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(GONE_POLL_MS / 1000)
+        return True
+
+    def _found(self) -> int | None:
+        try:
+            return os.lstat(self._path).st_ino
+        except OSError:
+            return None
+
+
+def watched(report: dict[str, Any], paths: Paths) -> Watched | WatchedSocket:
+    """Return the watch for the broker that gave this report, for use in a ``with`` block."""
+    broker = report.get("broker")
+    if isinstance(broker, dict) and broker.get("embedded") is True:
+        return WatchedSocket(paths)
+    return Watched(int(report["pid"]))

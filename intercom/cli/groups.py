@@ -10,7 +10,7 @@ from intercom.cli.render import Output, show_table
 from intercom.limits import REQUEST_MS
 
 USAGE = ""
-DESCRIPTION = """Show every group with a session in it, how many there are, and whether commands like this one act in it.
+DESCRIPTION = """Show every group with a session in it, how many, and whether commands like this one act in it.
 
 Which groups there are is no secret among the sessions of one user; who is in them is shown only to who shares them.
 The command itself is not counted. Never starts a broker; ends with 5 when none answers.

@@ -9,7 +9,7 @@ from intercom.cli.identity import paths_of
 from intercom.cli.memberships import change
 from intercom.cli.render import Output, visible
 from intercom.cli.who import Identity, identity_of
-from intercom.client.profile import checked_group
+from intercom.client.profile import checked_group, checked_name
 from intercom.errors import PresenceRefused, UsageError
 from intercom.limits import Limits
 
@@ -51,13 +51,18 @@ def run(arguments: Namespace, output: Output) -> int:
 
 
 def known_identity(arguments: Namespace) -> Identity:
-    """Return the identity of the command; raise ``UsageError`` for a guest, of whom nothing is remembered."""
+    """Return the identity of the command; raise ``UsageError`` for a guest, of whom nothing is remembered.
+
+    A name that nobody may have is a ``UsageError`` too.
+    """
     identity = identity_of(arguments)
     if identity.key is None:
         raise UsageError(
             "a guest is forgotten when its command ends, so it cannot join or leave a group",
             hint="Name yourself with --as NAME or INTERCOM_NAME, or give --group to each command.",
         )
+    if identity.name is not None:
+        checked_name(identity.name)
     return identity
 
 

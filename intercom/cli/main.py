@@ -19,10 +19,23 @@ VERBS = {
     "send": "send a message",
     "ask": "ask a question and wait for the answer",
     "listen": "print what arrives, or answer questions with a command",
+    "join": "have later commands act in a group",
+    "leave": "have them act in it no more",
+    "groups": "show which groups there are",
+    "whoami": "show as whom commands act here",
     "status": "show the broker, without starting one",
+    "doctor": "find out what is wrong, and change nothing",
+    "log": "show what the broker wrote down",
+    "restart": "replace the broker and see the sessions come back",
     "stop": "stop the broker",
+    "store": "check the broker's files, or put them aside",
     "serve": "be the broker, in the foreground",
+    "install": "let the clients of Atomic or pi meet at the same broker",
+    "uninstall": "undo that",
     "demo": "watch a worker answer a planner while the broker is killed",
+    "docs": "read the documentation",
+    "schema": "describe the JSON that verbs print",
+    "completion": "complete verbs, options and names in a shell",
 }
 
 INTERRUPTED = 130
@@ -30,11 +43,11 @@ STATUSES = {
     0: "done: delivered, answered",
     1: "refused, or the other side cannot answer",
     2: "called wrongly",
-    3: "no such target",
+    3: "no such target, page or log",
     4: "several targets match, or the message id was used for something else",
     5: "not now, and nothing took effect: no broker, busy, starting, capacity",
     6: "not known, or no answer; what to do next is printed",
-    7: "not allowed here",
+    7: "not allowed here: permissions, a sandbox, or a verb that is for the person",
     INTERRUPTED: "interrupted; a question is withdrawn",
 }
 
@@ -115,8 +128,8 @@ def _without_verb(options: Sequence[str], output: Output) -> int:
 
 
 def _help() -> str:
-    verbs = "\n".join(f"  {verb:8} {summary}" for verb, summary in VERBS.items())
-    statuses = "\n".join(f"  {status:<8} {meaning}" for status, meaning in STATUSES.items())
+    verbs = "\n".join(f"  {verb:<10} {summary}" for verb, summary in VERBS.items())
+    statuses = "\n".join(f"  {status:<10} {meaning}" for status, meaning in STATUSES.items())
     return (
         "usage: intercom VERB [options] ...\n\n"
         "Coding-agent sessions on one machine find each other and talk.\n\n"

@@ -76,7 +76,7 @@ def _directory(paths: Paths) -> Path:
 def _file(place: Path, key: str) -> Path:
     from hashlib import sha256  # only identities of a home in which somebody joined a group pay for it
 
-    return place / f"{sha256(key.encode('utf-8', 'surrogateescape')).hexdigest()[:32]}.json"
+    return place / f"{sha256(key.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}.json"
 
 
 def _refused(error: OSError, path: Path) -> IntercomError:

@@ -19,8 +19,9 @@ from intercom.limits import SEND_MS
 USAGE = "TARGET TEXT..."
 DESCRIPTION = """Send a message to a session and return when that session has it.
 
-TARGET is a name, a session id, or at least 4 characters with which only one id in reach begins; a name comes first. TEXT may be several words; `-` alone reads standard
-input, of which one trailing line break is removed. Words after `--` are never taken for options.
+TARGET is a name, a session id, or at least 4 characters that only one id in reach begins with; a name comes first.
+TEXT may be several words; `-` alone reads standard input, of which one trailing line break is removed. Words after `--`
+are never taken for options.
 
 A message has an id, printed with the result. After "outcome unknown" run the same command with --message-id and that
 id: the message cannot arrive twice.
@@ -68,9 +69,11 @@ def run(arguments: Namespace, output: Output) -> int:
         helpful(session, target),
         repeatable(message_id),
     ):
+        found = resolved(session, target)
         receipt = session.send(
-            resolved(session, target),
+            found,
             text,
+            logical_target=None if found == target else target,
             attachments=carried,
             message_id=message_id,
             timeout=time_left(arguments),

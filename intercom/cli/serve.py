@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from intercom.cli.arguments import Parser, add_home, clean
+from intercom.cli.foreign import foreign_directory
 from intercom.cli.render import Output
 from intercom.config import settings_table
-from intercom.errors import ConfigError, HomeError
+from intercom.errors import ConfigError
 from intercom.paths import resolve_home
 
 USAGE = "[SCRIPT]"
@@ -22,6 +23,7 @@ another process holds the home.
 
 Programs that start a broker of their own add the path of a script as the last argument. It is ignored, but without
 --home the broker then lives where such a program looks for it: in `intercom` below its agent directory.
+`intercom install` makes that directory a link to the home.
 """
 ENDINGS = {1: "cannot_serve", 5: "held_elsewhere"}
 
@@ -49,8 +51,9 @@ def run(arguments: Namespace, output: Output) -> int:
     home = resolve_home(arguments.home, os.environ)
     foreign = False
     if arguments.script is not None and arguments.home is None:
-        chosen = foreign_home(os.environ)
-        foreign = chosen != home
+        directory = foreign_directory(os.environ)
+        chosen = Path(os.path.realpath(directory))
+        foreign = chosen != home and not directory.is_symlink()  # a link was made by the user, with `install`
         home = chosen
     status = main(home, overrides=overrides, foreign=foreign)
     if status:
@@ -59,23 +62,6 @@ def run(arguments: Namespace, output: Output) -> int:
     else:
         output.document({"ok": True})
     return status
-
-
-def foreign_home(environ: Mapping[str, str]) -> Path:
-    """Return the real path of the directory in which Atomic and its relatives look for a broker (protocol 2.1)."""
-    user = environ.get("HOME") or environ.get("USERPROFILE") or os.path.expanduser("~")
-    for variable in ("ATOMIC_CODING_AGENT_DIR", "PI_CODING_AGENT_DIR"):
-        directory = environ.get(variable, "")
-        if directory == "~" or directory.startswith("~/"):
-            directory = user + directory[1:]
-        if directory:
-            break
-    else:
-        directory = os.path.join(user, ".atomic", "agent")
-    try:
-        return Path(os.path.realpath(os.path.join(directory, "intercom")))
-    except (OSError, ValueError) as error:
-        raise HomeError(f"the agent directory cannot be used as a path: {directory!r} ({error})") from error
 
 
 def _overrides(given: Mapping[str, Any]) -> dict[str, Any]:

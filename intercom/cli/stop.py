@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from intercom.cli.arguments import Parser, add_common
-from intercom.cli.ending import Watched
+from intercom.cli.ending import watched
 from intercom.cli.identity import paths_of, time_left
 from intercom.cli.render import Output
 from intercom.cli.status import quiet_report
@@ -41,8 +41,9 @@ def stop(paths: Paths, seconds: float) -> int:
     ``seconds`` bounds each step. Raises what ``intercom.client.control.health`` raises, and ``RequestTimeout`` when
     the process is still there.
     """
-    pid = int(quiet_report(paths, seconds)["pid"])
-    with Watched(pid) as process:
+    report = quiet_report(paths, seconds)
+    pid = int(report["pid"])
+    with watched(report, paths) as process:
         shutdown(paths, timeout=seconds)
         if not process.wait(seconds):
             raise RequestTimeout(

@@ -11,7 +11,7 @@ from intercom.cli.who import identity_of
 from intercom.client.profile import DEFAULT_GROUP, checked_group, checked_name
 
 USAGE = ""
-DESCRIPTION = """Show who a command run here is: its name, the rule its identity comes from, its groups, home and socket.
+DESCRIPTION = """Show who a command run here is: its name, the rule its identity comes from, groups, home and socket.
 
 The rules, the first that applies: `name`, given by --as or INTERCOM_NAME; `host`, the session variable of the nearest
 agent host; `terminal`, this terminal session; `guest`, nothing of all that. Only a name can be seen by others. Of a

@@ -1,38 +1,32 @@
-"""Run a session under anyio, on asyncio or trio.
+"""Be a session under anyio, on asyncio or trio.
 
-Two tasks of the session's own do all the waiting: one holds the connection, one keeps time. A caller's task only
-begins an operation and waits for its event, so cancelling a caller never cuts a frame: what was begun is written
-entirely, or the connection is broken on purpose. The socket is a plain one; both shells share everything below.
+Any number of tasks may use a session at the same time, and any of them may be cancelled at any point.
 """
 
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import TypeAlias, TypeVar, cast
+from typing import TypeAlias
 
 import anyio
-import anyio.lowlevel
 
 from intercom.client import commands
-from intercom.client.dialing import not_answering, told
-from intercom.client.operations import Operation
+from intercom.client.aio_engine import Engine
+from intercom.client.feeds import Feed, SessionEvent
 from intercom.client.profile import Purpose
-from intercom.client.session import Arrived, Link, Settled, Troubled
 from intercom.client.setup import Setup, milliseconds, now, prepare, wall
 from intercom.client.views import Attachment, GroupView, Receipt, SessionView
 from intercom.client.views import IncomingMessage as _IncomingMessage
-from intercom.errors import AccessDenied, IntercomError, UsageError
-from intercom.limits import ASK_MS, CONNECT_MS, DISCONNECT_MS, READ_BYTES
+from intercom.errors import UsageError
+from intercom.limits import ASK_MS, CONNECT_MS
 
-__all__ = ["Connection", "IncomingMessage", "Messages", "Session", "connect"]
+__all__ = ["Connection", "Events", "IncomingMessage", "Messages", "Session", "connect"]
 
 Attachments: TypeAlias = Iterable[Attachment | Mapping[str, str]]
 GroupViews: TypeAlias = list[GroupView]
 SessionViews: TypeAlias = list[SessionView]
-Result = TypeVar("Result")
 
 
 def connect(
@@ -49,6 +43,7 @@ def connect(
     return_address: str | None = None,
     session_id: str | None = None,
     cwd: str | None = None,
+    supervisor: str | None = None,
 ) -> Connection:
     """Register a session for the length of an ``async with`` block, starting a broker if none answers.
 
@@ -65,6 +60,7 @@ def connect(
         return_address: secret of an earlier session whose unconfirmed messages this one takes over.
         session_id: the id that session had.
         cwd: the directory shown to others, else the working directory.
+        supervisor: the capability that a supervisor made with ``authorize_child`` for this ``name``.
 
     Raises ``UsageError`` or ``HomeError`` at once, ``BrokerError`` or ``RegistrationRefused`` on entering. Leaving
     the block confirms the message in hand; leaving it by an exception does not, so that the message comes again.
@@ -83,6 +79,7 @@ def connect(
             return_address=return_address,
             session_id=session_id,
             cwd=cwd,
+            supervisor=supervisor,
             message_kind=IncomingMessage,
         )
     )
@@ -99,29 +96,34 @@ class Connection:
         """Connect and register."""
         if self._setup is None:
             raise UsageError("a connection can be entered once", hint="Call connect again.")
-        self._session = session = Session(self._setup)
+        engine = Engine(self._setup)
+        engine.check_process()
+        self._engine = engine
         self._setup = None
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
         try:
-            self._tasks.start_soon(session._hold_connection)
-            self._tasks.start_soon(session._keep_time)
-            await session._open()
+            self._tasks.start_soon(engine.hold_connection)
+            self._tasks.start_soon(engine.keep_time)
+            await engine.open()
         except BaseException:
             await self._end(finished=False)
             raise
-        return session
+        return Session(engine)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Say goodbye; the tasks of the session end here. The exception of the block passes through unchanged."""
+        if self._engine.is_foreign:
+            self._engine.let_go()
+            return
         await self._end(finished=kind is None)
 
     async def _end(self, *, finished: bool) -> None:
         try:
             with anyio.CancelScope(shield=True):
-                await self._session._close(finished=finished)
+                await self._engine.close(finished=finished)
         finally:
             self._tasks.cancel_scope.cancel()
             await self._tasks.__aexit__(None, None, None)
@@ -155,7 +157,7 @@ class IncomingMessage(_IncomingMessage):
         Raises ``SendError``; the code ``no_open_question`` says that nobody waits for the answer any more.
         """
         session = self._session
-        return await session._wait(
+        return await session._engine.wait(
             commands.reply(
                 self,
                 text,
@@ -181,7 +183,24 @@ class Messages:
 
     async def __anext__(self) -> IncomingMessage:
         """Wait for the next message."""
-        return await self._session._next(self)
+        session = self._session
+        return session._ours(await session._engine.next(self))
+
+
+class Events:
+    """Iterate over what happens around a session; an event that is not taken in time is dropped, and counted."""
+
+    def __init__(self, session: Session, feed: Feed) -> None:
+        self._session = session
+        self._feed = feed
+
+    def __aiter__(self) -> Events:
+        """Return the iterator itself."""
+        return self
+
+    async def __anext__(self) -> SessionEvent:
+        """Wait for the next event."""
+        return await self._session._engine.next_event(self._feed)
 
 
 class Session:
@@ -190,31 +209,10 @@ class Session:
     Any number of tasks may use it at the same time, all in the event loop that opened it.
     """
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, engine: Engine) -> None:
         """Begin offline."""
-        self._setup = setup
-        self._core = setup.core
-        self._link: socket.socket | None = None
-        self._link_scope = anyio.CancelScope()
-        self._refused: OSError | None = None
-        self._unsent = b""
-        self._blocked = anyio.Event()
-        """Set when the kernel does not take more and the connection's task has to wait for it."""
-        self._drained = anyio.Event()
-        """Set when nothing is left to write."""
-        self._roomier = anyio.Event()
-        """Set when the connection may be wanted to be read again."""
-        self._hurried = anyio.Event()
-        """Set when the next attempt to connect may have become due."""
-        self._earlier = anyio.Event()
-        """Set when something became due earlier than ``_alarm``."""
-        self._alarm: int | None = None
-        self._news = anyio.Event()
-        """Set, and replaced, when a message or trouble came."""
-        self._ended = anyio.Event()
-        """Set when the connection ended after the session was closed."""
-
-    # --- what a session can do --------------------------------------------------------------------------
+        self._engine = engine
+        self._core = engine.core
 
     @property
     def id(self) -> str:
@@ -227,9 +225,24 @@ class Session:
         return self._core.profile.name
 
     @property
+    def status(self) -> str | None:
+        """Return the present status."""
+        return self._core.profile.status
+
+    @property
+    def model(self) -> str:
+        """Return the present model."""
+        return self._core.profile.model
+
+    @property
     def groups(self) -> tuple[str, ...]:
         """Return the present memberships."""
         return self._core.profile.groups
+
+    @property
+    def supervisor_id(self) -> str | None:
+        """Return the session id of the supervisor, or ``None`` without one or while it is gone."""
+        return self._core.profile.supervisor_id
 
     async def send(
         self,
@@ -240,6 +253,7 @@ class Session:
         reply_to: str | None = None,
         message_id: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - it decides what the outcome is called
+        logical_target: str | None = None,
     ) -> Receipt:
         """Send a message and wait until its fate is known.
 
@@ -250,12 +264,13 @@ class Session:
             reply_to: id of the message this one refers to.
             message_id: id of an earlier attempt that is to be repeated.
             timeout: seconds for the outcome, 10 by default, at most 660.
+            logical_target: what the user wrote, where the program found out itself that it means ``target``.
 
         Returns a receipt: delivered or queued. Raises ``SendError`` (its ``retry`` says whether the same message id
         may be sent again), ``TooLarge``, ``UsageError``, or ``BrokerError`` when nothing left this process. A
         cancelled send may have taken effect.
         """
-        return await self._wait(
+        return await self._engine.wait(
             commands.send(
                 target,
                 text,
@@ -265,6 +280,7 @@ class Session:
                 attachments=attachments,
                 reply_to=reply_to,
                 timeout_ms=None if timeout is None else milliseconds(timeout, "timeout"),
+                logical_target=logical_target,
             )
         )
 
@@ -276,6 +292,7 @@ class Session:
         attachments: Attachments = (),
         message_id: str | None = None,
         timeout: float = ASK_MS / 1000,  # noqa: ASYNC109 - it decides what the outcome is called
+        logical_target: str | None = None,
     ) -> IncomingMessage:
         """Ask a question and wait for the answer; any number of asks may be under way.
 
@@ -284,13 +301,72 @@ class Session:
             text: the question.
             attachments: files, snippets or contexts beside the text.
             message_id: id of an earlier attempt that is to be repeated.
+            logical_target: what the user wrote, where the program found out itself that it means ``target``.
             timeout: seconds for the answer, at most 600; then the question is withdrawn, as on cancellation.
 
         Raises ``AskError`` (``PeerGone``, ``AskTimeout``, ``ReplyFailed``) or what ``send`` raises.
         """
-        answer = await self._wait(
+        answer = await self._engine.wait(
             commands.ask(
                 target,
+                text,
+                message_id=self._core.new_id(message_id),
+                now=now(),
+                wall=wall(),
+                attachments=attachments,
+                timeout_ms=milliseconds(timeout, "timeout"),
+                logical_target=logical_target,
+            )
+        )
+        return self._ours(answer)
+
+    async def authorize_child(self, name: str) -> str:
+        """Let a session of that name claim this one as its supervisor, and return the capability it has to show.
+
+        It holds as long as this session, over reconnects and broker restarts. The same name gets the same capability;
+        ``*`` gets a new one each time, for whoever shows it first. Give it to the child alone.
+        """
+        return await self._engine.wait(commands.authorize_child(self._core.profile, name, now=now()))
+
+    async def send_supervisor(
+        self,
+        text: str,
+        *,
+        attachments: Attachments = (),
+        reply_to: str | None = None,
+        message_id: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - it decides what the outcome is called
+    ) -> Receipt:
+        """Send a message to the supervisor, whatever the groups; arguments and errors as with ``send``.
+
+        Raises ``TargetNotFound`` with the code ``supervisor_gone`` when the supervisor is not connected, and
+        ``UsageError`` when this session has none.
+        """
+        return await self._engine.wait(
+            commands.send_supervisor(
+                self._core.profile,
+                text,
+                message_id=self._core.new_id(message_id),
+                now=now(),
+                wall=wall(),
+                attachments=attachments,
+                reply_to=reply_to,
+                timeout_ms=None if timeout is None else milliseconds(timeout, "timeout"),
+            )
+        )
+
+    async def ask_supervisor(
+        self,
+        text: str,
+        *,
+        attachments: Attachments = (),
+        message_id: str | None = None,
+        timeout: float = ASK_MS / 1000,  # noqa: ASYNC109 - it decides what the outcome is called
+    ) -> IncomingMessage:
+        """Ask the supervisor a question and wait for the answer; else as ``ask`` and ``send_supervisor``."""
+        answer = await self._engine.wait(
+            commands.ask_supervisor(
+                self._core.profile,
                 text,
                 message_id=self._core.new_id(message_id),
                 now=now(),
@@ -301,6 +377,13 @@ class Session:
         )
         return self._ours(answer)
 
+    def events(self) -> Events:
+        """Iterate over what happens around this session from now on, for ever; this never delays messages.
+
+        Others in reach join, leave and change; the connection is lost and made again.
+        """
+        return Events(self, self._core.feed())
+
     def messages(self) -> Messages:
         """Iterate over what arrives, for ever.
 
@@ -310,239 +393,33 @@ class Session:
 
     async def receive(self) -> IncomingMessage:
         """Return the next message and confirm the one before."""
-        return await self._next(self)
+        return self._ours(await self._engine.next(self))
 
     async def list(self, group: str | None = None) -> SessionViews:
         """Return the sessions in reach, this one included, or those of one group."""
-        return await self._wait(commands.list_sessions(group, now=now()))
+        return await self._engine.wait(commands.list_sessions(group, now=now()))
 
     async def list_groups(self) -> GroupViews:
         """Return every group with a session in it."""
-        return await self._wait(commands.list_groups(now=now()))
+        return await self._engine.wait(commands.list_groups(now=now()))
 
     async def join(self, group: str) -> tuple[str, ...]:
         """Join a group and return all memberships; raises ``PresenceRefused``."""
-        return await self._wait(commands.join(self._core.profile, group, now=now()))
+        return await self._engine.wait(commands.join(self._core.profile, group, now=now()))
 
     async def leave(self, group: str | None = None) -> tuple[str, ...]:
         """Leave a group, or all but the home group, and return all memberships; raises ``PresenceRefused``."""
-        return await self._wait(commands.leave(self._core.profile, group, now=now()))
+        return await self._engine.wait(commands.leave(self._core.profile, group, now=now()))
 
     async def set_presence(
         self, *, name: str | None = None, status: str | None = None, model: str | None = None
     ) -> None:
         """Change what others see; what is ``None`` stays. Raises ``PresenceRefused``."""
-        await self._wait(commands.set_presence(self._core.profile, now=now(), name=name, status=status, model=model))
-
-    @property
-    def _is_closed(self) -> bool:
-        return self._core.link is Link.CLOSED
-
-    # --- callers ----------------------------------------------------------------------------------------
-
-    async def _open(self) -> None:
-        await self._wait(self._core.opening(now(), self._setup.timeout_ms))
-
-    async def _wait(self, operation: Operation[Result]) -> Result:
-        """Begin an operation and wait until it is settled; withdraw it when the caller is cancelled."""
-        operation.token = settled = anyio.Event()
-        self._core.begin(operation, now())
-        self._hurried.set()
-        self._roomier.set()
-        self._act()
-        try:
-            await settled.wait()
-        except BaseException:
-            self._core.withdraw(operation, now())
-            self._act()
-            raise
-        self._core.taken(operation, now())
-        self._act()
-        if operation.error is not None:
-            raise operation.error
-        return cast("Result", operation.result)
-
-    async def _next(self, consumer: object) -> IncomingMessage:
-        await anyio.lowlevel.checkpoint_if_cancelled()
-        while True:
-            if self._is_closed:
-                raise UsageError("the session is closed")
-            message = self._core.take_message(consumer, now())
-            self._roomier.set()
-            self._act()
-            if message is not None:
-                await anyio.lowlevel.cancel_shielded_checkpoint()
-                return self._ours(message)
-            trouble = self._core.take_trouble()
-            if trouble is not None:
-                raise trouble
-            await self._news.wait()
+        await self._engine.wait(
+            commands.set_presence(self._core.profile, now=now(), name=name, status=status, model=model)
+        )
 
     def _ours(self, message: _IncomingMessage) -> IncomingMessage:
         assert isinstance(message, IncomingMessage), "prepare was told the kind"
         message._session = self
         return message
-
-    # --- after every call of the core -------------------------------------------------------------------
-
-    def _act(self) -> None:
-        """Write what is to be written, wake who is to be woken, and break a connection that is to be broken."""
-        self._write()
-        for event in self._core.events():
-            match event:
-                case Settled(operation):
-                    if operation.token is not None:
-                        operation.token.set()
-                case Arrived() | Troubled():
-                    self._news.set()
-                    self._news = anyio.Event()
-        if self._core.link is Link.BROKEN:
-            self._link_scope.cancel()
-        due = self._core.deadline()
-        if due is not None and (self._alarm is None or due < self._alarm):
-            self._earlier.set()
-
-    def _write(self) -> None:
-        """Write as much as the kernel takes now; this never waits, so no cancellation comes in between."""
-        data = self._core.outgoing()
-        if self._link is None:
-            return
-        self._unsent = self._unsent + data if self._unsent else data
-        try:
-            while self._unsent:
-                self._unsent = self._unsent[os.write(self._link.fileno(), self._unsent) :]
-        except BlockingIOError:
-            self._blocked.set()
-            return
-        except PermissionError as error:
-            self._refused = error
-            self._link_scope.cancel()
-        except OSError:
-            # What the broker said last is still to be read; then comes the end of the connection.
-            self._unsent = b""
-        self._drained.set()
-
-    # --- the tasks of the session -----------------------------------------------------------------------
-
-    async def _keep_time(self) -> None:
-        while True:
-            self._earlier = anyio.Event()
-            self._alarm = due = self._core.deadline()
-            with anyio.move_on_after(None if due is None else max(0, due - now()) / 1000):
-                await self._earlier.wait()
-            self._core.tick(now())
-            self._act()
-
-    async def _hold_connection(self) -> None:
-        while not self._is_closed:
-            await self._until_due()
-            self._core.connecting()
-            try:
-                link = await self._find_broker()
-            except IntercomError as error:
-                if not self._is_closed:
-                    self._core.connect_failed(error, now())
-                    self._act()
-                continue
-            with link:
-                await self._converse(link)
-
-    async def _until_due(self) -> None:
-        while True:
-            self._hurried = anyio.Event()
-            at = self._core.recovery.at
-            left = 0 if at is None else at - now()
-            if left <= 0:
-                return
-            with anyio.move_on_after(left / 1000):
-                await self._hurried.wait()
-
-    async def _find_broker(self) -> socket.socket:
-        launch = self._setup.launch()
-        steps = launch.steps()
-        try:
-            while True:
-                try:
-                    pause = next(steps)
-                except StopIteration as found:
-                    return cast("socket.socket", found.value)
-                self._core.standing(launch.standing)
-                await anyio.sleep(pause)
-        finally:
-            steps.close()
-
-    async def _converse(self, link: socket.socket) -> None:
-        """Register and read until the connection ends; ``_act`` writes."""
-        if self._is_closed:
-            return
-        self._link = link
-        self._link_scope = anyio.CancelScope()
-        self._core.connected(now(), wall(), not_answering(self._setup.paths))
-        try:
-            with self._link_scope:
-                async with anyio.create_task_group() as tasks:
-                    tasks.start_soon(self._write_what_waits, link)
-                    self._act()
-                    await self._read_all(link)
-                    tasks.cancel_scope.cancel()
-        finally:
-            self._link = None
-            self._unsent = b""
-            self._drained.set()
-            self._ended.set()
-        refused, self._refused = self._refused, None
-        cause = None if refused is None else told(refused, self._setup.paths)
-        self._core.eof(now(), cause if isinstance(cause, AccessDenied) else None)
-        self._act()
-
-    async def _read_all(self, link: socket.socket) -> None:
-        while True:
-            while not self._core.wants_data:
-                self._roomier = anyio.Event()
-                await self._roomier.wait()
-            try:
-                data = os.read(link.fileno(), READ_BYTES)
-            except BlockingIOError:
-                await anyio.wait_readable(link)
-                continue
-            except OSError as error:
-                self._refused = error
-                return
-            if not data:
-                return
-            self._core.receive(data, now())
-            self._act()
-            if self._core.link is Link.BROKEN:
-                return
-            await anyio.lowlevel.checkpoint()
-
-    async def _write_what_waits(self, link: socket.socket) -> None:
-        while True:
-            self._blocked = anyio.Event()
-            if self._unsent:
-                await anyio.wait_writable(link)
-                self._act()
-            else:
-                await self._blocked.wait()
-
-    # --- the end ----------------------------------------------------------------------------------------
-
-    async def _close(self, *, finished: bool) -> None:
-        """Say goodbye and wait up to ``DISCONNECT_MS`` until the broker has taken everything."""
-        was_online = self._core.link is Link.ONLINE
-        self._core.close(now(), finished=finished)
-        self._ended = anyio.Event()
-        self._drained = anyio.Event()
-        self._act()
-        self._news.set()
-        link = self._link
-        if link is None or not was_online:
-            return
-        with anyio.move_on_after(DISCONNECT_MS / 1000):
-            await self._drained.wait()
-            self._roomier.set()
-            try:
-                link.shutdown(socket.SHUT_WR)
-            except OSError:
-                return
-            await self._ended.wait()

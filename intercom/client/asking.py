@@ -20,8 +20,24 @@ class AskOperation(SendOperation[IncomingMessage]):
     it (F65).
     """
 
-    def __init__(self, message_id: str, target: str, message: Raw, *, deadline: int) -> None:
-        super().__init__(message_id, target, message, deadline=deadline)
+    def __init__(
+        self,
+        message_id: str,
+        target: str,
+        message: Raw,
+        *,
+        deadline: int,
+        is_supervised: bool = False,
+        logical_target: str | None = None,
+    ) -> None:
+        super().__init__(
+            message_id,
+            target,
+            message,
+            deadline=deadline,
+            is_supervised=is_supervised,
+            logical_target=logical_target,
+        )
         self.answerer: str | None = None
         """Id of the session whose reply answers."""
         self.leaves_question = False
@@ -70,12 +86,14 @@ class AskOperation(SendOperation[IncomingMessage]):
         self._rebind_until = until
 
     def abandon(self, trouble: IntercomError) -> None:
-        """Settle because no connection will come for now, or because the caller has gone."""
+        """Settle because no connection will come soon, or because the caller has gone."""
         self.leaves_question = self.written
         super().abandon(trouble)
 
     def _frame(self, attempt_id: str) -> Send:
-        return Send(to=self.target, message=self._message, attempt_id=attempt_id, resolve_reply_target=True)
+        frame = super()._frame(attempt_id)
+        frame.resolve_reply_target = True
+        return frame
 
     def _doubts(self, reason: str, code: str) -> None:
         if not self._accepted:
@@ -89,7 +107,7 @@ class AskOperation(SendOperation[IncomingMessage]):
 
     def _final(self, error: SendError) -> IntercomError:
         if isinstance(error, TargetNotFound) and self.answerer is not None:
-            return self._named(PeerGone(f"{self.target} is not there any more and has not answered"))
+            return self._named(PeerGone(f"{self.named} is not there any more and has not answered"))
         return super()._final(error)
 
     def _at_deadline(self, trouble: IntercomError | None) -> IntercomError:
@@ -98,9 +116,9 @@ class AskOperation(SendOperation[IncomingMessage]):
         self.leaves_question = True
         if self._accepted:
             hint = "The question was withdrawn. Ask again with a longer timeout, or send a message and go on."
-            return self._named(AskTimeout(f"{self.target} did not answer in time", hint=hint))
+            return self._named(AskTimeout(f"{self.named} did not answer in time", hint=hint))
         hint = f"Asking again with the message id {self.message_id} is safe: the question cannot arrive twice."
-        reason = f"{self.target} did not answer in time, and the broker did not confirm that the question arrived"
+        reason = f"{self.named} did not answer in time, and the broker did not confirm that the question arrived"
         return self._named(AskTimeout(reason, hint=hint, retry="same_id"))
 
     def _named(self, error: AskError) -> AskError:

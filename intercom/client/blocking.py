@@ -1,38 +1,30 @@
-"""Run a session over a plain socket: no event loop, no thread, nothing happens between two calls.
+"""Be a session over a plain socket: no event loop, no thread, nothing happens between two calls.
 
-Every call that waits turns the crank: it reads, writes, reconnects and keeps time until it has what it was called
-for. A session belongs to one thread at a time. Between calls messages wait in the kernel, unconfirmed.
+A session belongs to one thread at a time. Between calls messages wait in the kernel, unconfirmed; a call reconnects
+where that is needed.
 """
 
 from __future__ import annotations
 
 import os
-import select
-import socket
-import time
-from _thread import allocate_lock
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from typing import TypeAlias, TypeVar, cast
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TypeAlias
 
 from intercom.client import commands
-from intercom.client.dialing import not_answering, told
-from intercom.client.launch import Launch, Steps
-from intercom.client.operations import Operation
+from intercom.client.blocking_engine import Engine
+from intercom.client.feeds import Feed, SessionEvent
 from intercom.client.profile import Purpose
-from intercom.client.session import Link
-from intercom.client.setup import Setup, milliseconds, now, prepare, wall
+from intercom.client.setup import milliseconds, now, prepare, wall
 from intercom.client.views import Attachment, GroupView, Receipt, SessionView
 from intercom.client.views import IncomingMessage as _IncomingMessage
-from intercom.errors import AccessDenied, IntercomError, UsageError
-from intercom.limits import ASK_MS, CONNECT_MS, DISCONNECT_MS, READ_BYTES
+from intercom.limits import ASK_MS, CONNECT_MS
 
-__all__ = ["IncomingMessage", "Messages", "Session", "connect"]
+__all__ = ["Events", "IncomingMessage", "Messages", "Session", "connect"]
 
 Attachments: TypeAlias = Iterable[Attachment | Mapping[str, str]]
 GroupViews: TypeAlias = list[GroupView]
 SessionViews: TypeAlias = list[SessionView]
-Result = TypeVar("Result")
 
 
 @contextmanager
@@ -50,6 +42,7 @@ def connect(
     return_address: str | None = None,
     session_id: str | None = None,
     cwd: str | None = None,
+    supervisor: str | None = None,
 ) -> Iterator[Session]:
     """Register a session for the length of a ``with`` block, starting a broker if none answers.
 
@@ -66,11 +59,12 @@ def connect(
         return_address: secret of an earlier session whose unconfirmed messages this one takes over.
         session_id: the id that session had.
         cwd: the directory shown to others, else the working directory.
+        supervisor: the capability that a supervisor made with ``authorize_child`` for this ``name``.
 
     Raises ``BrokerError``, ``RegistrationRefused``, ``HomeError`` or ``UsageError``. Leaving the block confirms the
     message in hand; leaving it by an exception does not, so that the message comes again.
     """
-    session = Session(
+    engine = Engine(
         prepare(
             name,
             group=group,
@@ -84,16 +78,17 @@ def connect(
             return_address=return_address,
             session_id=session_id,
             cwd=cwd,
+            supervisor=supervisor,
             message_kind=IncomingMessage,
         )
     )
     try:
-        session._open()
-        yield session
+        engine.open()
+        yield Session(engine)
     except BaseException:
-        session._close(finished=False)
+        engine.close(finished=False)
         raise
-    session._close(finished=True)
+    engine.close(finished=True)
 
 
 class IncomingMessage(_IncomingMessage):
@@ -124,7 +119,7 @@ class IncomingMessage(_IncomingMessage):
         Raises ``SendError``; the code ``no_open_question`` says that nobody waits for the answer any more.
         """
         session = self._session
-        return session._wait(
+        return session._engine.wait(
             lambda: commands.reply(
                 self,
                 text,
@@ -151,27 +146,40 @@ class Messages:
 
     def __next__(self) -> IncomingMessage:
         """Wait for the next message; end when none came in time."""
-        message = self._session._next(self, self._timeout_ms)
+        session = self._session
+        message = session._engine.next(self, self._timeout_ms)
         if message is None:
             raise StopIteration
-        return message
+        return session._ours(message)
+
+
+class Events:
+    """Iterate over what happens around a session; an event that is not taken in time is dropped, and counted."""
+
+    def __init__(self, session: Session, feed: Feed, timeout_ms: int | None) -> None:
+        self._session = session
+        self._feed = feed
+        self._timeout_ms = timeout_ms
+
+    def __iter__(self) -> Events:
+        """Return the iterator itself."""
+        return self
+
+    def __next__(self) -> SessionEvent:
+        """Wait for the next event; end when none came in time."""
+        event = self._session._engine.next_event(self._feed, self._timeout_ms)
+        if event is None:
+            raise StopIteration
+        return event
 
 
 class Session:
     """Be a session in the broker's table; made by ``connect``."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, engine: Engine) -> None:
         """Begin offline."""
-        self._setup = setup
-        self._core = setup.core
-        self._link: socket.socket | None = None
-        self._poll = select.poll()
-        self._unsent = b""
-        self._launch: Launch | None = None
-        self._steps: Steps | None = None
-        self._in_use = allocate_lock()
-
-    # --- what a session can do --------------------------------------------------------------------------
+        self._engine = engine
+        self._core = engine.core
 
     @property
     def id(self) -> str:
@@ -184,9 +192,24 @@ class Session:
         return self._core.profile.name
 
     @property
+    def status(self) -> str | None:
+        """Return the present status."""
+        return self._core.profile.status
+
+    @property
+    def model(self) -> str:
+        """Return the present model."""
+        return self._core.profile.model
+
+    @property
     def groups(self) -> tuple[str, ...]:
         """Return the present memberships."""
         return self._core.profile.groups
+
+    @property
+    def supervisor_id(self) -> str | None:
+        """Return the session id of the supervisor, or ``None`` without one or while it is gone."""
+        return self._core.profile.supervisor_id
 
     def send(
         self,
@@ -197,6 +220,7 @@ class Session:
         reply_to: str | None = None,
         message_id: str | None = None,
         timeout: float | None = None,
+        logical_target: str | None = None,
     ) -> Receipt:
         """Send a message and wait until its fate is known.
 
@@ -207,11 +231,12 @@ class Session:
             reply_to: id of the message this one refers to.
             message_id: id of an earlier attempt that is to be repeated.
             timeout: seconds for the outcome, 10 by default, at most 660.
+            logical_target: what the user wrote, where the program found out itself that it means ``target``.
 
         Returns a receipt: delivered or queued. Raises ``SendError`` (its ``retry`` says whether the same message id
         may be sent again), ``TooLarge``, ``UsageError``, or ``BrokerError`` when nothing left this process.
         """
-        return self._wait(
+        return self._engine.wait(
             lambda: commands.send(
                 target,
                 text,
@@ -221,6 +246,7 @@ class Session:
                 attachments=attachments,
                 reply_to=reply_to,
                 timeout_ms=None if timeout is None else milliseconds(timeout, "timeout"),
+                logical_target=logical_target,
             )
         )
 
@@ -232,6 +258,7 @@ class Session:
         attachments: Attachments = (),
         message_id: str | None = None,
         timeout: float = ASK_MS / 1000,
+        logical_target: str | None = None,
     ) -> IncomingMessage:
         """Ask a question and wait for the answer.
 
@@ -240,13 +267,72 @@ class Session:
             text: the question.
             attachments: files, snippets or contexts beside the text.
             message_id: id of an earlier attempt that is to be repeated.
+            logical_target: what the user wrote, where the program found out itself that it means ``target``.
             timeout: seconds for the answer, at most 600; then the question is withdrawn.
 
         Raises ``AskError`` (``PeerGone``, ``AskTimeout``, ``ReplyFailed``) or what ``send`` raises.
         """
-        answer = self._wait(
+        answer = self._engine.wait(
             lambda: commands.ask(
                 target,
+                text,
+                message_id=self._core.new_id(message_id),
+                now=now(),
+                wall=wall(),
+                attachments=attachments,
+                timeout_ms=milliseconds(timeout, "timeout"),
+                logical_target=logical_target,
+            )
+        )
+        return self._ours(answer)
+
+    def authorize_child(self, name: str) -> str:
+        """Let a session of that name claim this one as its supervisor, and return the capability it has to show.
+
+        It holds as long as this session, over reconnects and broker restarts. The same name gets the same capability;
+        ``*`` gets a new one each time, for whoever shows it first. Give it to the child alone.
+        """
+        return self._engine.wait(lambda: commands.authorize_child(self._core.profile, name, now=now()))
+
+    def send_supervisor(
+        self,
+        text: str,
+        *,
+        attachments: Attachments = (),
+        reply_to: str | None = None,
+        message_id: str | None = None,
+        timeout: float | None = None,
+    ) -> Receipt:
+        """Send a message to the supervisor, whatever the groups; arguments and errors as with ``send``.
+
+        Raises ``TargetNotFound`` with the code ``supervisor_gone`` when the supervisor is not connected, and
+        ``UsageError`` when this session has none.
+        """
+        return self._engine.wait(
+            lambda: commands.send_supervisor(
+                self._core.profile,
+                text,
+                message_id=self._core.new_id(message_id),
+                now=now(),
+                wall=wall(),
+                attachments=attachments,
+                reply_to=reply_to,
+                timeout_ms=None if timeout is None else milliseconds(timeout, "timeout"),
+            )
+        )
+
+    def ask_supervisor(
+        self,
+        text: str,
+        *,
+        attachments: Attachments = (),
+        message_id: str | None = None,
+        timeout: float = ASK_MS / 1000,
+    ) -> IncomingMessage:
+        """Ask the supervisor a question and wait for the answer; else as ``ask`` and ``send_supervisor``."""
+        answer = self._engine.wait(
+            lambda: commands.ask_supervisor(
+                self._core.profile,
                 text,
                 message_id=self._core.new_id(message_id),
                 now=now(),
@@ -257,6 +343,13 @@ class Session:
         )
         return self._ours(answer)
 
+    def events(self, *, timeout: float | None = None) -> Events:
+        """Iterate over what happens around this session from now on, for ever, or until nothing came for ``timeout`` s.
+
+        Others in reach join, leave and change; the connection is lost and made again. This never delays messages.
+        """
+        return Events(self, self._core.feed(), None if timeout is None else milliseconds(timeout, "timeout"))
+
     def messages(self, *, timeout: float | None = None) -> Messages:
         """Iterate over what arrives, for ever, or until nothing came for ``timeout`` seconds.
 
@@ -266,227 +359,32 @@ class Session:
 
     def receive(self, *, timeout: float | None = None) -> IncomingMessage | None:
         """Return the next message, or ``None`` when none came within ``timeout`` seconds; confirms the one before."""
-        return self._next(self, None if timeout is None else milliseconds(timeout, "timeout"))
+        message = self._engine.next(self, None if timeout is None else milliseconds(timeout, "timeout"))
+        return None if message is None else self._ours(message)
 
     def list(self, group: str | None = None) -> SessionViews:
         """Return the sessions in reach, this one included, or those of one group."""
-        return self._wait(lambda: commands.list_sessions(group, now=now()))
+        return self._engine.wait(lambda: commands.list_sessions(group, now=now()))
 
     def list_groups(self) -> GroupViews:
         """Return every group with a session in it."""
-        return self._wait(lambda: commands.list_groups(now=now()))
+        return self._engine.wait(lambda: commands.list_groups(now=now()))
 
     def join(self, group: str) -> tuple[str, ...]:
         """Join a group and return all memberships; raises ``PresenceRefused``."""
-        return self._wait(lambda: commands.join(self._core.profile, group, now=now()))
+        return self._engine.wait(lambda: commands.join(self._core.profile, group, now=now()))
 
     def leave(self, group: str | None = None) -> tuple[str, ...]:
         """Leave a group, or all but the home group, and return all memberships; raises ``PresenceRefused``."""
-        return self._wait(lambda: commands.leave(self._core.profile, group, now=now()))
+        return self._engine.wait(lambda: commands.leave(self._core.profile, group, now=now()))
 
     def set_presence(self, *, name: str | None = None, status: str | None = None, model: str | None = None) -> None:
         """Change what others see; what is ``None`` stays. Raises ``PresenceRefused``."""
-        self._wait(lambda: commands.set_presence(self._core.profile, now=now(), name=name, status=status, model=model))
-
-    # --- turning the crank ------------------------------------------------------------------------------
-
-    def _open(self) -> None:
-        self._wait(lambda: self._core.opening(now(), self._setup.timeout_ms))
-
-    def _wait(self, make: Callable[[], Operation[Result]]) -> Result:
-        """Begin an operation and turn until it is settled; withdraw it when that is interrupted."""
-        with self._used():
-            operation = make()
-            try:
-                self._core.begin(operation, now())
-                self._turn_until(lambda: operation.done)
-                self._core.taken(operation, now())
-                self._flush()
-            except BaseException:
-                self._core.withdraw(operation, now())
-                self._flush()
-                raise
-        if operation.error is not None:
-            raise operation.error
-        return cast("Result", operation.result)
-
-    def _next(self, consumer: object, timeout_ms: int | None) -> IncomingMessage | None:
-        with self._used():
-            until = None if timeout_ms is None else now() + timeout_ms
-            while True:
-                message = self._core.take_message(consumer, now())
-                if message is not None:
-                    self._flush()
-                    return self._ours(message)
-                trouble = self._core.take_trouble()
-                if trouble is not None:
-                    raise trouble
-                if until is not None and now() >= until:
-                    self._flush()
-                    return None
-                self._turn_until(lambda: self._core.has_news, until)
+        self._engine.wait(
+            lambda: commands.set_presence(self._core.profile, now=now(), name=name, status=status, model=model)
+        )
 
     def _ours(self, message: _IncomingMessage) -> IncomingMessage:
         assert isinstance(message, IncomingMessage), "prepare was told the kind"
         message._session = self
         return message
-
-    @contextmanager
-    def _used(self) -> Iterator[None]:
-        if self._core.profile.pid != os.getpid():
-            raise UsageError("the session belongs to the process that opened it", hint="Open one in each process.")
-        if not self._in_use.acquire(blocking=False):
-            raise UsageError("the session is being used by another thread", hint="Open one in each thread.")
-        try:
-            yield
-        finally:
-            self._in_use.release()
-
-    def _turn_until(self, done: Callable[[], bool], until: int | None = None) -> None:
-        """Read, write, reconnect and keep time until ``done`` or, if given, until a monotonic time."""
-        try:
-            while not done():
-                if self._core.link is Link.CLOSED:
-                    raise UsageError("the session is closed")
-                wake = min((time for time in (self._core.deadline(), until) if time is not None), default=None)
-                if self._link is None:
-                    self._turn_offline(wake)
-                else:
-                    self._turn_online(self._link, wake)
-                self._core.tick(now())
-                self._core.events()
-                if self._link is not None and self._core.link is Link.BROKEN:
-                    self._drop()
-                if until is not None and now() >= until:
-                    return
-        finally:
-            self._give_up_launch()
-
-    def _turn_offline(self, wake: int | None) -> None:
-        if self._steps is None:
-            at = self._core.recovery.at
-            assert at is not None, "an open session that is offline always has a next attempt"
-            if at > now():
-                _sleep_until(at if wake is None else min(at, wake))
-                return
-            self._core.connecting()
-            self._launch = self._setup.launch()
-            self._steps = self._launch.steps()
-        assert self._launch is not None
-        try:
-            pause = next(self._steps)
-        except StopIteration as found:
-            self._launch = self._steps = None
-            self._link = found.value
-            self._core.connected(now(), wall(), not_answering(self._setup.paths))
-            return
-        except IntercomError as error:
-            self._launch = self._steps = None
-            self._core.connect_failed(error, now())
-            return
-        self._core.standing(self._launch.standing)
-        then = now() + round(pause * 1000)
-        _sleep_until(then if wake is None else min(then, wake))
-
-    def _turn_online(self, link: socket.socket, wake: int | None) -> None:
-        self._flush()
-        if self._link is None:
-            return
-        wanted = (select.POLLIN if self._core.wants_data else 0) | (select.POLLOUT if self._unsent else 0)
-        self._poll.register(link, wanted)
-        # An exception out of a signal handler is harmless here and nowhere else below.
-        ready = self._poll.poll(None if wake is None else max(0, wake - now()))
-        try:
-            if ready and ready[0][1] & ~select.POLLOUT:
-                self._read(link)
-            self._flush()
-        except Exception:
-            raise
-        except BaseException:
-            self._drop()
-            raise
-
-    def _read(self, link: socket.socket) -> None:
-        try:
-            data = os.read(link.fileno(), READ_BYTES)
-        except BlockingIOError:
-            return
-        except OSError as error:
-            self._drop(error)
-            return
-        if not data:
-            self._drop()
-            return
-        self._core.receive(data, now())
-        if self._core.link is Link.BROKEN:
-            self._drop()
-
-    def _flush(self) -> None:
-        """Write as much as the kernel takes now; what it does not take stays in ``_unsent``."""
-        if self._link is None:
-            return
-        try:
-            self._unsent += self._core.outgoing()
-            while self._unsent:
-                self._unsent = self._unsent[os.write(self._link.fileno(), self._unsent) :]
-        except BlockingIOError:
-            return
-        except PermissionError as error:
-            self._drop(error)
-        except OSError:
-            # What the broker said last is still to be read; then comes the end of the connection.
-            self._unsent = b""
-        except BaseException:
-            # It is not known how much the kernel took, and half a frame must not be followed by another.
-            self._drop()
-            raise
-
-    def _drop(self, error: OSError | None = None) -> None:
-        """Close the connection; the session goes on with another one."""
-        if self._link is None:
-            return
-        link, self._link = self._link, None
-        with suppress(KeyError, OSError, ValueError):
-            self._poll.unregister(link)
-        link.close()
-        self._unsent = b""
-        cause = None if error is None else told(error, self._setup.paths)
-        self._core.eof(now(), cause if isinstance(cause, AccessDenied) else None)
-
-    def _give_up_launch(self) -> None:
-        """Stop waiting for a broker; one that is being started goes on by itself."""
-        if self._steps is not None and self._launch is not None:
-            steps, launch, self._steps, self._launch = self._steps, self._launch, None, None
-            steps.close()
-            self._core.connect_failed(launch.standing, now())
-
-    # --- the end ----------------------------------------------------------------------------------------
-
-    def _close(self, *, finished: bool) -> None:
-        """Say goodbye and wait up to ``DISCONNECT_MS`` until the broker has taken everything."""
-        was_online = self._core.link is Link.ONLINE
-        self._core.close(now(), finished=finished)
-        try:
-            if was_online and self._link is not None:
-                self._say_goodbye(self._link, now() + DISCONNECT_MS)
-        finally:
-            if self._link is not None:
-                self._link.close()
-                self._link = None
-
-    def _say_goodbye(self, link: socket.socket, until: int) -> None:
-        self._flush()
-        while self._unsent and now() < until:
-            self._poll.register(link, select.POLLOUT)
-            self._poll.poll(max(0, until - now()))
-            self._flush()
-        with suppress(OSError):
-            link.shutdown(socket.SHUT_WR)
-            self._poll.register(link, select.POLLIN)
-            while now() < until and self._poll.poll(max(0, until - now())):
-                if not os.read(link.fileno(), READ_BYTES):
-                    return
-
-
-def _sleep_until(time_ms: int) -> None:
-    time.sleep(max(0, time_ms - now()) / 1000)

@@ -15,6 +15,7 @@ from intercom.client.composing import clean_target, clean_text, compose
 from intercom.client.operations import RequestOperation
 from intercom.client.profile import Profile, checked_group, checked_name
 from intercom.client.sending import SendOperation
+from intercom.client.supervision import authorize_child, claimed
 from intercom.client.views import Attachment, GroupView, IncomingMessage, Receipt, SessionView, view_of
 from intercom.errors import UsageError
 from intercom.limits import ASK_MS, PENDING_REPLY_RETRY_MS, REQUEST_MS, RETRY_IDENTITY_MS, SEND_MS
@@ -30,6 +31,21 @@ from intercom.wire.frames import (
     Sessions,
 )
 
+__all__ = [
+    "Attachments",
+    "ask",
+    "ask_supervisor",
+    "authorize_child",
+    "join",
+    "leave",
+    "list_groups",
+    "list_sessions",
+    "reply",
+    "send",
+    "send_supervisor",
+    "set_presence",
+]
+
 Attachments: TypeAlias = Iterable[Attachment | Mapping[str, str]]
 
 
@@ -43,15 +59,17 @@ def send(
     attachments: Attachments = (),
     reply_to: str | None = None,
     timeout_ms: int | None = None,
+    logical_target: str | None = None,
 ) -> SendOperation[Receipt]:
     """Send a message; the result is a ``Receipt``.
 
-    The time-out is at most ``RETRY_IDENTITY_MS``, by default ``SEND_MS``.
+    The time-out is at most ``RETRY_IDENTITY_MS``, by default ``SEND_MS``. ``logical_target`` is what the user wrote
+    when the caller found out that it means ``target`` (protocol 6.2.4).
     """
-    deadline = now + (SEND_MS if timeout_ms is None else _bounded(timeout_ms, RETRY_IDENTITY_MS, "a send"))
+    deadline = _send_deadline(timeout_ms, now)
     wanted = clean_target(target)
     message = compose(message_id=message_id, timestamp=wall, text=text, attachments=attachments, reply_to=reply_to)
-    return SendOperation(message_id, wanted, message, deadline=deadline)
+    return SendOperation(message_id, wanted, message, deadline=deadline, logical_target=_wording(logical_target))
 
 
 def ask(
@@ -63,12 +81,50 @@ def ask(
     wall: int,
     attachments: Attachments = (),
     timeout_ms: int = ASK_MS,
+    logical_target: str | None = None,
 ) -> AskOperation:
-    """Ask a question; the result is the answer. The time-out is at most ``ASK_MS``."""
+    """Ask a question; the result is the answer.
+
+    The time-out is at most ``ASK_MS``; ``logical_target`` as in ``send``.
+    """
     deadline = now + _bounded(timeout_ms, ASK_MS, "an ask")
     wanted = clean_target(target)
     message = compose(message_id=message_id, timestamp=wall, text=text, attachments=attachments, expects_reply=True)
-    return AskOperation(message_id, wanted, message, deadline=deadline)
+    return AskOperation(message_id, wanted, message, deadline=deadline, logical_target=_wording(logical_target))
+
+
+def send_supervisor(
+    profile: Profile,
+    text: str,
+    *,
+    message_id: str,
+    now: int,
+    wall: int,
+    attachments: Attachments = (),
+    reply_to: str | None = None,
+    timeout_ms: int | None = None,
+) -> SendOperation[Receipt]:
+    """Send a message up the supervisor line (protocol 4.9), whatever the groups; else as ``send``."""
+    claimed(profile)
+    message = compose(message_id=message_id, timestamp=wall, text=text, attachments=attachments, reply_to=reply_to)
+    return SendOperation(message_id, "", message, deadline=_send_deadline(timeout_ms, now), is_supervised=True)
+
+
+def ask_supervisor(
+    profile: Profile,
+    text: str,
+    *,
+    message_id: str,
+    now: int,
+    wall: int,
+    attachments: Attachments = (),
+    timeout_ms: int = ASK_MS,
+) -> AskOperation:
+    """Ask the supervisor a question; else as ``ask``."""
+    claimed(profile)
+    deadline = now + _bounded(timeout_ms, ASK_MS, "an ask")
+    message = compose(message_id=message_id, timestamp=wall, text=text, attachments=attachments, expects_reply=True)
+    return AskOperation(message_id, "", message, deadline=deadline, is_supervised=True)
 
 
 def reply(
@@ -177,6 +233,14 @@ def set_presence(
         profile.model = profile.model if new_model is None else new_model
 
     return RequestOperation(make, PresenceAck, read, now + timeout_ms)
+
+
+def _send_deadline(timeout_ms: int | None, now: int) -> int:
+    return now + (SEND_MS if timeout_ms is None else _bounded(timeout_ms, RETRY_IDENTITY_MS, "a send"))
+
+
+def _wording(logical_target: str | None) -> str | None:
+    return None if logical_target is None else clean_target(logical_target)
 
 
 def _bounded(timeout_ms: int, longest_ms: int, what: str) -> int:

@@ -7,11 +7,20 @@ from enum import Enum
 
 from msgspec import UNSET
 
+from intercom.client.supervision import refusal_of_claim
 from intercom.errors import ConnectionLost, IntercomError, ProtocolViolation, RegistrationRefused
 from intercom.limits import CONNECT_MS, FRAME_CEILING_BYTES
 from intercom.wire.codec import ProtocolError, decode_answer, encode
-from intercom.wire.frames import Answer, ErrorFrame, Register, Registered, RegistrationFailed, Request
+from intercom.wire.frames import (
+    Answer,
+    ErrorFrame,
+    Register,
+    Registered,
+    RegistrationFailed,
+    Request,
+)
 from intercom.wire.framing import FrameReader
+from intercom.wire.reasons import INVALID_SUPERVISOR
 
 
 class Link(Enum):
@@ -120,12 +129,16 @@ class Contact:
         elif not isinstance(answer, RegistrationFailed | ErrorFrame):
             raise ProtocolError(f"{type(answer).__name__} came before registered")
         if isinstance(answer, RegistrationFailed):
-            code = None if answer.code is UNSET else answer.code
-            self.break_off(
-                RegistrationRefused(f"The broker refused to register this session: {answer.reason}", code=code)
-            )
+            self.break_off(_refusal(answer))
         elif isinstance(answer, ErrorFrame):
             self.break_off(ProtocolViolation(f"The broker reports: {answer.error}"))
+
+
+def _refusal(answer: RegistrationFailed) -> RegistrationRefused:
+    if answer.reason == INVALID_SUPERVISOR:
+        return refusal_of_claim(answer.reason)
+    code = None if answer.code is UNSET else answer.code
+    return RegistrationRefused(f"The broker refused to register this session: {answer.reason}", code=code)
 
 
 def violation(error: Exception) -> ProtocolViolation:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, TypeAlias
 
 from intercom.client.dialing import dial, not_answering
-from intercom.errors import BrokerBusy, BrokerStarting, IntercomError, NoBroker
+from intercom.errors import BrokerBusy, BrokerStarting, HomeError, IntercomError, NoBroker
 from intercom.limits import (
     FRAME_CEILING_BYTES,
     PROBE_MS,
@@ -178,7 +178,7 @@ class Launch:
     def _lock(self) -> FileLock:
         from filelock import FileLock  # it costs as much as all the rest together
 
-        return FileLock(self._paths.spawn_lock, mode=PRIVATE_FILE, thread_local=False)
+        return FileLock(self._paths.spawn_lock, mode=PRIVATE_FILE, thread_local=False, fallback_to_soft=False)
 
 
 class Probe:
@@ -238,4 +238,8 @@ def _taken(lock: FileLock) -> bool:
         lock.acquire(timeout=0)
     except Timeout:
         return False
+    except OSError as error:
+        raise HomeError(f"{lock.lock_file} cannot be locked: {error.strerror or error}") from error
+    except NotImplementedError:
+        return True  # brokers have a lock of their own; this one only keeps clients from starting several
     return True

@@ -102,7 +102,7 @@ class Operation(Generic[Result]):
         self.error = error
 
     def abandon(self, trouble: IntercomError) -> None:
-        """Settle because no connection will come for now."""
+        """Settle because no connection will come soon."""
         self.fail(again(trouble))
 
     def _at_deadline(self, trouble: IntercomError | None) -> IntercomError:

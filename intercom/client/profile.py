@@ -37,11 +37,12 @@ class Profile:
         return_address: str | None = None,
         session_id: str | None = None,
         cwd: str | None = None,
+        supervisor: str | None = None,
     ) -> None:
         """Check everything that could never work; raise ``UsageError``.
 
         ``group`` is the home group, else the first of ``groups``; ``session_id`` is a wish for a former id, granted
-        only with the return address it had.
+        only with the return address it had; ``supervisor`` is the capability a supervisor made for this name.
         """
         if purpose not in ("agent", "control"):
             raise UsageError(f"purpose must be 'agent' or 'control', not {purpose!r}")
@@ -62,12 +63,28 @@ class Profile:
         self.purpose = purpose
         self.return_address = clean_text(return_address or str(uuid.uuid4()), "return_address")
         self.session_id = None if session_id is None else clean_text(session_id, "session_id")
+        if supervisor is not None and self.name is None:
+            raise UsageError("a session with a supervisor needs a name", hint="Use the one its supervisor authorised.")
+        if supervisor == "":
+            raise UsageError("supervisor is empty", hint="Leave it out to have none.")
+        self.supervisor = None if supervisor is None else clean_text(supervisor, "supervisor")
+        self.supervisor_id: str | None = None
+        """Session id of the supervisor, while this session is registered as its child."""
+        self.child_name = self.name
+        """The name the capability is for; it stays when the session takes another one."""
+        self.owner_token = str(uuid.uuid4()) if purpose == "agent" else None
+        self.children: dict[str, str] = {}
+        """Capabilities this session made, with the names of the children."""
         self.cwd = clean_text(cwd if cwd is not None else _working_directory(), "cwd")
         self.pid = os.getpid()
         self.started_at = time.time_ns() // 1_000_000
 
-    def register(self, wall: int) -> Register:
-        """Return the frame that enters the session table; ``wall`` is now in epoch milliseconds."""
+    def register(self, wall: int, *, claims: bool = True) -> Register:
+        """Return the frame that enters the session table.
+
+        ``wall`` is now in epoch milliseconds; ``claims`` tells whether a child claims its supervisor.
+        """
+        claims = claims and self.supervisor is not None
         session: dict[str, Any] = {
             "cwd": self.cwd,
             "model": self.model,
@@ -78,17 +95,24 @@ class Profile:
             "groups": list(self.groups),
             "recipientPurpose": self.purpose,
         }
-        if self.name is not None:
-            session["name"] = self.name
+        name = self.child_name if claims else self.name
+        if name is not None:
+            session["name"] = name
         if self.status is not None:
             session["status"] = self.status
         return Register(
             session=session,
             registration_group=self.home_group,
             return_address=self.return_address,
+            supervisor_owner_token=UNSET if self.owner_token is None else self.owner_token,
             preferred_session_id=UNSET if self.session_id is None else self.session_id,
             acknowledges_receipt=True,
+            supervisor=self._claim() if claims else UNSET,
         )
+
+    def _claim(self) -> dict[str, str | None]:
+        """Return the claim of a child; the broker goes by the capability alone (protocol 4.1)."""
+        return {"capability": self.supervisor, "supervisorSessionId": self.supervisor_id or ""}
 
     def regroup(self, groups: Iterable[str]) -> tuple[str, ...]:
         """Take over the memberships the broker acknowledged, and return them."""
@@ -111,6 +135,11 @@ def checked_name(name: Any) -> str:
     if _looks_like_id(plain):
         raise UsageError(f"the name {cleaned!a} looks like a session id", hint="Choose another name.")
     return cleaned
+
+
+def checked_child(name: Any) -> str:
+    """Return the name a supervisor authorises a child under, ``*`` for any; raise ``UsageError`` for a bad one."""
+    return "*" if name == "*" else checked_name(name)
 
 
 def checked_group(group: Any) -> str:

@@ -78,6 +78,11 @@ class Recovery:
                 return True
         return False
 
+    def wait(self, now: int, pause_ms: int) -> None:
+        """Plan the next attempt after a pause that says nothing about the broker's health."""
+        self._registered_at = None
+        self._at = now + pause_ms
+
     def hurry(self, now: int) -> None:
         """Make the next attempt due now because the user waits for it."""
         self._may_start = True

@@ -12,16 +12,18 @@ from msgspec import UNSET, Raw
 
 from intercom.client.operations import Operation, Result, Stage
 from intercom.client.outcomes import RETRIED_CODES, RETURNING_CODES, UNCERTAIN_CODES, again, refusal, unknown
+from intercom.client.supervision import GONE_CODE, gone
 from intercom.client.views import Receipt
-from intercom.errors import ConnectionLost, IntercomError, MessageConflict, OutcomeUnknown, SendError
+from intercom.errors import ConnectionLost, IntercomError, MessageConflict, OutcomeUnknown, SendError, TargetNotFound
 from intercom.limits import SEND_MS, SEND_RETRY_MS
-from intercom.wire.frames import Delivered, DeliveryFailed, Queued, Send
+from intercom.wire.frames import Delivered, DeliveryFailed, Queued, Send, SupervisorSend
 
 
 class SendOperation(Operation[Result]):
     """Wait for what becomes of one message; only answers to the present attempt count (protocol 6.8).
 
-    ``is_reply`` marks the answer to an open question.
+    ``is_reply`` marks the answer to an open question, ``is_supervised`` a message up the supervisor line, whose target
+    is set anew for each attempt. ``logical_target`` is what the caller called the target, where that is something else.
     """
 
     def __init__(
@@ -34,6 +36,8 @@ class SendOperation(Operation[Result]):
         is_reply: bool = False,
         expected_recipient: str | None = None,
         finishes: str | None = None,
+        is_supervised: bool = False,
+        logical_target: str | None = None,
     ) -> None:
         super().__init__(deadline)
         self.message_id = message_id
@@ -44,6 +48,8 @@ class SendOperation(Operation[Result]):
         self.written = False
         """Whether any attempt was ever written."""
         self.is_reply = is_reply
+        self.is_supervised = is_supervised
+        self._logical_target = logical_target
         self._message = message
         self._expected_recipient = expected_recipient
         self._attempt: str | None = None
@@ -93,7 +99,7 @@ class SendOperation(Operation[Result]):
             self._next = now + pause
 
     def abandon(self, trouble: IntercomError) -> None:
-        """Settle because no connection will come for now; never claim that nothing happened when it may have."""
+        """Settle because no connection will come soon; never claim that nothing happened when it may have."""
         if self.stage is Stage.FLYING:
             self._doubts("The session ended before the broker said what became of the message", "connection_lost")
         if self._doubt is not None:
@@ -101,30 +107,54 @@ class SendOperation(Operation[Result]):
         else:
             super().abandon(trouble)
 
+    def refuse_supervised(self) -> None:
+        """Settle because there is no supervisor to send to."""
+        self.fail(self._final(gone(self.message_id)))
+
+    @property
+    def named(self) -> str:
+        """Return the target in the caller's words."""
+        if self.is_supervised:
+            return "The supervisor"
+        return self.target if self._logical_target is None else self._logical_target
+
     def _frame(self, attempt_id: str) -> Send:
-        return Send(
+        return self._kind(
             to=self.target,
             message=self._message,
             attempt_id=attempt_id,
+            logical_target=UNSET if self._logical_target is None else self._logical_target,
             require_pending_reply=True if self.is_reply else UNSET,
             expected_recipient_id=UNSET if self._expected_recipient is None else self._expected_recipient,
         )
 
+    @property
+    def _kind(self) -> type[Send]:
+        return SupervisorSend if self.is_supervised else Send
+
     def _receipt(self, answer: Delivered | Queued) -> Receipt:
+        target = self.target if self.is_supervised else self.named
         if isinstance(answer, Queued):
-            return Receipt("queued", self.message_id, self.target, answer.position)
-        return Receipt("delivered", self.message_id, self.target)
+            return Receipt("queued", self.message_id, target, answer.position)
+        return Receipt("delivered", self.message_id, target)
 
     def _pause_after(self, error: SendError, now: int, returning_until: int | None) -> int | None:
         """Return how long to wait before the same id is sent again, or ``None`` to give up."""
         if error.code in RETRIED_CODES:
             return SEND_RETRY_MS
         is_returning = returning_until is not None and now < returning_until
-        if is_returning and error.code in RETURNING_CODES and (self.is_reply or self._was_lost):
+        if is_returning and error.code in RETURNING_CODES and self._may_return:
             return SEND_RETRY_MS
         return None
 
+    @property
+    def _may_return(self) -> bool:
+        """Tell whether a target that is not there shortly after a reconnect may only be slower than this session."""
+        return self.is_reply or self.is_supervised or self._was_lost
+
     def _final(self, error: SendError) -> IntercomError:
+        if self._doubt is None and self.is_supervised and isinstance(error, TargetNotFound):
+            return error if error.code == GONE_CODE else gone(self.message_id, error)
         if self._doubt is None or isinstance(error, MessageConflict):
             return error
         reason = f"{self._doubt.reason.rstrip('.')}; the last attempt was answered: {error.reason}"
@@ -137,7 +167,7 @@ class SendOperation(Operation[Result]):
             reason = "The broker did not say in time what became of the message"
             return unknown(reason, self.message_id, code="send_timeout")
         if self._refusal is not None:
-            return self._refusal
+            return self._final(self._refusal)
         if trouble is not None:
             return again(trouble)
         return ConnectionLost("There was no connection to a broker in time; nothing was sent", retry="after")

@@ -10,20 +10,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from msgspec import UNSET, Struct
 
 from intercom.client.asking import AskOperation
 from intercom.client.composing import clean_id
 from intercom.client.contact import Contact, Link, violation
+from intercom.client.feeds import Feed, Feeds, SessionEvent
+from intercom.client.heartbeat import Heartbeat, Pulse
 from intercom.client.inbox import Inbox
 from intercom.client.operations import Opening, Operation, RequestOperation, Stage
 from intercom.client.outcomes import again
 from intercom.client.profile import Profile
 from intercom.client.recovery import DOUBTFUL, HOPELESS, Recovery
 from intercom.client.sending import SendOperation
-from intercom.client.views import IncomingMessage, Malformed, Receipt, SessionView, message_of
+from intercom.client.supervision import REFUSED_CODE, Claim, authorization
+from intercom.client.views import IncomingMessage, Malformed, Receipt, SessionView, message_of, view_of
 from intercom.client.waiting import Waiting
 from intercom.errors import BrokerError, ConnectionLost, IntercomError, NoBroker, PresenceRefused, UsageError
 from intercom.limits import PENDING_REPLY_RETRY_MS, REBIND_MS, WITHDRAWN_ASKS
@@ -33,16 +36,22 @@ from intercom.wire.frames import (
     Delivered,
     DeliveryFailed,
     Groups,
+    HealthRequest,
     MembershipAck,
     MessageFrame,
     PeerDisconnected,
+    Presence,
     PresenceAck,
     PresenceFailed,
+    PresenceUpdate,
     QuestionTarget,
     Queued,
     Received,
     Registered,
+    SessionJoined,
+    SessionLeft,
     Sessions,
+    SupervisorAuthorized,
     Unregister,
 )
 from intercom.wire.reasons import SESSION_NOT_FOUND, code_of
@@ -70,11 +79,15 @@ class Arrived(Struct, frozen=True):
     """Say that there is an unread message."""
 
 
+class Happened(Struct, frozen=True):
+    """Say that feeds have something to take."""
+
+
 class Troubled(Struct, frozen=True):
     """Say that consumers of messages should be told: recovery needs somebody to look (``take_trouble``)."""
 
 
-Event: TypeAlias = Settled | Arrived | Troubled
+Event: TypeAlias = Settled | Arrived | Happened | Troubled
 
 
 class ClientSession:
@@ -96,6 +109,13 @@ class ClientSession:
         self.recovery = Recovery(chance)
         self.session_id = ""
         self._contact = Contact()
+        self._heartbeat = Heartbeat()
+        self._silence: IntercomError | None = None
+        """What is wrong when the broker does not answer any more."""
+        self._claim = Claim()
+        self._feeds = Feeds()
+        self._was_online = False
+        """Whether the present connection was registered."""
         self._inbox = Inbox()
         self._waiting = Waiting()
         self._ids = ids
@@ -107,6 +127,8 @@ class ClientSession:
         """Message ids of asks that ended while offline."""
         self._returning_until: int | None = None
         self._untold: IntercomError | None = None
+        self._was_told = False
+        """Whether consumers have been told of the present trouble; they are told once (F131)."""
 
     @property
     def link(self) -> Link:
@@ -124,7 +146,8 @@ class ClientSession:
 
         ``unanswered`` is the error for a broker that accepted the connection and stays silent.
         """
-        self._contact.begin(self.profile.register(wall), now, unanswered)
+        self._silence = unanswered
+        self._contact.begin(self.profile.register(wall, claims=self._claim.is_made), now, unanswered)
 
     def connect_failed(self, error: IntercomError, now: int) -> None:
         """Take notice that an attempt to connect failed."""
@@ -137,6 +160,7 @@ class ClientSession:
 
     def receive(self, data: bytes, now: int) -> None:
         """Handle what the connection brought; afterwards ``link`` may be ``BROKEN``."""
+        self._heartbeat.heard(now)
         try:
             for answer in self._contact.answers(data):
                 handler = _HANDLERS.get(type(answer))
@@ -155,6 +179,12 @@ class ClientSession:
         if cause is not None:
             self._contact.break_off(cause)
         cause = self._contact.ended()
+        self._heartbeat.stop()
+        if self._was_online:
+            self._was_online = False
+            self._claim.begin_anew()
+            assert self._contact.trouble is not None, "a connection that ended leaves its reason"
+            self._tell(SessionEvent(kind="disconnected", reason=self._contact.trouble.reason))
         self._waiting.forget_names()
         for operation in self._waiting:
             operation.lost()
@@ -185,16 +215,20 @@ class ClientSession:
 
     def deadline(self) -> int | None:
         """Return when ``tick`` has something to do."""
-        due, registration_due = self._waiting.next_due(), self._contact.registration_due
-        if registration_due is None or (due is not None and due < registration_due):
-            return due
-        return registration_due
+        times = (self._waiting.next_due(), self._contact.registration_due, self._heartbeat.due)
+        return min((time for time in times if time is not None), default=None)
 
     def tick(self, now: int) -> None:
         """Do what is due; afterwards ``link`` may be ``BROKEN``."""
         registration_due = self._contact.registration_due
         if registration_due is not None and now >= registration_due:
             self._contact.break_off(self._contact.trouble)
+        match self._heartbeat.look(now, is_reading=self.wants_data):
+            case Pulse.ASK:
+                self._contact.write(HealthRequest(self._ids()))
+            case Pulse.DEAD:
+                self._heartbeat.stop()
+                self._contact.break_off(self._silence)
         while (operation := self._waiting.take_due(now)) is not None:
             operation.tick(now, self._contact.trouble)
             self._after(operation, now)
@@ -221,14 +255,15 @@ class ClientSession:
         """Start an operation; ``Settled`` tells when it has its result. While offline it makes an attempt due now."""
         if self.link is Link.CLOSED:
             raise UsageError("the session is closed")
-        if isinstance(operation, SendOperation) and operation.finishes is not None:
-            # The broker opens a question when its message is confirmed; before that there is nothing to answer.
-            self._finish(operation.finishes, now)
         self._waiting.add(operation)
         if self._contact.is_online:
             self._launch(operation, now)
         else:
             self.recovery.hurry(now)
+        if isinstance(operation, SendOperation) and operation.finishes is not None:
+            # Behind the reply, which proves the arrival by itself: a receipt that comes after its time opens no
+            # question, and the reply would find none.
+            self._finish(operation.finishes, now)
 
     def withdraw(self, operation: Operation[Any], now: int) -> None:
         """Forget an operation whose caller has gone; an open question is withdrawn at the broker.
@@ -265,6 +300,10 @@ class ClientSession:
         trouble, self._untold = self._untold, None
         return trouble
 
+    def feed(self) -> Feed:
+        """Return a feed of what happens around this session from now on; ``Happened`` tells of news."""
+        return self._feeds.open()
+
     def close(self, now: int, *, finished: bool) -> None:
         """End the session: nothing is sent again, ``outgoing`` holds the goodbye.
 
@@ -280,21 +319,46 @@ class ClientSession:
         if self._contact.is_online:
             self._contact.write(Unregister())
         self._contact.close()
+        self._heartbeat.stop()
         self.recovery.begun()
 
     # --- what the broker answers ------------------------------------------------------------------------
 
     def _on_registered(self, answer: Registered, now: int) -> None:
-        if self.session_id:
+        is_back = bool(self.session_id)
+        if is_back:
             self._returning_until = now + PENDING_REPLY_RETRY_MS
         self.session_id = self.profile.session_id = answer.session_id
         self.recovery.registered(now)
+        self._was_told = False
+        self._was_online = True
+        if answer.broker_status is True:
+            self._heartbeat.begin(now)
+        self._take_up_supervision(answer)
+        if is_back:
+            self._tell(SessionEvent(kind="reconnected", session_id=self.session_id))
         while self._withdrawn:
             self._contact.write(CancelAsk(self._withdrawn.popleft()))
         for operation in self._waiting:
             if isinstance(operation, AskOperation):
                 operation.rebind(now + REBIND_MS)
+            if isinstance(operation, SendOperation) and not self._claim.is_made:
+                operation.reregistered = True
             self._launch(operation, now)
+
+    def _take_up_supervision(self, answer: Registered) -> None:
+        """Show the broker the capabilities of this session again, and take notice of its own supervisor."""
+        profile = self.profile
+        for capability, child in profile.children.items():
+            self._contact.write(authorization(self._ids(), child, capability))
+        if profile.supervisor is None:
+            return
+        supervisor_id = answer.supervisor_session_id
+        profile.supervisor_id = None if supervisor_id is UNSET else supervisor_id
+        if profile.supervisor_id is not None:
+            self._claim.granted()
+            if profile.name != profile.child_name:
+                self._contact.write(Presence(name=UNSET if profile.name is None else profile.name))
 
     def _on_message(self, frame: MessageFrame, now: int) -> None:
         message = message_of(frame, self._kind)
@@ -357,6 +421,16 @@ class ClientSession:
             raise ProtocolError(f"{type(answer).__name__} answers a request of another kind")
         self._after(operation, now)
 
+    def _on_peer(self, answer: SessionJoined | PresenceUpdate | SessionLeft, now: int) -> None:
+        if not self._feeds:
+            return
+        if isinstance(answer, SessionLeft):
+            self._tell(SessionEvent(kind="left", session_id=answer.session_id))
+        else:
+            view = view_of(answer.session)
+            kind: Literal["joined", "presence"] = "joined" if isinstance(answer, SessionJoined) else "presence"
+            self._tell(SessionEvent(kind=kind, session_id=view.id, session=view))
+
     # --- inner works ------------------------------------------------------------------------------------
 
     def _registers_anew(self, operation: SendOperation[Any] | RequestOperation[Any]) -> bool:
@@ -368,13 +442,33 @@ class ClientSession:
         self._contact.break_off(None)
         return True
 
+    def _aim(self, operation: SendOperation[Any], now: int) -> bool:
+        """Tell whether an operation has somebody to go to; a lost supervisor is looked for once."""
+        if not operation.is_supervised:
+            return True
+        if self.profile.supervisor_id is not None:
+            operation.target = self.profile.supervisor_id
+            return True
+        if operation.reregistered:
+            operation.refuse_supervised()
+            self._after(operation, now)
+        else:
+            operation.reregistered = True
+            self._claim.try_once(now)
+            self._contact.break_off(None)
+        return False
+
     def _launch(self, operation: Operation[Any], now: int) -> None:
-        """Write the next attempt of an operation that waits for one."""
+        """Write the next attempt of an operation that waits for one, unless the connection is being broken."""
+        if not self._contact.is_online:
+            return
         if isinstance(operation, Opening):
             operation.succeed(None)
             self._after(operation, now)
             return
         if isinstance(operation, SendOperation):
+            if not self._aim(operation, now):
+                return
             self._contact.write(operation.attempt(self._ids(), now))
         elif isinstance(operation, RequestOperation):
             request_id = self._ids()
@@ -413,8 +507,16 @@ class ClientSession:
             for message_id in message_ids:
                 self._contact.write(Received(message_id))
 
+    def _tell(self, event: SessionEvent) -> None:
+        if self._feeds:
+            self._feeds.put(event)
+            self._events.append(Happened())
+
     def _lose(self, error: IntercomError | None, now: int) -> None:
         """Plan the next attempt, or tell everybody who waits."""
+        if error is not None and error.code == REFUSED_CODE and self.session_id:
+            self.recovery.wait(now, self._claim.refused(now))
+            return
         is_told = self.recovery.lost(now, error)
         if error is None:
             return
@@ -423,7 +525,8 @@ class ClientSession:
             if is_told or (ends_opening and isinstance(operation, Opening)):
                 operation.abandon(error)
                 self._after(operation, now)
-        if is_told:
+        if is_told and not self._was_told:
+            self._was_told = True
             self._untold = again(error)
             self._events.append(Troubled())
 
@@ -441,4 +544,8 @@ _HANDLERS: dict[type[Any], Callable[[ClientSession, Any, int], None]] = {
     MembershipAck: ClientSession._on_answer,
     PresenceAck: ClientSession._on_answer,
     PresenceFailed: ClientSession._on_answer,
+    SupervisorAuthorized: ClientSession._on_answer,
+    SessionJoined: ClientSession._on_peer,
+    PresenceUpdate: ClientSession._on_peer,
+    SessionLeft: ClientSession._on_peer,
 }

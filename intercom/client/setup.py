@@ -46,6 +46,7 @@ def prepare(
     return_address: str | None,
     session_id: str | None,
     cwd: str | None,
+    supervisor: str | None = None,
     message_kind: type[IncomingMessage],
 ) -> Setup:
     """Check the arguments of ``connect``; nothing is created or connected. Raises ``UsageError`` or ``HomeError``."""
@@ -59,6 +60,7 @@ def prepare(
         return_address=return_address,
         session_id=session_id,
         cwd=cwd,
+        supervisor=supervisor,
     )
     core = ClientSession(profile, ids=new_id, chance=chance, message_kind=message_kind)
     paths = Paths(resolve_home(None if home is None else os.fspath(home), os.environ))

@@ -34,8 +34,8 @@ class Asking:
         """Return how many asks this session is charged for."""
         return self._questions.count_asked_by(asker.id) + asker.asks_under_way
 
-    def open(self, asker: Session, target: Session, operation: Operation) -> None:
-        """Record the question for the two sessions; once it is open this has no effect.
+    def open(self, asker: Session, target: Session, operation: Operation, now: Instant) -> None:
+        """Record the question for the two sessions unless its deadline has passed; once it is open this has no effect.
 
         A dormant question of the same ask gives way: its asker has come back as this session. So does one of this
         asker that waits for the return of its target: this is the target, under another id.
@@ -43,7 +43,8 @@ class Asking:
         for earlier in list(operation.questions):
             if earlier.dormant or (earlier.target_wait is not None and earlier.asker_id == asker.id):
                 self._questions.close(earlier)
-        self._questions.open(asker.id, target.id, operation)
+        if operation.question_due > now.mono:
+            self._questions.open(asker.id, target.id, operation)
 
     def close(self, question: Question) -> None:
         """End a question without telling anybody: it was answered or never was."""
@@ -52,7 +53,7 @@ class Asking:
     def reopen(self, question: Question, now: Instant) -> None:
         """Open a question again whose answer could not be recorded."""
         asker = self._sessions.get(question.asker_id)
-        if asker is not None:
+        if asker is not None and question.operation.question_due > now.mono:
             self._questions.open(question.asker_id, question.target_id, question.operation)
             self.settle_if_over(asker, question.target_id, question.message_id, now)
 

@@ -114,7 +114,6 @@ class Broker:
         self._operations = Operations(key, limits, self._ledger, self._deadlines, recovered, store_trouble)
         self._receipts = Receipts(limits)
         self._delivery = Delivery(
-            self._sessions,
             Resolver(self._sessions, self._questions, self._crossings),
             self._operations,
             self._receipts,

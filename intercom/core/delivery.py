@@ -28,7 +28,7 @@ from intercom.core.outbox import Outbox
 from intercom.core.questions import Question
 from intercom.core.receipts import Receipts, Unconfirmed
 from intercom.core.resolving import Resolver, Unresolved
-from intercom.core.sessions import Connection, Session, SessionTable
+from intercom.core.sessions import Connection, Session
 from intercom.core.supervision import Crossings
 from intercom.limits import Limits
 from intercom.wire import reasons
@@ -74,7 +74,6 @@ class Attempt:
         "marked",
         "message",
         "operation",
-        "recorded",
         "sender",
         "target",
         "was_delivered",
@@ -88,8 +87,6 @@ class Attempt:
         self.message = message
         self.is_supervised = isinstance(frame, SupervisorSend)
         self.operation: Operation | None = None
-        self.recorded = False
-        """This attempt made the reservation."""
         self.is_waiting = True
         """The sender is owed an answer."""
         self.is_withdrawn = False
@@ -119,7 +116,6 @@ class Delivery:
 
     def __init__(
         self,
-        sessions: SessionTable,
         resolver: Resolver,
         operations: Operations,
         receipts: Receipts,
@@ -129,7 +125,6 @@ class Delivery:
         limits: Limits,
         outbox: Outbox,
     ) -> None:
-        self._sessions = sessions
         self._resolver = resolver
         self._operations = operations
         self._receipts = receipts
@@ -308,7 +303,7 @@ class Delivery:
             if operation.sender_groups != sender.group_identity:
                 return Refusal("6.9.5", reasons.ROUTE_LOST, after=ticket)
             if not operation.answered:
-                self._asking.open(sender, target, operation)
+                self._asking.open(sender, target, operation, now)
             self._tell_question_target(connection, frame, message_id, target, ticket)
         self._answer(connection, Delivered(message_id, frame.attempt_id), ticket, otherwise)
         self._asking.settle_if_over(sender, target.id, message_id, now, ticket)
@@ -352,9 +347,7 @@ class Delivery:
             sender.asks_under_way += 1
         if operation is None:
             operation = self._operations.reserve(message, signature, sender, target, self._limits.ask_ms, now)
-            attempt.recorded = True
             operation.under_way = attempt
-            attempt.operation = operation
             self._operations.append_reservation(operation, self._undo_reservation, attempt)
         attempt.operation = operation
         if target.confirms_receipts:
@@ -499,7 +492,7 @@ class Delivery:
             return
         is_asked = message.expects_reply is True and not attempt.is_withdrawn and (attempt.is_waiting or by_reply)
         if is_asked and sender.connection.session is sender:
-            self._asking.open(sender, recipient, operation)
+            self._asking.open(sender, recipient, operation, now)
         if attempt.closed is not None:
             self._asking.close(attempt.closed)
         if attempt.is_supervised and not self._crossings.allows(message.id, recipient.id, sender.id, now):

@@ -61,28 +61,8 @@ def main(home: Path, *, overrides: Mapping[str, Any] | None = None, foreign: boo
 
 def _serve(paths: Paths, overrides: Mapping[str, Any], foreign: bool, signals: Signals) -> int:
     settings = load_settings(paths, os.environ, overrides)
-    lock = ownership.take_lock(paths, gave_up=lambda: signals.received is not None)
-    try:
-        sock = ownership.bind(paths.socket)
-        # From here on clients can connect; they wait for what is loaded now.
-        territory = ownership.Territory(paths)
-        try:
-            _write_pid(paths)
-            return _run(paths, settings, sock, territory, foreign, signals)
-        finally:
-            territory.give_back()
-            sock.close()
-    finally:
-        lock.release()
-
-
-def _write_pid(paths: Paths) -> None:
-    try:
-        ownership.write_pid(paths.pid)
-    except ownership.StartRefused:
-        # The path is only ever given back on the word of the pid file; this one was bound a moment ago, under the lock.
-        paths.socket.unlink()
-        raise
+    with ownership.held(paths, gave_up=lambda: signals.received is not None) as (sock, territory):
+        return _run(paths, settings, sock, territory, foreign, signals)
 
 
 def _run(
@@ -98,12 +78,7 @@ def _run(
 
     log = Log(paths.log, level=settings.log_level)
     _raise_descriptor_limit()
-    facts = {
-        "version": __version__,
-        "home": str(paths.home),
-        "socket": str(paths.socket),
-        "durability": settings.durability,
-    }
+    facts = facts_of(paths, settings)
     if foreign:
         facts["startedBy"] = "another program, which chose the home"
     try:
@@ -113,6 +88,16 @@ def _run(
         return serving.run()
     finally:
         log.close()
+
+
+def facts_of(paths: Paths, settings: Settings) -> dict[str, Any]:
+    """Return what the status report and the first line of the log tell about a broker."""
+    return {
+        "version": __version__,
+        "home": str(paths.home),
+        "socket": str(paths.socket),
+        "durability": settings.durability,
+    }
 
 
 class Signals:

@@ -13,13 +13,14 @@ class IdleCheck:
 
     Args:
         now: when listening began; the first check is armed then.
-        idle_ms: how long after the last activity a broker without a session leaves.
+        idle_ms: how long after the last activity a broker without a session leaves; None when it never does.
     """
 
-    def __init__(self, now: int, idle_ms: int = IDLE_MS) -> None:
+    def __init__(self, now: int, idle_ms: int | None = IDLE_MS) -> None:
         self._idle_ms = idle_ms
-        self._check: int | None = now + idle_ms
+        self._check: int | None = None
         self._unclassified: dict[int, int] = {}
+        self.arm(now)
 
     @property
     def next_check(self) -> int | None:
@@ -47,7 +48,7 @@ class IdleCheck:
 
     def arm(self, now: int) -> None:
         """Arm the check; one that is armed stays as it is."""
-        if self._check is None:
+        if self._check is None and self._idle_ms is not None:
             self._check = now + self._idle_ms
 
     def is_over(self, now: int, sessions: int) -> bool:
@@ -67,5 +68,5 @@ class IdleCheck:
         return True
 
     def _record_activity(self, now: int) -> None:
-        if self._check is not None:
+        if self._check is not None and self._idle_ms is not None:
             self._check = now + self._idle_ms

@@ -29,6 +29,8 @@ _input = bytearray(READ_BYTES)
 _input_view = memoryview(_input)
 
 _NO_TOKENS: Sequence[object] = ()
+_NO_SIGNAL: int = getattr(socket, "MSG_NOSIGNAL", 0)
+# The process may belong to a program that does not ignore SIGPIPE.
 
 
 class InputOwner(Protocol):
@@ -249,7 +251,7 @@ class Link:
 
     def _send(self, data: bytes | memoryview) -> int:
         try:
-            count = self._sock.send(data)
+            count = self._sock.send(data, _NO_SIGNAL)
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError as error:

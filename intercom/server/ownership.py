@@ -11,8 +11,8 @@ import errno
 import os
 import socket
 import stat
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
 from time import monotonic, sleep
@@ -283,6 +283,36 @@ class Territory:
                 self._paths.socket.unlink()
         with suppress(OSError):
             self._paths.pid.unlink()
+
+
+@contextmanager
+def held(paths: Paths, *, gave_up: Callable[[], bool]) -> Iterator[tuple[socket.socket, Territory]]:
+    """Own a prepared home for the length of the block: yield the listening socket and what to watch.
+
+    ``gave_up`` is asked while it waits for the lock. Raises ``StartRefused`` or one of its subclasses.
+    """
+    lock = take_lock(paths, gave_up=gave_up)
+    try:
+        sock = bind(paths.socket)
+        # From here on clients can connect; they wait for what is loaded now.
+        territory = Territory(paths)
+        try:
+            _claim(paths)
+            yield sock, territory
+        finally:
+            territory.give_back()
+            sock.close()
+    finally:
+        lock.release()
+
+
+def _claim(paths: Paths) -> None:
+    try:
+        write_pid(paths.pid)
+    except StartRefused:
+        # The path is only ever given back on the word of the pid file; this one was bound a moment ago, under the lock.
+        paths.socket.unlink()
+        raise
 
 
 def _identity(path: Path) -> _Identity | None:

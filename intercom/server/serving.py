@@ -10,6 +10,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Timer
 from time import monotonic_ns, time_ns
 from typing import Any, NamedTuple
@@ -111,7 +112,9 @@ class Serving:
         territory: what this process owns of the home; given back at the end.
         log: the log; the caller closes it.
         facts: members for the status report beside those named here.
-        end_process: ends the process at once with a status; called when an orderly end takes too long.
+        end_process: ends the process at once with a status; called when an orderly end takes too long. None when the
+            process is another program's: then nothing ends it, its garbage collector and standard error are left
+            alone, and the broker stays until it is stopped, whether somebody is here or not.
     """
 
     def __init__(
@@ -122,12 +125,12 @@ class Serving:
         territory: Territory,
         log: Log,
         facts: dict[str, Any],
-        end_process: Callable[[int], object] = os._exit,
+        end_process: Callable[[int], object] | None = os._exit,
     ) -> None:
         self._log = log
         self._end_process = end_process
         self._territory = territory
-        self._loop = asyncio.new_event_loop()
+        self._loop = asyncio.SelectorEventLoop()  # named, because a program may have set a policy for its own loops
         self._loop.set_exception_handler(self._on_exception)
         self._store = open_store(paths, settings, log)
         self._writer: Writer | NoWriter = NoWriter()
@@ -145,7 +148,7 @@ class Serving:
             store_trouble=self._store.trouble,
             facts={"startedAt": started.wall, **facts},
         )
-        self._idle = IdleCheck(started.mono, settings.idle_ms)
+        self._idle = IdleCheck(started.mono, None if end_process is None else settings.idle_ms)
         self._alarm = Alarm(self._loop, self._on_deadline)
         self._performer = Performer(
             self._broker,
@@ -166,6 +169,8 @@ class Serving:
         self._drain_task: asyncio.Task[None] | None = None
         self._turned = asyncio.Event()
         self._exit_status = 0
+        self.stop_reason: str | None = None
+        """Why it began to shut down."""
 
     # --- life
 
@@ -173,7 +178,8 @@ class Serving:
         """Serve until something stops the broker; return the exit status of the process."""
         if self._watchdog is not None:
             self._watchdog.start()
-        _spare_collections()
+        if self._end_process is not None:
+            _spare_collections()
         self._loop.call_soon(self._tick)
         self._loop.call_soon(self._after_turn)
         try:
@@ -183,18 +189,25 @@ class Serving:
         if not self._close():
             # A thread is in the kernel with the store, and taking the interpreter down would wait for it.
             self._end_late(self._exit_status)
+            self._outwait_writer()
         return self._exit_status
 
     def stop(self, reason: str) -> None:
         """Begin to shut down; later calls are ignored."""
         if self._is_stopping:
             return
+        self.stop_reason = reason
         self._log.write("stopping", reason=reason)
         # Whatever hangs, be it the disk or a bug: clients wait for a successor.
         self._guard = Timer(STOP_TOTAL_MS / 1000, self._end_late, (0,))
         self._guard.daemon = True
         self._guard.start()
         self._drain_task = self._loop.create_task(self._drain())
+
+    def stop_soon(self, reason: str) -> None:
+        """Begin to shut down; may be called from any thread, also when it has ended."""
+        with suppress(RuntimeError):  # of a closed loop
+            self._loop.call_soon_threadsafe(self.stop, reason)
 
     @property
     def _is_stopping(self) -> bool:
@@ -244,9 +257,22 @@ class Serving:
             self._store.store.close()
         self._loop.close()
         self._log.write("stopped", status=self._exit_status, store_closed=is_closed)
-        if is_closed and self._guard is not None:
-            self._guard.cancel()
+        if is_closed:
+            self._dismiss_guard()
         return is_closed
+
+    def _outwait_writer(self) -> None:
+        """Return when the store is closed, however long the disk takes: until then the lock must not be given away."""
+        while not self._writer.close(STOP_TOTAL_MS / 1000):
+            pass
+        if self._store.store is not None:
+            self._store.store.close()
+        self._dismiss_guard()
+
+    def _dismiss_guard(self) -> None:
+        if self._guard is not None:
+            self._guard.cancel()
+            self._guard.join()
 
     # --- events
 
@@ -295,19 +321,22 @@ class Serving:
         self._loop.call_later(OWNERSHIP_CHECK_MS / 1000, self._tick)
 
     def _on_stall(self, stacks: list[str]) -> None:
-        """End the process; called in the watchdog's thread."""
+        """End the process, or only tell if it is another program's; called in the watchdog's thread."""
         self._log.write("stalled", level="error", reason="the event loop stands still", stacks=stacks)
-        self._end_late(1)
+        if self._end_process is not None:
+            self._end_late(1)
 
     def _end_late(self, status: int) -> None:
         """End the process without an orderly end; may be called from any thread."""
         self._territory.give_back()
-        self._end_process(status)
+        if self._end_process is not None:
+            self._end_process(status)
 
     def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """End the loop at once: after a bug no state can be trusted, and nothing half-done may be told to anybody."""
         error = context.get("exception")
         text = "".join(traceback.format_exception(error)) if error is not None else str(context.get("message"))
         self._log.write("fatal", level="error", reason=repr(error), traceback=text)
-        sys.stderr.write(text)
+        if self._end_process is not None:
+            sys.stderr.write(text)
         raise SystemExit(1)

@@ -86,7 +86,7 @@ class Store:
         key = obtain_pair(paths)
         connection: sqlite3.Connection | None = None
         try:
-            identity = _examine(paths, key)
+            identity = examine(paths, key)
             connection = _connect(paths)
             connection.execute("BEGIN IMMEDIATE")
             if identity.version < schema.version():
@@ -182,8 +182,8 @@ class Store:
         return not self._connection.in_transaction
 
 
-def _examine(paths: Paths, key: bytes) -> Identity:
-    """Judge the database before anything in it is changed."""
+def examine(paths: Paths, key: bytes) -> Identity:
+    """Judge the database before anything in it is changed; raises ``StoreUnusable`` or errors of SQLite."""
     connection = read_only(paths.database)
     try:
         if os.stat(paths.database).st_size == 0:

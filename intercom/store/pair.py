@@ -18,7 +18,8 @@ from intercom.paths import PRIVATE_FILE, Paths
 from intercom.store.failures import StoreUnusable, opening_failure
 from intercom.store.identity import create_identity, read_identity
 
-_SIDECARS = ("-wal", "-shm", "-journal")
+SIDECARS = ("-wal", "-shm", "-journal")
+"""Ends of the names of the files SQLite keeps beside a database."""
 
 
 def obtain_pair(paths: Paths) -> bytes:
@@ -29,29 +30,30 @@ def obtain_pair(paths: Paths) -> bytes:
     """
     try:
         have_database, have_key = (_is_ours(path) for path in (paths.database, paths.key))
-        for suffix in _SIDECARS:
-            _is_ours(_beside(paths.database, suffix))
+        for suffix in SIDECARS:
+            _is_ours(beside(paths.database, suffix))
         if not have_database and not have_key:
             _create(paths)
         elif not have_database:
-            _finish(paths, _read_key(paths.key))
+            _finish(paths, read_key(paths.key))
         elif not have_key:
             raise StoreUnusable("half_pair", f"{paths.key} is missing while {paths.database} exists")
-        return _read_key(paths.key)
+        return read_key(paths.key)
     except (OSError, sqlite3.Error) as error:
         raise opening_failure(error, paths.database) from error
 
 
 def read_only(database: Path) -> sqlite3.Connection:
     """Open a database so that neither the file nor its write-ahead log is changed."""
-    wal = _beside(database, "-wal")
+    wal = beside(database, "-wal")
     pending = os.path.lexists(wal) and os.stat(wal).st_size > 0
     # Without a log to read, SQLite is told to leave no files of its own beside the database.
     mode = "mode=ro" if pending else "mode=ro&immutable=1"
     return sqlite3.connect(f"{database.as_uri()}?{mode}", uri=True, isolation_level=None)
 
 
-def _beside(path: Path, suffix: str) -> Path:
+def beside(path: Path, suffix: str) -> Path:
+    """Return the path of a file that belongs to another one."""
     return path.with_name(path.name + suffix)
 
 
@@ -70,7 +72,8 @@ def _is_ours(path: Path) -> bool:
     return True
 
 
-def _read_key(path: Path) -> bytes:
+def read_key(path: Path) -> bytes:
+    """Return the key in a file; raises ``StoreUnusable`` or ``OSError``."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         key = os.read(descriptor, KEY_BYTES + 1)
@@ -82,8 +85,8 @@ def _read_key(path: Path) -> bytes:
 
 
 def _create(paths: Paths) -> None:
-    database, key = _unfinished(paths.database), _unfinished(paths.key)
-    for leftover in (key, database, *(_beside(database, suffix) for suffix in _SIDECARS)):
+    database, key = unfinished_of(paths.database), unfinished_of(paths.key)
+    for leftover in (key, database, *(beside(database, suffix) for suffix in SIDECARS)):
         leftover.unlink(missing_ok=True)
     secret = os.urandom(KEY_BYTES)
     _write_new(key, secret)
@@ -104,7 +107,7 @@ def _create(paths: Paths) -> None:
 
 def _finish(paths: Paths, key: bytes) -> None:
     half = StoreUnusable("half_pair", f"{paths.database} is missing while {paths.key} exists")
-    unfinished = _unfinished(paths.database)
+    unfinished = unfinished_of(paths.database)
     if not _is_ours(unfinished):
         raise half
     connection = read_only(unfinished)
@@ -119,12 +122,13 @@ def _finish(paths: Paths, key: bytes) -> None:
 
 
 def _rename_database(paths: Paths) -> None:
-    os.rename(_unfinished(paths.database), paths.database)
+    os.rename(unfinished_of(paths.database), paths.database)
     _sync(paths.home, os.O_RDONLY | os.O_DIRECTORY)
 
 
-def _unfinished(path: Path) -> Path:
-    return _beside(path, ".new")
+def unfinished_of(path: Path) -> Path:
+    """Return where a file is made before it gets its name."""
+    return beside(path, ".new")
 
 
 def _write_new(path: Path, content: bytes) -> None:

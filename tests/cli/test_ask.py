@@ -98,7 +98,7 @@ def test_an_interrupted_question_is_withdrawn(shell: Shell, number: signal.Signa
     with shell.connect() as control:
         shell.wait_for(lambda: control.status()["broker"]["openQuestions"] == 1)
         asker.signal(number)
-        assert asker.finish() == (status, b"", b"")
+        assert asker.finish()[:3] == (status, b"", b"")
         assert control.status()["broker"]["openQuestions"] == 0
 
 

@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 
+from intercom.cli.list import rows_of
+from intercom.client.views import SessionView
 from tests.support.commands import INTERCOM, Shell
 
 EVIL = "evil\x1b]52;c;Zm9v\x07\n\u202e\u200b"
@@ -25,9 +27,12 @@ def test_the_first_call_prints_one_document_although_it_started_a_broker(shell: 
 def test_sessions_are_rows_with_a_usable_id(shell: Shell) -> None:
     shell.listen("worker")
     head, row = shell.run("list").text.splitlines()
-    assert head.split() == ["NAME", "ID", "STATUS", "MODEL", "GROUPS", "DIRECTORY"]
+    assert head.split() == ["NAME", "ID", "STATUS", "SINCE", "PID", "MODEL", "GROUPS", "DIRECTORY"]
     [session] = shell.run("list", "--json").document["sessions"]
-    assert row.split() == ["worker", session["id"][:8], "-", "intercom", "listen", "default", str(shell.cwd)]
+    name, short, status, _, seconds, pid, *rest = row.split()
+    assert (name, short, status, seconds) == ("worker", session["id"][:8], "-", "s")
+    assert int(pid) == session["pid"] == session["peer"]["pid"]
+    assert rest == ["intercom", "listen", "default", str(shell.cwd), "(here)"]
     assert shell.run("send", session["id"][:8], "--as", "planner", "hello").status == 0
 
 
@@ -126,3 +131,41 @@ def test_a_home_that_cannot_be_one(shell: Shell) -> None:
     assert result.out == b""
     assert result.errors.startswith("intercom: ")
     assert result.errors.count("\n") == 1
+
+
+def test_what_the_kernel_says_stands_beside_a_claim(shell: Shell) -> None:
+    """Design section 7, claimed pids; only sessions of the same directory are marked."""
+    shell.run("list")
+    with shell.connect() as peer:
+        peer.register("host", session={"pid": 7, "cwd": "/elsewhere", "status": "busy"})
+        _, row = shell.run("list").text.splitlines()
+    assert f" {os.getpid()} (says 7) " in row
+    assert " busy " in row
+    assert row.endswith(" /elsewhere")
+
+
+def test_how_long_a_session_says_the_same(shell: Shell) -> None:
+    view = SessionView(
+        id="0f0f0f0f-0000-4000-8000-000000000001",
+        name=None,
+        cwd="/x",
+        model="",
+        pid=5,
+        peer_pid=None,
+        status=None,
+        group="a",
+        groups=("a", "b"),
+        started_at=0,
+        last_activity=1_000,
+        raw={},
+    )
+    [row] = rows_of([view], 1_000 + 65_000, "/x")
+    assert row == ("-", "0f0f0f0f", "-", "1 min 5 s", "says 5", "-", "a,b", "/x (here)")
+
+
+def test_the_groups_that_were_joined_are_those_that_are_shown(shell: Shell) -> None:
+    shell.listen("worker", "--group", "alpha")
+    assert shell.run("join", "alpha", "--as", "planner").status == 0
+    assert "worker" in shell.run("list", "--as", "planner").text
+    assert shell.run("list", "--as", "planner", "--group", "default").text == "nobody is here\n"
+    assert shell.run("list").text == "nobody is here\n"

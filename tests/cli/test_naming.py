@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import pytest
 
-from intercom.cli.naming import AmbiguousAmong, helpful
+from intercom.cli.naming import AmbiguousAmong, helpful, resolved
 from intercom.client.blocking import Session
 from intercom.client.views import SessionView
 from intercom.errors import AmbiguousTarget, NoBroker, SendRefused, TargetNotFound
@@ -59,7 +59,7 @@ def test_similar_names_are_offered() -> None:
     here = session(view("a-1", "Engineer"), view("b-2", "planner"), view("c-3", None))
     with pytest.raises(TargetNotFound) as caught, helpful(here, "enginer"):
         raise TargetNotFound("Session not found")
-    assert caught.value.hint == "Similar names: Engineer. `intercom list` shows who can be reached."
+    assert caught.value.hint == "Did you mean Engineer? `intercom list` shows who can be reached."
     with pytest.raises(TargetNotFound) as caught, helpful(here, "xyz"):
         raise TargetNotFound("Session not found")
     assert caught.value.hint == TargetNotFound.hint
@@ -72,3 +72,42 @@ def test_help_that_cannot_be_had_is_left_out() -> None:
     assert caught.value.lines == []
     with pytest.raises(SendRefused), helpful(here, "twin"):
         raise SendRefused("no")
+
+
+def here_as(own: str, *views: SessionView) -> Session:
+    found = Lists(*views)
+    found.id = own  # type: ignore[attr-defined]
+    return cast(Session, found)
+
+
+ONE = "1a2b3c4d-0000-4000-8000-000000000001"
+TWO = "1a2b3c4d-ffff-4000-8000-000000000002"
+
+
+@pytest.mark.parametrize("target", ["1a2b", "1A2B3C4D-0", " 1a2b3c4d-00 ", ONE[:-1]])
+def test_the_beginning_of_one_id_is_that_session(target: str) -> None:
+    """F46: beginnings of any length; the wire itself knows eight digits only (protocol 6.2)."""
+    views = [view(ONE, "a"), view("ffff0000-0000-4000-8000-000000000003", "b")]
+    assert resolved(here_as("me", *views), target) == ONE
+
+
+@pytest.mark.parametrize("target", ["1a2", "1a2b3c4d", "worker", "", "-", ONE, "1a2g", "9999"])
+def test_all_else_is_left_to_the_broker(target: str) -> None:
+    assert resolved(here_as("me", view(ONE, "a")), target) == target
+
+
+def test_a_name_comes_before_a_beginning() -> None:
+    assert resolved(here_as("me", view(ONE, "a"), view("x-1", "1A2B")), "1a2b") == "1a2b"
+
+
+def test_several_ids_that_begin_so_are_all_shown() -> None:
+    """F46: a prefix that matches two lists both longer."""
+    here = here_as("me", view(ONE, "a"), view(TWO, "b"))
+    with pytest.raises(AmbiguousAmong) as caught:
+        resolved(here, "1a2b3c4d-")
+    assert [line.split()[0] for line in caught.value.lines] == ["ID", ONE, TWO]
+    assert resolved(here, "1a2b3c4d-f") == TWO
+
+
+def test_nobody_is_the_target_of_its_own_message() -> None:
+    assert resolved(here_as(ONE, view(ONE, "a"), view(TWO, "b")), "1a2b3") == TWO

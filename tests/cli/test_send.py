@@ -56,7 +56,7 @@ def test_nobody_of_that_name(shell: Shell) -> None:
     result = shell.run("send", "enginer", "hello")
     assert (result.status, result.text) == (3, "")
     assert result.errors == (
-        "intercom: Session not found. Similar names: engineer. `intercom list` shows who can be reached.\n"
+        "intercom: Session not found. Did you mean engineer? `intercom list` shows who can be reached.\n"
     )
     document = shell.run("send", "enginer", "hello", "--json").document
     assert (document["ok"], document["code"], document["retry"]) == (False, "not_found", "never")
@@ -233,3 +233,52 @@ def test_a_full_disk_is_said(shell: Shell) -> None:
         )
     assert done.returncode == 1
     assert done.stderr == b"intercom: standard output cannot be written: No space left on device\n"
+
+
+def test_any_clear_beginning_of_an_id_is_a_target(shell: Shell) -> None:
+    """F46: whatever is printed is accepted, and longer and shorter beginnings too."""
+    worker = shell.listen("worker")
+    [session] = shell.run("list", "--json").document["sessions"]
+    for length in (4, 8, 9, 20, 36):
+        document = shell.run("send", session["id"][:length], f"{length}", "--as", "planner", "--json").document
+        assert document["state"] == "delivered"
+        assert worker.event("message")["text"] == f"{length}"
+    assert shell.run("send", session["id"][:3], "x").status == 3
+
+
+def test_a_file_goes_along(shell: Shell) -> None:
+    worker = shell.listen("worker")
+    (shell.cwd / "notes é.txt").write_text("one\ntwo\n")
+    assert shell.run("send", "worker", "see", "--attach", "notes é.txt", "--attach", "/dev/null").status == 0
+    attached = worker.event("message")["attachments"]
+    assert [(each["type"], each["name"], each["content"]) for each in attached] == [
+        ("file", "notes é.txt", "one\ntwo\n"),
+        ("file", "null", ""),
+    ]
+
+
+def test_a_file_that_cannot_be_attached(shell: Shell) -> None:
+    (shell.cwd / "binary").write_bytes(b"\xff\xfe")
+    (shell.cwd / "large").write_bytes(b"x" * (3 * 1024 * 1024 + 1))
+    for name, status, code in (
+        ("missing", 2, "usage"),
+        (".", 2, "usage"),
+        ("binary", 2, "usage"),
+        ("large", 1, "too_large"),
+    ):
+        result = shell.run("send", "worker", "see", "--attach", name, "--json")
+        assert (result.status, result.document["code"]) == (status, code)
+    assert not (shell.home / "broker.sock").exists()
+
+
+def test_what_was_sent_to_a_beginning_is_known_by_the_words_it_was_sent_with(shell: Shell) -> None:
+    """Protocol 6.2.4: idempotency is bound to the caller's wording."""
+    worker = shell.listen("worker")
+    [session] = shell.run("list", "--json").document["sessions"]
+    sent = ("once", "--as", "planner", "--message-id", "m-1", "--json")
+    first = shell.run("send", session["id"][:6], *sent).document
+    assert (first["state"], first["target"]) == ("delivered", session["id"][:6])
+    assert shell.run("send", session["id"][:6], *sent).document == first
+    assert shell.run("send", session["id"], *sent).document["code"] == "conflict"
+    shell.run("send", "worker", "the end", "--as", "planner")
+    assert [worker.event("message")["text"] for _ in range(2)] == ["once", "the end"]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from intercom.cli import serve
+from intercom.cli import foreign, serve
 from intercom.cli.arguments import Parser
 from intercom.cli.render import Output
 from intercom.errors import ConfigError
@@ -90,4 +90,4 @@ def test_a_linked_runtime_directory_leads_to_the_one_home(
 )
 def test_where_a_foreign_client_looks(environ: dict[str, str], directory: str) -> None:
     """Protocol 2.1."""
-    assert serve.foreign_home(environ) == Path(directory)
+    assert foreign.foreign_directory(environ) == Path(directory)

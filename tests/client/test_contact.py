@@ -32,10 +32,13 @@ def test_registering() -> None:
     contact = begun()
     assert [frame["type"] for frame in unpacked(contact.outgoing())] == ["register"]
     assert contact.outgoing() == b""
-    assert (contact.link, contact.registration_due) == (Link.REGISTERING, 1_000 + CONNECT_MS)
+    assert contact.registration_due == 1_000 + CONNECT_MS
+    assert not contact.is_online
     assert isinstance(contact.trouble, BrokerBusy)
     assert heard(contact, REGISTERED) == [Registered("me", acknowledges_receipt=True)]
-    assert (contact.link, contact.trouble, contact.registration_due) == (Link.ONLINE, None, None)
+    assert contact.is_online
+    assert contact.registration_due is None
+    assert contact.trouble is None
     assert contact.confirms
 
 
@@ -67,7 +70,6 @@ def test_a_refusal_breaks_off() -> None:
     cause = contact.ended()
     assert isinstance(cause, RegistrationRefused)
     assert cause.code == "owner_missing"
-    assert contact.link is Link.OFFLINE
 
 
 @pytest.mark.parametrize(

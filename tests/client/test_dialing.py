@@ -62,7 +62,7 @@ def test_a_socket_nobody_listens_on_is_stale(paths: Paths, listener: socket.sock
 
 def test_a_full_backlog_is_busy(paths: Paths, listener: socket.socket) -> None:
     """F26: EAGAIN means alive."""
-    waiting = []
+    waiting: list[socket.socket] = []
     try:
         with pytest.raises(BrokerBusy):
             waiting.extend(dial(paths) for _ in range(10))

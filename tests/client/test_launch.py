@@ -17,7 +17,7 @@ from filelock import FileLock
 from intercom.client import control, spawning
 from intercom.client.launch import Launch
 from intercom.client.setup import now
-from intercom.errors import AccessDenied, BrokerBusy, BrokerStarting, HomeError, NoBroker, StartFailed
+from intercom.errors import AccessDenied, BrokerBusy, BrokerError, BrokerStarting, HomeError, NoBroker, StartFailed
 from intercom.paths import Paths, prepare_home
 from tests.support.fake_broker import FakeBroker, FakeLink
 from tests.support.launching import has_text, is_alive, run, until
@@ -52,7 +52,7 @@ def closed(descriptor: int) -> None:
 
 
 def client(paths: Paths, name: str, **options: object) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+    started: subprocess.Popen[str] = subprocess.Popen(
         [sys.executable, "-c", CLIENT, str(paths.home), name],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -60,6 +60,7 @@ def client(paths: Paths, name: str, **options: object) -> subprocess.Popen[str]:
         text=True,
         **options,  # type: ignore[call-overload]
     )
+    return started
 
 
 def test_a_broker_that_is_there_is_used(paths: Paths) -> None:
@@ -140,6 +141,13 @@ def test_a_denial_starts_nothing(paths: Paths, monkeypatch: pytest.MonkeyPatch) 
 def test_a_home_that_cannot_be_made(paths: Paths) -> None:
     paths.home.write_text("in the way")
     with pytest.raises(HomeError):
+        run(Launch(paths, start=True, now=now))
+
+
+def test_a_home_that_cannot_be_locked(paths: Paths) -> None:
+    prepare_home(paths)
+    paths.spawn_lock.mkdir()
+    with pytest.raises(HomeError, match="spawn"):
         run(Launch(paths, start=True, now=now))
 
 
@@ -233,16 +241,25 @@ def test_when_the_other_gives_up_it_starts_one_itself(paths: Paths) -> None:
     assert control.health(paths)
 
 
-def test_an_accepting_broker_that_stays_silent_is_not_ready(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_accepting_broker_that_stays_silent_is_not_ready(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch, short_path: Path
+) -> None:
     """F6: a connection is no answer."""
-    runs(monkeypatch, "import signal; signal.sigtimedwait([], 60)")
+    file = short_path / "pid"
+    runs(monkeypatch, f"import os, signal; print(os.getpid(), file=open({str(file)!r}, 'w')); signal.pause()")
     launch = Launch(paths, start=True, now=now, wait_ms=2_500)
     steps = launch.steps()
     while not paths.stderr_log.exists():
         time.sleep(next(steps))
-    with FakeBroker(paths.socket, lambda link, number: link.wait_for_end() and None), pytest.raises(BrokerBusy):
+
+    def silent(link: FakeLink, number: int) -> None:
+        link.wait_for_end()
+
+    with FakeBroker(paths.socket, silent), pytest.raises(BrokerBusy):
         while True:
             time.sleep(next(steps))
+    until(lambda: has_text(file))
+    os.kill(int(file.read_text()), signal.SIGKILL)
 
 
 def test_stopping_midway_lets_everything_go(paths: Paths) -> None:
@@ -262,7 +279,7 @@ def test_stopping_midway_lets_everything_go(paths: Paths) -> None:
 def answers(paths: Paths) -> bool:
     try:
         return bool(control.health(paths))
-    except NoBroker:
+    except BrokerError:
         return False
 
 

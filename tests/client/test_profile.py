@@ -22,6 +22,7 @@ def test_the_register_frame() -> None:
     """Protocol 4.1: a newest client sends returnAddress and acknowledgesReceipt."""
     frame = registered(name="ada", groups=["a", " b "], group="home", model="m", status="busy", return_address="ret")
     session = frame.pop("session")
+    assert frame.pop("supervisorOwnerToken") not in ("", "ret"), "a secret of its own (protocol 6.6)"
     assert frame == {
         "type": "register",
         "registrationGroup": "home",
@@ -130,3 +131,28 @@ def test_a_working_directory_that_is_gone_is_no_error(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(os, "getcwd", gone)
     assert Profile().cwd == "/"
+
+
+def test_a_child_shows_its_capability() -> None:
+    """Protocol 4.1: both members are strings; the broker goes by the capability."""
+    profile = Profile("reviewer", supervisor="n.mac")
+    claim = msgspec.to_builtins(profile.register(WALL))["supervisor"]
+    assert claim == {"capability": "n.mac", "supervisorSessionId": ""}
+    profile.name, profile.supervisor_id = "other", "b1"
+    again = msgspec.to_builtins(profile.register(WALL))
+    assert again["supervisor"] == {"capability": "n.mac", "supervisorSessionId": "b1"}
+    assert again["session"]["name"] == "reviewer", "the capability is for this name"
+    without = msgspec.to_builtins(profile.register(WALL, claims=False))
+    assert "supervisor" not in without
+    assert without["session"]["name"] == "other"
+
+
+def test_a_control_session_has_no_children() -> None:
+    assert "supervisorOwnerToken" not in registered(purpose="control")
+
+
+@pytest.mark.parametrize("arguments", [{"supervisor": "n.mac"}, {"name": "ada", "supervisor": ""}])
+def test_a_supervisor_that_cannot_be_claimed(arguments: dict[str, Any]) -> None:
+    """Protocol 4.1: the child must have a non-empty name."""
+    with pytest.raises(UsageError):
+        Profile(**arguments)

@@ -127,3 +127,12 @@ def test_what_passes_is_not_told(error: IntercomError | None) -> None:
     recovery = planned()
     assert not any(recovery.lost(0, error) for _ in range(20))
     assert recovery.may_start
+
+
+def test_a_pause_for_a_reason_of_its_own_is_not_a_failure() -> None:
+    recovery = Recovery(lambda: 0.0)
+    recovery.wait(1_000, 200)
+    assert recovery.at == 1_200
+    assert recovery.may_start
+    recovery.lost(1_200, None)
+    assert recovery.at == 1_200, "the first failure is tried again at once"

@@ -72,6 +72,18 @@ def test_a_send_and_its_receipt() -> None:
     assert operation.result == Receipt("delivered", "m1", "worker")
 
 
+def test_a_target_the_caller_looked_up_itself() -> None:
+    """Protocol 6.2.4: the full id in to, the user's wording in logicalTarget; people are told their wording."""
+    rig = online()
+    [frame] = rig.begin(sending(rig, target=PEER["id"], logical_target="b11"))
+    assert (frame["to"], frame["logicalTarget"]) == (PEER["id"], "b11")
+    rig.feed(delivered(frame))
+    [operation] = rig.settled()
+    assert operation.result == Receipt("delivered", "m1", "b11")
+    with pytest.raises(UsageError):
+        sending(rig, logical_target=" ")
+
+
 def test_queued_is_not_delivered() -> None:
     """F119: queued is not delivered in words or code."""
     rig = online()
@@ -284,10 +296,10 @@ def replying(rig: Rig, question: Any, **arguments: Any) -> SendOperation[Receipt
     return commands.reply(question, "yes", message_id="r1", now=rig.now, wall=WALL, **arguments)
 
 
-def test_a_reply_confirms_the_question_first() -> None:
-    """Protocol 8.3; the question opens when its message is confirmed (6.10.5), so that comes first."""
+def test_a_reply_confirms_the_question_behind_it() -> None:
+    """Protocol 8.3; a receipt that comes after its time would open no question (6.10.6), so the reply goes first."""
     rig = online()
-    received, frame = rig.begin(replying(rig, asked(rig, expectsReply=True)))
+    frame, received = rig.begin(replying(rig, asked(rig, expectsReply=True)))
     assert received == {"type": "received", "messageId": "q1"}
     assert frame == {
         "type": "send",
@@ -302,14 +314,14 @@ def test_a_reply_confirms_the_question_first() -> None:
 def test_a_reply_to_a_plain_message_needs_no_open_question() -> None:
     """Protocol 6.7: requirePendingReply is for questions."""
     rig = online()
-    _, frame = rig.begin(replying(rig, asked(rig)))
+    frame, _ = rig.begin(replying(rig, asked(rig)))
     assert "requirePendingReply" not in frame
     assert frame["message"]["replyTo"] == "q1"
 
 
 def test_an_error_reply_says_so() -> None:
     rig = online()
-    _, frame = rig.begin(replying(rig, asked(rig, expectsReply=True), error=True))
+    frame, _ = rig.begin(replying(rig, asked(rig, expectsReply=True), error=True))
     assert frame["message"]["replyError"] == "yes"
 
 
@@ -320,7 +332,7 @@ def test_a_reply_is_retried_after_a_reconnect(reason: str) -> None:
     question = asked(rig, expectsReply=True)
     rig.lose()
     rig.register()
-    _, frame = rig.begin(replying(rig, question, timeout_ms=60_000))
+    frame, _ = rig.begin(replying(rig, question, timeout_ms=60_000))
     until = rig.now + PENDING_REPLY_RETRY_MS
     attempts = 0
     while rig.now + SEND_RETRY_MS < until:
@@ -337,7 +349,7 @@ def test_a_reply_is_retried_after_a_reconnect(reason: str) -> None:
 def test_a_reply_is_not_retried_without_a_reconnect() -> None:
     """Protocol 6.7: nobody waits for the answer any more, and the caller learns it now."""
     rig = online()
-    _, frame = rig.begin(replying(rig, asked(rig, expectsReply=True)))
+    frame, _ = rig.begin(replying(rig, asked(rig, expectsReply=True)))
     rig.feed(refused(frame, reasons.NO_OPEN_QUESTION))
     error = error_of(rig)
     assert (type(error), error.code) == (SendRefused, "no_open_question")
@@ -348,7 +360,7 @@ def test_a_reply_whose_time_is_up_says_what_was_answered_last() -> None:
     question = asked(rig, expectsReply=True)
     rig.lose()
     rig.register()
-    _, frame = rig.begin(replying(rig, question, timeout_ms=100))
+    frame, _ = rig.begin(replying(rig, question, timeout_ms=100))
     rig.feed(refused(frame, reasons.NO_OPEN_QUESTION))
     rig.pass_time(100)
     assert error_of(rig).reason == reasons.NO_OPEN_QUESTION

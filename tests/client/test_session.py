@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from intercom.client import commands
+from intercom.client.feeds import Feed, SessionEvent
 from intercom.client.operations import Operation
 from intercom.client.sending import SendOperation
-from intercom.client.session import Arrived, Link, Settled, Troubled
+from intercom.client.session import Arrived, Happened, Link, Settled, Troubled
 from intercom.errors import (
     AccessDenied,
     BrokerBusy,
@@ -25,7 +26,14 @@ from intercom.errors import (
     StartFailed,
     UsageError,
 )
-from intercom.limits import CONNECT_MS, INCOMING_MESSAGES, REQUEST_MS
+from intercom.limits import (
+    CONNECT_MS,
+    HEARTBEAT_LOOK_MS,
+    HEARTBEAT_LOOKS,
+    HEARTBEAT_MS,
+    INCOMING_MESSAGES,
+    REQUEST_MS,
+)
 from intercom.wire import reasons
 from tests.support.client import OTHER, PEER, UNANSWERED, WALL, Frame, Rig, message
 from tests.support.raw import packed
@@ -167,7 +175,7 @@ def test_requests_and_their_answers() -> None:
     """Protocol 8.1 and 8.4."""
     rig = online(group="a")
     profile, now = rig.core.profile, rig.now
-    operations: list[Operation[Any]] = [
+    operations: list[Any] = [
         commands.list_sessions(None, now=now),
         commands.list_sessions("b", now=now),
         commands.list_groups(now=now),
@@ -395,6 +403,12 @@ def test_consumers_are_told_once_when_no_broker_will_come() -> None:
     assert rig.core.take_trouble() is None
     assert not rig.core.has_news
     assert rig.core.recovery.at is not None, "exactly one timer owns recovery (F8)"
+    rig.fail(AccessDenied("no"))
+    assert rig.core.take_trouble() is None
+    rig.register()
+    rig.lose()
+    rig.fail(AccessDenied("no"))
+    assert isinstance(rig.core.take_trouble(), AccessDenied)
 
 
 def test_repeated_violations_are_told() -> None:
@@ -446,6 +460,113 @@ def test_a_closed_session_does_nothing_more() -> None:
         rig.begin(commands.list_groups(now=rig.now))
 
 
+# --- what happens around it -----------------------------------------------------------------------------
+
+
+def taken(feed: Feed) -> list[SessionEvent]:
+    events = []
+    while (event := feed.take()) is not None:
+        events.append(event)
+    return events
+
+
+def test_others_come_change_and_go() -> None:
+    """Protocol 5.17 to 5.19."""
+    rig = online()
+    feed = rig.core.feed()
+    rig.feed(
+        {"type": "session_joined", "session": PEER},
+        {"type": "presence_update", "session": {**PEER, "status": "busy"}},
+        {"type": "session_left", "sessionId": PEER["id"]},
+    )
+    assert [type(event) for event in rig.events()] == [Happened] * 3
+    joined, changed, left = taken(feed)
+    assert (joined.kind, joined.session_id) == ("joined", PEER["id"])
+    assert joined.session is not None
+    assert joined.session.name == "worker"
+    assert (changed.kind, changed.session and changed.session.status) == ("presence", "busy")
+    assert left == SessionEvent(kind="left", session_id=PEER["id"])
+
+
+def test_what_nobody_listens_to_is_not_looked_at() -> None:
+    rig = online()
+    rig.feed({"type": "session_joined", "session": {"id": 5}})
+    assert rig.events() == []
+    assert rig.core.link is Link.ONLINE
+    feed = rig.core.feed()
+    rig.feed({"type": "session_joined", "session": {"id": 5}})
+    assert rig.is_broken
+    assert taken(feed) == []
+
+
+def test_a_connection_that_is_lost_and_made_again_is_told_once_each() -> None:
+    rig = online()
+    feed = rig.core.feed()
+    rig.lose()
+    rig.fail(BrokerBusy("full"))
+    rig.connect()
+    rig.lose()
+    assert taken(feed) == [SessionEvent(kind="disconnected", reason="The connection to the broker ended")]
+    rig.register("me2")
+    assert taken(feed) == [SessionEvent(kind="reconnected", session_id="me2")]
+    rig.core.close(rig.now, finished=True)
+    rig.lose()
+    assert taken(feed) == []
+
+
+# --- heartbeat ------------------------------------------------------------------------------------------
+
+ANSWERING = {"brokerStatus": True}
+
+
+def test_a_silent_broker_is_asked_and_then_left() -> None:
+    """Protocol 4.20; design section 9: a broker that does not answer is busy."""
+    rig = Rig()
+    rig.register(**ANSWERING)
+    feed = rig.core.feed()
+    [asked] = rig.pass_time(HEARTBEAT_MS)
+    assert asked["type"] == "health"
+    assert len(asked["requestId"]) <= 128
+    assert rig.feed({"type": "health", "requestId": asked["requestId"], "instanceId": "i"}) == []
+    assert rig.pass_time(HEARTBEAT_MS - 1) == []
+    assert [frame["type"] for frame in rig.pass_time(1)] == ["health"]
+    assert rig.pass_time(HEARTBEAT_LOOKS * HEARTBEAT_LOOK_MS - 1) == []
+    assert not rig.is_broken
+    rig.pass_time(1)
+    assert rig.is_broken
+    rig.lose()
+    assert taken(feed) == [SessionEvent(kind="disconnected", reason=UNANSWERED)]
+    assert rig.core.recovery.at is not None
+    assert not rig.core.has_news, "nobody has to look"
+    assert rig.pass_time(HEARTBEAT_MS) == []
+
+
+def test_a_broker_that_knows_no_health_is_not_asked() -> None:
+    """Protocol 4.20 is new: to an older broker it is a protocol error."""
+    rig = online()
+    assert rig.pass_time(10 * HEARTBEAT_MS) == []
+
+
+def test_a_process_that_was_stopped_does_not_leave_its_broker() -> None:
+    """F106: the answer may lie unread in the kernel."""
+    rig = Rig()
+    rig.register(**ANSWERING)
+    rig.pass_time(HEARTBEAT_MS)
+    rig.now += 600_000
+    rig.core.tick(rig.now)
+    assert not rig.is_broken
+    rig.feed({"type": "health", "requestId": "id1", "instanceId": "i"})
+    assert rig.core.deadline() == rig.now + HEARTBEAT_MS
+
+
+def test_a_session_that_stopped_reading_does_not_judge() -> None:
+    rig = Rig()
+    rig.register(**ANSWERING)
+    rig.feed(*(message(f"m{number}") for number in range(INCOMING_MESSAGES)))
+    rig.pass_time(10 * HEARTBEAT_MS)
+    assert not rig.is_broken
+
+
 # --- chaos ----------------------------------------------------------------------------------------------
 
 
@@ -476,7 +597,7 @@ class Chaos(RuleBasedStateMachine):
 
     def after(self, frames: list[Frame]) -> None:
         self.sent += [frame for frame in frames if frame["type"] == "send"]
-        self.requests += [frame for frame in frames if "requestId" in frame]
+        self.requests += [frame for frame in frames if frame["type"] == "list_groups"]
         for event in self.rig.events():
             if isinstance(event, Settled):
                 assert event.operation not in self.settled
@@ -487,18 +608,26 @@ class Chaos(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.after(self.rig.register())
+        self.after(self.rig.register(**ANSWERING))
 
     @precondition(lambda self: self.rig.core.link is Link.OFFLINE)
     @rule()
     def connect(self) -> None:
-        self.after(self.rig.register())
+        self.after(self.rig.register(**ANSWERING))
 
     @precondition(lambda self: self.rig.core.link is Link.OFFLINE)
     @rule(error=st.sampled_from([BrokerBusy("b"), StartFailed("s"), NoBroker("n"), AccessDenied("a")]))
     def attempt_fails(self, error: IntercomError) -> None:
         self.rig.fail(error)
         self.after([])
+
+    @rule()
+    def process_is_stopped(self) -> None:
+        self.rig.now += 600_000
+        is_online = self.online()
+        self.rig.core.tick(self.rig.now)
+        self.after(self.rig.written())
+        assert self.online() == is_online, "F106"
 
     @precondition(lambda self: self.rig.core.link in (Link.ONLINE, Link.BROKEN))
     @rule()
@@ -545,7 +674,7 @@ class Chaos(RuleBasedStateMachine):
         self.rig.core.withdraw(operation, self.rig.now)
         self.after(self.rig.written())
 
-    @rule(milliseconds=st.sampled_from([1, 200, 5_000, 20_000]))
+    @rule(milliseconds=st.sampled_from([1, 200, 5_000, 20_000, 60_000]))
     def time_passes(self, milliseconds: int) -> None:
         self.after(self.rig.pass_time(milliseconds))
 

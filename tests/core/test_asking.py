@@ -542,6 +542,22 @@ def test_an_ask_that_was_only_reserved_is_not_open_after_a_restart() -> None:
     assert is_delivered(a.got()) and is_delivered(t.reply("a", "r1", "q1"))
 
 
+def test_an_ask_accepted_after_a_restart_survives_the_next_one() -> None:
+    """design 5 "Asks survive": the row still holds session id and return address of its asker"""
+    world = World()
+    a, t = world.register("a", returnAddress="ra"), world.register("b", returnAddress="rb", acknowledgesReceipt=True)
+    a.ask("b", "q1")
+    world.crash()
+    a, t = back(world, a), back(world, t, acknowledgesReceipt=True)
+    a.ask("b", "q1")
+    t.write("received", messageId="q1")
+    world.crash()
+    a = world.register("a", returnAddress="ra", preferredSessionId=a.id)
+    t = world.register("b", returnAddress="rb", preferredSessionId=t.id, acknowledgesReceipt=True)
+    t.reply("a", "r1", "q1")
+    assert a.texts() == ["!"]
+
+
 def test_an_ask_survives_any_number_of_restarts() -> None:
     """design 5 "Asks survive" """
     world, a, b = asked()

@@ -206,6 +206,28 @@ def test_a_protocol_error_destroys_at_once_and_retires_the_session() -> None:
     assert world.broker.session_count == 1
 
 
+def test_frames_behind_a_protocol_error_are_ignored() -> None:
+    """protocol 1.3.2, 1.3.3"""
+    world = World()
+    client = world.register("a")
+    client.write("nonsense")
+    assert client.conn in world.destroyed
+    assert client.write("register", session=INFO) == [] and client.write("health", requestId="q") == []
+    assert world.broker.session_count == 0
+    assert world.broker.connection_ended(client.conn, world.now) == []
+
+
+def test_a_destroyed_sender_gets_no_answer_any_more() -> None:
+    """protocol 0 "protocol error": nothing is written"""
+    world = World()
+    a, t = world.register("a"), world.register("t", acknowledgesReceipt=True)
+    a.message("t", "m1")
+    a.got()
+    a.write("nonsense")
+    t.write("received", messageId="m1")
+    assert a.got() == []
+
+
 def test_an_unregistered_connection_ends_silently() -> None:
     """protocol 1.6"""
     world = World()

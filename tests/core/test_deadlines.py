@@ -28,6 +28,16 @@ def test_what_is_due_is_called_the_earliest_first_and_once() -> None:
     assert called[-1] == ("d", 50) and deadlines.next_due() is None
 
 
+def test_deadlines_of_one_time_are_called_as_they_were_set() -> None:
+    """design 4 "Pure": the same inputs give the same effects"""
+    deadlines = Deadlines()
+    called: list[int] = []
+    for number in range(50):
+        deadlines.add(10, lambda subject, now: called.append(subject), number)
+    deadlines.run(Instant(10, 0))
+    assert called == list(range(50))
+
+
 def test_a_cancelled_deadline_is_never_called() -> None:
     """design 4 "Deadlines are data" """
     deadlines = Deadlines()

@@ -515,6 +515,15 @@ def test_frames_a_finishing_target_still_takes_are_delivered() -> None:
     assert b.texts() == ["x"] and is_delivered(a.got())
 
 
+def test_an_internal_connection_may_send() -> None:
+    """protocol 6.4: they may send; what comes back to them is refused"""
+    world = World()
+    control, b = world.register("host", info={"recipientPurpose": "control"}), world.register("b")
+    assert is_delivered(control.ask("b", "q1"))
+    assert only(b.got())["from"]["recipientPurpose"] == "control"
+    assert reason(b.reply(control.id, "r1", "q1")) == reasons.NOT_AN_AGENT
+
+
 # --- E. No session was found ----------------------------------------------------------------------------
 
 

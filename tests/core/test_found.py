@@ -137,6 +137,17 @@ def test_an_ask_that_found_its_target_under_another_id_is_not_called_lost() -> N
     assert not [frame for frame in again.got() if frame["type"] == "peer_disconnected"]
 
 
+def test_a_question_is_not_opened_after_its_deadline() -> None:
+    """Design 5: the ask's deadline ends the question; a reply that proves a late arrival does not open it for once."""
+    world = World(limits=Limits(ask_ms=40_000))
+    amy = newest(world, "amy", info={"group": "a"})
+    bob = newest(world, "bob", confirms=True, info={"groups": ["a", "b"]})
+    amy.ask(bob.id, "q")
+    bob.write("presence", requestId="p", groups=["b"])
+    world.pass_time(40_001)
+    assert reason(bob.reply(amy.id, "r", "q")) == reasons.NO_OPEN_QUESTION
+
+
 def test_nothing_is_kept_of_a_row_whose_answer_was_taken_after_its_time() -> None:
     """No state is left when all have left and all time has passed: a sender may be slow to take its answer."""
     world = World(limits=Limits(operation_ttl_ms=60_000))

@@ -192,9 +192,10 @@ class BrokerWorld(RuleBasedStateMachine):
             request["returnAddress"] = program.address
             if program.confirms:
                 request["acknowledgesReceipt"] = True
-            wished = [program.last_id] * 3 + ["no-uuid", *self.departed[-3:]]
-            if wish % 4 and wished[wish % len(wished)] is not None:
-                request["preferredSessionId"] = wished[wish % len(wished)]
+            others = ["no-uuid", *self.departed[-3:]]
+            wished = program.last_id if wish % 4 else others[wish % len(others)]
+            if wished is not None and wish != 0:
+                request["preferredSessionId"] = wished
         if program.generation is not Generation.LEGACY_PI and claim % 3 == 0:
             known = [entry for other in self.programs for entry in other.capabilities]
             if known:
@@ -208,7 +209,7 @@ class BrokerWorld(RuleBasedStateMachine):
         self.write(line, "register", line, **request)
         if line.member is not None:
             self.departed.append(line.member.id)
-        elif not self.witness.bounds_are_hit:
+        elif line.number not in self.world.broken and not self.witness.bounds_are_hit:
             claim = self.witness.capabilities.get(request["supervisor"]["capability"])
             name = request["session"]["name"]
             assert claim is None or self.witness.find(claim[0]) is None or name != (claim[2] or claim[1]), "refused"
@@ -487,7 +488,7 @@ class BrokerWorld(RuleBasedStateMachine):
         self.attempts_since_start = 0
         for step, (program, name) in enumerate(names):
             if back >> step & 1:
-                self.arrive_with(program.number, NAMES.index(name), program.number % 2, False, 20, 0, 1)
+                self.arrive_with(program.number, NAMES.index(name), program.number % 2, False, 1, 0, 1)
 
     @precondition(lambda self: self.deeds > 2)
     @rule()

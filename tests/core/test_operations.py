@@ -360,6 +360,15 @@ def test_expired_rows_leave_the_disk_though_nobody_asks() -> None:
     assert rows(world) == [] and world.broker.next_deadline() is None
 
 
+def test_one_timer_is_enough_for_all_rows() -> None:
+    """design 6: no timer per message"""
+    world = World()
+    a, _ = world.register("a"), world.register("b")
+    for number in range(50):
+        assert is_delivered(a.message("b", f"m{number}"))
+    assert len(world.broker._deadlines) == 1
+
+
 def test_a_look_up_prunes_too() -> None:
     """protocol 6.9.3: at every look-up and reservation"""
     world = World()
@@ -494,11 +503,14 @@ def test_one_sender_may_hold_a_quarter_of_the_bytes() -> None:
     """design 5 "Bounds": of both"""
     world = World(limits=Limits(operation_bytes=40_000))
     a, b = world.register("a"), world.register("b")
-    for number in range(10):
-        if not is_delivered(a.message("b", f"{number}" * 1_000)):
-            break
-    assert 7 <= number < 10
+    for number in range(9):
+        assert is_delivered(a.message("b", f"{number}" * 900))
+    for number in range(2):
+        a.message("b", f"last {number}" * 150)
+    assert capacity(reason(a.message("b", "one more"))) == 720
     assert is_delivered(b.message("a", "small"))
+    world.pass_time(725 * SECOND_MS)
+    assert is_delivered(a.message("b", "one more"))
 
 
 def full_world(**sender: Any) -> tuple[World, Client, Client]:

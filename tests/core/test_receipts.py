@@ -376,6 +376,21 @@ def test_a_reservation_of_unknown_outcome_is_sent_again_after_a_restart() -> Non
     assert is_delivered(a.got())
 
 
+def test_a_copy_that_got_lost_after_a_restart_says_nothing_of_the_first_one() -> None:
+    """protocol 6.10.3: forget the reservation only if this attempt recorded it; 6.9.2"""
+    world, a, t = pair()
+    a.message("t", "m1")
+    world.crash()
+    a, t = world.register("a", returnAddress="ra"), confirming(world)
+    world.deaf.add(t.conn)
+    a.message("t", "m1")
+    t.leave()
+    world.pass_time(8_000)
+    assert types(answers(a.got())) == ["delivery_failed"] and len(world.disk.operations) == 1
+    plain = world.register("t", returnAddress="rt")
+    assert reason(a.message("t", "m1")) == reasons.UNCERTAIN and plain.texts() == []
+
+
 def test_the_sender_may_leave_and_the_receipt_still_counts() -> None:
     """protocol 6.10.5; 6.5: the asker departs, no question is recorded"""
     world, a, t = pair()
@@ -384,6 +399,7 @@ def test_the_sender_may_leave_and_the_receipt_still_counts() -> None:
     received(t, "q1")
     a = world.register("a", returnAddress="ra")
     assert a.got() == [] and reason(t.reply("a", "r1", "q1")) == reasons.NO_OPEN_QUESTION
+    assert only(a.write("broker_status", requestId="q"))["report"]["broker"]["openQuestions"] == 0
     assert is_delivered(a.ask("t", "q1")) and t.texts() == []
     assert is_delivered(t.reply("a", "r1", "q1"))
 
@@ -455,6 +471,8 @@ def test_receipts_that_came_leave_nothing_behind() -> None:
         assert is_delivered(a.got())
     report = only(world.send(world.connect(), type="broker_status", requestId="q"))["report"]["broker"]
     assert report["unconfirmedFrames"] == 0
+    world.pass_time(725_000)
+    assert world.disk.operations == {} and answers(a.got()) == [] and world.broker.next_deadline() is None
 
 
 def test_a_shutdown_ends_the_waits_silently() -> None:

@@ -145,6 +145,11 @@ def test_an_id_that_could_not_be_recorded_is_recorded_later(then: str) -> None:
     else:
         world.register("next")
     assert {WISH.lower(), ids(1)[0]} <= world.disk.retired.keys()
+    world.auto = False
+    world.send(world.connect(), type="register", session=INFO)
+    assert [len(append.changes) for append in world.appends] == [1], "and then not again"
+    world.auto = True
+    world.settle()
     world.crash()
     assert world.register(preferredSessionId=WISH).id != WISH
     assert world.register(preferredSessionId=WISH, returnAddress="r").id == WISH
@@ -159,6 +164,17 @@ def test_an_id_that_was_never_recorded_and_is_forgotten_is_not_recorded_any_more
     world.auto = True
     world.register("next")
     assert sorted(world.disk.retired)[1:] == ids(3)[2:] and len(world.disk.retired) == 2
+
+
+def test_taking_an_id_again_makes_it_the_newest() -> None:
+    """protocol OP-4: oldest dropped"""
+    world = World(limits=Limits(retired_ids=2))
+    for wish in (WISH, ids(1)[0]):
+        world.register(preferredSessionId=wish, returnAddress="r").leave()
+    world.register(preferredSessionId=WISH, returnAddress="r")
+    world.register("next")
+    world.crash()
+    assert world.register(preferredSessionId=WISH).id != WISH
 
 
 def test_a_supervising_control_session_keeps_its_id() -> None:

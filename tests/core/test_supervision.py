@@ -257,6 +257,14 @@ def test_a_dynamic_slot_takes_the_name_of_its_first_claimer() -> None:
     assert not refused(world, "first", **claim(capability))
 
 
+@pytest.mark.parametrize("name", [None, "", " "])
+def test_a_dynamic_slot_needs_a_name_too(name: str | None) -> None:
+    """protocol 4.1: the child must have a non-empty one"""
+    world = World()
+    capability = capability_of(supervisor(world), "*")
+    assert refused(world, name, **claim(capability)) and not refused(world, "first", **claim(capability))
+
+
 def test_a_claim_that_failed_binds_no_slot() -> None:
     """protocol 6.6: the first claimer's name is bound"""
     world = World()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from msgspec import UNSET
 from msgspec.json import decode as from_json
 
 from intercom.core.effects import Append, Write
@@ -171,6 +172,8 @@ class Attempt:
     """Sender group identity."""
     aimed: Member | None
     """Whom the target meant when the attempt was made."""
+    answers_question: bool = False
+    """It was a reply to a question that was surely open."""
     forward: Forward | None = None
     answers: list[dict[str, Any]] = field(default_factory=list)
     newer: Attempt | None = None
@@ -202,6 +205,11 @@ class Attempt:
     def was_delivered(self) -> bool:
         return any(answer["type"] == "delivered" for answer in self.answers)
 
+    @property
+    def was_surely_delivered(self) -> bool:
+        """Tell the same; without an attempt id the answer may have been meant for another attempt."""
+        return self.was_delivered and "attemptId" in self.frame
+
 
 @dataclass(eq=False)
 class Forward:
@@ -212,6 +220,7 @@ class Forward:
     row_at: int
     """When its row was reserved at the earliest, monotonic ms."""
     at: int
+    order: int
     fate: str = "pending"
     """pending, taken, lost, or died: the broker crashed while it was pending, its row may be on disk."""
     reached_at: int = -1
@@ -258,11 +267,14 @@ class Witness(Watcher):
         self.lines: dict[int, Line] = {}
         self.members: list[Member] = []
         """Everybody who is here, in the order of registration."""
+        self.everybody: list[Member] = []
         self.attempts: dict[str, list[Attempt]] = defaultdict(list)
         self.forwards: dict[str, list[Forward]] = defaultdict(list)
         self.by_write: dict[int, tuple[Write, Forward]] = {}
         self.receipts: dict[tuple[tuple[str, ...], str], list[Member]] = {}
-        """Who confirmed, by target identity and message id."""
+        """Who proved to have a message, by target identity and message id."""
+        self.last_receipts: dict[tuple[tuple[str, ...], str], int] = {}
+        """When somebody confirmed last; a reply may count as proof, this counts only receipts."""
         self.cancelled: dict[tuple[Member, str], int] = {}
         self.settled: dict[tuple[Member, str], int] = {}
         """Order in which an asker was told last that nobody will answer."""
@@ -273,7 +285,7 @@ class Witness(Watcher):
         self.cause: Attempt | Line | None = None
         self.pending_registration: dict[str, Any] = {}
         self.store_is_closed = False
-        self.last_restart = 0
+        self.last_restart = self.restarted_at = 0
         self.due_receipts: list[tuple[Line, str]] = []
 
     @property
@@ -346,6 +358,7 @@ class Witness(Watcher):
             self.mono,
         )
         self.members.append(member)
+        self.everybody.append(member)
         line.member = member
         program.last_id = session_id
         member.view = self.snapshot(member)
@@ -379,7 +392,7 @@ class Witness(Watcher):
         }
         self.store_is_closed = False
         self.cause = None
-        self.last_restart = self.tick()
+        self.last_restart, self.restarted_at = self.tick(), self.mono
 
     # --- clients write ----------------------------------------------------------------------------------
 
@@ -398,20 +411,24 @@ class Witness(Watcher):
         meant = self.meant(member, frame["to"])
         aimed = meant[0] if len(meant) == 1 else None
         attempt = Attempt(line, member, kind, frame, self.mono, self.tick(), content, member.group_identity, aimed)
+        if aimed is not None and attempt.reply_to is not None:
+            attempt.answers_question = self.must_be_open(aimed, member, attempt.reply_to)
         for earlier in self.attempts[attempt.id]:
             if earlier.content == content:
                 earlier.newer = attempt
         self.attempts[attempt.id].append(attempt)
         self.cause = attempt
         if attempt.reply_to is not None:
-            self.confirmed(line, attempt.reply_to)
+            self.confirmed(line, attempt.reply_to, by_reply=True)
         return attempt
 
-    def confirmed(self, line: Line, message_id: str) -> None:
+    def confirmed(self, line: Line, message_id: str, *, by_reply: bool = False) -> None:
         """Note that a client proves that it has a message."""
         member = line.member
         if member is not None and member.confirms:
             self.receipts.setdefault((member.identity, message_id), []).append(member)
+            if not by_reply:
+                self.last_receipts[member.identity, message_id] = self.tick()
             for forward in self.forwards[message_id]:
                 if forward.recipient.identity == member.identity:
                     forward.reached_at = self.mono
@@ -459,29 +476,64 @@ class Witness(Watcher):
         newest = max(attempt.order for attempt in asks)
         if self.cancelled.get((asker, question), 0) > newest:
             return False
-        last = max(forward.at for forward in forwards)
-        answered = any(
-            reply.attempt.was_delivered and reply.attempt.member is target and reply.at >= last
+        last = max(forward.order for forward in forwards)
+        answered = (asker, question) not in self.cancelled and any(
+            reply.attempt.was_delivered
+            and reply.attempt.answers_question
+            and reply.attempt.member is target
+            and reply.order > last
             for reply in self._replies(question)
             if reply.recipient is asker
         )
-        return not answered and self.mono <= last + self.limits.ask_ms
+        return not answered and self.mono <= max(forward.at for forward in forwards) + self.limits.ask_ms
 
     def must_be_open(self, asker: Member, target: Member, question: str) -> bool:
         """Tell whether ``target`` surely owes ``asker`` an answer."""
         mine = [attempt for attempt in self.attempts[question] if attempt.member is asker]
-        if not mine or not mine[-1].is_ask or not mine[-1].was_delivered or mine[-1].aimed is not target:
+        revived = self._revived(asker, question)
+        if not (asker.here and target.here and not target.is_terminal and self._is_unanswered(question)):
             return False
-        forwards = [forward for forward in self.forwards[question] if forward.recipient is target]
+        if mine and mine[-1].is_ask and mine[-1].was_surely_delivered and mine[-1].aimed is target:
+            return any(self._reached(f) for f in self.forwards[question] if f.recipient is target)
         return (
-            asker.here
-            and target.here
-            and not target.is_terminal
-            and any(self._reached(forward) for forward in forwards)
-            and (asker, question) not in self.cancelled
-            and not self._replies(question)
+            revived is not None
+            and revived.aimed is not None
+            and (revived.aimed.id, revived.aimed.identity) == (target.id, target.identity)
+            and self._is_first_since_restart(target)
+            and target.since < asker.since + self.limits.dormant_target_ms
+        )
+
+    def _is_unanswered(self, question: str) -> bool:
+        return (
+            not self._replies(question)
+            and all(asked != question for _, asked in self.cancelled)
             and all(self.mono < forward.row_at + self.limits.ask_ms for forward in self.forwards[question])
         )
+
+    def _is_first_since_restart(self, member: Member) -> bool:
+        alike = [other for other in self.everybody if other.id == member.id and other.order > self.last_restart]
+        return alike == [member]
+
+    def _revived(self, asker: Member, question: str) -> Attempt | None:
+        """Return the ask of a former life that surely came back with its asker after a restart (design 5)."""
+        attempts = self.attempts[question]
+        newest = attempts[-1] if attempts else None
+        if (
+            newest is not None
+            and newest.is_ask
+            and newest.was_surely_delivered
+            and newest.order < self.last_restart < asker.order
+            and newest.member.program is asker.program
+            and all(attempt.member.id == asker.id for attempt in attempts)
+            and asker.program.address is not None
+            and all(
+                forward.recipient is newest.aimed and self.restarted_at < forward.row_at + self.limits.operation_ttl_ms
+                for forward in self.forwards[question]
+            )
+            and self._is_first_since_restart(asker)
+        ):
+            return newest
+        return None
 
     def _may_cross(self, message_id: str, child: Member, supervisor: Member) -> bool:
         return any(
@@ -522,7 +574,9 @@ class Witness(Watcher):
             assert frame.session_id in member.view, "a stranger left"
             member.view.remove(frame.session_id)
         elif isinstance(frame, DeliveryFailed) and isinstance(self.cause, Attempt) and self.cause.line is line:
-            if self.cause.id == frame.message_id and self.cause.forward is None:
+            attempts = [attempt for attempt in self.attempts[frame.message_id] if attempt.line is line]
+            is_meant = self.cause in attempts and frame.attempt_id == self.cause.frame.get("attemptId", UNSET)
+            if self.cause.forward is None and is_meant and (frame.attempt_id is not UNSET or len(attempts) == 1):
                 self._check_refusal(self.cause, frame.reason)
         elif isinstance(frame, QuestionTarget):
             attempt = self._attempt_of(line, frame.message_id, frame.attempt_id)
@@ -593,15 +647,16 @@ class Witness(Watcher):
             assert (frame.channel == "supervisor") == (attempt.kind == "supervisor_send")
             self._check_forward(attempt, recipient)
             row_at = min([f.row_at for f in self._remembered(message_id)], default=self.mono)
-            attempt.forward = Forward(attempt, recipient, row_at, self.mono)
+            attempt.forward = Forward(attempt, recipient, row_at, self.mono, self.tick())
             self.forwards[message_id].append(attempt.forward)
             self.by_write[id(write)] = write, attempt.forward
         else:
             assert self.cause is line, "a message out of nothing"
             earlier = [f for f in self.forwards[message_id] if f.recipient.identity == recipient.identity]
             assert earlier and recipient.confirms, "written again to somebody else"
-            assert (recipient.identity, message_id) not in self.receipts, "written again although it was confirmed"
-            again = Forward(earlier[-1].attempt, recipient, earlier[-1].row_at, self.mono)
+            confirmed = self.last_receipts.get((recipient.identity, message_id), 0)
+            assert confirmed < earlier[-1].order, "written again although it was confirmed"
+            again = Forward(earlier[-1].attempt, recipient, earlier[-1].row_at, self.mono, self.tick())
             self.forwards[message_id].append(again)
             self.by_write[id(write)] = write, again
 
@@ -655,8 +710,11 @@ class Witness(Watcher):
                 assert self.find(target) is None
                 assert not meant or attempt.kind == "supervisor_send"
             case "different_group":
-                assert first is not None and not sender.shares_group_with(first)
-                assert attempt.reply_to is None or not self.must_be_open(first, sender, attempt.reply_to)
+                # A reply may mean somebody in no group of its sender by name.
+                assert first is not None or attempt.reply_to is not None
+                if first is not None:
+                    assert not sender.shares_group_with(first)
+                    assert attempt.reply_to is None or not self.must_be_open(first, sender, attempt.reply_to)
             case "self_target":
                 assert first is sender
             case "not_an_agent":
@@ -744,10 +802,8 @@ class Witness(Watcher):
     def _attempt_of(self, line: Line, message_id: str, attempt_id: str | None) -> Attempt:
         mine = [a for a in self.attempts[message_id] if a.line is line and a.frame.get("attemptId") == attempt_id]
         assert mine, "an answer for nobody"
-        if attempt_id is None:
-            return next((attempt for attempt in mine if not attempt.answers), mine[-1])
-        assert len(mine) == 1
-        return mine[0]
+        # Without an attempt id nobody knows which attempt is meant; only the number of answers is certain then.
+        return next((attempt for attempt in mine if not attempt.answers), mine[-1])
 
     def _answer_taken(self, line: Line, frame: dict[str, Any]) -> None:
         message_id = frame["messageId"]
@@ -756,9 +812,8 @@ class Witness(Watcher):
         attempt.answers.append(frame)
         if frame["type"] == "delivered":
             assert message_id in self.disk.ever_accepted, "delivered without an accepted row"
-            assert any(
-                self._reached(forward) and forward.content == attempt.content for forward in self.forwards[message_id]
-            ), "delivered to nobody"
+            reached = [f.content for f in self.forwards[message_id] if self._reached(f)]
+            assert reached and (attempt.content in reached or "attemptId" not in frame), "delivered to nobody"
             return
         if "attemptId" not in frame:
             return  # it may be about another attempt
@@ -783,7 +838,7 @@ class Witness(Watcher):
             remembered = self._remembered(message_id)
             if remembered and not any(self._may_be_evicted(forward) for forward in remembered):
                 begin = min(forward.row_at for forward in remembered)
-                if any(attempt.was_delivered and attempt.at >= begin for attempt in attempts):
+                if any(attempt.was_surely_delivered and attempt.at >= begin for attempt in attempts):
                     assert OperationState.ACCEPTED in self.disk.states_of(message_id), f"{message_id} is not on disk"
 
     def check_stopped(self) -> None:
@@ -815,15 +870,24 @@ class Witness(Watcher):
                 targets += self.receipts.get((newest.forward.recipient.identity, question), [])
             if (
                 newest.is_ask
-                and newest.was_delivered
+                and newest.was_surely_delivered
                 and asker.here
-                and not self._replies(question)
-                and (asker, question) not in self.cancelled
-                and all(self.mono < forward.row_at + self.limits.ask_ms for forward in self.forwards[question])
+                and self._is_unanswered(question)
                 and all(
                     target is not None
-                    and ((not target.here and asker.program.address is not None) or target.is_terminal)
+                    and ((self.find(target.id) is None and asker.program.address is not None) or target.is_terminal)
                     for target in targets
                 )
             ):
                 assert self.settled.get((asker, question), 0) > newest.order, f"{question} waits in silence"
+        for question in list(self.attempts):
+            for asker in self.members:
+                revived = self._revived(asker, question)
+                if (
+                    revived is not None
+                    and revived.aimed is not None
+                    and self.find(revived.aimed.id) is None
+                    and self._is_unanswered(question)
+                    and self.mono >= asker.since + self.limits.dormant_target_ms
+                ):
+                    assert (asker, question) in self.settled, f"{question} waits in silence since the restart"

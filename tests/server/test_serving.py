@@ -169,7 +169,8 @@ def test_a_client_may_ask_it_to_leave(broker: BrokerProcess) -> None:
 def test_idle_and_unwilling_clients_do_not_delay_the_end(broker: BrokerProcess) -> None:
     """F31: ten idle clients, one with a full receive buffer, one that is in the middle of a frame."""
     idle = [broker.registered(f"idle-{number}") for number in range(10)]
-    deaf, sender, halfway = broker.registered("deaf"), broker.registered("sender"), broker.connect()
+    broker.registered("deaf")
+    sender, halfway = broker.registered("sender"), broker.connect()
     halfway.send_bytes(packed({"type": "list"})[:7])
     for number in range(8):
         sender.send_message("deaf", f"m-{number}", "x" * 200_000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 
 from tests.support.brokers import POLL_S, environment
 from tests.support.raw import PATIENCE_S, EndOfStream, RawClient
+from tests.support.schemas import assert_described, verb_of
 
 INTERCOM = (sys.executable, "-m", "intercom")
 
@@ -25,6 +27,7 @@ class Result(NamedTuple):
     status: int
     out: bytes
     err: bytes
+    verb: str | None = None
 
     @property
     def text(self) -> str:
@@ -38,12 +41,25 @@ class Result(NamedTuple):
 
     @property
     def document(self) -> dict[str, Any]:
-        """Return the one JSON document on standard output; fail when there is anything else (F118)."""
+        """Return the one JSON document on standard output; fail when there is anything else (F118).
+
+        The schema of the verb must describe it; only ``--help`` and ``--version`` have none.
+        """
         line = self.out.decode("ascii")
         assert line.count("\n") == 1, self
         assert line.endswith("\n"), self
         document: dict[str, Any] = strict(line)
+        if self.verb is not None or not document["ok"]:
+            assert_described(document, self.verb)
         return document
+
+    @property
+    def documents(self) -> list[dict[str, Any]]:
+        """Return all documents of a verb that prints one a line; the schema must describe each."""
+        found = [strict(line) for line in self.out.decode("ascii").splitlines()]
+        for document in found:
+            assert_described(document, self.verb)
+        return found
 
 
 def strict(text: str) -> Any:
@@ -79,6 +95,7 @@ class Running:
         """Return the next JSON document; fail unless it is this event."""
         document: dict[str, Any] = strict(self.line())
         assert document["event"] == name, document
+        assert_described(document, "listen")
         return document
 
     def signal(self, number: int) -> None:
@@ -98,6 +115,12 @@ class Running:
             if stream is not None:
                 stream.close()
         self.process.wait()
+
+
+def listen_to_signals() -> None:
+    """Undo what a shell does to its background jobs, so that tests can be run in one."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 class Shell:
@@ -129,12 +152,19 @@ class Shell:
             timeout=timeout,
             check=False,
         )
-        return Result(done.returncode, done.stdout, done.stderr)
+        verb = None if "--help" in arguments else verb_of(arguments)
+        return Result(done.returncode, done.stdout, done.stderr, verb)
 
     def start(self, *arguments: str, **options: Any) -> Running:
         """Start a command and return at once."""
         settings: dict[str, Any] = {"cwd": self.cwd, "env": self.environment(), "stdin": subprocess.DEVNULL, **options}
-        process = subprocess.Popen((*INTERCOM, *arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, **settings)
+        process = subprocess.Popen(
+            (*INTERCOM, *arguments),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            preexec_fn=listen_to_signals,
+            **settings,
+        )
         running = Running(process)
         self._running.append(running)
         return running

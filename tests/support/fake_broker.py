@@ -86,7 +86,8 @@ class FakeBroker:
         try:
             for number in range(self._connections):
                 accepted, _ = self._listener.accept()
-                with FakeLink(accepted) as link:
+                link = FakeLink(accepted)
+                with link:
                     self._script(link, number)
         except BaseException as error:
             self._error = error

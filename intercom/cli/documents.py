@@ -1,0 +1,185 @@
+"""Describe the JSON documents that verbs print with ``--json``, as JSON Schemas.
+
+Members that are not named may be there, and programs must ignore them; those that are required stay.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+Schema: TypeAlias = dict[str, Any]
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+_TEXT: Schema = {"type": "string"}
+_COUNT: Schema = {"type": "integer"}
+_NUMBER: Schema = {"type": "number"}
+_FLAG: Schema = {"type": "boolean"}
+_ANY_OBJECT: Schema = {"type": "object"}
+_TEXTS: Schema = {"type": "array", "items": _TEXT}
+_OPTIONAL_TEXT: Schema = {"anyOf": [_TEXT, {"type": "null"}]}
+
+
+def _object(required: Schema, optional: Schema | None = None) -> Schema:
+    return {"type": "object", "properties": {**required, **(optional or {})}, "required": list(required)}
+
+
+def _array(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
+
+
+def _success(required: Schema, optional: Schema | None = None) -> Schema:
+    return _object({"ok": {"const": True}, **required}, optional)
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/$defs/{name}"}
+
+
+_SESSION = _object(
+    {"id": _TEXT},
+    {
+        "name": _TEXT,
+        "cwd": _TEXT,
+        "model": _TEXT,
+        "pid": _NUMBER,
+        "peer": _object({"pid": _COUNT}),
+        "status": _TEXT,
+        "group": _TEXT,
+        "groups": _TEXTS,
+        "startedAt": _NUMBER,
+        "lastActivity": _NUMBER,
+    },
+)
+_MESSAGE = _object(
+    {"id": _TEXT, "from": _ref("Session"), "text": _TEXT, "timestamp": _NUMBER, "expectsReply": _FLAG},
+    {
+        "attachments": _array(_object({"type": _TEXT, "name": _TEXT, "content": _TEXT}, {"language": _TEXT})),
+        "replyTo": _TEXT,
+        "replyError": _TEXT,
+        "channel": {"const": "supervisor"},
+    },
+)
+_FAILURE = _object(
+    {
+        "ok": {"const": False},
+        "code": _TEXT,
+        "reason": _TEXT,
+        "retry": {"enum": ["never", "same_id", "after"]},
+    },
+    {
+        "hint": _TEXT,
+        "retryAfterMs": _COUNT,
+        "messageId": _TEXT,
+        "candidates": _array(_ref("Session")),
+    },
+)
+_DEFINITIONS: Schema = {"Session": _SESSION, "Message": _MESSAGE, "Failure": _FAILURE}
+
+_MEMBERSHIP = _success(
+    {"groups": _TEXTS, "name": _OPTIONAL_TEXT, "rule": {"enum": ["name", "host", "terminal", "guest"]}}
+)
+_BROKER = _object({"pid": _COUNT}, {"version": _TEXT})
+_REPLACED: Schema = {
+    "old": _BROKER,
+    "new": _BROKER,
+    "sessions": _array(_object({"id": _TEXT, "name": _OPTIONAL_TEXT, "state": {"enum": ["back", "ended", "missing"]}})),
+}
+_STATE: Schema = {"enum": ["ok", "bad", "unknown"]}
+_EXAMINED: Schema = {
+    "state": _STATE,
+    "checks": _array(_object({"id": _TEXT, "state": _STATE, "found": _TEXT}, {"hint": _TEXT})),
+}
+_STORE: Schema = {
+    "files": _array(_object({"name": _TEXT, "bytes": _COUNT})),
+    "operations": _COUNT,
+    "unfinished": _COUNT,
+    "openQuestions": _COUNT,
+    "retiredIds": _COUNT,
+    "brokerId": _TEXT,
+    "journalId": _TEXT,
+    "askedBroker": _FLAG,
+    "pid": _COUNT,
+    "movedTo": _OPTIONAL_TEXT,
+    "trouble": _TEXT,
+}
+_INSTALLED = _success(
+    {
+        "host": {"enum": ["atomic", "pi"]},
+        "directory": _TEXT,
+        "home": _TEXT,
+        "changed": _FLAG,
+        "dryRun": _FLAG,
+        "steps": _array(_object({"action": _TEXT, "path": _TEXT}, {"to": _TEXT})),
+    }
+)
+
+
+def _event(name: str, required: Schema, optional: Schema | None = None) -> Schema:
+    return _success({"event": {"const": name}, **required}, optional)
+
+
+DOCUMENTS: dict[str, list[Schema]] = {
+    "list": [_success({"sessions": _array(_ref("Session"))})],
+    "send": [
+        _success(
+            {"state": {"enum": ["delivered", "queued"]}, "messageId": _TEXT, "target": _TEXT, "guest": _FLAG},
+            {"position": _COUNT},
+        )
+    ],
+    "ask": [_success({"state": {"const": "answered"}, "messageId": _TEXT, "answer": _ref("Message")})],
+    "listen": [
+        _event("listening", {"id": _TEXT, "name": _OPTIONAL_TEXT, "groups": _TEXTS}),
+        {"allOf": [_event("message", {}), _MESSAGE]},
+        _event("answered", {"messageId": _TEXT, "replyId": _TEXT, "state": _TEXT, "failed": _FLAG, "text": _TEXT}),
+        {"allOf": [_object({"event": {"const": "unanswered"}, "messageId": _TEXT}), _ref("Failure")]},
+        _event("ended", {}),
+    ],
+    "join": [_MEMBERSHIP],
+    "leave": [_MEMBERSHIP],
+    "groups": [_success({"groups": _array(_object({"group": _TEXT, "sessionCount": _COUNT, "member": _FLAG}))})],
+    "whoami": [
+        _success(
+            {
+                "name": _OPTIONAL_TEXT,
+                "rule": {"enum": ["name", "host", "terminal", "guest"]},
+                "because": _TEXT,
+                "groups": _TEXTS,
+                "groupsFrom": {"enum": ["given", "joined", "standard"]},
+                "home": _TEXT,
+                "socket": _TEXT,
+            }
+        )
+    ],
+    "status": [
+        _success({"home": _TEXT, "socket": _TEXT, "pid": _COUNT, "sessions": _COUNT}, {"broker": _ANY_OBJECT}),
+        {"allOf": [_object({"home": _TEXT, "socket": _TEXT}), _ref("Failure")]},
+    ],
+    "doctor": [_success(_EXAMINED), {"allOf": [_object(_EXAMINED), _ref("Failure")]}],
+    "log": [_success({"entry": _ANY_OBJECT}), _success({"text": _TEXT})],
+    "restart": [_success(_REPLACED), {"allOf": [_object(_REPLACED), _ref("Failure")]}],
+    "stop": [_success({"pid": _COUNT})],
+    "store": [_success({}, _STORE), {"allOf": [_object({}, _STORE), _ref("Failure")]}],
+    "serve": [_success({})],
+    "install": [_INSTALLED],
+    "uninstall": [_INSTALLED],
+    "demo": [_success({"directory": _TEXT, "answers": _ANY_OBJECT, "killedBroker": _COUNT, "newBroker": _COUNT})],
+    "docs": [
+        _success({"pages": _array(_object({"page": _TEXT, "title": _TEXT}))}),
+        _success({"page": _TEXT, "text": _TEXT}),
+    ],
+    "schema": [_success({"schema": _ANY_OBJECT})],
+    "completion": [_success({"shell": _TEXT, "script": _TEXT}), _success({"words": _TEXTS})],
+}
+"""What each verb prints when it did what was asked, or adds to a failure; any failure is a ``Failure``."""
+
+
+def schema_of(verb: str, summary: str) -> Schema:
+    """Return the schema of one document of a verb, a line when it prints several."""
+    return {
+        "$schema": DIALECT,
+        "title": f"A document of intercom {verb} --json",
+        "description": summary,
+        "anyOf": [*DOCUMENTS[verb], _ref("Failure")],
+        "$defs": _DEFINITIONS,
+    }

@@ -1,0 +1,90 @@
+"""Read and write ``config.json``: settings of Atomic and pi, of which two name the broker to start (protocol 2.3)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from intercom.client.spawning import PACKAGE_ROOT
+from intercom.errors import ConfigError, StartFailed
+from intercom.limits import REQUEST_MS
+from intercom.paths import open_private_file
+
+COMMAND, ARGUMENTS = "brokerCommand", "brokerArgs"
+NAME = "config.json"
+KEPT = "config.json.before-intercom"
+"""What such a file was called that was in the home before."""
+
+
+def read(path: Path) -> dict[str, Any] | None:
+    """Return the settings in a file, ``None`` without one; raise ``ConfigError`` when it holds something else."""
+    try:
+        with open(path, "rb") as file:
+            found = json.loads(file.read().decode("utf-8-sig"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path} is not valid JSON ({error}); it was left as it is", hint="Mend it first.") from error
+    if not isinstance(found, dict):
+        raise ConfigError(f"{path} does not hold a JSON object; it was left as it is", hint="Mend it first.")
+    return found
+
+
+def write(path: Path, settings: dict[str, Any]) -> None:
+    """Replace a file by one with these settings, mode 0600; whoever reads it sees the old or the new one."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = open_private_file(draft, os.O_WRONLY | os.O_TRUNC)
+    try:
+        os.write(descriptor, json.dumps(settings, indent=2, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.replace(draft, path)
+
+
+def our_command() -> tuple[str, list[str]]:
+    """Return what starts this broker from any directory and in any environment: absolute paths only."""
+    if not sys.executable:
+        raise StartFailed("It is not known which Python this is")
+    if _is_found_by_name():
+        return sys.executable, ["-P", "-m", "intercom", "serve"]
+    program = f"import sys; sys.path.insert(0, {str(PACKAGE_ROOT)!r}); from intercom.cli.main import run; run()"
+    return sys.executable, ["-P", "-c", program, "serve"]
+
+
+def is_ours(settings: dict[str, Any] | None) -> bool:
+    """Tell whether settings name a broker of this package."""
+    arguments = None if settings is None else settings.get(ARGUMENTS)
+    if not isinstance(arguments, list) or not arguments or arguments[-1] != "serve":
+        return False
+    return any("intercom" in str(word) for word in [(settings or {}).get(COMMAND), *arguments])
+
+
+def with_broker_of(settings: dict[str, Any], original: dict[str, Any] | None) -> dict[str, Any]:
+    """Return settings that name the broker the original ones named, if any."""
+    others = {key: value for key, value in settings.items() if key not in (COMMAND, ARGUMENTS)}
+    return {**others, **{key: (original or {})[key] for key in (COMMAND, ARGUMENTS) if key in (original or {})}}
+
+
+def _is_found_by_name() -> bool:
+    """Tell whether our Python finds this package without a variable that only this shell may have."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    program = "import intercom; print(intercom.__path__[0])"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", program],
+            capture_output=True,
+            cwd="/",
+            env=environ,
+            timeout=REQUEST_MS / 1000,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return os.fsdecode(done.stdout).strip() == str(PACKAGE_ROOT / "intercom")

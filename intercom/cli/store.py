@@ -1,0 +1,167 @@
+"""Check the broker's files, or put them aside; the broker must not be using them."""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from intercom.cli.arguments import Parser, add_home, add_json, add_timeout, clean
+from intercom.cli.identity import paths_of, time_left
+from intercom.cli.locking import InUse, locked
+from intercom.cli.person import require_person
+from intercom.cli.render import Output, visible
+from intercom.cli.status import quiet_report
+from intercom.errors import AccessDenied, BrokerError, HomeError, IntercomError, UsageError
+from intercom.limits import REQUEST_MS
+from intercom.paths import Paths
+
+if TYPE_CHECKING:
+    from intercom.store.inspection import Inspection
+
+USAGE = "check | move-aside --yes"
+DESCRIPTION = """Look after the files in which the broker keeps what became of every message id.
+
+`check` says whether a broker can use them, and what they hold; it changes nothing. While a broker runs, the broker is
+asked. Ends with 1 when the files cannot be used.
+
+`move-aside --yes` puts them into a new directory in the home, whole, so that the next broker begins with an empty one.
+What that forgets is printed: ids of messages that are repeated arrive twice, and open questions get no answer. Without
+--yes nothing is done. It needs the files for itself, so it ends with 5 while a broker runs. It is for the person: it
+needs a terminal, and ends with 7 when an agent runs it.
+"""
+
+
+class StoreTrouble(IntercomError):
+    """Say that the files of the store cannot be used, and why."""
+
+    code = "store_unusable"
+    hint = "Nothing is delivered until they are whole. A person can run `intercom store move-aside` to begin anew."
+
+
+def configure(parser: Parser) -> None:
+    """Add the options of ``store``."""
+    parser.add_argument("words", nargs="*", metavar="check | move-aside", help="what to do")
+    parser.add_argument("--yes", action="store_true", help="really put the files aside")
+    add_json(parser)
+    add_timeout(parser, f"longest wait for a broker that runs (default {REQUEST_MS // 1000})")
+    add_home(parser)
+
+
+def run(arguments: Namespace, output: Output) -> int:
+    """Do it and return 0 when all is well."""
+    paths = paths_of(arguments)
+    if arguments.words == ["check"]:
+        return _check(paths, arguments, output)
+    if arguments.words == ["move-aside"]:
+        require_person("`intercom store move-aside`")
+        return _move_aside(paths, arguments, output)
+    raise UsageError("say `check` or `move-aside`", hint="`intercom store --help` tells what they do.")
+
+
+def _check(paths: Paths, arguments: Namespace, output: Output) -> int:
+    from intercom.store.inspection import inspect
+
+    try:
+        with _alone(paths):
+            found = inspect(paths)
+    except InUse:
+        return _ask_the_broker(paths, arguments, output)
+    document = described(found)
+    if found.trouble is not None:
+        error = StoreTrouble(found.trouble.reason)
+        output.failure({**error.as_dict(), "trouble": found.trouble.code, "askedBroker": False, **document})
+        if not output.as_json:
+            output.note(f"intercom: {visible(error.reason)}. {error.hint}")
+        return error.exit_status
+    output.document({"ok": True, "askedBroker": False, **document})
+    output.line("there is no store yet" if not found.files else f"in order: {_losses(found)}")
+    for name, size in found.files.items():
+        output.line(f"{size:>12} {name}")
+    return 0
+
+
+def _ask_the_broker(paths: Paths, arguments: Namespace, output: Output) -> int:
+    left = time_left(arguments)
+    report = quiet_report(paths, REQUEST_MS / 1000 if left is None else left)
+    ours = report.get("broker")
+    store: Any = ours.get("store") if isinstance(ours, dict) else None
+    if not isinstance(store, dict):
+        raise BrokerError("The broker uses the files and does not tell how they are", code="not_told", retry="never")
+    document = {"askedBroker": True, "pid": report.get("pid"), "operations": store.get("operations", 0)}
+    if not store.get("usable"):
+        error = StoreTrouble(str(store.get("trouble", "The broker cannot use the store")))
+        output.failure({**error.as_dict(), **document})
+        if not output.as_json:
+            output.note(f"intercom: {visible(error.reason)}. {error.hint}")
+        return error.exit_status
+    output.document({"ok": True, **document})
+    output.line(f"in order, says the broker (pid {report.get('pid')}) that uses it: {_many(document['operations'])}")
+    return 0
+
+
+def _move_aside(paths: Paths, arguments: Namespace, output: Output) -> int:
+    from intercom.store.inspection import inspect, move_aside
+
+    with _alone(paths):
+        found = inspect(paths)
+        document = described(found)
+        if not found.files:
+            output.document({"ok": True, "movedTo": None, **document})
+            output.line("there is no store, nothing was moved")
+            return 0
+        if not arguments.yes:
+            raise UsageError(
+                f"nothing was moved. It would forget: {_losses(found)}",
+                hint="`intercom store move-aside --yes` does it; the old files are kept.",
+            )
+        try:
+            place = move_aside(paths, time.strftime("store-aside-%Y%m%d-%H%M%S", time.gmtime()))
+        except OSError as error:
+            raise HomeError(f"The files could not be moved: {error.strerror or error}") from error
+    output.document({"ok": True, "movedTo": clean(str(place)), **document})
+    output.line(f"moved {len(found.files)} files to {visible(str(place))}")
+    output.line(f"forgotten by the next broker: {_losses(found)}")
+    return 0
+
+
+def described(found: Inspection) -> dict[str, Any]:
+    """Return what was found as members of a JSON document."""
+    members: dict[str, Any] = {
+        "files": [{"name": name, "bytes": size} for name, size in found.files.items()],
+        "operations": found.operations,
+        "unfinished": found.unfinished,
+        "openQuestions": found.open_questions,
+        "retiredIds": found.retired_ids,
+    }
+    if found.identity is not None:
+        members["brokerId"] = found.identity.broker_id
+        members["journalId"] = found.identity.journal_id
+    return members
+
+
+@contextmanager
+def _alone(paths: Paths) -> Iterator[None]:
+    """Hold the lock of the home, if there is a home; raises ``InUse``, ``AccessDenied`` or ``HomeError``."""
+    try:
+        with locked(paths, create=True) if paths.home.exists() else nullcontext():
+            yield
+    except PermissionError as error:
+        raise AccessDenied(f"This process may not use {paths.lock} ({error.strerror})") from error
+    except OSError as error:
+        raise HomeError(f"{paths.lock} cannot be used: {error.strerror or error}") from error
+
+
+def _losses(found: Inspection) -> str:
+    if found.identity is None:
+        return "nothing that could be read" if found.trouble is not None else "nothing yet"
+    return (
+        f"{_many(found.operations)}, {found.unfinished} of them unsettled and {found.open_questions} open questions, "
+        f"{found.retired_ids} former session ids"
+    )
+
+
+def _many(operations: object) -> str:
+    return f"{operations} message ids"

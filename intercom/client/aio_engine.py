@@ -1,0 +1,295 @@
+"""Hold the connection of a session under anyio: two tasks that wait, and callers that only wait for events.
+
+One task holds the connection, one keeps time. A caller's task begins an operation and waits for its event, so
+cancelling a caller never cuts a frame: what was begun is written entirely, or the connection is broken on purpose.
+The socket is a plain one; whatever is decided is decided in ``ClientSession``.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TypeVar, cast
+
+import anyio
+import anyio.lowlevel
+
+from intercom.client.dialing import not_answering, told
+from intercom.client.feeds import Feed, SessionEvent
+from intercom.client.operations import Operation
+from intercom.client.session import Arrived, Happened, Link, Settled, Troubled
+from intercom.client.setup import Setup, now, wall
+from intercom.client.unsent import Unsent
+from intercom.client.views import IncomingMessage
+from intercom.errors import AccessDenied, IntercomError, UsageError
+from intercom.limits import DISCONNECT_MS, READ_BYTES
+
+Result = TypeVar("Result")
+
+
+class Engine:
+    """Run one session; ``hold_connection`` and ``keep_time`` run as tasks from ``open`` to ``close``."""
+
+    def __init__(self, setup: Setup) -> None:
+        """Begin offline."""
+        self._setup = setup
+        self.core = setup.core
+        self._link: socket.socket | None = None
+        self._link_scope = anyio.CancelScope()
+        self._refused: OSError | None = None
+        self._unsent = Unsent()
+        self._blocked = anyio.Event()
+        """Set when the kernel does not take more and the connection's task has to wait for it."""
+        self._drained = anyio.Event()
+        """Set when nothing is left to write."""
+        self._roomier = anyio.Event()
+        """Set when the connection may be wanted to be read again."""
+        self._hurried = anyio.Event()
+        """Set when the next attempt to connect may have become due."""
+        self._earlier = anyio.Event()
+        """Set when something became due earlier than ``_alarm``."""
+        self._alarm: int | None = None
+        self._news = anyio.Event()
+        """Set, and replaced, when a message or trouble came."""
+        self._ended = anyio.Event()
+        """Set when the connection ended after the session was closed."""
+
+    @property
+    def _is_closed(self) -> bool:
+        return self.core.link is Link.CLOSED
+
+    @property
+    def is_foreign(self) -> bool:
+        """Tell whether this is a forked child: the connection belongs to the process that opened it."""
+        return self.core.profile.pid != os.getpid()
+
+    def check_process(self) -> None:
+        """Raise ``UsageError`` in a forked child."""
+        if self.is_foreign:
+            raise UsageError("the session belongs to the process that opened it", hint="Open one in each process.")
+
+    def let_go(self) -> None:
+        """Close a forked child's copy of the connection, which the parent does not notice."""
+        if self._link is not None:
+            self._link.close()
+
+    # --- callers ----------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Wait until the session is registered; raise why it cannot be."""
+        await self.wait(self.core.opening(now(), self._setup.timeout_ms))
+
+    async def wait(self, operation: Operation[Result]) -> Result:
+        """Begin an operation and wait until it is settled; withdraw it when the caller is cancelled."""
+        self.check_process()
+        operation.token = settled = anyio.Event()
+        self.core.begin(operation, now())
+        self._hurried.set()
+        self._roomier.set()
+        self._act()
+        try:
+            await settled.wait()
+        except BaseException:
+            self.core.withdraw(operation, now())
+            self._act()
+            raise
+        self.core.taken(operation, now())
+        self._act()
+        if operation.error is not None:
+            raise operation.error
+        return cast("Result", operation.result)
+
+    async def next(self, consumer: object) -> IncomingMessage:
+        """Return the next message for a consumer; raise what it has to be told."""
+        self.check_process()
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        while True:
+            if self._is_closed:
+                raise UsageError("the session is closed")
+            message = self.core.take_message(consumer, now())
+            self._roomier.set()
+            self._act()
+            if message is not None:
+                await anyio.lowlevel.cancel_shielded_checkpoint()
+                return message
+            trouble = self.core.take_trouble()
+            if trouble is not None:
+                raise trouble
+            await self._news.wait()
+
+    async def next_event(self, feed: Feed) -> SessionEvent:
+        """Return the next event of a feed."""
+        self.check_process()
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        while True:
+            if self._is_closed:
+                raise UsageError("the session is closed")
+            event = feed.take()
+            if event is not None:
+                await anyio.lowlevel.cancel_shielded_checkpoint()
+                return event
+            await self._news.wait()
+
+    # --- after every call of the core -------------------------------------------------------------------
+
+    def _act(self) -> None:
+        """Write what is to be written, wake who is to be woken, and break a connection that is to be broken."""
+        self._write()
+        for event in self.core.events():
+            match event:
+                case Settled(operation):
+                    if operation.token is not None:
+                        operation.token.set()
+                case Arrived() | Happened() | Troubled():
+                    self._news.set()
+                    self._news = anyio.Event()
+        if self.core.link is Link.BROKEN:
+            self._link_scope.cancel()
+        due = self.core.deadline()
+        if due is not None and (self._alarm is None or due < self._alarm):
+            self._earlier.set()
+
+    def _write(self) -> None:
+        """Write as much as the kernel takes now; this never waits, so no cancellation comes in between."""
+        data = self.core.outgoing()
+        if self._link is None:
+            return
+        self._unsent.add(data)
+        try:
+            if not self._unsent.write_to(self._link.fileno()):
+                self._blocked.set()
+                return
+        except PermissionError as error:
+            self._refused = error
+            self._link_scope.cancel()
+        except OSError:
+            # What the broker said last is still to be read; then comes the end of the connection.
+            self._unsent.clear()
+        self._drained.set()
+
+    # --- the tasks of the session -----------------------------------------------------------------------
+
+    async def keep_time(self) -> None:
+        """Do what is due, for ever."""
+        while True:
+            self._earlier = anyio.Event()
+            self._alarm = due = self.core.deadline()
+            with anyio.move_on_after(None if due is None else max(0, due - now()) / 1000):
+                await self._earlier.wait()
+            self.core.tick(now())
+            self._act()
+
+    async def hold_connection(self) -> None:
+        """Connect, and connect again, until the session is closed."""
+        while not self._is_closed:
+            await self._until_due()
+            self.core.connecting()
+            try:
+                link = await self._find_broker()
+            except IntercomError as error:
+                if not self._is_closed:
+                    self.core.connect_failed(error, now())
+                    self._act()
+                continue
+            with link:
+                await self._converse(link)
+
+    async def _until_due(self) -> None:
+        while True:
+            self._hurried = anyio.Event()
+            at = self.core.recovery.at
+            left = 0 if at is None else at - now()
+            if left <= 0:
+                return
+            with anyio.move_on_after(left / 1000):
+                await self._hurried.wait()
+
+    async def _find_broker(self) -> socket.socket:
+        launch = self._setup.launch()
+        steps = launch.steps()
+        try:
+            while True:
+                try:
+                    pause = next(steps)
+                except StopIteration as found:
+                    return cast("socket.socket", found.value)
+                self.core.standing(launch.standing)
+                await anyio.sleep(pause)
+        finally:
+            steps.close()
+
+    async def _converse(self, link: socket.socket) -> None:
+        """Register and read until the connection ends; ``_act`` writes."""
+        if self._is_closed:
+            return
+        self._link = link
+        self._link_scope = anyio.CancelScope()
+        self.core.connected(now(), wall(), not_answering(self._setup.paths))
+        try:
+            with self._link_scope:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._write_what_waits, link)
+                    self._act()
+                    await self._read_all(link)
+                    tasks.cancel_scope.cancel()
+        finally:
+            self._link = None
+            self._unsent.clear()
+            self._drained.set()
+            self._ended.set()
+        refused, self._refused = self._refused, None
+        cause = None if refused is None else told(refused, self._setup.paths)
+        self.core.eof(now(), cause if isinstance(cause, AccessDenied) else None)
+        self._act()
+
+    async def _read_all(self, link: socket.socket) -> None:
+        while True:
+            while not self.core.wants_data:
+                self._roomier = anyio.Event()
+                await self._roomier.wait()
+            try:
+                data = os.read(link.fileno(), READ_BYTES)
+            except BlockingIOError:
+                await anyio.wait_readable(link)
+                continue
+            except OSError as error:
+                self._refused = error
+                return
+            if not data:
+                return
+            self.core.receive(data, now())
+            self._act()
+            if self.core.link is Link.BROKEN:
+                return
+            await anyio.lowlevel.checkpoint()
+
+    async def _write_what_waits(self, link: socket.socket) -> None:
+        while True:
+            self._blocked = anyio.Event()
+            if self._unsent:
+                await anyio.wait_writable(link)
+                self._act()
+            else:
+                await self._blocked.wait()
+
+    # --- the end ----------------------------------------------------------------------------------------
+
+    async def close(self, *, finished: bool) -> None:
+        """Say goodbye and wait up to ``DISCONNECT_MS`` until the broker has taken everything."""
+        was_online = self.core.link is Link.ONLINE
+        self.core.close(now(), finished=finished)
+        self._ended = anyio.Event()
+        self._drained = anyio.Event()
+        self._act()
+        self._news.set()
+        link = self._link
+        if link is None or not was_online:
+            return
+        with anyio.move_on_after(DISCONNECT_MS / 1000):
+            await self._drained.wait()
+            self._roomier.set()
+            try:
+                link.shutdown(socket.SHUT_WR)
+            except OSError:
+                return
+            await self._ended.wait()

@@ -1,0 +1,264 @@
+"""Hold the connection of a session with nothing but calls: no event loop, no thread.
+
+Every call that waits turns the crank: it reads, writes, reconnects and keeps time until it has what it was called
+for; nothing happens between two calls. Whatever is decided is decided in ``ClientSession``.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import time
+from _thread import allocate_lock
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TypeVar, cast
+
+from intercom.client.dialing import not_answering, told
+from intercom.client.feeds import Feed, SessionEvent
+from intercom.client.launch import Launch, Steps
+from intercom.client.operations import Operation
+from intercom.client.session import Link
+from intercom.client.setup import Setup, now, wall
+from intercom.client.unsent import Unsent
+from intercom.client.views import IncomingMessage
+from intercom.errors import AccessDenied, IntercomError, UsageError
+from intercom.limits import DISCONNECT_MS, READ_BYTES
+
+Result = TypeVar("Result")
+
+
+class Engine:
+    """Run one session for one caller at a time."""
+
+    def __init__(self, setup: Setup) -> None:
+        """Begin offline."""
+        self._setup = setup
+        self.core = setup.core
+        self._link: socket.socket | None = None
+        self._poll = select.poll()
+        self._unsent = Unsent()
+        self._launch: Launch | None = None
+        self._steps: Steps | None = None
+        self._in_use = allocate_lock()
+
+    def open(self) -> None:
+        """Wait until the session is registered; raise why it cannot be."""
+        self.wait(lambda: self.core.opening(now(), self._setup.timeout_ms))
+
+    def wait(self, make: Callable[[], Operation[Result]]) -> Result:
+        """Begin an operation and turn until it is settled; withdraw it when that is interrupted."""
+        with self._used():
+            operation = make()
+            try:
+                self.core.begin(operation, now())
+                self._turn_until(lambda: operation.done)
+                self.core.taken(operation, now())
+                self._flush()
+            except BaseException:
+                self.core.withdraw(operation, now())
+                self._flush()
+                raise
+        if operation.error is not None:
+            raise operation.error
+        return cast("Result", operation.result)
+
+    def next(self, consumer: object, timeout_ms: int | None) -> IncomingMessage | None:
+        """Return the next message for a consumer, or ``None`` when time is up; raise what it has to be told."""
+        with self._used():
+            until = None if timeout_ms is None else now() + timeout_ms
+            while True:
+                if self.core.link is Link.CLOSED:
+                    raise UsageError("the session is closed")
+                message = self.core.take_message(consumer, now())
+                if message is not None:
+                    self._flush()
+                    return message
+                trouble = self.core.take_trouble()
+                if trouble is not None:
+                    raise trouble
+                if until is not None and now() >= until:
+                    self._flush()
+                    return None
+                self._turn_until(lambda: self.core.has_news, until)
+
+    def next_event(self, feed: Feed, timeout_ms: int | None) -> SessionEvent | None:
+        """Return the next event of a feed, or ``None`` when time is up."""
+        with self._used():
+            until = None if timeout_ms is None else now() + timeout_ms
+            while True:
+                if self.core.link is Link.CLOSED:
+                    raise UsageError("the session is closed")
+                event = feed.take()
+                if event is not None or (until is not None and now() >= until):
+                    return event
+                self._turn_until(lambda: feed.has_news, until)
+
+    @property
+    def _is_foreign(self) -> bool:
+        return self.core.profile.pid != os.getpid()
+
+    @contextmanager
+    def _used(self) -> Iterator[None]:
+        if self._is_foreign:
+            raise UsageError("the session belongs to the process that opened it", hint="Open one in each process.")
+        if not self._in_use.acquire(blocking=False):
+            raise UsageError("the session is being used by another thread", hint="Open one in each thread.")
+        try:
+            yield
+        finally:
+            self._in_use.release()
+
+    def _turn_until(self, done: Callable[[], bool], until: int | None = None) -> None:
+        """Read, write, reconnect and keep time until ``done`` or, if given, until a monotonic time."""
+        try:
+            while not done():
+                if self.core.link is Link.CLOSED:
+                    raise UsageError("the session is closed")
+                if self.core.link is Link.BROKEN:
+                    self._drop()
+                wake = min((time for time in (self.core.deadline(), until) if time is not None), default=None)
+                if self._link is None:
+                    self._turn_offline(wake)
+                else:
+                    self._turn_online(self._link, wake)
+                self.core.tick(now())
+                self.core.events()
+                if until is not None and now() >= until:
+                    return
+        finally:
+            self._give_up_launch()
+
+    def _turn_offline(self, wake: int | None) -> None:
+        if self._steps is None:
+            at = self.core.recovery.at
+            assert at is not None, "an open session that is offline always has a next attempt"
+            if at > now():
+                _sleep_until(at if wake is None else min(at, wake))
+                return
+            self.core.connecting()
+            self._launch = self._setup.launch()
+            self._steps = self._launch.steps()
+        assert self._launch is not None
+        try:
+            pause = next(self._steps)
+        except StopIteration as found:
+            self._launch = self._steps = None
+            self._link = found.value
+            self.core.connected(now(), wall(), not_answering(self._setup.paths))
+            return
+        except IntercomError as error:
+            self._launch = self._steps = None
+            self.core.connect_failed(error, now())
+            return
+        self.core.standing(self._launch.standing)
+        then = now() + round(pause * 1000)
+        _sleep_until(then if wake is None else min(then, wake))
+
+    def _turn_online(self, link: socket.socket, wake: int | None) -> None:
+        self._flush()
+        if self._link is None:
+            return
+        wanted = (select.POLLIN if self.core.wants_data else 0) | (select.POLLOUT if self._unsent else 0)
+        self._poll.register(link, wanted)
+        # An exception out of a signal handler is harmless here and nowhere else below.
+        ready = self._poll.poll(None if wake is None else max(0, wake - now()))
+        try:
+            if ready and ready[0][1] & ~select.POLLOUT:
+                self._read(link)
+            self._flush()
+        except Exception:
+            raise
+        except BaseException:
+            self._drop()
+            raise
+
+    def _read(self, link: socket.socket) -> None:
+        try:
+            data = os.read(link.fileno(), READ_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._drop(error)
+            return
+        if not data:
+            self._drop()
+            return
+        self.core.receive(data, now())
+        if self.core.link is Link.BROKEN:
+            self._drop()
+
+    def _flush(self) -> None:
+        """Write as much as the kernel takes now; what it does not take stays in ``_unsent``."""
+        if self._link is None:
+            return
+        try:
+            self._unsent.add(self.core.outgoing())
+            self._unsent.write_to(self._link.fileno())
+        except PermissionError as error:
+            self._drop(error)
+        except OSError:
+            # What the broker said last is still to be read; then comes the end of the connection.
+            self._unsent.clear()
+        except BaseException:
+            # It is not known how much the kernel took, and half a frame must not be followed by another.
+            self._drop()
+            raise
+
+    def _drop(self, error: OSError | None = None) -> None:
+        """Close the connection; the session goes on with another one."""
+        if self._link is None:
+            return
+        link, self._link = self._link, None
+        with suppress(KeyError, OSError, ValueError):
+            self._poll.unregister(link)
+        link.close()
+        self._unsent.clear()
+        cause = None if error is None else told(error, self._setup.paths)
+        self.core.eof(now(), cause if isinstance(cause, AccessDenied) else None)
+
+    def _give_up_launch(self) -> None:
+        """Stop waiting for a broker; one that is being started goes on by itself."""
+        if self._steps is not None and self._launch is not None:
+            steps, launch, self._steps, self._launch = self._steps, self._launch, None, None
+            steps.close()
+            self.core.connect_failed(launch.standing, now())
+
+    # --- the end ----------------------------------------------------------------------------------------
+
+    def close(self, *, finished: bool) -> None:
+        """Say goodbye and wait up to ``DISCONNECT_MS`` until the broker has taken everything.
+
+        A forked child closes its copy of the connection, which the parent does not notice.
+        """
+        if self._is_foreign:
+            if self._link is not None:
+                self._link.close()
+            return
+        was_online = self.core.link is Link.ONLINE
+        self.core.close(now(), finished=finished)
+        try:
+            if was_online and self._link is not None:
+                self._say_goodbye(self._link, now() + DISCONNECT_MS)
+        finally:
+            if self._link is not None:
+                self._link.close()
+                self._link = None
+
+    def _say_goodbye(self, link: socket.socket, until: int) -> None:
+        self._flush()
+        while self._unsent and now() < until:
+            self._poll.register(link, select.POLLOUT)
+            self._poll.poll(max(0, until - now()))
+            self._flush()
+        with suppress(OSError):
+            link.shutdown(socket.SHUT_WR)
+            self._poll.register(link, select.POLLIN)
+            while now() < until and self._poll.poll(max(0, until - now())):
+                if not os.read(link.fileno(), READ_BYTES):
+                    return
+
+
+def _sleep_until(time_ms: int) -> None:
+    time.sleep(max(0, time_ms - now()) / 1000)

@@ -1,0 +1,78 @@
+"""Tell a program what happens around its session, for as long as somebody listens and without ever waiting for it."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Literal, TypeAlias
+from weakref import WeakSet
+
+from msgspec import Struct
+
+from intercom.client.views import SessionView
+from intercom.limits import EVENTS_KEPT
+
+EventKind: TypeAlias = Literal["joined", "left", "presence", "disconnected", "reconnected", "missed"]
+
+
+class SessionEvent(Struct, frozen=True, kw_only=True):
+    """Tell one thing that happened.
+
+    ``joined`` and ``presence`` carry the ``session`` they are about as it is now, and its ``session_id``; of a session
+    that ``left``, only the id is known. ``disconnected`` carries the ``reason`` and ``reconnected`` this session's own
+    id: what others did in between is not told, ``list`` shows it. ``missed`` says that ``count`` events before the
+    next one were dropped because they were not taken in time.
+    """
+
+    kind: EventKind
+    session_id: str | None = None
+    session: SessionView | None = None
+    reason: str | None = None
+    count: int = 0
+
+
+class Feed:
+    """Keep the latest ``EVENTS_KEPT`` events for one listener; the oldest go first."""
+
+    def __init__(self) -> None:
+        self._kept: deque[SessionEvent] = deque()
+        self._missed = 0
+
+    @property
+    def has_news(self) -> bool:
+        """Tell whether ``take`` would give an event."""
+        return bool(self._kept)
+
+    def put(self, event: SessionEvent) -> None:
+        """Keep an event."""
+        if len(self._kept) >= EVENTS_KEPT:
+            self._kept.popleft()
+            self._missed += 1
+        self._kept.append(event)
+
+    def take(self) -> SessionEvent | None:
+        """Give the next event, or ``None`` when there is none yet."""
+        if self._missed:
+            missed, self._missed = self._missed, 0
+            return SessionEvent(kind="missed", count=missed)
+        return self._kept.popleft() if self._kept else None
+
+
+class Feeds:
+    """Hold the feeds of those who still listen; one whose listener is gone is forgotten."""
+
+    def __init__(self) -> None:
+        self._open: WeakSet[Feed] = WeakSet()
+
+    def __bool__(self) -> bool:
+        return len(self._open) > 0
+
+    def open(self) -> Feed:
+        """Return a feed of everything that happens from now on."""
+        feed = Feed()
+        self._open.add(feed)
+        return feed
+
+    def put(self, event: SessionEvent) -> None:
+        """Give an event to everybody who listens."""
+        for feed in self._open:
+            feed.put(event)

@@ -1,0 +1,111 @@
+"""Keep both ends of a supervisor line over reconnects (protocol 6.6, F94).
+
+A supervisor shows the broker its capabilities again whenever it is back. A child that comes back first is refused,
+since the broker does not know its supervisor yet: it tries again for ``SUPERVISOR_RETURN_MS``, then it registers
+without a supervisor, so that others reach it, and claims anew when it next has something to say to its supervisor.
+"""
+
+from __future__ import annotations
+
+from intercom.client.operations import RequestOperation
+from intercom.client.profile import Profile, checked_child
+from intercom.errors import RegistrationRefused, TargetNotFound, UsageError
+from intercom.limits import REQUEST_MS, SUPERVISOR_RETRY_MS, SUPERVISOR_RETURN_MS, Limits
+from intercom.wire.frames import AuthorizeSupervisor, SupervisorAuthorized
+
+ANY_CHILD = "*"
+"""Child name of a capability that is for whoever shows it first."""
+GONE_CODE = "supervisor_gone"
+REFUSED_CODE = "supervisor_refused"
+
+
+class Claim:
+    """Decide at each registration of a child whether it claims its supervisor; times are monotonic milliseconds."""
+
+    def __init__(self) -> None:
+        self.is_made = True
+        """Whether the next registration claims."""
+        self._until: int | None = None
+
+    def refused(self, now: int) -> int:
+        """Take notice that a returning child's claim was refused; return the pause before the next attempt."""
+        if self._until is None:
+            self._until = now + SUPERVISOR_RETURN_MS
+        if now < self._until:
+            return SUPERVISOR_RETRY_MS
+        self.is_made = False
+        return 0
+
+    def granted(self) -> None:
+        """Take notice that the claim was granted."""
+        self._until = None
+
+    def begin_anew(self) -> None:
+        """Claim again, with patience: a good connection ended, and the supervisor may return as this session does."""
+        if not self.is_made:
+            self.is_made = True
+            self._until = None
+
+    def try_once(self, now: int) -> None:
+        """Claim again, once: the child has something to say."""
+        self.is_made = True
+        self._until = now
+
+
+def authorize_child(profile: Profile, name: str, *, now: int, timeout_ms: int = REQUEST_MS) -> RequestOperation[str]:
+    """Let a child of that name claim this session as its supervisor; the result is its capability.
+
+    A name that was authorised before gets the same capability; ``*`` always gets a new one.
+    """
+    child = checked_child(name)
+    if profile.owner_token is None:
+        raise UsageError("a control session gets no messages, so it cannot be a supervisor")
+    known = next((capability for capability, of in profile.children.items() if of == child), None)
+    if child == ANY_CHILD:
+        known = None
+    most = Limits().capabilities_per_session
+    if known is None and len(profile.children) >= most:
+        raise UsageError(f"this session has authorised {most} children, which is the limit")
+
+    def read(answer: SupervisorAuthorized) -> str:
+        profile.children[answer.capability] = child
+        return answer.capability
+
+    return RequestOperation(
+        lambda request_id: authorization(request_id, child, known), SupervisorAuthorized, read, now + timeout_ms
+    )
+
+
+def authorization(request_id: str, child: str, capability: str | None) -> AuthorizeSupervisor:
+    """Return the frame that asks for a capability, or shows one again."""
+    if capability is None:
+        return AuthorizeSupervisor(request_id, child)
+    return AuthorizeSupervisor(request_id, child, capability)
+
+
+def refusal_of_claim(reason: str) -> RegistrationRefused:
+    """Return the error for a registration whose capability was not accepted."""
+    return RegistrationRefused(
+        f"The broker refused to register this session: {reason}",
+        code=REFUSED_CODE,
+        hint="The supervisor must be connected, and the name must be the one it authorised.",
+    )
+
+
+def gone(message_id: str, cause: BaseException | None = None) -> TargetNotFound:
+    """Return the error for a message to a supervisor that is not there; nothing took effect (F90)."""
+    error = TargetNotFound(
+        "The supervisor of this session is not connected",
+        code=GONE_CODE,
+        hint="Go on without it, or try again once it is back.",
+        retry="after",
+    )
+    error.message_id = message_id
+    error.__cause__ = cause
+    return error
+
+
+def claimed(profile: Profile) -> None:
+    """Raise ``UsageError`` unless the session was opened with a supervisor."""
+    if profile.supervisor is None:
+        raise UsageError("this session has no supervisor", hint="Open it with the capability its supervisor made.")

@@ -1,0 +1,307 @@
+"""Turn a whole broker by hand: the core, its disk, its clock, and the wires to its sessions."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from intercom.client.profile import Profile, Purpose
+from intercom.core.broker import Broker
+from intercom.core.clock import Instant
+from intercom.core.effects import Append, Broadcast, Destroy, Effect, Finish, Stop, Write
+from intercom.core.sessions import PeerCredentials
+from intercom.errors import NoBroker
+from intercom.limits import CONNECT_MS, KEY_BYTES, Limits
+from intercom.testing.disk import MemoryDisk, counted_ids
+from intercom.testing.session import IncomingMessage, MemorySession
+from intercom.testing.wire import Wire
+from intercom.wire.codec import ProtocolError, decode_request, encode
+from intercom.wire.framing import FramingError
+
+_FIRST = Instant(mono=1_000_000, wall=1_700_000_000_000)
+_KEY = bytes(range(KEY_BYTES))
+_PID = 1
+
+
+class MemoryBroker:
+    """Be a broker in memory, together with its disk, its clock and the wires to its sessions.
+
+    Args:
+        limits: the numbers the core decides by.
+    """
+
+    def __init__(self, *, limits: Limits | None = None) -> None:
+        """Begin with an empty disk."""
+        self._limits = limits or Limits()
+        self._now = _FIRST
+        self._disk = MemoryDisk()
+        self._ids = counted_ids()
+        self._wires: dict[int, Wire] = {}
+        self._connections = 0
+        self._sessions: list[MemorySession] = []
+        self._failures: deque[tuple[str, bool]] = deque()
+        self._core: Broker | None = None
+        self._appends: deque[Append] = deque()
+        self._last_ticket = self._committed = 0
+        self._is_turning = False
+        self._stop_reason: str | None = None
+        self.restart()
+
+    @property
+    def now(self) -> Instant:
+        """Return the time on both clocks, in milliseconds."""
+        return self._now
+
+    @property
+    def running(self) -> bool:
+        """Tell whether the broker is there."""
+        return self._core is not None
+
+    def connect(
+        self,
+        name: str | None = None,
+        *,
+        group: str | None = None,
+        groups: Iterable[str] | None = None,
+        model: str = "",
+        status: str | None = None,
+        purpose: Purpose = "agent",
+        return_address: str | None = None,
+        session_id: str | None = None,
+        answer: Callable[[IncomingMessage], str | None] | None = None,
+    ) -> MemorySession:
+        """Register a session; what all but ``answer`` mean is told by ``intercom.blocking.connect``.
+
+        ``answer`` is called with every message as soon as it comes, which confirms it; the text it returns is the
+        reply. Raises ``UsageError`` and ``RegistrationRefused``, and ``NoBroker`` while there is none.
+        """
+        profile = Profile(
+            name,
+            group=group,
+            groups=groups,
+            model=model,
+            status=status,
+            purpose=purpose,
+            return_address=return_address or self._ids(),
+            session_id=session_id,
+            cwd="/",
+        )
+        profile.pid, profile.started_at = _PID, self._now.wall
+        session = MemorySession(self, profile, self._ids, answer)
+        self._sessions.append(session)
+        opening = session._begin(session._core.opening(self._now.mono, CONNECT_MS))
+        try:
+            opening.result()
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def wire(self) -> Wire:
+        """Open a connection that carries bytes, for a client that is not ours; raises ``NoBroker``."""
+        if self._core is None:
+            raise NoBroker("The broker in memory was stopped and not restarted")
+        self._connections += 1
+        wire = Wire(self, self._connections)
+        self._wires[wire.number] = wire
+        self._perform(self._core.connection_opened(wire.number, PeerCredentials(_PID, 0, 0), self._now))
+        self._turn()
+        return wire
+
+    # --- time and trouble -------------------------------------------------------------------------------
+
+    def advance(self, milliseconds: int) -> None:
+        """Let time pass on both clocks; everything that is due meanwhile happens at its time."""
+        end = self._now.mono + milliseconds
+        self._turn()
+        while (due := self._next_due()) is not None and due <= end:
+            self._set(max(due, self._now.mono))
+            if self._core is not None:
+                self._perform(self._core.deadline_passed(self._now))
+            for session in list(self._sessions):
+                session._core.tick(self._now.mono)
+            self._turn()
+        self._set(end)
+
+    def fail_next_commit(self, reason: str = "the disk is full", *, final: bool = False) -> None:
+        """Let the next commit fail, once; called again, the one after it too.
+
+        ``final`` closes the store for the life of this broker, as a failed sync does.
+        """
+        self._failures.append((reason, final))
+
+    def crash(self) -> None:
+        """End the broker without a word: what was not committed is lost, every connection breaks."""
+        self._fall_down()
+        self._turn()
+
+    def stop(self) -> None:
+        """End the broker in order: what is on its way arrives, reservations that did not leave are forgotten."""
+        if self._core is None:
+            return
+        self._turn()
+        core = self._core
+        self._perform(core.stop(self._now))
+        for wire in list(self._wires.values()):
+            for write in wire._drop():
+                if write.token is not None:
+                    self._perform(core.frame_lost(write.token, self._now))
+        self._commit()
+        self._fall_down()
+        self._turn()
+
+    def restart(self) -> None:
+        """Start a broker on what was committed; one that is there dies at this moment.
+
+        Sessions return when their next attempt is due: at once when their broker died just now, else in ``advance``.
+        """
+        self._fall_down()
+        self._last_ticket = self._committed = 0
+        self._core = Broker(
+            key=_KEY,
+            ids=self._ids,
+            instance_id=self._ids(),
+            pid=_PID,
+            now=self._now,
+            limits=self._limits,
+            recovered=self._disk.recovered(self._now.wall, self._limits),
+        )
+        self._turn()
+
+    # --- effects ----------------------------------------------------------------------------------------
+
+    def _perform(self, effects: list[Effect]) -> None:
+        """Put effects where ``_turn`` finds them."""
+        lost: list[object] = []
+        for effect in effects:
+            if isinstance(effect, Append):
+                self._last_ticket = effect.ticket
+                self._appends.append(effect)
+            elif isinstance(effect, Write):
+                wire = self._wires.get(effect.to)
+                if wire is not None:
+                    wire._queue.append(effect)
+                elif effect.token is not None:
+                    lost.append(effect.token)
+            elif isinstance(effect, Broadcast):
+                for number in effect.to:
+                    if number in self._wires:
+                        self._wires[number]._queue.append(Write(number, effect.frame))
+            elif isinstance(effect, Finish):
+                self._wires[effect.to]._finishing = True
+            elif isinstance(effect, Destroy):
+                lost += [write.token for write in self._end(effect.to) if write.token is not None]
+            elif isinstance(effect, Stop):
+                self._stop_reason = effect.reason
+        for token in lost:
+            if self._core is not None:
+                self._perform(self._core.frame_lost(token, self._now))
+
+    def _turn(self) -> None:
+        """Move bytes, commit, and let sessions act until nothing moves any more."""
+        if self._is_turning:
+            return
+        self._is_turning = True
+        try:
+            while any([self._commit(), self._let_out(), self._take_in(), self._drive()]):
+                pass
+        finally:
+            self._is_turning = False
+
+    def _commit(self) -> bool:
+        if not self._appends or self._core is None:
+            return False
+        appends, self._appends = self._appends, deque()
+        if self._failures:
+            reason, final = self._failures.popleft()
+            first = appends[0].ticket
+            for wire in self._wires.values():
+                wire._queue = deque(write for write in wire._queue if write.after < first)
+            self._committed = self._last_ticket
+            self._perform(self._core.commit_failed(first, reason, final, self._now))
+            return True
+        for append in appends:
+            self._disk.commit(append)
+        self._committed = appends[-1].ticket
+        self._perform(self._core.committed(self._committed, self._now))
+        return True
+
+    def _let_out(self) -> bool:
+        """Let every frame reach its client whose append is committed, in order per connection."""
+        moved = False
+        for wire in list(self._wires.values()):
+            while wire._queue and wire._queue[0].after <= self._committed:
+                write = wire._queue.popleft()
+                wire._incoming += encode(write.frame)
+                moved = True
+                if write.token is not None and self._core is not None:
+                    self._perform(self._core.frame_taken(write.token, self._now))
+            if wire._finishing and not wire._queue:
+                self._end(wire.number)
+                moved = True
+        if self._stop_reason is not None and not any(wire._queue for wire in self._wires.values()):
+            self._stop_reason = None
+            self.stop()
+        return moved
+
+    def _take_in(self) -> bool:
+        """Hand to the core what clients wrote."""
+        moved = False
+        for wire in list(self._wires.values()):
+            if wire._outgoing:
+                data, wire._outgoing = bytes(wire._outgoing), bytearray()
+                self._read(wire, data)
+                moved = True
+        return moved
+
+    def _read(self, wire: Wire, data: bytes) -> None:
+        try:
+            wire._reader.feed(data)
+            while self._core is not None and (payload := wire._reader.next_frame()) is not None:
+                self._perform(self._core.frame_received(wire.number, decode_request(payload), self._now))
+        except (FramingError, ProtocolError) as error:
+            if self._core is not None:
+                self._perform(self._core.protocol_error(wire.number, str(error), self._now))
+
+    def _drive(self) -> bool:
+        return any([session._drive() for session in self._sessions])  # noqa: C419 - every session gets its turn
+
+    # --- ends -------------------------------------------------------------------------------------------
+
+    def _end(self, number: int) -> list[Write]:
+        """Close a connection for its client and return what never left."""
+        wire = self._wires.pop(number, None)
+        if wire is None:
+            return []
+        wire.is_open = False
+        return wire._drop()
+
+    def _client_ended(self, wire: Wire) -> None:
+        """Take notice that a client closed its end: what was written before is read, what waits for it is lost."""
+        self._take_in()
+        dropped = self._end(wire.number)
+        if self._core is None:
+            return
+        self._perform([effect for effect in self._core.connection_ended(wire.number, self._now) if not _ends(effect)])
+        for write in dropped:
+            if write.token is not None and self._core is not None:
+                self._perform(self._core.frame_lost(write.token, self._now))
+
+    def _fall_down(self) -> None:
+        self._core = None
+        self._appends.clear()
+        for number in list(self._wires):
+            self._end(number)
+
+    def _next_due(self) -> int | None:
+        dues = [session._next_due() for session in self._sessions]
+        if self._core is not None:
+            dues.append(self._core.next_deadline())
+        return min((due for due in dues if due is not None), default=None)
+
+    def _set(self, mono: int) -> None:
+        self._now = Instant(mono, self._now.wall + mono - self._now.mono)
+
+
+def _ends(effect: Effect) -> bool:
+    return isinstance(effect, Finish | Destroy)

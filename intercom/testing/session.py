@@ -1,0 +1,288 @@
+"""Be a session of a broker in memory: the client of the library, driven by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
+
+from intercom.client import commands
+from intercom.client.commands import Attachments
+from intercom.client.operations import Operation
+from intercom.client.profile import Profile
+from intercom.client.session import ClientSession, Link, Settled
+from intercom.client.views import GroupView, Receipt, SessionView
+from intercom.client.views import IncomingMessage as _IncomingMessage
+from intercom.errors import BrokerBusy, NoBroker
+from intercom.limits import ASK_MS
+from intercom.testing.wire import Wire
+
+if TYPE_CHECKING:
+    from intercom.testing.broker import MemoryBroker
+
+Result = TypeVar("Result")
+Other = TypeVar("Other")
+SessionViews: TypeAlias = list[SessionView]
+GroupViews: TypeAlias = list[GroupView]
+
+
+class NotSettled(RuntimeError):
+    """Say that a result was asked for that is not there yet: somebody must act first, or time must pass."""
+
+
+class Pending(Generic[Result]):
+    """Hold what becomes of a send, an ask or a reply."""
+
+    def __init__(self, session: MemorySession, operation: Operation[Result]) -> None:
+        """Wait; made by the methods of a session."""
+        self._session = session
+        self._operation = operation
+
+    @property
+    def done(self) -> bool:
+        """Tell whether it is settled, with a result or an error."""
+        return self._operation.done
+
+    @property
+    def error(self) -> Exception | None:
+        """Return the error it ended with, ``None`` when there is none or it is not settled."""
+        return self._operation.error
+
+    def result(self) -> Result:
+        """Return the result; raise the ``IntercomError`` it ended with, or ``NotSettled``."""
+        if not self.done:
+            raise NotSettled(
+                "it is not settled: the other side has not asked for the message after it, or has not answered, "
+                "or the broker is away; `advance` lets time pass"
+            )
+        if self._operation.error is not None:
+            raise self._operation.error
+        return cast("Result", self._operation.result)
+
+    def withdraw(self) -> None:
+        """Give up waiting; an open question is taken back."""
+        self._session._withdraw(self._operation)
+
+
+class IncomingMessage(_IncomingMessage):
+    """Hold a message somebody sent to this session, and answer it."""
+
+    __slots__ = ("_session",)
+
+    _session: MemorySession
+
+    def reply(
+        self, text: str, *, error: bool = False, attachments: Attachments = (), message_id: str | None = None
+    ) -> Pending[Receipt]:
+        """Answer the message, which confirms it; ``error`` says that there will be no answer, ``text`` why."""
+        session = self._session
+        return session._begin(
+            commands.reply(
+                self,
+                text,
+                message_id=session._core.new_id(message_id),
+                now=session._broker.now.mono,
+                wall=session._broker.now.wall,
+                attachments=attachments,
+                error=error,
+            )
+        )
+
+
+class MemorySession:
+    """Be a session of a ``MemoryBroker``; made by ``connect``. Names mean what they mean in the library's sessions."""
+
+    def __init__(
+        self,
+        broker: MemoryBroker,
+        profile: Profile,
+        ids: Callable[[], str],
+        answer: Callable[[IncomingMessage], str | None] | None,
+    ) -> None:
+        """Begin offline."""
+        self._broker = broker
+        self._answer = answer
+        self._core = ClientSession(profile, ids=ids, chance=lambda: 0.0, message_kind=IncomingMessage)
+        self._wire: Wire | None = None
+
+    @property
+    def id(self) -> str:
+        """Return the session id the broker granted."""
+        return self._core.session_id
+
+    @property
+    def name(self) -> str | None:
+        """Return the present name."""
+        return self._core.profile.name
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Return the present memberships."""
+        return self._core.profile.groups
+
+    @property
+    def online(self) -> bool:
+        """Tell whether the session is registered now."""
+        return self._core.link is Link.ONLINE
+
+    def send(
+        self,
+        target: str,
+        text: str,
+        *,
+        attachments: Attachments = (),
+        reply_to: str | None = None,
+        message_id: str | None = None,
+    ) -> Pending[Receipt]:
+        """Send a message; it is delivered when its reader asks for the next one, answers it, or closes."""
+        return self._begin(
+            commands.send(
+                target,
+                text,
+                message_id=self._core.new_id(message_id),
+                now=self._broker.now.mono,
+                wall=self._broker.now.wall,
+                attachments=attachments,
+                reply_to=reply_to,
+            )
+        )
+
+    def ask(
+        self,
+        target: str,
+        text: str,
+        *,
+        attachments: Attachments = (),
+        message_id: str | None = None,
+        timeout_ms: int = ASK_MS,
+    ) -> Pending[IncomingMessage]:
+        """Ask a question; the result is the answer."""
+        operation = commands.ask(
+            target,
+            text,
+            message_id=self._core.new_id(message_id),
+            now=self._broker.now.mono,
+            wall=self._broker.now.wall,
+            attachments=attachments,
+            timeout_ms=timeout_ms,
+        )
+        return cast("Pending[IncomingMessage]", self._begin(operation))
+
+    def receive(self) -> IncomingMessage | None:
+        """Return the next message, ``None`` when none is there; either way the one before is confirmed."""
+        message = self._core.take_message(self, self._broker.now.mono)
+        self._broker._turn()
+        if message is None and (trouble := self._core.take_trouble()) is not None:
+            raise trouble
+        return None if message is None else self._ours(message)
+
+    def messages(self) -> Iterator[IncomingMessage]:
+        """Iterate over what is there now, and over what comes meanwhile; the last one is confirmed at the end."""
+        while (message := self.receive()) is not None:
+            yield message
+
+    def list(self, group: str | None = None) -> SessionViews:
+        """Return the sessions in reach, this one included, or those of one group."""
+        return self._now(commands.list_sessions(group, now=self._broker.now.mono))
+
+    def list_groups(self) -> GroupViews:
+        """Return every group with a session in it."""
+        return self._now(commands.list_groups(now=self._broker.now.mono))
+
+    def join(self, group: str) -> tuple[str, ...]:
+        """Join a group and return all memberships."""
+        return self._now(commands.join(self._core.profile, group, now=self._broker.now.mono))
+
+    def leave(self, group: str | None = None) -> tuple[str, ...]:
+        """Leave a group, or all but the home group, and return all memberships."""
+        return self._now(commands.leave(self._core.profile, group, now=self._broker.now.mono))
+
+    def set_presence(self, *, name: str | None = None, status: str | None = None, model: str | None = None) -> None:
+        """Change what others see; what is ``None`` stays."""
+        now = self._broker.now.mono
+        self._now(commands.set_presence(self._core.profile, now=now, name=name, status=status, model=model))
+
+    def cut(self) -> None:
+        """Break the connection; the session makes another one as soon as it is due, at the first time at once."""
+        if self._wire is not None:
+            self._wire.close()
+
+    def close(self, *, finished: bool = True) -> None:
+        """End the session; ``finished`` tells whether the message in hand is confirmed, or is to come again."""
+        now = self._broker.now.mono
+        self._core.close(now, finished=finished)
+        if self._wire is not None:
+            self._wire.write(self._core.outgoing())
+            self._wire.close()
+            self._wire = None
+        if self in self._broker._sessions:
+            self._broker._sessions.remove(self)
+
+    # --- inner works ------------------------------------------------------------------------------------
+
+    def _begin(self, operation: Operation[Other]) -> Pending[Other]:
+        self._core.begin(operation, self._broker.now.mono)
+        self._broker._turn()
+        return Pending(self, operation)
+
+    def _now(self, operation: Operation[Other]) -> Other:
+        return self._begin(operation).result()
+
+    def _withdraw(self, operation: Operation[Any]) -> None:
+        self._core.withdraw(operation, self._broker.now.mono)
+        self._broker._turn()
+
+    def _ours(self, message: _IncomingMessage) -> IncomingMessage:
+        ours = cast("IncomingMessage", message)
+        ours._session = self
+        return ours
+
+    def _next_due(self) -> int | None:
+        dues = [self._core.deadline(), self._core.recovery.at if self._wire is None else None]
+        return min((due for due in dues if due is not None), default=None)
+
+    def _drive(self) -> bool:
+        """Do once what is to be done; tell whether there was anything."""
+        now = self._broker.now.mono
+        moved = self._connect(now) if self._wire is None else self._listen(self._wire, now)
+        for event in self._core.events():
+            moved = True
+            if isinstance(event, Settled):
+                if isinstance(event.operation.result, _IncomingMessage):
+                    self._ours(event.operation.result)
+                self._core.taken(event.operation, now)
+        if self._answer is not None and (message := self._core.take_message(self, now)) is not None:
+            moved = True
+            text = self._answer(self._ours(message))
+            if text is not None:
+                self._ours(message).reply(text)
+        if self._wire is not None and (outgoing := self._core.outgoing()):
+            moved = True
+            self._wire.write(outgoing)
+        return moved
+
+    def _connect(self, now: int) -> bool:
+        at = self._core.recovery.at
+        if at is None or at > now or self._core.link is Link.CLOSED:
+            return False
+        self._core.connecting()
+        try:
+            self._wire = self._broker.wire()
+        except NoBroker as error:
+            self._core.connect_failed(error, now)
+        else:
+            self._core.connected(now, self._broker.now.wall, BrokerBusy("The broker in memory does not answer"))
+        return True
+
+    def _listen(self, wire: Wire, now: int) -> bool:
+        moved = False
+        if self._core.wants_data and (data := wire.read()):
+            moved = True
+            self._core.receive(data, now)
+        if self._core.link is Link.BROKEN:
+            wire.close()
+            wire.read()
+        if not wire.is_open and not wire.has_data:
+            moved = True
+            self._wire = None
+            self._core.eof(now)
+        return moved

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+import os
+import resource
+import socket
+from pathlib import Path
+
+import pytest
+
+from intercom.cli import checks
+from intercom.cli.checks import Finding, concluded
+from intercom.errors import HomeError
+from intercom.limits import MIB
+from intercom.paths import Paths
+
+
+@pytest.fixture
+def paths(home: Path) -> Paths:
+    home.mkdir(mode=0o700)
+    return Paths(home)
+
+
+class FreeSpace:
+    """Stand for what the system says of a disk."""
+
+    f_frsize = 4_096
+    f_files = 100
+
+    def __init__(self, free: int, files: int = 50) -> None:
+        self.f_bavail = free // self.f_frsize
+        self.f_favail = files
+
+
+def test_a_check_that_fails_could_not_tell() -> None:
+    """F128: *could not tell*, with why."""
+
+    def refuse() -> Finding:
+        raise HomeError("no home", hint="make one")
+
+    def fail() -> Finding:
+        raise ZeroDivisionError("oops")
+
+    def look() -> Finding:
+        raise FileNotFoundError(2, "No such file", "/x")
+
+    def forbidden() -> Finding:
+        raise PermissionError(1, "Operation not permitted", "/x")
+
+    assert concluded("a", refuse) == Finding("a", "unknown", "no home", "make one")
+    assert concluded("a", fail).state == "unknown"
+    assert "oops" in concluded("a", fail).found
+    assert concluded("a", look) == Finding("a", "unknown", "/x: No such file")
+    assert concluded("a", forbidden).state == "bad"
+
+
+@pytest.mark.parametrize(
+    ("space", "state"),
+    [(FreeSpace(63 * MIB), "bad"), (FreeSpace(65 * MIB), "ok"), (FreeSpace(65 * MIB, 0), "bad")],
+)
+def test_the_disk(paths: Paths, monkeypatch: pytest.MonkeyPatch, space: FreeSpace, state: str) -> None:
+    """F102."""
+    monkeypatch.setattr(os, "statvfs", lambda place: space)
+    assert checks.disk(paths).state == state
+
+
+def test_the_disk_of_a_home_that_does_not_exist(home: Path) -> None:
+    assert checks.disk(Paths(home / "deep" / "er")).state == "ok"
+
+
+def test_open_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """F114."""
+    assert checks.descriptors(None).state == "ok"
+    assert checks.descriptors(os.getpid()).state == "ok"
+    assert checks.descriptors(2**22 + 1).state == "unknown"
+    monkeypatch.setattr(os, "listdir", lambda place: range(10_000_000))
+    assert checks.descriptors(os.getpid()).state == "bad"
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (20, 20))
+    assert checks.descriptors(None).state == "bad"
+
+
+@pytest.mark.parametrize("number", [1, 13])
+def test_a_sandbox_without_unix_sockets(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """F27: EPERM and EACCES are the system's no, not a broker's absence."""
+    assert checks.sandbox().state == "ok"
+
+    def refuse(*_: object) -> None:
+        raise OSError(number, "not permitted")
+
+    monkeypatch.setattr(socket, "socketpair", refuse)
+    found = checks.sandbox()
+    assert (found.state, "sandbox" in found.hint) == ("bad", True)
+
+
+def test_a_network_file_system(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F33, F124."""
+
+    def refuse(home: Path) -> None:
+        raise HomeError(f"{home} lies on a network file system (nfs)", hint="Choose another.")
+
+    monkeypatch.setattr(checks, "refuse_network_file_system", refuse)
+    assert checks.file_system(paths) == Finding(
+        "filesystem", "bad", f"{paths.home} lies on a network file system (nfs)", "Choose another."
+    )
+
+
+def test_a_path_too_long_for_a_socket_is_said(home: Path) -> None:
+    """F19."""
+    found = checks.socket_path(Paths(home / ("long" * 30)))
+    assert found.state == "ok"
+    assert "too long for a socket" in found.found
+
+
+def test_only_errors_since_the_last_start_count(paths: Paths) -> None:
+    lines = [
+        '{"event": "started", "pid": 1}',
+        '{"event": "fatal", "pid": 1, "level": "error"}',
+        "broken",
+        '{"event": "store_unusable", "pid": 2, "level": "error", "reason": "r", "time": "now"}',
+        '{"event": "started", "pid": 2}',
+        '{"event": "accept_failed", "pid": 2, "level": "warning"}',
+    ]
+    paths.log.write_text("\n".join(lines) + "\n")
+    found = checks.log(paths)
+    assert (found.state, found.found) == ("bad", "1 errors since the last start, the last at now: store_unusable r")
+    paths.log.write_text("\n".join(lines[:2] + lines[4:]) + "\n")
+    assert checks.log(paths).state == "ok"
+
+
+def test_a_variable_that_no_broker_would_accept(paths: Paths) -> None:
+    found = checks.settings(paths, {"INTERCOM_IDLE_MS": "soon"})
+    assert found.state == "bad"
+    assert "INTERCOM_IDLE_MS" in found.found
+    assert checks.settings(paths, {}).state == "ok"

@@ -1,0 +1,190 @@
+"""Every verb under every condition: no broker, one that is silent, one that dies in the middle, no permission.
+
+Each runs with ``--json``, and ``document`` holds what it prints against the schema of the verb.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import pytest
+
+from intercom.cli.main import VERBS, main
+from tests.support.brokers import BrokerProcess, patched
+from tests.support.commands import Result, Shell
+from tests.support.processes import OTHER_USER, in_child, needs_root
+
+CALLS: dict[str, tuple[str, ...]] = {
+    "list": ("list",),
+    "send": ("send", "worker", "hello"),
+    "ask": ("ask", "worker", "why"),
+    "listen": ("listen", "--timeout", "0.2"),
+    "join": ("join", "alpha", "--as", "planner"),
+    "leave": ("leave", "--as", "planner"),
+    "groups": ("groups",),
+    "whoami": ("whoami",),
+    "status": ("status",),
+    "doctor": ("doctor",),
+    "log": ("log",),
+    "restart": ("restart",),
+    "stop": ("stop",),
+    "store": ("store", "check"),
+    "docs": ("docs",),
+    "schema": ("schema",),
+    "completion": ("completion", "words"),
+}
+"""How each verb is called."""
+ELSEWHERE = {"serve", "demo", "install", "uninstall"}
+"""Verbs that are brokers themselves, or do not speak with the broker of the home; they have tests of their own."""
+PURE = ("join", "leave", "whoami", "docs", "schema")
+"""Verbs that never speak with a broker."""
+
+
+def test_no_verb_is_forgotten() -> None:
+    assert set(CALLS) == set(VERBS) - ELSEWHERE
+
+
+def ends_with(result: Result, status: int, code: str | None) -> None:
+    """Fail unless a verb ended so; with --json nothing is lost on standard error that a program must know."""
+    documents = result.documents
+    assert result.status == status, result
+    assert b"Traceback" not in result.err
+    if code is None:
+        assert all(document["ok"] for document in documents), documents
+    else:
+        assert (documents[-1]["ok"], documents[-1]["code"]) == (False, code)
+
+
+@pytest.mark.parametrize("verb", CALLS)
+def test_no_broker(shell: Shell, verb: str) -> None:
+    """Design section 9: 5, unless the verb starts one or needs none; F130: looking starts none."""
+    starts = {"list": (0, None), "listen": (0, None), "send": (3, "not_found"), "ask": (3, "not_found")}
+    needs_none = {**dict.fromkeys((*PURE, "doctor", "completion", "store"), (0, None)), "log": (3, "no_log")}
+    status, code = {**starts, **needs_none}.get(verb, (5, "no_broker"))
+    ends_with(shell.run(*CALLS[verb], "--json"), status, code)
+    assert (shell.home / "broker.sock").exists() is (verb in starts)
+
+
+@pytest.mark.parametrize("verb", CALLS)
+def test_a_broker_that_is_silent(shell: Shell, verb: str) -> None:
+    """F6: said within the time that was given, and never replaced."""
+    shell.run("list", env={"INTERCOM_IDLE_MS": "60000"})
+    pid = shell.broker_pid()
+    socket = (shell.home / "broker.sock").stat().st_ino
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        quick = () if verb in (*PURE, "log", "listen") else ("--timeout", "0.4")
+        result = shell.run(*CALLS[verb], "--json", *quick)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    expected = {**dict.fromkeys((*PURE, "log", "completion"), (0, None)), "doctor": (1, "unhealthy")}
+    ends_with(result, *expected.get(verb, (5, "busy")))
+    if expected.get(verb) is None:
+        assert f"(pid {pid})" in result.documents[-1]["reason"]
+    assert (shell.home / "broker.sock").stat().st_ino == socket
+    assert shell.broker_pid() == pid
+
+
+DIES = """
+from intercom.core.broker import Broker
+taken = Broker.frame_received
+def die(self, connection, frame, now):
+    if type(frame).__name__ in {frames}:
+        os._exit(9)
+    return taken(self, connection, frame, now)
+Broker.frame_received = die
+"""
+
+
+@pytest.mark.parametrize(
+    ("verb", "frames", "status", "code"),
+    [
+        ("list", ("ListSessions",), 0, None),
+        ("send", ("Send",), 0, None),
+        ("ask", ("Send",), 0, None),
+        ("groups", ("ListGroups",), 5, "no_broker"),
+        ("status", ("BrokerStatusRequest",), 6, "connection_lost"),
+        ("doctor", ("BrokerStatusRequest",), 1, "unhealthy"),
+        ("restart", ("BrokerStatusRequest",), 6, "connection_lost"),
+        ("restart", ("Shutdown",), 0, None),
+        ("stop", ("BrokerStatusRequest",), 6, "connection_lost"),
+        ("stop", ("Shutdown",), 6, "connection_lost"),
+        ("store", ("BrokerStatusRequest",), 6, "connection_lost"),
+        ("completion", ("ListSessions",), 0, None),
+    ],
+)
+def test_a_broker_that_dies_in_the_middle(
+    shell: Shell,
+    start_broker: Callable[..., BrokerProcess],
+    verb: str,
+    frames: tuple[str, ...],
+    status: int,
+    code: str | None,
+) -> None:
+    """Who may start a broker goes on with a new one; all others say that they do not know."""
+    broker = start_broker(command=patched(DIES.format(frames=frames)))
+    if verb in ("send", "ask"):
+        shell.listen("worker", "--answer", "cat")
+    result = shell.run(*CALLS[verb], "--json")
+    ends_with(result, status, code)
+    assert broker.wait() == 9
+
+
+@needs_root
+@pytest.mark.parametrize("verb", CALLS)
+def test_no_permission(shell: Shell, verb: str) -> None:
+    """F27: another user's process is told so within a moment; nothing is started, unlinked or tried again."""
+    shell.run("list")
+    pid = shell.broker_pid()
+    before = sorted(path.name for path in shell.home.iterdir())
+    result = as_other_user(shell, *CALLS[verb], "--json")
+    expected = {
+        **dict.fromkeys(("docs", "schema", "whoami", "completion"), (0, None)),
+        "doctor": (1, "unhealthy"),
+    }
+    if verb in expected:
+        ends_with(result, *expected[verb])
+    else:
+        assert result.status == 7, result
+        assert result.documents[-1]["code"] in ("denied", "home")
+    assert shell.broker_pid() == pid
+    assert sorted(path.name for path in shell.home.iterdir()) == before
+
+
+def as_other_user(shell: Shell, *arguments: str) -> Result:
+    """Run a command as a user who may not even look into the directory of the home.
+
+    That user may not be able to read the interpreter's files either, so what the command needs is loaded before.
+    """
+
+    def run() -> tuple[int, str, str]:
+        os.environ.clear()
+        os.environ.update(shell.environment())
+        os.chdir("/")
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            main([*arguments, "--home", "/dev/null/none"])
+        os.setgroups([])
+        os.setgid(OTHER_USER)
+        os.setuid(OTHER_USER)
+        with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+            status = main(arguments)
+        return status, out.getvalue(), err.getvalue()
+
+    status, out, err = in_child(run)
+    return Result(status, out.encode(), err.encode(), arguments[0])
+
+
+@needs_root
+def test_a_home_of_another_user_is_not_used(shell: Shell, short_path: Path) -> None:
+    """F108: also one that everybody may look into."""
+    shell.run("list")
+    short_path.chmod(0o755)
+    shell.home.chmod(0o777)
+    for verb in ("list", "send", "join", "status", "groups"):
+        result = as_other_user(shell, *CALLS[verb], "--json")
+        assert (result.status, result.documents[-1]["code"]) == (7, "home")

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import os
+import signal
+
+from intercom import __version__
+from tests.support.commands import Shell, is_alive
+
+
+def test_sessions_of_all_groups_move_to_the_new_broker(shell: Shell) -> None:
+    """F18: drain and replace."""
+    listeners = [shell.listen("worker"), shell.listen("other", "--group", "alpha")]
+    old = shell.broker_pid()
+    ids = {
+        listed["name"]: listed["id"] for listed in shell.run("list", "--group", "alpha", "--json").document["sessions"]
+    }
+    result = shell.run("restart", "--json")
+    assert result.status == 0, result
+    document = result.document
+    assert document["old"] == {"pid": old, "version": __version__}
+    assert document["new"]["pid"] == shell.broker_pid() != old
+    assert not is_alive(old)
+    assert sorted((each["name"], each["state"]) for each in document["sessions"]) == [
+        ("other", "back"),
+        ("worker", "back"),
+    ]
+    assert ids["other"] in [each["id"] for each in document["sessions"]]
+    assert shell.run("send", "worker", "hello").status == 0
+    assert listeners[0].event("message")["text"] == "hello"
+
+
+def test_what_a_person_sees(shell: Shell) -> None:
+    shell.listen("worker")
+    old = shell.broker_pid()
+    result = shell.run("restart")
+    lines = result.text.splitlines()
+    assert lines[0] == f"old broker  pid {old}, intercom {__version__}"
+    assert lines[1] == f"new broker  pid {shell.broker_pid()}, intercom {__version__}"
+    assert lines[2].startswith("back        worker (")
+
+
+def test_a_session_that_does_not_come_back_is_said(shell: Shell) -> None:
+    """Exit 6: what to look at is printed."""
+    shell.run("list")
+    with shell.connect() as peer:
+        peer.register("mute", session={"pid": os.getpid()})
+        result = shell.run("restart", "--timeout", "0.3", "--json")
+        assert (result.status, result.document["code"]) == (6, "not_back")
+        assert [(each["name"], each["state"]) for each in result.document["sessions"]] == [("mute", "missing")]
+        shell.run("list")
+    with shell.connect() as peer:
+        peer.register("mute", session={"pid": os.getpid()})
+        plain = shell.run("restart", "--timeout", "0.3")
+        assert plain.status == 6
+        assert plain.errors.startswith("intercom: 1 of 1 sessions are not back yet. `intercom list`")
+
+
+def test_a_session_whose_process_ended_is_not_missed(shell: Shell) -> None:
+    listener = shell.listen("worker")
+    os.kill(listener.process.pid, signal.SIGSTOP)
+    restarting = shell.start("restart", "--json")
+    shell.wait_for(lambda: "stopped" in (shell.home / "intercom.log").read_text())
+    listener.process.kill()
+    listener.process.wait()
+    ended = restarting.finish()
+    assert ended.status == 0, ended
+    assert b'"state":"ended"' in ended.out
+
+
+def test_without_a_broker_none_is_started(shell: Shell) -> None:
+    result = shell.run("restart", "--json")
+    assert (result.status, result.document["code"]) == (5, "no_broker")
+    assert not shell.home.exists()

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from argparse import Namespace
+
+import pytest
+
+from intercom.cli import who
+from intercom.cli.who import SESSION_VARIABLES, host_markers, identity_of, nearest, start_of
+from tests.support.commands import Shell
+
+NOBODY = Namespace(name=None)
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take away what would say who runs the tests."""
+    for variable in (*who.HOST_MARKERS, "AGENT", "INTERCOM_NAME"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(who, "on_a_terminal", lambda: False)
+
+
+def test_a_name_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Design section 7, Identity of a command: 1."""
+    monkeypatch.setenv("CODEX_THREAD_ID", "t-1")
+    given = identity_of(Namespace(name="Planner"))
+    assert (given.rule, given.name, given.about) == ("name", "Planner", "the name given by --as")
+    monkeypatch.setenv("INTERCOM_NAME", "planner")
+    assert identity_of(NOBODY).key == given.key
+    assert identity_of(Namespace(name="other")).key != given.key
+
+
+@pytest.mark.parametrize("variable", SESSION_VARIABLES)
+def test_then_the_session_of_the_host(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    """Design section 7, Identity of a command: 2."""
+    monkeypatch.setenv(variable, "s-1")
+    one = identity_of(NOBODY)
+    assert (one.rule, one.name) == ("host", None)
+    assert variable in one.about
+    monkeypatch.setenv(variable, "s-2")
+    assert identity_of(NOBODY).key != one.key
+
+
+def test_then_the_terminal_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Design section 7, Identity of a command: 3, told apart by the start of its leader (F10)."""
+    monkeypatch.setattr(who, "on_a_terminal", lambda: True)
+    one = identity_of(NOBODY)
+    assert one.rule == "terminal"
+    assert identity_of(NOBODY).key == one.key
+    monkeypatch.setattr(who, "start_of", lambda pid: "another time")
+    assert identity_of(NOBODY).key != one.key
+    monkeypatch.setattr(who, "start_of", lambda pid: None)
+    assert identity_of(NOBODY).rule == "guest"
+
+
+def test_else_a_guest() -> None:
+    """Design section 7, Identity of a command: 4; F55: nothing is guessed from the directory."""
+    assert (identity_of(NOBODY).rule, identity_of(NOBODY).key) == ("guest", None)
+
+
+def test_a_host_that_names_no_session_makes_a_guest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The terminal belongs to the person, not to the agent that runs in it."""
+    monkeypatch.setattr(who, "on_a_terminal", lambda: True)
+    monkeypatch.setenv("OPENCODE", "1")
+    assert identity_of(NOBODY).rule == "guest"
+
+
+def test_markers_are_found() -> None:
+    assert host_markers({"CLAUDECODE": "1", "AGENT": "1"}) == ["CLAUDECODE", "AGENT"]
+    assert host_markers({"AGENT": "smith", "GEMINI_CLI": ""}) == []
+
+
+NEAREST = "import os; from intercom.cli.who import nearest; print(nearest(os.environ))"
+
+
+def chain(shell: Shell, *environments: dict[str, str]) -> str:
+    """Return the nearest host as a process sees it whose ancestors were started with these variables, oldest first."""
+    command = [sys.executable, "-c", NEAREST]
+    for added in reversed(environments[1:]):
+        code = (
+            "import os, subprocess, sys\n"
+            f"sys.exit(subprocess.run({command!r}, env={{**os.environ, **{added!r}}}).returncode)"
+        )
+        command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=shell.environment(environments[0]), capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_of_hosts_within_hosts_the_nearest_counts(shell: Shell) -> None:
+    """spec: hosts 1.2, "of the nearest host among the ancestors"."""
+    outer, inner = {"CODEX_THREAD_ID": "outer"}, {"CLAUDE_CODE_SESSION_ID": "inner"}
+    assert chain(shell, {}, outer, {}, inner, {}) == "CLAUDE_CODE_SESSION_ID"
+    assert chain(shell, {}, inner, {}, outer, {}) == "CODEX_THREAD_ID"
+    assert chain(shell, {}, {"PI_SESSION_ID": "1"}, {}, {"ATOMIC_SESSION_ID": "2", "PI_SESSION_ID": "2"}) == (
+        "ATOMIC_SESSION_ID"
+    )
+
+
+def test_two_hosts_that_cannot_be_told_apart_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(who, "_environments_above", lambda: iter(()))
+    monkeypatch.setenv("CODEX_THREAD_ID", "a")
+    monkeypatch.setenv("CLAUDE_CODE_SESSION_ID", "b")
+    assert nearest(os.environ) is None
+    identity = identity_of(NOBODY)
+    assert (identity.rule, identity.key) == ("guest", None)
+
+
+def test_a_process_has_a_start() -> None:
+    assert start_of(os.getpid()) == start_of(os.getpid())
+    assert start_of(os.getpid()) != start_of(1)
+    assert start_of(2**22 + 1) is None
+
+
+def test_a_terminal_is_seen(monkeypatch: pytest.MonkeyPatch, shell: Shell) -> None:
+    leader, follower = pty.openpty()
+    try:
+        code = "import sys; from intercom.cli.who import on_a_terminal; sys.exit(on_a_terminal())"
+        for stdin, status in ((follower, 1), (subprocess.DEVNULL, 0)):
+            done = subprocess.run(
+                [sys.executable, "-c", code], env=shell.environment(), stdin=stdin, capture_output=True, check=False
+            )
+            assert done.returncode == status
+    finally:
+        os.close(leader)
+        os.close(follower)

@@ -1,0 +1,377 @@
+"""Use the broker in memory as the author of an adapter would."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import intercom.testing
+from intercom.errors import (
+    AskTimeout,
+    MessageConflict,
+    NoBroker,
+    NotNow,
+    OutcomeUnknown,
+    PeerGone,
+    ReplyFailed,
+    SendRefused,
+    TargetNotFound,
+    UsageError,
+)
+from intercom.limits import ASK_MS, SEND_MS, SEND_RETRY_MS, Limits
+from intercom.testing import IncomingMessage, MemoryBroker, MemorySession, NotSettled
+from tests.support.client import unpacked
+from tests.support.raw import INFO, packed
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def broker() -> MemoryBroker:
+    return MemoryBroker()
+
+
+@pytest.fixture
+def planner(broker: MemoryBroker) -> MemorySession:
+    return broker.connect("planner")
+
+
+@pytest.fixture
+def worker(broker: MemoryBroker) -> MemorySession:
+    return broker.connect("worker")
+
+
+def texts(session: MemorySession) -> list[str]:
+    return [message.text for message in session.messages()]
+
+
+def test_the_public_names() -> None:
+    assert set(intercom.testing.__all__) <= set(dir(intercom.testing))
+
+
+def test_the_example_of_the_docstring() -> None:
+    text = intercom.testing.__doc__ or ""
+    lines = [line[4:] for line in text.splitlines() if line.startswith("    ")]
+    exec("\n".join(["from intercom.testing import MemoryBroker", *lines]), {})
+
+
+# --- conversations
+
+
+def test_a_message_is_delivered_when_its_reader_asks_for_the_next(
+    planner: MemorySession, worker: MemorySession
+) -> None:
+    """Protocol 6.10; design section 7, Receipts."""
+    sent = planner.send("worker", "hello")
+    message = worker.receive()
+    assert message is not None and (message.text, message.sender.name) == ("hello", "planner")
+    assert not sent.done
+    with pytest.raises(NotSettled):
+        sent.result()
+    assert worker.receive() is None
+    assert sent.result().state == "delivered"
+    assert sent.result().target == "worker"
+
+
+def test_a_question_and_its_answer(planner: MemorySession, worker: MemorySession) -> None:
+    question = planner.ask("worker", "2+2")
+    for message in worker.messages():
+        assert message.expects_reply
+        assert not question.done
+        reply = message.reply("4")
+    assert question.result().text == "4"
+    assert reply.result().state == "delivered"
+    assert planner.receive() is None
+
+
+def test_an_answer_that_there_is_none(planner: MemorySession, worker: MemorySession) -> None:
+    question = planner.ask("worker", "2+2")
+    for message in worker.messages():
+        message.reply("I cannot count", error=True)
+    with pytest.raises(ReplyFailed, match="I cannot count"):
+        question.result()
+    assert isinstance(question.error, ReplyFailed)
+
+
+def test_a_peer_that_answers_by_itself(broker: MemoryBroker, planner: MemorySession) -> None:
+    seen: list[str] = []
+
+    def answer(message: IncomingMessage) -> str | None:
+        seen.append(message.text)
+        return message.text.upper() if message.expects_reply else None
+
+    broker.connect("echo", answer=answer)
+    assert planner.ask("echo", "abc").result().text == "ABC"
+    assert planner.send("echo", "bye").result().state == "delivered"
+    assert seen == ["abc", "bye"]
+
+
+def test_answers_that_ask_others(broker: MemoryBroker, planner: MemorySession) -> None:
+    broker.connect("adder", answer=lambda message: "4")
+    clerk = broker.connect("clerk")
+    first = planner.ask("clerk", "2+2")
+    for message in clerk.messages():
+        message.reply(clerk.ask("adder", message.text).result().text)
+    assert first.result().text == "4"
+
+
+def test_refusals_are_those_of_the_library(planner: MemorySession, worker: MemorySession) -> None:
+    with pytest.raises(TargetNotFound):
+        planner.send("nobody", "x").result()
+    with pytest.raises(SendRefused) as refused:
+        planner.send("planner", "x").result()
+    assert refused.value.code == "self_target"
+    with pytest.raises(UsageError):
+        planner.send(" ", "x")
+    assert planner.send("worker", "x", message_id="m").error is None
+    assert texts(worker) == ["x"]
+    with pytest.raises(MessageConflict):
+        planner.send("worker", "y", message_id="m").result()
+
+
+def test_groups_and_presence(broker: MemoryBroker, planner: MemorySession) -> None:
+    other = broker.connect("other", group="apart", status="busy", model="m")
+    with pytest.raises(SendRefused) as refused:
+        planner.send(other.id, "x").result()
+    assert refused.value.code == "different_group"
+    assert planner.join("apart") == ("default", "apart") == planner.groups
+    assert {view.name for view in planner.list("apart")} == {"planner", "other"}
+    assert {entry.group for entry in planner.list_groups()} == {"default", "apart"}
+    other.set_presence(name="renamed", status="idle")
+    assert {view.name: view.status for view in planner.list()} == {"planner": None, "renamed": "idle"}
+    assert other.name == "renamed"
+    assert planner.leave("apart") == ("default",)
+
+
+def test_who_leaves_owes_no_answer(planner: MemorySession, worker: MemorySession) -> None:
+    question = planner.ask("worker", "2+2")
+    message = worker.receive()
+    worker.close()
+    with pytest.raises(PeerGone):
+        question.result()
+    assert message is not None
+    assert [view.name for view in planner.list()] == ["planner"]
+
+
+def test_a_withdrawn_question_cannot_be_answered(planner: MemorySession, worker: MemorySession) -> None:
+    question = planner.ask("worker", "2+2")
+    message = worker.receive()
+    assert message is not None
+    assert worker.receive() is None  # takes it, and opens the question
+    question.withdraw()
+    with pytest.raises(SendRefused) as refused:
+        message.reply("4").result()
+    assert refused.value.code == "no_open_question"
+
+
+# --- the clock
+
+
+def test_time_stands_still_unless_it_is_turned(
+    broker: MemoryBroker, planner: MemorySession, worker: MemorySession
+) -> None:
+    before = broker.now
+    question = planner.ask("worker", "2+2")
+    assert broker.now == before
+    assert texts(worker) == ["2+2"]
+    broker.advance(ASK_MS - 1)
+    assert not question.done
+    broker.advance(1)
+    with pytest.raises(AskTimeout):
+        question.result()
+    assert (broker.now.mono - before.mono, broker.now.wall - before.wall) == (ASK_MS, ASK_MS)
+
+
+def test_a_receipt_that_never_comes(broker: MemoryBroker, planner: MemorySession, worker: MemorySession) -> None:
+    """Protocol 6.10.6: the outcome is not known, and a retry under the id is safe."""
+    sent = planner.send("worker", "x")
+    broker.advance(SEND_MS)
+    error = sent.error
+    assert isinstance(error, OutcomeUnknown) and error.retry == "same_id"
+    again = planner.send("worker", "x", message_id=error.message_id)
+    assert texts(worker) == ["x"]
+    assert again.result().state == "delivered"
+
+
+def test_the_same_calls_give_the_same_ids() -> None:
+    def play() -> list[str]:
+        broker = MemoryBroker()
+        planner, worker = broker.connect("planner"), broker.connect("worker")
+        planner.send("worker", "x")
+        return [planner.id, worker.id, *(message.id for message in worker.messages())]
+
+    assert play() == play()
+
+
+def test_limits_are_given(broker: MemoryBroker) -> None:
+    """Protocol 6.9.3."""
+    small = MemoryBroker(limits=Limits(unconfirmed_frames=1))
+    sender, reader = small.connect("a"), small.connect("b")
+    sender.send("b", "1")
+    with pytest.raises(NotNow):
+        sender.send("b", "2").result()
+    assert texts(reader) == ["1"]
+
+
+# --- commits that fail
+
+
+def test_a_commit_that_fails_is_tried_again(
+    broker: MemoryBroker, planner: MemorySession, worker: MemorySession
+) -> None:
+    """Design section 3, step 6: not recorded, retry the same id; the library does."""
+    broker.fail_next_commit("the disk is full")
+    sent = planner.send("worker", "x")
+    assert not sent.done
+    assert worker.receive() is None
+    broker.advance(SEND_RETRY_MS)
+    assert texts(worker) == ["x"]
+    assert sent.result().state == "delivered"
+
+
+def test_a_disk_that_stays_full(broker: MemoryBroker, planner: MemorySession, worker: MemorySession) -> None:
+    for _ in range(100):
+        broker.fail_next_commit()
+    sent = planner.send("worker", "x")
+    broker.advance(SEND_MS)
+    assert isinstance(sent.error, NotNow) and sent.error.code == "not_recorded"
+    assert worker.receive() is None
+
+
+def test_a_store_that_closes_for_good(broker: MemoryBroker, planner: MemorySession, worker: MemorySession) -> None:
+    broker.fail_next_commit("a failed sync", final=True)
+    sent = planner.send("worker", "x")
+    broker.advance(SEND_MS)
+    assert sent.error is not None
+    with pytest.raises(SendRefused) as refused:
+        planner.send("worker", "y").result()
+    assert refused.value.code == "store_unusable"
+    assert len(planner.list()) == 2
+    broker.restart()
+    assert planner.online
+    sent = planner.send("worker", "z")
+    assert texts(worker) == ["z"] and sent.result().state == "delivered"
+
+
+# --- connections and brokers that die
+
+
+def test_a_connection_that_breaks_is_made_again(
+    broker: MemoryBroker, planner: MemorySession, worker: MemorySession
+) -> None:
+    session_id = worker.id
+    sent = planner.send("worker", "x")
+    worker.cut()
+    assert worker.online and worker.id == session_id
+    assert texts(worker) == ["x"]
+    broker.advance(SEND_MS)
+    assert sent.done
+
+
+def test_a_message_in_hand_comes_again_to_who_returns(broker: MemoryBroker, planner: MemorySession) -> None:
+    """Design section 7, Receipts: a program that dies in the middle of a message gets it again."""
+    worker = broker.connect("worker", return_address="secret")
+    sent = planner.send("worker", "x")
+    assert worker.receive() is not None
+    worker.close(finished=False)
+    again = broker.connect("worker", return_address="secret", session_id=worker.id)
+    assert again.id == worker.id
+    assert texts(again) == ["x"]
+    assert sent.result().state == "delivered"
+
+
+def test_a_question_survives_the_death_of_the_broker(
+    broker: MemoryBroker, planner: MemorySession, worker: MemorySession
+) -> None:
+    """Design section 5, Asks survive."""
+    question = planner.ask("worker", "2+2")
+    message = worker.receive()
+    assert message is not None and worker.receive() is None
+    broker.crash()
+    assert not broker.running and not planner.online
+    with pytest.raises(NoBroker):
+        broker.connect("late")
+    broker.restart()
+    broker.advance(HOUR_MS // 60)
+    assert planner.online and worker.online
+    message.reply("4")
+    broker.advance(SEND_MS)
+    assert question.result().text == "4"
+    assert texts(worker) == []
+
+
+def test_what_was_not_committed_is_lost_with_the_broker_and_sent_again(
+    broker: MemoryBroker, planner: MemorySession, worker: MemorySession
+) -> None:
+    sent = planner.send("worker", "x")
+    broker.restart()
+    assert planner.online and worker.online
+    assert texts(worker) == ["x"]
+    broker.advance(SEND_MS)
+    assert sent.result().state == "delivered"
+
+
+def test_an_orderly_stop(broker: MemoryBroker, planner: MemorySession, worker: MemorySession) -> None:
+    broker.stop()
+    broker.stop()
+    assert not broker.running
+    sent = planner.send("worker", "x")
+    broker.restart()
+    broker.advance(SEND_MS // 2)
+    assert texts(worker) == ["x"]
+    broker.advance(1)
+    assert sent.result().state == "delivered"
+
+
+# --- bytes
+
+
+def test_a_client_of_another_make(broker: MemoryBroker, worker: MemorySession) -> None:
+    """Protocol 4.1, 4.8: an older client, which never sends ``returnAddress`` and confirms nothing."""
+    wire = broker.wire()
+    register = packed({"type": "register", "session": {**INFO, "name": "old"}})
+    wire.write(register[:5])
+    assert wire.read() == b""
+    wire.write(register[5:])
+    (registered, *_) = unpacked(wire.read())
+    assert registered["type"] == "registered"
+    message = {"id": "m", "timestamp": 1, "content": {"text": "x"}}
+    wire.write(packed({"type": "send", "to": "worker", "message": message}))
+    assert texts(worker) == ["x"]
+    assert unpacked(wire.read())[-1] == {"type": "delivered", "messageId": "m"}
+    worker.send("old", "y")
+    assert unpacked(wire.read())[-1]["message"]["content"]["text"] == "y"
+    wire.close()
+    wire.close()
+    assert [view.name for view in worker.list()] == ["worker"]
+
+
+@pytest.mark.parametrize("data", [packed({"type": "list", "requestId": "1"}), b"\xff\xff\xff\xff", packed([])])
+def test_who_breaks_the_protocol_is_cut_off(broker: MemoryBroker, data: bytes) -> None:
+    """Protocol 1.3."""
+    wire = broker.wire()
+    wire.write(data)
+    assert not wire.is_open and wire.read() == b""
+    wire.write(data)
+
+
+def test_a_broker_that_is_asked_to_leave(broker: MemoryBroker, planner: MemorySession) -> None:
+    """Protocol 4.22."""
+    wire = broker.wire()
+    wire.write(packed({"type": "shutdown", "requestId": "s"}))
+    assert unpacked(wire.read())[-1]["type"] == "shutdown_ack"
+    assert not broker.running
+    broker.advance(1)
+    assert not planner.online
+
+
+def test_neither_sockets_nor_processes_are_needed() -> None:
+    code = (
+        "import sys; from intercom.testing import MemoryBroker; broker = MemoryBroker()\n"
+        "a, b = broker.connect('a'), broker.connect('b'); a.send('b', 'x')\n"
+        "print({'asyncio', 'anyio', 'sqlite3', 'intercom.server', 'intercom.store'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
