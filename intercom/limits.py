@@ -155,6 +155,10 @@ PENDING_REPLY_RETRY_MS = 15_000
 """After a reconnect: how long a refused reply to an open question is tried again."""
 RECONNECT_DELAYS_MS = (1_000, 2_000, 5_000, 10_000, 30_000)
 """Pauses before reconnect attempts; the last one repeats. The first attempt is made at once."""
+COMING_BACK_MS = 1_500
+"""Age of a broker up to which a target that is not there may be a session of the one before it, on its way back."""
+RECONNECT_LOOK_MS = 400
+"""Pause between two looks for a broker that somebody else started, while this client waits to start one itself."""
 SEND_RETRY_MS = 200
 """Pause before the same message id is sent again after an answer that invites a retry."""
 READY_MS = 5_000

@@ -97,7 +97,7 @@ class Connection:
         if self._setup is None:
             raise UsageError("a connection can be entered once", hint="Call connect again.")
         engine = Engine(self._setup)
-        engine.check_process()
+        engine.check_caller()
         self._engine = engine
         self._setup = None
         self._tasks = anyio.create_task_group()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
+from _thread import get_ident
 from typing import TypeVar, cast
 
 import anyio
@@ -33,6 +34,8 @@ class Engine:
     def __init__(self, setup: Setup) -> None:
         """Begin offline."""
         self._setup = setup
+        self._thread: int | None = None
+        """The thread whose event loop runs the session, once it is entered."""
         self.core = setup.core
         self._link: socket.socket | None = None
         self._link_scope = anyio.CancelScope()
@@ -63,10 +66,13 @@ class Engine:
         """Tell whether this is a forked child: the connection belongs to the process that opened it."""
         return self.core.profile.pid != os.getpid()
 
-    def check_process(self) -> None:
-        """Raise ``UsageError`` in a forked child."""
+    def check_caller(self) -> None:
+        """Raise ``UsageError`` in a forked child and in another thread than the one of the session's event loop."""
         if self.is_foreign:
             raise UsageError("the session belongs to the process that opened it", hint="Open one in each process.")
+        if self._thread not in (None, get_ident()):
+            hint = "Open one in each event loop, or come back to this one with anyio.from_thread.run."
+            raise UsageError("the session belongs to the event loop that opened it", hint=hint)
 
     def let_go(self) -> None:
         """Close a forked child's copy of the connection, which the parent does not notice."""
@@ -77,11 +83,12 @@ class Engine:
 
     async def open(self) -> None:
         """Wait until the session is registered; raise why it cannot be."""
+        self._thread = get_ident()
         await self.wait(self.core.opening(now(), self._setup.timeout_ms))
 
     async def wait(self, operation: Operation[Result]) -> Result:
         """Begin an operation and wait until it is settled; withdraw it when the caller is cancelled."""
-        self.check_process()
+        self.check_caller()
         operation.token = settled = anyio.Event()
         self.core.begin(operation, now())
         self._hurried.set()
@@ -101,7 +108,7 @@ class Engine:
 
     async def next(self, consumer: object) -> IncomingMessage:
         """Return the next message for a consumer; raise what it has to be told."""
-        self.check_process()
+        self.check_caller()
         await anyio.lowlevel.checkpoint_if_cancelled()
         while True:
             if self._is_closed:
@@ -119,7 +126,7 @@ class Engine:
 
     async def next_event(self, feed: Feed) -> SessionEvent:
         """Return the next event of a feed."""
-        self.check_process()
+        self.check_caller()
         await anyio.lowlevel.checkpoint_if_cancelled()
         while True:
             if self._is_closed:
@@ -224,7 +231,7 @@ class Engine:
             return
         self._link = link
         self._link_scope = anyio.CancelScope()
-        self.core.connected(now(), wall(), not_answering(self._setup.paths))
+        self.core.connected(now(), wall(), not_answering(self._setup.paths), self._setup.young_until())
         try:
             with self._link_scope:
                 async with anyio.create_task_group() as tasks:

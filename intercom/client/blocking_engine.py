@@ -146,7 +146,7 @@ class Engine:
         except StopIteration as found:
             self._launch = self._steps = None
             self._link = found.value
-            self.core.connected(now(), wall(), not_answering(self._setup.paths))
+            self.core.connected(now(), wall(), not_answering(self._setup.paths), self._setup.young_until())
             return
         except IntercomError as error:
             self._launch = self._steps = None

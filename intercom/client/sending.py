@@ -58,6 +58,7 @@ class SendOperation(Operation[Result]):
         self._refusal: SendError | None = None
         """The last refusal that invited another attempt."""
         self._was_lost = False
+        self._broker_is_young = False
 
     def attempt(self, attempt_id: str, now: int) -> Send:
         """Return the frame of the next attempt."""
@@ -82,11 +83,17 @@ class SendOperation(Operation[Result]):
         """Take ``delivered`` or ``queued``."""
         self.succeed(cast("Result", self._receipt(answer)))
 
-    def refused(self, answer: DeliveryFailed, now: int, returning_until: int | None) -> None:
+    def refused(
+        self, answer: DeliveryFailed, now: int, returning_until: int | None, young_until: int | None = None
+    ) -> None:
         """Take ``delivery_failed``.
 
-        ``returning_until`` is set after a reconnect: until then others may not be back yet.
+        ``returning_until`` is set after a reconnect: until then others may not be back yet. ``young_until`` is set for
+        a broker that has just started: until then sessions of an earlier one come back.
         """
+        self._broker_is_young = young_until is not None and now < young_until
+        if self._broker_is_young:
+            returning_until = max(young_until or 0, returning_until or 0)
         error = refusal(answer)
         if error.code in UNCERTAIN_CODES:
             self._doubts(error.reason, error.code)
@@ -150,7 +157,7 @@ class SendOperation(Operation[Result]):
     @property
     def _may_return(self) -> bool:
         """Tell whether a target that is not there shortly after a reconnect may only be slower than this session."""
-        return self.is_reply or self.is_supervised or self._was_lost
+        return self.is_reply or self.is_supervised or self._was_lost or self._broker_is_young
 
     def _final(self, error: SendError) -> IntercomError:
         if self._doubt is None and self.is_supervised and isinstance(error, TargetNotFound):

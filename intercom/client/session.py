@@ -4,15 +4,18 @@ Whoever drives a ``ClientSession`` does four things. It hands over what the conn
 and that time passed (``tick`` at ``deadline``); after every call it writes ``outgoing()``, looks at ``events()``, and,
 when ``recovery.at`` is due, makes a connection and says so (``connecting``, ``connected``, ``connect_failed``). All
 times are monotonic milliseconds unless they are called ``wall``, which are epoch milliseconds.
+
+What an answer of the broker sets off is all here, one short method for each kind; whatever has rules of its own is a
+module: contact, inbox, waiting, operations, recovery, heartbeat, supervision, feeds.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
 from intercom.client.asking import AskOperation
 from intercom.client.composing import clean_id
@@ -20,12 +23,13 @@ from intercom.client.contact import Contact, Link, violation
 from intercom.client.feeds import Feed, Feeds, SessionEvent
 from intercom.client.heartbeat import Heartbeat, Pulse
 from intercom.client.inbox import Inbox
+from intercom.client.notices import Arrived, Event, Happened, Settled, Troubled
 from intercom.client.operations import Opening, Operation, RequestOperation, Stage
 from intercom.client.outcomes import again
 from intercom.client.profile import Profile
 from intercom.client.recovery import DOUBTFUL, HOPELESS, Recovery
 from intercom.client.sending import SendOperation
-from intercom.client.supervision import REFUSED_CODE, Claim, authorization
+from intercom.client.supervision import REFUSED_CODE, Line
 from intercom.client.views import IncomingMessage, Malformed, Receipt, SessionView, message_of, view_of
 from intercom.client.waiting import Waiting
 from intercom.errors import BrokerError, ConnectionLost, IntercomError, NoBroker, PresenceRefused, UsageError
@@ -40,7 +44,6 @@ from intercom.wire.frames import (
     MembershipAck,
     MessageFrame,
     PeerDisconnected,
-    Presence,
     PresenceAck,
     PresenceFailed,
     PresenceUpdate,
@@ -60,6 +63,7 @@ __all__ = [
     "Arrived",
     "ClientSession",
     "Event",
+    "Happened",
     "IncomingMessage",
     "Link",
     "Receipt",
@@ -67,27 +71,6 @@ __all__ = [
     "Settled",
     "Troubled",
 ]
-
-
-class Settled(Struct, frozen=True):
-    """Say that an operation has its result or its error."""
-
-    operation: Operation[Any]
-
-
-class Arrived(Struct, frozen=True):
-    """Say that there is an unread message."""
-
-
-class Happened(Struct, frozen=True):
-    """Say that feeds have something to take."""
-
-
-class Troubled(Struct, frozen=True):
-    """Say that consumers of messages should be told: recovery needs somebody to look (``take_trouble``)."""
-
-
-Event: TypeAlias = Settled | Arrived | Happened | Troubled
 
 
 class ClientSession:
@@ -112,7 +95,7 @@ class ClientSession:
         self._heartbeat = Heartbeat()
         self._silence: IntercomError | None = None
         """What is wrong when the broker does not answer any more."""
-        self._claim = Claim()
+        self._line = Line(profile)
         self._feeds = Feeds()
         self._was_online = False
         """Whether the present connection was registered."""
@@ -126,6 +109,7 @@ class ClientSession:
         self._withdrawn: deque[str] = deque(maxlen=WITHDRAWN_ASKS)
         """Message ids of asks that ended while offline."""
         self._returning_until: int | None = None
+        self._young_until: int | None = None
         self._untold: IntercomError | None = None
         self._was_told = False
         """Whether consumers have been told of the present trouble; they are told once (F131)."""
@@ -141,13 +125,15 @@ class ClientSession:
         """Take notice that an attempt to connect is under way; ``connected`` or ``connect_failed`` follows."""
         self.recovery.begun()
 
-    def connected(self, now: int, wall: int, unanswered: BrokerError) -> None:
+    def connected(self, now: int, wall: int, unanswered: BrokerError, young_until: int | None = None) -> None:
         """Take notice of a new connection and register on it.
 
-        ``unanswered`` is the error for a broker that accepted the connection and stays silent.
+        ``unanswered`` is the error for a broker that accepted the connection and stays silent; ``young_until`` the time
+        until which a broker that has just started may still miss sessions of the one before it.
         """
+        self._young_until = young_until
         self._silence = unanswered
-        self._contact.begin(self.profile.register(wall, claims=self._claim.is_made), now, unanswered)
+        self._contact.begin(self.profile.register(wall, claims=self._line.claims), now, unanswered)
 
     def connect_failed(self, error: IntercomError, now: int) -> None:
         """Take notice that an attempt to connect failed."""
@@ -182,7 +168,7 @@ class ClientSession:
         self._heartbeat.stop()
         if self._was_online:
             self._was_online = False
-            self._claim.begin_anew()
+            self._line.begin_anew()
             assert self._contact.trouble is not None, "a connection that ended leaves its reason"
             self._tell(SessionEvent(kind="disconnected", reason=self._contact.trouble.reason))
         self._waiting.forget_names()
@@ -334,7 +320,8 @@ class ClientSession:
         self._was_online = True
         if answer.broker_status is True:
             self._heartbeat.begin(now)
-        self._take_up_supervision(answer)
+        for frame in self._line.registered(answer, self._ids):
+            self._contact.write(frame)
         if is_back:
             self._tell(SessionEvent(kind="reconnected", session_id=self.session_id))
         while self._withdrawn:
@@ -342,23 +329,9 @@ class ClientSession:
         for operation in self._waiting:
             if isinstance(operation, AskOperation):
                 operation.rebind(now + REBIND_MS)
-            if isinstance(operation, SendOperation) and not self._claim.is_made:
+            if isinstance(operation, SendOperation) and not self._line.claims:
                 operation.reregistered = True
             self._launch(operation, now)
-
-    def _take_up_supervision(self, answer: Registered) -> None:
-        """Show the broker the capabilities of this session again, and take notice of its own supervisor."""
-        profile = self.profile
-        for capability, child in profile.children.items():
-            self._contact.write(authorization(self._ids(), child, capability))
-        if profile.supervisor is None:
-            return
-        supervisor_id = answer.supervisor_session_id
-        profile.supervisor_id = None if supervisor_id is UNSET else supervisor_id
-        if profile.supervisor_id is not None:
-            self._claim.granted()
-            if profile.name != profile.child_name:
-                self._contact.write(Presence(name=UNSET if profile.name is None else profile.name))
 
     def _on_message(self, frame: MessageFrame, now: int) -> None:
         message = message_of(frame, self._kind)
@@ -393,7 +366,7 @@ class ClientSession:
             return
         if code_of(answer.reason) == "not_registered" and self._registers_anew(operation):
             return
-        operation.refused(answer, now, self._returning_until)
+        operation.refused(answer, now, self._returning_until, self._young_until)
         self._after(operation, now)
 
     def _on_question_target(self, answer: QuestionTarget, now: int) -> None:
@@ -454,7 +427,7 @@ class ClientSession:
             self._after(operation, now)
         else:
             operation.reregistered = True
-            self._claim.try_once(now)
+            self._line.try_once(now)
             self._contact.break_off(None)
         return False
 
@@ -515,7 +488,7 @@ class ClientSession:
     def _lose(self, error: IntercomError | None, now: int) -> None:
         """Plan the next attempt, or tell everybody who waits."""
         if error is not None and error.code == REFUSED_CODE and self.session_id:
-            self.recovery.wait(now, self._claim.refused(now))
+            self.recovery.wait(now, self._line.refused(now))
             return
         is_told = self.recovery.lost(now, error)
         if error is None:

@@ -14,6 +14,7 @@ from intercom.client.profile import Profile, Purpose
 from intercom.client.session import ClientSession
 from intercom.client.views import IncomingMessage
 from intercom.errors import UsageError
+from intercom.limits import COMING_BACK_MS
 from intercom.paths import Paths, resolve_home
 
 
@@ -26,6 +27,18 @@ class Setup(NamedTuple):
     """Whether a broker may be started."""
     timeout_ms: int
     """Time for connecting and registering."""
+
+    def young_until(self) -> int | None:
+        """Return until when (monotonic ms) the broker counts as just started; ``None`` when it is older.
+
+        Its pid file was written when it began to listen.
+        """
+        try:
+            age = time.time() - os.stat(self.paths.pid).st_mtime
+        except OSError:
+            return None
+        left = COMING_BACK_MS - int(age * 1000)
+        return now() + left if 0 < left <= COMING_BACK_MS else None
 
     def launch(self) -> Launch:
         """Return the next attempt to get a connection."""

@@ -7,11 +7,15 @@ without a supervisor, so that others reach it, and claims anew when it next has 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from msgspec import UNSET
+
 from intercom.client.operations import RequestOperation
 from intercom.client.profile import Profile, checked_child
 from intercom.errors import RegistrationRefused, TargetNotFound, UsageError
 from intercom.limits import REQUEST_MS, SUPERVISOR_RETRY_MS, SUPERVISOR_RETURN_MS, Limits
-from intercom.wire.frames import AuthorizeSupervisor, SupervisorAuthorized
+from intercom.wire.frames import AuthorizeSupervisor, Presence, Registered, Request, SupervisorAuthorized
 
 ANY_CHILD = "*"
 """Child name of a capability that is for whoever shows it first."""
@@ -19,13 +23,29 @@ GONE_CODE = "supervisor_gone"
 REFUSED_CODE = "supervisor_refused"
 
 
-class Claim:
-    """Decide at each registration of a child whether it claims its supervisor; times are monotonic milliseconds."""
+class Line:
+    """Take both ends of the line up again at each registration; times are monotonic milliseconds."""
 
-    def __init__(self) -> None:
-        self.is_made = True
-        """Whether the next registration claims."""
+    def __init__(self, profile: Profile) -> None:
+        self.claims = True
+        """Whether the next registration of a child claims its supervisor."""
+        self._profile = profile
         self._until: int | None = None
+
+    def registered(self, answer: Registered, ids: Callable[[], str]) -> list[Request]:
+        """Take notice of who the supervisor is now; return what is to be written first of all.
+
+        Those are the capabilities of this session's children, and its name where that is not the one it claimed under.
+        """
+        profile = self._profile
+        frames: list[Request] = [authorization(ids(), child, shown) for shown, child in profile.children.items()]
+        supervisor_id = answer.supervisor_session_id
+        profile.supervisor_id = None if supervisor_id is UNSET else supervisor_id
+        if profile.supervisor_id is not None:
+            self._until = None
+            if profile.name is not None and profile.name != profile.child_name:
+                frames.append(Presence(name=profile.name))
+        return frames
 
     def refused(self, now: int) -> int:
         """Take notice that a returning child's claim was refused; return the pause before the next attempt."""
@@ -33,22 +53,18 @@ class Claim:
             self._until = now + SUPERVISOR_RETURN_MS
         if now < self._until:
             return SUPERVISOR_RETRY_MS
-        self.is_made = False
+        self.claims = False
         return 0
-
-    def granted(self) -> None:
-        """Take notice that the claim was granted."""
-        self._until = None
 
     def begin_anew(self) -> None:
         """Claim again, with patience: a good connection ended, and the supervisor may return as this session does."""
-        if not self.is_made:
-            self.is_made = True
+        if not self.claims:
+            self.claims = True
             self._until = None
 
     def try_once(self, now: int) -> None:
         """Claim again, once: the child has something to say."""
-        self.is_made = True
+        self.claims = True
         self._until = now
 
 

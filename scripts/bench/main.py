@@ -1,7 +1,8 @@
 """Measure our broker against other engines in alternating repetitions, and print one Markdown table.
 
 Every engine is private: started in a temporary directory, reached from this machine only, ended by its process id.
-A whole run (every measurement, no engine named, at least five repetitions) also writes the page of the documentation.
+A whole and clean run (no part chosen, at least five repetitions, nothing lost, the engines of the aims at hand) also
+writes the page of the documentation.
 """
 
 from __future__ import annotations
@@ -66,9 +67,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     engines, measurements = [engine.key for engine in ENGINES], [one.key for one in MEASUREMENTS]
     parser.add_argument("--quick", action="store_true", help="under a minute: short runs, few engines, rough figures")
     parser.add_argument("--repetitions", type=int, help=f"default {REPETITIONS}, quick {QUICK_REPETITIONS}")
-    parser.add_argument("--engines", type=_names(engines), help="comma-separated; some of " + ", ".join(engines))
+    parser.add_argument("--engines", type=NameList(engines), help="comma-separated; some of " + ", ".join(engines))
     parser.add_argument(
-        "--measure", type=_names(measurements), help="comma-separated; some of " + ", ".join(measurements)
+        "--measure", type=NameList(measurements), help="comma-separated; some of " + ", ".join(measurements)
     )
     parser.add_argument("--size", type=int, default=TEXT_BYTES, help=f"bytes of each text (default {TEXT_BYTES})")
     parser.add_argument("--directory", help="where temporary files are made, on the disk that is to be measured")
@@ -163,7 +164,9 @@ class Run:
     def _write(self, table: str, facts: list[str]) -> None:
         if self._options.no_write:
             return
-        if not self._options.is_whole or self._options.repetitions < REPETITIONS or self._troubles:
+        wanted = {aim.engine for aim in report.AIMS if aim.engine is not None}
+        is_whole = self._options.is_whole and self._options.repetitions >= REPETITIONS and wanted <= set(self._found)
+        if not is_whole or self._troubles:
             _say(f"{PAGE.relative_to(TOP)} is left as it is: only a whole and clean run is written down")
             return
         PAGE.write_text(
@@ -174,12 +177,13 @@ class Run:
                 table=table,
                 facts=facts,
                 peers=PEERS,
-            )
+            ),
+            encoding="utf-8",
         )
         _say(f"wrote {PAGE.relative_to(TOP)}")
 
 
-class _names:
+class NameList:
     """Parse a comma-separated list of known names."""
 
     def __init__(self, known: Sequence[str]) -> None:
@@ -204,4 +208,7 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -78,7 +78,7 @@ Results = dict[tuple[str, str], Series]
 
 def number(value: float) -> str:
     """Return a figure with three digits or more, thousands set apart."""
-    digits = 0 if value >= 100 else 1 if value >= 10 else 2
+    digits = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
     return f"{value:,.{digits}f}".replace(",", " ")
 
 

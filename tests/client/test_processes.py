@@ -7,10 +7,12 @@ import sys
 from typing import Any
 
 import anyio
+import anyio.from_thread
 import anyio.to_thread
 import pytest
 
 from intercom.client import aio, blocking
+from intercom.errors import UsageError
 from tests.support.brokers import TOP, BrokerProcess, environment
 from tests.support.raw import PATIENCE_S
 
@@ -110,6 +112,20 @@ def test_a_forked_child_is_refused_and_its_parent_undisturbed(broker: BrokerProc
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_the_same_under_a_loop(broker: BrokerProcess, backend: str) -> None:
     assert run(broker, ASYNC, backend) == [REFUSED] * 6 + ["undisturbed"]
+
+
+@pytest.mark.anyio
+async def test_another_thread_is_refused_and_can_come_back(broker: BrokerProcess) -> None:
+    """F136: what would wait for ever in the wrong loop is said at once."""
+    with anyio.fail_after(3 * PATIENCE_S):
+        async with aio.connect("ada", home=broker.home) as ada:
+
+            def elsewhere() -> list[str | None]:
+                with pytest.raises(UsageError, match="event loop"):
+                    anyio.run(ada.list)
+                return [view.name for view in anyio.from_thread.run(ada.list)]
+
+            assert await anyio.to_thread.run_sync(elsewhere) == ["ada"]
 
 
 @pytest.mark.anyio

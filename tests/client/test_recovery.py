@@ -17,11 +17,38 @@ from intercom.errors import (
     RegistrationRefused,
     StartFailed,
 )
-from intercom.limits import RECONNECT_DELAYS_MS, RECONNECT_PATIENCE, STABLE_MS
+from intercom.limits import RECONNECT_DELAYS_MS, RECONNECT_LOOK_MS, RECONNECT_PATIENCE, STABLE_MS
 
 
 def planned() -> Recovery:
     return Recovery(lambda: 0.0)
+
+
+def pause_before_start(recovery: Recovery, now: int, error: IntercomError | None) -> int:
+    """Lose the connection and look in vain until an attempt may start a broker; return how long that took."""
+    recovery.lost(now, error)
+    while True:
+        assert recovery.at is not None
+        at, may_start = recovery.at, recovery.may_start
+        recovery.begun()
+        assert recovery.may_start is may_start
+        if may_start:
+            return at - now
+        assert not recovery.lost(at, NoBroker("nobody"))
+
+
+def test_in_between_it_looks_for_a_broker_of_somebody_else() -> None:
+    """F77: a healthy broker does not stay without its listeners for the whole pause."""
+    recovery = planned()
+    for _ in range(8):
+        pause_before_start(recovery, 0, BrokerBusy("full"))
+    recovery.lost(100_000, BrokerBusy("full"))
+    assert (recovery.at, recovery.may_start) == (100_000 + RECONNECT_LOOK_MS, False)
+    recovery.begun()
+    recovery.lost(100_500, NoBroker("nobody"))
+    assert (recovery.at, recovery.may_start) == (100_500 + RECONNECT_LOOK_MS, False)
+    recovery.hurry(100_600)
+    assert (recovery.at, recovery.may_start) == (100_600, True)
 
 
 def test_the_first_attempt_is_due_at_once() -> None:
@@ -45,10 +72,7 @@ def test_pauses_grow_and_the_last_one_repeats() -> None:
     recovery = planned()
     pauses = []
     for _ in range(len(RECONNECT_DELAYS_MS) + 3):
-        recovery.begun()
-        recovery.lost(50_000, BrokerBusy("full"))
-        assert recovery.at is not None
-        pauses.append(recovery.at - 50_000)
+        pauses.append(pause_before_start(recovery, 50_000, BrokerBusy("full")))
     assert pauses[0] == RECONNECT_DELAYS_MS[0]
     assert pauses[1:6] == list(RECONNECT_DELAYS_MS)
     assert set(pauses[6:]) == {RECONNECT_DELAYS_MS[-1]}
@@ -60,17 +84,13 @@ def test_connections_that_end_at_once_are_not_retried_in_a_loop() -> None:
     for _ in range(4):
         recovery.begun()
         recovery.registered(1_000)
-        recovery.lost(1_001, None)
-        assert recovery.at is not None
-        pauses.append(recovery.at - 1_001)
+        pauses.append(pause_before_start(recovery, 1_001, None))
     assert pauses == [0, 1_000, 2_000, 5_000]
 
 
 def test_pauses_vary_by_a_quarter() -> None:
     """F8: back-off is jittered."""
-    recovery = Recovery(lambda: 1.0)
-    recovery.lost(0, BrokerBusy("full"))
-    assert recovery.at == 750
+    assert pause_before_start(Recovery(lambda: 1.0), 0, BrokerBusy("full")) == 750
 
 
 def test_a_call_of_the_user_makes_the_attempt_due_now() -> None:
@@ -125,8 +145,9 @@ def test_after_the_breaker_a_call_gets_one_attempt() -> None:
 @pytest.mark.parametrize("error", [BrokerBusy("no"), BrokerStarting("no"), NoBroker("no"), ConnectionLost("no"), None])
 def test_what_passes_is_not_told(error: IntercomError | None) -> None:
     recovery = planned()
-    assert not any(recovery.lost(0, error) for _ in range(20))
-    assert recovery.may_start
+    for _ in range(20):
+        pause_before_start(recovery, 0, error)
+        assert not recovery.lost(0, error)
 
 
 def test_a_pause_for_a_reason_of_its_own_is_not_a_failure() -> None:

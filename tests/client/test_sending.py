@@ -27,8 +27,9 @@ from intercom.wire import reasons
 from tests.support.client import PEER, WALL, Frame, Rig, message
 
 
-def online() -> Rig:
+def online(young_for: int | None = None) -> Rig:
     rig = Rig()
+    rig.young_for = young_for
     rig.register()
     return rig
 
@@ -282,6 +283,18 @@ def test_a_session_the_broker_does_not_know_registers_anew_once() -> None:
     error = error_of(rig)
     assert isinstance(error, SendRefused)
     assert error.code == "not_registered"
+
+
+def test_a_target_that_misses_at_a_young_broker_may_be_on_its_way_back() -> None:
+    """F77: sessions of a broker that was killed come back a moment after the first client of the new one."""
+    rig = online(young_for=1_000)
+    [frame] = rig.begin(sending(rig))
+    rig.feed(refused(frame, reasons.SESSION_NOT_FOUND))
+    assert rig.settled() == []
+    [frame] = rig.pass_time(SEND_RETRY_MS)
+    rig.pass_time(1_000)
+    rig.feed(refused(frame, reasons.SESSION_NOT_FOUND))
+    assert isinstance(error_of(rig), TargetNotFound)
 
 
 # --- replies --------------------------------------------------------------------------------------------

@@ -516,7 +516,7 @@ def test_a_connection_that_is_lost_and_made_again_is_told_once_each() -> None:
 
 # --- heartbeat ------------------------------------------------------------------------------------------
 
-ANSWERING = {"brokerStatus": True}
+ANSWERING: dict[str, Any] = {"brokerStatus": True}
 
 
 def test_a_silent_broker_is_asked_and_then_left() -> None:

@@ -156,6 +156,34 @@ async def test_the_line_survives_the_broker(paths: Paths, monkeypatch: pytest.Mo
                 living.cancel_scope.cancel()
 
 
+@pytest.mark.anyio
+async def test_up_and_down_under_a_loop(broker: BrokerProcess) -> None:
+    """Protocol 6.6: the supervisor's reply crosses groups, and so does nothing else."""
+    with anyio.fail_after(3 * PATIENCE_S):
+        async with aio.connect("boss", home=broker.home, group="a") as boss:
+            shown = await boss.authorize_child("c1")
+            assert boss.supervisor_id is None
+            async with aio.connect("c1", home=broker.home, group="b", supervisor=shown) as child:
+                assert child.supervisor_id == boss.id
+                receipts = []
+
+                async def report() -> None:
+                    receipts.append(await child.send_supervisor("done", message_id="m1"))
+
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(report)
+                    found = await boss.receive()
+                    assert (found.text, found.channel, found.sender.id) == ("done", "supervisor", child.id)
+                    tasks.start_soon(found.reply, "thanks")
+                    assert (await child.receive()).text == "thanks"
+                    with anyio.move_on_after(0.01):
+                        await child.receive()
+                assert receipts[0].target == boss.id
+                with pytest.raises(SendRefused) as caught:
+                    await boss.send(child.id, "and another thing")
+                assert caught.value.code == "different_group"
+
+
 def test_children_that_are_back_first(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     """F94: a blocking parent comes back only when it is used; its child can be reached, and is told, until then."""
     monkeypatch.setattr(recovery, "RECONNECT_DELAYS_MS", (20,))

@@ -142,6 +142,14 @@ def test_a_question_nobody_answers() -> None:
     assert str(asked.error) == "The supervisor did not answer in time"
 
 
+def test_a_question_that_is_given_up_is_withdrawn() -> None:
+    rig = child()
+    asked = commands.ask_supervisor(rig.core.profile, "which?", message_id="q1", now=rig.now, wall=WALL)
+    rig.begin(asked)
+    rig.core.withdraw(asked, rig.now)
+    assert rig.written() == [{"type": "cancel_ask", "messageId": "q1"}]
+
+
 def test_without_a_supervisor_it_is_said_at_once() -> None:
     rig = Rig(name="reviewer")
     with pytest.raises(UsageError, match="no supervisor"):

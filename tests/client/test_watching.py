@@ -87,7 +87,10 @@ async def test_a_broker_that_dies_is_an_event(paths: Paths, monkeypatch: pytest.
             with anyio.move_on_after(0.01) as waited:
                 await anext(events)
             assert waited.cancelled_caught
-            await ada.set_presence(status="here")
+            await ada.set_presence(status="here", model="m")
+            assert (ada.status, ada.model) == ("here", "m")
+            async with aio.connect("carl", home=paths.home):
+                assert told(await anext(events)) == ("joined", "carl")
         with pytest.raises(UsageError, match="closed"):
             await anext(events)
 

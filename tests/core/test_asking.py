@@ -136,6 +136,8 @@ def test_a_departing_target_is_reported_to_each_asker_by_its_name() -> None:
     gone = {"type": "peer_disconnected", "peerSessionId": b.id, "peerName": "b"}
     assert without_announcements(a.got()) == [{**gone, "replyTo": "q1"}, {**gone, "replyTo": "q3"}]
     assert without_announcements(c.got()) == [{**gone, "replyTo": "q2"}]
+    b = back(world, b)
+    assert reason(b.reply("a", "r1", "q1")) == NO_QUESTION
 
 
 def test_a_departing_target_without_a_name_is_reported_without_one() -> None:

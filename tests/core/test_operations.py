@@ -377,6 +377,10 @@ def test_a_look_up_prunes_too() -> None:
     world.mono += 721 * SECOND_MS
     a.message("b", "m2")
     assert rows(world) == ["m2"]
+    world.mono += 10 * SECOND_MS
+    a.message("b", "m3")
+    world.mono += 711 * SECOND_MS
+    assert is_delivered(a.message("b", "m3")) and rows(world) == ["m3"], "a retry reserves nothing"
 
 
 def test_a_row_that_expires_while_its_frame_is_still_queued_is_not_accepted() -> None:
@@ -453,7 +457,7 @@ def test_a_look_up_finds_no_row_that_is_over_behind_younger_ones() -> None:
     b.reply("a", "r1", "q1")
     world.mono += 80 * SECOND_MS
     assert is_delivered(a.ask("b", "q1"))
-    assert b.texts() == ["?"]
+    assert b.texts() == ["?"] and rows(world) == ["m1", "r1", "q1"]
 
 
 # --- how many (6.9.3, design 5 "Bounds") ----------------------------------------------------------------
@@ -589,6 +593,17 @@ def test_a_full_table_never_forgets_somebody_elses_operation_for_a_lookup() -> N
     world, a, b = full_world()
     assert is_delivered(a.message("b", "a0")) and b.texts() == []
     assert len(rows(world)) == 4
+
+
+def test_bytes_in_all_are_bounded_as_rows_are() -> None:
+    """design 5 "Bounds": 96 MiB; what its sender cannot need goes first"""
+    world = World(limits=Limits(operation_bytes=3_000, sender_share=2))
+    a, b, c = (world.register(name) for name in "abc")
+    for number, (sender, to) in enumerate(((a, "b"), (b, "a"), (a, "b"))):
+        assert is_delivered(sender.message(to, f"{number}" * 900))
+    assert capacity(reason(c.message("a", "m1"))) == 720
+    world.pass_time(15 * SECOND_MS)
+    assert is_delivered(c.message("a", "m1")) and len(rows(world)) == 3
 
 
 def test_rows_that_left_make_room() -> None:

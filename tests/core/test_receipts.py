@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
+from intercom.core.operations import Operation
+from intercom.core.receipts import Receipts, Unconfirmed
 from intercom.limits import Limits
 from intercom.wire import reasons
+from intercom.wire.frames import MessageFrame
 from tests.core.harness import Client, World, answers, is_delivered, only, reason, types, without_announcements
 
 UNTIL_UNCONFIRMED = Limits().receipt_wait_ms
@@ -460,6 +464,32 @@ def test_too_many_unconfirmed_frames_are_refused_for_lack_of_room(limits: dict[s
     a.got()
     assert answers(a.message("t", "m3")) == []
     assert t.texts() == ["x"]
+
+
+def test_bytes_are_counted_per_recipient_and_in_all() -> None:
+    """protocol OP-11, design 4 "Charge before you link" """
+    receipts = Receipts(Limits(unconfirmed_bytes=100, unconfirmed_total_bytes=150))
+
+    def waiting(message_id: str, identity: str, size: int) -> Unconfirmed:
+        operation = Operation()
+        operation.message_id, operation.target = message_id, identity
+        frame = MessageFrame(Raw(b"s"), Raw(b"m" * (size - 1)))
+        unconfirmed = Unconfirmed(operation, frame, None)  # type: ignore[arg-type]  # nobody waits
+        receipts.add(unconfirmed)
+        return unconfirmed
+
+    def room(identity: str) -> int:
+        return max(size for size in range(151) if receipts.has_room(identity, size))
+
+    first, second = waiting("m1", "a", 20), waiting("m2", "a", 30)
+    assert (room("a"), room("b"), len(receipts)) == (50, 100, 2)
+    receipts.renew(first, MessageFrame(Raw(b"ss"), Raw(b"m" * 58)))
+    assert (room("a"), room("b")) == (10, 60)
+    assert receipts.awaited_from("a") == [first, second] and receipts.find("a", "m1") is first
+    receipts.remove(first)
+    receipts.remove(second)
+    assert (room("a"), room("b"), len(receipts)) == (100, 100, 0)
+    assert receipts.find("a", "m1") is None and receipts.awaited_from("a") == []
 
 
 def test_receipts_that_came_leave_nothing_behind() -> None:

@@ -60,6 +60,8 @@ class Rig:
         profile.setdefault("cwd", "/here")
         self.now = 1_000_000
         self._ids = 0
+        self.young_for: int | None = None
+        """Time for which the next broker counts as just started, in ms."""
         self.core = ClientSession(Profile(**profile), ids=self._id, chance=lambda: 0.0)
 
     def _id(self) -> str:
@@ -69,7 +71,8 @@ class Rig:
     def connect(self) -> Frame:
         """Make a connection and return the ``register`` frame."""
         self.core.connecting()
-        self.core.connected(self.now, WALL, BrokerBusy(UNANSWERED))
+        young_until = None if self.young_for is None else self.now + self.young_for
+        self.core.connected(self.now, WALL, BrokerBusy(UNANSWERED), young_until)
         [register] = self.written()
         assert register["type"] == "register"
         return register

@@ -1,0 +1,30 @@
+"""Say what a session has for its shell to act on after a call."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from intercom.client.operations import Operation
+
+
+class Settled(Struct, frozen=True):
+    """Say that an operation has its result or its error."""
+
+    operation: Operation[Any]
+
+
+class Arrived(Struct, frozen=True):
+    """Say that there is an unread message."""
+
+
+class Happened(Struct, frozen=True):
+    """Say that feeds have something to take."""
+
+
+class Troubled(Struct, frozen=True):
+    """Say that consumers of messages should be told: recovery needs somebody to look (``take_trouble``)."""
+
+
+Event: TypeAlias = Settled | Arrived | Happened | Troubled
