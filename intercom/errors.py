@@ -13,10 +13,10 @@
     │   ├── ConnectionLost      connection_lost       the connection ended before the answer
     │   ├── RequestTimeout      request_timeout       no answer in time
     │   └── ProtocolViolation   protocol              the other side broke the protocol
-    ├── RegistrationRefused     registration_refused  the broker refused this session
+    ├── RegistrationRefused     registration_refused, supervisor_refused  the broker refused this session
     ├── PresenceRefused         presence_refused      a presence or membership change was refused
     ├── SendError                                     a message was not delivered
-    │   ├── TargetNotFound      not_found             nobody in reach has that name or id
+    │   ├── TargetNotFound      not_found, supervisor_gone  nobody in reach has that name or id
     │   ├── AmbiguousTarget     ambiguous             several sessions match
     │   ├── MessageConflict     conflict              the message id was used for something else
     │   ├── NotNow              capacity, not_recorded           nothing took effect; retry with the same id

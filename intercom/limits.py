@@ -215,6 +215,8 @@ SHORT_ID_CHARACTERS = 8
 """Beginning of a session id that is shown, and that a send accepts."""
 CELL_COLUMNS = 48
 """Widest cell of a table for people, in terminal columns."""
+CUT_CELL_COLUMNS = 10
+"""What stays at least of a cell that is cut because the terminal is narrow."""
 WAIT_CEILING_S = 604_800
 """Longest time that ``--timeout`` may name."""
 ANSWER_COMMAND_MS = ASK_MS

@@ -6,7 +6,8 @@ from argparse import Namespace
 
 from intercom.cli.arguments import Parser, add_common
 from intercom.cli.identity import opened
-from intercom.cli.render import Output, show_table
+from intercom.cli.render import Output
+from intercom.cli.tables import show_table
 from intercom.limits import REQUEST_MS
 
 USAGE = ""

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from intercom.cli.arguments import Parser, add_common, clean
 from intercom.cli.identity import opened
-from intercom.cli.render import Output, duration, short_ids, show_table
+from intercom.cli.render import Output, duration, short_ids
+from intercom.cli.tables import Fit, show_table
 from intercom.limits import REQUEST_MS
 
 if TYPE_CHECKING:
@@ -26,6 +27,12 @@ the kernel says; what a session claims is added where it differs.
 The command itself is not shown: it connects as a control session, which nobody sees. It starts a broker when none runs.
 """
 HEAD = ("NAME", "ID", "STATUS", "SINCE", "PID", "MODEL", "GROUPS", "DIRECTORY")
+FIT = Fit(
+    whole=("ID",),
+    end_first=("DIRECTORY",),
+    start_first=("STATUS", "MODEL", "GROUPS"),
+    left_out=("GROUPS", "MODEL", "STATUS", "DIRECTORY"),
+)
 
 
 def configure(parser: Parser) -> None:
@@ -42,7 +49,7 @@ def run(arguments: Namespace, output: Output) -> int:
         return 0
     rows = rows_of(found, time.time() * 1000, working_directory())
     if rows:
-        show_table(output, HEAD, rows)
+        show_table(output, HEAD, rows, FIT)
     else:
         output.line("nobody is here")
     return 0

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from intercom.cli.render import table
+from intercom.cli.tables import Fit, table
 from intercom.errors import AmbiguousTarget, IntercomError, TargetNotFound
 from intercom.limits import NEAR_NAMES, PREFIX_CHARACTERS, SHORT_ID_CHARACTERS
 
@@ -31,7 +31,7 @@ class AmbiguousAmong(AmbiguousTarget):
     def lines(self) -> list[str]:
         """Return the candidates as lines for a person; each id can be used as it stands."""
         cells = [(view.id, view.status or "-", ",".join(view.groups), view.cwd) for view in self.candidates]
-        return table(("ID", "STATUS", "GROUPS", "DIRECTORY"), cells) if cells else []
+        return table(("ID", "STATUS", "GROUPS", "DIRECTORY"), cells, Fit(whole=("ID",))) if cells else []
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TextIO
 
@@ -96,45 +96,6 @@ def who(name: str | None, session_id: str) -> str:
     return f"{clipped(visible(name))} ({short})" if name else short
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return aligned lines for ``rows`` of raw cells; each row is one line, long cells are cut, the last is not."""
-    last = len(head) - 1
-    cells = [
-        [visible(cell) if column == last else clipped(visible(cell)) for column, cell in enumerate(row)]
-        for row in [head, *rows]
-    ]
-    widths = [max(columns_of(row[column]) for row in cells) for column in range(len(head))]
-    lines = []
-    for row in cells:
-        padded = [cell + " " * (widths[column] - columns_of(cell)) for column, cell in enumerate(row)]
-        lines.append("  ".join(padded).rstrip())
-    return lines
-
-
-def fancy_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table for a person at a terminal, see ``Output.fancy``; the cells are raw."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in head:
-        shown.add_column(heading, overflow="fold")
-    for row in rows:
-        shown.add_row(*(Text(clipped(visible(cell))) for cell in row))
-    Console(highlight=False).print(shown)
-
-
-def show_table(output: Output, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table in the way that suits who reads it; the cells are raw."""
-    if output.fancy():
-        fancy_table(head, rows)
-    else:
-        for line in table(head, rows):
-            output.line(line)
-
-
 def duration(milliseconds: float) -> str:
     """Return a length of time in its two largest units: ``3 s``, ``4 min 10 s``, ``2 h 5 min``, ``3 d 1 h``."""
     seconds = max(0, int(milliseconds // 1000))
@@ -201,6 +162,18 @@ class Output:
             and os.environ.get("TERM", "dumb") != "dumb"
             and _speaks_unicode(sys.stdout)
         )
+
+    def columns(self) -> int | None:
+        """Return how many columns the terminal behind standard output has; ``None`` when there is none."""
+        if sys.stdout is None or not sys.stdout.isatty():
+            return None
+        given = os.environ.get("COLUMNS", "")
+        if given.isdecimal() and int(given) > 0:
+            return int(given)
+        try:
+            return os.get_terminal_size(sys.stdout.fileno()).columns or None
+        except (OSError, ValueError):
+            return None
 
     def _write(self, text: str) -> None:
         if self.closed or sys.stdout is None:

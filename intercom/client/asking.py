@@ -85,6 +85,11 @@ class AskOperation(SendOperation[IncomingMessage]):
         """Take notice of a reconnect: until then the other side may still come back."""
         self._rebind_until = until
 
+    def refuse_supervised(self) -> None:
+        """Settle because there is no supervisor; a question it had is withdrawn, lest it answers to nobody."""
+        self.leaves_question = self.written
+        super().refuse_supervised()
+
     def abandon(self, trouble: IntercomError) -> None:
         """Settle because no connection will come soon, or because the caller has gone."""
         self.leaves_question = self.written

@@ -2,8 +2,9 @@
 
 There is always exactly one next attempt while a session is open and offline (F8). Pauses before starting a broker
 grow; in between the session looks every ``RECONNECT_LOOK_MS`` whether somebody else has started one, because a healthy
-broker without its listeners calls them absent (F77). A call of the user makes the attempt due now. After ``RECONNECT_PATIENCE`` failures of a kind that waiting does not cure the callers are
-told, and until one of them calls again the session only attaches to a broker that somebody else starts.
+broker without its listeners calls them absent (F77). A call of the user makes the attempt due now. After
+``RECONNECT_PATIENCE`` failures of a kind that waiting does not cure the callers are told, and until one of them calls
+again the session only attaches to a broker that somebody else starts.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from msgspec import UNSET, Raw
 from msgspec.json import encode
 
 from intercom.core.clock import Instant
-from intercom.core.operations import Operation
+from intercom.core.operation import Operation
 from intercom.core.outbox import Outbox
 from intercom.core.questions import Question, Questions
 from intercom.core.records import QuestionRecord

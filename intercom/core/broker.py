@@ -13,9 +13,10 @@ from msgspec import UNSET, UnsetType
 
 from intercom.core import groups
 from intercom.core.asking import Asking
+from intercom.core.attempts import AnswerTaken, Attempt
 from intercom.core.clock import Instant
 from intercom.core.deadlines import Deadlines
-from intercom.core.delivery import AnswerTaken, Attempt, Delivery
+from intercom.core.delivery import Delivery
 from intercom.core.effects import Destroy, Effect, Stop
 from intercom.core.ledger import Ledger
 from intercom.core.operations import Operations
@@ -102,6 +103,9 @@ class Broker:
         self._instance_id = instance_id
         self._pid = pid
         self._facts = facts or {}
+        self._last_failure: dict[str, Any] | None = None
+        """Of the store, until a later commit succeeded."""
+        self._failed_ticket = 0
         self._outbox = Outbox()
         self._ledger = Ledger(self._outbox)
         self._deadlines = Deadlines()
@@ -208,6 +212,8 @@ class Broker:
     def committed(self, ticket: int, now: Instant) -> list[Effect]:
         """Take note that every append up to ``ticket`` is durable."""
         self._ledger.committed(ticket)
+        if ticket >= self._failed_ticket:
+            self._last_failure = None
         return self._outbox.take()
 
     def commit_failed(self, first: int, reason: str, final: bool, now: Instant) -> list[Effect]:
@@ -217,6 +223,8 @@ class Broker:
         ``final`` closes the store for the life of the process: sends are refused from now on.
         """
         self._outbox.note("commit_failed", reason=reason, final=final)
+        self._last_failure = {"reason": reason, "at": now.wall}
+        self._failed_ticket = first
         if final:
             self._operations.trouble = reason
             self._sessions.stop_recording()
@@ -363,9 +371,7 @@ class Broker:
         self._delivery.received(_session_of(connection), frame, now)
 
     def _cancel_ask(self, connection: Connection, frame: CancelAsk, now: Instant) -> None:
-        asker = _session_of(connection)
-        self._asking.withdraw(asker, frame.message_id)
-        self._delivery.withdraw(asker, frame.message_id, now)
+        self._delivery.withdraw(_session_of(connection), frame.message_id, now)
 
     def _authorize_supervisor(self, connection: Connection, frame: AuthorizeSupervisor, now: Instant) -> None:
         session = _session_of(connection)
@@ -393,6 +399,8 @@ class Broker:
         store: dict[str, Any] = {"usable": self._operations.trouble is None, "operations": len(self._operations)}
         if self._operations.trouble is not None:
             store["trouble"] = self._operations.trouble
+        if self._last_failure is not None:
+            store["lastFailure"] = self._last_failure
         report = {
             "pid": self._pid,
             "sessions": len(self._sessions),

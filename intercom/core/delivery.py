@@ -14,18 +14,18 @@ that names the rule of the protocol; an illegal move changes nothing.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType
-from msgspec.json import encode
+from msgspec import UNSET, UnsetType
 
 from intercom.core.asking import Asking
+from intercom.core.attempts import AnswerTaken, Attempt, Refusal
 from intercom.core.clock import Instant
 from intercom.core.deadlines import Deadlines
-from intercom.core.operations import Operation, Operations, Standing
+from intercom.core.form import form_refusal, identify, members_of
+from intercom.core.operation import Operation, Standing
+from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
-from intercom.core.questions import Question
 from intercom.core.receipts import Receipts, Unconfirmed
 from intercom.core.resolving import Resolver, Unresolved
 from intercom.core.sessions import Connection, Session
@@ -49,66 +49,6 @@ from intercom.wire.frames import (
 
 CONFLICT_CODE = "message_id_conflict"
 NOT_FOUND_CODE = "session_not_found"
-
-
-class Refusal(Struct, frozen=True):
-    """Say no: which rule of protocol 4.8, the sentence, the code, and the ticket the sentence rests on."""
-
-    rule: str
-    reason: str
-    code: str | UnsetType = UNSET
-    after: int = 0
-
-
-class Attempt:
-    """Hold one transport attempt of a send, until it was answered or replaced."""
-
-    __slots__ = (
-        "closed",
-        "connection",
-        "crossing",
-        "frame",
-        "is_supervised",
-        "is_waiting",
-        "is_withdrawn",
-        "marked",
-        "message",
-        "operation",
-        "sender",
-        "target",
-        "was_delivered",
-    )
-
-    def __init__(self, connection: Connection, sender: Session, target: Session, frame: Send, message: Message) -> None:
-        self.connection = connection
-        self.sender = sender
-        self.target = target
-        self.frame = frame
-        self.message = message
-        self.is_supervised = isinstance(frame, SupervisorSend)
-        self.operation: Operation | None = None
-        self.is_waiting = True
-        """The sender is owed an answer."""
-        self.is_withdrawn = False
-        """The asker took the question back before it was open."""
-        self.was_delivered = False
-        """The sender was answered ``delivered``, behind the commit of the acceptance."""
-        self.closed: Question | None = None
-        """The question this reply closed at its finish."""
-        self.marked: Operation | None = None
-        """The ask this reply marked as answered at its finish."""
-        self.crossing: str | None = None
-        """The supervisor to whom this finish recorded a crossing."""
-
-
-class AnswerTaken:
-    """Mark a final answer: when the kernel took it the sender cannot need the row any more."""
-
-    __slots__ = ("connection", "operation")
-
-    def __init__(self, operation: Operation, connection: Connection) -> None:
-        self.operation = operation
-        self.connection = connection
 
 
 class Delivery:
@@ -257,7 +197,7 @@ class Delivery:
         is_ask = message.expects_reply is True
         if is_ask and target.is_terminal:
             return Refusal("D12", reasons.TERMINAL, after=after)
-        return self._reserve(connection, sender, target, frame, message, signature, operation, now)
+        return self._reserve(connection, sender, target, frame, message, signature, operation, is_answer, now)
 
     def _ticket_behind(self, reply_to: str | UnsetType, now: Instant) -> int:
         """Return the ticket on which it rests that this question is not open: another answer may have closed it."""
@@ -303,8 +243,10 @@ class Delivery:
             if operation.sender_groups != sender.group_identity:
                 return Refusal("6.9.5", reasons.ROUTE_LOST, after=ticket)
             if not operation.answered:
+                self._operations.renew_question(operation, self._limits.ask_ms, now)
                 self._asking.open(sender, target, operation, now)
-            self._tell_question_target(connection, frame, message_id, target, ticket)
+            if frame.resolve_reply_target is True and frame.attempt_id is not UNSET:
+                self._outbox.write(connection, QuestionTarget(message_id, frame.attempt_id, target.id), ticket)
         self._answer(connection, Delivered(message_id, frame.attempt_id), ticket, otherwise)
         self._asking.settle_if_over(sender, target.id, message_id, now, ticket)
         return None
@@ -320,9 +262,14 @@ class Delivery:
         message: Message,
         signature: bytes,
         operation: Operation | None,
+        is_answer: bool,
         now: Instant,
     ) -> Refusal | None:
-        """Charge, reserve (D15), tell who will answer (D16) and forward behind the commit (D17)."""
+        """Charge, reserve (D15), tell who will answer (D16) and forward behind the commit (D17).
+
+        An answer the recipient asked for is not refused because of the messages it has not confirmed: it asked for no
+        more answers than it may have questions open.
+        """
         is_ask = message.expects_reply is True
         if is_ask and operation is None and self._asking.count(sender) >= self._limits.asks:
             return Refusal("D15", reasons.capacity(f"{self._limits.asks} asks are open", self._limits.ask_ms))
@@ -332,7 +279,7 @@ class Delivery:
         if target.confirms_receipts:
             earlier = self._receipts.find(target.target_identity, message.id)
             size = len(forwarded.message) + len(forwarded.sender)
-            if earlier is None and not self._receipts.has_room(target.target_identity, size):
+            if earlier is None and not is_answer and not self._receipts.has_room(target.target_identity, size):
                 reason = reasons.capacity(
                     "too many messages wait for the recipient's receipt", self._limits.receipt_wait_ms
                 )
@@ -353,7 +300,7 @@ class Delivery:
         if target.confirms_receipts:
             forwarded = self._await_receipt(attempt, operation, forwarded, earlier, now)
         if is_ask:
-            self._tell_question_target(connection, frame, message.id, target, operation.ticket)
+            self._tell_question_target(attempt, target, operation.ticket)
         operation.copies += 1
         if not self._outbox.write(target.connection, forwarded, operation.ticket, attempt):
             self.frame_lost(attempt, now)
@@ -380,11 +327,10 @@ class Delivery:
         self._settle(unconfirmed.waiter)
         unconfirmed.waiter = attempt
 
-    def _tell_question_target(
-        self, connection: Connection, frame: Send, message_id: str, target: Session, after: int
-    ) -> None:
-        if frame.resolve_reply_target is True and frame.attempt_id is not UNSET:
-            self._outbox.write(connection, QuestionTarget(message_id, frame.attempt_id, target.id), after)
+    def _tell_question_target(self, attempt: Attempt, target: Session, after: int) -> None:
+        if attempt.resolves_target and attempt.attempt_id is not UNSET:
+            frame = QuestionTarget(attempt.message_id, attempt.attempt_id, target.id)
+            self._outbox.write(attempt.connection, frame, after)
 
     # --- the fate of a forwarded frame ------------------------------------------------------------------
 
@@ -414,7 +360,7 @@ class Delivery:
             newest = operation.unconfirmed.waiter
             self._drop_wait(operation.unconfirmed)
         self._operations.forget(operation, now)
-        code = NOT_FOUND_CODE if newest.frame.require_pending_reply is True else UNSET
+        code = NOT_FOUND_CODE if newest.pending_reply else UNSET
         self._fail(newest, reasons.SESSION_NOT_FOUND, code)
 
     def received(self, session: Session, frame: Received, now: Instant) -> None:
@@ -440,22 +386,26 @@ class Delivery:
                 self._confirm(unconfirmed, sender, now, by_reply=True)
 
     def withdraw(self, asker: Session, message_id: str, now: Instant) -> None:
-        """Let an ask that is still under way open no question (protocol OP-6)."""
+        """End the questions of an ask, open ones and the one it would still open, also for the next broker process.
+
+        The same ask sent again asks again (protocol OP-6).
+        """
+        self._asking.withdraw(asker, message_id)
         operation = self._operations.find(message_id, now)
-        if operation is not None:
-            waiter = operation.under_way if operation.unconfirmed is None else operation.unconfirmed.waiter
-            if waiter is not None and waiter.sender is asker:
-                waiter.is_withdrawn = True
+        if operation is None or not operation.is_ask or operation.sender != asker.sender_identity:
+            return
+        waiter = operation.under_way if operation.unconfirmed is None else operation.unconfirmed.waiter
+        if waiter is not None and waiter.sender is asker:
+            waiter.is_withdrawn = True
+        self._operations.end_question(operation, now)
 
     def _confirm(self, unconfirmed: Unconfirmed, recipient: Session, now: Instant, *, by_reply: bool = False) -> None:
         attempt = unconfirmed.waiter
         operation = unconfirmed.operation
         self._drop_wait(unconfirmed)
         operation.under_way = None
-        if attempt.is_waiting and attempt.message.expects_reply is True and recipient.id != attempt.target.id:
-            self._tell_question_target(
-                attempt.connection, attempt.frame, operation.message_id, recipient, operation.ticket
-            )
+        if attempt.is_waiting and attempt.is_ask and recipient.id != attempt.target.id:
+            self._tell_question_target(attempt, recipient, operation.ticket)
         self._finish(attempt, recipient, now, by_reply=by_reply)
 
     def _receipt_missing(self, unconfirmed: Unconfirmed, now: Instant) -> None:
@@ -480,43 +430,43 @@ class Delivery:
         A late receipt opens no question, because its asker was told that the outcome is uncertain (6.10.6); a reply
         that proves the arrival does (``by_reply``), because it is the answer.
         """
-        operation, message, sender = attempt.operation, attempt.message, attempt.sender
+        operation, message_id, sender = attempt.operation, attempt.message_id, attempt.sender
         assert operation is not None
-        if message.reply_to is not UNSET:
-            attempt.closed = self._asking.find(recipient.id, sender.id, message.reply_to)
+        if attempt.reply_to is not UNSET:
+            attempt.closed = self._asking.find(recipient.id, sender.id, attempt.reply_to)
         if attempt.closed is not None and not attempt.closed.operation.answered:
             attempt.marked = attempt.closed.operation
         ticket = self._operations.accept(operation, recipient, attempt.marked, self._undo_acceptance, attempt, now)
         if ticket is None:
             self._fail(attempt, reasons.NOT_CONFIRMED_DURABLY)
             return
-        is_asked = message.expects_reply is True and not attempt.is_withdrawn and (attempt.is_waiting or by_reply)
+        is_asked = attempt.is_ask and not attempt.is_withdrawn and (attempt.is_waiting or by_reply)
         if is_asked and sender.connection.session is sender:
             self._asking.open(sender, recipient, operation, now)
         if attempt.closed is not None:
             self._asking.close(attempt.closed)
-        if attempt.is_supervised and not self._crossings.allows(message.id, recipient.id, sender.id, now):
-            self._crossings.record(message.id, sender.id, recipient.id, now)
+        if attempt.is_supervised and not self._crossings.allows(message_id, recipient.id, sender.id, now):
+            self._crossings.record(message_id, sender.id, recipient.id, now)
             attempt.crossing = recipient.id
         if attempt.is_waiting:
             self._settle(attempt)
             attempt.was_delivered = True
             token = None if operation.is_ask else AnswerTaken(operation, attempt.connection)
-            self._outbox.write(attempt.connection, Delivered(message.id, attempt.frame.attempt_id), ticket, token)
+            self._outbox.write(attempt.connection, Delivered(message_id, attempt.attempt_id), ticket, token)
         if is_asked:
-            self._asking.settle_if_over(sender, recipient.id, message.id, now, ticket)
+            self._asking.settle_if_over(sender, recipient.id, message_id, now, ticket)
 
     def _fail(self, attempt: Attempt, reason: str, code: str | UnsetType = UNSET) -> None:
         if attempt.is_waiting:
             self._settle(attempt)
-            answer = DeliveryFailed(attempt.message.id, reason, attempt.frame.attempt_id, code)  # type: ignore[arg-type]  # the codes are literals
+            answer = DeliveryFailed(attempt.message_id, reason, attempt.attempt_id, code)  # type: ignore[arg-type]  # the codes are literals
             self._outbox.write(attempt.connection, answer)
 
     def _settle(self, attempt: Attempt) -> None:
         """Note that this attempt is owed no answer any more."""
         if attempt.is_waiting:
             attempt.is_waiting = False
-            if attempt.message.expects_reply is True:
+            if attempt.is_ask:
                 attempt.sender.asks_under_way -= 1
 
     # --- commits that failed ----------------------------------------------------------------------------
@@ -536,7 +486,7 @@ class Delivery:
     def _undo_acceptance(self, subject: object, now: Instant) -> None:
         """Take everything back that rested on an acceptance, and tell the sender that it is not confirmed."""
         assert isinstance(subject, Attempt)
-        operation, message = subject.operation, subject.message
+        operation, message_id = subject.operation, subject.message_id
         assert operation is not None
         self._operations.unaccept(operation, subject.marked)
         for question in list(operation.questions):
@@ -544,53 +494,7 @@ class Delivery:
         if subject.closed is not None:
             self._asking.reopen(subject.closed, now)
         if subject.crossing is not None:
-            self._crossings.withdraw(message.id, subject.sender.id, subject.crossing)
+            self._crossings.withdraw(message_id, subject.sender.id, subject.crossing)
         if subject.was_delivered:
-            answer = DeliveryFailed(message.id, reasons.NOT_CONFIRMED_DURABLY, subject.frame.attempt_id)
+            answer = DeliveryFailed(message_id, reasons.NOT_CONFIRMED_DURABLY, subject.attempt_id)
             self._outbox.write(subject.connection, answer)
-
-
-# --- form (protocol 4.8 A) --------------------------------------------------------------------------------
-
-
-def members_of(frame: Send | Malformed) -> dict[str, Any]:
-    """Return the members of a send by their names on the wire, decoded."""
-    if isinstance(frame, Malformed):
-        return frame.fields
-    # A message that was refused may hold a number beyond a double, which msgspec does not read.
-    members: dict[str, Any] = json.loads(encode(frame))
-    return members
-
-
-def identify(members: dict[str, Any]) -> tuple[str, str | UnsetType]:
-    """Return the message id and attempt id an answer must carry; ``unknown`` without a usable message id."""
-    message, attempt_id = members.get("message"), members.get("attemptId", UNSET)
-    message_id = message.get("id") if isinstance(message, dict) else None
-    return (
-        message_id if isinstance(message_id, str) else "unknown",
-        attempt_id if isinstance(attempt_id, str) else UNSET,
-    )
-
-
-def form_refusal(is_supervised: bool, members: dict[str, Any], is_valid: bool) -> Refusal | None:
-    """Return the first rule of form that a send breaks, or None; ``is_valid`` speaks of its message."""
-    message = members.get("message")
-    pending_reply = members.get("requirePendingReply", UNSET)
-    if not isinstance(members.get("attemptId", ""), str):
-        return Refusal("A1", reasons.INVALID_ATTEMPT_ID)
-    if not isinstance(members.get("logicalTarget", ""), str):
-        return Refusal("A2", reasons.INVALID_LOGICAL_TARGET)
-    if not isinstance(members.get("to"), str) or not is_valid:
-        return Refusal("A3", reasons.INVALID_MESSAGE)
-    if pending_reply is not UNSET and pending_reply is not True:
-        return Refusal("A4", reasons.INVALID_PENDING_REPLY)
-    if not isinstance(members.get("expectedRecipientId", ""), str):
-        return Refusal("A5", reasons.INVALID_EXPECTED_RECIPIENT)
-    if members.get("resolveReplyTarget", True) is not True:
-        return Refusal("A5", reasons.INVALID_REPLY_TARGET)
-    if "channel" in members:
-        return Refusal("A6", reasons.INVALID_CHANNEL)
-    assert isinstance(message, dict)
-    if pending_reply is True and (is_supervised or "replyTo" not in message or message.get("expectsReply") is True):
-        return Refusal("A7", reasons.PENDING_REPLY_FORM)
-    return None

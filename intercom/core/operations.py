@@ -13,7 +13,6 @@ from __future__ import annotations
 import hmac
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from enum import Enum
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET
@@ -22,12 +21,12 @@ from msgspec.json import encode
 from intercom.core.clock import Instant
 from intercom.core.deadlines import Deadlines
 from intercom.core.ledger import Ledger
+from intercom.core.operation import Operation, Standing
 from intercom.core.records import (
     Change,
     DropOperation,
     OperationRecord,
     OperationState,
-    QuestionRecord,
     Recovered,
     SaveOperation,
 )
@@ -35,116 +34,12 @@ from intercom.limits import Limits
 from intercom.wire.frames import Message
 
 if TYPE_CHECKING:
-    from intercom.core.delivery import Attempt
-    from intercom.core.questions import Question
-    from intercom.core.receipts import Unconfirmed
     from intercom.core.sessions import Connection, Session
 
 _ROW_OVERHEAD_BYTES = 96
 """What a row costs beside its strings: signature, numbers, times."""
 _SWEEP_MS = 1_000
 """Shortest pause between two sweeps for expired rows."""
-
-
-class Standing(Enum):
-    """Say what is known of a message id (protocol 6.9.2)."""
-
-    MISS = "miss"
-    MATCH = "match"
-    QUEUED = "queued"
-    UNCERTAIN = "uncertain"
-    CONFLICT = "conflict"
-    INVALID = "invalid"
-
-
-class Operation:
-    """Hold one row and what only this process knows of it."""
-
-    __slots__ = (
-        "accepted_at",
-        "answered",
-        "asker_return",
-        "born",
-        "charge",
-        "copies",
-        "expires",
-        "is_ask",
-        "message_id",
-        "number",
-        "position",
-        "question_due",
-        "questions",
-        "recipient_session",
-        "reserved_at",
-        "sender",
-        "sender_groups",
-        "sender_session",
-        "signature",
-        "state",
-        "target",
-        "ticket",
-        "unconfirmed",
-        "under_way",
-    )
-
-    message_id: str
-    number: int
-    state: OperationState
-    signature: bytes
-    sender: str
-    sender_session: str
-    target: str | None
-    recipient_session: str | None
-    reserved_at: int
-    accepted_at: int | None
-    position: int | None
-    is_ask: bool
-    asker_return: str | None
-    sender_groups: str
-    question_due: int
-    answered: bool
-    born: int
-    expires: int
-    charge: int
-
-    def __init__(self) -> None:
-        self.ticket = 0
-        """Of the last change; committed when the store is in step."""
-        self.questions: list[Question] = []
-        """Open questions this ask is behind."""
-        self.unconfirmed: Unconfirmed | None = None
-        """The frame that waits for its receipt."""
-        self.copies = 0
-        """Copies of its frame that have left, or still may."""
-        self.under_way: Attempt | None = None
-        """The attempt of this process whose frame is being written right now."""
-
-    def record(self) -> OperationRecord:
-        """Return the row as it is stored."""
-        question = None
-        if self.is_ask:
-            question = QuestionRecord(
-                asker_session=self.sender_session,
-                asker_return=self.asker_return,
-                target_session=self.recipient_session or "",
-                sender_groups=self.sender_groups,
-                deadline=self.reserved_at + self.question_due - self.born,
-                answered=self.answered,
-            )
-        return OperationRecord(
-            self.number,
-            self.message_id,
-            self.state,
-            self.signature,
-            self.sender,
-            self.target,
-            self.sender_session,
-            self.recipient_session,
-            self.reserved_at,
-            self.accepted_at,
-            self.position,
-            question,
-        )
 
 
 class _Share:
@@ -365,6 +260,21 @@ class Operations:
     def rest(self, ticket: int, told: Callable[[object, Instant], None], subject: object) -> None:
         """Call ``told(subject, now)`` if the append with this ticket fails: an answer rests on that row."""
         self._ledger.rest(ticket, told, subject)
+
+    def end_question(self, operation: Operation, now: Instant) -> None:
+        """Let the question of an ask end now; a later process will not open it again."""
+        operation.question_due = now.mono
+        self._save(operation)
+
+    def renew_question(self, operation: Operation, ask_ms: int, now: Instant) -> None:
+        """Give an ask that is sent again after its question had ended its full time."""
+        if operation.question_due <= now.mono:
+            operation.question_due = now.mono + ask_ms
+            self._save(operation)
+
+    def _save(self, operation: Operation) -> None:
+        if self.trouble is None and self._rows.get(operation.message_id) is operation:
+            self._ledger.append((SaveOperation(operation.record()),))
 
     def answer_taken(self, operation: Operation, by: Connection) -> None:
         """Note that the sender of a plain message has its final answer: the row may give way while ``by`` is open."""

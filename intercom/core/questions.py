@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 
 from intercom.core.clock import Instant
 from intercom.core.deadlines import Deadline, Deadlines
-from intercom.core.operations import Operation
+from intercom.core.operation import Operation
 
 
 class Question:

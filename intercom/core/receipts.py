@@ -11,12 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from intercom.core.deadlines import Deadline
-from intercom.core.operations import Operation
+from intercom.core.operation import Operation
 from intercom.limits import Limits
 from intercom.wire.frames import MessageFrame
 
 if TYPE_CHECKING:
-    from intercom.core.delivery import Attempt
+    from intercom.core.attempts import Attempt
 
 
 class Unconfirmed:

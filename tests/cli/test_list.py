@@ -3,10 +3,14 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from contextlib import ExitStack
+
+import pytest
 
 from intercom.cli.list import rows_of
 from intercom.client.views import SessionView
 from tests.support.commands import INTERCOM, Shell
+from tests.support.terminals import shown
 
 EVIL = "evil\x1b]52;c;Zm9v\x07\n\u202e\u200b"
 
@@ -169,3 +173,32 @@ def test_the_groups_that_were_joined_are_those_that_are_shown(shell: Shell) -> N
     assert "worker" in shell.run("list", "--as", "planner").text
     assert shell.run("list", "--as", "planner", "--group", "default").text == "nobody is here\n"
     assert shell.run("list").text == "nobody is here\n"
+
+
+@pytest.mark.parametrize("columns", [60, 80])
+@pytest.mark.parametrize("extra", [{"TERM": "xterm-256color"}, {"TERM": "xterm-256color", "NO_COLOR": "1"}])
+def test_a_terminal_shows_one_line_a_session_that_can_be_copied(
+    shell: Shell, columns: int, extra: dict[str, str]
+) -> None:
+    """F46: names and ids stay in one piece, whatever the width."""
+    names = ("backend-worker-1", "reviewer", "planner")
+    shell.run("list")
+    with ExitStack() as peers:
+        ids = [
+            peers.enter_context(shell.connect()).register(
+                name, session={"cwd": f"/home/somebody/projects/{name}/checkout", "model": "provider/some-model-4.5"}
+            )
+            for name in names
+        ]
+        lines = shown(
+            (*INTERCOM, "list"),
+            columns=columns,
+            cwd=shell.cwd,
+            env={"LC_ALL": "C.UTF-8", **shell.environment(extra)},
+        )
+    assert all(len(line) <= columns for line in lines), lines
+    rows = {line.split()[0]: line.split() for line in lines}
+    for name, session_id in zip(names, ids, strict=True):
+        assert rows[name][1] == session_id[:8]
+        assert str(os.getpid()) in rows[name]
+    assert ("DIRECTORY" in lines[0]) is True

@@ -12,7 +12,6 @@ from intercom.cli.render import (
     columns_of,
     duration,
     short_ids,
-    table,
     visible,
     visible_block,
     who,
@@ -62,16 +61,6 @@ def test_long_cells_are_cut_even_when_they_are_all_combining_marks() -> None:
     assert clipped("x" * 100, 10) == "xxxxxxx..."
     assert clipped("日" * 100, 10) == "日日日..."
     assert len(clipped("e" + "\u0301" * 4_000)) <= CELL_COLUMNS + 3
-
-
-def test_a_row_is_one_line_whatever_it_holds() -> None:
-    """F110: widths are computed after spelling out."""
-    lines = table(("NAME", "DIRECTORY"), [("evil\nname", "/x"), ("日本", "/y\x1b")])
-    assert lines == [
-        "NAME        DIRECTORY",
-        "evil\\nname  /x",
-        "日本        /y\\x1b",
-    ]
 
 
 def test_ids_are_shown_as_short_as_a_send_accepts_them() -> None:

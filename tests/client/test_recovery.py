@@ -70,9 +70,8 @@ def test_after_a_good_connection_the_first_attempt_is_due_at_once() -> None:
 def test_pauses_grow_and_the_last_one_repeats() -> None:
     """Protocol 7: reconnect delays 1, 2, 5, 10, 30 s."""
     recovery = planned()
-    pauses = []
-    for _ in range(len(RECONNECT_DELAYS_MS) + 3):
-        pauses.append(pause_before_start(recovery, 50_000, BrokerBusy("full")))
+    attempts = range(len(RECONNECT_DELAYS_MS) + 3)
+    pauses = [pause_before_start(recovery, 50_000, BrokerBusy("full")) for _ in attempts]
     assert pauses[0] == RECONNECT_DELAYS_MS[0]
     assert pauses[1:6] == list(RECONNECT_DELAYS_MS)
     assert set(pauses[6:]) == {RECONNECT_DELAYS_MS[-1]}

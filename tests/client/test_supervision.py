@@ -8,7 +8,7 @@ import pytest
 
 from intercom.client import commands
 from intercom.client.session import Link
-from intercom.errors import AskTimeout, OutcomeUnknown, RegistrationRefused, TargetNotFound, UsageError
+from intercom.errors import AskTimeout, OutcomeUnknown, PeerGone, RegistrationRefused, TargetNotFound, UsageError
 from intercom.limits import STABLE_MS, SUPERVISOR_RETRY_MS, SUPERVISOR_RETURN_MS, Limits
 from intercom.wire import reasons
 from tests.support.client import OTHER, PEER, WALL, Frame, Rig, message
@@ -258,6 +258,24 @@ def test_and_is_told_when_that_is_in_vain() -> None:
     assert isinstance(operation.error, TargetNotFound)
     assert operation.error.code == "supervisor_gone"
     assert rig.core.link is Link.ONLINE, "it is not tried over and over"
+
+
+def test_an_open_question_ends_with_the_supervisor() -> None:
+    """The broker keeps questions over its own death, so this one is taken back."""
+    rig = child()
+    asked = commands.ask_supervisor(rig.core.profile, "which?", message_id="q1", now=rig.now, wall=WALL)
+    [sent] = rig.begin(asked)
+    answered = {"messageId": "q1", "attemptId": sent["attemptId"]}
+    rig.feed({"type": "question_target", **answered, "sessionId": BOSS}, {"type": "delivered", **answered})
+    rig.lose()
+    while "supervisor" in rig.connect():
+        refused(rig)
+        pause = rig.core.recovery.at
+        assert pause is not None
+        rig.pass_time(pause - rig.now)
+    assert rig.feed({"type": "registered", "sessionId": "me"}) == [{"type": "cancel_ask", "messageId": "q1"}]
+    assert isinstance(asked.error, PeerGone)
+    assert "The supervisor is not there any more" in asked.error.reason
 
 
 def test_the_next_connection_claims_with_patience_again() -> None:

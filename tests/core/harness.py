@@ -271,7 +271,9 @@ class World:
             self.take()
 
     def commit(self, count: int | None = None) -> None:
-        """Commit the next ``count`` appends, or all."""
+        """Commit the next ``count`` appends, or all; the core hears of it when there was one."""
+        if not self.appends:
+            return
         for _ in range(len(self.appends) if count is None else min(count, len(self.appends))):
             append = self.appends.popleft()
             self.disk.commit(append)

@@ -6,7 +6,7 @@ from typing import Any
 
 from intercom.core.clock import Instant
 from intercom.core.deadlines import Deadlines
-from intercom.core.operations import Operation
+from intercom.core.operation import Operation
 from intercom.core.questions import Question, Questions
 
 

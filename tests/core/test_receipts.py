@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from intercom.core.operations import Operation
+from intercom.core.operation import Operation
 from intercom.core.receipts import Receipts, Unconfirmed
 from intercom.limits import Limits
 from intercom.wire import reasons

@@ -1,0 +1,85 @@
+"""Hold what is known of one attempt to send, and how a refusal of one looks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET, Struct, UnsetType
+
+from intercom.wire.frames import Message, Send, SupervisorSend
+
+if TYPE_CHECKING:
+    from intercom.core.operation import Operation
+    from intercom.core.questions import Question
+    from intercom.core.sessions import Connection, Session
+
+
+class Refusal(Struct, frozen=True):
+    """Say no: which rule of protocol 4.8, the sentence, the code, and the ticket the sentence rests on."""
+
+    rule: str
+    reason: str
+    code: str | UnsetType = UNSET
+    after: int = 0
+
+
+class Attempt:
+    """Hold one transport attempt of a send, until it was answered or replaced.
+
+    It keeps nothing of the message but what decides about it: thousands may wait for a reader that does not read.
+    """
+
+    __slots__ = (
+        "attempt_id",
+        "closed",
+        "connection",
+        "crossing",
+        "is_ask",
+        "is_supervised",
+        "is_waiting",
+        "is_withdrawn",
+        "marked",
+        "message_id",
+        "operation",
+        "pending_reply",
+        "reply_to",
+        "resolves_target",
+        "sender",
+        "target",
+        "was_delivered",
+    )
+
+    def __init__(self, connection: Connection, sender: Session, target: Session, frame: Send, message: Message) -> None:
+        self.connection = connection
+        self.sender = sender
+        self.target = target
+        self.message_id = message.id
+        self.attempt_id = frame.attempt_id
+        self.reply_to = message.reply_to
+        self.is_ask = message.expects_reply is True
+        self.is_supervised = isinstance(frame, SupervisorSend)
+        self.pending_reply = frame.require_pending_reply is True
+        self.resolves_target = frame.resolve_reply_target is True
+        self.operation: Operation | None = None
+        self.is_waiting = True
+        """The sender is owed an answer."""
+        self.is_withdrawn = False
+        """The asker took the question back before it was open."""
+        self.was_delivered = False
+        """The sender was answered ``delivered``, behind the commit of the acceptance."""
+        self.closed: Question | None = None
+        """The question this reply closed at its finish."""
+        self.marked: Operation | None = None
+        """The ask this reply marked as answered at its finish."""
+        self.crossing: str | None = None
+        """The supervisor to whom this finish recorded a crossing."""
+
+
+class AnswerTaken:
+    """Mark a final answer: when the kernel took it the sender cannot need the row any more."""
+
+    __slots__ = ("connection", "operation")
+
+    def __init__(self, operation: Operation, connection: Connection) -> None:
+        self.operation = operation
+        self.connection = connection

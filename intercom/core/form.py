@@ -1,0 +1,56 @@
+"""Decide about the form of a send: the rules A1 to A7 of protocol 4.8, and what an answer to any of them must carry."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+from msgspec.json import encode
+
+from intercom.core.attempts import Refusal
+from intercom.wire import reasons
+from intercom.wire.frames import Malformed, Send
+
+
+def members_of(frame: Send | Malformed) -> dict[str, Any]:
+    """Return the members of a send by their names on the wire, decoded."""
+    if isinstance(frame, Malformed):
+        return frame.fields
+    # A message that was refused may hold a number beyond a double, which msgspec does not read.
+    members: dict[str, Any] = json.loads(encode(frame))
+    return members
+
+
+def identify(members: dict[str, Any]) -> tuple[str, str | UnsetType]:
+    """Return the message id and attempt id an answer must carry; ``unknown`` without a usable message id."""
+    message, attempt_id = members.get("message"), members.get("attemptId", UNSET)
+    message_id = message.get("id") if isinstance(message, dict) else None
+    return (
+        message_id if isinstance(message_id, str) else "unknown",
+        attempt_id if isinstance(attempt_id, str) else UNSET,
+    )
+
+
+def form_refusal(is_supervised: bool, members: dict[str, Any], is_valid: bool) -> Refusal | None:
+    """Return the first rule of form that a send breaks, or None; ``is_valid`` speaks of its message."""
+    message = members.get("message")
+    pending_reply = members.get("requirePendingReply", UNSET)
+    if not isinstance(members.get("attemptId", ""), str):
+        return Refusal("A1", reasons.INVALID_ATTEMPT_ID)
+    if not isinstance(members.get("logicalTarget", ""), str):
+        return Refusal("A2", reasons.INVALID_LOGICAL_TARGET)
+    if not isinstance(members.get("to"), str) or not is_valid:
+        return Refusal("A3", reasons.INVALID_MESSAGE)
+    if pending_reply is not UNSET and pending_reply is not True:
+        return Refusal("A4", reasons.INVALID_PENDING_REPLY)
+    if not isinstance(members.get("expectedRecipientId", ""), str):
+        return Refusal("A5", reasons.INVALID_EXPECTED_RECIPIENT)
+    if members.get("resolveReplyTarget", True) is not True:
+        return Refusal("A5", reasons.INVALID_REPLY_TARGET)
+    if "channel" in members:
+        return Refusal("A6", reasons.INVALID_CHANNEL)
+    assert isinstance(message, dict)
+    if pending_reply is True and (is_supervised or "replyTo" not in message or message.get("expectsReply") is True):
+        return Refusal("A7", reasons.PENDING_REPLY_FORM)
+    return None

@@ -1,0 +1,114 @@
+"""Be one operation: a message id, its signature and fate, and what only this process knows of it (protocol 6.9)."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from intercom.core.records import OperationRecord, OperationState, QuestionRecord
+
+if TYPE_CHECKING:
+    from intercom.core.attempts import Attempt
+    from intercom.core.questions import Question
+    from intercom.core.receipts import Unconfirmed
+
+
+class Standing(Enum):
+    """Say what is known of a message id (protocol 6.9.2)."""
+
+    MISS = "miss"
+    MATCH = "match"
+    QUEUED = "queued"
+    UNCERTAIN = "uncertain"
+    CONFLICT = "conflict"
+    INVALID = "invalid"
+
+
+class Operation:
+    """Hold one row and what only this process knows of it."""
+
+    __slots__ = (
+        "accepted_at",
+        "answered",
+        "asker_return",
+        "born",
+        "charge",
+        "copies",
+        "expires",
+        "is_ask",
+        "message_id",
+        "number",
+        "position",
+        "question_due",
+        "questions",
+        "recipient_session",
+        "reserved_at",
+        "sender",
+        "sender_groups",
+        "sender_session",
+        "signature",
+        "state",
+        "target",
+        "ticket",
+        "unconfirmed",
+        "under_way",
+    )
+
+    message_id: str
+    number: int
+    state: OperationState
+    signature: bytes
+    sender: str
+    sender_session: str
+    target: str | None
+    recipient_session: str | None
+    reserved_at: int
+    accepted_at: int | None
+    position: int | None
+    is_ask: bool
+    asker_return: str | None
+    sender_groups: str
+    question_due: int
+    answered: bool
+    born: int
+    expires: int
+    charge: int
+
+    def __init__(self) -> None:
+        self.ticket = 0
+        """Of the last change; committed when the store is in step."""
+        self.questions: list[Question] = []
+        """Open questions this ask is behind."""
+        self.unconfirmed: Unconfirmed | None = None
+        """The frame that waits for its receipt."""
+        self.copies = 0
+        """Copies of its frame that have left, or still may."""
+        self.under_way: Attempt | None = None
+        """The attempt of this process whose frame is being written right now."""
+
+    def record(self) -> OperationRecord:
+        """Return the row as it is stored."""
+        question = None
+        if self.is_ask:
+            question = QuestionRecord(
+                asker_session=self.sender_session,
+                asker_return=self.asker_return,
+                target_session=self.recipient_session or "",
+                sender_groups=self.sender_groups,
+                deadline=self.reserved_at + self.question_due - self.born,
+                answered=self.answered,
+            )
+        return OperationRecord(
+            self.number,
+            self.message_id,
+            self.state,
+            self.signature,
+            self.sender,
+            self.target,
+            self.sender_session,
+            self.recipient_session,
+            self.reserved_at,
+            self.accepted_at,
+            self.position,
+            question,
+        )
