@@ -248,6 +248,8 @@ LOG_POLL_MS = 200
 """Pause between two looks of ``log --follow`` for new lines."""
 COMPLETION_MS = 300
 """How long the completion of a word waits for the names of sessions."""
+DISK_FULL_BYTES = 64 * KIB
+"""Free space of the home's disk below which a broker can neither begin nor say why."""
 DISK_LOW_BYTES = 64 * MIB
 """Free space of the home's disk below which ``doctor`` warns."""
 DESCRIPTORS_LOW = 64

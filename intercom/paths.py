@@ -6,6 +6,7 @@ and the same socket (F22).
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -153,16 +154,30 @@ def open_private_file(path: Path, flags: int) -> int:
     """Open a file, creating it with mode 0600 whatever the umask; return the descriptor.
 
     ``flags`` are those of ``os.open``; ``O_CREAT``, ``O_CLOEXEC`` and ``O_NOFOLLOW`` are added. An existing file of
-    another mode is set to 0600. Raises ``OSError``, also when the last part of the path is a symbolic link.
+    another mode is set to 0600. Raises ``OSError``, also when the last part of the path is a symbolic link, a pipe or
+    anything else that is no ordinary file; it never waits for the other end of a pipe.
     """
-    descriptor = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, PRIVATE_FILE)
+    always = os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
-        if stat.S_IMODE(os.fstat(descriptor).st_mode) != PRIVATE_FILE:
+        descriptor = os.open(path, flags | always, PRIVATE_FILE)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a pipe that nobody reads, or a socket
+            raise _not_ordinary(path) from error
+        raise
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise _not_ordinary(path)
+        if stat.S_IMODE(status.st_mode) != PRIVATE_FILE:
             os.fchmod(descriptor, PRIVATE_FILE)
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def _not_ordinary(path: Path) -> OSError:
+    return OSError(errno.EINVAL, "it is not an ordinary file", str(path))
 
 
 def refuse_network_file_system(home: Path) -> None:

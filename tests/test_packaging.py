@@ -59,7 +59,7 @@ def test_the_metadata(wheel: Path) -> None:
     assert f"\nVersion: {intercom.__version__}\n" in text
     assert "\nLicense-Expression: MIT\n" in text
     assert "\nRequires-Python: >=3.11\n" in text
-    assert "intercom = intercom.cli.main:run" in entry_points
+    assert "intercom = intercom.__main__:run" in entry_points
 
 
 def test_the_wheel_runs(wheel: Path, tmp_path: Path) -> None:

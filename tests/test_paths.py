@@ -425,6 +425,16 @@ def test_file_behind_a_link_is_not_opened(tmp_path: Path) -> None:
     assert not (tmp_path / "target").exists()
 
 
+def test_a_pipe_is_no_file_and_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    before = os.listdir("/proc/self/fd")
+    for flags in (os.O_WRONLY, os.O_RDONLY, os.O_RDWR):
+        with pytest.raises(OSError, match="not an ordinary file"):
+            open_private_file(path, flags)
+    assert os.listdir("/proc/self/fd") == before
+
+
 @needs_root
 def test_file_whose_mode_cannot_be_set_is_not_left_open(open_directory: Path) -> None:
     path = open_directory / "file"

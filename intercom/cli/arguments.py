@@ -74,12 +74,12 @@ def clean(word: str) -> str:
     return word.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def add_common(parser: Parser, *, timeout: str) -> None:
-    """Add the options every verb has; ``timeout`` says what ``--timeout`` bounds."""
+def add_common(parser: Parser, *, timeout: str, most_s: int = WAIT_CEILING_S) -> None:
+    """Add the options every verb has; ``timeout`` says what ``--timeout`` bounds, ``most_s`` how much it may be."""
     add_json(parser)
     add_name(parser)
     add_group(parser)
-    add_timeout(parser, timeout)
+    add_timeout(parser, timeout, most_s)
     add_home(parser)
 
 
@@ -105,9 +105,9 @@ def add_group(parser: Parser) -> None:
     )
 
 
-def add_timeout(parser: Parser, meaning: str) -> None:
-    """Add ``--timeout``; ``meaning`` says what it bounds."""
-    parser.add_argument("--timeout", metavar="SECONDS", type=_seconds, help=meaning)
+def add_timeout(parser: Parser, meaning: str, most_s: int = WAIT_CEILING_S) -> None:
+    """Add ``--timeout``; ``meaning`` says what it bounds, ``most_s`` how many seconds it may name."""
+    parser.add_argument("--timeout", metavar="SECONDS", type=lambda text: _seconds(text, most_s), help=meaning)
 
 
 def add_home(parser: Parser) -> None:
@@ -115,13 +115,13 @@ def add_home(parser: Parser) -> None:
     parser.add_argument("--home", metavar="DIRECTORY", help="where the broker lives (or INTERCOM_HOME)")
 
 
-def _seconds(text: str) -> float:
+def _seconds(text: str, most_s: int) -> float:
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not 0 < value <= WAIT_CEILING_S:
-        raise argparse.ArgumentTypeError(f"not a number of seconds above 0 and up to {WAIT_CEILING_S}: {clean(text)}")
+    if not 0 < value <= most_s:
+        raise argparse.ArgumentTypeError(f"not a number of seconds above 0 and up to {most_s}: {clean(text)}")
     return value
 
 

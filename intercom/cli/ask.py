@@ -32,7 +32,8 @@ def configure(parser: Parser) -> None:
     parser.add_argument("words", nargs="*", metavar="TARGET TEXT", help="who is asked, and what")
     add_attach(parser)
     add_message_id(parser)
-    add_common(parser, timeout=f"longest wait for the answer (default and most: {ASK_MS // 1000})")
+    most_s = ASK_MS // 1000
+    add_common(parser, timeout=f"longest wait for the answer (default and most: {most_s})", most_s=most_s)
 
 
 def run(arguments: Namespace, output: Output) -> int:
@@ -41,19 +42,18 @@ def run(arguments: Namespace, output: Output) -> int:
     carried = attachments_of(arguments)
     message_id = message_id_of(arguments)
     with (
-        opened(arguments, "ask", occasion=message_id) as session,
+        opened(arguments, "ask", occasion=message_id, default_ms=ASK_MS) as session,
         helpful(session, target),
         repeatable(message_id),
     ):
-        wanted = resolved(session, target)
-        left = time_left(arguments)
+        wanted = resolved(session, target, time_left(arguments, ASK_MS))
         answer = session.ask(
             wanted,
             text,
             logical_target=None if wanted == target else target,
             attachments=carried,
             message_id=message_id,
-            timeout=ASK_MS / 1000 if left is None else left,
+            timeout=time_left(arguments, ASK_MS),
         )
         output.document({"ok": True, "state": "answered", "messageId": message_id, "answer": described(answer)})
         output.line(visible_block(answer.text))

@@ -8,11 +8,14 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import socket
 import stat
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+from intercom.cli import hostconfig
+from intercom.cli.foreign import HOSTS, runtime_directory
 from intercom.config import load_settings
 from intercom.errors import AccessDenied, HomeError, IntercomError
 from intercom.limits import DESCRIPTORS_LOW, DISK_LOW_BYTES, LOG_BYTES, MIB, SOCKET_PATH_BYTES
@@ -207,10 +210,44 @@ def settings(paths: Paths, environ: Mapping[str, str]) -> Finding:
     return Finding("settings", "ok", where)
 
 
+def links(paths: Paths, environ: Mapping[str, str]) -> Finding:
+    """Look whether clients of Atomic and pi whose directory is a link to the home find this broker there."""
+    told = []
+    for name, host in HOSTS.items():
+        directory = runtime_directory(host, environ)
+        if not os.path.lexists(directory):
+            told.append(f"no {host.title} here")
+            continue
+        if not directory.is_symlink() and directory != paths.home:
+            told.append(f"{host.title} is not linked to the home")
+            continue
+        if not directory.exists():
+            return Finding(
+                "links",
+                "bad",
+                f"{directory}, where {host.title} looks, is a link to {os.readlink(directory)}, which does not exist",
+                f"Run `intercom install {name}`.",
+            )
+        if os.path.realpath(directory) != str(paths.home):
+            told.append(f"{host.title} is linked to {os.path.realpath(directory)}")
+            continue
+        settings = hostconfig.read(paths.home / hostconfig.NAME)
+        command = (settings or {}).get(hostconfig.COMMAND)
+        if not hostconfig.is_ours(settings) or not isinstance(command, str) or shutil.which(command) is None:
+            return Finding(
+                "links",
+                "bad",
+                f"{paths.home / hostconfig.NAME} does not tell {host.title} how to start this broker",
+                f"Run `intercom install {name}`.",
+            )
+        told.append(f"{host.title} is linked to the home")
+    return Finding("links", "ok", "; ".join(told))
+
+
 def log(paths: Paths) -> Finding:
     """Look for errors since the last start, and whether the log can be written."""
     try:
-        with open(paths.log, "rb") as file:
+        with open(paths.log, "rb", opener=_without_waiting) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_BYTES))
             lines = file.read().splitlines()
     except (FileNotFoundError, NotADirectoryError):
@@ -230,6 +267,11 @@ def log(paths: Paths) -> Finding:
             "`intercom log` shows them.",
         )
     return Finding("log", "ok", "no errors since the last start")
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file that may turn out to be a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _since_start(lines: list[bytes]) -> list[dict[str, Any]]:

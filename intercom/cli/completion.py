@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from intercom.cli.arguments import Parser, add_common
-from intercom.cli.identity import groups_of, paths_of
+from intercom.cli.identity import groups_of, paths_of, time_left
 from intercom.cli.render import Output
 from intercom.errors import IntercomError, UsageError
 from intercom.limits import COMPLETION_MS
@@ -61,9 +61,9 @@ def _targets(arguments: Namespace) -> list[str]:
             purpose="control",
             model="intercom completion",
             start=False,
-            timeout=arguments.timeout or COMPLETION_MS / 1000,
+            timeout=time_left(arguments, COMPLETION_MS),
         ) as session:
-            views = session.list()
+            views = session.list(timeout=time_left(arguments, COMPLETION_MS))
     except IntercomError:
         return []
     return sorted({view.name if view.name is not None and is_plain(view.name) else view.id for view in views})

@@ -14,7 +14,7 @@ from intercom.cli.checks import Finding, State, concluded
 from intercom.cli.identity import paths_of, time_left
 from intercom.cli.locking import InUse, holder, is_held, locked
 from intercom.cli.render import Output, visible
-from intercom.cli.status import quiet_report
+from intercom.cli.status import last_failure, quiet_report
 from intercom.errors import AccessDenied, ConnectionLost, HomeError, IntercomError, NoBroker
 from intercom.limits import PROBE_MS
 from intercom.paths import Paths
@@ -40,6 +40,7 @@ CHECKS = {
     "lock": "who serves the home is who holds its lock",
     "store": "the broker can use its files",
     "descriptors": "the broker may open enough files",
+    "links": "Atomic and pi, where they are linked to the home, can start this broker",
     "log": "the broker reports no errors",
 }
 """Every check by its id, which never changes, in order."""
@@ -56,8 +57,7 @@ def configure(parser: Parser) -> None:
 
 def run(arguments: Namespace, output: Output) -> int:
     """Check, print what was found, and return 0 when all is well."""
-    left = time_left(arguments)
-    found = examine(paths_of(arguments), PROBE_MS / 1000 if left is None else left)
+    found = examine(paths_of(arguments), time_left(arguments, PROBE_MS))
     state: State = next((state for state in _WORST if any(each.state == state for each in found)), "ok")
     document: dict[str, Any] = {"state": state, "checks": [_described(each) for each in found]}
     if state == "ok":
@@ -89,6 +89,7 @@ def examine(paths: Paths, seconds: float) -> list[Finding]:
         "lock": broker.check_lock,
         "store": broker.check_store,
         "descriptors": lambda: checks.descriptors(broker.pid),
+        "links": lambda: checks.links(paths, os.environ),
         "log": lambda: checks.log(paths),
     }
     return [concluded(check_id, made[check_id]) for check_id in CHECKS]
@@ -191,6 +192,14 @@ class Broker:
                 return Finding("store", "unknown", "the broker does not tell how its store is")
             if not store.get("usable"):
                 return Finding("store", "bad", f"the broker cannot use it: {store.get('trouble')}", hint)
+            failed = last_failure(store)
+            if failed is not None:
+                return Finding(
+                    "store",
+                    "bad",
+                    f"it {failed}",
+                    "Messages are refused until that is mended; `disk` above and `intercom log` tell more.",
+                )
             return Finding("store", "ok", f"in order, says the broker; {store.get('operations')} message ids")
         from intercom.store.inspection import files_of, inspect
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from intercom.cli.arguments import Parser, add_common
-from intercom.cli.identity import opened
+from intercom.cli.identity import opened, time_left
 from intercom.cli.render import Output
 from intercom.cli.tables import show_table
 from intercom.limits import REQUEST_MS
@@ -26,8 +26,9 @@ def configure(parser: Parser) -> None:
 
 def run(arguments: Namespace, output: Output) -> int:
     """Print the groups and return 0."""
-    with opened(arguments, "groups", purpose="control", start=False) as session:
-        found = sorted(session.list_groups(), key=lambda entry: entry.group)
+    with opened(arguments, "groups", purpose="control", default_ms=REQUEST_MS, start=False) as session:
+        listed = session.list_groups(timeout=time_left(arguments, REQUEST_MS))
+    found = sorted(listed, key=lambda entry: entry.group)
     output.document(
         {
             "ok": True,

@@ -54,7 +54,7 @@ def our_command() -> tuple[str, list[str]]:
         raise StartFailed("It is not known which Python this is")
     if _is_found_by_name():
         return sys.executable, ["-P", "-m", "intercom", "serve"]
-    program = f"import sys; sys.path.insert(0, {str(PACKAGE_ROOT)!r}); from intercom.cli.main import run; run()"
+    program = f"import sys; sys.path.insert(0, {str(PACKAGE_ROOT)!r}); from intercom.__main__ import run; run()"
     return sys.executable, ["-P", "-c", program, "serve"]
 
 

@@ -38,11 +38,9 @@ def groups_of(arguments: Namespace, paths: Paths) -> tuple[str, ...]:
     return tuple(arguments.groups) if arguments.groups else remembered(paths, identity_of(arguments))
 
 
-def time_left(arguments: Namespace) -> float | None:
-    """Return the seconds left of ``--timeout``, at least a moment; ``None`` when none was given."""
-    if arguments.timeout is None:
-        return None
-    timeout: float = arguments.timeout
+def time_left(arguments: Namespace, default_ms: int) -> float:
+    """Return the seconds left of ``--timeout``, or of the time the verb takes without it; at least a moment."""
+    timeout: float = default_ms / 1000 if arguments.timeout is None else arguments.timeout
     began: float = arguments.began
     return max(MOMENT_S, began + timeout - time.monotonic())
 
@@ -53,18 +51,16 @@ def opened(
     *,
     purpose: Literal["agent", "control"] = "agent",
     occasion: str | None = None,
-    hurried: bool = True,
+    default_ms: int = CONNECT_MS,
     start: bool = True,
 ) -> AbstractContextManager[blocking.Session]:
     """Return the session of this command, to be used in a ``with`` block.
 
     ``occasion`` is what a second process that means the same has in common with this one; without it the session is
-    like no other. ``hurried`` tells whether ``--timeout`` bounds connecting too, ``start`` whether a broker may be
-    started.
+    like no other. Connecting is bounded by ``--timeout``, or by ``default_ms``, the time the verb takes without it;
+    ``start`` tells whether a broker may be started.
     """
     paths = paths_of(arguments)
-    left = time_left(arguments) if hurried else None
-    within = CONNECT_MS / 1000 if left is None else min(left, CONNECT_MS / 1000)
     return blocking.connect(
         name_of(arguments) if purpose == "agent" else None,
         groups=groups_of(arguments, paths),
@@ -72,7 +68,7 @@ def opened(
         model=f"intercom {verb}",
         purpose=purpose,
         start=start,
-        timeout=within,
+        timeout=min(time_left(arguments, default_ms), CONNECT_MS / 1000),
         return_address=None if occasion is None else _return_address(paths, verb, occasion),
     )
 

@@ -8,7 +8,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from intercom.cli.arguments import Parser, add_common, clean
-from intercom.cli.identity import opened
+from intercom.cli.identity import opened, time_left
 from intercom.cli.render import Output, duration, short_ids
 from intercom.cli.tables import Fit, show_table
 from intercom.limits import REQUEST_MS
@@ -42,8 +42,8 @@ def configure(parser: Parser) -> None:
 
 def run(arguments: Namespace, output: Output) -> int:
     """Print the sessions and return 0."""
-    with opened(arguments, "list", purpose="control") as session:
-        found = session.list()
+    with opened(arguments, "list", purpose="control", default_ms=REQUEST_MS) as session:
+        found = session.list(timeout=time_left(arguments, REQUEST_MS))
     output.document({"ok": True, "sessions": [described(view) for view in found]})
     if output.as_json:
         return 0

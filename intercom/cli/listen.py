@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from intercom.client.blocking import IncomingMessage, Session
 
 USAGE = ""
-DESCRIPTION = """Print what arrives until it is interrupted, or for --timeout seconds.
+DESCRIPTION = """Print what arrives until it is interrupted, or for --timeout seconds from the start.
 
 With --answer, COMMAND is run by the shell for every question, one after the other. The text is its standard input;
 INTERCOM_MESSAGE_ID, INTERCOM_SENDER_ID, INTERCOM_SENDER_NAME, INTERCOM_SENDER_DIRECTORY and INTERCOM_CHANNEL are in its
@@ -50,7 +50,7 @@ def run(arguments: Namespace, output: Output) -> int:
     output.marks["event"] = "ended"
     occasion = None if name is None else "\0".join([name.lower(), *groups])
     # What was printed for nobody must not be confirmed, so the block is left by the exception.
-    with suppress(ReaderGone), opened(arguments, "listen", occasion=occasion, hurried=False) as session:
+    with suppress(ReaderGone), opened(arguments, "listen", occasion=occasion) as session:
         Listening(arguments, output, session).run()
         output.document({"ok": True, "event": "ended"})
     return 0
@@ -62,7 +62,7 @@ class Listening:
     def __init__(self, arguments: Namespace, output: Output, session: Session) -> None:
         self._command: str | None = arguments.answer
         self._environ = {**os.environ, "INTERCOM_HOME": str(paths_of(arguments).home)}
-        self._until = None if arguments.timeout is None else time.monotonic() + arguments.timeout
+        self._until = None if arguments.timeout is None else arguments.began + arguments.timeout
         self._output = output
         self._session = session
         self._questions: deque[IncomingMessage] = deque()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import NoReturn
 
@@ -60,17 +59,12 @@ class Terminated(BaseException):
         self.number = number
 
 
-def run() -> NoReturn:
-    """Run the command of this process and exit."""
-    sys.exit(main(sys.argv[1:]))
-
-
-def main(argv: Sequence[str]) -> int:
-    """Run one command line and return its exit status."""
+def main(argv: Sequence[str], ready: Callable[[], None] = lambda: None) -> int:
+    """Run one command line and return its exit status; ``ready`` is called when all is loaded and the work begins."""
     _keep_standard_streams_apart()
     output = Output(as_json="--json" in split_at_dashes(argv)[0])
     try:
-        return _dispatch(argv, output)
+        return _dispatch(argv, output, ready)
     except IntercomError as error:
         report(error, output)
         return error.exit_status
@@ -81,6 +75,9 @@ def main(argv: Sequence[str]) -> int:
         output.failure({"code": "interrupted", "reason": "Terminated", "retry": "never"})
         return 128 + end.number
     except Exception as error:
+        if _comes_from_an_interrupt(error):
+            output.failure({"code": "interrupted", "reason": "Interrupted", "retry": "never"})
+            return INTERRUPTED
         output.failure({"code": "internal", "reason": f"Internal error: {error!r}", "retry": "never"})
         import traceback
 
@@ -99,7 +96,16 @@ def report(error: IntercomError, output: Output) -> None:
             output.note(line)
 
 
-def _dispatch(argv: Sequence[str], output: Output) -> int:
+def _comes_from_an_interrupt(error: BaseException | None) -> bool:
+    """Tell whether an interrupt was turned into another error on its way, as extension modules do while they load."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _dispatch(argv: Sequence[str], output: Output, ready: Callable[[], None]) -> int:
     verb, rest = split_verb(argv)
     if verb is None:
         return _without_verb(rest, output)
@@ -111,6 +117,7 @@ def _dispatch(argv: Sequence[str], output: Output) -> int:
     arguments = parser.parse(rest)
     if verb != "serve":
         _end_politely_on_signals()
+    ready()
     status: int = module.run(arguments, output)
     return status
 

@@ -51,17 +51,17 @@ def helpful(session: Session, target: str) -> Iterator[None]:
         raise
 
 
-def resolved(session: Session, target: str) -> str:
+def resolved(session: Session, target: str, seconds: float) -> str:
     """Return what to write as the target: a full id for the beginning of one, else ``target`` as it is.
 
     The wire knows beginnings of exactly eight digits; longer and shorter ones are looked up here, among the sessions
-    this one may see (F46). A name that is there comes first. Raises ``AmbiguousAmong`` when several ids begin so, and
-    what ``Session.list`` raises.
+    this one may see (F46), for which the broker has ``seconds``. A name that is there comes first. Raises
+    ``AmbiguousAmong`` when several ids begin so, and what ``Session.list`` raises.
     """
     wanted = target.strip().lower()
     if not _may_begin_an_id(wanted):
         return target
-    views = session.list()
+    views = session.list(timeout=seconds)
     if any((view.name or "").lower() == wanted or view.id.lower() == wanted for view in views):
         return target
     found = [view for view in views if view.id.lower().startswith(wanted) and view.id != session.id]

@@ -61,8 +61,7 @@ def configure(parser: Parser) -> None:
 
 def run(arguments: Namespace, output: Output) -> int:
     """Restart, print what was seen, and return 0 when everybody is back."""
-    left = time_left(arguments)
-    seen = restart(paths_of(arguments), RETURN_WAIT_MS / 1000 if left is None else left)
+    seen = restart(paths_of(arguments), time_left(arguments, RETURN_WAIT_MS))
     missing = [view for view, fate in seen.sessions if fate == "missing"]
     document = {
         "old": _broker(seen.old),

@@ -65,18 +65,18 @@ def run(arguments: Namespace, output: Output) -> int:
     carried = attachments_of(arguments)
     message_id = message_id_of(arguments)
     with (
-        opened(arguments, "send", occasion=message_id) as session,
+        opened(arguments, "send", occasion=message_id, default_ms=SEND_MS) as session,
         helpful(session, target),
         repeatable(message_id),
     ):
-        found = resolved(session, target)
+        found = resolved(session, target, time_left(arguments, SEND_MS))
         receipt = session.send(
             found,
             text,
             logical_target=None if found == target else target,
             attachments=carried,
             message_id=message_id,
-            timeout=time_left(arguments),
+            timeout=time_left(arguments, SEND_MS),
         )
     guest = name_of(arguments) is None
     place: dict[str, int] = {} if receipt.position is None else {"position": receipt.position}

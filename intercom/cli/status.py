@@ -30,9 +30,8 @@ def configure(parser: Parser) -> None:
 def run(arguments: Namespace, output: Output) -> int:
     """Print the report and return 0."""
     paths = paths_of(arguments)
-    left = time_left(arguments)
     try:
-        report = quiet_report(paths, REQUEST_MS / 1000 if left is None else left)
+        report = quiet_report(paths, time_left(arguments, REQUEST_MS))
     except IntercomError as error:
         output.failure({**error.as_dict(), **_places(paths)})
         if not output.as_json:
@@ -85,7 +84,20 @@ def _version(ours: dict[str, Any]) -> str:
 def _store(store: dict[str, Any]) -> str:
     if not store.get("usable"):
         return f"cannot be used, nothing is delivered: {store.get('trouble', 'no reason given')}"
+    failed = last_failure(store)
+    if failed is not None:
+        return f"{failed}; messages that came then were refused"
     return f"in order, {store.get('operations')} operations"
+
+
+def last_failure(store: dict[str, Any]) -> str | None:
+    """Return when and why the last commit of a broker failed, by its report; ``None`` while all is well."""
+    failure = store.get("lastFailure")
+    if not isinstance(failure, dict):
+        return None
+    at = failure.get("at")
+    ago = f" {duration(time.time() * 1000 - at)} ago" if isinstance(at, int | float) else ""
+    return f"could not be written{ago}: {failure.get('reason')}"
 
 
 def _elsewhere(paths: Paths) -> str:

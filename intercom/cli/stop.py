@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from argparse import Namespace
 
 from intercom.cli.arguments import Parser, add_common
 from intercom.cli.ending import watched
-from intercom.cli.identity import paths_of, time_left
+from intercom.cli.identity import MOMENT_S, paths_of, time_left
 from intercom.cli.render import Output
 from intercom.cli.status import quiet_report
 from intercom.client.control import shutdown
@@ -28,8 +29,7 @@ def configure(parser: Parser) -> None:
 
 def run(arguments: Namespace, output: Output) -> int:
     """Stop the broker and return 0."""
-    left = time_left(arguments)
-    pid = stop(paths_of(arguments), STOP_WAIT_MS / 1000 if left is None else left)
+    pid = stop(paths_of(arguments), time_left(arguments, STOP_WAIT_MS))
     output.document({"ok": True, "pid": pid})
     output.line(f"stopped the broker (pid {pid})")
     return 0
@@ -38,14 +38,19 @@ def run(arguments: Namespace, output: Output) -> int:
 def stop(paths: Paths, seconds: float) -> int:
     """Stop the broker of a home and return the process id it had.
 
-    ``seconds`` bounds each step. Raises what ``intercom.client.control.health`` raises, and ``RequestTimeout`` when
-    the process is still there.
+    ``seconds`` bounds it all. Raises what ``intercom.client.control.health`` raises, and ``RequestTimeout`` when the
+    process is still there.
     """
+    until = time.monotonic() + seconds
+
+    def left() -> float:
+        return max(MOMENT_S, until - time.monotonic())
+
     report = quiet_report(paths, seconds)
     pid = int(report["pid"])
     with watched(report, paths) as process:
-        shutdown(paths, timeout=seconds)
-        if not process.wait(seconds):
+        shutdown(paths, timeout=left())
+        if not process.wait(left()):
             raise RequestTimeout(
                 f"The broker (pid {pid}) said that it leaves, and is still there",
                 hint="`intercom status` shows whether it still answers.",

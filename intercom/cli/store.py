@@ -84,8 +84,7 @@ def _check(paths: Paths, arguments: Namespace, output: Output) -> int:
 
 
 def _ask_the_broker(paths: Paths, arguments: Namespace, output: Output) -> int:
-    left = time_left(arguments)
-    report = quiet_report(paths, REQUEST_MS / 1000 if left is None else left)
+    report = quiet_report(paths, time_left(arguments, REQUEST_MS))
     ours = report.get("broker")
     store: Any = ours.get("store") if isinstance(ours, dict) else None
     if not isinstance(store, dict):

@@ -16,6 +16,7 @@ from argparse import Namespace
 from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
+from intercom.client.profile import checked_name
 from intercom.errors import UsageError
 
 Rule: TypeAlias = Literal["name", "host", "terminal", "guest"]
@@ -53,17 +54,17 @@ class Identity(NamedTuple):
 
 
 def name_of(arguments: Namespace) -> str | None:
-    """Return the name the command acts under, ``None`` without one; raise ``UsageError`` for a blank one."""
+    """Return the name the command acts under, ``None`` without one; raise ``UsageError`` for a bad one."""
     if arguments.name is None:
-        return os.environ.get(NAME_VARIABLE, "").strip() or None
-    name: str = arguments.name.strip()
-    if not name:
+        name = os.environ.get(NAME_VARIABLE, "").strip()
+        return checked_name(name) if name else None
+    if not arguments.name.strip():
         raise UsageError("--as needs a name", hint="Leave --as out to act as a guest.")
-    return name
+    return checked_name(arguments.name)
 
 
 def identity_of(arguments: Namespace) -> Identity:
-    """Return the identity of this command; raise ``UsageError`` for a blank name."""
+    """Return the identity of this command; raise ``UsageError`` for a bad name."""
     name = name_of(arguments)
     if name is not None:
         origin = "--as" if arguments.name is not None else NAME_VARIABLE

@@ -20,7 +20,7 @@ from intercom.client.setup import Setup, milliseconds, now, prepare, wall
 from intercom.client.views import Attachment, GroupView, Receipt, SessionView
 from intercom.client.views import IncomingMessage as _IncomingMessage
 from intercom.errors import UsageError
-from intercom.limits import ASK_MS, CONNECT_MS
+from intercom.limits import ASK_MS, CONNECT_MS, REQUEST_MS
 
 __all__ = ["Connection", "Events", "IncomingMessage", "Messages", "Session", "connect"]
 
@@ -395,13 +395,23 @@ class Session:
         """Return the next message and confirm the one before."""
         return self._ours(await self._engine.next(self))
 
-    async def list(self, group: str | None = None) -> SessionViews:
-        """Return the sessions in reach, this one included, or those of one group."""
-        return await self._engine.wait(commands.list_sessions(group, now=now()))
+    async def list(
+        self,
+        group: str | None = None,
+        *,
+        timeout: float = REQUEST_MS / 1000,  # noqa: ASYNC109 - as in the other shell
+    ) -> SessionViews:
+        """Return the sessions in reach, this one included, or those of one group; ``timeout`` in seconds."""
+        timeout_ms = milliseconds(timeout, "timeout")
+        return await self._engine.wait(commands.list_sessions(group, now=now(), timeout_ms=timeout_ms))
 
-    async def list_groups(self) -> GroupViews:
-        """Return every group with a session in it."""
-        return await self._engine.wait(commands.list_groups(now=now()))
+    async def list_groups(
+        self,
+        *,
+        timeout: float = REQUEST_MS / 1000,  # noqa: ASYNC109 - as in the other shell
+    ) -> GroupViews:
+        """Return every group with a session in it; ``timeout`` in seconds."""
+        return await self._engine.wait(commands.list_groups(now=now(), timeout_ms=milliseconds(timeout, "timeout")))
 
     async def join(self, group: str) -> tuple[str, ...]:
         """Join a group and return all memberships; raises ``PresenceRefused``."""

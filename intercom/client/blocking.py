@@ -18,7 +18,7 @@ from intercom.client.profile import Purpose
 from intercom.client.setup import milliseconds, now, prepare, wall
 from intercom.client.views import Attachment, GroupView, Receipt, SessionView
 from intercom.client.views import IncomingMessage as _IncomingMessage
-from intercom.limits import ASK_MS, CONNECT_MS
+from intercom.limits import ASK_MS, CONNECT_MS, REQUEST_MS
 
 __all__ = ["Events", "IncomingMessage", "Messages", "Session", "connect"]
 
@@ -362,13 +362,15 @@ class Session:
         message = self._engine.next(self, None if timeout is None else milliseconds(timeout, "timeout"))
         return None if message is None else self._ours(message)
 
-    def list(self, group: str | None = None) -> SessionViews:
-        """Return the sessions in reach, this one included, or those of one group."""
-        return self._engine.wait(lambda: commands.list_sessions(group, now=now()))
+    def list(self, group: str | None = None, *, timeout: float = REQUEST_MS / 1000) -> SessionViews:
+        """Return the sessions in reach, this one included, or those of one group; ``timeout`` in seconds."""
+        timeout_ms = milliseconds(timeout, "timeout")
+        return self._engine.wait(lambda: commands.list_sessions(group, now=now(), timeout_ms=timeout_ms))
 
-    def list_groups(self) -> GroupViews:
-        """Return every group with a session in it."""
-        return self._engine.wait(lambda: commands.list_groups(now=now()))
+    def list_groups(self, *, timeout: float = REQUEST_MS / 1000) -> GroupViews:
+        """Return every group with a session in it; ``timeout`` in seconds."""
+        timeout_ms = milliseconds(timeout, "timeout")
+        return self._engine.wait(lambda: commands.list_groups(now=now(), timeout_ms=timeout_ms))
 
     def join(self, group: str) -> tuple[str, ...]:
         """Join a group and return all memberships; raises ``PresenceRefused``."""

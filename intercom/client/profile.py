@@ -20,6 +20,7 @@ Purpose = Literal["agent", "control"]
 DEFAULT_GROUP = "default"
 RESERVED_NAMES = frozenset({"all", "broker", "default", "me", "self", "system"})
 RESERVED_GROUPS = frozenset({"auto", "true"})
+_JOINERS = "\u200c\u200d"
 
 
 class Profile:
@@ -130,6 +131,8 @@ def checked_name(name: Any) -> str:
         raise UsageError("the name is empty", hint="Leave it out to have none.")
     if len(cleaned) > NAME_CHARACTERS:
         raise UsageError(f"the name has {len(cleaned)} characters; at most {NAME_CHARACTERS} are allowed")
+    if not cleaned.isprintable() and _has_hidden(cleaned):
+        raise UsageError(f"the name {cleaned!a} has a character that cannot be seen", hint="Choose another name.")
     if plain in RESERVED_NAMES or plain.startswith(("@", "*", "/", "./", "../", "~/", "workflow:")):
         raise UsageError(f"the name {cleaned!a} is reserved", hint="Choose another name.")
     if _looks_like_id(plain):
@@ -160,6 +163,13 @@ def _plain(name: str) -> str:
     from unicodedata import category, normalize  # names are nearly always ASCII
 
     return "".join(char for char in normalize("NFKC", name) if category(char) != "Cf").lower().strip()
+
+
+def _has_hidden(name: str) -> bool:
+    """Tell whether a name is more than one line, steers a terminal or hides something; emoji are joined unseen."""
+    from unicodedata import category
+
+    return any(category(char) in ("Cc", "Cf", "Zl", "Zp") and char not in _JOINERS for char in name)
 
 
 def _looks_like_id(name: str) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from intercom.errors import HomeError, StartFailed
-from intercom.limits import DISCONNECT_MS, LOG_TAIL_BYTES, LOG_TAIL_LINES
+from intercom.limits import DISCONNECT_MS, DISK_FULL_BYTES, LOG_TAIL_BYTES, LOG_TAIL_LINES
 from intercom.paths import Paths, open_private_file
 
 PACKAGE_ROOT = Path(__file__).resolve().parent.parent.parent
@@ -55,7 +55,13 @@ class Starting:
         """Return the error for a broker that ended with ``status``, quoting what it said last."""
         said = tail(self._paths.stderr_log)
         reason = f"The broker that was started ended with status {status} before it answered"
-        return StartFailed(f"{reason}; it said:\n{said}" if said else f"{reason}, without a word")
+        if said:
+            return StartFailed(f"{reason}; it said:\n{said}")
+        if _is_full(self._paths.home):
+            return StartFailed(
+                f"{reason}; the disk of {self._paths.home} is full", hint="Make room on it, or choose another home."
+            )
+        return StartFailed(f"{reason}, without a word")
 
     def let_go(self) -> None:
         """Wait for the broker no longer; it goes on if it lives."""
@@ -103,6 +109,15 @@ def tail(log: Path) -> str:
         return ""
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     return "\n".join(lines[-LOG_TAIL_LINES:])
+
+
+def _is_full(home: Path) -> bool:
+    """Tell whether this user can put nothing more on the disk of the home: what ends a broker there ends mute."""
+    try:
+        disk = os.statvfs(home)
+    except OSError:
+        return False
+    return disk.f_bavail * disk.f_frsize < DISK_FULL_BYTES or (disk.f_files > 0 and disk.f_favail == 0)
 
 
 def _is_found_anyway(root: str) -> bool:

@@ -9,9 +9,10 @@ from msgspec import UNSET, Struct, UnsetType
 from intercom.wire.frames import Message, Send, SupervisorSend
 
 if TYPE_CHECKING:
+    from intercom.core.connections import Connection
     from intercom.core.operation import Operation
     from intercom.core.questions import Question
-    from intercom.core.sessions import Connection, Session
+    from intercom.core.sessions import Session
 
 
 class Refusal(Struct, frozen=True):

@@ -15,6 +15,7 @@ from intercom.core import groups
 from intercom.core.asking import Asking
 from intercom.core.attempts import AnswerTaken, Attempt
 from intercom.core.clock import Instant
+from intercom.core.connections import Connection, PeerCredentials
 from intercom.core.deadlines import Deadlines
 from intercom.core.delivery import Delivery
 from intercom.core.effects import Destroy, Effect, Stop
@@ -25,7 +26,7 @@ from intercom.core.questions import Questions
 from intercom.core.receipts import Receipts
 from intercom.core.records import OperationState, Recovered
 from intercom.core.resolving import Resolver
-from intercom.core.sessions import Connection, PeerCredentials, Session, SessionTable, normalise_group
+from intercom.core.sessions import Session, SessionTable, normalise_group
 from intercom.core.supervision import Capabilities, Crossings, capability_for, is_made_with
 from intercom.limits import Limits
 from intercom.wire import reasons
@@ -416,7 +417,7 @@ class Broker:
         self._outbox.write(connection, BrokerStatus(frame.request_id, report))
 
     def _shutdown(self, connection: Connection, frame: Shutdown, now: Instant) -> None:
-        self._outbox.note("shutdown_requested", pid=None if connection.peer is None else connection.peer.pid)
+        self._outbox.note("shutdown_requested", byPid=None if connection.peer is None else connection.peer.pid)
         self._outbox.write(connection, ShutdownAck(frame.request_id), token=_SHUTDOWN)
 
 

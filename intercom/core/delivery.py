@@ -21,6 +21,7 @@ from msgspec import UNSET, UnsetType
 from intercom.core.asking import Asking
 from intercom.core.attempts import AnswerTaken, Attempt, Refusal
 from intercom.core.clock import Instant
+from intercom.core.connections import Connection
 from intercom.core.deadlines import Deadlines
 from intercom.core.form import form_refusal, identify, members_of
 from intercom.core.operation import Operation, Standing
@@ -28,7 +29,7 @@ from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
 from intercom.core.receipts import Receipts, Unconfirmed
 from intercom.core.resolving import Resolver, Unresolved
-from intercom.core.sessions import Connection, Session
+from intercom.core.sessions import Session
 from intercom.core.supervision import Crossings
 from intercom.limits import Limits
 from intercom.wire import reasons
@@ -296,6 +297,8 @@ class Delivery:
             operation = self._operations.reserve(message, signature, sender, target, self._limits.ask_ms, now)
             operation.under_way = attempt
             self._operations.append_reservation(operation, self._undo_reservation, attempt)
+        elif is_ask:
+            self._operations.renew_question(operation, self._limits.ask_ms, now)
         attempt.operation = operation
         if target.confirms_receipts:
             forwarded = self._await_receipt(attempt, operation, forwarded, earlier, now)

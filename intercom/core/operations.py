@@ -34,7 +34,8 @@ from intercom.limits import Limits
 from intercom.wire.frames import Message
 
 if TYPE_CHECKING:
-    from intercom.core.sessions import Connection, Session
+    from intercom.core.connections import Connection
+    from intercom.core.sessions import Session
 
 _ROW_OVERHEAD_BYTES = 96
 """What a row costs beside its strings: signature, numbers, times."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from intercom.core.effects import Broadcast, Effect, Finish, Note, Write
 
 if TYPE_CHECKING:
-    from intercom.core.sessions import Connection
+    from intercom.core.connections import Connection
     from intercom.wire.frames import Answer
 
 

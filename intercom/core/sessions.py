@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import Any
 
-from msgspec import UNSET, Raw, Struct
+from msgspec import UNSET, Raw
 from msgspec.json import encode
 
 from intercom.core.clock import Instant
+from intercom.core.connections import Connection
 from intercom.core.ledger import Ledger
 from intercom.core.records import Change, DropRetiredId, RetiredIdRecord, SaveRetiredId
 from intercom.wire.frames import Register, trim
@@ -29,26 +30,6 @@ def is_uuid(text: str) -> bool:
 def fingerprint(secret: str) -> str:
     """Return the SHA-256 of a return address; the address itself is kept nowhere."""
     return sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-class PeerCredentials(Struct, frozen=True):
-    """Hold what the kernel says of the process at the other end."""
-
-    pid: int
-    uid: int
-    gid: int
-
-
-class Connection:
-    """Stand for one accepted socket; ``open`` says whether it can still be written (protocol 1.4)."""
-
-    __slots__ = ("number", "open", "peer", "session")
-
-    def __init__(self, number: int, peer: PeerCredentials | None) -> None:
-        self.number = number
-        self.peer = peer
-        self.open = True
-        self.session: Session | None = None
 
 
 class Session:

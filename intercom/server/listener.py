@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from intercom.core.sessions import PeerCredentials
+from intercom.core.connections import PeerCredentials
 from intercom.limits import ACCEPT_BATCH, ACCEPT_PAUSE_MS
 from intercom.server.log import Log
 

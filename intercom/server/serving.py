@@ -19,8 +19,8 @@ from uuid import uuid4
 from intercom.config import Settings
 from intercom.core.broker import Broker
 from intercom.core.clock import Instant
+from intercom.core.connections import PeerCredentials
 from intercom.core.records import Change, Recovered
-from intercom.core.sessions import PeerCredentials
 from intercom.limits import (
     COLLECT_MIDDLE,
     COLLECT_OLD,

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from intercom.client.profile import Profile, Purpose
 from intercom.core.broker import Broker
 from intercom.core.clock import Instant
+from intercom.core.connections import PeerCredentials
 from intercom.core.effects import Append, Broadcast, Destroy, Effect, Finish, Stop, Write
-from intercom.core.sessions import PeerCredentials
 from intercom.errors import NoBroker
 from intercom.limits import CONNECT_MS, KEY_BYTES, Limits
 from intercom.testing.disk import MemoryDisk, counted_ids

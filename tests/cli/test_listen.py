@@ -57,7 +57,8 @@ def test_the_documents_of_a_stream(shell: Shell) -> None:
 
 
 def test_listening_for_a_while(shell: Shell) -> None:
-    result = shell.run("listen", "--as", "worker", "--timeout", "0.2", "--json")
+    shell.run("list")
+    result = shell.run("listen", "--as", "worker", "--timeout", "1", "--json")
     assert result.status == 0
     lines = result.text.splitlines()
     assert len(lines) == 2

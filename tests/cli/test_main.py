@@ -11,7 +11,7 @@ import pytest
 
 from intercom import __version__
 from intercom.cli import main as command
-from tests.support.commands import INTERCOM, Shell
+from tests.support.commands import INTERCOM, Shell, listen_to_signals
 
 
 def test_the_version(shell: Shell) -> None:
@@ -34,7 +34,9 @@ def test_the_help_names_every_verb_and_every_status(shell: Shell) -> None:
 @pytest.mark.parametrize("verb", command.VERBS)
 def test_every_verb_explains_itself_to_any_stream(shell: Shell, verb: str) -> None:
     """F117."""
-    result = shell.run(verb, "--help", env={"PYTHONIOENCODING": "ascii"})
+    run = shell.run_apart if verb == "list" else shell.run
+    result = run(verb, "--help", env={"PYTHONIOENCODING": "ascii"})
+    assert result.text.isascii()
     assert (result.status, result.errors) == (0, "")
     assert result.text.startswith(f"usage: intercom {verb} [options]")
     for option in ("--json", "--home"):
@@ -150,3 +152,51 @@ def test_the_package_can_be_run(shell: Shell) -> None:
         [sys.executable, "-c", "import intercom.__main__"], env=shell.environment(), capture_output=True, check=True
     )
     assert done.stdout == b""
+
+
+INTERRUPTED = """
+import builtins, os, signal, sys
+load = builtins.__import__
+def interrupted(name, *rest, **more):
+    if name == WHEN:
+        builtins.__import__ = load
+        os.kill(os.getpid(), signal.SIGINT)
+    return load(name, *rest, **more)
+sys.argv = ["intercom", "list", *sys.argv[1:]]
+from intercom.__main__ import run
+builtins.__import__ = interrupted
+run()
+"""
+
+
+@pytest.mark.parametrize(
+    "when", ["intercom.cli.arguments", "msgspec", "intercom.client.launch", "intercom.client.spawning"]
+)
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_an_interrupt_while_modules_are_loaded(shell: Shell, when: str, arguments: list[str]) -> None:
+    """Design section 9: 130, at the first moment too."""
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED.replace("WHEN", repr(when)), *arguments],
+        capture_output=True,
+        env=shell.environment(),
+        preexec_fn=listen_to_signals,
+        timeout=20,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (130, b"")
+    document = b'{"ok":false,"code":"interrupted","reason":"Interrupted","retry":"never"}\n'
+    assert done.stdout == (document if arguments else b"")
+
+
+def test_an_interrupt_that_was_turned_into_another_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> int:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as error:
+            raise ImportError("could not be loaded") from error
+
+    monkeypatch.setattr(command, "_dispatch", fail)
+    assert command.main(["list"]) == 130
+    assert capsys.readouterr().err == ""

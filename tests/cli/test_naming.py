@@ -34,7 +34,7 @@ class Lists:
         self._views = list(views)
         self._error = error
 
-    def list(self) -> list[SessionView]:
+    def list(self, *, timeout: float = 5) -> list[SessionView]:
         if self._error is not None:
             raise self._error
         return self._views
@@ -88,26 +88,26 @@ TWO = "1a2b3c4d-ffff-4000-8000-000000000002"
 def test_the_beginning_of_one_id_is_that_session(target: str) -> None:
     """F46: beginnings of any length; the wire itself knows eight digits only (protocol 6.2)."""
     views = [view(ONE, "a"), view("ffff0000-0000-4000-8000-000000000003", "b")]
-    assert resolved(here_as("me", *views), target) == ONE
+    assert resolved(here_as("me", *views), target, 1) == ONE
 
 
 @pytest.mark.parametrize("target", ["1a2", "1a2b3c4d", "worker", "", "-", ONE, "1a2g", "9999"])
 def test_all_else_is_left_to_the_broker(target: str) -> None:
-    assert resolved(here_as("me", view(ONE, "a")), target) == target
+    assert resolved(here_as("me", view(ONE, "a")), target, 1) == target
 
 
 def test_a_name_comes_before_a_beginning() -> None:
-    assert resolved(here_as("me", view(ONE, "a"), view("x-1", "1A2B")), "1a2b") == "1a2b"
+    assert resolved(here_as("me", view(ONE, "a"), view("x-1", "1A2B")), "1a2b", 1) == "1a2b"
 
 
 def test_several_ids_that_begin_so_are_all_shown() -> None:
     """F46: a prefix that matches two lists both longer."""
     here = here_as("me", view(ONE, "a"), view(TWO, "b"))
     with pytest.raises(AmbiguousAmong) as caught:
-        resolved(here, "1a2b3c4d-")
+        resolved(here, "1a2b3c4d-", 1)
     assert [line.split()[0] for line in caught.value.lines] == ["ID", ONE, TWO]
-    assert resolved(here, "1a2b3c4d-f") == TWO
+    assert resolved(here, "1a2b3c4d-f", 1) == TWO
 
 
 def test_nobody_is_the_target_of_its_own_message() -> None:
-    assert resolved(here_as(ONE, view(ONE, "a"), view(TWO, "b")), "1a2b3") == TWO
+    assert resolved(here_as(ONE, view(ONE, "a"), view(TWO, "b")), "1a2b3", 1) == TWO

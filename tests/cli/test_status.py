@@ -3,8 +3,12 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 
 from intercom import __version__
+from intercom.cli.status import described, last_failure
+from intercom.paths import Paths
+from tests.support.brokers import POLL_S
 from tests.support.commands import Shell, is_alive
 
 
@@ -50,8 +54,9 @@ def test_looking_keeps_nobody_alive(shell: Shell) -> None:
     pid = shell.broker_pid()
     deadline = time.monotonic() + 10
     while is_alive(pid):
-        assert shell.run("status").status in (0, 5)
+        assert shell.run("status").status in (0, 5, 6)  # 6: it left between question and answer
         assert time.monotonic() < deadline, "status kept the broker alive"
+        time.sleep(POLL_S)
     assert shell.run("status").status == 5
 
 
@@ -93,3 +98,12 @@ def test_a_home_too_long_for_a_socket(shell: Shell) -> None:
         assert deep.run("stop").status == 0
     finally:
         deep.run("stop")
+
+
+def test_a_commit_that_failed_is_said() -> None:
+    """The store can be used, and could not keep what came last: a full disk, for instance."""
+    store = {"usable": True, "operations": 3, "lastFailure": {"reason": "the disk is full", "at": time.time() * 1000}}
+    lines = dict(described({"pid": 5, "sessions": 0, "broker": {"store": store}}, Paths(Path("/home"))))
+    assert lines["store"].startswith("could not be written ")
+    assert "ago: the disk is full" in lines["store"]
+    assert last_failure({"usable": True}) is None

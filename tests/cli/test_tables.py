@@ -57,8 +57,8 @@ def test_cutting_comes_before_leaving_out(width: int) -> None:
 def test_of_a_directory_the_end_is_kept_and_of_a_model_the_beginning() -> None:
     cells = fitted(HEAD, [ROWS[0]], 60, FIT)
     model, directory = cells[1][2], cells[1][-1]
-    assert model.startswith("some") and model.endswith("...")
-    assert directory.startswith("...") and directory.endswith("(here)")
+    assert (model[:4], model[-3:]) == ("some", "...")
+    assert (directory[:3], directory[-6:]) == ("...", "(here)")
     assert CUT_CELL_COLUMNS <= columns_of(directory) < columns_of(ROWS[0][-1])
 
 

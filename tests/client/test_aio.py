@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
+import socket
 import sys
 import threading
+from contextlib import suppress
+from hashlib import sha256
 from typing import Any
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 import pytest
 import trio
 
@@ -207,3 +212,36 @@ def test_two_loops_in_two_threads(broker: BrokerProcess) -> None:
     for thread in threads:
         thread.join(PATIENCE_S)
     assert sorted(names) == [["one"], ["two"]]
+
+
+async def test_a_large_text_arrives_whole_at_a_reader_that_takes_little(broker: BrokerProcess) -> None:
+    """F32, F37: the hash of what arrives is the hash of what was sent."""
+    text = "".join(chr(0x20 + number * 7 % 0x5F) for number in range(2_500_000))
+    reader = broker.registered("reader")
+    reader.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    with anyio.fail_after(3 * PATIENCE_S):
+        async with aio.connect("writer", home=broker.home) as session, anyio.create_task_group() as tasks:
+            tasks.start_soon(session.send, reader.session_id, text)
+            frame = await anyio.to_thread.run_sync(lambda: reader.expect("message"))
+    assert sha256(frame["message"]["content"]["text"].encode()).digest() == sha256(text.encode()).digest()
+    reader.close()
+
+
+async def test_readers_cancelled_while_the_session_closes_end_quietly(broker: BrokerProcess) -> None:
+    """F32: a close during a cancel ends in "closed", never in an error of the loop."""
+    chance = random.Random(32)
+    with anyio.fail_after(3 * PATIENCE_S):
+        async with anyio.create_task_group() as tasks, aio.connect("reader", home=broker.home) as session:
+            for _ in range(300):
+                with anyio.move_on_after(chance.random() / 1_000):
+                    async for _ in session.messages():
+                        raise AssertionError("nobody wrote")
+
+            async def read() -> None:
+                with suppress(UsageError):
+                    async for _ in session.messages():
+                        raise AssertionError("nobody wrote")
+
+            for _ in range(50):
+                tasks.start_soon(read)
+            await anyio.lowlevel.checkpoint()

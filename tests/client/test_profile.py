@@ -90,6 +90,7 @@ def test_what_can_never_work_is_refused(arguments: dict[str, Any]) -> None:
     [
         "broker", "Self", "ALL", "*", "default", "system", "me", "@ada", "../x", "/x", "workflow:r/s",
         "b1111111-1111-4111-8111-111111111111", "deadbeef", "", "  ", "\u200b", "bro\u200bker", "\u202eall", "x" * 129,
+        "a\nb", "a\x1b[2Jb", "a\x7f", "a\u2028b", "a\u202eb", "a\x00b",
     ],
 )  # fmt: skip
 def test_names_that_would_mean_something_else_are_refused(name: str) -> None:
@@ -98,7 +99,20 @@ def test_names_that_would_mean_something_else_are_refused(name: str) -> None:
         checked_name(name)
 
 
-@pytest.mark.parametrize("name", ["ada", " ada ", "feature/login", "x" * 128, "déjà vu", "weaver-2", "beef"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ada",
+        " ada ",
+        "feature/login",
+        "x" * 128,
+        "déjà vu",
+        "weaver-2",
+        "beef",
+        "a\u00a0b",
+        "\U0001f469\u200d\U0001f4bb",
+    ],
+)
 def test_ordinary_names_are_kept_trimmed(name: str) -> None:
     assert checked_name(name) == name.strip()
 

@@ -139,6 +139,33 @@ def test_a_silent_death_is_told_too(prepared: Paths, monkeypatch: pytest.MonkeyP
     assert starting.failure(1).reason.endswith("without a word")
 
 
+def test_a_disk_that_is_full_ends_a_broker_mute(prepared: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it wants to say lies on the same disk."""
+    runs(monkeypatch, "raise SystemExit(1)")
+    starting = Starting(prepared, os.environ)
+    until(lambda: starting.ended() is not None)
+    starting.let_go()
+    real = os.statvfs(prepared.home)
+    for field in (4, 7):  # free blocks, free files, of an ordinary user
+        full = os.statvfs_result([0 if place == field else value for place, value in enumerate(real)])
+        monkeypatch.setattr(os, "statvfs", lambda _path, full=full: full)
+        error = starting.failure(1)
+        assert error.reason.endswith(f"the disk of {prepared.home} is full")
+        assert "Make room" in error.hint
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_a_pipe_in_place_of_the_log_is_no_reason_to_wait(prepared: Paths, is_read: bool) -> None:
+    os.mkfifo(prepared.stderr_log)
+    reader = os.open(prepared.stderr_log, os.O_RDONLY | os.O_NONBLOCK) if is_read else -1
+    try:
+        with pytest.raises(HomeError, match=r"broker\.log cannot be written: it is not an ordinary file"):
+            Starting(prepared, os.environ)
+    finally:
+        if is_read:
+            os.close(reader)
+
+
 def test_a_home_that_cannot_be_written(prepared: Paths) -> None:
     prepared.stderr_log.mkdir()
     with pytest.raises(HomeError, match=r"broker\.log"):

@@ -11,6 +11,7 @@ from msgspec.json import encode as to_json
 
 from intercom.core.broker import Broker
 from intercom.core.clock import Instant
+from intercom.core.connections import PeerCredentials
 from intercom.core.effects import Append, Broadcast, Destroy, Effect, Finish, Note, Stop, Write
 from intercom.core.records import (
     DropOperation,
@@ -22,7 +23,6 @@ from intercom.core.records import (
     SaveOperation,
     SaveRetiredId,
 )
-from intercom.core.sessions import PeerCredentials
 from intercom.limits import HEADER_BYTES, Limits
 from intercom.wire.codec import ProtocolError, decode_request, encode
 

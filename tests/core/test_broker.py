@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from intercom.core.connections import PeerCredentials
 from intercom.core.effects import Destroy, Finish, Stop
-from intercom.core.sessions import PeerCredentials
 from tests.core.harness import INFO, Client, World, is_delivered, only, reason, types, without_announcements
 
 MESSAGE = {"id": "m1", "timestamp": 5, "content": {"text": "x"}}
@@ -386,7 +386,7 @@ def test_shutdown_stops_once_its_answer_is_settled(is_taken: bool) -> None:
     else:
         world.lose(conn)
     assert len(world.stopped) == 1
-    assert [note.fields["pid"] for note in world.notes if note.event == "shutdown_requested"] == [5]
+    assert [note.fields["byPid"] for note in world.notes if note.event == "shutdown_requested"] == [5]
 
 
 def test_shutdown_of_an_unknown_peer_is_noted_too() -> None:

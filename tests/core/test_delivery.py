@@ -8,9 +8,9 @@ import pytest
 from msgspec.json import encode
 from msgspec.structs import replace
 
+from intercom.core.connections import Connection
 from intercom.core.effects import Write
 from intercom.core.records import Recovered
-from intercom.core.sessions import Connection
 from intercom.limits import Limits
 from intercom.wire import reasons
 from intercom.wire.codec import decode_request

@@ -148,6 +148,18 @@ def test_a_question_is_not_opened_after_its_deadline() -> None:
     assert reason(bob.reply(amy.id, "r", "q")) == reasons.NO_OPEN_QUESTION
 
 
+def test_an_ask_that_was_withdrawn_and_sent_again_before_its_receipt_asks_again() -> None:
+    """Protocol OP-6: withdrawing ends the question; the same ask sent again opens it, whatever its row says."""
+    world = World()
+    amy, bob = newest(world, "amy"), newest(world, "bob", confirms=True)
+    amy.ask(bob.id, "q")
+    amy.write("cancel_ask", messageId="q")
+    amy.ask(bob.id, "q")
+    bob.write("received", messageId="q")
+    assert only(answers(amy.got()))["type"] == "delivered"
+    assert only(answers(bob.reply(amy.id, "r", "q")))["type"] == "delivered"
+
+
 def test_nothing_is_kept_of_a_row_whose_answer_was_taken_after_its_time() -> None:
     """No state is left when all have left and all time has passed: a sender may be slow to take its answer."""
     world = World(limits=Limits(operation_ttl_ms=60_000))

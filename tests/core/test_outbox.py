@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from intercom.core.connections import Connection
 from intercom.core.effects import Broadcast, Finish, Note, Stop, Write
 from intercom.core.outbox import Outbox
-from intercom.core.sessions import Connection
 from intercom.wire.frames import Health, SessionLeft
 
 FRAME = Health("q", "i")

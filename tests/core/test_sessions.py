@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from intercom.core.sessions import PeerCredentials, is_uuid
+from intercom.core.connections import PeerCredentials
+from intercom.core.sessions import is_uuid
 from intercom.limits import Limits
 from tests.core.harness import INFO, Client, World, is_delivered, only, reason
 

@@ -471,13 +471,13 @@ class Witness(Watcher):
             and (forward.fate == "taken" or self._reached(forward))
             and forward.recipient.program is target.program
         ]
-        if not asks or not forwards:
+        if not asks or not forwards or self._was_taken_back(question):
             return False
         newest = max(attempt.order for attempt in asks)
         if self.cancelled.get((asker, question), 0) > newest:
             return False
         last = max(forward.order for forward in forwards)
-        answered = (asker, question) not in self.cancelled and any(
+        answered = not self._may_be_cancelled(asker, question, 0) and any(
             reply.attempt.was_delivered
             and reply.attempt.answers_question
             and reply.attempt.member is target
@@ -485,12 +485,21 @@ class Witness(Watcher):
             for reply in self._replies(question)
             if reply.recipient is asker
         )
-        return not answered and self.mono <= max(forward.at for forward in forwards) + self.limits.ask_ms
+        return not answered and self.mono <= max(attempt.at for attempt in self.attempts[question]) + self.limits.ask_ms
+
+    def _may_be_cancelled(self, asker: Member, question: str, since: int) -> bool:
+        """Tell whether the asker, or another session with its return address, took an ask back after ``since``."""
+        return any(
+            asked == question and order > since and member.program is asker.program
+            for (member, asked), order in self.cancelled.items()
+        )
 
     def must_be_open(self, asker: Member, target: Member, question: str) -> bool:
         """Tell whether ``target`` surely owes ``asker`` an answer."""
         mine = [attempt for attempt in self.attempts[question] if attempt.member is asker]
         revived = self._revived(asker, question)
+        if mine and self._may_be_cancelled(asker, question, mine[-1].order):
+            return False
         if not (asker.here and target.here and not target.is_terminal and self._is_unanswered(question)):
             return False
         if mine and mine[-1].is_ask and mine[-1].was_surely_delivered and mine[-1].aimed is target:
@@ -504,11 +513,14 @@ class Witness(Watcher):
         )
 
     def _is_unanswered(self, question: str) -> bool:
-        return (
-            not self._replies(question)
-            and all(asked != question for _, asked in self.cancelled)
-            and all(self.mono < forward.row_at + self.limits.ask_ms for forward in self.forwards[question])
+        return all(self._has_failed(reply.attempt) for reply in self._replies(question)) and all(
+            self.mono < forward.row_at + self.limits.ask_ms for forward in self.forwards[question]
         )
+
+    def _has_failed(self, attempt: Attempt) -> bool:
+        """Tell whether a reply was surely not recorded, so that it ended no question."""
+        codes = [reasons.code_of(answer.get("reason", "")) for answer in attempt.answers]
+        return "attemptId" in attempt.frame and codes in (["not_confirmed"], ["not_recorded"], ["not_found"])
 
     def _is_first_since_restart(self, member: Member) -> bool:
         alike = [other for other in self.everybody if other.id == member.id and other.order > self.last_restart]
@@ -530,13 +542,19 @@ class Witness(Watcher):
                 forward.recipient is newest.aimed and self.restarted_at < forward.row_at + self.limits.operation_ttl_ms
                 for forward in self.forwards[question]
             )
+            and all(asked != question for _, asked in self.cancelled)
             and self._is_first_since_restart(asker)
         ):
             return newest
         return None
 
+    def _was_taken_back(self, message_id: str) -> bool:
+        """Tell whether what followed from a message was undone, because its acceptance could not be recorded."""
+        answers = self.attempts[message_id][-1].answers
+        return bool(answers) and answers[-1].get("reason") == reasons.NOT_CONFIRMED_DURABLY
+
     def _may_cross(self, message_id: str, child: Member, supervisor: Member) -> bool:
-        return any(
+        return not self._was_taken_back(message_id) and any(
             forward.attempt.kind == "supervisor_send"
             and forward.attempt.member.id == child.id
             and forward.attempt.order > self.last_restart
@@ -703,7 +721,8 @@ class Witness(Watcher):
         known = [
             f
             for f in self.forwards[attempt.id]
-            if (f.may_have_arrived or f.fate == "died") and (f in self._remembered(attempt.id) or f.attempt.is_ask)
+            if (f.may_have_arrived or f.fate == "died" or self._reached(f))
+            and (self.mono < f.at + self.limits.operation_ttl_ms or f.attempt.is_ask)
         ]
         match reasons.code_of(reason):
             case "not_found":
@@ -769,10 +788,14 @@ class Witness(Watcher):
         elif kind in ("delivered", "delivery_failed"):
             self._answer_taken(line, frame)
         elif kind == "peer_disconnected" and line.member is not None:
-            self.settled[line.member, frame["replyTo"]] = self.tick()
+            self._settled(line.member, frame["replyTo"])
         if "requestId" in frame:
             allowed = line.requests.pop(frame["requestId"], ())
             assert kind in allowed, f"an answer nobody waits for: {frame}"
+
+    def _settled(self, asker: Member, question: str) -> None:
+        assert question in self.disk.ever_accepted, "the end of a question that was not recorded"
+        self.settled[asker, question] = self.tick()
 
     def gone(self, write: Write) -> None:
         if id(write) in self.by_write:
@@ -782,7 +805,7 @@ class Witness(Watcher):
         message = frame["message"]
         if id(write) not in self.by_write:
             if line.member is not None:
-                self.settled[line.member, message["replyTo"]] = self.tick()
+                self._settled(line.member, message["replyTo"])
             return
         forward = self.by_write.pop(id(write))[1]
         forward.fate = "taken"
@@ -821,7 +844,8 @@ class Witness(Watcher):
             self._check_claim(attempt.forward, frame)
         if frame["reason"] == reasons.RECEIPT_MISSING:
             assert attempt.forward is not None and attempt.forward.recipient.confirms
-            assert self.mono >= attempt.at + self.limits.receipt_wait_ms or not self._remembered(message_id)
+            waited_until = attempt.at + self.limits.receipt_wait_ms
+            assert self.mono >= min(waited_until, attempt.forward.row_at + self.limits.operation_ttl_ms)
         if reasons.code_of(frame["reason"]) in ("conflict", "outcome_unknown", "under_way"):
             assert message_id in self.disk.ever, "an answer that rests on a row that was undone"
 
@@ -845,7 +869,7 @@ class Witness(Watcher):
         """Object to a reservation that survived a graceful stop although its message never left (design 5)."""
         for row in self.disk.operations.values():
             if row.state is OperationState.RESERVED:
-                assert any(f.fate in ("taken", "died") for f in self.forwards[row.message_id]), (
+                assert any(f.fate in ("taken", "died") or self._reached(f) for f in self.forwards[row.message_id]), (
                     f"{row.message_id} never left"
                 )
 
@@ -873,9 +897,13 @@ class Witness(Watcher):
                 and newest.was_surely_delivered
                 and asker.here
                 and self._is_unanswered(question)
+                and not self._may_be_cancelled(asker, question, newest.order)
                 and all(
                     target is not None
-                    and ((self.find(target.id) is None and asker.program.address is not None) or target.is_terminal)
+                    and (
+                        (self.find(target.id) is None and asker.program.address is not None)
+                        or (target.here and target.is_terminal)
+                    )
                     for target in targets
                 )
             ):

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 import intercom.server.listener as listener_module
-from intercom.core.sessions import PeerCredentials
+from intercom.core.connections import PeerCredentials
 from intercom.limits import ACCEPT_PAUSE_MS
 from intercom.server.listener import Listener, peer_of
 from tests.support.loops import HandLoop

@@ -1,0 +1,30 @@
+"""Name the accepted sockets the rules speak of, and who is at their other end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from intercom.core.sessions import Session
+
+
+class PeerCredentials(Struct, frozen=True):
+    """Hold what the kernel says of the process at the other end."""
+
+    pid: int
+    uid: int
+    gid: int
+
+
+class Connection:
+    """Stand for one accepted socket; ``open`` says whether it can still be written (protocol 1.4)."""
+
+    __slots__ = ("number", "open", "peer", "session")
+
+    def __init__(self, number: int, peer: PeerCredentials | None) -> None:
+        self.number = number
+        self.peer = peer
+        self.open = True
+        self.session: Session | None = None
