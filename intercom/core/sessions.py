@@ -37,6 +37,7 @@ class Session:
 
     __slots__ = (
         "_encoded",
+        "_group_identity",
         "asks_under_way",
         "confirms_receipts",
         "connection",
@@ -74,6 +75,7 @@ class Session:
         self.is_agent = info.get("recipientPurpose") != "control"
         self.asks_under_way = 0
         self._encoded: Raw | None = None
+        self._group_identity: str | None = None
         info["group"] = legacy_group
         info["groups"] = list(self.groups)
         if connection.peer is not None:
@@ -99,7 +101,9 @@ class Session:
     @property
     def group_identity(self) -> str:
         """Return the sender group identity: home group and sorted memberships (protocol 6.9.1)."""
-        return encode([self.home_group, sorted(self.groups)]).decode()
+        if self._group_identity is None:
+            self._group_identity = encode([self.home_group, sorted(self.groups)]).decode()
+        return self._group_identity
 
     def encoded(self) -> Raw:
         """Return the session info as peers see it, encoded once per change."""
@@ -115,6 +119,7 @@ class Session:
     def set_groups(self, groups: tuple[str, ...], legacy_group: str) -> None:
         """Change the memberships and the group older clients see."""
         self.groups = groups
+        self._group_identity = None
         self.update(group=legacy_group, groups=list(groups))
 
     def shares_group_with(self, other: Session) -> bool:

@@ -83,6 +83,7 @@ class Performer:
         self._committed = 0
         self._last_ticket = 0
         self._must_kick = False
+        self._postponed = False
         self._scheduled = False
         self._dirty: list[Link] = []
         self._waiting: dict[Link, None] = {}
@@ -245,8 +246,11 @@ class Performer:
         now = self._clock()
         self._flush(now)
         if self._must_kick:
-            self._must_kick = False
-            self._writer.kick()
+            # One turn later the replies to frames that just left are here, and share the sync with their acceptances.
+            if self._postponed:
+                self._must_kick = False
+                self._writer.kick()
+            self._postponed = not self._postponed
         self._take_outcomes(now)
         self._flush(now)
         if self._resumable:

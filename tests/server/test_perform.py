@@ -233,7 +233,7 @@ def test_what_follows_from_a_taken_frame_is_committed_in_the_next_turn(stage: St
     stage.run(Append(1, CHANGES), Write(1, note("message"), after=1, token="m"))
     stage.loop.settle()
     assert stage.disk.kicks == [[1], [2]]
-    assert stage.turns == 2
+    assert stage.turns == 4
     assert (stage.read(1), stage.read(2)) == (["message"], ["delivered"])
 
 
@@ -334,6 +334,7 @@ def test_a_failed_commit_drops_its_frames_before_the_core_hears_of_it(stage: Sta
     stage.run(Append(1, CHANGES), Write(1, note("kept"), after=1, token=1))
     stage.run(Append(2, CHANGES), Write(1, note("dropped"), after=2, token=2))
     stage.run(Append(3, CHANGES), Write(3, note("dropped"), after=3, token=3), Write(3, note("free")))
+    stage.loop.settle()
     stage.disk.ready.append(Committed(1))
     stage.fail(2)
     assert stage.core.told == [("committed", 1), ("failed", 2, False), ("taken", 1)]
