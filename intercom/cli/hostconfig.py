@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from intercom.client.spawning import PACKAGE_ROOT
-from intercom.errors import ConfigError, StartFailed
+from intercom.errors import ConfigError, HomeError, StartFailed
 from intercom.limits import REQUEST_MS
 from intercom.paths import open_private_file
 
@@ -21,12 +21,17 @@ KEPT = "config.json.before-intercom"
 
 
 def read(path: Path) -> dict[str, Any] | None:
-    """Return the settings in a file, ``None`` without one; raise ``ConfigError`` when it holds something else."""
+    """Return the settings in a file, ``None`` without one.
+
+    Raises ``ConfigError`` when it holds something else and ``HomeError`` when this process may not read it.
+    """
     try:
         with open(path, "rb") as file:
             found = json.loads(file.read().decode("utf-8-sig"))
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except PermissionError as error:
+        raise HomeError(f"{path} cannot be read: {error.strerror}") from error
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:

@@ -61,8 +61,17 @@ def install_steps(host: Host, paths: Paths, environ: Mapping[str, str]) -> list[
 
 
 def uninstall_steps(host: Host, paths: Paths, environ: Mapping[str, str]) -> list[Step]:
-    """Return what undoes ``install_steps``; nothing when nothing is installed. Raises ``ConfigError``."""
+    """Return what undoes ``install_steps``; nothing when nothing is installed.
+
+    Raises ``ConfigError`` or ``HomeError``.
+    """
     directory = runtime_directory(host, environ)
+    try:
+        os.stat(directory)
+    except PermissionError as error:
+        raise HomeError(f"{directory} cannot be looked at: {error.strerror}") from error
+    except OSError:
+        pass  # whether it is there is asked below
     if not _leads_to(directory, paths.home):
         return []
     settings = hostconfig.read(paths.home / hostconfig.NAME)

@@ -24,6 +24,9 @@ Shown are the name, the shortest id that `send` takes, what the session says tha
 nothing new, its process, model and groups, and its directory, marked when it is the one you are in. The process is what
 the kernel says; what a session claims is added where it differs.
 
+Ids are always whole and work when pasted. Where the terminal is narrow, other cells are cut and columns left out; in a
+pipe no column is.
+
 The command itself is not shown: it connects as a control session, which nobody sees. It starts a broker when none runs.
 """
 HEAD = ("NAME", "ID", "STATUS", "SINCE", "PID", "MODEL", "GROUPS", "DIRECTORY")

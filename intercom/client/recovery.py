@@ -55,6 +55,11 @@ class Recovery:
         """Tell whether the attempt that is due or under way may start a broker."""
         return self._may_start and not self._is_look and (self._at is None or self._at >= self._start_at)
 
+    @property
+    def is_look(self) -> bool:
+        """Tell whether the attempt under way only looks for a broker; one that may start a broker follows."""
+        return self._is_look
+
     def begun(self) -> None:
         """Take notice that an attempt is under way."""
         self._is_look = self._at is not None and self._at < self._start_at

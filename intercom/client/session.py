@@ -490,8 +490,9 @@ class ClientSession:
         if error is not None and error.code == REFUSED_CODE and self.session_id:
             self.recovery.wait(now, self._line.refused(now))
             return
+        found_nobody = self.recovery.is_look and isinstance(error, NoBroker)
         is_told = self.recovery.lost(now, error)
-        if error is None:
+        if error is None or found_nobody:
             return
         ends_opening = isinstance(error, (*HOPELESS, *DOUBTFUL, NoBroker))
         for operation in self._waiting:

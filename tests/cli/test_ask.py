@@ -39,7 +39,7 @@ def test_the_document_of_an_answer(shell: Shell) -> None:
 
 def test_an_answer_with_control_characters_and_attachments(shell: Shell) -> None:
     """F110: piped output has no raw ESC; nothing is lost in the document."""
-    shell.run("list")
+    shell.serve()
     with shell.connect() as worker:
         worker.register("worker")
         attachments = [{"type": "file", "name": "a\nb", "content": "one\ntwo\x1b"}]
@@ -69,7 +69,7 @@ def test_nobody_to_ask(shell: Shell) -> None:
 
 def test_no_answer_in_time(shell: Shell) -> None:
     """F119: a status of its own; the question is withdrawn."""
-    shell.run("list")
+    shell.serve()
     with shell.connect() as worker:
         worker.register("worker")
         result = shell.run("ask", "worker", "why", "--timeout", "0.3")
@@ -81,6 +81,7 @@ def test_no_answer_in_time(shell: Shell) -> None:
 
 
 def test_the_other_side_leaves(shell: Shell) -> None:
+    shell.serve({"INTERCOM_RECEIPT_WAIT_MS": "300"})
     worker = shell.listen("worker")
     asker = shell.start("ask", "worker", "why", "--json")
     worker.event("message")

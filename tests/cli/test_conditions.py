@@ -105,7 +105,8 @@ def test_no_broker(shell: Shell, verb: str) -> None:
 
 def test_no_broker_to_listen_at(shell: Shell) -> None:
     """It starts one, and goes on until it is interrupted."""
-    running = shell.listen("worker")
+    running = shell.start("listen", "--json")
+    running.event("listening")
     assert shell.broker_pid() > 1
     running.signal(signal.SIGINT)
     ends_with(running.finish()._replace(verb="listen"), 130, "interrupted")
@@ -113,7 +114,7 @@ def test_no_broker_to_listen_at(shell: Shell) -> None:
 
 def test_another_broker_serves_already(shell: Shell) -> None:
     """Protocol 3.1: that is no failure."""
-    shell.run("list")
+    shell.serve()
     pid = shell.broker_pid()
     ends_with(called(shell, "serve"), 0, None)
     assert shell.broker_pid() == pid
@@ -122,7 +123,7 @@ def test_another_broker_serves_already(shell: Shell) -> None:
 @pytest.mark.parametrize("verb", CALLS)
 def test_a_broker_that_is_silent(shell: Shell, verb: str) -> None:
     """F6: said within the time that was given, and never replaced."""
-    shell.run("list", env={"INTERCOM_IDLE_MS": "60000"})
+    shell.serve({"INTERCOM_IDLE_MS": "60000"})
     pid = shell.broker_pid()
     socket = (shell.home / "broker.sock").stat().st_ino
     os.kill(pid, signal.SIGSTOP)
@@ -209,13 +210,14 @@ def test_no_permission(shell: Shell, verb: str) -> None:
 
     The demo has a home of its own and needs nothing of this one.
     """
-    shell.run("list")
+    shell.serve()
     pid = shell.broker_pid()
     before = sorted(path.name for path in shell.home.iterdir())
     result = as_other_user(shell, *CALLS[verb], "--json")
     expected = {
         **dict.fromkeys(("docs", "schema", "whoami", "completion"), (0, None)),
         "doctor": (1, "unhealthy"),
+        "serve": (1, "cannot_serve"),
     }
     if verb in expected:
         ends_with(result, *expected[verb])
@@ -252,7 +254,7 @@ def as_other_user(shell: Shell, *arguments: str) -> Result:
 @needs_root
 def test_a_home_of_another_user_is_not_used(shell: Shell, short_path: Path) -> None:
     """F108: also one that everybody may look into."""
-    shell.run("list")
+    shell.serve()
     short_path.chmod(0o755)
     shell.home.chmod(0o777)
     for verb in ("list", "send", "join", "status", "groups"):

@@ -50,7 +50,7 @@ def test_all_is_well_without_a_broker(shell: Shell) -> None:
 
 
 def test_all_is_well_with_a_broker(shell: Shell) -> None:
-    shell.run("list")
+    shell.serve()
     found = examined(shell, 0)
     pid = shell.broker_pid()
     assert f"(pid {pid}) is intercom " in found["broker"]["found"]
@@ -61,7 +61,7 @@ def test_all_is_well_with_a_broker(shell: Shell) -> None:
 
 def test_looking_keeps_nobody_alive(shell: Shell) -> None:
     """F130: asked again and again, a broker still leaves on time, and its log says nothing of it."""
-    assert shell.run("list", env={"INTERCOM_IDLE_MS": "700"}).status == 0
+    shell.serve({"INTERCOM_IDLE_MS": "700"})
     pid = shell.broker_pid()
     shell.run("doctor")
     log = (shell.home / "intercom.log").read_bytes()
@@ -113,7 +113,7 @@ def test_one_thing_is_broken_and_that_one_is_named(
     shell: Shell, spoil: Callable[[Shell], None], check_id: str, words: str
 ) -> None:
     """F128: it names that one and changes nothing."""
-    shell.run("list")
+    shell.serve()
     assert shell.run("stop").status == 0
     spoil(shell)
     before = everything(shell.home)
@@ -133,7 +133,7 @@ def test_a_home_that_is_none(shell: Shell) -> None:
 
 def test_a_broker_that_does_not_answer(shell: Shell) -> None:
     """F6, F128: its process is named; what only it could tell is said to be unknown."""
-    shell.run("list")
+    shell.serve()
     pid = shell.broker_pid()
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -146,10 +146,10 @@ def test_a_broker_that_does_not_answer(shell: Shell) -> None:
 
 
 def test_a_store_the_broker_cannot_use(shell: Shell) -> None:
-    shell.run("list")
+    shell.serve()
     shell.run("stop")
     (shell.home / "intercom.key").unlink()
-    shell.run("list")
+    shell.serve()
     found = examined(shell, 1)
     assert wrong(found) == {"store": "bad", "log": "bad"}
     assert "intercom.key is missing" in found["store"]["found"]
@@ -216,7 +216,7 @@ def test_a_stale_socket_is_no_trouble(shell: Shell) -> None:
 
 def test_the_worst_counts(shell: Shell) -> None:
     """F128: 6 when something could not be told and nothing is known to be wrong."""
-    shell.run("list")
+    shell.serve()
     shell.run("stop")
     (shell.home / "broker.replace.lock").unlink()
     found = examined(shell, 6)

@@ -26,14 +26,14 @@ def test_groups_with_somebody_in_them(shell: Shell) -> None:
 
 def test_nobody_is_here(shell: Shell) -> None:
     """F60, F61: the command itself is not counted."""
-    shell.run("list")
+    shell.serve()
     assert shell.run("groups").text == "nobody is here\n"
     assert shell.run("groups", "--json").document == {"ok": True, "groups": []}
 
 
 def test_group_names_are_spelled_out(shell: Shell) -> None:
     """F110."""
-    shell.run("list")
+    shell.serve()
     with shell.connect() as peer:
         peer.register("peer", session={"groups": ["a\x1b]0;x\x07\nb"]})
         assert "a\\x1b]0;x\\x07\\nb" in shell.run("groups").text

@@ -47,7 +47,7 @@ def test_only_the_group_that_was_named_is_shown(shell: Shell) -> None:
 
 def test_listing_is_not_seen_by_those_who_are_listed(shell: Shell) -> None:
     """Design section 7, Identity of a command: ``list`` connects as control."""
-    shell.run("list")
+    shell.serve()
     with shell.connect() as peer:
         peer.register("peer")
         shell.run("list", "--as", "me")
@@ -57,7 +57,7 @@ def test_listing_is_not_seen_by_those_who_are_listed(shell: Shell) -> None:
 
 def test_what_peers_write_reaches_a_terminal_only_spelled_out(shell: Shell) -> None:
     """F110: one row per session, no raw ESC; the JSON has the exact text."""
-    shell.run("list")
+    shell.serve()
     with shell.connect() as peer:
         peer.register(EVIL, session={"cwd": "/\x1b[2J", "status": "a\rb" + "\u0301" * 4_000})
         result = shell.run("list")
@@ -70,7 +70,7 @@ def test_what_peers_write_reaches_a_terminal_only_spelled_out(shell: Shell) -> N
 
 def test_any_name_can_be_shown_by_any_stream(shell: Shell) -> None:
     """F117: never a traceback because of a character, never a colour on a pipe."""
-    shell.run("list")
+    shell.serve()
     with shell.connect() as peer:
         peer.register("日本🙂")
         for extra in (
@@ -103,7 +103,8 @@ def test_the_call_that_starts_the_broker_returns_at_once(shell: Shell) -> None:
 
 def test_the_broker_survives_the_terminal_it_was_started_from(shell: Shell) -> None:
     """F15: signals to the launcher's group do not reach it."""
-    launcher = shell.listen("worker", start_new_session=True)
+    launcher = shell.start("listen", "--json", start_new_session=True)
+    launcher.event("listening")
     broker = shell.broker_pid()
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         os.killpg(launcher.process.pid, number)
@@ -113,7 +114,7 @@ def test_the_broker_survives_the_terminal_it_was_started_from(shell: Shell) -> N
 
 def test_a_broker_that_is_stopped_is_busy_and_not_replaced(shell: Shell) -> None:
     """F6: a silent broker is not "no broker"; nothing is unlinked or started."""
-    shell.run("list")
+    shell.serve()
     broker = shell.broker_pid()
     os.kill(broker, signal.SIGSTOP)
     try:
@@ -137,7 +138,7 @@ def test_a_home_that_cannot_be_one(shell: Shell) -> None:
 
 def test_what_the_kernel_says_stands_beside_a_claim(shell: Shell) -> None:
     """Design section 7, claimed pids; only sessions of the same directory are marked."""
-    shell.run("list")
+    shell.serve()
     with shell.connect() as peer:
         peer.register("host", session={"pid": 7, "cwd": "/elsewhere", "status": "busy"})
         _, row = shell.run("list").text.splitlines()
@@ -176,7 +177,7 @@ def test_the_groups_that_were_joined_are_those_that_are_shown(shell: Shell) -> N
 def test_a_terminal_shows_one_line_a_session_that_can_be_copied(shell: Shell) -> None:
     """F46: names and ids stay in one piece, whatever the width, with colours and without."""
     names = ("backend-worker-1", "reviewer", "planner")
-    shell.run("list")
+    shell.serve()
     with ExitStack() as peers:
         ids = {}
         for name in names:

@@ -57,7 +57,7 @@ def test_the_documents_of_a_stream(shell: Shell) -> None:
 
 
 def test_listening_for_a_while(shell: Shell) -> None:
-    shell.run("list")
+    shell.serve()
     result = shell.run("listen", "--as", "worker", "--timeout", "1", "--json")
     assert result.status == 0
     lines = result.text.splitlines()
@@ -214,7 +214,7 @@ def test_a_guest_may_listen(shell: Shell) -> None:
 
 def test_the_connection_ends_with_a_goodbye(shell: Shell) -> None:
     """Who watches sees the session leave at once, not after a time-out."""
-    shell.run("list")
+    shell.serve()
     with shell.connect() as peer:
         peer.register("peer")
         listener = shell.listen("worker")

@@ -81,7 +81,7 @@ def test_following_ends_with_its_time(shell: Shell) -> None:
 
 
 def test_a_real_log(shell: Shell) -> None:
-    shell.run("list")
+    shell.serve()
     pid = shell.broker_pid()
     entries = [document["entry"] for document in shell.run("log", "--json").documents]
     assert (entries[-1]["event"], entries[-1]["pid"]) == ("started", pid)

@@ -111,7 +111,7 @@ def test_words_after_dashes_do_not_ask_for_json(
 @pytest.mark.parametrize(("extra", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)])
 def test_a_person_at_a_terminal_gets_a_table(shell: Shell, extra: dict[str, str], coloured: bool) -> None:
     """F110, F117: colours only on a terminal that wants them, and never a peer's control characters."""
-    shell.run("list")
+    shell.serve()
     with shell.connect() as peer:
         peer.register("evil\x1b]0;title\x07", session={"cwd": "/x"})
         leader, follower = pty.openpty()

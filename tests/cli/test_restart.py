@@ -41,13 +41,13 @@ def test_what_a_person_sees(shell: Shell) -> None:
 
 def test_a_session_that_does_not_come_back_is_said(shell: Shell) -> None:
     """Exit 6: what to look at is printed."""
-    shell.run("list")
+    shell.serve()
     with shell.connect() as peer:
         peer.register("mute", session={"pid": os.getpid()})
         result = shell.run("restart", "--timeout", "0.3", "--json")
         assert (result.status, result.document["code"]) == (6, "not_back")
         assert [(each["name"], each["state"]) for each in result.document["sessions"]] == [("mute", "missing")]
-        shell.run("list")
+        shell.serve()
     with shell.connect() as peer:
         peer.register("mute", session={"pid": os.getpid()})
         plain = shell.run("restart", "--timeout", "0.3")

@@ -113,7 +113,7 @@ def test_a_guest_may_repeat_a_message_too(shell: Shell) -> None:
 
 def test_what_is_not_known_can_be_repeated(shell: Shell) -> None:
     """F76: on giving up the command prints the id with which a script can go on."""
-    shell.run("list")
+    shell.serve()
     with shell.connect() as mute:
         mute.register("mute", acknowledgesReceipt=True, returnAddress="r")
         result = shell.run("send", "mute", "hello", "--timeout", "0.5", "--message-id", "m-1")

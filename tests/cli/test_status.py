@@ -50,7 +50,7 @@ def test_the_report_is_whole(shell: Shell) -> None:
 
 def test_looking_keeps_nobody_alive(shell: Shell) -> None:
     """F130: asked again and again, a broker still leaves on time."""
-    assert shell.run("list", env={"INTERCOM_IDLE_MS": "700"}).status == 0
+    shell.serve({"INTERCOM_IDLE_MS": "700"})
     pid = shell.broker_pid()
     deadline = time.monotonic() + 10
     while is_alive(pid):
@@ -62,7 +62,7 @@ def test_looking_keeps_nobody_alive(shell: Shell) -> None:
 
 def test_a_broker_that_does_not_answer(shell: Shell) -> None:
     """F6: its process is named, within the time that was given."""
-    shell.run("list")
+    shell.serve()
     pid = shell.broker_pid()
     os.kill(pid, signal.SIGSTOP)
     try:
@@ -75,10 +75,10 @@ def test_a_broker_that_does_not_answer(shell: Shell) -> None:
 
 def test_a_store_that_cannot_be_used_is_said(shell: Shell) -> None:
     """Design section 5, fail closed."""
-    shell.run("list")
+    shell.serve()
     assert shell.run("stop").status == 0
     (shell.home / "intercom.key").unlink()
-    shell.run("list")
+    shell.serve()
     assert "cannot be used, nothing is delivered: " in shell.run("status").text
     assert shell.run("status", "--json").document["broker"]["store"]["usable"] is False
     shell.listen("worker")

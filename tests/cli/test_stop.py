@@ -15,7 +15,7 @@ def test_nothing_to_stop(shell: Shell) -> None:
 
 
 def test_the_process_is_gone_when_it_returns(shell: Shell) -> None:
-    shell.run("list")
+    shell.serve()
     pid = shell.broker_pid()
     assert shell.run("stop").text == f"stopped the broker (pid {pid})\n"
     assert not is_alive(pid)
@@ -24,7 +24,7 @@ def test_the_process_is_gone_when_it_returns(shell: Shell) -> None:
 
 
 def test_the_document(shell: Shell) -> None:
-    shell.run("list")
+    shell.serve()
     pid = shell.broker_pid()
     result = shell.run("stop", "--json")
     assert (result.status, result.document) == (0, {"ok": True, "pid": pid})
@@ -42,7 +42,7 @@ def test_sessions_go_on_with_a_new_broker(shell: Shell) -> None:
 
 def test_a_broker_that_does_not_answer_is_not_stopped(shell: Shell) -> None:
     """No process is ever signalled on the evidence of a file."""
-    shell.run("list")
+    shell.serve()
     pid = shell.broker_pid()
     os.kill(pid, signal.SIGSTOP)
     try:

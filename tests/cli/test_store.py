@@ -14,7 +14,7 @@ from tests.support.commands import INTERCOM, Result, Shell
 
 def stopped(shell: Shell) -> None:
     """Let a broker make the files and leave."""
-    shell.run("list")
+    shell.serve()
     assert shell.run("stop").status == 0
 
 
@@ -66,7 +66,7 @@ def test_a_damaged_store_is_refused_by_both(shell: Shell) -> None:
     result = shell.run("store", "check", "--json")
     assert (result.status, result.document["code"], result.document["trouble"]) == (1, "store_unusable", "wrong_key")
     assert "move-aside" in shell.run("store", "check").errors
-    shell.run("list")
+    shell.serve()
     asked = shell.run("store", "check", "--json")
     assert (asked.status, asked.document["code"], asked.document["askedBroker"]) == (1, "store_unusable", True)
 
@@ -104,7 +104,7 @@ def test_without_yes_it_only_says_what_would_be_lost(shell: Shell) -> None:
 
 
 def test_not_while_the_broker_uses_it(shell: Shell) -> None:
-    shell.run("list")
+    shell.serve()
     result = as_person(shell, "store", "move-aside", "--yes", "--json")
     assert (result.status, result.document["code"]) == (5, "in_use")
     assert aside(shell) == []

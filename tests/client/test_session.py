@@ -296,6 +296,26 @@ def test_opening() -> None:
     assert (rig.core.session_id, rig.core.link) == ("b1", Link.ONLINE)
 
 
+def test_opening_goes_on_while_it_only_looks_for_a_broker() -> None:
+    """Two that died while this session registered are no reason to give up before one may be started."""
+    rig = Rig()
+    opening = rig.core.opening(rig.now, 10_000)
+    rig.begin(opening)
+    for _ in range(2):
+        rig.connect()
+        rig.lose()
+    could_start = []
+    while not opening.done:
+        at = rig.core.recovery.at
+        assert at is not None
+        rig.pass_time(at - rig.now)
+        could_start.append(rig.core.recovery.may_start)
+        rig.fail(NoBroker("none"))
+    assert could_start[0] is False
+    assert could_start[-1] is True
+    assert isinstance(opening.error, NoBroker)
+
+
 def test_opening_an_open_session() -> None:
     rig = online()
     opening = rig.core.opening(rig.now, 10_000)

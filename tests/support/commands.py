@@ -18,6 +18,7 @@ from unittest.mock import patch
 
 from intercom.cli.main import main
 from tests.support.brokers import POLL_S, environment
+from tests.support.forking import forked_broker
 from tests.support.raw import PATIENCE_S, EndOfStream, RawClient
 from tests.support.schemas import assert_described, verb_of
 
@@ -133,6 +134,19 @@ class Shell:
         self.home = home
         self.cwd = cwd
         self._running: list[Running] = []
+        self._forked: list[int] = []
+
+    def serve(self, env: Mapping[str, str] | None = None) -> None:
+        """Have a broker that answers, unless there is one; quicker than a command that starts it.
+
+        It counts as one that has run for a while: whom it does not know is not waited for.
+        """
+        try:
+            self.connect().close()
+        except OSError:
+            self._forked.append(forked_broker(self.home, self.environment(env)))
+            self.wait_for(lambda: self.broker_pid() > 0)
+            os.utime(self.home / "broker.pid", (0, 0))
 
     def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return the environment commands run in."""
@@ -204,7 +218,8 @@ class Shell:
         return running
 
     def listen(self, name: str, *arguments: str, **options: Any) -> Running:
-        """Start ``listen --json`` and return once it is registered."""
+        """Start ``listen --json`` and return once it is registered; there is a broker before."""
+        self.serve()
         running = self.start("listen", "--as", name, "--json", *arguments, **options)
         running.event("listening")
         return running
@@ -246,6 +261,17 @@ class Shell:
             client.send({"type": "shutdown", "requestId": "end"})
             client.expect("shutdown_ack")
             client.expect_end()
+        for broker in self._forked:
+            reap(broker)
+
+
+def reap(child: int) -> None:
+    """Wait for a child that is about to end; one that does not is killed."""
+    deadline = time.monotonic() + PATIENCE_S
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        if time.monotonic() >= deadline:
+            os.kill(child, signal.SIGKILL)
+        time.sleep(POLL_S)
 
 
 def is_alive(pid: int) -> bool:
