@@ -118,7 +118,7 @@ class BrokerBusy(BrokerError):
     """Say that a broker holds the socket but does not answer."""
 
     code = "busy"
-    hint = "Wait and try again; `intercom status` shows the broker's process."
+    hint = "Wait and try again; `intercom doctor` tells more."
 
 
 class BrokerStarting(BrokerError):
@@ -150,6 +150,7 @@ class ConnectionLost(BrokerError):
     code = "connection_lost"
     retry = "same_id"
     exit_status = 6
+    hint = "`intercom status` shows whether a broker runs; a message may be sent again under its message id."
 
 
 class RequestTimeout(BrokerError):

@@ -211,12 +211,16 @@ SUPERVISOR_RETRY_MS = 200
 
 # --- the command ----------------------------------------------------------------------------------------
 
+EARLIER_HOME_MS = 2_000
+"""How much older than its broker a home must be for ``list`` to think of sessions of a broker before this one."""
 SHORT_ID_CHARACTERS = 8
 """Beginning of a session id that is shown, and that a send accepts."""
 CELL_COLUMNS = 48
 """Widest cell of a table for people, in terminal columns."""
 CUT_CELL_COLUMNS = 10
 """What stays at least of a cell that is cut because the terminal is narrow."""
+CUT_NAME_COLUMNS = 20
+"""What stays at least of a name that is cut so that no column has to be left out."""
 WAIT_CEILING_S = 604_800
 """Longest time that ``--timeout`` may name."""
 ANSWER_COMMAND_MS = ASK_MS

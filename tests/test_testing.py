@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 import intercom.testing
+from intercom import blocking
 from intercom.errors import (
     AskTimeout,
     MessageConflict,
@@ -21,7 +26,7 @@ from intercom.errors import (
     UsageError,
 )
 from intercom.limits import ASK_MS, SEND_MS, SEND_RETRY_MS, Limits
-from intercom.testing import IncomingMessage, MemoryBroker, MemorySession, NotSettled
+from intercom.testing import IncomingMessage, MemoryBroker, MemorySession, NotSettled, Pending, Withdrawn
 from tests.support.client import unpacked
 from tests.support.raw import INFO, packed
 
@@ -166,7 +171,63 @@ def test_a_withdrawn_question_cannot_be_answered(planner: MemorySession, worker:
     assert refused.value.code == "no_open_question"
 
 
+def test_what_was_withdrawn_says_so(planner: MemorySession, worker: MemorySession) -> None:
+    question, sent = planner.ask("worker", "y"), planner.send("worker", "z")
+    for pending in (question, sent):
+        pending.withdraw()
+        pending.withdraw()
+        assert pending.done and isinstance(pending.error, Withdrawn)
+        with pytest.raises(Withdrawn, match="was withdrawn"):
+            pending.result()
+
+
+def test_what_is_settled_is_not_withdrawn(planner: MemorySession, worker: MemorySession) -> None:
+    sent = planner.send("worker", "x")
+    assert texts(worker) == ["x"]
+    sent.withdraw()
+    assert sent.error is None and sent.result().state == "delivered"
+    refused = planner.send("nobody", "x")
+    refused.withdraw()
+    assert isinstance(refused.error, TargetNotFound)
+
+
+# --- the calls
+
+
+def parameters(call: Callable[..., object]) -> set[str]:
+    return set(inspect.signature(call).parameters)
+
+
+def public(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+def test_the_page_tells_which_calls_there_are() -> None:
+    """Every call and every argument is in the text, and so is what the library has beyond it."""
+    page = (Path(intercom.__file__).parent / "docs" / "embedding.md").read_text("utf-8")
+    page = page[page.index("## Testing without a broker") :]
+    words = set(re.findall(r"\w+", " ".join(re.findall(r"`([^`\n]+)`", page))))
+    library = blocking.Session
+    assert public(MemorySession) | public(library) | public(MemoryBroker) | public(Pending) <= words
+    for ours, theirs in [
+        (MemoryBroker.connect, blocking.connect),
+        *((getattr(MemorySession, name), getattr(library, name)) for name in ("send", "ask", "receive", "messages")),
+        (IncomingMessage.reply, blocking.IncomingMessage.reply),
+    ]:
+        assert (parameters(ours) | parameters(theirs)) - {"self"} <= words
+
+
 # --- the clock
+
+
+@pytest.mark.parametrize("milliseconds", [-1, -HOUR_MS])
+def test_time_does_not_run_backwards(broker: MemoryBroker, milliseconds: int) -> None:
+    before = broker.now
+    with pytest.raises(UsageError, match="backwards"):
+        broker.advance(milliseconds)
+    assert broker.now == before
+    broker.advance(0)
+    assert broker.now == before
 
 
 def test_time_stands_still_unless_it_is_turned(

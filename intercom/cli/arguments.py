@@ -11,10 +11,14 @@ from typing import Any, NoReturn
 
 from intercom.cli.render import Output
 from intercom.errors import UsageError
-from intercom.limits import WAIT_CEILING_S
+from intercom.limits import NAME_CHARACTERS, WAIT_CEILING_S
 
 VALUED = ("--as", "--group", "--timeout", "--home")
 """Shared options that take a value; they may also stand before the verb."""
+
+
+JOINERS = "\u200c\u200d"
+"""Characters that take no room and belong to words and emoji."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -99,10 +103,30 @@ def add_group(parser: Parser) -> None:
         "--group",
         dest="groups",
         metavar="GROUP",
-        type=clean,
+        type=group_name,
         action="append",
         help="act in this group; repeat it for several",
     )
+
+
+def group_name(word: str) -> str:
+    """Return a group given on the command line, trimmed.
+
+    Raises ``UsageError`` for a blank or reserved one, and for what a name may not be either: too long, or with
+    characters that cannot be seen. Those that join emoji may be there.
+    """
+    from unicodedata import category  # only who names a group pays for it
+
+    from intercom.client.profile import checked_group
+
+    group = checked_group(clean(word))
+    if len(group) > NAME_CHARACTERS:
+        raise UsageError(f"the group name has {len(group)} characters; at most {NAME_CHARACTERS} are allowed")
+    if not group.isprintable() and any(
+        category(character) in ("Cc", "Cf", "Zl", "Zp") and character not in JOINERS for character in group
+    ):
+        raise UsageError(f"the group name {group!a} has a character that cannot be seen", hint="Choose another name.")
+    return group
 
 
 def add_timeout(parser: Parser, meaning: str, most_s: int = WAIT_CEILING_S) -> None:

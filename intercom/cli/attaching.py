@@ -55,10 +55,13 @@ def attachments_of(arguments: Namespace) -> list[Attachment]:
 
 def _content(given: str, left: int) -> bytes:
     try:
-        descriptor = os.open(given, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(given, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            kind = os.fstat(descriptor).st_mode
+            if stat.S_ISDIR(kind):
                 raise UsageError(f"{clean(given)} is a directory", hint="Attach the files in it one by one.")
+            if not stat.S_ISREG(kind):  # it might never end, or never begin
+                raise UsageError(f"{clean(given)} is not a regular file", hint="Attach a file with its content.")
             parts: list[bytes] = []
             while data := os.read(descriptor, READ_BYTES):
                 parts.append(data)

@@ -78,11 +78,14 @@ def permissions(paths: Paths) -> Finding:
     wanted += [(path, PRIVATE_FILE) for path in files]
     for path, mode in wanted:
         try:
-            present = stat.S_IMODE(os.lstat(path).st_mode)
+            found = os.lstat(path).st_mode
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
             return refused("permissions", f"{path} cannot be examined", error)
+        if mode == PRIVATE_FILE and not stat.S_ISREG(found):
+            return Finding("permissions", "bad", f"{path} is not a regular file", f"Move {path} away.")
+        present = stat.S_IMODE(found)
         if present & ~mode:
             wrong.append((path, mode, present))
     if wrong:
@@ -247,6 +250,8 @@ def links(paths: Paths, environ: Mapping[str, str]) -> Finding:
 def log(paths: Paths) -> Finding:
     """Look for errors since the last start, and whether the log can be written."""
     try:
+        if not stat.S_ISREG(os.lstat(paths.log).st_mode):
+            return Finding("log", "bad", f"{paths.log} is not a regular file", f"Move {paths.log} away.")
         with open(paths.log, "rb", opener=_without_waiting) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_BYTES))
             lines = file.read().splitlines()

@@ -20,10 +20,33 @@ DESCRIPTION = """Print a script that completes verbs, options, and the names of 
 `intercom completion words` prints what may stand as a target, one word a line; the scripts call it. It starts no broker
 and gives up soon. A name that a shell might take for more than a word is given as the id of its session.
 """
+PASSED_ON = ("--as", "--group", "--home")
+"""Options given on the line that decide which sessions are in reach."""
 TARGETED = ("send", "ask")
 """Verbs whose first word is a session."""
 QUOTE = "'\\''"
 """A single quote within a text in single quotes: end it, add one, begin again."""
+FISH_WORDS = """\
+function __intercom_words
+    set -l given
+    set -l tokens (commandline -opc)
+    set -l place 2
+    while test $place -le (count $tokens)
+        set -l next (math $place + 1)
+        switch $tokens[$place]
+            case --as --group --home
+                if test $next -le (count $tokens)
+                    set -a given $tokens[$place] (string unescape -- $tokens[$next] | string replace -r '^~/' "$HOME/")
+                end
+                set place $next
+            case '--as=*' '--group=*' '--home=*'
+                set -a given $tokens[$place]
+        end
+        set place (math $place + 1)
+    end
+    command intercom completion words $given 2>/dev/null
+end"""
+"""What fish calls for the names of sessions: it hands on those of ``PASSED_ON`` that the line has."""
 _PLAIN = frozenset("-_.@+:")
 
 
@@ -92,6 +115,28 @@ def _valued() -> str:
     return "|".join(sorted({option for verb in _verbs() for option, _, valued in _options(verb) if valued}))
 
 
+def _choices() -> dict[str, list[str]]:
+    """Return the words that an option takes, for each option that takes nothing else."""
+    from intercom.config import settings_table
+
+    found = {}
+    for name, setting in settings_table().items():
+        words = ["true", "false"] if isinstance(setting.default, bool) else list(setting.about.choices)
+        if words:
+            found["--" + name.replace("_", "-")] = words
+    return found
+
+
+def _passed_on() -> tuple[str, str]:
+    """Return patterns of ``case`` for the options that are passed on, with the value as the next word and in one."""
+    return "|".join(PASSED_ON), "|".join(f"{option}=*" for option in PASSED_ON)
+
+
+def _chosen() -> str:
+    """Return one line of a ``case`` for each option of which the values are known."""
+    return "\n".join(f'        {option}) fixed="{" ".join(words)}" ;;' for option, words in _choices().items())
+
+
 def _words(verb: str) -> list[str]:
     """Return the fixed words a verb takes."""
     from intercom.cli.docs import pages
@@ -119,14 +164,27 @@ def _cases() -> str:
 
 def bash() -> str:
     """Return the script for bash; nothing a peer wrote is ever expanded by the shell."""
+    apart, joined = _passed_on()
     return f"""\
 _intercom() {{
     local current="${{COMP_WORDS[COMP_CWORD]}}" previous="${{COMP_WORDS[COMP_CWORD-1]}}"
-    local verb="" options="" fixed="" word place=1 targets=0
+    local verb="" options="" fixed="" word value place=1 targets=0
+    local -a given=()
     COMPREPLY=()
     while [ "$place" -lt "$COMP_CWORD" ]; do
-        case "${{COMP_WORDS[place]}}" in
-            {_valued()}) place=$((place + 1)) ;;
+        word="${{COMP_WORDS[place]}}"
+        case "$word" in
+            {_valued()})
+                place=$((place + 1))
+                [ "${{COMP_WORDS[place]}}" = "=" ] && place=$((place + 1))
+                if [ "$place" -lt "$COMP_CWORD" ]; then
+                    value=${{COMP_WORDS[place]/#\\~\\//$HOME/}}
+                    value=${{value//[\\"\\'\\\\]/}}
+                    case "$word" in
+                        {apart}) given+=("$word" "$value") ;;
+                    esac
+                fi ;;
+            {joined}) given+=("$word") ;;
             -*) ;;
             *) if [ -z "$verb" ]; then verb="${{COMP_WORDS[place]}}"; else targets=$((targets + 1)); fi ;;
         esac
@@ -135,8 +193,15 @@ _intercom() {{
     case "$previous" in
         --home) compopt -o dirnames 2>/dev/null; return ;;
         --attach) compopt -o default 2>/dev/null; return ;;
+{_chosen()}
         {_valued()}) return ;;
     esac
+    if [ -n "$fixed" ]; then
+        for word in $fixed; do
+            case "$word" in "$current"*) COMPREPLY+=("$word") ;; esac
+        done
+        return
+    fi
     case "$verb" in
         "") options="--version --help"; fixed="{" ".join(_verbs())}" ;;
 {_cases()}
@@ -152,7 +217,7 @@ _intercom() {{
             if [ "$targets" -eq 0 ]; then
                 while IFS= read -r word; do
                     case "$word" in "$current"*) COMPREPLY+=("$word") ;; esac
-                done < <(command intercom completion words 2>/dev/null)
+                done < <(command intercom completion words ${{given[@]+"${{given[@]}}"}} 2>/dev/null)
             fi ;;
     esac
 }}
@@ -162,15 +227,20 @@ complete -F _intercom intercom
 
 def zsh() -> str:
     """Return the script for zsh."""
+    apart, joined = _passed_on()
     verbs = "\n".join(f"            {_quoted(f'{verb}:{summary}')}" for verb, summary in _verbs().items())
     return f"""\
 _intercom() {{
     local current="${{words[CURRENT]}}" previous="${{words[CURRENT-1]}}"
     local verb="" options="" fixed="" place targets=0
-    local -a verbs found
+    local -a verbs found given
     for ((place = 2; place < CURRENT; place++)); do
         case "${{words[place]}}" in
+            {apart})
+                ((place + 1 < CURRENT)) && given+=("${{words[place]}}" "${{(Q)words[place+1]/#\\~\\//$HOME/}}")
+                ((place++)) ;;
             {_valued()}) ((place++)) ;;
+            {joined}) given+=("${{(Q)words[place]}}") ;;
             -*) ;;
             *) if [[ -z $verb ]]; then verb="${{words[place]}}"; else ((targets += 1)); fi ;;
         esac
@@ -178,8 +248,13 @@ _intercom() {{
     case "$previous" in
         --home) _files -/; return ;;
         --attach) _files; return ;;
+{_chosen()}
         {_valued()}) return ;;
     esac
+    if [[ -n $fixed ]]; then
+        compadd -- ${{=fixed}}
+        return
+    fi
     if [[ -z $verb && $current != -* ]]; then
         verbs=(
 {verbs}
@@ -199,7 +274,7 @@ _intercom() {{
     case "$verb" in
         {"|".join(TARGETED)})
             if ((targets == 0)); then
-                found=("${{(@f)$(command intercom completion words 2>/dev/null)}}")
+                found=("${{(@f)$(command intercom completion words "${{given[@]}}" 2>/dev/null)}}")
                 compadd -- ${{found}}
             fi ;;
     esac
@@ -211,21 +286,29 @@ compdef _intercom intercom
 
 def fish() -> str:
     """Return the script for fish."""
-    lines = ["complete -c intercom -f"]
+    lines = [FISH_WORDS, "complete -c intercom -f"]
+    choices = _choices()
     unused = f"not __fish_seen_subcommand_from {' '.join(_verbs())}"
     for verb, summary in _verbs().items():
         lines.append(f"complete -c intercom -n {_quoted(unused)} -a {verb} -d {_quoted(summary)}")
     for verb in _verbs():
         used = _quoted(f"__fish_seen_subcommand_from {verb}")
         for option, meaning, valued in _options(verb):
-            takes = "" if not valued else " -r -F" if option in ("--home", "--attach") else " -x"
+            takes = _takes(option, choices.get(option, [])) if valued else ""
             lines.append(f"complete -c intercom -n {used} -l {option[2:]}{takes} -d {_quoted(meaning)}")
         if words := _words(verb):
             lines.append(f"complete -c intercom -n {used} -a {_quoted(' '.join(words))}")
     for verb in TARGETED:
         used = _quoted(f"__fish_seen_subcommand_from {verb}")
-        lines.append(f"complete -c intercom -n {used} -a '(command intercom completion words 2>/dev/null)'")
+        lines.append(f"complete -c intercom -n {used} -a '(__intercom_words)'")
     return "\n".join(lines) + "\n"
+
+
+def _takes(option: str, words: list[str]) -> str:
+    """Return how fish is told what follows an option, of which all values may be known."""
+    if words:
+        return f" -x -a {_quoted(' '.join(words))}"
+    return " -r -F" if option in ("--home", "--attach") else " -x"
 
 
 def _quoted(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,8 @@ COMMAND, ARGUMENTS = "brokerCommand", "brokerArgs"
 NAME = "config.json"
 KEPT = "config.json.before-intercom"
 """What such a file was called that was in the home before."""
+RECORD = "installed.json"
+"""What tells in the home what ``install`` found and wrote: ``backups`` by directory, and ``written``, the settings."""
 
 
 def read(path: Path) -> dict[str, Any] | None:
@@ -53,6 +56,13 @@ def write(path: Path, settings: dict[str, Any]) -> None:
     os.replace(draft, path)
 
 
+def copy(path: Path, to: Path) -> None:
+    """Copy a file byte for byte with its mode; whoever reads the copy sees all of it or nothing."""
+    draft = to.with_name(f".{to.name}.{os.getpid()}")
+    shutil.copy2(path, draft)
+    os.replace(draft, to)
+
+
 def our_command() -> tuple[str, list[str]]:
     """Return what starts this broker from any directory and in any environment: absolute paths only."""
     if not sys.executable:
@@ -75,6 +85,28 @@ def with_broker_of(settings: dict[str, Any], original: dict[str, Any] | None) ->
     """Return settings that name the broker the original ones named, if any."""
     others = {key: value for key, value in settings.items() if key not in (COMMAND, ARGUMENTS)}
     return {**others, **{key: (original or {})[key] for key in (COMMAND, ARGUMENTS) if key in (original or {})}}
+
+
+def differs(settings: dict[str, Any], written: dict[str, Any]) -> bool:
+    """Tell whether settings are no longer those that were written, apart from the broker they name."""
+    return with_broker_of(settings, None) != with_broker_of(written, None)
+
+
+def with_changes(
+    original: dict[str, Any] | None, written: dict[str, Any] | None, settings: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the original settings with what was changed in ``settings`` since ``written``; all of it without that."""
+    if written is None:
+        return with_broker_of(settings, original)
+    changed = dict(original or {})
+    for key in {**settings, **written}:
+        if key in (COMMAND, ARGUMENTS):
+            continue
+        if key not in settings:
+            changed.pop(key, None)
+        elif key not in written or settings[key] != written[key]:
+            changed[key] = settings[key]
+    return changed
 
 
 def _is_found_by_name() -> bool:

@@ -25,6 +25,7 @@ _PHRASES = {
     "make": "make the directory {path}",
     "configure": "write {path}",
     "copy": "copy {path} to {to}",
+    "record": "note in {path} what was found and written",
     "keep": "keep {path} as {to}",
     "link": "make {path} a link to {to}",
     "stop": "ask the broker on {path} to leave",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from intercom.cli.arguments import Parser, add_home, add_json, add_name
+from intercom.cli.arguments import Parser, add_home, add_json, add_name, group_name
 from intercom.cli.identity import paths_of
 from intercom.cli.memberships import change
 from intercom.cli.render import Output, visible
 from intercom.cli.who import Identity, identity_of
-from intercom.client.profile import checked_group, checked_name
+from intercom.client.profile import checked_name
 from intercom.errors import PresenceRefused, UsageError
 from intercom.limits import Limits
 
@@ -37,7 +37,7 @@ def run(arguments: Namespace, output: Output) -> int:
     """Remember the groups and return 0."""
     if not arguments.words:
         raise UsageError("a group is missing", hint="`intercom groups` shows which groups there are.")
-    wanted = [checked_group(word) for word in arguments.words]
+    wanted = [group_name(word) for word in arguments.words]
     identity = known_identity(arguments)
 
     def joined(present: tuple[str, ...]) -> tuple[str, ...]:

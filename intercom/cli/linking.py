@@ -9,13 +9,15 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from intercom.cli import hostconfig
 from intercom.cli.foreign import Host, known_directories, runtime_directory
 from intercom.client.control import Exchange
-from intercom.errors import HomeError, IntercomError
+from intercom.client.dialing import dial
+from intercom.errors import HomeError, IntercomError, NoBroker
 from intercom.limits import REQUEST_MS
 from intercom.paths import Paths, prepare_home
 from intercom.wire.frames import Shutdown, ShutdownAck
@@ -45,14 +47,19 @@ def install_steps(host: Host, paths: Paths, environ: Mapping[str, str]) -> list[
     found = None if is_there else hostconfig.read(directory / hostconfig.NAME)
     if not paths.home.is_dir():
         steps.append(Step("make", paths.home, None, lambda: prepare_home(paths)))
-    steps += _configure(paths, found or {})
+    is_kept = not is_there and os.path.lexists(directory)
+    backup = _free(directory.with_name(_BACKUP))
+    # what an installation that was broken off has kept already is what has to come back
+    name = backup.name if is_kept else _Record.read(paths).backups.get(str(directory))
+    backups = {} if is_there else {str(directory): name}
+    steps += _configure(paths, found or {}, backups)
     if is_there:
         return steps
     if not directory.parent.is_dir():
         steps.append(Step("make", directory.parent, None, lambda: os.makedirs(directory.parent, _PRIVATE)))
-    if not os.path.lexists(directory):
+    if not is_kept:
         return [*steps, Step("link", directory, paths.home, lambda: _link(directory, paths.home, None))]
-    backup, leaving = _free(directory.with_name(_BACKUP)), _Leaving(directory)
+    leaving = _Leaving(directory)
     steps.append(Step("keep", directory, backup, lambda: leaving.while_reached(lambda: directory.rename(backup))))
     steps.append(Step("link", directory, paths.home, lambda: _link(directory, paths.home, backup)))
     if leaving.is_answered():
@@ -75,23 +82,21 @@ def uninstall_steps(host: Host, paths: Paths, environ: Mapping[str, str]) -> lis
     if not _leads_to(directory, paths.home):
         return []
     settings = hostconfig.read(paths.home / hostconfig.NAME)
+    record = _Record.read(paths)
     if directory == paths.home:
-        return _take_out(paths, settings, belongs_here=True)
-    backup = directory.with_name(_BACKUP)
-    has_backup = os.path.lexists(backup)
+        return [*_take_out(paths, settings, record, belongs_here=True), *_forget(paths, record)]
+    backup = _backup_of(directory, record)
     steps = [Step("unlink", directory, None, directory.unlink)]
-    if has_backup:
-        steps.append(Step("put_back", backup, directory, lambda: backup.rename(directory)))
-    if any(_leads_to(other, paths.home) for other in known_directories(environ) if other != directory):
-        return steps  # the clients of another host still read the settings in the home
-    if settings is not None and not (paths.home / hostconfig.KEPT).exists() and not backup.is_symlink():
-        original = hostconfig.read(backup / hostconfig.NAME)
-        restored = hostconfig.with_broker_of(settings, original)
-        if restored != (original or {}):
-            place = directory / hostconfig.NAME
-            steps.append(Step("configure", place, None, lambda: _write_below(place, restored)))
-    steps += _take_out(paths, settings, belongs_here=False)
-    if not has_backup:
+    if backup is not None:
+        steps.append(Step("put_back", backup, directory, partial(_put_back, backup, directory)))
+    others = {*known_directories(environ), *map(Path, record.backups)} - {directory}
+    if any(_leads_to(other, paths.home) for other in others):
+        # the clients of another host still read the settings in the home
+        return steps + _write_record(paths, record, record.without(directory))
+    if settings is not None and not (paths.home / hostconfig.KEPT).exists():
+        steps += _carry_over(directory, backup, settings, record.written)
+    steps += [*_take_out(paths, settings, record, belongs_here=False), *_forget(paths, record)]
+    if backup is None:
         steps.append(Step("tidy", directory.parent, None, lambda: _tidy(directory.parent)))
     return steps
 
@@ -108,22 +113,85 @@ def _check(directory: Path, paths: Paths) -> None:
         raise HomeError(f"{directory} exists and is not a directory; it was left as it is")
 
 
-def _configure(paths: Paths, found: dict[str, Any]) -> list[Step]:
-    """Return what makes the settings in the home those found elsewhere and there, with our broker in them."""
-    place, kept = paths.home / hostconfig.NAME, paths.home / hostconfig.KEPT
-    present = hostconfig.read(place)
-    command, arguments = hostconfig.our_command()
-    wanted = {**found, **(present or {}), hostconfig.COMMAND: command, hostconfig.ARGUMENTS: arguments}
+class _Record(NamedTuple):
+    """Hold what ``install`` found and wrote, as it is kept in the home."""
+
+    backups: dict[str, str | None]
+    """By directory: the name under which it is kept, ``None`` when nothing was there."""
+    written: dict[str, Any] | None
+    """The settings in the home as they were written, ``None`` when that is not known."""
+
+    @classmethod
+    def read(cls, paths: Paths) -> _Record:
+        """Return the record in a home; raises as ``hostconfig.read`` does."""
+        found = hostconfig.read(paths.home / hostconfig.RECORD) or {}
+        backups, written = found.get("backups"), found.get("written")
+        return cls(backups if isinstance(backups, dict) else {}, written if isinstance(written, dict) else None)
+
+    def without(self, directory: Path) -> _Record:
+        """Return the record of the other directories."""
+        return self._replace(backups={key: name for key, name in self.backups.items() if key != str(directory)})
+
+
+def _write_record(paths: Paths, present: _Record, wanted: _Record) -> list[Step]:
     if wanted == present:
         return []
-    steps = []
+    place = paths.home / hostconfig.RECORD
+    return [Step("record", place, None, lambda: hostconfig.write(place, wanted._asdict()))]
+
+
+def _forget(paths: Paths, record: _Record) -> list[Step]:
+    place = paths.home / hostconfig.RECORD
+    return [] if record == _Record({}, None) else [Step("remove", place, None, place.unlink)]
+
+
+def _backup_of(directory: Path, record: _Record) -> Path | None:
+    """Return what was kept of a directory; where nothing is recorded it is what has the usual name."""
+    name = record.backups.get(str(directory), _BACKUP)
+    return directory.with_name(name) if name is not None and os.path.lexists(directory.with_name(name)) else None
+
+
+def _configure(paths: Paths, found: dict[str, Any], backups: dict[str, str | None]) -> list[Step]:
+    """Return what makes the settings in the home those found elsewhere and there, with our broker in them.
+
+    ``backups`` is recorded before, together with the settings.
+    """
+    place, kept = paths.home / hostconfig.NAME, paths.home / hostconfig.KEPT
+    present, record = hostconfig.read(place), _Record.read(paths)
+    command, arguments = hostconfig.our_command()
+    ours = {hostconfig.COMMAND: command, hostconfig.ARGUMENTS: arguments}
+    wanted, written = {**found, **(present or {}), **ours}, record.written
+    if not hostconfig.is_ours(present):
+        written = wanted
+    elif written is not None:
+        # what was changed since the first host was installed still differs from this when the second one comes
+        written = {**found, **written, **ours}
+    steps = _write_record(paths, record, _Record({**record.backups, **backups}, written))
+    if wanted == present:
+        return steps
     if present is not None and not hostconfig.is_ours(present) and not kept.exists():
-        steps.append(Step("copy", place, kept, lambda: hostconfig.write(kept, present)))
+        steps.append(Step("copy", place, kept, lambda: hostconfig.copy(place, kept)))
     steps.append(Step("configure", place, None, lambda: hostconfig.write(place, wanted)))
     return steps
 
 
-def _take_out(paths: Paths, settings: dict[str, Any] | None, *, belongs_here: bool) -> list[Step]:
+def _carry_over(
+    directory: Path, backup: Path | None, settings: dict[str, Any], written: dict[str, Any] | None
+) -> list[Step]:
+    """Return what gives a directory the settings that were changed in the home; its own file stays without any."""
+    if backup is not None and backup.is_symlink():
+        return []
+    if written is not None and not hostconfig.differs(settings, written):
+        return []
+    original = None if backup is None else hostconfig.read(backup / hostconfig.NAME)
+    restored = hostconfig.with_changes(original, written, settings)
+    if restored == (original or {}):
+        return []
+    place = directory / hostconfig.NAME
+    return [Step("configure", place, None, lambda: _write_below(place, restored))]
+
+
+def _take_out(paths: Paths, settings: dict[str, Any] | None, record: _Record, *, belongs_here: bool) -> list[Step]:
     """Return what leaves the settings in the home as they would be without us.
 
     ``belongs_here`` tells whether the home is the directory of the host itself.
@@ -132,7 +200,9 @@ def _take_out(paths: Paths, settings: dict[str, Any] | None, *, belongs_here: bo
     if settings is None or not hostconfig.is_ours(settings):
         return []
     original = hostconfig.read(kept)
-    restored = hostconfig.with_broker_of(settings, original)
+    restored = hostconfig.with_changes(original, record.written, settings)
+    if original is not None and restored == original:
+        return [Step("put_back", kept, place, lambda: os.replace(kept, place))]
     if original is not None:
         return [
             Step("configure", place, None, lambda: hostconfig.write(place, restored)),
@@ -163,6 +233,22 @@ def _link(directory: Path, home: Path, backup: Path | None) -> None:
         if backup is not None and not os.path.lexists(directory):
             backup.rename(directory)
         raise
+
+
+def _put_back(backup: Path, directory: Path) -> None:
+    """Give a directory its name back, without the socket and the process id of a broker that has left."""
+    backup.rename(directory)
+    paths = Paths(directory)
+    if directory.is_symlink() or paths.socket_is_elsewhere:
+        return
+    try:
+        dial(paths).close()
+    except NoBroker:
+        for stale in (paths.socket, paths.pid):
+            with suppress(OSError):
+                stale.unlink()
+    except IntercomError:
+        return  # somebody may still serve there
 
 
 def _write_below(place: Path, settings: dict[str, Any]) -> None:

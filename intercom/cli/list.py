@@ -8,13 +8,14 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
 from intercom.cli.arguments import Parser, add_common, clean
-from intercom.cli.identity import opened, time_left
+from intercom.cli.identity import opened, paths_of, time_left
 from intercom.cli.render import Output, duration, short_ids
 from intercom.cli.tables import Fit, show_table
-from intercom.limits import REQUEST_MS
+from intercom.limits import COMING_BACK_MS, EARLIER_HOME_MS, REQUEST_MS
 
 if TYPE_CHECKING:
     from intercom.client.views import SessionView
+    from intercom.paths import Paths
 
 USAGE = ""
 DESCRIPTION = """Show the sessions in reach: those of the group given by --group, else of those joined with
@@ -28,12 +29,14 @@ Ids are always whole and work when pasted. Where the terminal is narrow, other c
 pipe no column is.
 
 The command itself is not shown: it connects as a control session, which nobody sees. It starts a broker when none runs.
+When the broker was just started in a home that had one before, it waits a moment for the sessions on their way back.
 """
 HEAD = ("NAME", "ID", "STATUS", "SINCE", "PID", "MODEL", "GROUPS", "DIRECTORY")
 FIT = Fit(
     whole=("ID",),
     end_first=("DIRECTORY",),
     start_first=("STATUS", "MODEL", "GROUPS"),
+    names=("NAME",),
     left_out=("GROUPS", "MODEL", "STATUS", "DIRECTORY"),
 )
 
@@ -46,6 +49,8 @@ def configure(parser: Parser) -> None:
 def run(arguments: Namespace, output: Output) -> int:
     """Print the sessions and return 0."""
     with opened(arguments, "list", purpose="control", default_ms=REQUEST_MS) as session:
+        # Half of the time is kept for the answer, which matters more.
+        time.sleep(min(until_all_are_back(paths_of(arguments)), time_left(arguments, REQUEST_MS) / 2))
         found = session.list(timeout=time_left(arguments, REQUEST_MS))
     output.document({"ok": True, "sessions": [described(view) for view in found]})
     if output.as_json:
@@ -56,6 +61,22 @@ def run(arguments: Namespace, output: Output) -> int:
     else:
         output.line("nobody is here")
     return 0
+
+
+def until_all_are_back(paths: Paths) -> float:
+    """Return how many seconds sessions of the broker before this one may still need to come back; 0 without one.
+
+    The pid file was written when this broker began to listen, the key by the first broker of the home.
+    """
+    try:
+        began = os.stat(paths.pid).st_mtime
+        first = os.stat(paths.key).st_mtime
+    except OSError:
+        return 0
+    age = time.time() - began
+    if age < 0 or (began - first) * 1000 <= EARLIER_HOME_MS:
+        return 0
+    return max(0, COMING_BACK_MS / 1000 - age)
 
 
 def described(view: SessionView) -> dict[str, Any]:

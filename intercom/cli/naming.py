@@ -43,7 +43,8 @@ def helpful(session: Session, target: str) -> Iterator[None]:
     try:
         yield
     except AmbiguousTarget as error:
-        raise AmbiguousAmong(error, [view for view in _in_reach(session) if _matches(view, target)]) from error
+        found = [view for view in _in_reach(session) if _matches(view, target) and view.id != session.id]
+        raise AmbiguousAmong(error, found) from error
     except TargetNotFound as error:
         near = _similar(target, _in_reach(session))
         if near:

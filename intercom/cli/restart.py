@@ -23,6 +23,7 @@ from intercom.paths import Paths
 if TYPE_CHECKING:
     from intercom.client.views import SessionView
 
+LEAVING_HINT = "Somebody else may be restarting it just now: try again in a moment. " + NoBroker.hint
 Fate: TypeAlias = Literal["back", "ended", "missing"]
 
 USAGE = ""
@@ -88,8 +89,12 @@ def restart(paths: Paths, seconds: float) -> Replaced:
     Raises what ``intercom.client.control.health`` raises while nothing was done, and ``RequestTimeout`` when the old
     process does not leave.
     """
-    old = quiet_report(paths, min(seconds, CONNECT_MS / 1000))
-    before = _everybody(paths)
+    try:
+        old = quiet_report(paths, min(seconds, CONNECT_MS / 1000))
+        before = _everybody(paths)
+    except (NoBroker, ConnectionLost) as error:
+        error.hint = LEAVING_HINT
+        raise
     _end(paths, old)
     until = time.monotonic() + seconds
     with blocking.connect(

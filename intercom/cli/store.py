@@ -121,7 +121,8 @@ def _move_aside(paths: Paths, arguments: Namespace, output: Output) -> int:
         except OSError as error:
             raise HomeError(f"The files could not be moved: {error.strerror or error}") from error
     output.document({"ok": True, "movedTo": clean(str(place)), **document})
-    output.line(f"moved {len(found.files)} files to {visible(str(place))}")
+    files = "1 file" if len(found.files) == 1 else f"{len(found.files)} files"
+    output.line(f"moved {files} to {visible(str(place))}")
     output.line(f"forgotten by the next broker: {_losses(found)}")
     return 0
 

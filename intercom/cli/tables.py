@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from intercom.cli.render import Output, clipped, columns_of, visible
-from intercom.limits import CELL_COLUMNS, CUT_CELL_COLUMNS
+from intercom.limits import CELL_COLUMNS, CUT_CELL_COLUMNS, CUT_NAME_COLUMNS
 
 GAP = "  "
 
@@ -24,6 +24,8 @@ class Fit(NamedTuple):
     """Columns that may be cut, and of which the end tells most."""
     start_first: tuple[str, ...] = ()
     """Columns that may be cut, and of which the beginning tells most."""
+    names: tuple[str, ...] = ()
+    """Columns that may be cut at the end, but keep ``CUT_NAME_COLUMNS``."""
     left_out: tuple[str, ...] = ()
     """Columns that are left out, in this order, when cutting is not enough."""
 
@@ -46,8 +48,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], fit: Fit = WHOLE) 
 def fitted(head: Sequence[str], rows: Iterable[Sequence[str]], width: int, fit: Fit = WHOLE) -> list[list[str]]:
     """Return the cells of the head and of every row, ready to be shown in a terminal of ``width`` columns.
 
-    Columns that may be cut keep at least ``CUT_CELL_COLUMNS``; when even that is too much, columns are left out. What
-    is still too wide then stays as it is.
+    Columns that may be cut keep at least ``CUT_CELL_COLUMNS``, those of names ``CUT_NAME_COLUMNS``; when even that is
+    too much, columns are left out. What is still too wide then stays as it is.
     """
     cells = [list(head), *([visible(cell) for cell in row] for row in rows)]
     cells = [
@@ -58,13 +60,12 @@ def fitted(head: Sequence[str], rows: Iterable[Sequence[str]], width: int, fit: 
         for row in cells
     ]
     waiting = list(fit.left_out)
+    keeps = dict.fromkeys(fit.end_first + fit.start_first, CUT_CELL_COLUMNS)
+    keeps |= dict.fromkeys(fit.names, CUT_NAME_COLUMNS)
     while True:
         widths = [max(map(columns_of, column)) for column in zip(*cells, strict=True)]
         missing = sum(widths) + len(GAP) * (len(widths) - 1) - width
-        can_give = [
-            max(0, have - CUT_CELL_COLUMNS) if name in fit.end_first + fit.start_first else 0
-            for name, have in zip(cells[0], widths, strict=True)
-        ]
+        can_give = [max(0, have - keeps.get(name, have)) for name, have in zip(cells[0], widths, strict=True)]
         if missing <= sum(can_give) or not waiting:
             break
         gone = waiting.pop(0)
@@ -78,7 +79,7 @@ def fitted(head: Sequence[str], rows: Iterable[Sequence[str]], width: int, fit: 
     names = cells[0]
     return [
         [
-            _cut(cell, room, name, fit) if name in fit.end_first + fit.start_first else cell
+            _cut(cell, room, name, fit) if name in keeps else cell
             for name, cell, room in zip(names, row, widths, strict=True)
         ]
         for row in cells

@@ -13,7 +13,7 @@ from intercom.cli.render import Output
 USAGE = install.USAGE
 DESCRIPTION = """Give the clients of Atomic or pi their own directory back, with what was in it before.
 
-The settings in config.json that were changed since move back with it. The broker and its files stay as they are.
+Settings in config.json that were changed since are carried over into it. The broker and its files stay as they are.
 """
 
 

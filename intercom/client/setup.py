@@ -7,6 +7,7 @@ import os
 import time
 import uuid
 from collections.abc import Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 from intercom.client.launch import Launch
@@ -22,11 +23,18 @@ class Setup(NamedTuple):
     """Hold what a shell needs to run a session."""
 
     core: ClientSession
-    paths: Paths
+    first_paths: Paths
+    """Where the home was when the session was opened."""
     start: bool
     """Whether a broker may be started."""
     timeout_ms: int
     """Time for connecting and registering."""
+
+    @property
+    def paths(self) -> Paths:
+        """Return where the home is now: a directory that has become a link has moved, with its sessions."""
+        home = os.path.realpath(self.first_paths.home)
+        return self.first_paths if home == os.fspath(self.first_paths.home) else Paths(Path(home))
 
     def young_until(self) -> int | None:
         """Return until when (monotonic ms) the broker counts as just started; ``None`` when it is older.

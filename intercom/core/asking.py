@@ -26,9 +26,12 @@ class Asking:
         self._outbox = outbox
 
     def find(self, asker_id: str, target_id: str, message_id: str) -> Question | None:
-        """Return the open question of this triple; a dormant one is not open."""
+        """Return the open question of this triple; one that waits for a side to return is not open.
+
+        Whoever holds the target's id meanwhile is not the target.
+        """
         question = self._questions.find(asker_id, target_id, message_id)
-        return None if question is None or question.dormant else question
+        return None if question is None or question.is_waiting else question
 
     def count(self, asker: Session) -> int:
         """Return how many asks this session is charged for."""
@@ -69,10 +72,10 @@ class Asking:
             self._questions.close(question)
 
     def target_left(self, target: Session) -> None:
-        """Tell everybody who waits for a departing session; what dormant askers wait for stays."""
+        """Tell everybody who waits for a departing session; what waits for a side to return stays."""
         for question in self._questions.owed_by(target.id):
             asker = self._sessions.get(question.asker_id)
-            if asker is not None and not question.dormant:
+            if asker is not None and not question.is_waiting:
                 self._questions.close(question)
                 self._tell_gone(asker, question, target)
 
@@ -80,7 +83,7 @@ class Asking:
         """Settle every question to a session that turned terminal."""
         for question in self._questions.owed_by(target.id):
             asker = self._sessions.get(question.asker_id)
-            if asker is not None and not question.dormant:
+            if asker is not None and not question.is_waiting:
                 self._questions.close(question)
                 self._tell_terminal(asker, question, target, now)
 
@@ -109,7 +112,8 @@ class Asking:
             if not question.dormant or question.asker_return is None or question.asker_return != session.return_hash:
                 continue
             question.dormant = False
-            if self._sessions.get(question.target_id) is None:
+            holder = self._sessions.get(question.target_id)
+            if holder is None or holder.target_identity != question.operation.target:
                 due = now.mono + self._limits.dormant_target_ms
                 self._questions.wait_for_target(question, due, self._target_stayed_away)
             else:

@@ -39,6 +39,11 @@ class Question:
         self.target_wait: Deadline | None = None
         """Set while a returned asker waits for the other side to return."""
 
+    @property
+    def is_waiting(self) -> bool:
+        """Tell whether one of the two sides has still to return after a restart."""
+        return self.dormant or self.target_wait is not None
+
 
 class Questions:
     """Find questions by both sides; ends them at their deadline."""

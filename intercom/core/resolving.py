@@ -77,6 +77,9 @@ class Resolver:
             return True
         return is_reply and (
             peer.id == sender.supervisor_id
-            or any(question.asker_id == peer.id for question in self._questions.owed_by(sender.id))
+            or any(
+                question.asker_id == peer.id and not question.is_waiting
+                for question in self._questions.owed_by(sender.id)
+            )
             or self._crossings.connects(sender.id, peer.id, now)
         )

@@ -10,7 +10,7 @@ from intercom.core.broker import Broker
 from intercom.core.clock import Instant
 from intercom.core.connections import PeerCredentials
 from intercom.core.effects import Append, Broadcast, Destroy, Effect, Finish, Stop, Write
-from intercom.errors import NoBroker
+from intercom.errors import NoBroker, UsageError
 from intercom.limits import CONNECT_MS, KEY_BYTES, Limits
 from intercom.testing.disk import MemoryDisk, counted_ids
 from intercom.testing.session import IncomingMessage, MemorySession
@@ -111,7 +111,12 @@ class MemoryBroker:
     # --- time and trouble -------------------------------------------------------------------------------
 
     def advance(self, milliseconds: int) -> None:
-        """Let time pass on both clocks; everything that is due meanwhile happens at its time."""
+        """Let time pass on both clocks; everything that is due meanwhile happens at its time.
+
+        Raises ``UsageError`` for negative milliseconds; time does not run backwards.
+        """
+        if milliseconds < 0:
+            raise UsageError(f"advance takes 0 or more milliseconds, not {milliseconds}: time does not run backwards")
         end = self._now.mono + milliseconds
         self._turn()
         while (due := self._next_due()) is not None and due <= end:

@@ -29,6 +29,10 @@ class NotSettled(RuntimeError):
     """Say that a result was asked for that is not there yet: somebody must act first, or time must pass."""
 
 
+class Withdrawn(RuntimeError):
+    """Say that a result was asked for of what was withdrawn before it was settled."""
+
+
 class Pending(Generic[Result]):
     """Hold what becomes of a send, an ask or a reply."""
 
@@ -36,30 +40,33 @@ class Pending(Generic[Result]):
         """Wait; made by the methods of a session."""
         self._session = session
         self._operation = operation
+        self._withdrawn: Withdrawn | None = None
 
     @property
     def done(self) -> bool:
-        """Tell whether it is settled, with a result or an error."""
+        """Tell whether it is settled, with a result or an error, or withdrawn."""
         return self._operation.done
 
     @property
     def error(self) -> Exception | None:
         """Return the error it ended with, ``None`` when there is none or it is not settled."""
-        return self._operation.error
+        return self._withdrawn or self._operation.error
 
     def result(self) -> Result:
-        """Return the result; raise the ``IntercomError`` it ended with, or ``NotSettled``."""
+        """Return the result; raise the ``IntercomError`` it ended with, ``NotSettled`` or ``Withdrawn``."""
         if not self.done:
             raise NotSettled(
                 "it is not settled: the other side has not asked for the message after it, or has not answered, "
                 "or the broker is away; `advance` lets time pass"
             )
-        if self._operation.error is not None:
-            raise self._operation.error
+        if self.error is not None:
+            raise self.error
         return cast("Result", self._operation.result)
 
     def withdraw(self) -> None:
-        """Give up waiting; an open question is taken back."""
+        """Give up waiting; an open question is taken back. What is settled already stays as it is."""
+        if not self.done:
+            self._withdrawn = Withdrawn("it was withdrawn before it was settled: there is no result")
         self._session._withdraw(self._operation)
 
 
@@ -89,7 +96,11 @@ class IncomingMessage(_IncomingMessage):
 
 
 class MemorySession:
-    """Be a session of a ``MemoryBroker``; made by ``connect``. Names mean what they mean in the library's sessions."""
+    """Be a session of a ``MemoryBroker``; made by ``connect``.
+
+    It has part of the calls of the library's sessions, and they mean the same. ``send``, ``ask`` and ``reply`` return a
+    ``Pending``; everything else has its result at once.
+    """
 
     def __init__(
         self,

@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
-from intercom.cli.arguments import Parser, add_common, clean, split_at_dashes, split_verb, target_and_text
+from intercom.cli.arguments import Parser, add_common, clean, group_name, split_at_dashes, split_verb, target_and_text
 from intercom.errors import UsageError
+from intercom.limits import NAME_CHARACTERS
 
 
 def parser() -> Parser:
@@ -32,6 +33,19 @@ def parser() -> Parser:
 def test_words_are_what_no_option_took(arguments: list[str], words: list[str]) -> None:
     """F120: after ``--`` nothing is an option."""
     assert parser().parse(arguments).words == words
+
+
+@pytest.mark.parametrize("group", ["", " ", "a\nb", "a\x1b[2J", "g" * (NAME_CHARACTERS + 1), "a\u2028x", "a\u202ex"])
+def test_groups_nobody_should_have(group: str) -> None:
+    with pytest.raises(UsageError):
+        parser().parse(["--group", group, "worker"])
+    with pytest.raises(UsageError):
+        group_name(group)
+
+
+@pytest.mark.parametrize("group", ["alpha", "g" * NAME_CHARACTERS, "日本", "a b", " x ", "\U0001f469\u200d\U0001f4bb"])
+def test_groups_that_can_be_named(group: str) -> None:
+    assert parser().parse(["--group", group, "worker"]).groups == [group.strip()]
 
 
 def test_options_are_found_among_the_words() -> None:

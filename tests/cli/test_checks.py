@@ -169,8 +169,34 @@ def test_a_link_to_nothing(short_path: Path, home: Path, linked: dict[str, str])
     assert checks.links(Paths(home), linked).state == "bad"
 
 
+@pytest.mark.parametrize("name", ["intercom.log", "intercom.key"])
+@pytest.mark.parametrize("kind", ["directory", "link"])
+def test_what_is_no_file_is_to_be_moved_away(home: Path, name: str, kind: str) -> None:
+    """Another mode would not mend it."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    place = home / name
+    if kind == "directory":
+        place.mkdir()
+    else:
+        place.symlink_to(home / "elsewhere")
+    found = [checks.permissions(Paths(home))]
+    if name == "intercom.log":
+        found.append(checks.log(Paths(home)))
+    for finding in found:
+        assert (finding.state, finding.found) == ("bad", f"{place} is not a regular file")
+        assert finding.hint == f"Move {place} away."
+
+
+def test_a_pipe_in_place_of_the_settings(home: Path) -> None:
+    """Nobody waits for its other end."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.mkfifo(home / "intercom.toml")
+    finding = checks.settings(Paths(home), {})
+    assert (finding.state, finding.found) == ("bad", f"{home / 'intercom.toml'} is not a regular file")
+
+
 def test_a_pipe_in_place_of_the_log(home: Path) -> None:
     """Looking waits for nobody."""
     home.mkdir()
     os.mkfifo(Paths(home).log)
-    assert checks.concluded("log", lambda: checks.log(Paths(home))).state == "unknown"
+    assert checks.concluded("log", lambda: checks.log(Paths(home))).state == "bad"

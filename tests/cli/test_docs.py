@@ -129,6 +129,11 @@ def test_every_code_is_explained() -> None:
     assert explained - codes() <= {"already_served", "cannot_serve", "held_elsewhere", "not_told", "unhealthy"}
 
 
+def test_both_ends_of_a_question_without_an_answer_are_told() -> None:
+    rows = [line for line in PAGES["troubleshooting"].splitlines() if line.startswith("| `ask_timeout`")]
+    assert [re.findall(r"retry `([a-z_]+)`", row) for row in rows] == [["never"], ["same_id"]]
+
+
 def test_every_file_of_a_home_is_explained() -> None:
     from intercom.paths import Paths
 

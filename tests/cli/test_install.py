@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.support.commands import Shell
 StartBroker = Callable[..., BrokerProcess]
 
 OF_USERS = {"confirmSend": True, "brokerCommand": "npx", "brokerArgs": ["--no-install", "tsx"], "replyHint": "höflich"}
+CONFIG_OF_ATOMIC = os.path.join(".atomic", "agent", "intercom", "config.json")
 
 
 @pytest.fixture
@@ -200,7 +202,114 @@ def test_backups_do_not_cover_each_other(shell: Shell, atomic: Path) -> None:
         "intercom", "intercom.before-intercom", "intercom.before-intercom.2"
     }  # fmt: skip
     shell.run("uninstall", "atomic")
-    assert (atomic / "delivered-messages.sqlite").exists()
+    assert [path.name for path in atomic.iterdir()] == ["broker.log"]
+    assert (atomic.with_name("intercom.before-intercom") / "delivered-messages.sqlite").exists()
+
+
+@pytest.mark.parametrize("was_there", [True, False])
+def test_a_stale_backup_does_not_matter(shell: Shell, home: Path, atomic: Path, was_there: bool) -> None:
+    """What comes back is what was there at the installation, whatever lies under the usual name of a backup."""
+    stale = atomic.with_name("intercom.before-intercom")
+    stale.mkdir(parents=True)
+    (stale / "config.json").write_text("not JSON")
+    if was_there:
+        fill(atomic, OF_USERS)
+    before = tree(home.parent)
+    assert shell.run("install", "atomic").status == 0
+    hostconfig.write(home / "config.json", {**settings_in(home), "replyHint": "kurz"})
+    assert shell.run("uninstall", "atomic").status == 0
+    assert settings_in(atomic) == ({**OF_USERS, "replyHint": "kurz"} if was_there else {"replyHint": "kurz"})
+    (atomic / "config.json").unlink()
+    if not was_there:
+        atomic.rmdir()
+    home.rmdir()
+    assert tree(home.parent) == {path: held for path, held in before.items() if path != CONFIG_OF_ATOMIC}
+
+
+def test_an_installation_that_was_broken_off_goes_on(shell: Shell, home: Path, atomic: Path) -> None:
+    fill(atomic, OF_USERS)
+    before = tree(home.parent)
+    shell.run("install", "atomic")
+    atomic.unlink()  # as if it had ended between keeping the directory and making the link
+    assert shell.run("install", "atomic").status == 0
+    assert shell.run("uninstall", "atomic").status == 0
+    home.rmdir()
+    assert tree(home.parent) == before
+
+
+def test_a_link_made_before_there_were_records_is_undone(shell: Shell, home: Path, atomic: Path) -> None:
+    fill(atomic, OF_USERS)
+    before = tree(home.parent)
+    shell.run("install", "atomic")
+    (home / "installed.json").unlink()
+    assert shell.run("install", "atomic", "--json").document["steps"] == []
+    assert shell.run("uninstall", "atomic").status == 0
+    home.rmdir()
+    assert tree(home.parent) == before
+
+
+@pytest.mark.parametrize("last", ["atomic", "pi"])
+@pytest.mark.parametrize("of_home", [None, b'{"theme" : "h"}'])
+def test_each_host_gets_its_own_file_back(
+    shell: Shell, home: Path, atomic: Path, pi: Path, last: str, of_home: bytes | None
+) -> None:
+    places = {atomic / "config.json": b'{"theme":"a"}', pi / "config.json": b'{"other":1,\t"theme":"b"}'}
+    if of_home is not None:
+        home.mkdir(mode=0o700)
+        places[home / "config.json"] = of_home
+    for place, content in places.items():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)
+        place.chmod(0o640)
+    before = tree(home.parent)
+    for arguments in (["install", "atomic"], ["install", "pi"]):
+        assert shell.run(*arguments).status == 0
+    for host in sorted(["atomic", "pi"], key=lambda host: host == last):
+        assert shell.run("uninstall", host).status == 0
+    if of_home is None:
+        home.rmdir()
+    assert tree(home.parent) == before
+    assert {place.stat().st_mode & 0o777 for place in places} == {0o640}
+
+
+def test_only_what_was_changed_is_carried_over(shell: Shell, home: Path, atomic: Path, pi: Path) -> None:
+    fill(atomic, {"theme": "a", "gone": 1})
+    fill(pi, {"other": 1, "theme": "b", "gone": 2})
+    shell.run("install", "atomic")
+    hostconfig.write(home / "config.json", {**settings_in(home), "early": True})
+    shell.run("install", "pi")
+    changed = {**settings_in(home), "late": True}
+    del changed["gone"]
+    hostconfig.write(home / "config.json", changed)
+    shell.run("uninstall", "atomic")
+    shell.run("uninstall", "pi")
+    assert settings_in(atomic) == {"theme": "a", "gone": 1}
+    assert settings_in(pi) == {"other": 1, "theme": "b", "early": True, "late": True}
+    assert list(home.iterdir()) == []
+
+
+@pytest.mark.parametrize("is_alive", [True, False])
+def test_what_a_broker_left_behind_does_not_come_back(shell: Shell, atomic: Path, is_alive: bool) -> None:
+    fill(atomic)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(atomic / "broker.sock"))
+        listener.listen()
+        (atomic / "broker.pid").write_text("1")
+        atomic.rename(atomic.with_name("moved"))  # nobody is to be asked to leave
+        shell.run("install", "atomic")
+        atomic.with_name("moved").rename(atomic.with_name("intercom.before-intercom"))
+        _name_backup(atomic, "intercom.before-intercom")
+        if not is_alive:
+            listener.close()
+        assert shell.run("uninstall", "atomic").status == 0
+    left = {"broker.sock", "broker.pid"} if is_alive else set()
+    assert {path.name for path in atomic.iterdir()} == {"delivered-messages.sqlite"} | left
+
+
+def _name_backup(directory: Path, name: str) -> None:
+    place = Path(os.path.realpath(directory), hostconfig.RECORD)
+    record = hostconfig.read(place) or {}
+    hostconfig.write(place, {**record, "backups": {str(directory): name}})
 
 
 def test_a_home_that_is_the_directory_of_the_host_itself(shell: Shell, atomic: Path) -> None:
@@ -211,9 +320,7 @@ def test_a_home_that_is_the_directory_of_the_host_itself(shell: Shell, atomic: P
     assert done.status == 0 and not atomic.is_symlink()
     assert hostconfig.is_ours(settings_in(atomic))
     shell.run("uninstall", "atomic", "--home", str(atomic))
-    after = tree(atomic.parent)
-    assert json.loads(after.pop("intercom/config.json")) == json.loads(before.pop("intercom/config.json"))
-    assert after == before
+    assert tree(atomic.parent) == before
 
 
 def test_a_home_inside_what_would_become_a_link(shell: Shell, atomic: Path) -> None:
@@ -276,6 +383,8 @@ def test_a_broker_that_serves_there_is_asked_to_leave(
     new = start_broker(home)
     with new.connect() as client:
         assert client.status()["pid"] == new.pid
+    assert shell.run("uninstall", "atomic").status == 0
+    assert not {"broker.sock", "broker.pid"} & {path.name for path in atomic.iterdir()}
 
 
 # --- where clients look

@@ -82,7 +82,9 @@ def test_leaving(shell: Shell) -> None:
     assert shell.run("whoami", "--as", "planner", "--json").document["groupsFrom"] == "standard"
 
 
-def test_names_are_shown_without_what_steers_a_terminal(shell: Shell) -> None:
+def test_names_are_refused_without_what_steers_a_terminal(shell: Shell) -> None:
     """F110."""
     result = shell.run("join", "a\x1b[2J", "--as", "x")
-    assert result.text == "later commands of x act in: default, a\\x1b[2J\n"
+    assert result.status == 2
+    assert "a\\x1b[2J" in result.errors
+    assert "\x1b" not in result.errors

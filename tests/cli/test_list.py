@@ -3,10 +3,14 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from contextlib import ExitStack
+from pathlib import Path
 
-from intercom.cli.list import rows_of
+from intercom.cli.list import rows_of, until_all_are_back
 from intercom.client.views import SessionView
+from intercom.limits import COMING_BACK_MS
+from intercom.paths import Paths
 from tests.support.commands import INTERCOM, Shell
 from tests.support.terminals import shown
 
@@ -172,6 +176,30 @@ def test_the_groups_that_were_joined_are_those_that_are_shown(shell: Shell) -> N
     assert "worker" in shell.run("list", "--as", "planner").text
     assert shell.run("list", "--as", "planner", "--group", "default").text == "nobody is here\n"
     assert shell.run("list").text == "nobody is here\n"
+
+
+def test_sessions_on_their_way_back_to_a_new_broker_are_listed(shell: Shell) -> None:
+    """The broker was killed; a client that comes back a little later than the command is not overlooked."""
+    shell.listen("worker")
+    os.utime(shell.home / "intercom.key", (0, 0))
+    os.kill(shell.broker_pid(), signal.SIGKILL)
+    assert "worker" in shell.run("list").text
+
+
+def test_only_a_young_broker_of_an_old_home_is_waited_for(home: Path) -> None:
+    paths = Paths(home)
+    home.mkdir(parents=True, exist_ok=True)
+    assert until_all_are_back(paths) == 0
+    now = time.time()
+    for name, age in (("intercom.key", 10), ("broker.pid", 0)):
+        (home / name).touch()
+        os.utime(home / name, (now - age, now - age))
+    assert 0 < until_all_are_back(paths) <= COMING_BACK_MS / 1000
+    os.utime(home / "intercom.key", (now - 1, now - 1))
+    assert until_all_are_back(paths) == 0
+    os.utime(home / "intercom.key", (0, 0))
+    os.utime(home / "broker.pid", (now - 2, now - 2))
+    assert until_all_are_back(paths) == 0
 
 
 def test_a_terminal_shows_one_line_a_session_that_can_be_copied(shell: Shell) -> None:

@@ -11,7 +11,16 @@ import pytest
 
 from intercom import __version__
 from intercom.cli import main as command
+from intercom.errors import BrokerBusy, ConnectionLost
 from tests.support.commands import INTERCOM, Shell, listen_to_signals
+
+
+def test_what_to_do_next_is_told_and_leads_on() -> None:
+    """Exit 6 always says what to look at; the hint of ``status`` does not send back to ``status``."""
+    assert "`intercom status`" in ConnectionLost.hint
+    assert "message id" in ConnectionLost.hint
+    assert "`intercom doctor`" in BrokerBusy.hint
+    assert "status" not in BrokerBusy.hint
 
 
 def test_the_version(shell: Shell) -> None:

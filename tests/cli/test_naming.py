@@ -30,6 +30,8 @@ def view(session_id: str, name: str | None) -> SessionView:
 class Lists:
     """Stand for a session that can list."""
 
+    id = "own"
+
     def __init__(self, *views: SessionView, error: Exception | None = None) -> None:
         self._views = list(views)
         self._error = error
@@ -52,6 +54,14 @@ def test_candidates_are_those_that_the_target_can_mean() -> None:
     document: dict[str, Any] = caught.value.as_dict()
     assert [candidate["id"] for candidate in document["candidates"]] == ["a-1", "b-2"]
     assert [line.split()[0] for line in caught.value.lines] == ["ID", "a-1", "b-2"]
+
+
+def test_the_session_that_asks_is_no_candidate() -> None:
+    """``send --as X X``: the command's own session is gone before its id could be used."""
+    here = session(view("a-1", "X"), view("own", "X"), view("b-2", "X"))
+    with pytest.raises(AmbiguousAmong) as caught, helpful(here, "X"):
+        raise AmbiguousTarget("several")
+    assert [candidate.id for candidate in caught.value.candidates] == ["a-1", "b-2"]
 
 
 def test_similar_names_are_offered() -> None:

@@ -3,7 +3,12 @@ from __future__ import annotations
 import os
 import signal
 
+import pytest
+
 from intercom import __version__
+from intercom.cli import restart
+from intercom.cli.restart import LEAVING_HINT
+from intercom.errors import ConnectionLost, IntercomError, NoBroker
 from tests.support.commands import Shell, is_alive
 
 
@@ -70,4 +75,22 @@ def test_a_session_whose_process_ended_is_not_missed(shell: Shell) -> None:
 def test_without_a_broker_none_is_started(shell: Shell) -> None:
     result = shell.run("restart", "--json")
     assert (result.status, result.document["code"]) == (5, "no_broker")
+    assert result.document["hint"] == LEAVING_HINT
     assert not shell.home.exists()
+
+
+@pytest.mark.parametrize("error", [NoBroker("No broker answers"), ConnectionLost("The broker closed the connection")])
+@pytest.mark.parametrize("step", ["quiet_report", "_everybody"])
+def test_a_broker_that_somebody_else_restarts_just_now(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, error: IntercomError, step: str
+) -> None:
+    """Of two restarts at the same time the second did nothing, and is told what to do."""
+
+    def leaves(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(restart, "quiet_report", lambda *_: {"pid": os.getpid()})
+    monkeypatch.setattr(restart, step, leaves)
+    document = shell.run("restart", "--json").document
+    assert (document["code"], document["hint"]) == (error.code, LEAVING_HINT)
+    assert shell.run("restart").status == error.exit_status

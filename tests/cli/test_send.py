@@ -249,11 +249,12 @@ def test_any_clear_beginning_of_an_id_is_a_target(shell: Shell) -> None:
 def test_a_file_goes_along(shell: Shell) -> None:
     worker = shell.listen("worker")
     (shell.cwd / "notes é.txt").write_text("one\ntwo\n")
-    assert shell.run("send", "worker", "see", "--attach", "notes é.txt", "--attach", "/dev/null").status == 0
+    (shell.cwd / "empty").touch()
+    assert shell.run("send", "worker", "see", "--attach", "notes é.txt", "--attach", "empty").status == 0
     attached = worker.event("message")["attachments"]
     assert [(each["type"], each["name"], each["content"]) for each in attached] == [
         ("file", "notes é.txt", "one\ntwo\n"),
-        ("file", "null", ""),
+        ("file", "empty", ""),
     ]
 
 

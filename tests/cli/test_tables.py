@@ -7,7 +7,7 @@ import pytest
 
 from intercom.cli.render import Output, columns_of
 from intercom.cli.tables import Fit, fitted, show_table, table
-from intercom.limits import CELL_COLUMNS, CUT_CELL_COLUMNS
+from intercom.limits import CELL_COLUMNS, CUT_CELL_COLUMNS, CUT_NAME_COLUMNS
 
 HEAD = ("NAME", "ID", "MODEL", "GROUPS", "DIRECTORY")
 FIT = Fit(
@@ -66,6 +66,18 @@ def test_columns_are_left_out_in_order() -> None:
     assert fitted(HEAD, [ROWS[0]], 45, FIT)[0] == ["NAME", "ID", "MODEL", "DIRECTORY"]
     assert fitted(HEAD, [ROWS[0]], 30, FIT)[0] == ["NAME", "ID", "DIRECTORY"]
     assert fitted(HEAD, [ROWS[0]], 5, FIT)[0] == ["NAME", "ID"]
+
+
+def test_one_long_name_takes_no_column_from_the_others() -> None:
+    fit = FIT._replace(names=("NAME",))
+    rows = [("n" * 60, *ROWS[0][1:]), ROWS[0]]
+    cells = fitted(HEAD, rows, 80, fit)
+    assert width_of(cells) <= 80
+    assert cells[0] == list(HEAD)
+    assert cells[2][0] == "worker"
+    assert cells[1][0].endswith("...")
+    assert columns_of(cells[1][0]) >= CUT_NAME_COLUMNS
+    assert fitted(HEAD, rows, 20, fit)[1][0] == "n" * (CUT_NAME_COLUMNS - 3) + "..."
 
 
 def test_long_cells_are_cut_in_any_width() -> None:

@@ -66,3 +66,15 @@ def test_a_session_that_lost_hope_does_not_start_brokers() -> None:
     assert setup.launch()._start
     setup.core.recovery.lost(0, UsageError("hopeless"))
     assert not setup.launch()._start
+
+
+def test_a_home_that_became_a_link_is_followed(tmp_path: Path) -> None:
+    """Design 7, Home: a foreign directory that sessions use becomes a link to the home."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.mkdir()
+    new.mkdir()
+    setup = prepared(home=old)
+    assert setup.paths.home == old
+    old.rmdir()
+    old.symlink_to(new)
+    assert setup.paths.home == new

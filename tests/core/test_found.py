@@ -160,6 +160,22 @@ def test_an_ask_that_was_withdrawn_and_sent_again_before_its_receipt_asks_again(
     assert only(answers(bob.reply(amy.id, "r", "q")))["type"] == "delivered"
 
 
+def test_a_stranger_who_got_the_id_of_a_target_after_a_restart_cannot_answer_for_it() -> None:
+    """Protocol 6.5: an answer crosses groups only from the session that was asked, not from who holds its id now."""
+    world = World(limits=Limits(retired_ids=1))
+    amy, bob = newest(world, "amy", info={"group": "a"}), newest(world, "bob", info={"group": "a"})
+    amy.ask(bob.id, "q")
+    newest(world, "cid")
+    world.crash()
+    stranger = newest(world, "dan", preferredSessionId=bob.id, info={"group": "b"})
+    assert stranger.id == bob.id, "the bound of remembered ids let go of it"
+    again = newest(world, "amy", preferredSessionId=amy.id, info={"group": "a"})
+    assert again.id == amy.id
+    assert reason(stranger.reply(again.id, "r", "q")) == reasons.NO_OPEN_QUESTION
+    world.pass_time(Limits().dormant_target_ms)
+    assert [frame["replyTo"] for frame in again.got() if frame["type"] == "peer_disconnected"] == ["q"]
+
+
 def test_nothing_is_kept_of_a_row_whose_answer_was_taken_after_its_time() -> None:
     """No state is left when all have left and all time has passed: a sender may be slow to take its answer."""
     world = World(limits=Limits(operation_ttl_ms=60_000))

@@ -192,7 +192,7 @@ class BrokerWorld(RuleBasedStateMachine):
             request["returnAddress"] = program.address
             if program.confirms:
                 request["acknowledgesReceipt"] = True
-            others = ["no-uuid", *self.departed[-3:]]
+            others = ["no-uuid", *(gone for gone in self.departed if self.witness.find(gone) is None)]
             wished = program.last_id if wish % 4 else others[wish % len(others)]
             if wished is not None and wish != 0:
                 request["preferredSessionId"] = wished
@@ -372,7 +372,7 @@ class BrokerWorld(RuleBasedStateMachine):
         if not members:
             return
         member = members[which % len(members)]
-        heard = member.program.heard[-1 - what % len(member.program.heard)]
+        heard = member.program.heard[-1 - what % min(len(member.program.heard), 4)]
         frame: dict[str, Any] = {"to": heard.sender_id, "message": self.message(replyTo=heard.message_id)}
         if odd % 2 and member.program.generation is Generation.NEWEST:
             frame["requirePendingReply"] = True

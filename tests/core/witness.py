@@ -174,6 +174,8 @@ class Attempt:
     """Whom the target meant when the attempt was made."""
     answers_question: bool = False
     """It was a reply to a question that was surely open."""
+    repeats_open_ask: bool = False
+    """It was an ask whose question was surely open."""
     forward: Forward | None = None
     answers: list[dict[str, Any]] = field(default_factory=list)
     newer: Attempt | None = None
@@ -413,6 +415,7 @@ class Witness(Watcher):
         attempt = Attempt(line, member, kind, frame, self.mono, self.tick(), content, member.group_identity, aimed)
         if aimed is not None and attempt.reply_to is not None:
             attempt.answers_question = self.must_be_open(aimed, member, attempt.reply_to)
+        attempt.repeats_open_ask = self._has_open_question(attempt.id)
         for earlier in self.attempts[attempt.id]:
             if earlier.content == content:
                 earlier.newer = attempt
@@ -469,7 +472,7 @@ class Witness(Watcher):
             for forward in self.forwards[question]
             if forward.attempt.is_ask
             and (forward.fate == "taken" or self._reached(forward))
-            and forward.recipient.program is target.program
+            and (forward.recipient.program is target.program or forward.recipient.identity == target.identity)
         ]
         if not asks or not forwards or self._was_taken_back(question):
             return False
@@ -486,6 +489,9 @@ class Witness(Watcher):
             if reply.recipient is asker
         )
         return not answered and self.mono <= max(attempt.at for attempt in self.attempts[question]) + self.limits.ask_ms
+
+    def _has_open_question(self, message_id: str) -> bool:
+        return any(self.must_be_open(f.attempt.member, f.recipient, message_id) for f in self.forwards[message_id])
 
     def _may_be_cancelled(self, asker: Member, question: str, since: int) -> bool:
         """Tell whether the asker, or another session with its return address, took an ask back after ``since``."""
@@ -664,7 +670,8 @@ class Witness(Watcher):
             assert message["content"] == attempt.message["content"]
             assert (frame.channel == "supervisor") == (attempt.kind == "supervisor_send")
             self._check_forward(attempt, recipient)
-            row_at = min([f.row_at for f in self._remembered(message_id)], default=self.mono)
+            ttl = self.limits.operation_ttl_ms
+            row_at = min([f.at for f in self.forwards[message_id] if self.mono < f.at + ttl], default=self.mono)
             attempt.forward = Forward(attempt, recipient, row_at, self.mono, self.tick())
             self.forwards[message_id].append(attempt.forward)
             self.by_write[id(write)] = write, attempt.forward
@@ -707,7 +714,7 @@ class Witness(Watcher):
         ), "a message crossed groups"
         if attempt.is_pending_reply:
             assert reply_to is not None and self.may_be_open(recipient, sender, reply_to), "no question was open"
-        for earlier in self._remembered(attempt.id):
+        for earlier in self.forwards[attempt.id] if attempt.repeats_open_ask else self._remembered(attempt.id):
             if earlier.may_have_arrived and not self._may_be_evicted(earlier):
                 same = earlier.content == attempt.content and earlier.recipient.identity == recipient.identity
                 assert same, "one id for two messages"
@@ -858,7 +865,9 @@ class Witness(Watcher):
 
     def check_disk(self) -> None:
         """Object when something was called delivered that the disk does not hold (protocol 6.9)."""
-        for message_id, attempts in self.attempts.items():
+        for message_id, attempts in list(self.attempts.items()):
+            if self._has_open_question(message_id):
+                assert OperationState.ACCEPTED in self.disk.states_of(message_id), f"{message_id} is open, not on disk"
             remembered = self._remembered(message_id)
             if remembered and not any(self._may_be_evicted(forward) for forward in remembered):
                 begin = min(forward.row_at for forward in remembered)
