@@ -556,7 +556,7 @@ def left_in(broker: Any) -> dict[str, int]:
 
 TestBrokerWorld = BrokerWorld.TestCase
 TestBrokerWorld.settings = settings(
-    max_examples=int(EXAMPLES or 100),
+    max_examples=int(EXAMPLES or 500),
     stateful_step_count=STEPS,
     derandomize=EXAMPLES is None,
     database=None,

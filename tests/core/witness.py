@@ -491,7 +491,10 @@ class Witness(Watcher):
         return not answered and self.mono <= max(attempt.at for attempt in self.attempts[question]) + self.limits.ask_ms
 
     def _has_open_question(self, message_id: str) -> bool:
-        return any(self.must_be_open(f.attempt.member, f.recipient, message_id) for f in self.forwards[message_id])
+        """Tell whether a row surely stands for an open question that nobody has tried to answer yet."""
+        forwards = self.forwards[message_id]
+        asked = any(self.must_be_open(f.attempt.member, f.recipient, message_id) for f in forwards)
+        return asked and not self._replies(message_id)
 
     def _may_be_cancelled(self, asker: Member, question: str, since: int) -> bool:
         """Tell whether the asker, or another session with its return address, took an ask back after ``since``."""
@@ -865,13 +868,11 @@ class Witness(Watcher):
 
     def check_disk(self) -> None:
         """Object when something was called delivered that the disk does not hold (protocol 6.9)."""
-        for message_id, attempts in list(self.attempts.items()):
+        for message_id in list(self.attempts):
             if self._has_open_question(message_id):
                 assert OperationState.ACCEPTED in self.disk.states_of(message_id), f"{message_id} is open, not on disk"
-            remembered = self._remembered(message_id)
-            if remembered and not any(self._may_be_evicted(forward) for forward in remembered):
-                begin = min(forward.row_at for forward in remembered)
-                if any(attempt.was_surely_delivered and attempt.at >= begin for attempt in attempts):
+            for forward in self._remembered(message_id):
+                if forward.attempt.was_surely_delivered and not self._may_be_evicted(forward):
                     assert OperationState.ACCEPTED in self.disk.states_of(message_id), f"{message_id} is not on disk"
 
     def check_stopped(self) -> None:
