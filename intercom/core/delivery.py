@@ -395,12 +395,13 @@ class Delivery:
         """
         self._asking.withdraw(asker, message_id)
         operation = self._operations.find(message_id, now)
-        if operation is None or not operation.is_ask or operation.sender != asker.sender_identity:
+        if operation is None or not operation.is_ask:
             return
         waiter = operation.under_way if operation.unconfirmed is None else operation.unconfirmed.waiter
         if waiter is not None and waiter.sender is asker:
             waiter.is_withdrawn = True
-        self._operations.end_question(operation, now)
+        if operation.sender == asker.sender_identity:
+            self._operations.end_question(operation, now)
 
     def _confirm(self, unconfirmed: Unconfirmed, recipient: Session, now: Instant, *, by_reply: bool = False) -> None:
         attempt = unconfirmed.waiter

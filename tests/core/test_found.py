@@ -176,6 +176,18 @@ def test_a_stranger_who_got_the_id_of_a_target_after_a_restart_cannot_answer_for
     assert [frame["replyTo"] for frame in again.got() if frame["type"] == "peer_disconnected"] == ["q"]
 
 
+def test_a_session_without_an_address_withdraws_what_it_sent_again_after_a_reconnect() -> None:
+    """Protocol OP-6, OP-7: the row names the earlier session, but the attempt that waits is this one's."""
+    world = World()
+    amy, bob = world.register("amy"), newest(world, "bob", confirms=True)
+    amy.ask(bob.id, "q")
+    amy.leave()
+    again = world.register("amy")
+    again.ask(bob.id, "q")
+    again.write("cancel_ask", messageId="q")
+    assert reason(bob.reply(again.id, "r", "q")) == reasons.NO_OPEN_QUESTION
+
+
 def test_nothing_is_kept_of_a_row_whose_answer_was_taken_after_its_time() -> None:
     """No state is left when all have left and all time has passed: a sender may be slow to take its answer."""
     world = World(limits=Limits(operation_ttl_ms=60_000))
