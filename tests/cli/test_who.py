@@ -11,6 +11,7 @@ import pytest
 from intercom.cli import who
 from intercom.cli.who import SESSION_VARIABLES, host_markers, identity_of, nearest, start_of
 from tests.support.commands import Shell
+from tests.support.processes import in_child
 
 NOBODY = Namespace(name=None)
 
@@ -47,11 +48,21 @@ def test_then_the_session_of_the_host(monkeypatch: pytest.MonkeyPatch, variable:
 def test_then_the_terminal_session(monkeypatch: pytest.MonkeyPatch) -> None:
     """Design section 7, Identity of a command: 3, told apart by the start of its leader (F10)."""
     monkeypatch.setattr(who, "on_a_terminal", lambda: True)
-    one = identity_of(NOBODY)
-    assert one.rule == "terminal"
-    assert identity_of(NOBODY).key == one.key
-    monkeypatch.setattr(who, "start_of", lambda pid: "another time")
-    assert identity_of(NOBODY).key != one.key
+
+    def of_a_leader() -> None:
+        os.setsid()
+        one = identity_of(NOBODY)
+        assert (one.rule, one.about) == ("terminal", f"the terminal session of {os.getpid()}")
+        assert identity_of(NOBODY).key == one.key
+        monkeypatch.setattr(who, "start_of", lambda pid: "another time")
+        assert identity_of(NOBODY).key != one.key
+
+    in_child(of_a_leader)
+
+
+def test_a_terminal_session_without_its_leader_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its number may be given to another process; outside this process namespace it is 0."""
+    monkeypatch.setattr(who, "on_a_terminal", lambda: True)
     monkeypatch.setattr(who, "start_of", lambda pid: None)
     assert identity_of(NOBODY).rule == "guest"
 
@@ -110,7 +121,8 @@ def test_two_hosts_that_cannot_be_told_apart_are_none(monkeypatch: pytest.Monkey
 
 def test_a_process_has_a_start() -> None:
     assert start_of(os.getpid()) == start_of(os.getpid())
-    assert start_of(os.getpid()) != start_of(1)
+    with subprocess.Popen((sys.executable, "-c", "input()"), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert start_of(other.pid) != start_of(os.getpid())
     assert start_of(2**22 + 1) is None
 
 

@@ -49,13 +49,18 @@ def test_every_other_rule(shell: Shell) -> None:
 def test_a_terminal(shell: Shell) -> None:
     leader, follower = pty.openpty()
     process = subprocess.Popen(
-        (*INTERCOM, "whoami", "--json"), stdin=follower, stdout=follower, stderr=follower, env=shell.environment()
+        (*INTERCOM, "whoami", "--json"),
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        env=shell.environment(),
+        start_new_session=True,
     )
     os.close(follower)
     shown = json.loads(read_all(leader))
     assert process.wait(10) == 0
     assert shown["rule"] == "terminal"
-    assert shown["because"] == f"the terminal session of {os.getsid(0)}"
+    assert shown["because"] == f"the terminal session of {process.pid}"
 
 
 def test_a_name_nobody_may_have(shell: Shell) -> None:

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from intercom.limits import Limits
+from tests.core.actors import Attempt, Generation, Heard, Line, Member, Program
 from tests.core.harness import INFO
-from tests.core.witness import Attempt, Generation, Heard, Line, Member, Program, Witness
+from tests.core.witness import Witness
 
 EXAMPLES = os.environ.get("INTERCOM_EXAMPLES")
 STEPS = 50
@@ -206,7 +207,12 @@ class BrokerWorld(RuleBasedStateMachine):
 
     def register(self, line: Line, request: dict[str, Any]) -> None:
         self.witness.pending_registration = request
-        self.write(line, "register", line, **request)
+        self.witness.cause = line
+        self.world.send(line.number, type="register", **request)
+        self.witness.cause = None
+        if line.member is not None and line.member.confirms:
+            self.witness.check_written_again(line.member)
+        self.go_on()
         if line.member is not None:
             self.departed.append(line.member.id)
         elif line.number not in self.world.broken and not self.witness.bounds_are_hit:
