@@ -34,6 +34,11 @@ QUOTED_CHARS = 160
 HEALTH_ID_UNITS = 128
 """Longest ``health.requestId``, in UTF-16 code units."""
 
+REQUEST_ID_CHARACTERS = 128
+"""Longest ``requestId`` of the frames of a feature."""
+TASK_HINT_CHARACTERS = 200
+"""Where a task hint is cut."""
+
 # --- a link between broker and client -------------------------------------------------------------------
 
 UNSENT_BYTES = 64 * MIB
@@ -299,5 +304,25 @@ class Limits(Struct, frozen=True, kw_only=True):
     """How long a sender waits for its recipient's receipt."""
     ask_ms: int = ASK_MS
     """How long a question stays open."""
+    grace_ms: int = 600_000
+    """How long a session whose connection was lost may come back."""
+    tombstone_ms: int = 7 * 24 * 60 * MINUTE_MS
+    """How long a closed session is remembered."""
+    mailbox_entries: int = 10_000
+    """Messages that may wait in one mailbox."""
+    mailbox_bytes: int = 64 * MIB
+    """The same in bytes of their messages and senders."""
+    mail_ttl_ms: int = 7 * 24 * 60 * MINUTE_MS
+    """How long a message waits before its sender is told that it is undeliverable."""
+    mail_offers: int = 32
+    """Entries of one mailbox that are handed over ahead of their receipts."""
+    mail_offer_bytes: int = 1 * MIB
+    """The same in bytes; one entry is always admitted."""
+    addresses: int = 10_000
+    """Addresses of one broker."""
+    known_sessions: int = 10_000
+    """Sessions with a lifecycle that are remembered, closed ones included; closed ones go first, the oldest first."""
+    bodies_kept_ms: int = 24 * 60 * MINUTE_MS
+    """How long the body of a message is kept after its mail was handed over or given up."""
     dormant_target_ms: int = 60_000
     """After a restart: how long a returned asker waits for the other side to return."""

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, ValidationError, convert, field
 
 from intercom.limits import HEALTH_ID_UNITS
+from intercom.wire.mail import MailAnswer, MailInfo, MailRequest, Notice
 
 OptionalText: TypeAlias = str | UnsetType
 NonEmpty: TypeAlias = Annotated[str, Meta(min_length=1)]
@@ -109,6 +110,15 @@ class Register(_Request, tag="register"):
     acknowledges_receipt: bool | UnsetType = UNSET
     supervisor: Any = UNSET
     """Any value, ``null`` included: a wrong one is refused, not a protocol error."""
+    features: Any = UNSET
+    """Names of what this client understands beyond the base protocol; whoever names none is an older client."""
+    client_protocol_version: Any = UNSET
+    kind: Any = UNSET
+    """What hosts the session, such as ``claude-code``, ``codex``, ``custom``."""
+    address: Any = UNSET
+    """An ``AddressClaim``."""
+    runtime_session_id: Any = UNSET
+    tracking_ref: Any = UNSET
 
     def __post_init__(self) -> None:
         convert(self.session, SessionInfo)
@@ -181,6 +191,10 @@ class Send(_Request, tag="send"):
     resolve_reply_target: bool | UnsetType = UNSET
     channel: Raw | UnsetType = UNSET
     """Clients may not claim the supervisor channel: any value is refused."""
+    queue_if_away: bool | UnsetType = UNSET
+    """The sender takes ``queued`` for an answer (feature ``queue``)."""
+    valid_for: int | UnsetType = UNSET
+    """Milliseconds from now after which the message must not be handed over any more (feature ``queue``)."""
 
 
 class SupervisorSend(Send, tag="supervisor_send"):
@@ -243,6 +257,14 @@ class Malformed(Struct):
     fields: dict[str, Any]
 
 
+class BadRequest(Struct):
+    """Stand for a request of a feature whose members have the wrong form; it is refused in-band."""
+
+    type: str
+    request_id: str
+    reason: str
+
+
 Request: TypeAlias = (
     Register
     | Unregister
@@ -259,6 +281,7 @@ Request: TypeAlias = (
     | HealthRequest
     | Shutdown
     | CancelAsk
+    | MailRequest
 )
 """Every frame a client may write."""
 
@@ -278,6 +301,17 @@ class Registered(_Answer, tag="registered"):
     acknowledges_receipt: bool | UnsetType = UNSET
     acknowledges_pending_stage_routes: bool | UnsetType = UNSET
     broker_status: bool | UnsetType = UNSET
+    features: list[str] | UnsetType = UNSET
+    """Of those asked for, the ones this connection has; only for clients that asked."""
+    broker_id: OptionalText = UNSET
+    journal_id: OptionalText = UNSET
+    epoch: int | UnsetType = UNSET
+    incarnation: OptionalText = UNSET
+    generation: int | UnsetType = UNSET
+    owner_token: OptionalText = UNSET
+    address_token: OptionalText = UNSET
+    """Told once, to whoever created the address."""
+    mailbox_count: int | UnsetType = UNSET
 
 
 class RegistrationFailed(_Answer, tag="registration_failed"):
@@ -347,6 +381,8 @@ class MessageFrame(_Answer, tag="message"):
     sender: Raw = field(name="from")
     message: Raw
     channel: Literal["supervisor"] | UnsetType = UNSET
+    mail: MailInfo | UnsetType = UNSET
+    notice: Notice | UnsetType = UNSET
 
 
 class Delivered(_Answer, tag="delivered"):
@@ -457,5 +493,6 @@ Answer: TypeAlias = (
     | BrokerStatus
     | ShutdownAck
     | ErrorFrame
+    | MailAnswer
 )
 """Every frame the broker may write."""
