@@ -45,6 +45,7 @@ class Engine:
 
     def open(self) -> None:
         """Wait until the session is registered; raise why it cannot be."""
+        self.core.lifecycle.keeper.prepare()
         self.wait(lambda: self.core.opening(now(), self._setup.timeout_ms))
 
     def wait(self, make: Callable[[], Operation[Result]]) -> Result:
@@ -70,7 +71,7 @@ class Engine:
             until = None if timeout_ms is None else now() + timeout_ms
             while True:
                 if self.core.link is Link.CLOSED:
-                    raise UsageError("the session is closed")
+                    raise self.core.over()
                 message = self.core.take_message(consumer, now())
                 if message is not None:
                     self._flush()
@@ -89,7 +90,7 @@ class Engine:
             until = None if timeout_ms is None else now() + timeout_ms
             while True:
                 if self.core.link is Link.CLOSED:
-                    raise UsageError("the session is closed")
+                    raise self.core.over()
                 event = feed.take()
                 if event is not None or (until is not None and now() >= until):
                     return event
@@ -115,7 +116,7 @@ class Engine:
         try:
             while not done():
                 if self.core.link is Link.CLOSED:
-                    raise UsageError("the session is closed")
+                    raise self.core.over()
                 if self.core.link is Link.BROKEN:
                     self._drop()
                 wake = min((time for time in (self.core.deadline(), until) if time is not None), default=None)
@@ -186,7 +187,7 @@ class Engine:
             self._drop()
             return
         self.core.receive(data, now())
-        if self.core.link is Link.BROKEN:
+        if self.core.link in (Link.BROKEN, Link.CLOSED):
             self._drop()
 
     def _flush(self) -> None:

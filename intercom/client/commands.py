@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 from intercom.client.asking import AskOperation
 from intercom.client.composing import clean_target, clean_text, compose
 from intercom.client.operations import RequestOperation
-from intercom.client.profile import Profile, checked_group, checked_name
+from intercom.client.profile import PERSON, Profile, checked_group, checked_name
 from intercom.client.sending import SendOperation
 from intercom.client.supervision import authorize_child, claimed
 from intercom.client.views import Attachment, GroupView, IncomingMessage, Receipt, SessionView, view_of
@@ -29,6 +29,7 @@ from intercom.wire.frames import (
     Presence,
     PresenceAck,
     Sessions,
+    trim,
 )
 
 __all__ = [
@@ -60,16 +61,27 @@ def send(
     reply_to: str | None = None,
     timeout_ms: int | None = None,
     logical_target: str | None = None,
+    queue: bool = True,
+    valid_for_ms: int | None = None,
 ) -> SendOperation[Receipt]:
     """Send a message; the result is a ``Receipt``.
 
     The time-out is at most ``RETRY_IDENTITY_MS``, by default ``SEND_MS``. ``logical_target`` is what the user wrote
-    when the caller found out that it means ``target`` (protocol 6.2.4).
+    when the caller found out that it means ``target`` (protocol 6.2.4). ``queue`` lets the message wait for who is
+    away, ``valid_for_ms`` bounds how long.
     """
     deadline = _send_deadline(timeout_ms, now)
     wanted = clean_target(target)
     message = compose(message_id=message_id, timestamp=wall, text=text, attachments=attachments, reply_to=reply_to)
-    return SendOperation(message_id, wanted, message, deadline=deadline, logical_target=_wording(logical_target))
+    return SendOperation(
+        message_id,
+        wanted,
+        message,
+        deadline=deadline,
+        logical_target=_wording(logical_target),
+        queue=queue,
+        valid_until=None if valid_for_ms is None else now + valid_for_ms,
+    )
 
 
 def ask(
@@ -85,12 +97,15 @@ def ask(
 ) -> AskOperation:
     """Ask a question; the result is the answer.
 
-    The time-out is at most ``ASK_MS``; ``logical_target`` as in ``send``.
+    The time-out is at most ``ASK_MS``, for the person any; ``logical_target`` as in ``send``.
     """
-    deadline = now + _bounded(timeout_ms, ASK_MS, "an ask")
     wanted = clean_target(target)
+    longest_ms = max(ASK_MS, timeout_ms) if trim(wanted).lower() == PERSON else ASK_MS
+    deadline = now + _bounded(timeout_ms, longest_ms, "an ask")
     message = compose(message_id=message_id, timestamp=wall, text=text, attachments=attachments, expects_reply=True)
-    return AskOperation(message_id, wanted, message, deadline=deadline, logical_target=_wording(logical_target))
+    return AskOperation(
+        message_id, wanted, message, deadline=deadline, logical_target=_wording(logical_target), queue=True
+    )
 
 
 def send_supervisor(
@@ -156,6 +171,7 @@ def reply(
         is_reply=to.expects_reply,
         expected_recipient=to.sender.id,
         finishes=to.id,
+        queue=True,
     )
 
 
