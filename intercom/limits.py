@@ -36,6 +36,8 @@ HEALTH_ID_UNITS = 128
 
 REQUEST_ID_CHARACTERS = 128
 """Longest ``requestId`` of the frames of a feature."""
+LONGEST_VALIDITY_MS = 366 * 24 * 60 * MINUTE_MS
+"""Longest time a message may be said to be valid."""
 TASK_HINT_CHARACTERS = 200
 """Where a task hint is cut."""
 
@@ -81,6 +83,8 @@ STOP_FLUSH_MS = 1_000
 """At shutdown: time for committed frames to reach the kernel, all connections together."""
 STOP_TOTAL_MS = 2_000
 """At shutdown: the process is gone within this time."""
+PROCESS_EXIT_MS = 200
+"""After a connection was lost: how long the process behind it may take to end before it is taken to live."""
 STOP_RESERVE_MS = 300
 """The part of STOP_TOTAL_MS that is kept for closing the store and giving the home back."""
 DESCRIPTORS = 65_536
@@ -195,6 +199,22 @@ START_GRACE_MS = 500
 """After a started broker has ended: how long another one may still turn up."""
 WITHDRAWN_ASKS = 256
 """Asks given up while offline that are remembered, to be withdrawn after the reconnect."""
+REATTACH_ATTEMPTS = 2
+"""Connections that may end in a row without an answer to a reattach before the session registers instead."""
+FORMER_IDS = 64
+"""Earlier ids of itself that a session remembers."""
+MAILBOX_PAGE = 100
+"""Entries of a mailbox that are told at once unless more are wanted."""
+MAILBOX_PAGE_CEILING = 1_000
+"""Most entries that are told at once."""
+ADDRESS_WAIT_MS = 1_000
+"""How long a client waits for the token of an address that another process may just be making."""
+ADDRESS_RETRY_MS = 50
+"""Pause between two such attempts."""
+ADDRESS_SEEN_IDS = 2_000
+"""Messages of an address that are recognised as copies after a restart; the file may hold twice as many."""
+IDENTITY_FILE_BYTES = 4 * KIB
+"""Largest file that is taken for the token of an address."""
 NAME_CHARACTERS = 128
 """Longest name our own client registers under."""
 LOG_TAIL_LINES = 10
@@ -306,6 +326,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """How long a question stays open."""
     grace_ms: int = 600_000
     """How long a session whose connection was lost may come back."""
+    restart_grace_ms: int = 30_000
+    """A session that was away when the broker ended has at least this long to come back to the next one."""
     tombstone_ms: int = 7 * 24 * 60 * MINUTE_MS
     """How long a closed session is remembered."""
     mailbox_entries: int = 10_000
@@ -314,6 +336,10 @@ class Limits(Struct, frozen=True, kw_only=True):
     """The same in bytes of their messages and senders."""
     mail_ttl_ms: int = 7 * 24 * 60 * MINUTE_MS
     """How long a message waits before its sender is told that it is undeliverable."""
+    mailbox_full_retry_ms: int = 60_000
+    """After which time a sender is told to try a full mailbox again."""
+    mail_retry_ms: int = 1_000
+    """Pause before mail is handed over again after its bodies could not be read, or its offer not be recorded."""
     mail_offers: int = 32
     """Entries of one mailbox that are handed over ahead of their receipts."""
     mail_offer_bytes: int = 1 * MIB
