@@ -263,6 +263,10 @@ DEMO_STEP_S = 10
 """Longest wait for one step of ``demo``."""
 NEAR_NAMES = 3
 """Similar names that are offered when a target was not found."""
+ADDRESS_DIGITS = 16
+"""Digits that tell the address of a command without a name from others."""
+OLD_MAIL_MS = 5 * MINUTE_MS
+"""Age from which a message is shown with its age."""
 PREFIX_CHARACTERS = 4
 """Shortest beginning of a session id that the command takes for one; less is too easily something else."""
 REMEMBERED_IDENTITIES = 1_000
@@ -348,6 +352,10 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Addresses of one broker."""
     known_sessions: int = 10_000
     """Sessions with a lifecycle that are remembered, closed ones included; closed ones go first, the oldest first."""
+    history_kept_ms: int = 30 * 24 * 60 * MINUTE_MS
+    """How long the history of what is over is kept."""
+    tidy_ms: int = 60 * MINUTE_MS
+    """Pause between two looks for bodies and history that had their time."""
     bodies_kept_ms: int = 24 * 60 * MINUTE_MS
     """How long the body of a message is kept after its mail was handed over or given up."""
     dormant_target_ms: int = 60_000

@@ -130,11 +130,9 @@ class Trace(Struct, frozen=True, kw_only=True):
 
 
 class Purged(Struct, frozen=True, kw_only=True):
-    """Say how many waiting messages, kept texts and events were deleted."""
+    """Say how many waiting messages were given up; kept texts and history are deleted."""
 
     mail: int
-    bodies: int
-    journal: int
 
 
 def record_of(entry: mail.SessionRecordEntry) -> SessionRecord:
@@ -229,7 +227,7 @@ def trace_of(answer: mail.Trace) -> Trace:
 
 def purged_of(answer: mail.Purged) -> Purged:
     """Return what was deleted."""
-    return Purged(mail=answer.mail, bodies=answer.bodies, journal=answer.journal)
+    return Purged(mail=answer.mail)
 
 
 def _known(value: Value | UnsetType) -> Value | None:

@@ -24,9 +24,12 @@ from intercom.core.clock import Instant
 from intercom.core.connections import Connection
 from intercom.core.deadlines import Deadlines
 from intercom.core.form import form_refusal, identify, members_of
+from intercom.core.mailing import Mailing
 from intercom.core.operation import Operation, Standing
 from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
+from intercom.core.questions import Question
+from intercom.core.queueing import Away, Queueing
 from intercom.core.receipts import Receipts, Unconfirmed
 from intercom.core.resolving import Resolver, Unresolved
 from intercom.core.sessions import Session
@@ -65,7 +68,11 @@ class Delivery:
         deadlines: Deadlines,
         limits: Limits,
         outbox: Outbox,
+        queueing: Queueing,
+        mailing: Mailing,
     ) -> None:
+        self._queueing = queueing
+        self._mailing = mailing
         self._resolver = resolver
         self._operations = operations
         self._receipts = receipts
@@ -110,6 +117,7 @@ class Delivery:
             or frame.require_pending_reply is not UNSET
             or frame.resolve_reply_target is False
             or frame.channel is not UNSET
+            or frame.valid_for is not UNSET
         ):
             refusal = form_refusal(isinstance(frame, SupervisorSend), members_of(frame), message is not None)
             if refusal is not None or message is None:
@@ -130,9 +138,14 @@ class Delivery:
         is_reply = message.reply_to is not UNSET
         pending_reply = frame.require_pending_reply is True
         gone_code = NOT_FOUND_CODE if pending_reply else UNSET
+        found: Session | Away | Unresolved
         found = self._resolver.resolve(frame.to, sender, is_reply=is_reply or is_supervised, now=now)
 
         # E. No session was found
+        if found is Unresolved.NOT_FOUND:
+            found = self._queueing.find(frame.to, sender, now)
+        if isinstance(found, Away):
+            return self._queueing.send(connection, sender, found, frame, message, now)
         if isinstance(found, Unresolved):
             if found is Unresolved.NOT_FOUND:
                 if self._resolver.names_a_control_session(frame.to, sender):
@@ -172,7 +185,7 @@ class Delivery:
         reply_to = message.reply_to
         if reply_to is not UNSET:
             self._take_reply_for_receipt(sender, target, reply_to, now)
-            is_answer = self._asking.find(target.id, sender.id, reply_to) is not None
+            is_answer = self._question(target, sender, reply_to) is not None
         is_known = standing is Standing.MATCH or standing is Standing.QUEUED
         if pending_reply:
             refusal = self._refuse_known("D5", standing, operation, target, message)
@@ -187,6 +200,7 @@ class Delivery:
             is_supervised
             or is_answer
             or sender.shares_group_with(target)
+            or (target.address is not None and target.address.is_of_broker)
             or (reply_to is not UNSET and self._crossings.allows(reply_to, sender.id, target.id, now))
         ):
             return Refusal("D7", reasons.DIFFERENT_GROUP, after=self._ticket_behind(reply_to, now))
@@ -198,7 +212,16 @@ class Delivery:
         is_ask = message.expects_reply is True
         if is_ask and target.is_terminal:
             return Refusal("D12", reasons.TERMINAL, after=after)
+        if target.mailbox is not None and self._queueing.must_wait(sender, target, frame, message):
+            return self._queueing.put_behind(connection, sender, target, frame, message, signature, operation, now)
         return self._reserve(connection, sender, target, frame, message, signature, operation, is_answer, now)
+
+    def _question(self, asker: Session, sender: Session, reply_to: str) -> Question | None:
+        """Return the open question that this reply answers."""
+        if sender.address is None:
+            return self._asking.find(asker.id, sender.id, reply_to)
+        question = self._queueing.question_of(asker.id, sender, reply_to)
+        return None if question is None or question.is_waiting else question
 
     def _ticket_behind(self, reply_to: str | UnsetType, now: Instant) -> int:
         """Return the ticket on which it rests that this question is not open: another answer may have closed it."""
@@ -294,11 +317,11 @@ class Delivery:
         if is_ask:
             sender.asks_under_way += 1
         if operation is None:
-            operation = self._operations.reserve(message, signature, sender, target, self._limits.ask_ms, now)
+            operation = self._operations.reserve(message, signature, sender, target, self._ask_ms(target), now)
             operation.under_way = attempt
             self._operations.append_reservation(operation, self._undo_reservation, attempt)
         elif is_ask:
-            self._operations.renew_question(operation, self._limits.ask_ms, now)
+            self._operations.renew_question(operation, self._ask_ms(target), now)
         attempt.operation = operation
         if target.confirms_receipts:
             forwarded = self._await_receipt(attempt, operation, forwarded, earlier, now)
@@ -308,6 +331,12 @@ class Delivery:
         if not self._outbox.write(target.connection, forwarded, operation.ticket, attempt):
             self.frame_lost(attempt, now)
         return None
+
+    def _ask_ms(self, target: Session) -> int:
+        """Return how long a question to this target stays open: the person answers when there is time."""
+        if target.address is not None and target.address.is_of_broker:
+            return self._limits.mail_ttl_ms
+        return self._limits.ask_ms
 
     def _await_receipt(
         self, attempt: Attempt, operation: Operation, frame: MessageFrame, earlier: Unconfirmed | None, now: Instant
@@ -327,7 +356,7 @@ class Delivery:
         return unconfirmed.frame
 
     def _replace(self, unconfirmed: Unconfirmed, attempt: Attempt) -> None:
-        self._settle(unconfirmed.waiter)
+        unconfirmed.waiter.settle()
         unconfirmed.waiter = attempt
 
     def _tell_question_target(self, attempt: Attempt, target: Session, after: int) -> None:
@@ -361,7 +390,7 @@ class Delivery:
         newest = attempt
         if operation.unconfirmed is not None:
             newest = operation.unconfirmed.waiter
-            self._drop_wait(operation.unconfirmed)
+            self._receipts.remove(operation.unconfirmed)
         self._operations.forget(operation, now)
         code = NOT_FOUND_CODE if newest.pending_reply else UNSET
         self._fail(newest, reasons.SESSION_NOT_FOUND, code)
@@ -372,6 +401,8 @@ class Delivery:
             unconfirmed = self._receipts.find(session.target_identity, frame.message_id)
             if unconfirmed is not None:
                 self._confirm(unconfirmed, session, now)
+            elif session.mailbox is not None:
+                self._mailing.received(session, frame.message_id, now)
 
     def resend_unconfirmed(self, session: Session) -> None:
         """Write everything this recipient has not confirmed again, oldest first (4.1 effect 8)."""
@@ -406,7 +437,7 @@ class Delivery:
     def _confirm(self, unconfirmed: Unconfirmed, recipient: Session, now: Instant, *, by_reply: bool = False) -> None:
         attempt = unconfirmed.waiter
         operation = unconfirmed.operation
-        self._drop_wait(unconfirmed)
+        self._receipts.remove(unconfirmed)
         operation.under_way = None
         if attempt.is_waiting and attempt.is_ask and recipient.id != attempt.target.id:
             self._tell_question_target(attempt, recipient, operation.ticket)
@@ -416,14 +447,10 @@ class Delivery:
         unconfirmed.deadline = None
         self._fail(unconfirmed.waiter, reasons.RECEIPT_MISSING)
 
-    def _drop_wait(self, unconfirmed: Unconfirmed) -> None:
-        self._receipts.remove(unconfirmed)
-        self._deadlines.cancel(unconfirmed.deadline)
-
     def _operation_expired(self, operation: Operation) -> None:
         unconfirmed = operation.unconfirmed
         if unconfirmed is not None:
-            self._drop_wait(unconfirmed)
+            self._receipts.remove(unconfirmed)
             self._fail(unconfirmed.waiter, reasons.RECEIPT_MISSING)
 
     # --- finish (D18) -----------------------------------------------------------------------------------
@@ -437,7 +464,7 @@ class Delivery:
         operation, message_id, sender = attempt.operation, attempt.message_id, attempt.sender
         assert operation is not None
         if attempt.reply_to is not UNSET:
-            attempt.closed = self._asking.find(recipient.id, sender.id, attempt.reply_to)
+            attempt.closed = self._question(recipient, sender, attempt.reply_to)
         if attempt.closed is not None and not attempt.closed.operation.answered:
             attempt.marked = attempt.closed.operation
         ticket = self._operations.accept(operation, recipient, attempt.marked, self._undo_acceptance, attempt, now)
@@ -453,7 +480,7 @@ class Delivery:
             self._crossings.record(message_id, sender.id, recipient.id, now)
             attempt.crossing = recipient.id
         if attempt.is_waiting:
-            self._settle(attempt)
+            attempt.settle()
             attempt.was_delivered = True
             token = None if operation.is_ask else AnswerTaken(operation, attempt.connection)
             self._outbox.write(attempt.connection, Delivered(message_id, attempt.attempt_id), ticket, token)
@@ -462,16 +489,9 @@ class Delivery:
 
     def _fail(self, attempt: Attempt, reason: str, code: str | UnsetType = UNSET) -> None:
         if attempt.is_waiting:
-            self._settle(attempt)
+            attempt.settle()
             answer = DeliveryFailed(attempt.message_id, reason, attempt.attempt_id, code)  # type: ignore[arg-type]  # the codes are literals
             self._outbox.write(attempt.connection, answer)
-
-    def _settle(self, attempt: Attempt) -> None:
-        """Note that this attempt is owed no answer any more."""
-        if attempt.is_waiting:
-            attempt.is_waiting = False
-            if attempt.is_ask:
-                attempt.sender.asks_under_way -= 1
 
     # --- commits that failed ----------------------------------------------------------------------------
 
@@ -483,7 +503,7 @@ class Delivery:
         newest = subject
         if operation.unconfirmed is not None:
             newest = operation.unconfirmed.waiter
-            self._drop_wait(operation.unconfirmed)
+            self._receipts.remove(operation.unconfirmed)
         self._operations.withdraw(operation)
         self._fail(newest, reasons.NOT_RECORDED)
 

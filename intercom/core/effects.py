@@ -69,4 +69,49 @@ class Note(Struct, frozen=True):
     fields: dict[str, Any]
 
 
-Effect: TypeAlias = Append | Write | Broadcast | Finish | Destroy | Stop | Note
+class ReadBodies(Struct, frozen=True):
+    """Read the messages of these mails, as far as they are committed; tell the core with ``bodies_read``."""
+
+    token: object
+    numbers: tuple[int, ...]
+
+
+class ReadHistory(Struct, frozen=True):
+    """Read the events of this stream, as far as they are committed; tell the core with ``history_read``."""
+
+    token: object
+    stream: str
+
+
+class WatchProcess(Struct, frozen=True):
+    """Find out whether this process lives; tell the core with ``process_judged``.
+
+    It is judged once it has ended, or after ``PROCESS_EXIT_MS`` as alive; a later end is told as well, until
+    ``ForgetProcess``.
+    """
+
+    ref: str
+    pid: int
+    started: int | None
+    """The process has ended when another one that started at another time has its number."""
+
+
+class ForgetProcess(Struct, frozen=True):
+    """Stop watching."""
+
+    ref: str
+
+
+Effect: TypeAlias = (
+    Append
+    | Write
+    | Broadcast
+    | Finish
+    | Destroy
+    | Stop
+    | Note
+    | ReadBodies
+    | ReadHistory
+    | WatchProcess
+    | ForgetProcess
+)

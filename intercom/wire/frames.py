@@ -117,6 +117,8 @@ class Register(_Request, tag="register"):
     """What hosts the session, such as ``claude-code``, ``codex``, ``custom``."""
     address: Any = UNSET
     """An ``AddressClaim``."""
+    owner_token: Any = UNSET
+    """Of the known session ``preferredSessionId``: proves that this is its owner, who takes its place."""
     runtime_session_id: Any = UNSET
     tracking_ref: Any = UNSET
 
@@ -398,7 +400,7 @@ class DeliveryFailed(_Answer, tag="delivery_failed"):
     message_id: str
     reason: str
     attempt_id: OptionalText = UNSET
-    reason_code: Literal["message_id_conflict", "session_not_found"] | UnsetType = UNSET
+    reason_code: Literal["message_id_conflict", "session_not_found", "away"] | UnsetType = UNSET
 
 
 class Queued(_Answer, tag="queued"):

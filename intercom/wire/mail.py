@@ -270,11 +270,9 @@ class Trace(_Answer, tag="trace"):
 
 
 class Purged(_Answer, tag="purged"):
-    """Answer ``purge`` with what was deleted."""
+    """Answer ``purge`` with how much mail was given up; bodies and history are deleted by now."""
 
     mail: int
-    bodies: int
-    journal: int
 
 
 class Replaced(Struct, tag_field="type", rename="camel", omit_defaults=True, tag="replaced"):
