@@ -215,7 +215,10 @@ _REQUEST_STATUSES = {
     "unknown_session": 3,
     "unknown_address": 3,
     "unknown_question": 3,
+    "unknown_message": 3,
     "ambiguous_address": 4,
+    "ambiguous_question": 4,
+    "ambiguous_session": 4,
     "not_allowed": 7,
 }
 _REQUEST_HINTS = {

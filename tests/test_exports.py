@@ -11,13 +11,16 @@ import intercom
 from intercom import errors
 
 NAMES = {
-    "Attachment", "Connection", "EmbeddedBroker", "Events", "GroupView", "IncomingMessage", "Messages", "Receipt",
-    "Session", "SessionEvent", "SessionView", "__version__", "blocking", "connect", "serve",
+    "AddressView", "Attachment", "Connection", "EmbeddedBroker", "Events", "GroupView", "IncomingMessage", "Mail",
+    "Mailbox", "MailboxEntry", "Messages", "Notice", "PendingAsk", "Purged", "Receipt", "Session", "SessionEvent",
+    "SessionRecord", "SessionView", "Trace", "TraceEvent", "__version__", "blocking", "connect", "serve",
 }  # fmt: skip
 
 SESSION = {
-    "ask", "ask_supervisor", "authorize_child", "events", "groups", "id", "join", "leave", "list", "list_groups",
-    "messages", "model", "name", "receive", "send", "send_supervisor", "set_presence", "status", "supervisor_id",
+    "addresses", "answer", "ask", "ask_supervisor", "authorize_child", "events", "features", "force_close",
+    "former_ids", "groups", "id", "join", "leave", "list", "list_groups", "mailbox", "messages", "model", "name",
+    "pending", "purge", "receive", "send", "send_supervisor", "session_records", "set_presence", "status",
+    "supervisor_id", "task_hint", "trace", "waiting",
 }  # fmt: skip
 
 

@@ -477,6 +477,33 @@ class Session:
         timeout_ms = milliseconds(timeout, "timeout")
         return await self._engine.wait(mailing.pending(now=now(), timeout_ms=timeout_ms))
 
+    async def answer(
+        self,
+        question: PendingAsk,
+        text: str,
+        *,
+        error: bool = False,
+        attachments: Attachments = (),
+        message_id: str | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109 - it decides what the outcome is called
+    ) -> Receipt:
+        """Answer a question that ``pending`` returned, also one that another session of the address received.
+
+        Arguments and errors are those of ``IncomingMessage.reply``.
+        """
+        return await self._engine.wait(
+            commands.answer(
+                question,
+                text,
+                message_id=self._core.new_id(message_id),
+                now=now(),
+                wall=wall(),
+                attachments=attachments,
+                error=error,
+                timeout_ms=None if timeout is None else milliseconds(timeout, "timeout"),
+            )
+        )
+
     async def trace(
         self,
         message_id: str,

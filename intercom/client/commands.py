@@ -12,13 +12,14 @@ from msgspec import UNSET, UnsetType
 
 from intercom.client.asking import AskOperation
 from intercom.client.composing import clean_target, clean_text, compose
+from intercom.client.mailviews import PendingAsk
 from intercom.client.operations import RequestOperation
 from intercom.client.profile import PERSON, Profile, checked_group, checked_name
 from intercom.client.sending import SendOperation
 from intercom.client.supervision import authorize_child, claimed
 from intercom.client.views import Attachment, GroupView, IncomingMessage, Receipt, SessionView, view_of
 from intercom.errors import UsageError
-from intercom.limits import ASK_MS, PENDING_REPLY_RETRY_MS, REQUEST_MS, RETRY_IDENTITY_MS, SEND_MS
+from intercom.limits import ASK_MS, LONGEST_VALIDITY_MS, PENDING_REPLY_RETRY_MS, REQUEST_MS, RETRY_IDENTITY_MS, SEND_MS
 from intercom.wire.frames import (
     Groups,
     JoinGroup,
@@ -34,6 +35,7 @@ from intercom.wire.frames import (
 
 __all__ = [
     "Attachments",
+    "answer",
     "ask",
     "ask_supervisor",
     "authorize_child",
@@ -71,6 +73,8 @@ def send(
     away, ``valid_for_ms`` bounds how long.
     """
     deadline = _send_deadline(timeout_ms, now)
+    if valid_for_ms is not None and valid_for_ms > LONGEST_VALIDITY_MS:
+        raise UsageError(f"a message is valid for at most {LONGEST_VALIDITY_MS // 1000} s")
     wanted = clean_target(target)
     message = compose(message_id=message_id, timestamp=wall, text=text, attachments=attachments, reply_to=reply_to)
     return SendOperation(
@@ -171,6 +175,41 @@ def reply(
         is_reply=to.expects_reply,
         expected_recipient=to.sender.id,
         finishes=to.id,
+        queue=True,
+    )
+
+
+def answer(
+    question: PendingAsk,
+    text: str,
+    *,
+    message_id: str,
+    now: int,
+    wall: int,
+    attachments: Attachments = (),
+    error: bool = False,
+    timeout_ms: int | None = None,
+) -> SendOperation[Receipt]:
+    """Answer a question that ``pending`` told of, whoever of the identity received it; else as ``reply``."""
+    deadline = now + (
+        PENDING_REPLY_RETRY_MS if timeout_ms is None else _bounded(timeout_ms, RETRY_IDENTITY_MS, "a reply")
+    )
+    message = compose(
+        message_id=message_id,
+        timestamp=wall,
+        text=text,
+        attachments=attachments,
+        reply_to=question.message_id,
+        error=error,
+    )
+    return SendOperation(
+        message_id,
+        question.asker_id,
+        message,
+        deadline=deadline,
+        is_reply=True,
+        finishes=question.message_id,
+        logical_target=question.asker_name,
         queue=True,
     )
 
