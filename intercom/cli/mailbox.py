@@ -11,12 +11,13 @@ from intercom.cli.identity import groups_of, opened, paths_of, time_left
 from intercom.cli.render import Output, duration, visible, who
 from intercom.cli.tables import Fit, show_table
 from intercom.cli.who import identity_of
+from intercom.client.mailviews import Mailbox
 from intercom.client.profile import DEFAULT_GROUP, PERSON
-from intercom.errors import UsageError
+from intercom.errors import RequestRefused, UsageError
 from intercom.limits import MAILBOX_PAGE, REQUEST_MS
 
 if TYPE_CHECKING:
-    from intercom.client.mailviews import Mailbox, MailboxEntry
+    from intercom.client.mailviews import MailboxEntry
 
 USAGE = "[show [ADDRESS | SESSION-ID]]"
 DESCRIPTION = """Show what waits in the mailbox of this identity (`intercom whoami`), or in that of an address or of a
@@ -39,7 +40,13 @@ def run(arguments: Namespace, output: Output) -> int:
     """Print the entries and return 0."""
     of = whose(arguments)
     with opened(arguments, "mailbox", purpose="control", default_ms=REQUEST_MS) as session:
-        box = session.mailbox(**of, timeout=time_left(arguments, REQUEST_MS))
+        try:
+            box = session.mailbox(**of, timeout=time_left(arguments, REQUEST_MS))
+        except RequestRefused as error:
+            if error.code != "unknown_address" or is_named(arguments):
+                raise
+            # An identity gets its address with the first command that speaks for it.
+            box = Mailbox(owner=of["address"], count=0, bytes=0, entries=())
     output.document(
         {
             "ok": True,
@@ -52,6 +59,11 @@ def run(arguments: Namespace, output: Output) -> int:
     if not output.as_json:
         _show(box, output)
     return 0
+
+
+def is_named(arguments: Namespace) -> bool:
+    """Tell whether the words name a mailbox, instead of meaning that of this identity."""
+    return any(place or word != OWN for place, word in enumerate(arguments.words))
 
 
 def whose(arguments: Namespace) -> dict[str, Any]:

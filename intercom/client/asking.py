@@ -48,8 +48,8 @@ class AskOperation(SendOperation[IncomingMessage]):
         self._rebind_until: int | None = None
 
     def answered_by(self, session_id: str, attempt_id: str) -> None:
-        """Take ``question_target``."""
-        if attempt_id == self._attempt:
+        """Take ``question_target``; without an attempt it names another session of the identity, which replies."""
+        if attempt_id in (self._attempt, ""):
             self.answerer = session_id
 
     def expects(self, sender: SessionView) -> bool:

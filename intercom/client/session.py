@@ -23,7 +23,7 @@ from intercom.client.contact import Contact, Link, violation
 from intercom.client.feeds import Feed, Feeds, SessionEvent
 from intercom.client.heartbeat import Heartbeat, Pulse
 from intercom.client.inbox import Inbox
-from intercom.client.lifecycle import QUEUE, Keeper, Lifecycle, Nothing, told_of
+from intercom.client.lifecycle import QUEUE, Keeper, Lifecycle, Nothing, replaced, told_of
 from intercom.client.notices import Arrived, Event, Happened, Settled, Troubled
 from intercom.client.operations import Opening, Operation, RequestOperation, Stage
 from intercom.client.outcomes import again, refusal_of
@@ -386,6 +386,8 @@ class ClientSession:
     def _on_request_failed(self, answer: RequestFailed, now: int) -> None:
         if self.link is not Link.REGISTERING:
             self._on_answer(answer, now)
+        elif answer.code == "replaced":
+            self._end_session(replaced(answer.reason), now)
         elif answer.retryable:
             reason = f"The broker cannot take this session back yet: {answer.reason}"
             self._contact.break_off(ConnectionLost(reason, retry="after"))
