@@ -128,6 +128,8 @@ APPEND_US = 3
 """What each append adds to the time of a commit beside the sync, in microseconds."""
 SYNC_SAMPLES = 64
 """Syncs the median is taken over."""
+HEAD_INTERVAL_MS = 1_000
+"""Least time between two writes of the file that says how far the journal got."""
 CHECKPOINT_PAGES = 1_000
 """Pages of 4 KiB in the write-ahead log after which SQLite moves them into the database."""
 CACHE_KIB = 8_192

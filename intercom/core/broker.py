@@ -46,7 +46,7 @@ from intercom.core.resolving import Resolver
 from intercom.core.sessions import Session, SessionTable, normalise_group
 from intercom.core.supervision import Capabilities, Crossings, capability_for, is_made_with
 from intercom.limits import Limits
-from intercom.wire import reasons
+from intercom.wire import notices, reasons
 from intercom.wire.frames import (
     AuthorizeSupervisor,
     BadRequest,
@@ -437,7 +437,7 @@ class Broker:
         for question in self._asking.asked_in_absence(known.id):
             self._asking.close(question)
         if known.record.address is None:
-            self._mailing.give_up_all(known.mailbox_key, reasons.session_closed(reason), now)
+            self._mailing.give_up_all(known.mailbox_key, notices.session_closed(reason), now)
 
     def _is_mailbox_open(self, key: str) -> bool:
         kind, _, rest = key.partition(":")

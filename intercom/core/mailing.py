@@ -29,7 +29,7 @@ from intercom.core.mailboxes import Mail, Mailbox, Mailboxes
 from intercom.core.outbox import Outbox
 from intercom.core.records import Change, MailRecord, OperationState, ReleaseBody, SaveBody, SaveOperation
 from intercom.limits import Limits
-from intercom.wire import reasons
+from intercom.wire import notices
 from intercom.wire.frames import MessageFrame
 from intercom.wire.mail import MailInfo, Notice
 
@@ -226,7 +226,7 @@ class Mailing:
                 continue
             body = bodies.get(number)
             if body is None:
-                self._give_up([mail], "undeliverable", reasons.BODY_LOST, now)
+                self._give_up([mail], "undeliverable", notices.BODY_LOST, now)
                 continue
             if self._is_over(mail, now):
                 self._is_due(mail, now)
@@ -315,16 +315,16 @@ class Mailing:
         if not self._is_over(mail, now):
             self._arm(mail, now)  # the clock was set back
         elif mail.record.valid_until is not None and mail.record.valid_until <= now.wall:
-            self._give_up([mail], "expired", reasons.NO_LONGER_VALID, now)
+            self._give_up([mail], "expired", notices.NO_LONGER_VALID, now)
         else:
-            self._give_up([mail], "undeliverable", reasons.NEVER_FETCHED, now)
+            self._give_up([mail], "undeliverable", notices.NEVER_FETCHED, now)
 
     def purge(self, key: str, before: int, now: Instant) -> int:
         """Give up what was queued in a mailbox before this moment (epoch ms); return how much that was."""
         box = self._boxes.get(key)
         purged = [] if box is None else [mail for mail in box.in_order() if mail.record.queued_at <= before]
         if purged:
-            self._give_up(purged, "undeliverable", reasons.PURGED, now)
+            self._give_up(purged, "undeliverable", notices.PURGED, now)
         return len(purged)
 
     def give_up_all(self, key: str, reason: str, now: Instant) -> None:
@@ -423,7 +423,7 @@ class Mailing:
         if self.is_open(mail.record.mailbox):
             self._is_due(mail, now)
         else:
-            self._give_up([mail], "undeliverable", reasons.NEVER_FETCHED, now)
+            self._give_up([mail], "undeliverable", notices.NEVER_FETCHED, now)
 
 
 def broker_info(broker_id: str, pid: int, now: Instant) -> bytes:

@@ -327,7 +327,9 @@ class Queueing:
             if retry_after is not None:
                 self._boxes.discard_if_unused(box)
                 return Refusal("D15", reasons.capacity("too many recent messages are remembered", retry_after))
-            operation = self._operations.enqueue(message, signature, sender, key, position, self._limits.mail_ttl_ms, now)
+            operation = self._operations.enqueue(
+                message, signature, sender, key, position, self._limits.mail_ttl_ms, now
+            )
         else:
             if operation.unconfirmed is not None:
                 operation.unconfirmed.waiter.settle()

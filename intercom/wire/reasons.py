@@ -48,10 +48,6 @@ RECEIPT_MISSING = (
 )
 INVALID_QUEUEING = "Invalid queueIfAway or validFor: true or false, and whole milliseconds above 0"
 MAILBOX_FULL = "Mailbox full"
-BODY_LOST = "its text cannot be read from the store any more"
-NEVER_FETCHED = "nobody fetched it in time"
-NO_LONGER_VALID = "it was valid for a limited time, and that is over"
-PURGED = "the mailbox was emptied by its owner"
 INVALID_SUPERVISOR = "Invalid supervisor authorization"
 
 
@@ -98,11 +94,6 @@ def mailbox_full(label: str, retry_after_ms: int) -> str:
     """Say that nothing more may wait for this target now."""
     seconds = max(1, -(-retry_after_ms // 1000))
     return f"{MAILBOX_FULL}: too much waits for {label} already; retry with the same message id after {seconds} s"
-
-
-def session_closed(reason: str) -> str:
-    """Say why mail of a session that will not come back was given up."""
-    return f"the session it was for has ended ({reason})"
 
 
 def reserved_group(name: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from intercom.wire import reasons
+from intercom.wire import notices
 from tests.core.harness import World, answers, only
 from tests.core.mail import Agent, enter, holder, operator, reattach
 
@@ -178,7 +178,7 @@ def test_a_trace_of_what_was_given_up() -> None:
     sender.got()
     traced = ask(sender, "trace", messageId="m1")
     assert traced["state"] == "expired"
-    assert traced["events"][-1]["detail"]["reason"] == reasons.NO_LONGER_VALID
+    assert traced["events"][-1]["detail"]["reason"] == notices.NO_LONGER_VALID
 
 
 def test_after_a_crash_a_trace_does_not_claim_more_than_is_known() -> None:
@@ -244,5 +244,5 @@ def test_a_mailbox_purged_tells_its_senders() -> None:
     sender.queue("bob", "m1")
     sender.got()
     assert ask(operator(world), "purge", of={"address": "bob"})["mail"] == 1
-    assert only(sender.mail())["notice"]["reason"] == reasons.PURGED
+    assert only(sender.mail())["notice"]["reason"] == notices.PURGED
     assert answers(sender.got()) == []

@@ -8,7 +8,7 @@ import pytest
 
 from intercom.core.records import OperationState
 from intercom.limits import Limits
-from intercom.wire import reasons
+from intercom.wire import notices, reasons
 from tests.core.harness import World, answers, only, reason
 from tests.core.mail import Agent, enter, holder, reattach
 
@@ -208,7 +208,7 @@ def test_mail_that_nobody_fetched_is_reported_once() -> None:
         "kind": "undeliverable",
         "messageId": "m1",
         "target": "b",
-        "reason": reasons.NEVER_FETCHED,
+        "reason": notices.NEVER_FETCHED,
     }
     assert told["message"]["id"] == "undeliverable:m1"
     sender.confirm("undeliverable:m1")
@@ -322,7 +322,7 @@ def test_a_lost_body_is_told_to_the_sender() -> None:
     sender.queue("b", "m2")
     del world.disk.bodies[min(world.disk.bodies)]
     assert ids(reattach(world, target).first) == ["m2"]
-    assert only(sender.mail())["notice"]["reason"] == reasons.BODY_LOST
+    assert only(sender.mail())["notice"]["reason"] == notices.BODY_LOST
 
 
 def test_a_closed_store_takes_no_mail() -> None:
