@@ -20,7 +20,7 @@ from intercom.core.clock import Instant
 from intercom.core.connections import Connection, PeerCredentials
 from intercom.core.deadlines import Deadlines
 from intercom.core.delivery import Delivery
-from intercom.core.effects import Destroy, Effect, ReadBodies, Stop
+from intercom.core.effects import Destroy, Effect, Stop
 from intercom.core.features import Refused
 from intercom.core.inquiries import REQUESTS, Inquiries, Tracing
 from intercom.core.journal import Journal
@@ -38,6 +38,7 @@ from intercom.core.records import (
     DropHistory,
     HistoryEvent,
     OperationState,
+    ReadBodies,
     Recovered,
     SessionState,
     StoreIdentity,

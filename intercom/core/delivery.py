@@ -352,6 +352,8 @@ class Delivery:
             unconfirmed = Unconfirmed(operation, kept, attempt)
             self._receipts.add(unconfirmed)
         due = now.mono + self._limits.receipt_wait_ms
+        if attempt.may_queue and attempt.target.mailbox is not None:
+            due = now.mono + min(self._limits.busy_ms, self._limits.receipt_wait_ms)
         unconfirmed.deadline = self._deadlines.add(due, self._receipt_missing, unconfirmed)
         return unconfirmed.frame
 
@@ -445,7 +447,8 @@ class Delivery:
 
     def _receipt_missing(self, unconfirmed: Unconfirmed, now: Instant) -> None:
         unconfirmed.deadline = None
-        self._fail(unconfirmed.waiter, reasons.RECEIPT_MISSING)
+        if not self._queueing.keep_unconfirmed(unconfirmed, now):
+            self._fail(unconfirmed.waiter, reasons.RECEIPT_MISSING)
 
     def _operation_expired(self, operation: Operation) -> None:
         unconfirmed = operation.unconfirmed

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from intercom.core.records import Change
+from intercom.core.records import Change, ReadBodies, ReadHistory
 from intercom.wire.frames import Answer
 
 
@@ -67,20 +67,6 @@ class Note(Struct, frozen=True):
 
     event: str
     fields: dict[str, Any]
-
-
-class ReadBodies(Struct, frozen=True):
-    """Read the messages of these mails, as far as they are committed; tell the core with ``bodies_read``."""
-
-    token: object
-    numbers: tuple[int, ...]
-
-
-class ReadHistory(Struct, frozen=True):
-    """Read the events of this stream, as far as they are committed; tell the core with ``history_read``."""
-
-    token: object
-    stream: str
 
 
 class WatchProcess(Struct, frozen=True):

@@ -12,7 +12,6 @@ from intercom.core.addresses import ME, NO_GROUP, Address, Addresses
 from intercom.core.asking import Asking
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection
-from intercom.core.effects import ReadHistory
 from intercom.core.journal import mail_stream
 from intercom.core.ledger import Ledger
 from intercom.core.lifecycle import Known, Lifecycle
@@ -20,7 +19,7 @@ from intercom.core.mailboxes import Mailbox, Mailboxes
 from intercom.core.mailing import Mailing
 from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
-from intercom.core.records import DropBodies, DropHistory, HistoryEvent, OperationState, SessionState
+from intercom.core.records import DropBodies, DropHistory, HistoryEvent, OperationState, ReadHistory, SessionState
 from intercom.core.sessions import Session, SessionTable
 from intercom.limits import TASK_HINT_CHARACTERS, Limits
 from intercom.wire.frames import BadRequest, trim

@@ -21,13 +21,12 @@ from msgspec.structs import replace
 
 from intercom.core.clock import Instant
 from intercom.core.deadlines import Deadlines
-from intercom.core.effects import ReadBodies
 from intercom.core.features import QUEUE
 from intercom.core.journal import Journal
 from intercom.core.ledger import Ledger
 from intercom.core.mailboxes import Mail, Mailbox, Mailboxes
 from intercom.core.outbox import Outbox
-from intercom.core.records import Change, MailRecord, OperationState, ReleaseBody, SaveBody, SaveOperation
+from intercom.core.records import Change, MailRecord, OperationState, ReadBodies, ReleaseBody, SaveBody, SaveOperation
 from intercom.limits import Limits
 from intercom.wire import notices
 from intercom.wire.frames import MessageFrame
@@ -109,10 +108,12 @@ class Mailing:
         undo: Callable[[Any, Instant], None],
         subject: Any,
         *changes: Change,
+        is_offered: bool = False,
     ) -> Mail:
-        """Append a mail at the end of its mailbox together with ``changes``, and offer it once that is committed.
+        """Append a mail at its place in its mailbox together with ``changes``, and offer it once that is committed.
 
         ``operation`` is its row, queued by now; ``undo(subject, now)`` is called after the mail was taken back.
+        ``is_offered`` says that the holder of the mailbox has it already and has not confirmed it.
         """
         record = MailRecord(
             self._operations.next_number() if operation is None else operation.number,
@@ -128,7 +129,7 @@ class Mailing:
             letter.valid_until,
             letter.is_ask,
             letter.reply_to,
-            0,
+            int(is_offered),
             letter.notice,
         )
         mail = Mail(record, operation)
@@ -136,7 +137,12 @@ class Mailing:
         event = self._journal.event("mail.queued", record, now, event_id=f"mail:{record.number}:queued")
         rows = () if operation is None else (SaveOperation(operation.record()),)
         body = SaveBody(record.number, letter.message)
-        mail.ticket = self._ledger.append((*rows, body, event, *changes), self._undo_put, (mail, undo, subject))
+        events: tuple[Change, ...] = (event,)
+        if is_offered:
+            box.mark_offered(mail)
+            event_id = f"mail:{record.number}:offered:1"
+            events = (event, self._journal.event("mail.offered", record, now, event_id=event_id))
+        mail.ticket = self._ledger.append((*rows, body, *events, *changes), self._undo_put, (mail, undo, subject))
         if operation is not None:
             operation.ticket = mail.ticket
         self._ledger.when_committed(mail.ticket, self._offer_when_committed, box)

@@ -230,7 +230,18 @@ class Queueing:
             if unconfirmed.waiter.may_queue and not unconfirmed.waiter.is_ask:
                 self._take_over_one(unconfirmed, now)
 
-    def _take_over_one(self, unconfirmed: Unconfirmed, now: Instant) -> None:
+    def keep_unconfirmed(self, unconfirmed: Unconfirmed, now: Instant) -> bool:
+        """Let a message wait as mail that its recipient has and does not confirm in time: it may be busy for long.
+
+        Returns False when it may not wait; then its sender is told that the outcome is uncertain.
+        """
+        box = self._boxes.get(unconfirmed.identity)
+        if box is None or box.holder is None or not unconfirmed.waiter.may_queue or unconfirmed.waiter.is_ask:
+            return False
+        self._take_over_one(unconfirmed, now, is_offered=True)
+        return not unconfirmed.waiter.is_waiting
+
+    def _take_over_one(self, unconfirmed: Unconfirmed, now: Instant, *, is_offered: bool = False) -> None:
         attempt, operation, frame = unconfirmed.waiter, unconfirmed.operation, unconfirmed.frame
         if operation.state is not OperationState.RESERVED or not self._operations.is_present(operation):
             return
@@ -257,7 +268,8 @@ class Queueing:
         operation.position = len(box) + 1
         operation.under_way = None
         changes, question = self._answered(attempt.sender, attempt.target.id, attempt.reply_to)
-        self._mailing.put(letter, operation, now, self._undo_take_over, (operation, question), *changes)
+        subject = (operation, question)
+        self._mailing.put(letter, operation, now, self._undo_take_over, subject, *changes, is_offered=is_offered)
         if attempt.is_waiting:
             attempt.settle()
             queued = Queued(attempt.message_id, trim(attempt.wording), operation.position, attempt.attempt_id)

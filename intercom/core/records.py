@@ -273,3 +273,17 @@ class StoreIdentity(Struct, frozen=True):
     broker_id: str
     journal_id: str
     epoch: int
+
+
+class ReadBodies(Struct, frozen=True):
+    """Read the messages of these mails, as far as they are committed; tell the core with ``bodies_read``."""
+
+    token: object
+    numbers: tuple[int, ...]
+
+
+class ReadHistory(Struct, frozen=True):
+    """Read the events of this stream, as far as they are committed; tell the core with ``history_read``."""
+
+    token: object
+    stream: str

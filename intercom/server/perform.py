@@ -24,13 +24,11 @@ from intercom.core.effects import (
     Finish,
     ForgetProcess,
     Note,
-    ReadBodies,
-    ReadHistory,
     Stop,
     WatchProcess,
     Write,
 )
-from intercom.core.records import Change
+from intercom.core.records import Change, ReadBodies, ReadHistory
 from intercom.limits import UNCOMMITTED_BYTES, UNCOMMITTED_FRAMES, UNSENT_BYTES
 from intercom.server.link import Link
 from intercom.server.log import Log

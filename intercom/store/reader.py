@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from intercom.core.effects import ReadBodies, ReadHistory
+from intercom.core.records import ReadBodies, ReadHistory
 from intercom.limits import BUSY_MS
 from intercom.store.history import read_bodies, read_history
 from intercom.store.loading import text_or_bytes

@@ -9,18 +9,8 @@ from intercom.client.profile import Profile, Purpose
 from intercom.core.broker import Broker
 from intercom.core.clock import Instant
 from intercom.core.connections import PeerCredentials
-from intercom.core.effects import (
-    Append,
-    Broadcast,
-    Destroy,
-    Effect,
-    Finish,
-    ReadBodies,
-    ReadHistory,
-    Stop,
-    WatchProcess,
-    Write,
-)
+from intercom.core.effects import Append, Broadcast, Destroy, Effect, Finish, Stop, WatchProcess, Write
+from intercom.core.records import ReadBodies, ReadHistory
 from intercom.errors import NoBroker, UsageError
 from intercom.limits import CONNECT_MS, KEY_BYTES, Limits
 from intercom.testing.disk import MemoryDisk, counted_ids

@@ -20,12 +20,11 @@ from intercom.core.effects import (
     Finish,
     ForgetProcess,
     Note,
-    ReadBodies,
-    ReadHistory,
     Stop,
     WatchProcess,
     Write,
 )
+from intercom.core.records import ReadBodies, ReadHistory
 from intercom.limits import HEADER_BYTES, Limits
 from intercom.testing.disk import MemoryDisk
 from intercom.wire.codec import ProtocolError, decode_request, encode

@@ -335,3 +335,44 @@ def test_a_closed_store_takes_no_mail() -> None:
     assert answers(sender.got())[0]["type"] == "delivery_failed"
     world.auto = True
     assert reason(answers(sender.queue("b", "m2"))).startswith("Accepted-delivery authority is invalid")
+
+
+def test_a_message_to_somebody_busy_waits_as_mail() -> None:
+    """A recipient confirms when it is done with a message; until then a sender that lets it wait is told so."""
+    world = World()
+    sender, target = enter(world, "a"), enter(world, "b")
+    sender.queue("b", "m1")
+    assert ids(target.got()) == ["m1"]
+    world.pass_time(2_000)
+    assert only(answers(sender.got()))["type"] == "queued"
+    assert ids(target.got()) == [], "it has the message"
+    sender.queue("b", "m2")
+    assert ids(target.got()) == ["m2"]
+    target.confirm("m1", "m2")
+    assert world.disk.mail == {}
+    assert only(answers(sender.queue("b", "m1")))["type"] == "delivered"
+    assert kinds(world, "m1") == ["mail.queued", "mail.offered", "mail.delivered"]
+
+
+def test_a_busy_recipient_that_dies_gets_it_again() -> None:
+    world = World()
+    sender, target = enter(world, "a"), enter(world, "b")
+    sender.queue("b", "m1")
+    world.pass_time(8_000)
+    target.leave()
+    world.crash()
+    back = reattach(world, target)
+    assert ids(back.first) == ["m1"]
+    assert back.first[1]["mail"]["offers"] == 2
+
+
+def test_an_older_sender_is_told_that_the_outcome_is_uncertain() -> None:
+    """Protocol 6.10.6."""
+    world = World()
+    target = enter(world, "b")
+    older = world.register("old", returnAddress="r")
+    older.message("b", "m1")
+    world.pass_time(8_000)
+    assert reason(answers(older.got())) == reasons.RECEIPT_MISSING
+    assert world.disk.mail == {}
+    assert ids(target.got()) == ["m1"]

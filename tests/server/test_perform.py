@@ -17,13 +17,11 @@ from intercom.core.effects import (
     Finish,
     ForgetProcess,
     Note,
-    ReadBodies,
-    ReadHistory,
     Stop,
     WatchProcess,
     Write,
 )
-from intercom.core.records import Change, DropOperation
+from intercom.core.records import Change, DropOperation, ReadBodies, ReadHistory
 from intercom.limits import UNCOMMITTED_FRAMES, UNSENT_BYTES
 from intercom.server.link import Link
 from intercom.server.perform import Performer
@@ -475,7 +473,6 @@ def test_falling_silent_forgets_what_did_not_leave(stage: Stage) -> None:
 
 
 def test_what_was_read_goes_to_the_core_and_what_follows_is_done(stage: Stage) -> None:
-    stage.connect(1)
     bodies, history = ReadBodies("t", (1, 2)), ReadHistory("h", "mail:m")
     stage.run(bodies, history)
     assert stage.shelf.asked == [bodies, history]

@@ -7,8 +7,7 @@ from threading import Event
 
 import pytest
 
-from intercom.core.effects import ReadBodies, ReadHistory
-from intercom.core.records import SaveBody
+from intercom.core.records import ReadBodies, ReadHistory, SaveBody
 from intercom.paths import Paths
 from intercom.store.database import Store
 from intercom.store.reader import Read, Reader
