@@ -271,7 +271,7 @@ class TargetAway(SendError):
     """Say that the target is known and not here; nothing was sent."""
 
     code = "away"
-    hint = "Send it as a message: that waits until the target is back."
+    hint = "Use `send` instead of `ask`."
     retry: Retry = "after"
     exit_status = 5
 

@@ -23,7 +23,7 @@ USAGE = "list | show ID | close ID | hint TEXT"
 DESCRIPTION = """Show the sessions that are known to the broker: `active` ones, those that lost their connection and
 may come back (`reconnecting`, with the time they have left), and `closed` ones, which are remembered for 7 days.
 
-    list       all of them
+    list       those that are here or may come back; with --all the closed ones too
     show ID    one of them, with all that is known
     close ID   close one for good; what waits for it alone is given up and the senders are told (for the person)
     hint TEXT  say in a few words what the session of this command works on; an empty text takes it back
@@ -36,6 +36,7 @@ HEAD = ("NAME", "ID", "STATE", "SINCE", "WAITING", "PID", "GROUPS", "HINT")
 def configure(parser: Parser) -> None:
     """Add the options of ``session``."""
     parser.add_argument("words", nargs="*", metavar="WHAT", help="list, show ID, close ID or hint TEXT")
+    parser.add_argument("--all", action="store_true", help="list closed sessions too")
     add_common(parser, timeout=f"longest wait for the broker (default {REQUEST_MS // 1000})")
 
 
@@ -51,6 +52,7 @@ def run(arguments: Namespace, output: Output) -> int:
     with opened(arguments, "session", purpose="control", default_ms=REQUEST_MS) as session:
         records = session.session_records(timeout=time_left(arguments, REQUEST_MS))
         if what == "list":
+            records = [record for record in records if arguments.all or record.state != "closed"]
             output.document({"ok": True, "sessions": [described(record) for record in records]})
             if not output.as_json:
                 _show_all(records, output)

@@ -85,6 +85,7 @@ def test_the_other_side_leaves(shell: Shell) -> None:
     worker = shell.listen("worker")
     asker = shell.start("ask", "worker", "why", "--json")
     worker.event("message")
+    shell.wait_for_questions(1)
     worker.signal(signal.SIGTERM)
     result = asker.finish()
     assert (result.status, result.document["code"]) == (6, "peer_gone")
