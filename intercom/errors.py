@@ -18,6 +18,7 @@
     │   ├── AddressTaken        address_taken         the address was made by somebody else
     │   └── AddressHeld         address_held          another session receives for the address
     ├── SessionReplaced         replaced              another session took the place of this one
+    ├── SessionClosed           force_closed          the person closed this session
     ├── PresenceRefused         presence_refused      a presence or membership change was refused
     ├── RequestRefused          feature_not_granted, unknown_session, unknown_address and every other code
     │                                                 a request about mail or sessions was refused
@@ -203,6 +204,13 @@ class SessionReplaced(IntercomError):
     code = "replaced"
     hint = "Mail that was not confirmed goes to the other one. Go on here only if the other one is to end."
     exit_status = 4
+
+
+class SessionClosed(IntercomError):
+    """Say that the person closed this session, which is over and does not come back by itself."""
+
+    code = "force_closed"
+    hint = "Ask the person before you open another one."
 
 
 class PresenceRefused(IntercomError):

@@ -267,7 +267,7 @@ class Engine:
                 return
             self.core.receive(data, now())
             self._act()
-            if self.core.link is Link.BROKEN or self.core.was_replaced:
+            if self.core.link is Link.BROKEN or self.core.was_ended:
                 return
             await anyio.lowlevel.checkpoint()
 

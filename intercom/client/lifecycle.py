@@ -14,7 +14,7 @@ from typing import Protocol
 from msgspec import UNSET
 
 from intercom.client.profile import Profile
-from intercom.errors import AddressHeld, AddressTaken, IntercomError, SessionReplaced
+from intercom.errors import AddressHeld, AddressTaken, IntercomError, SessionClosed, SessionReplaced
 from intercom.limits import ADDRESS_RETRY_MS, ADDRESS_WAIT_MS, FORMER_IDS, REATTACH_ATTEMPTS
 from intercom.wire.frames import Register, Registered
 from intercom.wire.mail import AddressClaim, Hold, Replaced, SessionReattach, SessionReattached
@@ -170,11 +170,14 @@ class Lifecycle:
             self._waits_until = now + ADDRESS_WAIT_MS
         return ADDRESS_RETRY_MS if now < self._waits_until else None
 
-    def lost_place(self, error: IntercomError) -> SessionReplaced | None:
-        """Return why the session is over when it comes back and another one holds its address; else ``None``."""
+    def lost_place(self, error: IntercomError) -> IntercomError | None:
+        """Return why the session is over that was refused when it came back; ``None`` when it may try again."""
+        end = end_of(error.code, error.reason)
+        if end is not None:
+            return end
         wish = self._profile.address
         if isinstance(error, AddressHeld) and self._was_registered and wish is not None and wish.hold == "take":
-            return replaced(f"Another session took the address {wish.name} while this one was away")
+            return SessionReplaced(f"Another session took the address {wish.name} while this one was away")
         return None
 
     def present(self, session_id: str) -> str:
@@ -201,13 +204,18 @@ class Lifecycle:
         self._profile.session_id = session_id
 
 
-def replaced(reason: str) -> SessionReplaced:
-    """Return the error for a session that is over."""
-    return SessionReplaced(reason)
+def end_of(code: str, reason: str) -> IntercomError | None:
+    """Return why a session is over for good that the broker refused for this reason; ``None`` when it is not."""
+    kind = _ENDS.get(code)
+    return None if kind is None else kind(reason)
 
 
 def told_of(answer: Replaced, address: str | None) -> SessionReplaced:
     """Return the error for ``replaced``."""
     if answer.by == "address":
-        return replaced(f"Session {answer.session_id} took the address {address or 'of this one'}")
-    return replaced(f"Another connection of this process is session {answer.session_id} now")
+        return SessionReplaced(f"Session {answer.session_id} took the address {address or 'of this one'}")
+    return SessionReplaced(f"Another connection of this process is session {answer.session_id} now")
+
+
+_ENDS: dict[str, type[IntercomError]] = {"replaced": SessionReplaced, "force_closed": SessionClosed}
+"""Refusals after which a session must not come back by itself."""

@@ -23,7 +23,7 @@ from intercom.client.contact import Contact, Link, violation
 from intercom.client.feeds import Feed, Feeds, SessionEvent
 from intercom.client.heartbeat import Heartbeat, Pulse
 from intercom.client.inbox import Inbox
-from intercom.client.lifecycle import QUEUE, Keeper, Lifecycle, Nothing, replaced, told_of
+from intercom.client.lifecycle import QUEUE, Keeper, Lifecycle, Nothing, end_of, told_of
 from intercom.client.notices import Arrived, Event, Happened, Settled, Troubled
 from intercom.client.operations import Opening, Operation, RequestOperation, Stage
 from intercom.client.outcomes import again, refusal_of
@@ -40,7 +40,6 @@ from intercom.errors import (
     NoBroker,
     PresenceRefused,
     RequestRefused,
-    SessionReplaced,
     UsageError,
 )
 from intercom.limits import PENDING_REPLY_RETRY_MS, REBIND_MS, WITHDRAWN_ASKS
@@ -128,7 +127,7 @@ class ClientSession:
         """Whether the next connection begins with a registration, whatever there was before."""
         self._wall_ahead = 0
         """How far the time of day is ahead of the monotonic clock."""
-        self._ended_by: SessionReplaced | None = None
+        self._ended_by: IntercomError | None = None
         self._feeds = Feeds()
         self._was_online = False
         """Whether the present connection was registered."""
@@ -158,8 +157,8 @@ class ClientSession:
         return self._lifecycle
 
     @property
-    def was_replaced(self) -> bool:
-        """Tell whether the session is over because another one took its place."""
+    def was_ended(self) -> bool:
+        """Tell whether the session is over because others decided so."""
         return self._ended_by is not None
 
     def over(self) -> IntercomError:
@@ -386,8 +385,8 @@ class ClientSession:
     def _on_request_failed(self, answer: RequestFailed, now: int) -> None:
         if self.link is not Link.REGISTERING:
             self._on_answer(answer, now)
-        elif answer.code == "replaced":
-            self._end_session(replaced(answer.reason), now)
+        elif (end := end_of(answer.code, answer.reason)) is not None:
+            self._end_session(end, now)
         elif answer.retryable:
             reason = f"The broker cannot take this session back yet: {answer.reason}"
             self._contact.break_off(ConnectionLost(reason, retry="after"))
@@ -417,8 +416,8 @@ class ClientSession:
         wish = self.profile.address
         self._end_session(told_of(answer, None if wish is None else wish.name), now)
 
-    def _end_session(self, error: SessionReplaced, now: int) -> None:
-        """End the session for good: another one has its place, and would lose it again if this one came back."""
+    def _end_session(self, error: IntercomError, now: int) -> None:
+        """End the session for good, because others decided so; it must not come back by itself."""
         self._ended_by = error
         for operation in self._waiting:
             operation.abandon(error)

@@ -18,6 +18,7 @@ from intercom.errors import (
     NoBroker,
     OutcomeUnknown,
     RequestRefused,
+    SessionClosed,
     SessionReplaced,
 )
 from intercom.limits import ADDRESS_WAIT_MS, FORMER_IDS, REATTACH_ATTEMPTS, RECONNECT_DELAYS_MS
@@ -365,12 +366,13 @@ def test_a_replaced_session_is_over(by: str) -> None:
         rig.begin(commands.send("worker", "hi", message_id="m3", now=rig.now, wall=WALL))
 
 
-def test_whoever_was_replaced_while_away_stays_away() -> None:
+@pytest.mark.parametrize(("code", "kind"), [("replaced", SessionReplaced), ("force_closed", SessionClosed)])
+def test_whoever_was_ended_while_away_stays_away(code: str, kind: type[IntercomError]) -> None:
     rig = granted(Keeps("t"), name="ada", address=True)
     rig.lose()
-    assert rig.feed(failed(rig.dial(), "replaced")) == []
+    assert rig.feed(failed(rig.dial(), code)) == []
     assert rig.core.link is Link.CLOSED
-    assert isinstance(rig.core.over(), SessionReplaced)
+    assert isinstance(rig.core.over(), kind)
 
 
 def test_leaving_says_goodbye_so_that_nothing_waits_in_grace() -> None:
