@@ -20,8 +20,8 @@
     ├── SessionReplaced         replaced              another session took the place of this one
     ├── SessionClosed           force_closed          the person closed this session
     ├── PresenceRefused         presence_refused      a presence or membership change was refused
-    ├── RequestRefused          feature_not_granted, unknown_session, unknown_address and every other code
-    │                                                 a request about mail or sessions was refused
+    ├── RequestRefused          feature_not_granted, unknown_session, unknown_address, ambiguous_address
+    │                           and every other code  a request about mail or sessions was refused
     ├── SendError                                     a message was not delivered
     │   ├── TargetNotFound      not_found, supervisor_gone  nobody in reach has that name or id
     │   ├── TargetAway          away                  the target is known and not here; nothing was sent
