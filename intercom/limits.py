@@ -36,6 +36,8 @@ HEALTH_ID_UNITS = 128
 
 REQUEST_ID_CHARACTERS = 128
 """Longest ``requestId`` of the frames of a feature."""
+TOKEN_CHARACTERS = 32
+"""Shortest token a client may make for an address it creates."""
 LONGEST_VALIDITY_MS = 366 * 24 * 60 * MINUTE_MS
 """Longest time a message may be said to be valid."""
 TASK_HINT_CHARACTERS = 200
@@ -209,10 +211,6 @@ MAILBOX_PAGE = 100
 """Entries of a mailbox that are told at once unless more are wanted."""
 MAILBOX_PAGE_CEILING = 1_000
 """Most entries that are told at once."""
-ADDRESS_WAIT_MS = 1_000
-"""How long a client waits for the token of an address that another process may just be making."""
-ADDRESS_RETRY_MS = 50
-"""Pause between two such attempts."""
 ADDRESS_SEEN_IDS = 2_000
 """Messages of an address that are recognised as copies after a restart; the file may hold twice as many."""
 IDENTITY_FILE_BYTES = 4 * KIB

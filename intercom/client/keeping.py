@@ -11,13 +11,14 @@ import fcntl
 import json
 import os
 import stat
-from collections.abc import Iterable
+from _thread import get_ident
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
 from intercom.errors import AccessDenied, HomeError, IntercomError
-from intercom.limits import ADDRESS_SEEN_IDS, IDENTITY_FILE_BYTES
+from intercom.limits import ADDRESS_SEEN_IDS, IDENTITY_FILE_BYTES, KEY_BYTES
 from intercom.paths import Paths, make_private_directory, open_private_file, prepare_home
 
 _DIGITS = 32
@@ -59,8 +60,22 @@ class AddressKeeper:
 
     def keep_token(self, token: str) -> None:
         """Keep the token the broker gave; raises ``AccessDenied`` or ``HomeError``."""
-        self._make_place()
-        draft = self._token_file.with_suffix(f".{os.getpid()}")
+        self._write(token, os.replace)
+
+    def prepare(self) -> None:
+        """Make the token where there is none, before the broker makes an address nobody could use again.
+
+        Of several processes that do so at once one is the first, and all show the same. Raises ``AccessDenied`` or
+        ``HomeError``.
+        """
+        if self.token() is None:
+            self._write(os.urandom(KEY_BYTES).hex(), os.link)
+
+    def _write(self, token: str, publish: Callable[[Path, Path], None]) -> None:
+        prepare_home(self._paths)
+        make_private_directory(self._paths.identities)
+        make_private_directory(self._place)
+        draft = self._token_file.with_suffix(f".{os.getpid()}.{get_ident()}")
         try:
             descriptor = open_private_file(draft, os.O_WRONLY | os.O_TRUNC)
             try:
@@ -68,19 +83,12 @@ class AddressKeeper:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-            draft.replace(self._token_file)
+            with suppress(FileExistsError):
+                publish(draft, self._token_file)
+            with suppress(FileNotFoundError):
+                draft.unlink()
         except OSError as error:
             raise _refused(error, self._token_file) from error
-
-    def prepare(self) -> None:
-        """See that the token can be read or kept, before the broker makes an address nobody could use again."""
-        if self.token() is None:
-            self._make_place()
-
-    def _make_place(self) -> None:
-        prepare_home(self._paths)
-        make_private_directory(self._paths.identities)
-        make_private_directory(self._place)
 
     def knows(self, message_id: str) -> bool:
         """Tell whether an earlier session of the address was done with this message."""

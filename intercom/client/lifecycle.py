@@ -15,7 +15,7 @@ from msgspec import UNSET
 
 from intercom.client.profile import Profile
 from intercom.errors import AddressHeld, AddressTaken, IntercomError, SessionClosed, SessionReplaced
-from intercom.limits import ADDRESS_RETRY_MS, ADDRESS_WAIT_MS, FORMER_IDS, REATTACH_ATTEMPTS
+from intercom.limits import FORMER_IDS, REATTACH_ATTEMPTS
 from intercom.wire.frames import Register, Registered
 from intercom.wire.mail import AddressClaim, Hold, Replaced, SessionReattach, SessionReattached
 
@@ -35,7 +35,7 @@ class Keeper(Protocol):
     """Keep what must outlive the process: the token of an address, and the ids of messages it is done with."""
 
     def prepare(self) -> None:
-        """Find out before connecting what would go wrong; raise ``HomeError`` or ``AccessDenied``."""
+        """Make the token if there is none, before connecting; raise ``HomeError`` or ``AccessDenied``."""
 
     def token(self) -> str | None:
         """Return the token of the address, reading it anew; ``None`` without an address."""
@@ -96,7 +96,6 @@ class Lifecycle:
         self._shown: str | None = None
         """The address token that the last ``register`` showed."""
         self._was_registered = False
-        self._waits_until: int | None = None
 
     @property
     def is_reattaching(self) -> bool:
@@ -155,20 +154,13 @@ class Lifecycle:
             if self._unanswered >= REATTACH_ATTEMPTS:
                 self._owner_token = None
 
-    def refused(self, error: IntercomError, now: int) -> int | None:
+    def refused(self, error: IntercomError) -> int | None:
         """Return the pause after which a refused registration is to be tried again, ``None`` for not.
 
-        Of two processes that make an address at the same time one is told its token; the other one waits for it.
+        Another process may have been told a token since this one looked.
         """
-        if not isinstance(error, AddressTaken) or self._profile.address is None:
-            return None
-        if self._token() != self._shown:
-            return 0
-        if self._shown is not None:
-            return None
-        if self._waits_until is None:
-            self._waits_until = now + ADDRESS_WAIT_MS
-        return ADDRESS_RETRY_MS if now < self._waits_until else None
+        is_taken = isinstance(error, AddressTaken) and self._profile.address is not None
+        return 0 if is_taken and self._token() != self._shown else None
 
     def lost_place(self, error: IntercomError) -> IntercomError | None:
         """Return why the session is over that was refused when it came back; ``None`` when it may try again."""
@@ -195,7 +187,6 @@ class Lifecycle:
         self._is_reattaching = False
         self._was_registered = True
         self._unanswered = 0
-        self._waits_until = None
         self.features = frozenset(features)
         before = self._profile.session_id
         if before is not None and before != session_id:

@@ -612,7 +612,7 @@ class ClientSession:
         if error is not None and error.code == REFUSED_CODE and self.session_id:
             self.recovery.wait(now, self._line.refused(now))
             return
-        if error is not None and (pause := self._lifecycle.refused(error, now)) is not None:
+        if error is not None and (pause := self._lifecycle.refused(error)) is not None:
             self.recovery.wait(now, pause)
             return
         if error is not None and (lost := self._lifecycle.lost_place(error)) is not None:

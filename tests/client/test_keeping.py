@@ -41,10 +41,31 @@ def test_a_token_is_kept_for_the_user_alone(home: Path) -> None:
     assert keeper(home).token() == "newer"
 
 
-def test_it_is_found_out_before_connecting_whether_a_token_can_be_kept(home: Path) -> None:
+def test_a_token_is_made_once(home: Path) -> None:
+    """Before the broker makes the address: whoever dies in between has its token, and all show the same."""
+    made: list[str | None] = []
+
+    def make() -> None:
+        own = keeper(home)
+        own.prepare()
+        made.append(own.token())
+
+    threads = [threading.Thread(target=make) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(made)) == 1
+    assert made[0] is not None
+    assert len(made[0]) == 64
+    [file] = files(home)
+    assert mode(file) == 0o600
     keeper(home).prepare()
-    assert files(home) == []
-    (home / "identities" / "addresses").rmdir()
+    assert keeper(home).token() == made[0]
+
+
+def test_it_is_found_out_before_connecting_that_no_token_can_be_kept(home: Path) -> None:
+    (home / "identities").mkdir(parents=True)
     (home / "identities" / "addresses").write_text("in the way")
     with pytest.raises(HomeError):
         keeper(home).prepare()
@@ -82,7 +103,7 @@ def test_messages_that_were_done_with_are_known_to_the_next_process(home: Path) 
     assert second.knows("m1")
     assert second.knows("a\nb\udfff")
     assert not second.knows("m2")
-    [file] = files(home)
+    [file] = [path for path in files(home) if path.suffix == ".seen"]
     assert mode(file) == 0o600
     first.note(["m1"])
     assert len(file.read_bytes().splitlines()) == 2, "nothing is noted twice"
@@ -93,7 +114,7 @@ def test_the_file_is_bounded_and_keeps_the_newest(home: Path) -> None:
     writer.prepare()
     for start in range(0, 5 * ADDRESS_SEEN_IDS, 100):
         writer.note([f"m{number}" for number in range(start, start + 100)])
-    [file] = files(home)
+    [file] = [path for path in files(home) if path.suffix == ".seen"]
     assert ADDRESS_SEEN_IDS <= len(file.read_bytes().splitlines()) <= 2 * ADDRESS_SEEN_IDS
     reader = keeper(home)
     reader.refresh()
@@ -118,7 +139,8 @@ def test_several_processes_note_at_once_and_nothing_is_lost(home: Path) -> None:
         thread.join()
     reader = keeper(home)
     reader.refresh()
-    lines = (files(home)[0]).read_bytes().splitlines()
+    [file] = [path for path in files(home) if path.suffix == ".seen"]
+    lines = file.read_bytes().splitlines()
     assert {len(line) for line in lines} == {32}
     assert all(reader.knows(f"{name}{count - 1}") for name in "abcde")
 
@@ -128,7 +150,7 @@ def test_a_damaged_file_costs_no_more_than_a_copy(home: Path, kind: str) -> None
     writer = keeper(home)
     writer.prepare()
     writer.note(["m1"])
-    [file] = files(home)
+    [file] = [path for path in files(home) if path.suffix == ".seen"]
     if kind == "torn":
         file.write_bytes(file.read_bytes() + b"abc")
     elif kind == "pipe":

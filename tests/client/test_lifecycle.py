@@ -21,7 +21,7 @@ from intercom.errors import (
     SessionClosed,
     SessionReplaced,
 )
-from intercom.limits import ADDRESS_WAIT_MS, FORMER_IDS, REATTACH_ATTEMPTS, RECONNECT_DELAYS_MS
+from intercom.limits import FORMER_IDS, REATTACH_ATTEMPTS, RECONNECT_DELAYS_MS
 from tests.support.client import GRANTED, WALL, Frame, Keeps, Rig, message
 
 
@@ -274,20 +274,6 @@ def test_a_held_address_is_said_at_once() -> None:
     assert "Session x" in error.reason
 
 
-def test_of_two_that_make_an_address_at_once_the_other_waits_for_the_token() -> None:
-    keeper = Keeps()
-    rig = Rig(keeper=keeper, name="ada", address=True)
-    rig.begin(rig.core.opening(rig.now, 10_000))
-    rig.connect()
-    rig.feed(refuse("address_taken"))
-    rig.lose()
-    assert rig.settled() == []
-    assert rig.core.recovery.at is not None
-    rig.now = rig.core.recovery.at
-    keeper.held = "made by the other"
-    assert rig.connect()["address"]["token"] == "made by the other"
-
-
 def test_a_token_that_came_meanwhile_is_shown_at_once() -> None:
     keeper = Keeps("old")
     rig = Rig(keeper=keeper, name="ada", address=True)
@@ -297,20 +283,6 @@ def test_a_token_that_came_meanwhile_is_shown_at_once() -> None:
     rig.lose()
     assert rig.core.recovery.at == rig.now
     assert rig.connect()["address"]["token"] == "new"
-
-
-def test_a_token_that_never_comes_is_not_waited_for_long() -> None:
-    rig = Rig(keeper=Keeps(), name="ada", address=True)
-    rig.begin(rig.core.opening(rig.now, 10_000))
-    end = rig.now + 2 * ADDRESS_WAIT_MS
-    while not (settled := rig.settled()):
-        assert rig.now < end
-        rig.connect()
-        rig.feed(refuse("address_taken"))
-        rig.lose()
-        assert rig.core.recovery.at is not None
-        rig.now = max(rig.now, rig.core.recovery.at)
-    assert isinstance(settled[0].error, AddressTaken)
 
 
 def test_a_token_that_cannot_be_kept_ends_the_attempt() -> None:
