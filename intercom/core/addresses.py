@@ -16,6 +16,7 @@ from intercom.core.features import Refused
 from intercom.core.journal import Journal
 from intercom.core.ledger import Ledger
 from intercom.core.records import AddressRecord
+from intercom.limits import TOKEN_CHARACTERS
 from intercom.wire.frames import trim
 from intercom.wire.mail import AddressClaim
 
@@ -82,6 +83,13 @@ def key_of(number: int) -> str:
     return f"address:{number}"
 
 
+def _first_token(claim: AddressClaim, new_token: str) -> tuple[str, bool]:
+    """Return the token of an address that has none yet, and whether the broker made it."""
+    if isinstance(claim.token, str) and len(claim.token) >= TOKEN_CHARACTERS:
+        return claim.token, False
+    return new_token, True
+
+
 class Addresses:
     """Find addresses by name and number, and give them to whoever may hold them."""
 
@@ -117,7 +125,9 @@ class Addresses:
     def claim(
         self, claim: AddressClaim, home_group: str, groups: tuple[str, ...], new_token: str, now: Instant
     ) -> tuple[Address, bool] | Refused:
-        """Return the address a registration may act under, and whether it got its token just now.
+        """Return the address a registration may act under, and whether ``new_token`` became its token just now.
+
+        A token the client made itself is adopted, so that a broker that dies before its answer locks nobody out.
 
         Errors: ``bad_request`` a name nobody may have, ``address_taken`` another token, ``address_held`` somebody
         connected holds it and ``hold`` is ``free``, ``address_limit``.
@@ -133,13 +143,15 @@ class Addresses:
         if address is None:
             if len(self._by_number) >= self._limit:
                 return Refused("address_limit", f"This broker keeps at most {self._limit} addresses")
-            return self._create(ME if is_me else name, group, digest(new_token), () if is_me else groups, now), True
+            token, is_new = _first_token(claim, new_token)
+            return self._create(ME if is_me else name, group, digest(token), () if is_me else groups, now), is_new
         if claim.hold == "free" and address.holder is not None:
             return Refused("address_held", f"Session {address.holder.id} receives the mail of {address.name}")
         if address.token_hash is None:
-            address.token_hash = digest(new_token)
+            token, is_new = _first_token(claim, new_token)
+            address.token_hash = digest(token)
             self._save("address.taken", address, now)
-            return address, True
+            return address, is_new
         if not proves(None if not isinstance(claim.token, str) else claim.token, address.token_hash):
             return Refused("address_taken", f"The address {address.name} in group {group!r} belongs to somebody else")
         return address, False

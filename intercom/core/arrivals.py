@@ -157,6 +157,7 @@ class Arrivals:
                 address=address,
                 **_display_of(frame),
             )
+            self._close_ghost(session, now)
             known = self._lifecycle.enter(session, record, now)
             event = self._journal.event("session.active", known.record, now, cause="register")
             ticket = self._ledger.append((event,), self._undo_begin, session)
@@ -168,6 +169,17 @@ class Arrivals:
         if box is not None:
             told["mailbox_count"] = len(self._mailing.holder_came(session, box))
         return told, ticket
+
+    def _close_ghost(self, session: Session, now: Instant) -> None:
+        """Close what an earlier broker began of this very client and could not tell it."""
+        peer = session.connection.peer
+        if peer is None or session.return_hash is None:
+            return
+        me = (session.return_hash, peer.pid, peer.started)
+        for known in self._lifecycle.away():
+            record = known.record
+            if known.id != session.id and (record.return_hash, record.pid, record.started) == me:
+                self._lifecycle.close(known, Cause.REPLACED.value, now)
 
     def _mailbox_of(self, session: Session) -> str | None:
         """Return the key of the mailbox whose mail the session receives."""

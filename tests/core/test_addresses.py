@@ -266,3 +266,15 @@ def test_a_reply_to_a_command_that_has_ended_reaches_its_mailbox() -> None:
     assert only(answers(listener.queue(command.id, "m2")))["type"] == "queued"
     reader: Agent = holder(world, "terminal-1", command.registered["addressToken"])
     assert ids(reader.first) == ["m2"]
+
+
+def test_a_token_of_the_clients_own_survives_a_broker_that_dies_before_its_answer() -> None:
+    """A5.1: between commit and answer nobody is locked out."""
+    world = World()
+    token = "t" * 32
+    first = holder(world, "bob", token)
+    assert "addressToken" not in first.registered
+    world.crash()
+    assert holder(world, "bob", token).registered["mailboxCount"] == 0
+    assert claim(world, "bob", token="u" * 32)["code"] == "address_taken"
+    assert "addressToken" in claim(world, "short", token="t" * 31)

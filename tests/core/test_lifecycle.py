@@ -270,3 +270,17 @@ def test_nothing_but_a_reattach_comes_before_a_registration(frame: dict[str, str
     conn = world.connect()
     world.send(conn, **frame)
     assert conn in world.destroyed
+
+
+def test_a_registration_that_was_never_told_leaves_nobody_behind() -> None:
+    """A5.1: the client registers again; what an earlier broker began for it is closed."""
+    world = World()
+    ghost = enter(world, "a", returnAddress="same")
+    world.crash()
+    again = enter(world, "a", returnAddress="same")
+    assert state(world, ghost.id) is SessionState.CLOSED
+    assert world.broker.away_count == 0
+    other = enter(world, "b", returnAddress="same", peer=PeerCredentials(pid=99, uid=1000, gid=1000))
+    again.leave()
+    assert state(world, again.id) is SessionState.RECONNECTING
+    del other
