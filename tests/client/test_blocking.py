@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,7 +32,7 @@ from intercom.errors import (
     TargetNotFound,
 )
 from intercom.paths import Paths
-from tests.support.brokers import BrokerProcess
+from tests.support.brokers import TOP, BrokerProcess
 from tests.support.raw import PATIENCE_S
 
 
@@ -311,3 +312,42 @@ def test_nobody_opens_a_mailbox_by_what_peers_know(broker: BrokerProcess, short_
     token.write_text(token.read_text().replace('"token": "', '"token": "x'))
     with pytest.raises(AddressTaken), blocking.connect("bob", home=broker.home, address=True, **options):
         pass
+
+
+def test_a_connection_that_is_cut_costs_nothing(broker: BrokerProcess) -> None:
+    """FE 1.3: the session takes itself back; what came meanwhile is there in order."""
+    with blocking.connect("bob", home=broker.home) as bob, blocking.connect("ada", home=broker.home) as ada:
+        before = bob.id
+        assert bob.session_records()[0].generation == 1
+        bob._engine._drop()
+        deadline = time.monotonic() + PATIENCE_S
+        while [view.name for view in ada.list()] != ["ada"]:
+            assert time.monotonic() < deadline, "peers see that it left"
+        assert [ada.send(target, "hi").state for target in ("bob", before)] == ["queued", "queued"]
+        found = [bob.receive(timeout=PATIENCE_S) for _ in range(2)]
+        assert [message.text for message in found if message] == ["hi", "hi"]
+        assert (bob.id, bob.former_ids, bob.waiting) == (before, (), 2)
+        assert [record.generation for record in bob.session_records() if record.id == before] == [2]
+
+
+def test_a_session_that_ends_without_goodbye_is_closed_when_its_process_has_ended(broker: BrokerProcess) -> None:
+    """A1.4: straight to closed; nobody waits for a grace of ten minutes."""
+    code = f"""
+import os
+from intercom import blocking
+connection = blocking.connect("bob", home={str(broker.home)!r})
+session = connection.__enter__()
+print(session.id, flush=True)
+os._exit(9)
+"""
+    env = {**os.environ, "PYTHONPATH": str(TOP)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False)
+    assert done.returncode == 9
+    with blocking.connect(home=broker.home, purpose="control") as control_session:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            [record] = control_session.session_records()
+            if record.state == "closed":
+                break
+            assert time.monotonic() < deadline
+    assert (record.id, record.closed_reason) == (done.stdout.strip(), "process_exit")
