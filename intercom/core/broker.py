@@ -25,7 +25,7 @@ from intercom.core.features import Refused
 from intercom.core.inquiries import REQUESTS, Inquiries, Tracing
 from intercom.core.journal import Journal
 from intercom.core.ledger import Ledger
-from intercom.core.lifecycle import Known, Lifecycle
+from intercom.core.lifecycle import SHOWN_WHO_IS_AWAY, Known, Lifecycle
 from intercom.core.mailboxes import Mail, Mailboxes
 from intercom.core.mailing import Mailing, Offer, broker_info
 from intercom.core.operations import Operations
@@ -567,6 +567,9 @@ class Broker:
         else:
             found = self._sessions.in_reach_of([normalise_group(frame.group)])
         entries = [peer.encoded() for peer in found if peer.is_agent]
+        if session.features & SHOWN_WHO_IS_AWAY:
+            groups = session.groups if frame.group is UNSET else (normalise_group(frame.group),)
+            entries += [known.shown_as_away() for known in self._lifecycle.away() if known.is_in(groups)]
         self._outbox.write(connection, Sessions(frame.request_id, entries, [], []))
 
     def _list_groups(self, connection: Connection, frame: ListGroups, now: Instant) -> None:
