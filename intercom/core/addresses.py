@@ -159,18 +159,16 @@ class Addresses:
     def held(self, address: Address, session: Session, now: Instant) -> None:
         """Note that this session holds the address from now on, in its present groups."""
         address.holder = session
-        self.touch(address, now)
-
-    def touch(self, address: Address, now: Instant) -> None:
-        """Note the groups of the holder, and that it is here."""
-        before = address.record()
-        if address.holder is not None and not address.is_of_broker:
-            address.groups = address.holder.groups
         address.last_held_at = now.wall
-        if address.groups != before.groups:
+        if not address.is_of_broker:
+            address.groups = session.groups
+        self._save("address.held", address, now)
+
+    def moved(self, address: Address, session: Session, now: Instant) -> None:
+        """Note the groups of the holder, if they have changed."""
+        if not address.is_of_broker and address.groups != session.groups:
+            address.groups = session.groups
             self._save("address.moved", address, now)
-        else:
-            self._save("address.held", address, now)
 
     def _create(self, name: str, group: str, token_hash: str | None, groups: tuple[str, ...], now: Instant) -> Address:
         number = self._last_number + 1

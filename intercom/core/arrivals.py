@@ -255,7 +255,7 @@ class Arrivals:
             self._lifecycle.changed(session.known, now)
         if session.holds_address:
             assert session.address is not None
-            self._addresses.touch(session.address, now)
+            self._addresses.moved(session.address, session, now)
 
     def departed(self, session: Session, cause: Cause, now: Instant) -> None:
         """Settle what a session leaves behind that has left the table."""

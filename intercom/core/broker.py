@@ -389,11 +389,12 @@ class Broker:
                 return self._refuse_registration(connection, reasons.INVALID_SUPERVISOR)
             supervisor_id = claimed
         displaced = [session.connection for session in arrival.replaced]
+        moved = None if arrival.known is None or arrival.known.session is None else arrival.known.session.connection
         for older in displaced:
-            self._retire(older, now, Cause.REPLACED)
+            self._retire(older, now, Cause.MOVED if older is moved else Cause.REPLACED)
         session = self._sessions.enter(connection, frame, arrival.entry)
         for older in displaced:
-            self._outbox.write(older, Replaced("address", session.id))
+            self._outbox.write(older, Replaced("connection" if older is moved else "address", session.id))
             self._end(older)
         if supervisor_id is not UNSET:
             session.supervisor_id = supervisor_id
@@ -542,7 +543,8 @@ class Broker:
             self._sessions.reserve_id(session.id)
         else:
             self._asking.asker_left(session)
-        self._asking.target_left(session)
+        if cause is not Cause.MOVED:
+            self._asking.target_left(session)
         self._sessions.leave(session)
         if session.features:
             self._arrivals.departed(session, cause, now)

@@ -39,10 +39,14 @@ SHOWN_WHO_IS_AWAY = frozenset({LIFECYCLE, OPERATOR})
 class Known:
     """Hold one session that may come back, or was closed."""
 
-    __slots__ = ("grace", "last", "record", "session")
+    __slots__ = ("_shown", "_shown_from", "change", "grace", "last", "record", "session")
 
     def __init__(self, record: KnownSessionRecord) -> None:
         self.record = record
+        self._shown: dict[str, Any] = {}
+        self._shown_from: bytes | None = None
+        self.change: Deadline | None = None
+        """Set while a change of what peers see waits to be stored."""
         self.session: Session | None = None
         """The connected one."""
         self.last: Session | None = None
@@ -62,8 +66,9 @@ class Known:
     @property
     def info(self) -> dict[str, Any]:
         """Return the session object as peers saw it last."""
-        info: dict[str, Any] = decode(self.record.info)
-        return info
+        if self._shown_from is not self.record.info:
+            self._shown, self._shown_from = decode(self.record.info), self.record.info
+        return self._shown
 
     @property
     def name(self) -> str | None:
@@ -178,11 +183,14 @@ class Lifecycle:
 
     def connection_lost(self, known: Known, now: Instant) -> None:
         """Move an active session to reconnecting and have its process judged."""
+        info = known.record.info if known.session is None else encode(known.session.info)
+        self._forget_change(known)
         known.session = None
         self._set(
             known,
             now,
             "session.reconnecting",
+            info=info,
             state=SessionState.RECONNECTING,
             state_since=now.wall,
             grace_deadline=now.wall + self._limits.grace_ms,
@@ -194,6 +202,7 @@ class Lifecycle:
         if known.state is SessionState.CLOSED:
             return
         self._leave_grace(known)
+        self._forget_change(known)
         known.session = None
         self._set(
             known,
@@ -208,7 +217,16 @@ class Lifecycle:
         self.on_closed(known, reason, now)
 
     def changed(self, known: Known, now: Instant) -> None:
-        """Store what peers see of a session, if that has changed."""
+        """Store soon what peers see of a session: some say what they do many times a second."""
+        if known.change is None:
+            known.change = self._deadlines.add(now.mono + self._limits.presence_stored_ms, self._store_change, known)
+
+    def _forget_change(self, known: Known) -> None:
+        self._deadlines.cancel(known.change)
+        known.change = None
+
+    def _store_change(self, known: Known, now: Instant) -> None:
+        known.change = None
         session = known.session
         if session is not None:
             info = encode(session.info)

@@ -232,7 +232,7 @@ class DropBodies(Struct, frozen=True):
 
 
 class DropHistory(Struct, frozen=True):
-    """Delete events older than this moment (epoch ms) whose row is gone."""
+    """Delete events older than this moment (epoch ms), but the newest one of every row that is there."""
 
     before: int
 

@@ -95,9 +95,11 @@ class MemoryDisk:
                 del self.bodies[number]
 
     def _drop_history(self, before: int) -> None:
+        newest = {event.stream: event.seq for event in self.journal}
+
         def is_kept(event: Happened) -> bool:
             rows, key = self._place_of(event.row)
-            return event.at >= before or key in rows
+            return event.at >= before or (key in rows and newest[event.stream] == event.seq)
 
         self.journal = [event for event in self.journal if is_kept(event)]
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
-from intercom.client import commands
+from intercom.client import commands, mailing
 from intercom.client.commands import Attachments
+from intercom.client.lifecycle import Keeper
+from intercom.client.mailviews import AddressView, Mailbox, PendingAsk, SessionRecord, Trace
 from intercom.client.operations import Operation
 from intercom.client.profile import Profile
 from intercom.client.session import ClientSession, Link, Settled
@@ -23,6 +25,9 @@ Result = TypeVar("Result")
 Other = TypeVar("Other")
 SessionViews: TypeAlias = list[SessionView]
 GroupViews: TypeAlias = list[GroupView]
+PendingAsks: TypeAlias = list[PendingAsk]
+AddressViews: TypeAlias = list[AddressView]
+SessionRecords: TypeAlias = list[SessionRecord]
 
 
 class NotSettled(RuntimeError):
@@ -108,11 +113,14 @@ class MemorySession:
         profile: Profile,
         ids: Callable[[], str],
         answer: Callable[[IncomingMessage], str | None] | None,
+        keeper: Keeper | None = None,
     ) -> None:
         """Begin offline."""
         self._broker = broker
-        self._answer = answer
-        self._core = ClientSession(profile, ids=ids, chance=lambda: 0.0, message_kind=IncomingMessage)
+        self._answer_with = answer
+        self._core = ClientSession(
+            profile, ids=ids, chance=lambda: 0.0, message_kind=IncomingMessage, keeper=keeper
+        )
         self._wire: Wire | None = None
 
     @property
@@ -131,6 +139,16 @@ class MemorySession:
         return self._core.profile.groups
 
     @property
+    def features(self) -> frozenset[str]:
+        """Return what the broker granted."""
+        return self._core.lifecycle.features
+
+    @property
+    def waiting(self) -> int:
+        """Return how many messages waited for this session when its present connection was made."""
+        return self._core.lifecycle.mailbox_count
+
+    @property
     def online(self) -> bool:
         """Tell whether the session is registered now."""
         return self._core.link is Link.ONLINE
@@ -143,8 +161,13 @@ class MemorySession:
         attachments: Attachments = (),
         reply_to: str | None = None,
         message_id: str | None = None,
+        queue: bool = True,
+        valid_for_ms: int | None = None,
     ) -> Pending[Receipt]:
-        """Send a message; it is delivered when its reader asks for the next one, answers it, or closes."""
+        """Send a message; it is delivered when its reader asks for the next one, answers it, or closes.
+
+        It is queued when its target is away, or confirms nothing for 2 s, unless ``queue`` is false.
+        """
         return self._begin(
             commands.send(
                 target,
@@ -154,6 +177,8 @@ class MemorySession:
                 wall=self._broker.now.wall,
                 attachments=attachments,
                 reply_to=reply_to,
+                queue=queue,
+                valid_for_ms=valid_for_ms,
             )
         )
 
@@ -212,6 +237,49 @@ class MemorySession:
         now = self._broker.now.mono
         self._now(commands.set_presence(self._core.profile, now=now, name=name, status=status, model=model))
 
+    def pending(self) -> PendingAsks:
+        """Return the questions this session, or anybody under its address, owes an answer, oldest first."""
+        return self._now(mailing.pending(now=self._broker.now.mono))
+
+    def answer(
+        self,
+        question: PendingAsk,
+        text: str,
+        *,
+        error: bool = False,
+        attachments: Attachments = (),
+        message_id: str | None = None,
+    ) -> Pending[Receipt]:
+        """Answer a question that ``pending`` returned."""
+        return self._begin(
+            commands.answer(
+                question,
+                text,
+                message_id=self._core.new_id(message_id),
+                now=self._broker.now.mono,
+                wall=self._broker.now.wall,
+                attachments=attachments,
+                error=error,
+            )
+        )
+
+    def trace(self, message_id: str) -> Trace:
+        """Return what became of a message, and where it is now."""
+        return self._now(mailing.trace(message_id, now=self._broker.now.mono))
+
+    def mailbox(self, address: str | None = None, *, group: str | None = None, session_id: str | None = None) -> Mailbox:
+        """Return what waits in a mailbox, this session's own unless another is named; nothing is taken out."""
+        now = self._broker.now.mono
+        return self._now(mailing.mailbox(now=now, address=address, group=group, session_id=session_id))
+
+    def addresses(self) -> AddressViews:
+        """Return the addresses: who holds each, and how much waits there."""
+        return self._now(mailing.addresses(now=self._broker.now.mono))
+
+    def session_records(self) -> SessionRecords:
+        """Return the sessions that are known, also those that are away or closed."""
+        return self._now(mailing.session_records(now=self._broker.now.mono))
+
     def cut(self) -> None:
         """Break the connection; the session makes another one as soon as it is due, at the first time at once."""
         if self._wire is not None:
@@ -261,9 +329,9 @@ class MemorySession:
                 if isinstance(event.operation.result, _IncomingMessage):
                     self._ours(event.operation.result)
                 self._core.taken(event.operation, now)
-        if self._answer is not None and (message := self._core.take_message(self, now)) is not None:
+        if self._answer_with is not None and (message := self._core.take_message(self, now)) is not None:
             moved = True
-            text = self._answer(self._ours(message))
+            text = self._answer_with(self._ours(message))
             if text is not None:
                 self._ours(message).reply(text)
         if self._wire is not None and (outgoing := self._core.outgoing()):
@@ -289,7 +357,7 @@ class MemorySession:
         if self._core.wants_data and (data := wire.read()):
             moved = True
             self._core.receive(data, now)
-        if self._core.link is Link.BROKEN:
+        if self._core.link is Link.BROKEN or self._core.was_ended:
             wire.close()
             wire.read()
         if not wire.is_open and not wire.has_data:
