@@ -14,10 +14,12 @@ from intercom.core.records import ReadBodies, ReadHistory
 from intercom.errors import NoBroker, UsageError
 from intercom.limits import CONNECT_MS, KEY_BYTES, Limits
 from intercom.testing.disk import MemoryDisk, counted_ids
+from intercom.testing.keeping import MemoryKeeper
 from intercom.testing.session import IncomingMessage, MemorySession
 from intercom.testing.wire import Wire
 from intercom.wire.codec import ProtocolError, decode_request, encode
 from intercom.wire.framing import FramingError
+from intercom.wire.mail import Hold
 
 _FIRST = Instant(mono=1_000_000, wall=1_700_000_000_000)
 _KEY = bytes(range(KEY_BYTES))
@@ -40,6 +42,7 @@ class MemoryBroker:
         self._wires: dict[int, Wire] = {}
         self._connections = 0
         self._sessions: list[MemorySession] = []
+        self._keepers: dict[tuple[str, str], MemoryKeeper] = {}
         self._failures: deque[tuple[str, bool]] = deque()
         self._core: Broker | None = None
         self._appends: deque[Append] = deque()

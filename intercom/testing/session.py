@@ -118,9 +118,7 @@ class MemorySession:
         """Begin offline."""
         self._broker = broker
         self._answer_with = answer
-        self._core = ClientSession(
-            profile, ids=ids, chance=lambda: 0.0, message_kind=IncomingMessage, keeper=keeper
-        )
+        self._core = ClientSession(profile, ids=ids, chance=lambda: 0.0, message_kind=IncomingMessage, keeper=keeper)
         self._wire: Wire | None = None
 
     @property
@@ -267,7 +265,9 @@ class MemorySession:
         """Return what became of a message, and where it is now."""
         return self._now(mailing.trace(message_id, now=self._broker.now.mono))
 
-    def mailbox(self, address: str | None = None, *, group: str | None = None, session_id: str | None = None) -> Mailbox:
+    def mailbox(
+        self, address: str | None = None, *, group: str | None = None, session_id: str | None = None
+    ) -> Mailbox:
         """Return what waits in a mailbox, this session's own unless another is named; nothing is taken out."""
         now = self._broker.now.mono
         return self._now(mailing.mailbox(now=now, address=address, group=group, session_id=session_id))
