@@ -52,7 +52,8 @@ class Keeping:
             self._deadlines.add(now.mono + self._retry_ms, self._save_again, (kind, kept, is_there))
 
     def _not_saved(self, subject: Any, now: Instant) -> None:
-        self.save_later(*subject, now)
+        kind, kept, is_there = subject
+        self.save_later(kind, kept, is_there, now)
 
     def _save_again(self, subject: Any, now: Instant) -> None:
         kind, kept, is_there = subject

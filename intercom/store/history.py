@@ -204,5 +204,5 @@ def _stored(value: Any) -> Any:
 
 _TUPLES = frozenset({"groups", "features"})
 """Columns that hold a JSON array."""
-_FLAGS = frozenset({"needs_registration", "is_ask"})
+_FLAGS = frozenset({"needs_registration", "holds_address", "is_ask"})
 """Columns that hold 0 or 1."""

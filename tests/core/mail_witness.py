@@ -413,7 +413,7 @@ class MailWitness(Watcher):
         assert not self.world.appends
         known = {one.record.session_id: one.record for one in broker._lifecycle}
         assert known == self.disk.known_sessions
-        assert {one.number: one.record() for one in broker._addresses} == self.disk.addresses
+        assert {one.number: one.row for one in broker._addresses} == self.disk.addresses
         boxes = broker._boxes.all()
         assert {mail.number: mail.record for box in boxes for mail in box.in_order()} == self.disk.mail
         operations = {one.number: one.record() for one in broker._operations._rows.values()}
@@ -504,9 +504,7 @@ class MailWitness(Watcher):
 
     def check_disk_state(self) -> None:
         """Object to rows that contradict each other."""
-        queued = {
-            row.message_id for row in self.disk.operations.values() if row.state is OperationState.QUEUED
-        }
+        queued = {row.message_id for row in self.disk.operations.values() if row.state is OperationState.QUEUED}
         waiting = {row.message_id for row in self.disk.mail.values() if row.notice is None}
         assert queued <= waiting, f"{queued - waiting} are called queued and no mail is there"
         for row in self.disk.mail.values():
