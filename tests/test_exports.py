@@ -53,13 +53,13 @@ def test_names_are_the_ones_of_their_modules() -> None:
 
 
 def test_both_shells_have_the_same_calls() -> None:
-    from intercom.client import aio, blocking
+    from intercom.client import aio, blocking, views
 
     def calls(kind: type) -> set[str]:
-        return {name for name in vars(kind) if not name.startswith("_")}
+        return {name for name in dir(kind) if not name.startswith("_")}
 
     assert calls(aio.Session) == calls(blocking.Session) == SESSION
-    assert calls(aio.IncomingMessage) == calls(blocking.IncomingMessage) == {"reply"}
+    assert calls(aio.IncomingMessage) == calls(blocking.IncomingMessage) == {"reply", *calls(views.IncomingMessage)}
     assert set(blocking.__all__) == {"Events", "IncomingMessage", "Messages", "Session", "connect"}
 
 
