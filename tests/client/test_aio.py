@@ -294,11 +294,13 @@ async def test_many_sessions_come_back_at_once_and_each_gets_its_own(broker: Bro
         ids = [session.id for session in sessions]
         taken: dict[str, list[str]] = {session_id: [] for session_id in ids}
 
+        complete = anyio.Event()
+
         async def consume(session: aio.Session) -> None:
             async for found in session.messages():
                 taken[session.id].append(found.text)
-                if found.text.startswith("end"):
-                    return
+                if sum(map(len, taken.values())) == count * len(texts):
+                    complete.set()
 
         with anyio.fail_after(3 * PATIENCE_S):
             async with anyio.create_task_group() as tasks:
@@ -306,8 +308,10 @@ async def test_many_sessions_come_back_at_once_and_each_gets_its_own(broker: Bro
                     tasks.start_soon(consume, session)
                     assert session._engine._link is not None
                     session._engine._link.shutdown(socket.SHUT_RDWR)
-                for text in [*texts, "end"]:
+                for text in texts:
                     for session_id in ids:
                         await ada.send(session_id, f"{text} for {session_id}", timeout=PATIENCE_S)
-        assert taken == {session_id: [f"{text} for {session_id}" for text in [*texts, "end"]] for session_id in ids}
+                await complete.wait()
+                tasks.cancel_scope.cancel()
+        assert taken == {session_id: [f"{text} for {session_id}" for text in texts] for session_id in ids}
         assert [session.id for session in sessions] == ids
