@@ -99,7 +99,7 @@ class MemoryDisk:
                 del self.bodies[number]
 
     def _drop_history(self, before: int) -> None:
-        rows = [*self.addresses.values(), *self.known_sessions.values(), *self.mail.values()]
+        rows: list[Row] = [*self.addresses.values(), *self.known_sessions.values(), *self.mail.values()]
         there = {stream_of(row) for row in rows}
         newest = {event.stream: event.seq for event in self.journal}
         last_at: dict[str, int] = {}
