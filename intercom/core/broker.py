@@ -689,6 +689,11 @@ class Broker:
                 "instanceId": self._instance_id,
                 "openQuestions": len(self._questions),
                 "unconfirmedFrames": len(self._receipts),
+                "mail": {
+                    **self._boxes.totals(),
+                    "addresses": len(self._addresses),
+                    "sessionsAway": self._lifecycle.away_count,
+                },
                 "store": store,
             },
         }

@@ -185,6 +185,14 @@ class Mailboxes:
             mail.operation.mail = None
         return box
 
+    def totals(self) -> dict[str, int]:
+        """Return how much waits in all: messages, their bytes, in how many mailboxes, and since when (epoch ms)."""
+        boxes = [box for box in self._boxes.values() if box.entries]
+        totals = {"waiting": len(self), "bytes": sum(box.bytes for box in boxes), "mailboxes": len(boxes)}
+        if boxes:
+            totals["oldestAt"] = min(box.in_order()[0].record.queued_at for box in boxes)
+        return totals
+
     def all(self) -> Iterable[Mailbox]:
         """Return every mailbox."""
         return list(self._boxes.values())
