@@ -312,6 +312,8 @@ class MailWitness(Watcher):
             self._answered(line, frame)
         elif kind == "trace":
             self._traced(frame)
+        elif kind == "request_failed" and frame["code"] == "not_owner":
+            assert actor.is_thief, "the owner was locked out"
         elif kind == "registration_failed" and frame.get("code") == "address_taken":
             rows = [row for row in self.disk.addresses.values() if row.name == actor.address]
             shown = line.request["address"].get("token")
