@@ -440,8 +440,8 @@ class Broker:
         connection = session.connection
         self._retire(connection, now)
         if request_id is None:
-            return self._refuse_registration(connection, reasons.NOT_STORED, "not_recorded")
-        self._outbox.write(connection, RequestFailed(request_id, "not_recorded", reasons.NOT_STORED, True))
+            return self._refuse_registration(connection, reasons.NOT_RECORDED, "not_recorded")
+        self._outbox.write(connection, RequestFailed(request_id, "not_recorded", reasons.NOT_RECORDED, True))
         self._end(connection)
         return None
 
