@@ -319,8 +319,7 @@ class Delivery:
         if is_ask:
             sender.asks_under_way += 1
         if operation is None:
-            ask_ms = self._ask_ms(target) if is_ask else 0
-            operation = self._operations.reserve(message, signature, sender, target, ask_ms, now)
+            operation = self._operations.reserve(message, signature, sender, target, self._ask_ms(target), now)
             operation.under_way = attempt
             self._operations.append_reservation(operation, self._undo_reservation, attempt)
         elif is_ask:
