@@ -55,6 +55,19 @@ ACCEPT_BATCH = 64
 ACCEPT_PAUSE_MS = 100
 """Pause in accepting while the process is out of file descriptors or memory."""
 
+# --- workflow stages and restoring recipients -----------------------------------------------------------
+
+STAGE_KEYS = 2
+"""Most keys of one live stage: its id and its name."""
+STAGE_TARGET_CHARACTERS = 4_096
+"""Longest target of a workflow stage; a longer text is none."""
+RESTORING_ALIASES = 4
+"""Most alias ids of one reserved restoring recipient."""
+RELEASE_TEXT_CHARACTERS = 1_000
+"""What is kept of the text an owner gives for a recipient that does not come back."""
+WHOLE_NUMBER_MAX = 2**53 - 1
+"""Largest count on the wire that every JSON reader reads exactly."""
+
 # --- lifecycle of the broker ----------------------------------------------------------------------------
 
 IDLE_MS = 5_000

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.json import schema_components
 
 from intercom.wire.frames import Answer, Message, Request, SessionInfo
+from intercom.wire.stage_frames import ParentRun, PossibleStage, StageAnnouncement
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -28,6 +29,18 @@ _NARROWER: dict[tuple[str, str], dict[str, Any]] = {
         "required": ["capability", "supervisorSessionId"],
     },
     ("AuthorizeSupervisor", "childName"): _NOT_BLANK,
+    ("RegisterPendingStageRoute", "stages"): {"type": "array", "items": {"$ref": "#/$defs/StageAnnouncement"}},
+    ("RegisterPendingStageRoute", "possibleStages"): {"type": "array", "items": {"$ref": "#/$defs/PossibleStage"}},
+    ("RegisterPendingStageRoute", "parent"): {"$ref": "#/$defs/ParentRun"},
+    ("PendingStageMessageResult", "notInKnownSet"): _ONLY_TRUE,
+    ("SendPendingStageNotification", "message"): _MESSAGE,
+    ("PendingStageMessage", "from"): _SESSION,
+    ("PendingStageMessage", "message"): _MESSAGE,
+    ("PendingStageMessage", "live"): _ONLY_TRUE,
+    ("PendingStageNotification", "from"): _SESSION,
+    ("PendingStageNotification", "message"): _MESSAGE,
+    ("FutureStage", "deliveryOnly"): _ONLY_TRUE,
+    ("PossibleStage", "deliveryOnly"): _ONLY_TRUE,
     **{
         (frame, member): narrower
         for frame in ("Send", "SupervisorSend")
@@ -54,7 +67,8 @@ def schema() -> dict[str, Any]:
     Its ``$defs`` hold every frame under the name of its struct, the objects inside them, and ``Request`` and
     ``Answer``, which are any frame a client and the broker may write. Members that are not named are allowed.
     """
-    (request, answer, _, _), found = schema_components([Request, Answer, Message, SessionInfo], ref_template=_TEMPLATE)
+    kinds = [Request, Answer, Message, SessionInfo, StageAnnouncement, PossibleStage, ParentRun]
+    (request, answer, *_), found = schema_components(kinds, ref_template=_TEMPLATE)
     definitions: dict[str, Any] = dict(found)
     for (struct, member), narrower in _NARROWER.items():
         definitions[struct]["properties"][member] = deepcopy(narrower)
