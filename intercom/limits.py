@@ -63,6 +63,8 @@ STAGE_TARGET_CHARACTERS = 4_096
 """Longest target of a workflow stage; a longer text is none."""
 RESTORING_ALIASES = 4
 """Most alias ids of one reserved restoring recipient."""
+RESTORING_GROUP_CHARACTERS = 4_096
+"""Longest group name a recipient is reserved in."""
 RELEASE_TEXT_CHARACTERS = 1_000
 """What is kept of the text an owner gives for a recipient that does not come back."""
 WHOLE_NUMBER_MAX = 2**53 - 1
@@ -221,6 +223,14 @@ SUPERVISOR_RETURN_MS = 3_000
 """After a reconnect: how long a child waits for its supervisor to return before it registers without it."""
 SUPERVISOR_RETRY_MS = 200
 """Pause between two such attempts."""
+STAGE_LIVE_MS = 25_000
+"""Default wait of a session that goes live as a stage: two owner answers may come before its own."""
+STAGE_RETRY_MS = 500
+"""Pause before a stage tries again whose run has no owner yet, or whose place is still taken."""
+STAGE_RETURN_MS = 30_000
+"""How long a stage that lost its connection tries to go live again before it goes on as an ordinary session."""
+HELD_SENDS_KEPT = 100
+"""Held sends of which a session keeps the outcome until it is asked for; the oldest settled one goes first."""
 
 # --- the command ----------------------------------------------------------------------------------------
 
@@ -296,6 +306,24 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Recorded supervisor messages whose reply may cross groups; the oldest goes first."""
     crossing_ms: int = 10 * MINUTE_MS
     """How long such a reply may come."""
+    reservations_per_session: int = 1_000
+    """Restoring recipients one session may reserve, markers of those that are gone included."""
+    reservations: int = 10_000
+    """Restoring recipients in all."""
+    held_per_session: int = 100
+    """Sends of one session that may wait for restoring recipients."""
+    held_per_reservation: int = 100
+    """Sends that may wait for one of them."""
+    held: int = 1_000
+    """Sends that may wait in all."""
+    held_bytes_per_session: int = 8 * MIB
+    """What one session's waiting sends may weigh."""
+    held_bytes: int = 64 * MIB
+    """What all waiting sends may weigh."""
+    hold_ms: int = 120_000
+    """How long a send waits whose sender was told so."""
+    silent_hold_ms: int = 8_000
+    """How long it waits when its sender does not understand that it waits."""
     retired_ids: int = 10_000
     """Session ids remembered after their session left; the oldest goes first."""
     operations: int = 300_000

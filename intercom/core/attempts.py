@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from intercom.core.sessions import Session
 
 
+CONFLICT_CODE = "message_id_conflict"
+NOT_FOUND_CODE = "session_not_found"
+
+
 class Refusal(Struct, frozen=True):
     """Say no: which rule of protocol 4.8, the sentence, the code, and the ticket the sentence rests on."""
 
@@ -74,6 +78,13 @@ class Attempt:
         """The ask this reply marked as answered at its finish."""
         self.crossing: str | None = None
         """The supervisor to whom this finish recorded a crossing."""
+
+    def settle(self) -> None:
+        """Note that this attempt is owed no answer any more."""
+        if self.is_waiting:
+            self.is_waiting = False
+            if self.is_ask:
+                self.sender.asks_under_way -= 1
 
 
 class AnswerTaken:

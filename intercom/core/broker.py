@@ -19,6 +19,7 @@ from intercom.core.connections import Connection, PeerCredentials
 from intercom.core.deadlines import Deadlines
 from intercom.core.delivery import Delivery
 from intercom.core.effects import Destroy, Effect, Stop
+from intercom.core.holding import Holding
 from intercom.core.ledger import Ledger
 from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
@@ -26,6 +27,7 @@ from intercom.core.questions import Questions
 from intercom.core.receipts import Receipts
 from intercom.core.records import OperationState, Recovered
 from intercom.core.resolving import Resolver
+from intercom.core.restoring import Restoring
 from intercom.core.sessions import Session, SessionTable, normalise_group
 from intercom.core.supervision import Capabilities, Crossings, capability_for, is_made_with
 from intercom.limits import Limits
@@ -52,7 +54,10 @@ from intercom.wire.frames import (
     Register,
     Registered,
     RegistrationFailed,
+    ReleaseRestoringRecipient,
     Request,
+    ReserveRestoringRecipient,
+    RestoringRecipientAck,
     Send,
     Sessions,
     Shutdown,
@@ -118,10 +123,13 @@ class Broker:
         self._crossings = Crossings(limits)
         self._operations = Operations(key, limits, self._ledger, self._deadlines, recovered, store_trouble)
         self._receipts = Receipts(limits)
+        self._restoring = Restoring(self._capabilities, limits)
+        self._holding = Holding(self._restoring, self._operations, self._deadlines, limits, self._outbox)
         self._delivery = Delivery(
             Resolver(self._sessions, self._questions, self._crossings),
             self._operations,
             self._receipts,
+            self._holding,
             self._asking,
             self._crossings,
             self._deadlines,
@@ -240,6 +248,7 @@ class Broker:
     def stop(self, now: Instant) -> list[Effect]:
         """Fall silent: from now on ``frame_lost`` only forgets reservations, and nobody is told anything."""
         self._outbox.muted = True
+        self._holding.drop_all()
         self._operations.drop_leftovers()
         return self._outbox.take()
 
@@ -272,6 +281,9 @@ class Broker:
         groups.announce(session, self._sessions, self._outbox)
         self._delivery.resend_unconfirmed(session)
         self._asking.session_returned(session, now)
+        if supervisor_id is not UNSET:
+            ended = self._restoring.returned(session, frame.supervisor["capability"], supervisor_id)
+            self._delivery.dispatch(self._holding.take_waiting_for(ended), now, session)
         return None
 
     def _claim_supervisor(self, frame: Register) -> str | None:
@@ -297,10 +309,13 @@ class Broker:
         session = connection.session
         if session is None:
             return
+        self._holding.sender_left(session)
+        kept_aside = self._holding.take_waiting_for(self._restoring.owner_left(session))
         self._asking.asker_left(session)
         self._asking.target_left(session)
         self._sessions.leave(session)
         groups.announce_departure(session, self._sessions, self._outbox)
+        self._delivery.dispatch(kept_aside, now)
 
     def _end(self, connection: Connection) -> None:
         self._connections.pop(connection.number, None)
@@ -391,6 +406,20 @@ class Broker:
         self._outbox.write(connection, answer)
         return None
 
+    def _reserve_restoring(self, connection: Connection, frame: ReserveRestoringRecipient, now: Instant) -> None:
+        error = self._restoring.reserve(_session_of(connection), frame)
+        self._outbox.write(connection, RestoringRecipientAck(frame.request_id, UNSET if error is None else error))
+
+    def _release_restoring(self, connection: Connection, frame: ReleaseRestoringRecipient, now: Instant) -> None:
+        ended, text = self._restoring.release(_session_of(connection), frame)
+        self._outbox.write(connection, RestoringRecipientAck(frame.request_id))
+        released = [] if ended is None else self._holding.take_waiting_for([ended])
+        if text is None:
+            return self._delivery.dispatch(released, now)
+        for held in released:
+            self._holding.fail(held, text)
+        return None
+
     # --- control ----------------------------------------------------------------------------------------
 
     def _health(self, connection: Connection, frame: HealthRequest, now: Instant) -> None:
@@ -411,6 +440,8 @@ class Broker:
                 "instanceId": self._instance_id,
                 "openQuestions": len(self._questions),
                 "unconfirmedFrames": len(self._receipts),
+                "restoringRecipients": len(self._restoring),
+                "heldSends": len(self._holding),
                 "store": store,
             },
         }
@@ -441,6 +472,8 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     Received: Broker._received,
     CancelAsk: Broker._cancel_ask,
     AuthorizeSupervisor: Broker._authorize_supervisor,
+    ReserveRestoringRecipient: Broker._reserve_restoring,
+    ReleaseRestoringRecipient: Broker._release_restoring,
     HealthRequest: Broker._health,
     BrokerStatusRequest: Broker._broker_status,
     Shutdown: Broker._shutdown,

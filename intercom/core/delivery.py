@@ -14,16 +14,18 @@ that names the rule of the protocol; an illegal move changes nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import UNSET, UnsetType
 
 from intercom.core.asking import Asking
-from intercom.core.attempts import AnswerTaken, Attempt, Refusal
+from intercom.core.attempts import CONFLICT_CODE, NOT_FOUND_CODE, AnswerTaken, Attempt, Refusal
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection
 from intercom.core.deadlines import Deadlines
 from intercom.core.form import form_refusal, identify, members_of
+from intercom.core.holding import Held, Holding
 from intercom.core.operation import Operation, Standing
 from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
@@ -48,9 +50,6 @@ from intercom.wire.frames import (
     trim,
 )
 
-CONFLICT_CODE = "message_id_conflict"
-NOT_FOUND_CODE = "session_not_found"
-
 
 class Delivery:
     """Decide about sends and carry them out."""
@@ -60,6 +59,7 @@ class Delivery:
         resolver: Resolver,
         operations: Operations,
         receipts: Receipts,
+        holding: Holding,
         asking: Asking,
         crossings: Crossings,
         deadlines: Deadlines,
@@ -69,6 +69,7 @@ class Delivery:
         self._resolver = resolver
         self._operations = operations
         self._receipts = receipts
+        self._holding = holding
         self._asking = asking
         self._crossings = crossings
         self._deadlines = deadlines
@@ -80,7 +81,20 @@ class Delivery:
 
     def send(self, connection: Connection, frame: Send | Malformed, now: Instant) -> None:
         """Decide about a ``send`` or ``supervisor_send`` and answer or forward it."""
-        refusal = self._decide(connection, frame, now)
+        self._decide_and_answer(connection, frame, None, now)
+
+    def dispatch(self, released: Iterable[Held], now: Instant, returned: Session | None = None) -> None:
+        """Decide about sends whose hold has ended as if they came now, in the order in which they did come (6.11).
+
+        ``returned`` is the session that was waited for, when it is back.
+        """
+        for held in released:
+            self._decide_and_answer(held.connection, held.aimed_at(returned), held, now)
+
+    def _decide_and_answer(
+        self, connection: Connection, frame: Send | Malformed, earlier: Held | None, now: Instant
+    ) -> None:
+        refusal = self._decide(connection, frame, earlier, now)
         if refusal is not None:
             message_id, attempt_id = identify(members_of(frame))
             answer = DeliveryFailed(message_id, refusal.reason, attempt_id, refusal.code)  # type: ignore[arg-type]  # the codes are literals
@@ -98,8 +112,13 @@ class Delivery:
         connection, otherwise = subject
         self._outbox.write(connection, otherwise)
 
-    def _decide(self, connection: Connection, frame: Send | Malformed, now: Instant) -> Refusal | None:
-        """Go through protocol 4.8 A to E; the first match wins. None: answered, or on its way."""
+    def _decide(
+        self, connection: Connection, frame: Send | Malformed, earlier: Held | None, now: Instant
+    ) -> Refusal | None:
+        """Go through protocol 4.8 A to E; the first match wins. None: answered, held, or on its way.
+
+        ``earlier`` is the hold of this send that has just ended.
+        """
         # A. Form
         if isinstance(frame, Malformed):
             is_valid = message_of(frame.fields.get("message")) is not None
@@ -126,6 +145,14 @@ class Delivery:
             if trim(frame.to) != sender.supervisor_id:
                 return Refusal("B2", reasons.OTHER_SUPERVISOR)
 
+        # A retry of a held send takes its place; anything else under its id is refused (6.11).
+        replaced = self._holding.find(message.id)
+        if replaced is not None:
+            if not self._holding.is_same(replaced, frame, message, sender):
+                return Refusal("D9", reasons.conflict(message.id), CONFLICT_CODE)
+            self._holding.take(replaced)
+            earlier = replaced
+
         # C. Resolution
         is_reply = message.reply_to is not UNSET
         pending_reply = frame.require_pending_reply is True
@@ -137,6 +164,10 @@ class Delivery:
             if found is Unresolved.NOT_FOUND:
                 if self._resolver.names_a_control_session(frame.to, sender):
                     return Refusal("E1", reasons.NOT_AN_AGENT)
+                if not is_supervised:
+                    admitted = self._holding.admit(connection, sender, frame, message, earlier, now)  # E3
+                    if admitted is not None:
+                        return self._note_hold(admitted, now)
                 return Refusal("E6", reasons.SESSION_NOT_FOUND, gone_code)
             wording = trim(frame.to)
             if found is Unresolved.AMBIGUOUS_NAME:
@@ -145,6 +176,15 @@ class Delivery:
 
         # D. A session was found
         return self._decide_found(connection, sender, found, frame, message, now)
+
+    def _note_hold(self, admitted: Held | Refusal, now: Instant) -> Refusal | None:
+        """Let a held send be the newest attempt of its operation: an earlier one is owed no answer any more."""
+        if isinstance(admitted, Refusal):
+            return admitted
+        operation = self._operations.find(admitted.message_id, now)
+        if operation is not None and operation.unconfirmed is not None:
+            operation.unconfirmed.waiter.settle()
+        return None
 
     def _decide_found(
         self, connection: Connection, sender: Session, target: Session, frame: Send, message: Message, now: Instant
@@ -327,7 +367,7 @@ class Delivery:
         return unconfirmed.frame
 
     def _replace(self, unconfirmed: Unconfirmed, attempt: Attempt) -> None:
-        self._settle(unconfirmed.waiter)
+        unconfirmed.waiter.settle()
         unconfirmed.waiter = attempt
 
     def _tell_question_target(self, attempt: Attempt, target: Session, after: int) -> None:
@@ -394,6 +434,10 @@ class Delivery:
         The same ask sent again asks again (protocol OP-6).
         """
         self._asking.withdraw(asker, message_id)
+        held = self._holding.find(message_id)
+        if held is not None and held.sender is asker and held.is_ask:
+            self._holding.take(held)
+            self._holding.fail(held, reasons.RESTORING_WITHDRAWN)
         operation = self._operations.find(message_id, now)
         if operation is None or not operation.is_ask:
             return
@@ -453,7 +497,7 @@ class Delivery:
             self._crossings.record(message_id, sender.id, recipient.id, now)
             attempt.crossing = recipient.id
         if attempt.is_waiting:
-            self._settle(attempt)
+            attempt.settle()
             attempt.was_delivered = True
             token = None if operation.is_ask else AnswerTaken(operation, attempt.connection)
             self._outbox.write(attempt.connection, Delivered(message_id, attempt.attempt_id), ticket, token)
@@ -462,16 +506,9 @@ class Delivery:
 
     def _fail(self, attempt: Attempt, reason: str, code: str | UnsetType = UNSET) -> None:
         if attempt.is_waiting:
-            self._settle(attempt)
+            attempt.settle()
             answer = DeliveryFailed(attempt.message_id, reason, attempt.attempt_id, code)  # type: ignore[arg-type]  # the codes are literals
             self._outbox.write(attempt.connection, answer)
-
-    def _settle(self, attempt: Attempt) -> None:
-        """Note that this attempt is owed no answer any more."""
-        if attempt.is_waiting:
-            attempt.is_waiting = False
-            if attempt.is_ask:
-                attempt.sender.asks_under_way -= 1
 
     # --- commits that failed ----------------------------------------------------------------------------
 

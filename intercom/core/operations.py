@@ -137,7 +137,7 @@ class Operations:
 
     def standing(self, operation: Operation | None, message_id: str, signature: bytes, target: str | None) -> Standing:
         """Compare a send with the row of its message id (protocol 6.9.2)."""
-        if self.trouble is not None or message_id in self._damaged:
+        if self.is_unusable(message_id):
             return Standing.INVALID
         if operation is None:
             return Standing.MISS
@@ -148,6 +148,10 @@ class Operations:
         if operation.state is OperationState.QUEUED:
             return Standing.QUEUED
         return Standing.UNCERTAIN
+
+    def is_unusable(self, message_id: str) -> bool:
+        """Tell whether nothing can be decided about this message id: the store or its row cannot be read."""
+        return self.trouble is not None or message_id in self._damaged
 
     # --- moves ------------------------------------------------------------------------------------------
 

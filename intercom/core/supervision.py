@@ -109,6 +109,16 @@ class Capabilities:
         if known.child_name == ANY_CHILD and known.bound_name is None:
             known.bound_name = trim(child_name)
 
+    def supervised_child(self, capability: str, supervisor_id: str) -> str | None:
+        """Return the child's name if this session is the capability's present supervisor, else None.
+
+        ``ANY_CHILD`` stands for a dynamic slot that no child has claimed.
+        """
+        known = self._known.get(capability)
+        if known is None or known.supervisor_id != supervisor_id:
+            return None
+        return known.bound_name or known.child_name
+
     def _let_go(self, known: _Capability) -> None:
         left = self._held[known.supervisor_id] - 1
         if left:

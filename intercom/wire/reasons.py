@@ -83,8 +83,11 @@ NOTIFICATION_RECIPIENT_LEFT = "Workflow notification was not acknowledged: its r
 
 RESTORING_NOT_SUPERVISED = "Only the authorized supervisor may reserve this recipient"
 RESTORING_INVALID_ALIAS = "Invalid alias: a restoring recipient is reserved under session ids"
+RESTORING_UNCLAIMED = "No child has claimed this capability yet, so there is nobody to be restored"
+RESTORING_LONG_GROUP = "The group's name is too long to reserve a recipient in it"
 RESTORING_TIMED_OUT = "Recipient is being restored and did not come back in time; retry later under the same message id"
 RESTORING_DORMANT = "Recipient belongs to an interrupted run that is not being restored now"
+RESTORING_WITHDRAWN = "Withdrawn: its sender took the ask back before anything was sent"
 
 
 def conflict(message_id: str) -> str:
@@ -122,6 +125,16 @@ def capacity(what: str, retry_after_ms: int) -> str:
     return f"{CAPACITY}: {what}; retry with the same message id after {seconds} s"
 
 
+def ambiguous_restoring(target: str) -> str:
+    """Say that several sessions that are being restored answer to this name or id (protocol 6.11)."""
+    return f'Multiple sessions that are being restored answer to "{target}"; send again when they are back'
+
+
+def restoring_capacity(most: int) -> str:
+    """Say that no further recipient can be reserved (protocol 6.11)."""
+    return f"{CAPACITY}: {most} restoring recipients are reserved; release one that is back or gone first"
+
+
 def reserved_group(name: str) -> str:
     """Say that a group name is reserved (protocol 4.5)."""
     return f'Invalid presence group: Intercom group name "{name}" is reserved; choose another name'
@@ -146,6 +159,7 @@ _CODES = (
     (RESTORING_NOT_SUPERVISED, "not_supervised"),
     ("Recipient is being restored", "not_restored"),
     (RESTORING_DORMANT, "not_restored"),
+    ("Withdrawn", "withdrawn"),
     (NOT_AN_AGENT, "not_an_agent"),
     (TERMINAL, "terminal"),
     (OTHER_RECIPIENT, "other_recipient"),
