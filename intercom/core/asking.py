@@ -61,7 +61,7 @@ class Asking:
             self.settle_if_over(asker, question.target_id, question.message_id, now)
 
     def withdraw(self, asker: Session, message_id: str) -> None:
-        """End the questions this session asked under this message id (protocol OP-6)."""
+        """End the questions this session asked under this message id (protocol 4.24)."""
         for question in self._questions.asked_by(asker.id):
             if question.message_id == message_id:
                 self._questions.close(question)

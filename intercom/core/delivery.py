@@ -431,7 +431,7 @@ class Delivery:
     def withdraw(self, asker: Session, message_id: str, now: Instant) -> None:
         """End the questions of an ask, open ones and the one it would still open, also for the next broker process.
 
-        The same ask sent again asks again (protocol OP-6).
+        The same ask sent again asks again (protocol 4.24).
         """
         self._asking.withdraw(asker, message_id)
         held = self._holding.find(message_id)

@@ -97,7 +97,7 @@ class Operations:
     def signature(self, to: str, message: Message, sender: Session, *, pending_reply: bool) -> bytes:
         """Return the keyed digest that says whether two sends are the same operation.
 
-        Sessions without a return address leave their identity out: it changes when they reconnect (OP-7).
+        Sessions without a return address leave their identity out: it changes when they reconnect (protocol 6.9.1).
         """
         content = message.content
         attachments = [] if content.attachments is UNSET else content.attachments

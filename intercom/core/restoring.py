@@ -132,7 +132,7 @@ class Restoring:
     def returned(self, child: Session, capability: str, supervisor_id: str) -> list[Reservation]:
         """Take out what was reserved for a child that registered under ``capability``.
 
-        Its supervisor's other reservations for a child of this name in one of its groups go with it (OP-12).
+        Its supervisor's other reservations for a child of this name in one of its groups go with it (protocol 6.11).
         """
         name = (child.registration_name or "").lower()
         namesakes = self._by_key.get(name, {}).values()

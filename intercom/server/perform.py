@@ -170,7 +170,7 @@ class Performer:
         return ticket
 
     def charge(self, link: Link, ticket: int, size: int) -> None:
-        """Count a frame of ``size`` bytes against its link until ``ticket`` is committed (design OP-1)."""
+        """Count a frame of ``size`` bytes against its link until ``ticket`` is committed (protocol 1.5)."""
         link.uncommitted_frames += 1
         link.uncommitted_bytes += size
         self._charges.append((ticket, link, size))

@@ -24,7 +24,7 @@ def is_blank(text: str) -> bool:
 
 
 def trim(text: str) -> str:
-    """Remove leading and trailing Unicode white space and U+FEFF (protocol OP-18)."""
+    """Remove leading and trailing Unicode white space and U+FEFF (protocol 0)."""
     return text.strip(WHITE_SPACE)
 
 
