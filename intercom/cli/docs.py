@@ -26,6 +26,7 @@ ORDER = (
     "files",
     "troubleshooting",
     "embedding",
+    "protocol",
     "changelog",
 )
 """The pages in the order in which a new user may want them; others follow by name."""

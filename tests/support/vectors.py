@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -66,7 +67,7 @@ def _matches(pattern: Any, value: Any, variables: dict[str, Any]) -> bool:
         return bool(variables.setdefault(pattern, value) == value)
     if isinstance(pattern, dict):
         if "$any" in pattern:
-            kinds = {"string": str, "number": (int, float)}
+            kinds: dict[str, type | tuple[type, ...]] = {"string": str, "number": (int, float)}
             return isinstance(value, kinds[pattern["$any"]]) and not isinstance(value, bool)
         if not isinstance(value, dict) or not ("..." in pattern or pattern.keys() == value.keys()):
             return False
@@ -81,3 +82,31 @@ def _matches(pattern: Any, value: Any, variables: dict[str, Any]) -> bool:
             and all(_matches(*pair, variables) for pair in zip(pattern, value, strict=True))
         )
     return type(pattern) is type(value) and pattern == value
+
+
+def transcript(path: Path) -> list[str]:
+    """Write a conversation down for people: ``A> frame`` to the broker, ``>A frame`` from it.
+
+    Of session objects only what matters is shown; ``...`` stands for members that are left out.
+    """
+    return [_line(step) for step in json.loads(path.read_text())["steps"]]
+
+
+_EVERY_SESSION = frozenset({"cwd", "model", "pid", "startedAt", "lastActivity"})
+
+
+def _line(step: dict[str, Any]) -> str:
+    if "frame" in step:
+        frame = dict(step["frame"])
+        if frame["type"] == "register":
+            session = {name: value for name, value in frame["session"].items() if name not in _EVERY_SESSION}
+            frame["session"] = {**session, "...": True}
+        text = re.sub(r'"\.\.\.": true|\{"\$any": "\w+"\}', "...", json.dumps(frame, ensure_ascii=False))
+        return f"{step['from']}> {text}" if "from" in step else f">{step['to']} {text}"
+    if "end" in step:
+        return f"{step['end']} closes its connection"
+    if "closed" in step:
+        return f"the broker closes the connection of {step['closed']}"
+    if "silent" in step:
+        return f"{step['silent']} gets nothing"
+    return f"the broker ends with status {step['exit']}"
