@@ -88,7 +88,7 @@ class Restoring:
         reservation = self._known.get(frame.capability)
         is_new_here = reservation is None or reservation.owner_id != owner.id
         if is_new_here and not self._make_room(owner, is_known=reservation is not None):
-            return reasons.restoring_capacity(self._limits.reservations_per_session)
+            return reasons.RESTORING_CAPACITY
         if reservation is None:
             reservation = Reservation(frame.capability)
         else:

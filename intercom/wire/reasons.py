@@ -83,8 +83,9 @@ NOTIFICATION_RECIPIENT_LEFT = "Workflow notification was not acknowledged: its r
 
 RESTORING_NOT_SUPERVISED = "Only the authorized supervisor may reserve this recipient"
 RESTORING_INVALID_ALIAS = "Invalid alias: a restoring recipient is reserved under session ids"
-RESTORING_UNCLAIMED = "No child has claimed this capability yet, so there is nobody to be restored"
-RESTORING_LONG_GROUP = "The group's name is too long to reserve a recipient in it"
+RESTORING_UNCLAIMED = "Invalid capability: no child has claimed it yet, so there is nobody to be restored"
+RESTORING_LONG_GROUP = "Invalid group: its name is too long to reserve a recipient in it"
+RESTORING_CAPACITY = f"{CAPACITY}: too many recipients are reserved; release those that are back or gone, then reserve"
 RESTORING_TIMED_OUT = "Recipient is being restored and did not come back in time; retry later under the same message id"
 RESTORING_DORMANT = "Recipient belongs to an interrupted run that is not being restored now"
 RESTORING_WITHDRAWN = "Withdrawn: its sender took the ask back before anything was sent"
@@ -116,6 +117,16 @@ def removed_target_form(target: str | None) -> str:
     return "Workflow target form <run id>:<stage> is no longer supported, use workflow:<root run id>/<segment>" + hint
 
 
+def too_many_routes(limit: int) -> str:
+    """Say that a session owns as many runs as it may."""
+    return f"Pending-stage route limit reached: one session owns at most {limit} runs"
+
+
+def roster_too_large(limit: int) -> str:
+    """Say that an owner announces more than is kept of it."""
+    return f"{INVALID_ROSTER}: all runs of one owner may announce {limit} characters"
+
+
 def capacity(what: str, retry_after_ms: int) -> str:
     """Say which limit was reached and when a retry with the same id may pass.
 
@@ -128,11 +139,6 @@ def capacity(what: str, retry_after_ms: int) -> str:
 def ambiguous_restoring(target: str) -> str:
     """Say that several sessions that are being restored answer to this name or id (protocol 6.11)."""
     return f'Multiple sessions that are being restored answer to "{target}"; send again when they are back'
-
-
-def restoring_capacity(most: int) -> str:
-    """Say that no further recipient can be reserved (protocol 6.11)."""
-    return f"{CAPACITY}: {most} restoring recipients are reserved; release one that is back or gone first"
 
 
 def reserved_group(name: str) -> str:
@@ -148,7 +154,7 @@ _CODES = (
     (DIFFERENT_RUN, "different_group"),
     (DUPLICATE_LIVE_OWNER, "route_refused"),
     ("Live workflow-stage route", "route_refused"),
-    (ROUTE_NOT_AUTHORIZED, "route_refused"),
+    ("Pending-stage route", "route_refused"),
     (STAGE_ASK, "stage_ask"),
     (STAGE_REFUSED, "stage_refused"),
     ("Workflow route ", "owner_silent"),
