@@ -324,6 +324,24 @@ class Limits(Struct, frozen=True, kw_only=True):
     """How long a send waits whose sender was told so."""
     silent_hold_ms: int = 8_000
     """How long it waits when its sender does not understand that it waits."""
+    routes_per_session: int = 1_000
+    """Workflow runs one session may own."""
+    roster_characters: int = 8 * MIB
+    """What all runs of one owner may announce, in characters."""
+    owner_answer_ms: int = 10_000
+    """How long the owner of a run may take to decide about a message."""
+    owner_requests_per_session: int = 256
+    """Messages of one session that owners may be deciding about."""
+    owner_request_bytes_per_session: int = 8 * MIB
+    """What those may weigh."""
+    owner_requests: int = 10_000
+    """Messages that owners may be deciding about in all."""
+    owner_request_bytes: int = 64 * MIB
+    """What all those may weigh."""
+    notification_answer_ms: int = 10_000
+    """How long the recipient of a notification may take to accept it."""
+    notifications: int = 1_000
+    """Notifications that may wait for their recipients in all."""
     retired_ids: int = 10_000
     """Session ids remembered after their session left; the oldest goes first."""
     operations: int = 300_000

@@ -11,9 +11,10 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from intercom.core import groups
+from intercom.core import groups, stage_lists
 from intercom.core.asking import Asking
 from intercom.core.attempts import AnswerTaken, Attempt
+from intercom.core.barriers import Barriers
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection, PeerCredentials
 from intercom.core.deadlines import Deadlines
@@ -21,14 +22,17 @@ from intercom.core.delivery import Delivery
 from intercom.core.effects import Destroy, Effect, Stop
 from intercom.core.holding import Holding
 from intercom.core.ledger import Ledger
+from intercom.core.notifications import Notification, Notifications
 from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
+from intercom.core.owners import Owners
 from intercom.core.questions import Questions
 from intercom.core.receipts import Receipts
 from intercom.core.records import OperationState, Recovered
 from intercom.core.resolving import Resolver
 from intercom.core.restoring import Restoring
 from intercom.core.sessions import Session, SessionTable, normalise_group
+from intercom.core.stages import Stages
 from intercom.core.supervision import Capabilities, Crossings, capability_for, is_made_with
 from intercom.limits import Limits
 from intercom.wire import reasons
@@ -47,18 +51,24 @@ from intercom.wire.frames import (
     ListSessions,
     Malformed,
     MembershipAck,
+    PendingStageMessageResult,
+    PendingStageNotificationResult,
+    PendingStageRouteRegistered,
     Presence,
     PresenceAck,
     PresenceFailed,
     Received,
     Register,
     Registered,
+    RegisterLiveWorkflowStageRoute,
+    RegisterPendingStageRoute,
     RegistrationFailed,
     ReleaseRestoringRecipient,
     Request,
     ReserveRestoringRecipient,
     RestoringRecipientAck,
     Send,
+    SendPendingStageNotification,
     Sessions,
     Shutdown,
     ShutdownAck,
@@ -125,11 +135,19 @@ class Broker:
         self._receipts = Receipts(limits)
         self._restoring = Restoring(self._capabilities, limits)
         self._holding = Holding(self._restoring, self._operations, self._deadlines, limits, self._outbox)
+        self._stages = Stages(limits, self._outbox)
+        self._owners = Owners(self._stages, ids, self._deadlines, limits, self._outbox)
+        self._barriers = Barriers(self._stages, self._owners, self._outbox)
+        self._notifications = Notifications(
+            self._stages.routes, self._sessions, self._operations, ids, self._deadlines, limits, self._outbox
+        )
         self._delivery = Delivery(
             Resolver(self._sessions, self._questions, self._crossings),
             self._operations,
             self._receipts,
             self._holding,
+            self._stages,
+            self._owners,
             self._asking,
             self._crossings,
             self._deadlines,
@@ -206,6 +224,8 @@ class Broker:
             self._delivery.frame_taken(token, now)
         elif isinstance(token, AnswerTaken):
             self._operations.answer_taken(token.operation, token.connection)
+        elif isinstance(token, Notification):
+            self._notifications.frame_taken(token, now)
         else:
             self._outbox.add(Stop("a client asked for it"))
         return self._outbox.take()
@@ -214,6 +234,8 @@ class Broker:
         """Go on after it became certain that the frame with this token never left completely."""
         if isinstance(token, Attempt):
             self._delivery.frame_lost(token, now)
+        elif isinstance(token, Notification):
+            self._notifications.frame_lost(token, now)
         elif token is _SHUTDOWN:
             self._outbox.add(Stop("a client asked for it"))
         return self._outbox.take()
@@ -263,9 +285,7 @@ class Broker:
         if frame.supervisor is not UNSET:
             claimed = self._claim_supervisor(frame)
             if claimed is None:
-                self._outbox.write(connection, RegistrationFailed(reasons.INVALID_SUPERVISOR))
-                self._outbox.note("registration_refused", reason=reasons.INVALID_SUPERVISOR)
-                return self._end(connection)
+                return self._refuse_and_end(connection, RegistrationFailed(reasons.INVALID_SUPERVISOR), now)
             supervisor_id = claimed
         session = self._sessions.enter(connection, frame)
         if supervisor_id is not UNSET:
@@ -313,6 +333,11 @@ class Broker:
         kept_aside = self._holding.take_waiting_for(self._restoring.owner_left(session))
         self._asking.asker_left(session)
         self._asking.target_left(session)
+        self._stages.owner_left(session)
+        self._owners.owner_left(session)
+        self._notifications.session_left(session, now)
+        self._stages.stage_left(session)
+        self._barriers.session_left(session)
         self._sessions.leave(session)
         groups.announce_departure(session, self._sessions, self._outbox)
         self._delivery.dispatch(kept_aside, now)
@@ -320,6 +345,12 @@ class Broker:
     def _end(self, connection: Connection) -> None:
         self._connections.pop(connection.number, None)
         self._outbox.finish(connection)
+
+    def _refuse_and_end(self, connection: Connection, refusal: RegistrationFailed, now: Instant) -> None:
+        self._outbox.write(connection, refusal)
+        self._outbox.note("registration_refused", reason=refusal.reason)
+        self._retire(connection, now)
+        self._end(connection)
 
     def _violation(self, connection: Connection, reason: str, now: Instant) -> None:
         self._connections.pop(connection.number, None)
@@ -331,12 +362,17 @@ class Broker:
 
     def _list(self, connection: Connection, frame: ListSessions, now: Instant) -> None:
         session = _session_of(connection)
-        if frame.group is UNSET:
+        group = None if frame.group is UNSET else normalise_group(frame.group)
+        if group is None:
             found = self._sessions.in_reach_of(session.groups)
+        elif stage_lists.may_inspect(session, group, self._stages):
+            found = self._sessions.in_reach_of([group])
         else:
-            found = self._sessions.in_reach_of([normalise_group(frame.group)])
+            found = []
         entries = [peer.encoded() for peer in found if peer.is_agent]
-        self._outbox.write(connection, Sessions(frame.request_id, entries, [], []))
+        stages = stage_lists.stage_rows(session, group, self._stages)
+        possible = stage_lists.future_rows(session, group, self._stages)
+        self._outbox.write(connection, Sessions(frame.request_id, entries, stages, possible))
 
     def _list_groups(self, connection: Connection, frame: ListGroups, now: Instant) -> None:
         mine = _session_of(connection).groups
@@ -355,6 +391,8 @@ class Broker:
     def _malformed(self, connection: Connection, frame: Malformed, now: Instant) -> None:
         if frame.type in ("send", "supervisor_send"):
             self._delivery.send(connection, frame, now)
+        elif frame.type == "send_pending_stage_notification":
+            self._notifications.send(connection, frame, now)
         else:
             self._change_presence(connection, frame.type, frame.fields, now)
 
@@ -420,6 +458,29 @@ class Broker:
             self._holding.fail(held, text)
         return None
 
+    # --- workflow stages --------------------------------------------------------------------------------
+
+    def _announce_route(self, connection: Connection, frame: RegisterPendingStageRoute, now: Instant) -> None:
+        refusal = self._stages.announce(_session_of(connection), frame)
+        if refusal is not None:
+            self._refuse_and_end(connection, RegistrationFailed(refusal), now)
+        elif frame.request_id is not UNSET:
+            self._outbox.write(connection, PendingStageRouteRegistered(frame.request_id))
+
+    def _go_live(self, connection: Connection, frame: RegisterLiveWorkflowStageRoute, now: Instant) -> None:
+        refusal = self._barriers.go_live(_session_of(connection), frame)
+        if refusal is not None:
+            self._refuse_and_end(connection, refusal, now)
+
+    def _owner_answered(self, connection: Connection, frame: PendingStageMessageResult, now: Instant) -> None:
+        self._owners.answered(_session_of(connection), frame, now)
+
+    def _notify_sender(self, connection: Connection, frame: SendPendingStageNotification, now: Instant) -> None:
+        self._notifications.send(connection, frame, now)
+
+    def _notified(self, connection: Connection, frame: PendingStageNotificationResult, now: Instant) -> None:
+        self._notifications.answered(_session_of(connection), frame, now)
+
     # --- control ----------------------------------------------------------------------------------------
 
     def _health(self, connection: Connection, frame: HealthRequest, now: Instant) -> None:
@@ -442,6 +503,11 @@ class Broker:
                 "unconfirmedFrames": len(self._receipts),
                 "restoringRecipients": len(self._restoring),
                 "heldSends": len(self._holding),
+                "workflowRuns": len(self._stages.routes),
+                "liveStageTargets": len(self._stages.aliases),
+                "ownerRequests": len(self._owners),
+                "waitingStages": len(self._barriers),
+                "notifications": len(self._notifications),
                 "store": store,
             },
         }
@@ -474,6 +540,11 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     AuthorizeSupervisor: Broker._authorize_supervisor,
     ReserveRestoringRecipient: Broker._reserve_restoring,
     ReleaseRestoringRecipient: Broker._release_restoring,
+    RegisterPendingStageRoute: Broker._announce_route,
+    RegisterLiveWorkflowStageRoute: Broker._go_live,
+    PendingStageMessageResult: Broker._owner_answered,
+    SendPendingStageNotification: Broker._notify_sender,
+    PendingStageNotificationResult: Broker._notified,
     HealthRequest: Broker._health,
     BrokerStatusRequest: Broker._broker_status,
     Shutdown: Broker._shutdown,

@@ -29,9 +29,11 @@ from intercom.core.holding import Held, Holding
 from intercom.core.operation import Operation, Standing
 from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
+from intercom.core.owners import OwnerRequest, Owners
 from intercom.core.receipts import Receipts, Unconfirmed
 from intercom.core.resolving import Resolver, Unresolved
 from intercom.core.sessions import Session
+from intercom.core.stages import Stages
 from intercom.core.supervision import Crossings
 from intercom.limits import Limits
 from intercom.wire import reasons
@@ -49,6 +51,7 @@ from intercom.wire.frames import (
     SupervisorSend,
     trim,
 )
+from intercom.wire.targets import StageTarget, parse_target, removed_form
 
 
 class Delivery:
@@ -60,6 +63,8 @@ class Delivery:
         operations: Operations,
         receipts: Receipts,
         holding: Holding,
+        stages: Stages,
+        owners: Owners,
         asking: Asking,
         crossings: Crossings,
         deadlines: Deadlines,
@@ -70,12 +75,15 @@ class Delivery:
         self._operations = operations
         self._receipts = receipts
         self._holding = holding
+        self._stages = stages
+        self._owners = owners
         self._asking = asking
         self._crossings = crossings
         self._deadlines = deadlines
         self._limits = limits
         self._outbox = outbox
         operations.on_expiry = self._operation_expired
+        owners.forward = self.forward_to_stage
 
     # --- the decision -----------------------------------------------------------------------------------
 
@@ -96,10 +104,21 @@ class Delivery:
     ) -> None:
         refusal = self._decide(connection, frame, earlier, now)
         if refusal is not None:
-            message_id, attempt_id = identify(members_of(frame))
-            answer = DeliveryFailed(message_id, refusal.reason, attempt_id, refusal.code)  # type: ignore[arg-type]  # the codes are literals
-            otherwise = DeliveryFailed(message_id, reasons.NOT_RECORDED, attempt_id)
-            self._answer(connection, answer, refusal.after, otherwise)
+            self._refuse(connection, *identify(members_of(frame)), refusal)
+
+    def forward_to_stage(self, request: OwnerRequest, target: Session, now: Instant) -> None:
+        """Send to a live stage what its run's owner wants to be forwarded, as if it came now (protocol 6.12.4)."""
+        frame = request.frame
+        message = parse_message(frame.message)
+        assert message is not None, "it was parsed before the owner was asked"
+        refusal = self._decide_found(request.connection, request.sender, target, frame, message, now, request=request)
+        if refusal is not None:
+            self._refuse(request.connection, message.id, frame.attempt_id, refusal)
+
+    def _refuse(self, connection: Connection, message_id: str, attempt_id: str | UnsetType, refusal: Refusal) -> None:
+        answer = DeliveryFailed(message_id, refusal.reason, attempt_id, refusal.code)  # type: ignore[arg-type]  # the codes are literals
+        otherwise = DeliveryFailed(message_id, reasons.NOT_RECORDED, attempt_id)
+        self._answer(connection, answer, refusal.after, otherwise)
 
     def _answer(
         self, connection: Connection, answer: DeliveryFailed | Delivered | Queued, after: int, otherwise: DeliveryFailed
@@ -145,6 +164,14 @@ class Delivery:
             if trim(frame.to) != sender.supervisor_id:
                 return Refusal("B2", reasons.OTHER_SUPERVISOR)
 
+        # B. Workflow form; no other target has a colon in it
+        stage = None
+        if ":" in frame.to and not is_supervised:
+            aimed = self._aim_at_stage(trim(frame.to), message)
+            if isinstance(aimed, Refusal):
+                return aimed
+            stage = aimed
+
         # A retry of a held send takes its place; anything else under its id is refused (6.11).
         replaced = self._holding.find(message.id)
         if replaced is not None:
@@ -157,6 +184,10 @@ class Delivery:
         is_reply = message.reply_to is not UNSET
         pending_reply = frame.require_pending_reply is True
         gone_code = NOT_FOUND_CODE if pending_reply else UNSET
+        if stage is not None:
+            alias = self._stages.live(trim(frame.to))
+            if alias is not None:
+                return self._decide_found(connection, sender, alias.session, frame, message, now, stage=stage)
         found = self._resolver.resolve(frame.to, sender, is_reply=is_reply or is_supervised, now=now)
 
         # E. No session was found
@@ -164,6 +195,10 @@ class Delivery:
             if found is Unresolved.NOT_FOUND:
                 if self._resolver.names_a_control_session(frame.to, sender):
                     return Refusal("E1", reasons.NOT_AN_AGENT)
+                if stage is not None and not pending_reply:
+                    asked = self._ask_owner(connection, sender, None, stage, frame, message, None, now)  # E2
+                    if asked is not False:
+                        return None if asked is True else asked
                 if not is_supervised:
                     admitted = self._holding.admit(connection, sender, frame, message, earlier, now)  # E3
                     if admitted is not None:
@@ -177,6 +212,38 @@ class Delivery:
         # D. A session was found
         return self._decide_found(connection, sender, found, frame, message, now)
 
+    def _aim_at_stage(self, to: str, message: Message) -> StageTarget | Refusal | None:
+        """Return the workflow target that ``to`` is, None when it is none, or the refusal of its form (B3 to B5)."""
+        target = parse_target(to)
+        if target is None:
+            removed = removed_form(to)
+            if removed is None:
+                return None
+            return Refusal("B5", reasons.removed_target_form(self._stages.canonical_target(*removed)))
+        if self._stages.is_non_agent(to, target):
+            return Refusal("B3", reasons.NOT_AN_AGENT)
+        if target.kind != "path" and message.expects_reply is True:
+            return Refusal("B4", reasons.STAGE_ASK)
+        return target
+
+    def _ask_owner(
+        self,
+        connection: Connection,
+        sender: Session,
+        live: Session | None,
+        stage: StageTarget,
+        frame: Send,
+        message: Message,
+        signature: bytes | None,
+        now: Instant,
+    ) -> Refusal | bool:
+        """Put a send before the owner of its stage; False when nobody owns it (6.12.4)."""
+        if signature is None:
+            wording = frame.to if frame.logical_target is UNSET else frame.logical_target
+            pending_reply = frame.require_pending_reply is True
+            signature = self._operations.signature(wording, message, sender, pending_reply=pending_reply)
+        return self._owners.ask(connection, sender, frame, message, stage, live, signature, now)
+
     def _note_hold(self, admitted: Held | Refusal, now: Instant) -> Refusal | None:
         """Let a held send be the newest attempt of its operation: an earlier one is owed no answer any more."""
         if isinstance(admitted, Refusal):
@@ -187,8 +254,22 @@ class Delivery:
         return None
 
     def _decide_found(
-        self, connection: Connection, sender: Session, target: Session, frame: Send, message: Message, now: Instant
+        self,
+        connection: Connection,
+        sender: Session,
+        target: Session,
+        frame: Send,
+        message: Message,
+        now: Instant,
+        *,
+        stage: StageTarget | None = None,
+        request: OwnerRequest | None = None,
     ) -> Refusal | None:
+        """Go through protocol 4.8 D.
+
+        ``stage`` is the live stage's target that led to the session; ``request`` is what the owner of a run has just
+        decided to forward: groups and the owner have had their say then.
+        """
         if not target.is_agent:
             return Refusal("D2", reasons.NOT_AN_AGENT)
         if target is sender:
@@ -203,7 +284,10 @@ class Delivery:
                 return Refusal("D4", reasons.OTHER_RECIPIENT)
 
         pending_reply = frame.require_pending_reply is True
-        signature = self._operations.signature(wording, message, sender, pending_reply=pending_reply)
+        if request is not None:
+            signature = request.signature
+        else:
+            signature = self._operations.signature(wording, message, sender, pending_reply=pending_reply)
         operation = self._operations.find(message.id, now)
         standing = self._operations.standing(operation, message.id, signature, target.target_identity)
         after = 0 if operation is None else operation.ticket
@@ -228,6 +312,8 @@ class Delivery:
             or is_answer
             or sender.shares_group_with(target)
             or (reply_to is not UNSET and self._crossings.allows(reply_to, sender.id, target.id, now))
+            or request is not None
+            or (stage is not None and self._stages.controls_live(sender, target, stage))
         ):
             return Refusal("D7", reasons.DIFFERENT_GROUP, after=self._ticket_behind(reply_to, now))
         if is_known:
@@ -238,7 +324,11 @@ class Delivery:
         is_ask = message.expects_reply is True
         if is_ask and target.is_terminal:
             return Refusal("D12", reasons.TERMINAL, after=after)
-        return self._reserve(connection, sender, target, frame, message, signature, operation, is_answer, now)
+        if stage is not None:
+            asked = self._ask_owner(connection, sender, target, stage, frame, message, signature, now)  # D14
+            if asked is not False:
+                return None if asked is True else asked
+        return self._reserve(connection, sender, target, frame, message, signature, operation, is_answer, request, now)
 
     def _ticket_behind(self, reply_to: str | UnsetType, now: Instant) -> int:
         """Return the ticket on which it rests that this question is not open: another answer may have closed it."""
@@ -304,6 +394,7 @@ class Delivery:
         signature: bytes,
         operation: Operation | None,
         is_answer: bool,
+        request: OwnerRequest | None,
         now: Instant,
     ) -> Refusal | None:
         """Charge, reserve (D15), tell who will answer (D16) and forward behind the commit (D17).
@@ -315,7 +406,8 @@ class Delivery:
         if is_ask and operation is None and self._asking.count(sender) >= self._limits.asks:
             return Refusal("D15", reasons.capacity(f"{self._limits.asks} asks are open", self._limits.ask_ms))
         channel = "supervisor" if isinstance(frame, SupervisorSend) else UNSET
-        forwarded = MessageFrame(sender.encoded(), frame.message, channel)  # type: ignore[arg-type]  # a literal
+        sender_info = sender.encoded() if request is None else request.sender_info
+        forwarded = MessageFrame(sender_info, frame.message, channel)  # type: ignore[arg-type]  # a literal
         earlier = None
         if target.confirms_receipts:
             earlier = self._receipts.find(target.target_identity, message.id)
@@ -331,10 +423,13 @@ class Delivery:
                 return Refusal("D15", reasons.capacity("too many recent messages are remembered", retry_after))
 
         attempt = Attempt(connection, sender, target, frame, message)
+        if request is not None:
+            attempt.is_withdrawn = request.is_withdrawn
         if is_ask:
             sender.asks_under_way += 1
         if operation is None:
-            operation = self._operations.reserve(message, signature, sender, target, self._limits.ask_ms, now)
+            identity, ask_ms = target.target_identity, self._limits.ask_ms
+            operation = self._operations.reserve(message.id, signature, sender, target, identity, is_ask, ask_ms, now)
             operation.under_way = attempt
             self._operations.append_reservation(operation, self._undo_reservation, attempt)
         elif is_ask:
@@ -434,6 +529,7 @@ class Delivery:
         The same ask sent again asks again (protocol 4.24).
         """
         self._asking.withdraw(asker, message_id)
+        self._owners.withdraw(asker, message_id)
         held = self._holding.find(message_id)
         if held is not None and held.sender is asker and held.is_ask:
             self._holding.take(held)

@@ -99,6 +99,11 @@ class Operations:
 
         Sessions without a return address leave their identity out: it changes when they reconnect (protocol 6.9.1).
         """
+        identity = sender.sender_identity if sender.return_hash is not None else None
+        return self.digest(to, message, identity, sender.group_identity if pending_reply else None)
+
+    def digest(self, to: str, message: Message, sender_identity: str | None, group_identity: str | None) -> bytes:
+        """Return the keyed digest of a message to ``to`` from whoever the two identities stand for."""
         content = message.content
         attachments = [] if content.attachments is UNSET else content.attachments
         source = None
@@ -117,9 +122,9 @@ class Operations:
                 None if message.reply_to is UNSET else message.reply_to,
                 message.expects_reply is True,
                 None if message.reply_error is UNSET else message.reply_error,
-                sender.sender_identity if sender.return_hash is not None else None,
+                sender_identity,
                 source,
-                sender.group_identity if pending_reply else None,
+                group_identity,
             )
         )
         return hmac.digest(self._key, canonical, "sha256")
@@ -178,27 +183,37 @@ class Operations:
         return None
 
     def reserve(
-        self, message: Message, signature: bytes, sender: Session, target: Session, ask_ms: int, now: Instant
+        self,
+        message_id: str,
+        signature: bytes,
+        sender: Session,
+        target: Session,
+        target_identity: str | None,
+        is_ask: bool,
+        ask_ms: int,
+        now: Instant,
     ) -> Operation:
         """Enter a reserved row; the caller has asked ``retry_after_ms`` and found a miss.
+
+        A row without target identity is bound to whoever its signature names.
 
         The append is made by ``append_reservation``, so that its inverse can be the caller's.
         """
         self._last_number += 1
         operation = Operation()
         operation.number = self._last_number
-        operation.message_id = message.id
+        operation.message_id = message_id
         operation.state = OperationState.RESERVED
         operation.signature = signature
         operation.sender = sender.sender_identity
         operation.sender_session = sender.id
-        operation.target = target.target_identity
+        operation.target = target_identity
         operation.recipient_session = target.id
         operation.reserved_at = now.wall
         operation.accepted_at = operation.position = None
-        operation.is_ask = message.expects_reply is True
+        operation.is_ask = is_ask
         operation.asker_return = sender.return_hash
-        operation.sender_groups = sender.group_identity if operation.is_ask else ""
+        operation.sender_groups = sender.group_identity if is_ask else ""
         operation.answered = False
         operation.born = now.mono
         operation.question_due = now.mono + ask_ms

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from typing import Any
 
@@ -28,7 +28,7 @@ def is_uuid(text: str) -> bool:
 
 
 def fingerprint(secret: str) -> str:
-    """Return the SHA-256 of a return address; the address itself is kept nowhere."""
+    """Return the SHA-256 of a return address; the address itself never reaches the disk."""
     return sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -49,6 +49,7 @@ class Session:
         "number",
         "owner_token",
         "registration_name",
+        "return_address",
         "return_hash",
         "sender_identity",
         "supervisor_id",
@@ -68,6 +69,7 @@ class Session:
         legacy_group = self.groups[0] if group is None else normalise_group(group)
         self.home_group = legacy_group if frame.registration_group is UNSET else trim(frame.registration_group)
         self.registration_name = trim(info.get("name", "")) or None
+        self.return_address = None if frame.return_address is UNSET else frame.return_address
         self.return_hash = None if frame.return_address is UNSET else fingerprint(frame.return_address)
         self.supervisor_id: str | None = None
         self.owner_token = None if frame.supervisor_owner_token is UNSET else frame.supervisor_owner_token
@@ -168,6 +170,9 @@ class SessionTable:
 
     def __len__(self) -> int:
         return len(self._by_id)
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(self._by_id.values())
 
     def stop_recording(self) -> None:
         """Append nothing from now on: the store cannot be used."""
