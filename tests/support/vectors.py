@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,6 +16,8 @@ class Player(Protocol):
 
     def write(self, client: str, frame: dict[str, Any]) -> None: ...
 
+    def write_bytes(self, client: str, data: bytes) -> None: ...
+
     def read(self, client: str) -> dict[str, Any] | None:
         """Return the next frame, or None at the end of the stream."""
 
@@ -24,14 +27,49 @@ class Player(Protocol):
 
 
 def conversations() -> list[Path]:
-    """Return the files that hold steps."""
-    return [path for path in sorted(VECTORS.glob("*.json")) if "steps" in json.loads(path.read_text())]
+    """Return the files that can be played against a broker."""
+    playable = {"steps", "streams", "breaks"}
+    return [path for path in sorted(VECTORS.glob("*.json")) if playable & json.loads(path.read_text()).keys()]
 
 
 def play(path: Path, player: Player) -> None:
     """Play one file and fail at the first frame that does not match."""
+    vector = json.loads(path.read_text())
+    _play_steps(path, vector.get("steps", []), player)
+    for number, stream in enumerate(vector.get("streams", []), 1):
+        _play_stream(f"{path.name} stream {number}: {stream['why']}", f"stream {number}", stream, player)
+    for number, each in enumerate(vector.get("breaks", []), 1):
+        where, client = f"{path.name} break {number}: {each['why']}", f"breaker {number}"
+        if vector["as"] is not None:
+            player.write(client, vector["as"])
+            frame = player.read(client)
+            assert frame is not None and frame["type"] == "registered", f"{where}: got {json.dumps(frame)}"
+        player.write(client, each["frame"])
+        frame = player.read(client)
+        assert frame is None, f"{where}: got {json.dumps(frame)}"
+
+
+def _play_stream(where: str, client: str, stream: dict[str, Any], player: Player) -> None:
+    for chunk in stream["chunks"]:
+        player.write_bytes(client, _bytes_of(chunk))
+    for answer in stream["answers"]:
+        frame = player.read(client)
+        assert _matches(answer, frame, {}), f"{where}: got {json.dumps(frame)}"
+    if stream["ends"]:
+        frame = player.read(client)
+        assert frame is None, f"{where}: got {json.dumps(frame)}"
+
+
+def _bytes_of(chunk: dict[str, str]) -> bytes:
+    if "hex" in chunk:
+        return bytes.fromhex(chunk["hex"])
+    payload = chunk["payload"].encode()
+    return struct.pack(">I", len(payload)) + payload
+
+
+def _play_steps(path: Path, steps: list[dict[str, Any]], player: Player) -> None:
     variables: dict[str, Any] = {}
-    for number, step in enumerate(json.loads(path.read_text())["steps"], 1):
+    for number, step in enumerate(steps, 1):
         where = f"{path.name} step {number}: {json.dumps(step)}"
         if "from" in step:
             player.write(step["from"], _filled(step["frame"], variables))
