@@ -7,8 +7,11 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False  # importing typing costs more than everything a command needs of this module
 if TYPE_CHECKING:
     from intercom.client import blocking
-    from intercom.client.aio import Connection, Events, IncomingMessage, Messages, Session, connect
+    from intercom.client.aio import Connection, Events, IncomingMessage, LiveStage, Messages, Run, Session, connect
     from intercom.client.feeds import SessionEvent
+    from intercom.client.queueing import AsyncStageQueue, StageAnswer, StageQueue, StageRequest
+    from intercom.client.rosters import DeliveryState, PossibleStage, RosterStage
+    from intercom.client.stage_views import StageView
     from intercom.client.views import Attachment, GroupView, Receipt, SessionView
     from intercom.errors import (
         AccessDenied,
@@ -32,8 +35,11 @@ if TYPE_CHECKING:
         RegistrationRefused,
         ReplyFailed,
         RequestTimeout,
+        ReservationRefused,
+        RunRefused,
         SendError,
         SendRefused,
+        StageRefused,
         StartFailed,
         TargetNotFound,
         TooLarge,
@@ -46,6 +52,7 @@ __all__ = [
     "AmbiguousTarget",
     "AskError",
     "AskTimeout",
+    "AsyncStageQueue",
     "Attachment",
     "BrokerBusy",
     "BrokerError",
@@ -53,29 +60,41 @@ __all__ = [
     "ConfigError",
     "Connection",
     "ConnectionLost",
+    "DeliveryState",
     "EmbeddedBroker",
     "Events",
     "GroupView",
     "HomeError",
     "IncomingMessage",
     "IntercomError",
+    "LiveStage",
     "MessageConflict",
     "Messages",
     "NoBroker",
     "NotNow",
     "OutcomeUnknown",
     "PeerGone",
+    "PossibleStage",
     "PresenceRefused",
     "ProtocolViolation",
     "Receipt",
     "RegistrationRefused",
     "ReplyFailed",
     "RequestTimeout",
+    "ReservationRefused",
+    "RosterStage",
+    "Run",
+    "RunRefused",
     "SendError",
     "SendRefused",
     "Session",
     "SessionEvent",
     "SessionView",
+    "StageAnswer",
+    "StageQueue",
+    "StageRefused",
+    "StageRequest",
+    "StageView",
     "StartFailed",
     "TargetNotFound",
     "TooLarge",
@@ -87,8 +106,20 @@ __all__ = [
 ]
 
 _HOMES = {
-    "intercom.client.aio": ("Connection", "Events", "IncomingMessage", "Messages", "Session", "connect"),
+    "intercom.client.aio": (
+        "Connection",
+        "Events",
+        "IncomingMessage",
+        "LiveStage",
+        "Messages",
+        "Run",
+        "Session",
+        "connect",
+    ),
     "intercom.client.feeds": ("SessionEvent",),
+    "intercom.client.queueing": ("AsyncStageQueue", "StageAnswer", "StageQueue", "StageRequest"),
+    "intercom.client.rosters": ("DeliveryState", "PossibleStage", "RosterStage"),
+    "intercom.client.stage_views": ("StageView",),
     "intercom.client.views": ("Attachment", "GroupView", "Receipt", "SessionView"),
     "intercom.server.embedded": ("EmbeddedBroker", "serve"),
 }

@@ -14,14 +14,19 @@
     │   ├── RequestTimeout      request_timeout       no answer in time
     │   └── ProtocolViolation   protocol              the other side broke the protocol
     ├── RegistrationRefused     registration_refused, supervisor_refused  the broker refused this session
+    │   ├── RunRefused          run_not_authorized, invalid_roster, invalid_possible_stages
+    │   └── StageRefused        owner_missing, owner_not_workflow, registrant_not_agent, capability_mismatch,
+    │                           group_mismatch, invalid_stage_key, non_agent_stage_key, duplicate_live_owner
+    ├── ReservationRefused      not_supervised, reservation_refused   a child's place was not kept
     ├── PresenceRefused         presence_refused      a presence or membership change was refused
     ├── SendError                                     a message was not delivered
     │   ├── TargetNotFound      not_found, supervisor_gone  nobody in reach has that name or id
     │   ├── AmbiguousTarget     ambiguous             several sessions match
     │   ├── MessageConflict     conflict              the message id was used for something else
-    │   ├── NotNow              capacity, not_recorded           nothing took effect; retry with the same id
-    │   ├── OutcomeUnknown      outcome_unknown, under_way, receipt_missing, not_confirmed,
-    │   │                                             send_timeout, connection_lost
+    │   ├── NotNow              capacity, not_recorded, not_restored
+    │   │                                             nothing took effect; retry with the same id
+    │   ├── OutcomeUnknown      outcome_unknown, under_way, receipt_missing, not_confirmed, owner_silent,
+    │   │                       notification_unanswered, send_timeout, connection_lost
     │   └── SendRefused         refused and every other code     it will not work as asked
     ├── TooLarge                too_large             a message above the limit, checked before sending
     └── AskError                                      an ask ended without an answer
@@ -172,6 +177,24 @@ class RegistrationRefused(IntercomError):
     """Say that the broker refused to register this session."""
 
     code = "registration_refused"
+
+
+class RunRefused(RegistrationRefused):
+    """Say that the broker did not take what a session announced of a workflow run; nothing of it holds."""
+
+    code = "run_not_authorized"
+
+
+class StageRefused(RegistrationRefused):
+    """Say that the broker did not let a session go live as a workflow stage; ``code`` says why."""
+
+    code = "owner_missing"
+
+
+class ReservationRefused(IntercomError):
+    """Say that the broker does not keep the place of a child that is being brought back."""
+
+    code = "reservation_refused"
 
 
 class PresenceRefused(IntercomError):

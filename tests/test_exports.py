@@ -11,14 +11,19 @@ import intercom
 from intercom import errors
 
 NAMES = {
-    "Attachment", "Connection", "EmbeddedBroker", "Events", "GroupView", "IncomingMessage", "Messages", "Receipt",
-    "Session", "SessionEvent", "SessionView", "__version__", "blocking", "connect", "serve",
+    "AsyncStageQueue", "Attachment", "Connection", "DeliveryState", "EmbeddedBroker", "Events", "GroupView",
+    "IncomingMessage", "LiveStage", "Messages", "PossibleStage", "Receipt", "RosterStage", "Run", "Session",
+    "SessionEvent", "SessionView", "StageAnswer", "StageQueue", "StageRequest", "StageView", "__version__",
+    "blocking", "connect", "serve",
 }  # fmt: skip
 
 SESSION = {
-    "ask", "ask_supervisor", "authorize_child", "events", "groups", "id", "join", "leave", "list", "list_groups",
-    "messages", "model", "name", "receive", "send", "send_supervisor", "set_presence", "status", "supervisor_id",
+    "ask", "ask_supervisor", "authorize_child", "events", "groups", "id", "join", "leave", "list",
+    "list_groups", "list_stages", "messages", "model", "name", "outcome", "receive", "release_child",
+    "reserve_child", "send", "send_supervisor", "set_presence", "stage", "status", "supervisor_id", "workflow",
 }  # fmt: skip
+
+RUN = {"announce", "capability", "group", "id", "lost", "notify", "target"}
 
 
 def test_the_public_names() -> None:
@@ -37,7 +42,7 @@ def test_every_name_is_there(name: str) -> None:
 
 
 def test_names_are_the_ones_of_their_modules() -> None:
-    from intercom.client import aio, blocking, feeds, views
+    from intercom.client import aio, blocking, feeds, queueing, rosters, stage_views, views
 
     assert intercom.connect is aio.connect
     assert intercom.Session is aio.Session
@@ -46,6 +51,10 @@ def test_names_are_the_ones_of_their_modules() -> None:
     assert intercom.Events is aio.Events
     assert intercom.SessionEvent is feeds.SessionEvent
     assert intercom.Receipt is views.Receipt
+    assert intercom.Run is aio.Run
+    assert intercom.StageAnswer is queueing.StageAnswer
+    assert intercom.RosterStage is rosters.RosterStage
+    assert intercom.StageView is stage_views.StageView
     assert intercom.NoBroker is errors.NoBroker
 
 
@@ -57,7 +66,10 @@ def test_both_shells_have_the_same_calls() -> None:
 
     assert calls(aio.Session) == calls(blocking.Session) == SESSION
     assert calls(aio.IncomingMessage) == calls(blocking.IncomingMessage) == {"reply"}
-    assert set(blocking.__all__) == {"Events", "IncomingMessage", "Messages", "Session", "connect"}
+    assert calls(aio.Run) | {"serve"} == calls(blocking.Run) == RUN | {"serve"}
+    assert calls(aio.LiveStage) == calls(blocking.LiveStage) == {"lost"}
+    public = {"Events", "IncomingMessage", "LiveStage", "Messages", "Run", "Session", "connect"}
+    assert set(blocking.__all__) == public
 
 
 def test_an_unknown_name_is_an_ordinary_error() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import socket
 from _thread import get_ident
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import anyio
 import anyio.lowlevel
@@ -18,10 +18,13 @@ import anyio.lowlevel
 from intercom.client.dialing import not_answering, told
 from intercom.client.feeds import Feed, SessionEvent
 from intercom.client.operations import Operation
-from intercom.client.session import Arrived, Happened, Link, Settled, Troubled
+from intercom.client.owning import Run
+from intercom.client.queueing import Asked, Reached
+from intercom.client.sending import SendOperation
+from intercom.client.session import Arrived, Happened, Held, HostAsked, Link, Settled, Troubled
 from intercom.client.setup import Setup, now, wall
 from intercom.client.unsent import Unsent
-from intercom.client.views import IncomingMessage
+from intercom.client.views import IncomingMessage, Receipt
 from intercom.errors import AccessDenied, IntercomError, UsageError
 from intercom.limits import DISCONNECT_MS, READ_BYTES
 
@@ -54,6 +57,8 @@ class Engine:
         self._alarm: int | None = None
         self._news = anyio.Event()
         """Set, and replaced, when a message or trouble came."""
+        self._asked = anyio.Event()
+        """Set, and replaced, when the host of a run has something to look at."""
         self._ended = anyio.Event()
         """Set when the connection ended after the session was closed."""
 
@@ -88,20 +93,62 @@ class Engine:
 
     async def wait(self, operation: Operation[Result]) -> Result:
         """Begin an operation and wait until it is settled; withdraw it when the caller is cancelled."""
+        self._begin(operation)
+        try:
+            while not operation.done:
+                await self._move_of(operation)
+        except BaseException:
+            self.core.withdraw(operation, now())
+            self.act()
+            raise
+        return self._result(operation)
+
+    async def wait_or_held(self, operation: SendOperation[Receipt]) -> Receipt:
+        """Begin a send and wait until it is settled or held; then it goes on, and ``outcome`` waits for the end."""
+        self._begin(operation)
+        try:
+            while not operation.done and operation.held is None:
+                await self._move_of(operation)
+        except BaseException:
+            self.core.withdraw(operation, now())
+            self.act()
+            raise
+        if operation.done or operation.held is None:
+            return self._result(operation)
+        self.core.keep_held(operation)
+        return operation.held
+
+    async def outcome(self, operation: SendOperation[Receipt], timeout_ms: int | None, held: Receipt) -> Receipt:
+        """Wait until a send that was held is settled; return ``held`` when time is up before."""
         self.check_caller()
-        operation.token = settled = anyio.Event()
+        with anyio.move_on_after(None if timeout_ms is None else timeout_ms / 1000):
+            while not operation.done:
+                await self._move_of(operation)
+        if not operation.done:
+            return held
+        self.core.forget_held(operation)
+        return self._result(operation)
+
+    async def next_asked(self, run: Run) -> Asked | Reached:
+        """Return what the host of a run is to look at next."""
+        while not run.waiting:
+            await self._asked.wait()
+        return run.waiting.popleft()
+
+    def _begin(self, operation: Operation[Any]) -> None:
+        self.check_caller()
         self.core.begin(operation, now())
         self._hurried.set()
         self._roomier.set()
-        self._act()
-        try:
-            await settled.wait()
-        except BaseException:
-            self.core.withdraw(operation, now())
-            self._act()
-            raise
+        self.act()
+
+    async def _move_of(self, operation: Operation[Any]) -> None:
+        operation.token = moved = anyio.Event()
+        await moved.wait()
+
+    def _result(self, operation: Operation[Result]) -> Result:
         self.core.taken(operation, now())
-        self._act()
+        self.act()
         if operation.error is not None:
             raise operation.error
         return cast("Result", operation.result)
@@ -115,7 +162,7 @@ class Engine:
                 raise UsageError("the session is closed")
             message = self.core.take_message(consumer, now())
             self._roomier.set()
-            self._act()
+            self.act()
             if message is not None:
                 await anyio.lowlevel.cancel_shielded_checkpoint()
                 return message
@@ -139,14 +186,17 @@ class Engine:
 
     # --- after every call of the core -------------------------------------------------------------------
 
-    def _act(self) -> None:
+    def act(self) -> None:
         """Write what is to be written, wake who is to be woken, and break a connection that is to be broken."""
         self._write()
         for event in self.core.events():
             match event:
-                case Settled(operation):
+                case Settled(operation) | Held(operation):
                     if operation.token is not None:
                         operation.token.set()
+                case HostAsked():
+                    self._asked.set()
+                    self._asked = anyio.Event()
                 case Arrived() | Happened() | Troubled():
                     self._news.set()
                     self._news = anyio.Event()
@@ -184,7 +234,7 @@ class Engine:
             with anyio.move_on_after(None if due is None else max(0, due - now()) / 1000):
                 await self._earlier.wait()
             self.core.tick(now())
-            self._act()
+            self.act()
 
     async def hold_connection(self) -> None:
         """Connect, and connect again, until the session is closed."""
@@ -196,7 +246,7 @@ class Engine:
             except IntercomError as error:
                 if not self._is_closed:
                     self.core.connect_failed(error, now())
-                    self._act()
+                    self.act()
                 continue
             with link:
                 await self._converse(link)
@@ -226,7 +276,7 @@ class Engine:
             steps.close()
 
     async def _converse(self, link: socket.socket) -> None:
-        """Register and read until the connection ends; ``_act`` writes."""
+        """Register and read until the connection ends; ``act`` writes."""
         if self._is_closed:
             return
         self._link = link
@@ -236,7 +286,7 @@ class Engine:
             with self._link_scope:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._write_what_waits, link)
-                    self._act()
+                    self.act()
                     await self._read_all(link)
                     tasks.cancel_scope.cancel()
         finally:
@@ -247,7 +297,7 @@ class Engine:
         refused, self._refused = self._refused, None
         cause = None if refused is None else told(refused, self._setup.paths)
         self.core.eof(now(), cause if isinstance(cause, AccessDenied) else None)
-        self._act()
+        self.act()
 
     async def _read_all(self, link: socket.socket) -> None:
         while True:
@@ -265,7 +315,7 @@ class Engine:
             if not data:
                 return
             self.core.receive(data, now())
-            self._act()
+            self.act()
             if self.core.link is Link.BROKEN:
                 return
             await anyio.lowlevel.checkpoint()
@@ -275,7 +325,7 @@ class Engine:
             self._blocked = anyio.Event()
             if self._unsent:
                 await anyio.wait_writable(link)
-                self._act()
+                self.act()
             else:
                 await self._blocked.wait()
 
@@ -287,7 +337,7 @@ class Engine:
         self.core.close(now(), finished=finished)
         self._ended = anyio.Event()
         self._drained = anyio.Event()
-        self._act()
+        self.act()
         self._news.set()
         link = self._link
         if link is None or not was_online:

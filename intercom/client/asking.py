@@ -9,7 +9,7 @@ from intercom.client.sending import SendOperation
 from intercom.client.views import IncomingMessage, SessionView
 from intercom.errors import AskError, AskTimeout, IntercomError, PeerGone, ReplyFailed, SendError, TargetNotFound
 from intercom.limits import REBIND_RETRY_MS
-from intercom.wire.frames import Delivered, Queued, Send, trim
+from intercom.wire.frames import Delivered, Queued, Send, SendHeld, trim
 
 
 class AskOperation(SendOperation[IncomingMessage]):
@@ -37,6 +37,7 @@ class AskOperation(SendOperation[IncomingMessage]):
             deadline=deadline,
             is_supervised=is_supervised,
             logical_target=logical_target,
+            may_be_held=not is_supervised,
         )
         self.answerer: str | None = None
         """Id of the session whose reply answers."""
@@ -81,6 +82,12 @@ class AskOperation(SendOperation[IncomingMessage]):
         self._doubt = self._refusal = self._next = None
         self._move(Stage.OPEN)
 
+    def keeps(self, answer: SendHeld, now: int) -> None:
+        """Take ``send_held``; the time for the answer stays what it was."""
+        deadline = self.deadline
+        super().keeps(answer, now)
+        self.deadline = deadline
+
     def rebind(self, until: int) -> None:
         """Take notice of a reconnect: until then the other side may still come back."""
         self._rebind_until = until
@@ -95,8 +102,8 @@ class AskOperation(SendOperation[IncomingMessage]):
         self.leaves_question = self.written
         super().abandon(trouble)
 
-    def _frame(self, attempt_id: str) -> Send:
-        frame = super()._frame(attempt_id)
+    def _send(self, attempt_id: str) -> Send:
+        frame = super()._send(attempt_id)
         frame.resolve_reply_target = True
         return frame
 

@@ -7,24 +7,32 @@ where that is needed.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
 
 from intercom.client import commands
 from intercom.client.blocking_engine import Engine
+from intercom.client.blocking_hosting import LiveStage, Run
 from intercom.client.feeds import Feed, SessionEvent
+from intercom.client.owning import new_run
 from intercom.client.profile import Purpose
+from intercom.client.queueing import StageQueue
+from intercom.client.restoring import release_child, reserve_child
+from intercom.client.rosters import PossibleStage, RosterStage
 from intercom.client.setup import milliseconds, now, prepare, wall
+from intercom.client.stage_views import StageView
+from intercom.client.staging import new_stage
 from intercom.client.views import Attachment, GroupView, Receipt, SessionView
 from intercom.client.views import IncomingMessage as _IncomingMessage
-from intercom.limits import ASK_MS, CONNECT_MS, REQUEST_MS
+from intercom.limits import ASK_MS, CONNECT_MS, REQUEST_MS, STAGE_LIVE_MS
 
-__all__ = ["Events", "IncomingMessage", "Messages", "Session", "connect"]
+__all__ = ["Events", "IncomingMessage", "LiveStage", "Messages", "Run", "Session", "connect"]
 
 Attachments: TypeAlias = Iterable[Attachment | Mapping[str, str]]
 GroupViews: TypeAlias = list[GroupView]
 SessionViews: TypeAlias = list[SessionView]
+StageViews: TypeAlias = list[StageView]
 
 
 @contextmanager
@@ -43,6 +51,7 @@ def connect(
     session_id: str | None = None,
     cwd: str | None = None,
     supervisor: str | None = None,
+    owner_token: str | None = None,
 ) -> Iterator[Session]:
     """Register a session for the length of a ``with`` block, starting a broker if none answers.
 
@@ -60,6 +69,7 @@ def connect(
         session_id: the id that session had.
         cwd: the directory shown to others, else the working directory.
         supervisor: the capability that a supervisor made with ``authorize_child`` for this ``name``.
+        owner_token: secret under which an earlier session authorised children that this one takes over.
 
     Raises ``BrokerError``, ``RegistrationRefused``, ``HomeError`` or ``UsageError``. Leaving the block confirms the
     message in hand; leaving it by an exception does not, so that the message comes again.
@@ -79,6 +89,7 @@ def connect(
             session_id=session_id,
             cwd=cwd,
             supervisor=supervisor,
+            owner_token=owner_token,
             message_kind=IncomingMessage,
         )
     )
@@ -221,22 +232,26 @@ class Session:
         message_id: str | None = None,
         timeout: float | None = None,
         logical_target: str | None = None,
+        hold: bool = False,
     ) -> Receipt:
         """Send a message and wait until its fate is known.
 
         Args:
-            target: a name, a session id, or the first eight digits of one.
+            target: a name, a session id, the first eight digits of one, or the target of a workflow stage.
             text: the message.
             attachments: files, snippets or contexts beside the text.
             reply_to: id of the message this one refers to.
             message_id: id of an earlier attempt that is to be repeated.
             timeout: seconds for the outcome, 10 by default, at most 660.
             logical_target: what the user wrote, where the program found out itself that it means ``target``.
+            hold: let it wait longer for a target that is being brought back, and return at once when it does.
 
-        Returns a receipt: delivered or queued. Raises ``SendError`` (its ``retry`` says whether the same message id
-        may be sent again), ``TooLarge``, ``UsageError``, or ``BrokerError`` when nothing left this process.
+        Returns a receipt: delivered, queued, or with ``hold`` perhaps held. Raises ``SendError`` (its ``retry`` says
+        whether the same message id may be sent again), ``TooLarge``, ``UsageError``, or ``BrokerError`` when nothing
+        left this process.
         """
-        return self._engine.wait(
+        wait = self._engine.wait_or_held if hold else self._engine.wait
+        return wait(
             lambda: commands.send(
                 target,
                 text,
@@ -247,8 +262,17 @@ class Session:
                 reply_to=reply_to,
                 timeout_ms=None if timeout is None else milliseconds(timeout, "timeout"),
                 logical_target=logical_target,
+                hold=hold,
             )
         )
+
+    def outcome(self, held: Receipt, *, timeout: float | None = None) -> Receipt:
+        """Return what became of a send that was held, or ``held`` again when ``timeout`` seconds were not enough.
+
+        Raises what ``send`` raises. A message that is held is lost with this session: it is not on disk yet.
+        """
+        timeout_ms = None if timeout is None else milliseconds(timeout, "timeout")
+        return self._engine.outcome(held.message_id, timeout_ms, held)
 
     def ask(
         self,
@@ -286,13 +310,121 @@ class Session:
         )
         return self._ours(answer)
 
-    def authorize_child(self, name: str) -> str:
+    def authorize_child(self, name: str, *, capability: str | None = None) -> str:
         """Let a session of that name claim this one as its supervisor, and return the capability it has to show.
 
         It holds as long as this session, over reconnects and broker restarts. The same name gets the same capability;
-        ``*`` gets a new one each time, for whoever shows it first. Give it to the child alone.
+        ``*`` gets a new one each time, for whoever shows it first. Give it to the child alone. ``capability`` takes one
+        over that an earlier session with the same ``owner_token`` made.
         """
-        return self._engine.wait(lambda: commands.authorize_child(self._core.profile, name, now=now()))
+        return self._engine.wait(
+            lambda: commands.authorize_child(self._core.profile, name, now=now(), capability=capability)
+        )
+
+    def reserve_child(
+        self, child: str, *, aliases: Iterable[str] = (), group: str | None = None, dormant: bool = False
+    ) -> None:
+        """Let messages to a child wait while it is being brought back; a child that registers gets them.
+
+        Args:
+            child: the name this session authorised it under, or its capability.
+            aliases: session ids it had, at most 4; messages to them wait too.
+            group: whose members' messages wait, else those of the home group of this session.
+            dormant: it is not being brought back right now: only senders that can wait for long do.
+
+        It is kept over reconnects until ``release_child``, also after the child is back. Raises ``ReservationRefused``
+        (protocol 4.12).
+        """
+        self._engine.wait(
+            lambda: reserve_child(
+                self._core.profile,
+                self._core.commitments.places,
+                child,
+                now=now(),
+                group=group,
+                aliases=aliases,
+                dormant=dormant,
+            )
+        )
+
+    def release_child(self, child: str, *, gone: str | None = None, refusal: str | None = None) -> None:
+        """Keep a child's place no longer; what still waits for it is looked up anew.
+
+        With ``refusal`` that fails with this text instead, with ``gone`` later messages to the child too, as long as
+        this session holds; texts are cut to 1,000 characters (protocol 4.13).
+        """
+        self._engine.wait(
+            lambda: release_child(
+                self._core.profile, self._core.commitments.places, child, now=now(), gone=gone, refusal=refusal
+            )
+        )
+
+    def workflow(
+        self,
+        run_id: str,
+        queue: StageQueue,
+        *,
+        roster: Iterable[RosterStage] = (),
+        possible: Iterable[PossibleStage | str] = (),
+        parent: str | None = None,
+        boundary: Sequence[str] = (),
+        capability: str | None = None,
+        dormant: bool = False,
+        timeout: float = REQUEST_MS / 1000,
+    ) -> Run:
+        """Own a workflow run for a ``with`` block: its stages are listed, messages to them come to this session.
+
+        Args:
+            run_id: a UUID; of the root run, or of one below it.
+            queue: says what is to become of each message to a stage.
+            roster: the stages the run has.
+            possible: the stages it may still have, as ``PossibleStage`` or as targets.
+            parent: id of the run above.
+            boundary: the names that lead from that run to this one.
+            capability: the secret of the run, else a new one; a host that is restarted passes the one it had.
+            dormant: the run is interrupted: another session may take it over, with another capability.
+            timeout: seconds for the broker's answer.
+
+        The home group of the session must be ``workflow:<id of the root run>``; ``purpose="control"`` keeps it out of
+        sight. A session may own many runs of one root. Raises ``UsageError`` at once, ``RunRefused`` on entering
+        (protocol 4.14).
+        """
+        run = new_run(
+            self._core.profile,
+            self._core.commitments.runs,
+            run_id,
+            capability=capability,
+            dormant=dormant,
+            parent=parent,
+            boundary=boundary,
+            ids=self._core.new_id,
+        )
+        return Run(self._engine, run, queue, roster, possible, milliseconds(timeout, "timeout"))
+
+    def stage(
+        self,
+        run_id: str,
+        stage_id: str,
+        name: str | None = None,
+        *,
+        capability: str,
+        timeout: float = STAGE_LIVE_MS / 1000,
+    ) -> LiveStage:
+        """Be live as a stage of a run for a ``with`` block: messages to the stage reach this session.
+
+        Args:
+            run_id: id of the run.
+            stage_id: id of the stage in the run's roster.
+            name: its name there.
+            capability: the secret of the run.
+            timeout: seconds in all; while the run has no owner yet, or the stage is still taken, it is tried again.
+
+        The home group must be that of the run, or lie below it. When the block begins, everything sent to the stage
+        before is settled: queued by the host, or handed to this session. A session is one stage at a time; after the
+        block it is registered anew, under the same id. Raises ``StageRefused`` on entering (protocol 4.15).
+        """
+        stage = new_stage(self._core.profile, self._core.commitments.stage, run_id, stage_id, name, capability)
+        return LiveStage(self._engine, stage, milliseconds(timeout, "timeout"))
 
     def send_supervisor(
         self,
@@ -366,6 +498,11 @@ class Session:
         """Return the sessions in reach, this one included, or those of one group; ``timeout`` in seconds."""
         timeout_ms = milliseconds(timeout, "timeout")
         return self._engine.wait(lambda: commands.list_sessions(group, now=now(), timeout_ms=timeout_ms))
+
+    def list_stages(self, group: str | None = None, *, timeout: float = REQUEST_MS / 1000) -> StageViews:
+        """Return the workflow stages this session may see, or those of one group; ``timeout`` in seconds."""
+        timeout_ms = milliseconds(timeout, "timeout")
+        return self._engine.wait(lambda: commands.list_stages(group, now=now(), timeout_ms=timeout_ms))
 
     def list_groups(self, *, timeout: float = REQUEST_MS / 1000) -> GroupViews:
         """Return every group with a session in it; ``timeout`` in seconds."""

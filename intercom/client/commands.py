@@ -15,6 +15,7 @@ from intercom.client.composing import clean_target, clean_text, compose
 from intercom.client.operations import RequestOperation
 from intercom.client.profile import Profile, checked_group, checked_name
 from intercom.client.sending import SendOperation
+from intercom.client.stage_views import StageView, stage_views
 from intercom.client.supervision import authorize_child, claimed
 from intercom.client.views import Attachment, GroupView, IncomingMessage, Receipt, SessionView, view_of
 from intercom.errors import UsageError
@@ -40,6 +41,7 @@ __all__ = [
     "leave",
     "list_groups",
     "list_sessions",
+    "list_stages",
     "reply",
     "send",
     "send_supervisor",
@@ -60,16 +62,25 @@ def send(
     reply_to: str | None = None,
     timeout_ms: int | None = None,
     logical_target: str | None = None,
+    hold: bool = False,
 ) -> SendOperation[Receipt]:
     """Send a message; the result is a ``Receipt``.
 
     The time-out is at most ``RETRY_IDENTITY_MS``, by default ``SEND_MS``. ``logical_target`` is what the user wrote
-    when the caller found out that it means ``target`` (protocol 6.2.4).
+    when the caller found out that it means ``target`` (protocol 6.2.4). With ``hold`` it may wait longer for a target
+    that is being brought back, which ``SendOperation.held`` tells.
     """
     deadline = _send_deadline(timeout_ms, now)
     wanted = clean_target(target)
     message = compose(message_id=message_id, timestamp=wall, text=text, attachments=attachments, reply_to=reply_to)
-    return SendOperation(message_id, wanted, message, deadline=deadline, logical_target=_wording(logical_target))
+    return SendOperation(
+        message_id,
+        wanted,
+        message,
+        deadline=deadline,
+        logical_target=_wording(logical_target),
+        may_be_held=hold,
+    )
 
 
 def ask(
@@ -167,6 +178,14 @@ def list_sessions(group: str | None, *, now: int, timeout_ms: int = REQUEST_MS) 
         Sessions,
         lambda answer: [view_of(session) for session in answer.sessions],
         now + timeout_ms,
+    )
+
+
+def list_stages(group: str | None, *, now: int, timeout_ms: int = REQUEST_MS) -> RequestOperation[list[StageView]]:
+    """Ask which workflow stages are in sight, or those of one group; the result is a list of ``StageView``."""
+    wanted: str | UnsetType = UNSET if group is None else clean_text(group, "group")
+    return RequestOperation(
+        lambda request_id: ListSessions(request_id, wanted), Sessions, stage_views, now + timeout_ms
     )
 
 

@@ -7,8 +7,16 @@ from enum import Enum
 
 from msgspec import UNSET
 
+from intercom.client.outcomes import RUN_CODES, STAGE_HINTS
 from intercom.client.supervision import refusal_of_claim
-from intercom.errors import ConnectionLost, IntercomError, ProtocolViolation, RegistrationRefused
+from intercom.errors import (
+    ConnectionLost,
+    IntercomError,
+    ProtocolViolation,
+    RegistrationRefused,
+    RunRefused,
+    StageRefused,
+)
 from intercom.limits import CONNECT_MS, FRAME_CEILING_BYTES
 from intercom.wire.codec import ProtocolError, decode_answer, encode
 from intercom.wire.frames import (
@@ -138,6 +146,14 @@ def _refusal(answer: RegistrationFailed) -> RegistrationRefused:
     if answer.reason == INVALID_SUPERVISOR:
         return refusal_of_claim(answer.reason)
     code = None if answer.code is UNSET else answer.code
+    if code in STAGE_HINTS:
+        hint, retry = STAGE_HINTS[code]
+        return StageRefused(
+            f"The broker did not let this session go live: {answer.reason}", code=code, hint=hint, retry=retry
+        )
+    if answer.reason in RUN_CODES:
+        code, hint = RUN_CODES[answer.reason]
+        return RunRefused(f"The broker did not take the run: {answer.reason}", code=code, hint=hint)
     return RegistrationRefused(f"The broker refused to register this session: {answer.reason}", code=code)
 
 

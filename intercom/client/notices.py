@@ -15,6 +15,16 @@ class Settled(Struct, frozen=True):
     operation: Operation[Any]
 
 
+class Held(Struct, frozen=True):
+    """Say that a send is held by the broker, for who waits for no more than that."""
+
+    operation: Operation[Any]
+
+
+class HostAsked(Struct, frozen=True):
+    """Say that the host of a run has something to look at."""
+
+
 class Arrived(Struct, frozen=True):
     """Say that there is an unread message."""
 
@@ -27,4 +37,4 @@ class Troubled(Struct, frozen=True):
     """Say that consumers of messages should be told: recovery needs somebody to look (``take_trouble``)."""
 
 
-Event: TypeAlias = Settled | Arrived | Happened | Troubled
+Event: TypeAlias = Settled | Held | HostAsked | Arrived | Happened | Troubled

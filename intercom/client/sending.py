@@ -16,7 +16,7 @@ from intercom.client.supervision import GONE_CODE, gone
 from intercom.client.views import Receipt
 from intercom.errors import ConnectionLost, IntercomError, MessageConflict, OutcomeUnknown, SendError, TargetNotFound
 from intercom.limits import SEND_MS, SEND_RETRY_MS
-from intercom.wire.frames import Delivered, DeliveryFailed, Queued, Send, SupervisorSend
+from intercom.wire.frames import Delivered, DeliveryFailed, Queued, Request, Send, SendHeld, SupervisorSend
 
 
 class SendOperation(Operation[Result]):
@@ -24,6 +24,7 @@ class SendOperation(Operation[Result]):
 
     ``is_reply`` marks the answer to an open question, ``is_supervised`` a message up the supervisor line, whose target
     is set anew for each attempt. ``logical_target`` is what the caller called the target, where that is something else.
+    ``may_be_held`` lets it wait for a recipient that is being brought back (protocol 6.11).
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class SendOperation(Operation[Result]):
         finishes: str | None = None,
         is_supervised: bool = False,
         logical_target: str | None = None,
+        may_be_held: bool = False,
     ) -> None:
         super().__init__(deadline)
         self.message_id = message_id
@@ -49,6 +51,9 @@ class SendOperation(Operation[Result]):
         """Whether any attempt was ever written."""
         self.is_reply = is_reply
         self.is_supervised = is_supervised
+        self.held: Receipt | None = None
+        """What the broker said while it holds the present attempt."""
+        self._may_be_held = may_be_held
         self._logical_target = logical_target
         self._message = message
         self._expected_recipient = expected_recipient
@@ -60,12 +65,13 @@ class SendOperation(Operation[Result]):
         self._was_lost = False
         self._broker_is_young = False
 
-    def attempt(self, attempt_id: str, now: int) -> Send:
+    def attempt(self, attempt_id: str, now: int) -> Request:
         """Return the frame of the next attempt."""
         self._move(Stage.FLYING)
         self._attempt = attempt_id
         self._next = now + SEND_MS
         self.written = True
+        self.held = None
         return self._frame(attempt_id)
 
     def lost(self) -> None:
@@ -75,9 +81,17 @@ class SendOperation(Operation[Result]):
             self._doubts("The connection ended before the broker said what became of the message", "connection_lost")
         super().lost()
 
-    def is_current(self, answer: Delivered | DeliveryFailed | Queued) -> bool:
+    def is_current(self, answer: Delivered | DeliveryFailed | Queued | SendHeld) -> bool:
         """Tell whether an answer is to the present attempt."""
         return self.stage is Stage.FLYING and answer.attempt_id in (self._attempt, UNSET)
+
+    def keeps(self, answer: SendHeld, now: int) -> None:
+        """Take ``send_held``: the final answer comes when the recipient is back, or the broker's time for it is up."""
+        hold_ms = int(answer.timeout_ms)
+        self.held = Receipt("held", self.message_id, self.named, held_ms=hold_ms)
+        self._next = now + hold_ms + SEND_MS
+        if self.deadline is not None:
+            self.deadline = max(self.deadline, self._next)
 
     def accepted(self, answer: Delivered | Queued) -> None:
         """Take ``delivered`` or ``queued``."""
@@ -125,7 +139,10 @@ class SendOperation(Operation[Result]):
             return "The supervisor"
         return self.target if self._logical_target is None else self._logical_target
 
-    def _frame(self, attempt_id: str) -> Send:
+    def _frame(self, attempt_id: str) -> Request:
+        return self._send(attempt_id)
+
+    def _send(self, attempt_id: str) -> Send:
         return self._kind(
             to=self.target,
             message=self._message,
@@ -133,6 +150,7 @@ class SendOperation(Operation[Result]):
             logical_target=UNSET if self._logical_target is None else self._logical_target,
             require_pending_reply=True if self.is_reply else UNSET,
             expected_recipient_id=UNSET if self._expected_recipient is None else self._expected_recipient,
+            await_restoring_recipient=True if self._may_be_held else UNSET,
         )
 
     @property
@@ -142,7 +160,8 @@ class SendOperation(Operation[Result]):
     def _receipt(self, answer: Delivered | Queued) -> Receipt:
         target = self.target if self.is_supervised else self.named
         if isinstance(answer, Queued):
-            return Receipt("queued", self.message_id, target, answer.position)
+            known = answer.not_in_known_set is not True
+            return Receipt("queued", self.message_id, target, answer.position, is_known=known)
         return Receipt("delivered", self.message_id, target)
 
     def _pause_after(self, error: SendError, now: int, returning_until: int | None) -> int | None:

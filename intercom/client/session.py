@@ -6,7 +6,7 @@ when ``recovery.at`` is due, makes a connection and says so (``connecting``, ``c
 times are monotonic milliseconds unless they are called ``wall``, which are epoch milliseconds.
 
 What an answer of the broker sets off is all here, one short method for each kind; whatever has rules of its own is a
-module: contact, inbox, waiting, operations, recovery, heartbeat, supervision, feeds.
+module: contact, inbox, waiting, operations, recovery, heartbeat, supervision, commitments, feeds.
 """
 
 from __future__ import annotations
@@ -18,22 +18,24 @@ from typing import Any, Literal
 from msgspec import UNSET
 
 from intercom.client.asking import AskOperation
+from intercom.client.commitments import Commitments
 from intercom.client.composing import clean_id
 from intercom.client.contact import Contact, Link, violation
 from intercom.client.feeds import Feed, Feeds, SessionEvent
 from intercom.client.heartbeat import Heartbeat, Pulse
 from intercom.client.inbox import Inbox
-from intercom.client.notices import Arrived, Event, Happened, Settled, Troubled
+from intercom.client.notices import Arrived, Event, Happened, Held, HostAsked, Settled, Troubled
 from intercom.client.operations import Opening, Operation, RequestOperation, Stage
 from intercom.client.outcomes import again
 from intercom.client.profile import Profile
 from intercom.client.recovery import DOUBTFUL, HOPELESS, Recovery
 from intercom.client.sending import SendOperation
+from intercom.client.staging import LiveStage
 from intercom.client.supervision import REFUSED_CODE, Line
 from intercom.client.views import IncomingMessage, Malformed, Receipt, SessionView, message_of, view_of
 from intercom.client.waiting import Waiting
 from intercom.errors import BrokerError, ConnectionLost, IntercomError, NoBroker, PresenceRefused, UsageError
-from intercom.limits import PENDING_REPLY_RETRY_MS, REBIND_MS, WITHDRAWN_ASKS
+from intercom.limits import HELD_SENDS_KEPT, PENDING_REPLY_RETRY_MS, REBIND_MS, WITHDRAWN_ASKS
 from intercom.wire.codec import ProtocolError
 from intercom.wire.frames import (
     CancelAsk,
@@ -41,9 +43,15 @@ from intercom.wire.frames import (
     DeliveryFailed,
     Groups,
     HealthRequest,
+    LiveWorkflowStageRouteRegistered,
     MembershipAck,
     MessageFrame,
     PeerDisconnected,
+    PendingStageMessage,
+    PendingStageNotification,
+    PendingStageNotificationResult,
+    PendingStageRouteRegistered,
+    PendingStageRouteRevoked,
     PresenceAck,
     PresenceFailed,
     PresenceUpdate,
@@ -51,9 +59,12 @@ from intercom.wire.frames import (
     Queued,
     Received,
     Registered,
+    RestoringRecipientAck,
+    SendHeld,
     SessionJoined,
     SessionLeft,
     Sessions,
+    StickyLiveDelivered,
     SupervisorAuthorized,
     Unregister,
 )
@@ -64,6 +75,8 @@ __all__ = [
     "ClientSession",
     "Event",
     "Happened",
+    "Held",
+    "HostAsked",
     "IncomingMessage",
     "Link",
     "Receipt",
@@ -96,6 +109,7 @@ class ClientSession:
         self._silence: IntercomError | None = None
         """What is wrong when the broker does not answer any more."""
         self._line = Line(profile)
+        self.commitments = Commitments(self._contact.write, ids)
         self._feeds = Feeds()
         self._was_online = False
         """Whether the present connection was registered."""
@@ -106,6 +120,9 @@ class ClientSession:
         self._events: list[Event] = []
         self._untaken: set[str] = set()
         """Message ids of answers to asks, until their caller took them."""
+        self._held: dict[str, SendOperation[Any]] = {}
+        self._notices: dict[str, str] = {}
+        """Message ids of notifications that are not confirmed, with the ids under which they are."""
         self._withdrawn: deque[str] = deque(maxlen=WITHDRAWN_ASKS)
         """Message ids of asks that ended while offline."""
         self._returning_until: int | None = None
@@ -118,6 +135,11 @@ class ClientSession:
     def link(self) -> Link:
         """Return what there is of a connection."""
         return self._contact.link
+
+    @property
+    def is_online(self) -> bool:
+        """Tell whether the session is registered."""
+        return self._contact.is_online
 
     # --- the connection ---------------------------------------------------------------------------------
 
@@ -166,16 +188,26 @@ class ClientSession:
             self._contact.break_off(cause)
         cause = self._contact.ended()
         self._heartbeat.stop()
+        ended = None
         if self._was_online:
             self._was_online = False
+            ended = self.commitments.ended(cause, now)
             self._line.begin_anew()
             assert self._contact.trouble is not None, "a connection that ended leaves its reason"
             self._tell(SessionEvent(kind="disconnected", reason=self._contact.trouble.reason))
         self._waiting.forget_names()
+        if ended is not None and ended.event is not None:
+            self._tell(ended.event)
         for operation in self._waiting:
+            if operation.done:
+                self._after(operation, now)
+                continue
             operation.lost()
             self._waiting.schedule(operation)
-        self._lose(cause, now)
+        if ended is None:
+            self._lose(cause, now)
+        else:
+            self.recovery.wait(now, ended.pause_ms)
 
     @property
     def wants_data(self) -> bool:
@@ -263,6 +295,24 @@ class ClientSession:
             self._untaken.remove(operation.result.id)
             self._keep(operation.result)
 
+    def keep_held(self, operation: SendOperation[Any]) -> None:
+        """Keep the outcome of a send that is held until ``outcome_of`` asks for it."""
+        self._held[operation.message_id] = operation
+        if len(self._held) > HELD_SENDS_KEPT:
+            oldest = next((each for each in self._held.values() if each.done), operation)
+            del self._held[oldest.message_id]
+
+    def outcome_of(self, message_id: str) -> SendOperation[Any]:
+        """Return the operation of a send that was held; raise ``UsageError`` for any other."""
+        operation = self._held.get(message_id)
+        if operation is None:
+            raise UsageError(f"no send with the message id {message_id} was held", hint="Send it again under its id.")
+        return operation
+
+    def forget_held(self, operation: SendOperation[Any]) -> None:
+        """Take notice that the caller has the outcome."""
+        self._held.pop(operation.message_id, None)
+
     def taken(self, operation: Operation[Any], now: int) -> None:
         """Take notice that the caller has the result; an answer is confirmed now."""
         answer = operation.result
@@ -308,6 +358,11 @@ class ClientSession:
         self._heartbeat.stop()
         self.recovery.begun()
 
+    def leave_stage(self, stage: LiveStage) -> None:
+        """Be a stage no longer: only a new connection makes the broker forget it, and one is made at once."""
+        if self.commitments.leave(stage, is_online=self._contact.is_online):
+            self._contact.break_off(None)
+
     # --- what the broker answers ------------------------------------------------------------------------
 
     def _on_registered(self, answer: Registered, now: int) -> None:
@@ -322,6 +377,7 @@ class ClientSession:
             self._heartbeat.begin(now)
         for frame in self._line.registered(answer, self._ids):
             self._contact.write(frame)
+        self.commitments.registered()
         if is_back:
             self._tell(SessionEvent(kind="reconnected", session_id=self.session_id))
         while self._withdrawn:
@@ -353,6 +409,25 @@ class ClientSession:
             self._after(asked, now)
         elif not is_settlement and not (self._contact.confirms and self._inbox.overflows):
             self._keep(message)
+
+    def _on_notification(self, frame: PendingStageNotification, now: int) -> None:
+        message = message_of(MessageFrame(frame.sender, frame.message), self._kind, is_notification=True)
+        if self._inbox.was_confirmed(message.id):
+            self._contact.write(PendingStageNotificationResult(frame.request_id, True))
+        elif self._inbox.knows(message.id):
+            self._notices[message.id] = frame.request_id
+        elif self._inbox.overflows:
+            self._contact.write(PendingStageNotificationResult(frame.request_id, False))
+        else:
+            self._notices[message.id] = frame.request_id
+            self._keep(message)
+
+    def _on_send_held(self, answer: SendHeld, now: int) -> None:
+        operation = self._waiting.send(answer.message_id)
+        if operation is not None and operation.is_current(answer):
+            operation.keeps(answer, now)
+            self._waiting.schedule(operation)
+            self._events.append(Held(operation))
 
     def _on_delivered(self, answer: Delivered | Queued, now: int) -> None:
         operation = self._waiting.send(answer.message_id)
@@ -393,6 +468,27 @@ class ClientSession:
         else:
             raise ProtocolError(f"{type(answer).__name__} answers a request of another kind")
         self._after(operation, now)
+
+    def _on_route_registered(self, answer: PendingStageRouteRegistered, now: int) -> None:
+        self.commitments.runs.answered(answer.request_id)
+        self._on_answer(answer, now)
+
+    def _on_stage_registered(self, answer: LiveWorkflowStageRouteRegistered, now: int) -> None:
+        self.commitments.stage.settled()
+        self._on_answer(answer, now)
+
+    def _on_route_revoked(self, answer: PendingStageRouteRevoked, now: int) -> None:
+        reason = "another session has taken the run over"
+        if self.commitments.runs.lose(answer.run_id, reason):
+            self._tell(SessionEvent(kind="run_lost", run_id=answer.run_id, reason=reason))
+
+    def _on_stage_message(self, frame: PendingStageMessage, now: int) -> None:
+        if self.commitments.runs.asked(frame):
+            self._events.append(HostAsked())
+
+    def _on_broadcast(self, frame: StickyLiveDelivered, now: int) -> None:
+        if self.commitments.runs.reached(frame):
+            self._events.append(HostAsked())
 
     def _on_peer(self, answer: SessionJoined | PresenceUpdate | SessionLeft, now: int) -> None:
         if not self._feeds:
@@ -476,8 +572,13 @@ class ClientSession:
             self._confirm([message_id])
 
     def _confirm(self, message_ids: Iterable[str]) -> None:
-        if self._contact.is_online and self._contact.confirms:
-            for message_id in message_ids:
+        for message_id in message_ids:
+            request_id = self._notices.pop(message_id, None)
+            if not self._contact.is_online:
+                continue
+            if request_id is not None:
+                self._contact.write(PendingStageNotificationResult(request_id, True))
+            elif self._contact.confirms:
                 self._contact.write(Received(message_id))
 
     def _tell(self, event: SessionEvent) -> None:
@@ -519,6 +620,14 @@ _HANDLERS: dict[type[Any], Callable[[ClientSession, Any, int], None]] = {
     PresenceAck: ClientSession._on_answer,
     PresenceFailed: ClientSession._on_answer,
     SupervisorAuthorized: ClientSession._on_answer,
+    RestoringRecipientAck: ClientSession._on_answer,
+    SendHeld: ClientSession._on_send_held,
+    PendingStageRouteRegistered: ClientSession._on_route_registered,
+    PendingStageRouteRevoked: ClientSession._on_route_revoked,
+    PendingStageMessage: ClientSession._on_stage_message,
+    StickyLiveDelivered: ClientSession._on_broadcast,
+    LiveWorkflowStageRouteRegistered: ClientSession._on_stage_registered,
+    PendingStageNotification: ClientSession._on_notification,
     SessionJoined: ClientSession._on_peer,
     PresenceUpdate: ClientSession._on_peer,
     SessionLeft: ClientSession._on_peer,

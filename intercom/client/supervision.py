@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from msgspec import UNSET
 
+from intercom.client.composing import clean_text
 from intercom.client.operations import RequestOperation
 from intercom.client.profile import Profile, checked_child
 from intercom.errors import RegistrationRefused, TargetNotFound, UsageError
@@ -68,19 +69,27 @@ class Line:
         self._until = now
 
 
-def authorize_child(profile: Profile, name: str, *, now: int, timeout_ms: int = REQUEST_MS) -> RequestOperation[str]:
+def authorize_child(
+    profile: Profile, name: str, *, now: int, capability: str | None = None, timeout_ms: int = REQUEST_MS
+) -> RequestOperation[str]:
     """Let a child of that name claim this session as its supervisor; the result is its capability.
 
-    A name that was authorised before gets the same capability; ``*`` always gets a new one.
+    A name that was authorised before gets the same capability; ``*`` always gets a new one. ``capability`` is one that
+    an earlier session made with the same owner token.
     """
     child = checked_child(name)
     if profile.owner_token is None:
         raise UsageError("a control session gets no messages, so it cannot be a supervisor")
-    known = next((capability for capability, of in profile.children.items() if of == child), None)
+    if capability is not None and not _made_here(clean_text(capability, "capability"), child, profile.owner_token):
+        raise UsageError(
+            "the capability was made for another name or with another owner token",
+            hint="Connect with the owner_token under which it was made.",
+        )
+    known = capability or next((capability for capability, of in profile.children.items() if of == child), None)
     if child == ANY_CHILD:
-        known = None
+        known = capability
     most = Limits().capabilities_per_session
-    if known is None and len(profile.children) >= most:
+    if known not in profile.children and len(profile.children) >= most:
         raise UsageError(f"this session has authorised {most} children, which is the limit")
 
     def read(answer: SupervisorAuthorized) -> str:
@@ -90,6 +99,17 @@ def authorize_child(profile: Profile, name: str, *, now: int, timeout_ms: int = 
     return RequestOperation(
         lambda request_id: authorization(request_id, child, known), SupervisorAuthorized, read, now + timeout_ms
     )
+
+
+def _made_here(capability: str, child: str, owner_token: str) -> bool:
+    """Tell whether a capability is one of this owner's for this name (protocol 6.6)."""
+    from base64 import urlsafe_b64encode  # only a supervisor that was restarted needs these
+    from hashlib import sha256
+    from hmac import compare_digest, digest
+
+    nonce, _, shown = capability.partition(".")
+    made = urlsafe_b64encode(digest(owner_token.encode(), f"{nonce}\0{child}".encode(), sha256))
+    return compare_digest(made.rstrip(b"="), shown.encode().rstrip(b"="))
 
 
 def authorization(request_id: str, child: str, capability: str | None) -> AuthorizeSupervisor:

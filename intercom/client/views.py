@@ -45,7 +45,8 @@ class IncomingMessage:
 
     ``reply_to`` is the id of the message it answers, ``reply_error`` is set when it says that there will be no
     answer, ``timestamp`` is the sender's clock in epoch milliseconds, ``channel`` is ``"supervisor"`` or ``None``,
-    ``raw`` the message object as it came.
+    ``raw`` the message object as it came. ``is_notification`` marks what the host of a workflow run tells of the
+    message ``reply_to`` names, which this session sent to a stage.
     """
 
     __slots__ = (
@@ -53,6 +54,7 @@ class IncomingMessage:
         "channel",
         "expects_reply",
         "id",
+        "is_notification",
         "raw",
         "reply_error",
         "reply_to",
@@ -74,6 +76,7 @@ class IncomingMessage:
         timestamp: int | float = 0,
         channel: Literal["supervisor"] | None = None,
         raw: dict[str, Any] | None = None,
+        is_notification: bool = False,
     ) -> None:
         self.id = id
         self.text = text
@@ -85,19 +88,27 @@ class IncomingMessage:
         self.timestamp = timestamp
         self.channel = channel
         self.raw: dict[str, Any] = raw if raw is not None else {}
+        self.is_notification = is_notification
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id!r} from {self.sender.name or self.sender.id!r}>"
 
 
 class Receipt(Struct, frozen=True):
-    """Say what became of a message that was sent: the recipient has it, or it waits durably at ``position``."""
+    """Say what became of a message that was sent.
 
-    state: Literal["delivered", "queued"]
+    ``delivered``: the recipient has it. ``queued``: it waits durably at ``position``; ``is_known`` is false when no
+    known stage of its run matches the target. ``held``: it waits in the broker for a recipient that is being brought
+    back, for ``held_ms`` milliseconds at most; that is not the end, the session's ``outcome`` tells it.
+    """
+
+    state: Literal["delivered", "queued", "held"]
     message_id: str
     target: str
     """The target as it was named."""
     position: int | None = None
+    is_known: bool = True
+    held_ms: int | None = None
 
 
 def view_of(raw: Raw) -> SessionView:
@@ -128,7 +139,9 @@ def view_of(raw: Raw) -> SessionView:
     )
 
 
-def message_of(frame: MessageFrame, kind: type[IncomingMessage] = IncomingMessage) -> IncomingMessage:
+def message_of(
+    frame: MessageFrame, kind: type[IncomingMessage] = IncomingMessage, *, is_notification: bool = False
+) -> IncomingMessage:
     """Return the message a frame brought, as a ``kind``; raise ``Malformed`` for one that breaks the protocol."""
     message = parse_message(frame.message)
     if message is None:
@@ -147,6 +160,7 @@ def message_of(frame: MessageFrame, kind: type[IncomingMessage] = IncomingMessag
         timestamp=message.timestamp,
         channel=None if frame.channel is UNSET else frame.channel,
         raw=decode(frame.message),
+        is_notification=is_notification,
     )
 
 

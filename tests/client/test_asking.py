@@ -79,6 +79,7 @@ def test_an_ask_and_its_answer() -> None:
         "message": {"id": "q1", "timestamp": WALL, "expectsReply": True, "content": {"text": "ok?"}},
         "attemptId": frame["attemptId"],
         "resolveReplyTarget": True,
+        "awaitRestoringRecipient": True,
     }
     rig.feed(bound(frame), delivered(frame))
     assert operation.stage is Stage.OPEN
