@@ -349,8 +349,8 @@ class Broker:
     def _refuse_and_end(self, connection: Connection, refusal: RegistrationFailed, now: Instant) -> None:
         self._outbox.write(connection, refusal)
         self._outbox.note("registration_refused", reason=refusal.reason)
-        self._retire(connection, now)
         self._end(connection)
+        self._retire(connection, now)
 
     def _violation(self, connection: Connection, reason: str, now: Instant) -> None:
         self._connections.pop(connection.number, None)
