@@ -172,7 +172,8 @@ FILLED = {
     "removed_target_form": reasons.removed_target_form("<target>"),
     "capacity": reasons.capacity("<what>", 1000).replace(" 1 s", " <n> s"),
     "ambiguous_restoring": reasons.ambiguous_restoring("<to>"),
-    "restoring_capacity": reasons.restoring_capacity("<n>"),  # type: ignore[arg-type]
+    "too_many_routes": reasons.too_many_routes(1234).replace("1234", "<n>"),
+    "roster_too_large": reasons.roster_too_large(1234).replace("1234", "<n>"),
     "reserved_group": reasons.reserved_group("<name>"),
 }
 """What the functions of ``reasons`` write, with the placeholders of the page."""
