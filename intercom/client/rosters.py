@@ -69,8 +69,8 @@ class Rostered(Struct, frozen=True):
             capability=capability,
             request_id=UNSET if request_id is None else request_id,
             dormant=True if dormant else UNSET,
-            stages=to_builtins(self.stages),
-            possible_stages=to_builtins(self.possible),
+            stages=to_builtins(list(self.stages)),
+            possible_stages=to_builtins(list(self.possible)),
             parent=UNSET if parent is None else to_builtins(parent),
         )
 
