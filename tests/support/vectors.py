@@ -125,11 +125,16 @@ def _matches(pattern: Any, value: Any, variables: dict[str, Any]) -> bool:
 def transcript(path: Path) -> list[str]:
     """Write a conversation down for people: ``A> frame`` to the broker, ``>A frame`` from it.
 
-    Of session objects only what matters is shown; ``...`` stands for members that are left out.
+    Of session objects only what matters is shown; ``...`` stands for what is left out, ``RUN`` and ``CAPABILITY`` for
+    the run and the capability that most conversations use.
     """
     return [_line(step) for step in json.loads(path.read_text())["steps"]]
 
 
+_ABBREVIATIONS = {
+    "7f0c2f5e-3b1a-4c6d-9e21-5a4b3c2d1e0f": "RUN",
+    "5b8f0d0a-2c44-4d7e-8f11-0a9b8c7d6e5f.qeVCJeYelAvEVzM9ayNSagKBox8e_JGwtjLx28UqbIo": "CAPABILITY",
+}
 _EVERY_SESSION = frozenset({"cwd", "model", "pid", "startedAt", "lastActivity"})
 
 
@@ -139,7 +144,10 @@ def _line(step: dict[str, Any]) -> str:
         if frame["type"] == "register":
             session = {name: value for name, value in frame["session"].items() if name not in _EVERY_SESSION}
             frame["session"] = {**session, "...": True}
-        text = re.sub(r'"\.\.\.": true|\{"\$any": "\w+"\}', "...", json.dumps(frame, ensure_ascii=False))
+        text = json.dumps(frame, ensure_ascii=False, separators=(",", ":"))
+        text = re.sub(r'"\.\.\.":true|\{"\$any":"\w+"\}', "...", text)
+        for long, short in _ABBREVIATIONS.items():
+            text = text.replace(long, short)
         return f"{step['from']}> {text}" if "from" in step else f">{step['to']} {text}"
     if "end" in step:
         return f"{step['end']} closes its connection"
