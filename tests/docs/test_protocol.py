@@ -15,6 +15,7 @@ from intercom.limits import Limits
 from intercom.wire import reasons
 from intercom.wire.frames import Answer, Request
 from intercom.wire.schema import schema
+from tests.core.harness import World
 from tests.support.brokers import TOP
 from tests.support.vectors import VECTORS, transcript
 
@@ -212,6 +213,28 @@ def test_the_codes_on_the_wire() -> None:
     named = re.search(r"`registration_failed.code`, one of(.+?)\(6\.12\.5\)", SECTIONS["5.29 Refusals"], re.DOTALL)
     assert named is not None
     assert {code(row[0]) for row in rows} == set(re.findall("`([a-z_]+)`", named[1]))
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"groups": "g"},
+        {"group": 7},
+        {"group": " "},
+        {"name": 7},
+        {"status": 7},
+        {"model": 7},
+        {"replyCapability": "dead"},
+        {"replyCapability": "live"},
+        {"groups": [str(number) for number in range(Limits().groups + 1)]},
+    ],
+    ids=str,
+)
+def test_the_refusals_of_presence_are_listed(members: dict[str, Any]) -> None:
+    """protocol 4.5"""
+    client = World().register("ada", info={"replyCapability": "terminal"})
+    [failed] = client.write("presence", requestId="r", **members)
+    assert f"`{failed['reason']}`" in SECTIONS["4.5 `presence`"]
 
 
 # --- numbers --------------------------------------------------------------------------------------------
