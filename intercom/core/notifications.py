@@ -1,4 +1,4 @@
-"""Bring the fate of a queued message to its original sender (protocol 4.17, 4.18, OP-5).
+"""Bring the fate of a queued message to its original sender (protocol 4.17, 4.18, 5.30).
 
     reserved --commit--> written --the recipient took it--> accepted --commit--> delivered
                 |           +-- refused, time limit, departure of either side--> forgotten, failed

@@ -276,7 +276,7 @@ class Owners:
         if request.sender.knows_newest_frames:
             queued = Queued(request.message_id, request.text, position, attempt_id, frame.not_in_known_set)
             self._outbox.write(request.connection, queued)
-        else:  # it would drop the connection; the run's durable queue has the message (OP-5)
+        else:  # it would drop the connection; the run's durable queue has the message (protocol 5.30)
             self._outbox.write(request.connection, Delivered(request.message_id, attempt_id))
 
     def _broadcast(self, request: OwnerRequest, targets: list[str]) -> list[str]:

@@ -65,7 +65,7 @@ class Routes:
         """Return the route whose owner decides about messages to ``target`` (protocol 6.12.4).
 
         Of a path the deepest run that is named in it and has a route in this invocation wins; the root's route counts
-        whatever its group, since the sender's control of that group is checked (OP-23).
+        whatever its group, since the sender's control of that group is checked.
         """
         route = self._by_run.get(target.run_id)
         group = target.invocation_group

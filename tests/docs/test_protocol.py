@@ -270,7 +270,7 @@ def test_every_limit_of_the_rules_and_the_wire_is_listed() -> None:
 def test_every_limit_that_is_named_is_listed() -> None:
     named = set(re.findall(r"`(Limits\.\w+|[A-Z]+(?:_[A-Z]+)+)`", TEXT))
     listed = {code(row[2]) for row in NUMBERS}
-    variables = {name for name in named if name.startswith(("INTERCOM_", "ATOMIC_", "PI_"))}
+    variables = {name for name in named if name.startswith(("INTERCOM_", "ATOMIC_", "PI_", "XDG_"))}
     assert named - variables <= listed
 
 
@@ -295,8 +295,10 @@ PLACES = places()
 
 @pytest.mark.parametrize("path", sorted((TOP / "intercom").rglob("*.py")), ids=lambda path: path.stem)
 def test_every_section_a_docstring_names_is_there(path: Any) -> None:
-    for named in re.findall(r"\bprotocol ((?:OP-)?\d+(?:\.\d+)*(?: [A-E]\d+)?)", path.read_text("utf-8")):
+    text = path.read_text("utf-8")
+    for named in re.findall(r"\b[Pp]rotocol (\d+(?:\.\d+)*(?: [A-E]\d+)?)", text):
         assert named in PLACES, named
+    assert not re.search(r"\bOP-\d", text), "the page has no such points: name the section"
 
 
 def test_every_section_the_page_names_is_there() -> None:
