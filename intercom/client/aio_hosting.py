@@ -75,8 +75,14 @@ class Run:
         if self._was_entered:
             raise UsageError("a run can be entered once", hint="Call workflow again.")
         self._was_entered = True
-        runs = self._engine.core.commitments.runs
-        await self._engine.wait(Announcement(runs, self._run, self._first, now() + self._timeout_ms))
+        core = self._engine.core
+        runs = core.commitments.runs
+        try:
+            await self._engine.wait(Announcement(runs, self._run, self._first, now() + self._timeout_ms))
+        except BaseException:
+            runs.give_up(self._run, is_online=core.is_online)
+            self._engine.act()
+            raise
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
         self._tasks.start_soon(self._ask_host)

@@ -72,12 +72,15 @@ class Run:
         if self._was_entered:
             raise UsageError("a run can be entered once", hint="Call workflow again.")
         self._was_entered = True
-        runs = self._engine.core.commitments.runs
+        core = self._engine.core
+        runs = core.commitments.runs
         self._engine.queues[self._run.id] = self._queue
         try:
             self._engine.wait(lambda: Announcement(runs, self._run, self._first, now() + self._timeout_ms))
         except BaseException:
             del self._engine.queues[self._run.id]
+            runs.give_up(self._run, is_online=core.is_online)
+            self._engine.flush()
             raise
         return self
 

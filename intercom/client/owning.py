@@ -212,6 +212,13 @@ class Runs:
                     self.answer(item, RUN_IS_OVER)
             self._write(run.frame(Rostered(), None))
 
+    def give_up(self, run: Run, *, is_online: bool) -> None:
+        """Forget a run whose announcement nobody waits for any more; the broker may have taken it."""
+        if self._runs.get(run.id) is run:
+            self.end(run, is_online=is_online)
+        elif is_online and any(announced is run for announced, _ in self._unanswered.values()):
+            self._write(run.frame(Rostered(), None))
+
     def asked(self, frame: PendingStageMessage) -> bool:
         """Keep a request for its host; tell whether there is one, else refuse it."""
         item = asked(frame, self._connection)

@@ -246,3 +246,20 @@ def test_targets_of_a_run() -> None:
 def test_a_capability_is_made() -> None:
     rig = host()
     assert run_of(rig, capability=None).capability != run_of(rig, NESTED, capability=None).capability
+
+
+def test_an_announcement_nobody_waits_for() -> None:
+    """The broker may have taken it: its rows are taken back, unless it was refused or never written."""
+    rig = host()
+    run = run_of(rig)
+    operation = announcing(rig, run, "a")
+    rig.core.commitments.runs.give_up(run, is_online=True)
+    assert rig.written() == []
+    [frame] = rig.begin(operation)
+    rig.core.withdraw(operation, rig.now)
+    rig.core.commitments.runs.give_up(run, is_online=True)
+    [emptied] = rig.written()
+    assert (emptied["runId"], emptied["stages"]) == (ROOT, [])
+    acknowledge(rig, frame)
+    rig.lose()
+    assert rig.register() == []
