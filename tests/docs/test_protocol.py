@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import subprocess
+import sys
 from importlib.resources import files
 from typing import Any, get_args
 
@@ -16,7 +18,8 @@ from intercom.wire import reasons
 from intercom.wire.frames import Answer, Request
 from intercom.wire.schema import schema
 from tests.core.harness import World
-from tests.support.brokers import TOP
+from tests.support.brokers import TOP, BrokerProcess
+from tests.support.raw import PATIENCE_S, RawClient
 from tests.support.vectors import VECTORS, transcript
 
 DOCS = files("intercom") / "docs"
@@ -49,6 +52,25 @@ def code(cell: str) -> str:
     match = re.fullmatch("`([^`]+)`", cell)
     assert match is not None, cell
     return match[1]
+
+
+# --- the example ----------------------------------------------------------------------------------------
+
+
+def test_the_client_of_the_page_sends_and_reports_refusals(broker: BrokerProcess) -> None:
+    [program] = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+
+    def sent(target: str) -> subprocess.CompletedProcess[str]:
+        arguments = [sys.executable, "-c", program, str(broker.socket), target, "hello"]
+        return subprocess.run(arguments, capture_output=True, text=True, timeout=PATIENCE_S)
+
+    with RawClient(broker.socket) as bob:
+        bob.register("bob")
+        result = sent("bob")
+        assert (result.returncode, result.stderr) == (0, "")
+        message = bob.expect("message")
+        assert (message["from"]["name"], message["message"]["content"]) == ("tiny", {"text": "hello"})
+    assert (sent("nobody").returncode, sent("nobody").stderr) == (1, "Session not found\n")
 
 
 # --- frames and objects ---------------------------------------------------------------------------------
