@@ -303,7 +303,7 @@ class Broker:
         self._asking.session_returned(session, now)
         if supervisor_id is not UNSET:
             ended = self._restoring.returned(session, frame.supervisor["capability"], supervisor_id)
-            self._delivery.dispatch(self._holding.take_waiting_for(ended), now, session)
+            self._delivery.dispatch(self._holding.take_waiting_for(ended), now)
         return None
 
     def _claim_supervisor(self, frame: Register) -> str | None:

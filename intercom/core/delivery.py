@@ -91,13 +91,10 @@ class Delivery:
         """Decide about a ``send`` or ``supervisor_send`` and answer or forward it."""
         self._decide_and_answer(connection, frame, None, now)
 
-    def dispatch(self, released: Iterable[Held], now: Instant, returned: Session | None = None) -> None:
-        """Decide about sends whose hold has ended as if they came now, in the order in which they did come (6.11).
-
-        ``returned`` is the session that was waited for, when it is back.
-        """
+    def dispatch(self, released: Iterable[Held], now: Instant) -> None:
+        """Decide about sends whose hold has ended as if they came now, in the order in which they did come (6.11)."""
         for held in released:
-            self._decide_and_answer(held.connection, held.aimed_at(returned), held, now)
+            self._decide_and_answer(held.connection, held.aimed_anew(), held, now)
 
     def _decide_and_answer(
         self, connection: Connection, frame: Send | Malformed, earlier: Held | None, now: Instant

@@ -73,13 +73,13 @@ class Held:
         """When it fails, monotonic ms."""
         self.deadline: Deadline | None = None
 
-    def aimed_at(self, returned: Session | None) -> Send:
-        """Return the frame to decide about now that ``returned`` is back; the wording stays what identifies it."""
-        frame = self.frame
-        if returned is None or not self.is_by_alias:
+    def aimed_anew(self) -> Send:
+        """Return the frame to decide about after the hold; the wording stays what identifies it."""
+        frame, returned_as = self.frame, self.reservation.returned_as
+        if returned_as is None or not self.is_by_alias:
             return frame
         wording = frame.to if frame.logical_target is UNSET else frame.logical_target
-        return replace(frame, to=returned.id, logical_target=wording)
+        return replace(frame, to=returned_as, logical_target=wording)
 
 
 class Holding:
@@ -147,7 +147,8 @@ class Holding:
         refusal = self._refuse_known(message.id, signature, now)
         if refusal is not None:
             return refusal
-        kept = replace(frame, message=frame.message.copy())
+        flag = True if understands else UNSET  # what else was there may be of any size
+        kept = replace(frame, message=frame.message.copy(), await_restoring_recipient=flag)
         is_by_alias = reservation.is_named(trim(frame.to).lower())
         held = Held(connection, sender, kept, message, signature, reservation, is_by_alias=is_by_alias)
         if not self._has_room(held):

@@ -28,7 +28,17 @@ if TYPE_CHECKING:
 class Reservation:
     """Stand for one child that is expected back, or of which its supervisor said that it is gone."""
 
-    __slots__ = ("aliases", "capability", "child_name", "gone", "group", "held", "is_dormant", "owner_id")
+    __slots__ = (
+        "aliases",
+        "capability",
+        "child_name",
+        "gone",
+        "group",
+        "held",
+        "is_dormant",
+        "owner_id",
+        "returned_as",
+    )
 
     def __init__(self, capability: str) -> None:
         self.capability = capability
@@ -41,6 +51,8 @@ class Reservation:
         """The child belongs to an interrupted run that is not being restored right now."""
         self.gone: str | None = None
         """What its owner tells everybody who still writes to it."""
+        self.returned_as: str | None = None
+        """The session id under which the child has come back."""
         self.held: dict[str, Held] = {}
         """What waits for it, by message id."""
 
@@ -146,6 +158,7 @@ class Restoring:
         ]
         own = self._known.get(capability)
         if own is not None:
+            own.returned_as = child.id
             ended.append(own)
         for reservation in ended:
             self._remove(reservation)

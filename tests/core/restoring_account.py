@@ -219,7 +219,8 @@ class RestoringAccount(Watcher):
         assert slot.supervisor_id == answer.supervisor_session_id
         if slot.child_name == "*":
             slot.bound = member.name
-        ended = [place for place in self.places if place.capability == capability]
+        own = [place for place in self.places if place.capability == capability]
+        ended = list(own)
         ended += [
             place
             for place in self.places
@@ -228,7 +229,7 @@ class RestoringAccount(Watcher):
             and place.name == member.name
             and place.group in member.groups
         ]
-        self._dispatch(ended, sent, member)
+        self._dispatch(ended, sent, member if own else None)
 
     def _authorized(self, conn: int, frame: wire.AuthorizeSupervisor, sent: Sent) -> None:
         for number, answer in sent:
@@ -303,17 +304,23 @@ class RestoringAccount(Watcher):
         assert sent[1:] == expected, "all that waited, in the order of arrival"
 
     def _dispatch(self, ended: Iterable[Place], sent: Sent, returned: Member | None = None) -> None:
-        """Expect everything that waited for these to be decided anew, in the order of arrival."""
+        """Expect everything that waited for these to be decided anew, in the order of arrival.
+
+        ``returned`` is the child of the first of them; who meant it by an id it had means it under its new one.
+        """
         gone = list(ended)
         for place in gone:
             self.places.remove(place)
         waiting = [attempt for attempt in self.held if attempt.place in gone]
+        own = [attempt for attempt in waiting if attempt.place is gone[0]]
         for attempt in waiting:
             self.held.remove(attempt)
             attempt.place = None
         last = -1
         for attempt in waiting:
-            to = returned.id if returned is not None and attempt.is_by_alias else attempt.frame["to"]
+            to = attempt.frame["to"]
+            if returned is not None and attempt.is_by_alias and attempt in own:
+                to = returned.id
             self._decide(attempt, to, sent, attempt)
             if attempt.place is None:
                 here = [number for number, (_, frame) in enumerate(sent) if message_id_of(frame) == attempt.id]

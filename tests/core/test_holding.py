@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 from msgspec.json import decode as from_json
 
 from intercom.core.effects import Write
@@ -747,11 +748,13 @@ def test_frames_held_do_not_keep_the_bytes_they_came_in() -> None:
     family.reserve()
     writer = family.sender()
     message = b'{"id":"m1","timestamp":5,"content":{"text":"x"}}'
-    payload = bytearray(b'{"type":"send","to":"reviewer","message":' + message + b',"pad":"' + b"p" * 100 + b'"}')
-    writer.world.feed(writer.conn, bytes(payload))
+    flag = b"[" + b"1," * 500 + b"1]"
+    payload = b'{"type":"send","to":"reviewer","message":' + message + b',"awaitRestoringRecipient":' + flag + b"}"
+    writer.world.feed(writer.conn, payload)
     waiting = family.world.broker._holding.find("m1")
     assert waiting is not None and from_json(waiting.frame.message) == from_json(message)
     assert waiting.bytes == len(message) + len(CHILD)
+    assert waiting.frame.await_restoring_recipient is UNSET
 
 
 def test_writes_to_a_sender_that_is_gone_are_not_made() -> None:

@@ -380,6 +380,22 @@ def test_a_return_leaves_the_reservations_of_other_supervisors_and_names_alone()
     assert counts(family.world) == (2, 1)
 
 
+def test_what_was_meant_for_a_namesake_by_its_id_does_not_reach_the_child_that_returned() -> None:
+    """protocol 6.11, F90: an alias stands for the child of its own capability only"""
+    family = Family()
+    family.reserve(aliases=[OLD_ID])
+    family.reserve(capability_of(family.parent), aliases=[OTHER_ID])
+    writer = family.sender()
+    hold(writer, "m1", OTHER_ID)
+    hold(writer, "m2", OLD_ID)
+    child = family.child()
+    assert ids(child.first + child.got()) == ["m2"]
+    assert [(a["messageId"], a.get("reason")) for a in answers(writer.got())] == [
+        ("m1", "Session not found"),
+        ("m2", None),
+    ]
+
+
 # --- the owner leaves -----------------------------------------------------------------------------------
 
 

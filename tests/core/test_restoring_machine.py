@@ -64,7 +64,7 @@ class Restorations(RuleBasedStateMachine):
             self.authorize(0, 1, 0)
         for number in range(len(self.known)):
             self.authorize(0, 0, 1 + 3 * number)
-            self.reserve(0, number, 1, False, [])
+            self.reserve(0, number, 1, False, [number + 1])
 
     # --- helpers ----------------------------------------------------------------------------------------
 
