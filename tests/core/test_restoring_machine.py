@@ -419,7 +419,7 @@ def left_of(core: Any) -> dict[str, int]:
 
 TestRestorations = Restorations.TestCase
 TestRestorations.settings = settings(
-    max_examples=int(EXAMPLES or 300),
+    max_examples=int(EXAMPLES or 150),
     stateful_step_count=STEPS,
     derandomize=EXAMPLES is None,
     database=None,
