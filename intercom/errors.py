@@ -26,7 +26,8 @@
     │   ├── NotNow              capacity, not_recorded, not_restored
     │   │                                             nothing took effect; retry with the same id
     │   ├── OutcomeUnknown      outcome_unknown, under_way, receipt_missing, not_confirmed, owner_silent,
-    │   │                       notification_unanswered, send_timeout, connection_lost
+    │   │                       notification_unanswered, still_held, send_timeout,
+    │   │                       connection_lost
     │   └── SendRefused         refused and every other code     it will not work as asked
     ├── TooLarge                too_large             a message above the limit, checked before sending
     └── AskError                                      an ask ended without an answer

@@ -74,5 +74,7 @@ def described(message: IncomingMessage) -> dict[str, Any]:
     }
     if message.attachments:
         document["attachments"] = [dict(attachment) for attachment in message.raw["content"]["attachments"]]
+    if message.is_notification:
+        document["notification"] = True
     optional = {"replyTo": message.reply_to, "replyError": message.reply_error, "channel": message.channel}
     return document | {member: value for member, value in optional.items() if value is not None}

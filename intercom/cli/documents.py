@@ -58,6 +58,37 @@ _MESSAGE = _object(
         "replyTo": _TEXT,
         "replyError": _TEXT,
         "channel": {"const": "supervisor"},
+        "notification": {"const": True},
+    },
+)
+_STAGE = _object(
+    {
+        "kind": {"const": "workflow-stage"},
+        "runId": _TEXT,
+        "stageId": _TEXT,
+        "stageName": _TEXT,
+        "target": _TEXT,
+        "lifecycle": {"enum": ["pending", "running"]},
+        "group": _TEXT,
+    },
+    {"sessionId": _TEXT},
+)
+_POSSIBLE_STAGE = _object(
+    {
+        "kind": {"const": "workflow-future-stage"},
+        "runId": _TEXT,
+        "target": _TEXT,
+        "queuedCount": _COUNT,
+        "group": _TEXT,
+    },
+    {
+        "deliveryOnly": {"const": True},
+        "deliveryStates": _array(
+            _object(
+                {"messageId": _TEXT, "runId": _TEXT, "stageId": _TEXT, "state": _TEXT, "reason": _TEXT},
+                {"sessionId": _TEXT},
+            )
+        ),
     },
 )
 _FAILURE = _object(
@@ -74,7 +105,13 @@ _FAILURE = _object(
         "candidates": _array(_ref("Session")),
     },
 )
-_DEFINITIONS: Schema = {"Session": _SESSION, "Message": _MESSAGE, "Failure": _FAILURE}
+_DEFINITIONS: Schema = {
+    "Session": _SESSION,
+    "Message": _MESSAGE,
+    "Stage": _STAGE,
+    "PossibleStage": _POSSIBLE_STAGE,
+    "Failure": _FAILURE,
+}
 
 _MEMBERSHIP = _success(
     {"groups": _TEXTS, "name": _OPTIONAL_TEXT, "rule": {"enum": ["name", "host", "terminal", "guest"]}}
@@ -120,11 +157,19 @@ def _event(name: str, required: Schema, optional: Schema | None = None) -> Schem
 
 
 DOCUMENTS: dict[str, list[Schema]] = {
-    "list": [_success({"sessions": _array(_ref("Session"))})],
+    "list": [
+        _success(
+            {
+                "sessions": _array(_ref("Session")),
+                "stages": _array(_ref("Stage")),
+                "possibleStages": _array(_ref("PossibleStage")),
+            }
+        )
+    ],
     "send": [
         _success(
             {"state": {"enum": ["delivered", "queued"]}, "messageId": _TEXT, "target": _TEXT, "guest": _FLAG},
-            {"position": _COUNT},
+            {"position": _COUNT, "known": _FLAG},
         )
     ],
     "ask": [_success({"state": {"const": "answered"}, "messageId": _TEXT, "answer": _ref("Message")})],

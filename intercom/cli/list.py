@@ -1,4 +1,4 @@
-"""Show the sessions in reach."""
+"""Show the sessions in reach, and the workflow stages."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING, Any
 from intercom.cli.arguments import Parser, add_common, clean
 from intercom.cli.identity import opened, paths_of, time_left
 from intercom.cli.render import Output, duration, short_ids
+from intercom.cli.stages import DRAWN, PLAIN, documents_of
+from intercom.cli.stages import FIT as STAGE_FIT
+from intercom.cli.stages import HEAD as STAGE_HEAD
+from intercom.cli.stages import rows_of as stage_rows_of
 from intercom.cli.tables import Fit, show_table
 from intercom.limits import COMING_BACK_MS, EARLIER_HOME_MS, REQUEST_MS
 
@@ -27,6 +31,11 @@ the kernel says; what a session claims is added where it differs.
 
 Ids are always whole and work when pasted. Where the terminal is narrow, other cells are cut and columns left out; in a
 pipe no column is.
+
+Below them come the stages of workflow runs that may be seen from those groups, as a tree: the run, and in it each
+stage with its name, whether it is running (in which session) or pending, and the stages that are only possible, with
+the number of messages that wait for them. Run and stage joined with `/` are a target for `send`. Those in the group of
+a run see its stages: `intercom list --group workflow:RUN`.
 
 The command itself is not shown: it connects as a control session, which nobody sees. It starts a broker when none runs.
 When the broker was just started in a home that had one before, it waits a moment for the sessions on their way back.
@@ -52,7 +61,8 @@ def run(arguments: Namespace, output: Output) -> int:
         # Half of the time is kept for the answer, which matters more.
         time.sleep(min(until_all_are_back(paths_of(arguments)), time_left(arguments, REQUEST_MS) / 2))
         found = session.list(timeout=time_left(arguments, REQUEST_MS))
-    output.document({"ok": True, "sessions": [described(view) for view in found]})
+        stages = session.list_stages(timeout=time_left(arguments, REQUEST_MS))
+    output.document({"ok": True, "sessions": [described(view) for view in found], **documents_of(stages)})
     if output.as_json:
         return 0
     rows = rows_of(found, time.time() * 1000, working_directory())
@@ -60,6 +70,11 @@ def run(arguments: Namespace, output: Output) -> int:
         show_table(output, HEAD, rows, FIT)
     else:
         output.line("nobody is here")
+    if stages:
+        output.line("")
+        short = short_ids([view.id for view in found])
+        branches = DRAWN if output.fancy() else PLAIN
+        show_table(output, STAGE_HEAD, stage_rows_of(stages, short, branches), STAGE_FIT)
     return 0
 
 

@@ -157,6 +157,8 @@ class Listening:
         verb = "asks" if message.expects_reply else "replies" if message.reply_to is not None else "says"
         if message.reply_error is not None:
             verb = "cannot answer"
+        elif message.is_notification:
+            verb = "reports"
         lines = [f"{_clock()} {who(message.sender.name, message.sender.id)} {verb}:", _indented(message.text)]
         for attachment in message.attachments:
             lines += [f"  --- {visible(attachment.name)}", _indented(attachment.content)]

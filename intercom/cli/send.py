@@ -6,6 +6,7 @@ import uuid
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from intercom.cli.arguments import Parser, add_common, clean, target_and_text
 from intercom.cli.attaching import add_attach, attachments_of
@@ -13,13 +14,23 @@ from intercom.cli.identity import opened, time_left
 from intercom.cli.naming import helpful, resolved
 from intercom.cli.render import Output, clipped, visible
 from intercom.cli.who import name_of
-from intercom.errors import AskError, SendError
+from intercom.errors import AskError, OutcomeUnknown, SendError
 from intercom.limits import SEND_MS
+from intercom.wire.targets import SCHEME
+
+if TYPE_CHECKING:
+    from intercom.client.blocking import Session
+    from intercom.client.views import Receipt
 
 USAGE = "TARGET TEXT..."
 DESCRIPTION = """Send a message to a session and return when that session has it.
 
 TARGET is a name, a session id, or at least 4 characters that only one id in reach begins with; a name comes first.
+TARGET may also be a stage of a workflow run, such as `workflow:RUN/reviewer-a`, or a pattern, such as
+`workflow:RUN/reviewer-*` or `workflow:RUN/**`, for those in the group of the run (`--group workflow:RUN`). What is sent
+to a stage that has not started is queued by the host of the run, and its place in the queue is printed. A target that
+is being brought back is waited for, as long as the broker or --timeout allows.
+
 TEXT may be several words; `-` alone reads standard input, of which one trailing line break is removed. Words after `--`
 are never taken for options.
 
@@ -59,6 +70,23 @@ def repeatable(message_id: str) -> Iterator[None]:
         raise
 
 
+def until_back(session: Session, held: Receipt, arguments: Namespace, output: Output) -> Receipt:
+    """Wait until a target that is being brought back has the message, at most for ``--timeout``.
+
+    Raises ``OutcomeUnknown`` when time is up: the broker drops what is held with the command, and may have handed it
+    over just before.
+    """
+    longest = (held.held_ms or 0) // 1000
+    output.note(f"held: {clipped(visible(held.target))} is being brought back; waiting up to {longest} s")
+    left = None if arguments.timeout is None else time_left(arguments, SEND_MS)
+    receipt = session.outcome(held, timeout=left)
+    if receipt.state == "held":
+        error = OutcomeUnknown("The target is still being brought back", code="still_held")
+        error.message_id = held.message_id
+        raise error
+    return receipt
+
+
 def run(arguments: Namespace, output: Output) -> int:
     """Send the message and return 0 when the target has it."""
     target, text = target_and_text(arguments.words, verb="send")
@@ -77,13 +105,21 @@ def run(arguments: Namespace, output: Output) -> int:
             attachments=carried,
             message_id=message_id,
             timeout=time_left(arguments, SEND_MS),
+            hold=True,
         )
+        if receipt.state == "held":
+            receipt = until_back(session, receipt, arguments, output)
     guest = name_of(arguments) is None
-    place: dict[str, int] = {} if receipt.position is None else {"position": receipt.position}
+    place: dict[str, int] = (
+        {} if receipt.position is None else {"position": receipt.position, "known": receipt.is_known}
+    )
     told = {"state": receipt.state, "messageId": receipt.message_id, "target": receipt.target, "guest": guest}
     output.document({"ok": True, **told, **place})
     waiting = "" if receipt.position is None else f", at place {receipt.position}"
-    output.line(f"{receipt.state} to {clipped(visible(target))}{waiting} (message {visible(receipt.message_id)})")
+    if not receipt.is_known:
+        waiting += ", although no known stage matches"
+    shown = visible(target) if target.startswith(SCHEME) else clipped(visible(target))
+    output.line(f"{receipt.state} to {shown}{waiting} (message {visible(receipt.message_id)})")
     if guest and not output.as_json:
         output.note("sent as a guest, whom no reply reaches: act and listen under a name (--as NAME) to be answered")
     return 0

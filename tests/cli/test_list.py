@@ -26,7 +26,7 @@ def test_nobody_is_here_and_a_broker_was_started(shell: Shell) -> None:
 def test_the_first_call_prints_one_document_although_it_started_a_broker(shell: Shell) -> None:
     """F118."""
     result = shell.run("list", "--json")
-    assert result.document == {"ok": True, "sessions": []}
+    assert result.document == {"ok": True, "sessions": [], "stages": [], "possibleStages": []}
     assert result.status == 0
 
 
