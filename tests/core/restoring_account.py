@@ -423,6 +423,9 @@ class RestoringAccount(Watcher):
             assert number == target.conn, "it went to somebody else"
         else:
             assert (number, frame.attempt_id) == (attempt.conn, attempt.name)
+            if isinstance(frame, wire.DeliveryFailed):
+                code = reasons.code_of(frame.reason)
+                assert code not in ("not_found", "not_restored", "ambiguous"), f"{target.id} was not found: {code}"
 
     def _changed(self, conn: int, frame: wire.JoinGroup | wire.LeaveGroup, sent: Sent) -> None:
         for number, answer in sent:
