@@ -475,3 +475,19 @@ def test_a_capability_is_never_shown() -> None:
     peer = world.register("peer", info={"groups": ["far", "default"]})
     shown = repr(peer.write("list", requestId="q")) + repr(peer.write("list", requestId="q", group="far"))
     assert capability not in shown and TOKEN not in shown
+
+
+def test_the_child_of_a_capability_is_named_to_its_present_supervisor_only() -> None:
+    """protocol 6.6: supervised child name, the bound one for a dynamic slot"""
+    capabilities = Capabilities(Limits())
+    capabilities.authorize("c", "s1", "reviewer", TOKEN)
+    capabilities.authorize("slot", "s1", "*", TOKEN)
+    assert capabilities.supervised_child("c", "s1") == "reviewer"
+    assert capabilities.supervised_child("c", "s2") is None
+    assert capabilities.supervised_child("unknown", "s1") is None
+    assert capabilities.supervised_child("slot", "s1") == "*"
+    capabilities.bind("slot", " helper ")
+    assert capabilities.supervised_child("slot", "s1") == "helper"
+    capabilities.authorize("c", "s2", "reviewer", TOKEN)
+    assert capabilities.supervised_child("c", "s1") is None
+    assert capabilities.supervised_child("c", "s2") == "reviewer"
