@@ -56,7 +56,7 @@ class Team:
 
     def write(self, writer: RawClient, to: str, message_id: str, *, understands: bool = True, **message: Any) -> None:
         self.attempts += 1
-        flag = {"awaitRestoringRecipient": True} if understands else {}
+        flag: dict[str, Any] = {"awaitRestoringRecipient": True} if understands else {}
         writer.send_message(to, message_id, message=message, attemptId=f"a{self.attempts}", **flag)
 
     def waits(self, writer: RawClient, to: str, message_id: str, **message: Any) -> None:
