@@ -99,7 +99,7 @@ class Engine:
                 await self._move_of(operation)
         except BaseException:
             self.core.withdraw(operation, now())
-            self.act()
+            self._act()
             raise
         return self._result(operation)
 
@@ -111,7 +111,7 @@ class Engine:
                 await self._move_of(operation)
         except BaseException:
             self.core.withdraw(operation, now())
-            self.act()
+            self._act()
             raise
         if operation.done or operation.held is None:
             return self._result(operation)
@@ -140,7 +140,7 @@ class Engine:
         self.core.begin(operation, now())
         self._hurried.set()
         self._roomier.set()
-        self.act()
+        self._act()
 
     async def _move_of(self, operation: Operation[Any]) -> None:
         operation.token = moved = anyio.Event()
@@ -148,7 +148,7 @@ class Engine:
 
     def _result(self, operation: Operation[Result]) -> Result:
         self.core.taken(operation, now())
-        self.act()
+        self._act()
         if operation.error is not None:
             raise operation.error
         return cast("Result", operation.result)
@@ -162,7 +162,7 @@ class Engine:
                 raise UsageError("the session is closed")
             message = self.core.take_message(consumer, now())
             self._roomier.set()
-            self.act()
+            self._act()
             if message is not None:
                 await anyio.lowlevel.cancel_shielded_checkpoint()
                 return message
@@ -184,9 +184,13 @@ class Engine:
                 return event
             await self._news.wait()
 
+    def flush(self) -> None:
+        """Write and wake what a call that does not wait has left."""
+        self._act()
+
     # --- after every call of the core -------------------------------------------------------------------
 
-    def act(self) -> None:
+    def _act(self) -> None:
         """Write what is to be written, wake who is to be woken, and break a connection that is to be broken."""
         self._write()
         for event in self.core.events():
@@ -234,7 +238,7 @@ class Engine:
             with anyio.move_on_after(None if due is None else max(0, due - now()) / 1000):
                 await self._earlier.wait()
             self.core.tick(now())
-            self.act()
+            self._act()
 
     async def hold_connection(self) -> None:
         """Connect, and connect again, until the session is closed."""
@@ -246,7 +250,7 @@ class Engine:
             except IntercomError as error:
                 if not self._is_closed:
                     self.core.connect_failed(error, now())
-                    self.act()
+                    self._act()
                 continue
             with link:
                 await self._converse(link)
@@ -276,7 +280,7 @@ class Engine:
             steps.close()
 
     async def _converse(self, link: socket.socket) -> None:
-        """Register and read until the connection ends; ``act`` writes."""
+        """Register and read until the connection ends; ``_act`` writes."""
         if self._is_closed:
             return
         self._link = link
@@ -286,7 +290,7 @@ class Engine:
             with self._link_scope:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._write_what_waits, link)
-                    self.act()
+                    self._act()
                     await self._read_all(link)
                     tasks.cancel_scope.cancel()
         finally:
@@ -297,7 +301,7 @@ class Engine:
         refused, self._refused = self._refused, None
         cause = None if refused is None else told(refused, self._setup.paths)
         self.core.eof(now(), cause if isinstance(cause, AccessDenied) else None)
-        self.act()
+        self._act()
 
     async def _read_all(self, link: socket.socket) -> None:
         while True:
@@ -315,7 +319,7 @@ class Engine:
             if not data:
                 return
             self.core.receive(data, now())
-            self.act()
+            self._act()
             if self.core.link is Link.BROKEN:
                 return
             await anyio.lowlevel.checkpoint()
@@ -325,7 +329,7 @@ class Engine:
             self._blocked = anyio.Event()
             if self._unsent:
                 await anyio.wait_writable(link)
-                self.act()
+                self._act()
             else:
                 await self._blocked.wait()
 
@@ -337,7 +341,7 @@ class Engine:
         self.core.close(now(), finished=finished)
         self._ended = anyio.Event()
         self._drained = anyio.Event()
-        self.act()
+        self._act()
         self._news.set()
         link = self._link
         if link is None or not was_online:

@@ -81,7 +81,7 @@ class Run:
             await self._engine.wait(Announcement(runs, self._run, self._first, now() + self._timeout_ms))
         except BaseException:
             runs.give_up(self._run, is_online=core.is_online)
-            self._engine.act()
+            self._engine.flush()
             raise
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
@@ -95,7 +95,7 @@ class Run:
         if not self._engine.is_foreign:
             core = self._engine.core
             core.commitments.runs.end(self._run, is_online=core.is_online)
-            self._engine.act()
+            self._engine.flush()
         self._tasks.cancel_scope.cancel()
         if kind is not None and issubclass(kind, anyio.get_cancelled_exc_class()):
             swallowed = await self._tasks.__aexit__(kind, error, trace)
@@ -184,7 +184,7 @@ class Run:
             runs.answer(item, HOST_FAILED)
             raise
         finally:
-            self._engine.act()
+            self._engine.flush()
 
 
 class LiveStage:
@@ -218,10 +218,10 @@ class LiveStage:
         """Be the stage no longer: the session connects anew, under the same id."""
         if self._engine.is_foreign:
             return
-        self._leave()
-        if kind is None:
+        if self._leave() and kind is None:
             await self._engine.wait(self._engine.core.opening(now(), self._timeout_ms))
 
-    def _leave(self) -> None:
-        self._engine.core.leave_stage(self._stage)
-        self._engine.act()
+    def _leave(self) -> bool:
+        is_cut = self._engine.core.leave_stage(self._stage)
+        self._engine.flush()
+        return is_cut

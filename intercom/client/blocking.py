@@ -69,7 +69,7 @@ def connect(
         session_id: the id that session had.
         cwd: the directory shown to others, else the working directory.
         supervisor: the capability that a supervisor made with ``authorize_child`` for this ``name``.
-        owner_token: secret under which an earlier session authorised children that this one takes over.
+        owner_token: a secret of the program's own under which capabilities are made, so that it can be restarted.
 
     Raises ``BrokerError``, ``RegistrationRefused``, ``HomeError`` or ``UsageError``. Leaving the block confirms the
     message in hand; leaving it by an exception does not, so that the message comes again.
@@ -314,8 +314,9 @@ class Session:
         """Let a session of that name claim this one as its supervisor, and return the capability it has to show.
 
         It holds as long as this session, over reconnects and broker restarts. The same name gets the same capability;
-        ``*`` gets a new one each time, for whoever shows it first. Give it to the child alone. ``capability`` takes one
-        over that an earlier session with the same ``owner_token`` made.
+        ``*`` gets a new one each time, for whoever shows it first. Give it to the child alone. A session opened with
+        the ``owner_token`` of an earlier one takes over a ``capability`` that was made for the same ``name``; raises
+        ``UsageError`` for any other.
         """
         return self._engine.wait(
             lambda: commands.authorize_child(self._core.profile, name, now=now(), capability=capability)

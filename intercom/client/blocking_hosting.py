@@ -187,6 +187,5 @@ class LiveStage:
         """Be the stage no longer: the session connects anew, under the same id."""
         if self._engine.is_foreign:
             return
-        self._engine.core.leave_stage(self._stage)
-        if kind is None:
+        if self._engine.core.leave_stage(self._stage) and kind is None:
             self._engine.wait(lambda: self._engine.core.opening(now(), self._timeout_ms))

@@ -32,6 +32,11 @@ class Notification(SendOperation[Receipt]):
         self._sender_name = sender_name
         self._return_address = return_address
 
+    @property
+    def _may_return(self) -> bool:
+        """Tell, always, that a sender that is not there shortly after a reconnect may only be slower."""
+        return True
+
     def _frame(self, attempt_id: str) -> Request:
         return SendPendingStageNotification(
             run_id=self._run.id,

@@ -45,7 +45,7 @@ class Profile:
 
         ``group`` is the home group, else the first of ``groups``; ``session_id`` is a wish for a former id, granted
         only with the return address it had; ``supervisor`` is the capability a supervisor made for this name;
-        ``owner_token`` is the secret under which an earlier session authorised children that are this one's now.
+        ``owner_token`` is the secret under which an earlier session made capabilities for its children.
         """
         if purpose not in ("agent", "control"):
             raise UsageError(f"purpose must be 'agent' or 'control', not {purpose!r}")
@@ -75,12 +75,14 @@ class Profile:
         """Session id of the supervisor, while this session is registered as its child."""
         self.child_name = self.name
         """The name the capability is for; it stays when the session takes another one."""
-        if owner_token is not None and purpose != "agent":
-            raise UsageError("a control session gets no messages, so it cannot be a supervisor")
         if owner_token == "":
-            raise UsageError("owner_token is empty", hint="Leave it out to authorise children anew.")
-        given = None if owner_token is None else clean_text(owner_token, "owner_token")
-        self.owner_token = (given or str(uuid.uuid4())) if purpose == "agent" else None
+            raise UsageError("owner_token is empty", hint="Leave it out to begin without children.")
+        if owner_token is not None and purpose != "agent":
+            raise UsageError("a control session has no children, so it needs no owner_token")
+        self.owner_token = None
+        """Secret under which the broker makes the capabilities of this session's children."""
+        if purpose == "agent":
+            self.owner_token = clean_text(owner_token or str(uuid.uuid4()), "owner_token")
         self.children: dict[str, str] = {}
         """Capabilities this session made, with the names of the children."""
         self.cwd = clean_text(cwd if cwd is not None else _working_directory(), "cwd")

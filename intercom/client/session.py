@@ -358,10 +358,15 @@ class ClientSession:
         self._heartbeat.stop()
         self.recovery.begun()
 
-    def leave_stage(self, stage: LiveStage) -> None:
-        """Be a stage no longer: only a new connection makes the broker forget it, and one is made at once."""
-        if self.commitments.leave(stage, is_online=self._contact.is_online):
+    def leave_stage(self, stage: LiveStage) -> bool:
+        """Be a stage no longer; tell whether the connection is cut for it.
+
+        Only a new connection makes the broker forget the stage, and one is made at once.
+        """
+        is_cut = self.commitments.leave(stage, is_online=self._contact.is_online)
+        if is_cut:
             self._contact.break_off(None)
+        return is_cut
 
     # --- what the broker answers ------------------------------------------------------------------------
 

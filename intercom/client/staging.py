@@ -78,13 +78,13 @@ class StagePlace:
 
     def check_free(self) -> None:
         """Raise ``UsageError`` where this session is a stage already."""
-        if self.stage is not None:
+        if self.stage is not None or (self.operation is not None and not self.operation.done):
             raise UsageError("this session is a workflow stage already", hint="Open a session for each stage.")
 
     def take(self, stage: LiveStage) -> None:
         """Take notice that this session is live as a stage."""
         self.stage = stage
-        self.operation = None
+        self.operation = self._until = None
 
     def registered(self) -> None:
         """Go live again."""

@@ -74,20 +74,19 @@ def authorize_child(
 ) -> RequestOperation[str]:
     """Let a child of that name claim this session as its supervisor; the result is its capability.
 
-    A name that was authorised before gets the same capability; ``*`` always gets a new one. ``capability`` is one that
-    an earlier session made with the same owner token.
+    ``capability`` is one that was made under the same owner token for the same name. Without it a name that was
+    authorised before gets the same one again, and ``*`` always a new one.
     """
     child = checked_child(name)
     if profile.owner_token is None:
         raise UsageError("a control session gets no messages, so it cannot be a supervisor")
-    if capability is not None and not _made_here(clean_text(capability, "capability"), child, profile.owner_token):
-        raise UsageError(
-            "the capability was made for another name or with another owner token",
-            hint="Connect with the owner_token under which it was made.",
-        )
-    known = capability or next((capability for capability, of in profile.children.items() if of == child), None)
-    if child == ANY_CHILD:
-        known = capability
+    if capability is not None:
+        _refuse_foreign(clean_text(capability, "capability"), profile.owner_token, child)
+        known: str | None = capability
+    elif child == ANY_CHILD:
+        known = None
+    else:
+        known = next((shown for shown, of in profile.children.items() if of == child), None)
     most = Limits().capabilities_per_session
     if known not in profile.children and len(profile.children) >= most:
         raise UsageError(f"this session has authorised {most} children, which is the limit")
@@ -101,15 +100,15 @@ def authorize_child(
     )
 
 
-def _made_here(capability: str, child: str, owner_token: str) -> bool:
-    """Tell whether a capability is one of this owner's for this name (protocol 6.6)."""
-    from base64 import urlsafe_b64encode  # only a supervisor that was restarted needs these
-    from hashlib import sha256
-    from hmac import compare_digest, digest
+def _refuse_foreign(capability: str, owner_token: str, child: str) -> None:
+    """Refuse what would break the connection: the broker takes no capability of another owner or name."""
+    from intercom.wire.capability import is_made_with  # only a supervisor that was restarted pays for it
 
-    nonce, _, shown = capability.partition(".")
-    made = urlsafe_b64encode(digest(owner_token.encode(), f"{nonce}\0{child}".encode(), sha256))
-    return compare_digest(made.rstrip(b"="), shown.encode().rstrip(b"="))
+    if not is_made_with(capability, owner_token, child):
+        raise UsageError(
+            "the capability was not made under this owner_token for this name",
+            hint="Give the owner_token of the session that made it, and the same name.",
+        )
 
 
 def authorization(request_id: str, child: str, capability: str | None) -> AuthorizeSupervisor:

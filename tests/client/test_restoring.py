@@ -134,14 +134,9 @@ def test_children_that_cannot_be_meant() -> None:
 def test_a_capability_of_an_earlier_session() -> None:
     """Protocol 4.11 and 6.6: shown again by a supervisor that was restarted; another one would end the connection."""
     rig = Rig(owner_token=TOKEN)
-    assert rig.connect()["supervisorOwnerToken"] == TOKEN
-    rig.feed({"type": "registered", "sessionId": "me"})
+    rig.register()
     [frame] = rig.begin(authorize_child(rig.core.profile, "reviewer", now=rig.now, capability=CAPABILITY))
     assert (frame["childName"], frame["capability"]) == ("reviewer", CAPABILITY)
     for name, capability in [("other", CAPABILITY), ("reviewer", "made.up"), ("reviewer", ""), ("reviewer", "x")]:
-        with pytest.raises(UsageError, match="owner token"):
+        with pytest.raises(UsageError, match="owner_token"):
             authorize_child(rig.core.profile, name, now=rig.now, capability=capability)
-    with pytest.raises(UsageError, match="empty"):
-        Rig(owner_token="")
-    with pytest.raises(UsageError, match="control"):
-        Rig(owner_token=TOKEN, purpose="control")
