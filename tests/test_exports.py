@@ -60,13 +60,15 @@ def test_names_are_the_ones_of_their_modules() -> None:
 
 def test_both_shells_have_the_same_calls() -> None:
     from intercom.client import aio, blocking
+    from intercom.client.owning import RunShell
 
     def calls(kind: type) -> set[str]:
         return {name for name in vars(kind) if not name.startswith("_")}
 
     assert calls(aio.Session) == calls(blocking.Session) == SESSION
     assert calls(aio.IncomingMessage) == calls(blocking.IncomingMessage) == {"reply"}
-    assert calls(aio.Run) | {"serve"} == calls(blocking.Run) == RUN | {"serve"}
+    assert calls(aio.Run) | {"serve"} == calls(blocking.Run)
+    assert calls(blocking.Run) | calls(RunShell) == RUN | {"serve"}
     assert calls(aio.LiveStage) == calls(blocking.LiveStage) == {"lost"}
     public = {"Events", "IncomingMessage", "LiveStage", "Messages", "Run", "Session", "connect"}
     assert set(blocking.__all__) == public

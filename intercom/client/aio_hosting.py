@@ -11,7 +11,7 @@ import anyio
 from intercom.client import owning, staging
 from intercom.client.aio_engine import Engine
 from intercom.client.notifying import notify
-from intercom.client.owning import Announcement
+from intercom.client.owning import Announcement, RunShell
 from intercom.client.queueing import HOST_FAILED, Asked, AsyncStageQueue, Reached, StageQueue
 from intercom.client.rosters import PossibleStage, RosterStage
 from intercom.client.setup import milliseconds, now, wall
@@ -21,7 +21,7 @@ from intercom.errors import UsageError
 from intercom.limits import REQUEST_MS
 
 
-class Run:
+class Run(RunShell):
     """Own a workflow run for the length of an ``async with`` block; made by ``Session.workflow``.
 
     The queue is asked for one message after the other. The run is announced again after a reconnect. Leaving the block
@@ -45,30 +45,6 @@ class Run:
         self._timeout_ms = timeout_ms
         self._failure: Exception | None = None
         self._was_entered = False
-
-    @property
-    def id(self) -> str:
-        """Return the run id."""
-        return self._run.id
-
-    @property
-    def group(self) -> str:
-        """Return the group of the whole invocation; whoever is to reach its stages joins it."""
-        return self._run.group
-
-    @property
-    def capability(self) -> str:
-        """Return the secret its stages go live with; a host that is restarted passes it again."""
-        return self._run.capability
-
-    @property
-    def lost(self) -> str | None:
-        """Return why the broker does not know the run as this session's any more, or ``None``."""
-        return self._run.lost
-
-    def target(self, *segments: str) -> str:
-        """Return the target of a stage of this run, by its id or name, or of a pattern."""
-        return self._run.target(segments)
 
     async def __aenter__(self) -> Run:
         """Announce the run; raises ``RunRefused`` or ``BrokerError``."""

@@ -8,7 +8,7 @@ from types import TracebackType
 from intercom.client import owning, staging
 from intercom.client.blocking_engine import Engine
 from intercom.client.notifying import notify
-from intercom.client.owning import Announcement
+from intercom.client.owning import Announcement, RunShell
 from intercom.client.queueing import StageQueue
 from intercom.client.rosters import PossibleStage, RosterStage
 from intercom.client.setup import milliseconds, now, wall
@@ -18,7 +18,7 @@ from intercom.errors import UsageError
 from intercom.limits import REQUEST_MS
 
 
-class Run:
+class Run(RunShell):
     """Own a workflow run for the length of a ``with`` block; made by ``Session.workflow``.
 
     The queue is asked during calls of the session that wait, and during ``serve``; between two calls messages wait,
@@ -42,30 +42,6 @@ class Run:
         self._first = run.changed(tuple(roster), tuple(possible))
         self._timeout_ms = timeout_ms
         self._was_entered = False
-
-    @property
-    def id(self) -> str:
-        """Return the run id."""
-        return self._run.id
-
-    @property
-    def group(self) -> str:
-        """Return the group of the whole invocation; whoever is to reach its stages joins it."""
-        return self._run.group
-
-    @property
-    def capability(self) -> str:
-        """Return the secret its stages go live with; a host that is restarted passes it again."""
-        return self._run.capability
-
-    @property
-    def lost(self) -> str | None:
-        """Return why the broker does not know the run as this session's any more, or ``None``."""
-        return self._run.lost
-
-    def target(self, *segments: str) -> str:
-        """Return the target of a stage of this run, by its id or name, or of a pattern."""
-        return self._run.target(segments)
 
     def __enter__(self) -> Run:
         """Announce the run; raises ``RunRefused`` or ``BrokerError``."""

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from intercom.client.operations import Operation
+from intercom.client.sending import SendOperation
 
 
 class Settled(Struct, frozen=True):
@@ -18,7 +19,7 @@ class Settled(Struct, frozen=True):
 class Held(Struct, frozen=True):
     """Say that a send is held by the broker, for who waits for no more than that."""
 
-    operation: Operation[Any]
+    operation: SendOperation[Any]
 
 
 class HostAsked(Struct, frozen=True):

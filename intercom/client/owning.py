@@ -85,6 +85,36 @@ class Run(Struct, kw_only=True, eq=False):
         return "/".join((base_of(self.id, self.group), *segments))
 
 
+class RunShell:
+    """Show a run to the program that owns it; every shell adds what waits."""
+
+    _run: Run
+
+    @property
+    def id(self) -> str:
+        """Return the run id."""
+        return self._run.id
+
+    @property
+    def group(self) -> str:
+        """Return the group of the whole invocation; whoever is to reach its stages joins it."""
+        return self._run.group
+
+    @property
+    def capability(self) -> str:
+        """Return the secret its stages go live with; a host that is restarted passes it again."""
+        return self._run.capability
+
+    @property
+    def lost(self) -> str | None:
+        """Return why the broker does not know the run as this session's any more, or ``None``."""
+        return self._run.lost
+
+    def target(self, *segments: str) -> str:
+        """Return the target of a stage of this run, by its id or name, or of a pattern."""
+        return self._run.target(segments)
+
+
 def new_run(
     profile: Profile,
     book: Runs,

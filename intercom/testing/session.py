@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 from intercom.client import commands
+from intercom.client.asking import AskOperation
 from intercom.client.commands import Attachments
+from intercom.client.notices import Held
 from intercom.client.operations import Operation
+from intercom.client.owning import ask_host, new_run
 from intercom.client.profile import Profile
+from intercom.client.queueing import StageQueue
+from intercom.client.restoring import release_child, reserve_child
+from intercom.client.rosters import PossibleStage, RosterStage
+from intercom.client.sending import SendOperation
 from intercom.client.session import ClientSession, Link, Settled
+from intercom.client.setup import milliseconds
+from intercom.client.stage_views import StageView
+from intercom.client.staging import new_stage
 from intercom.client.views import GroupView, Receipt, SessionView
 from intercom.client.views import IncomingMessage as _IncomingMessage
 from intercom.errors import BrokerBusy, NoBroker
-from intercom.limits import ASK_MS
+from intercom.limits import ASK_MS, REQUEST_MS, STAGE_LIVE_MS
+from intercom.testing.hosting import LiveStage, Run
 from intercom.testing.wire import Wire
 
 if TYPE_CHECKING:
@@ -23,6 +34,7 @@ Result = TypeVar("Result")
 Other = TypeVar("Other")
 SessionViews: TypeAlias = list[SessionView]
 GroupViews: TypeAlias = list[GroupView]
+StageViews: TypeAlias = list[StageView]
 
 
 class NotSettled(RuntimeError):
@@ -51,6 +63,11 @@ class Pending(Generic[Result]):
     def error(self) -> Exception | None:
         """Return the error it ended with, ``None`` when there is none or it is not settled."""
         return self._withdrawn or self._operation.error
+
+    @property
+    def held(self) -> Receipt | None:
+        """Return what the broker said while it holds the message for a target that is being brought back."""
+        return self._operation.held if isinstance(self._operation, SendOperation) else None
 
     def result(self) -> Result:
         """Return the result; raise the ``IntercomError`` it ended with, ``NotSettled`` or ``Withdrawn``."""
@@ -114,6 +131,7 @@ class MemorySession:
         self._answer = answer
         self._core = ClientSession(profile, ids=ids, chance=lambda: 0.0, message_kind=IncomingMessage)
         self._wire: Wire | None = None
+        self._queues: dict[str, StageQueue] = {}
 
     @property
     def id(self) -> str:
@@ -143,8 +161,12 @@ class MemorySession:
         attachments: Attachments = (),
         reply_to: str | None = None,
         message_id: str | None = None,
+        hold: bool = False,
     ) -> Pending[Receipt]:
-        """Send a message; it is delivered when its reader asks for the next one, answers it, or closes."""
+        """Send a message; it is delivered when its reader asks for the next one, answers it, or closes.
+
+        With ``hold`` it may wait for a target that is being brought back; then ``held`` of what is returned tells so.
+        """
         return self._begin(
             commands.send(
                 target,
@@ -154,8 +176,19 @@ class MemorySession:
                 wall=self._broker.now.wall,
                 attachments=attachments,
                 reply_to=reply_to,
+                hold=hold,
             )
         )
+
+    def outcome(self, held: Receipt, *, timeout: float | None = None) -> Receipt:
+        """Return what became of a send that was held, or ``held`` again when it still is; a timeout passes first."""
+        operation = self._core.outcome_of(held.message_id)
+        if timeout is not None and not operation.done:
+            self._broker.advance(milliseconds(timeout, "timeout"))
+        if not operation.done:
+            return held
+        self._core.forget_held(operation)
+        return cast("Receipt", Pending(self, operation).result())
 
     def ask(
         self,
@@ -212,6 +245,63 @@ class MemorySession:
         now = self._broker.now.mono
         self._now(commands.set_presence(self._core.profile, now=now, name=name, status=status, model=model))
 
+    def list_stages(self, group: str | None = None) -> StageViews:
+        """Return the workflow stages this session may see, or those of one group."""
+        return self._now(commands.list_stages(group, now=self._broker.now.mono))
+
+    def reserve_child(
+        self, child: str, *, aliases: Iterable[str] = (), group: str | None = None, dormant: bool = False
+    ) -> None:
+        """Let messages to a child wait while it is being brought back."""
+        places, now = self._core.commitments.places, self._broker.now.mono
+        self._now(
+            reserve_child(self._core.profile, places, child, now=now, aliases=aliases, group=group, dormant=dormant)
+        )
+
+    def release_child(self, child: str, *, gone: str | None = None, refusal: str | None = None) -> None:
+        """Keep a child's place no longer."""
+        places, now = self._core.commitments.places, self._broker.now.mono
+        self._now(release_child(self._core.profile, places, child, now=now, gone=gone, refusal=refusal))
+
+    def workflow(
+        self,
+        run_id: str,
+        queue: StageQueue,
+        *,
+        roster: Iterable[RosterStage] = (),
+        possible: Iterable[PossibleStage | str] = (),
+        parent: str | None = None,
+        boundary: Sequence[str] = (),
+        capability: str | None = None,
+        dormant: bool = False,
+        timeout: float = REQUEST_MS / 1000,
+    ) -> Run:
+        """Own a workflow run for a ``with`` block; its queue is asked as soon as a message comes."""
+        run = new_run(
+            self._core.profile,
+            self._core.commitments.runs,
+            run_id,
+            capability=capability,
+            dormant=dormant,
+            parent=parent,
+            boundary=boundary,
+            ids=self._core.new_id,
+        )
+        return Run(self, run, queue, roster, possible, milliseconds(timeout, "timeout"))
+
+    def stage(
+        self,
+        run_id: str,
+        stage_id: str,
+        name: str | None = None,
+        *,
+        capability: str,
+        timeout: float = STAGE_LIVE_MS / 1000,
+    ) -> LiveStage:
+        """Be live as a stage of a run for a ``with`` block; while the run has no owner, time passes on entering."""
+        stage = new_stage(self._core.profile, self._core.commitments.stage, run_id, stage_id, name, capability)
+        return LiveStage(self, stage, milliseconds(timeout, "timeout"))
+
     def cut(self) -> None:
         """Break the connection; the session makes another one as soon as it is due, at the first time at once."""
         if self._wire is not None:
@@ -261,6 +351,12 @@ class MemorySession:
                 if isinstance(event.operation.result, _IncomingMessage):
                     self._ours(event.operation.result)
                 self._core.taken(event.operation, now)
+            elif isinstance(event, Held) and not isinstance(event.operation, AskOperation):
+                self._core.keep_held(event.operation)
+        runs = self._core.commitments.runs
+        for run in runs.waiting():
+            moved = True
+            ask_host(runs, run, self._queues[run.id])
         if self._answer is not None and (message := self._core.take_message(self, now)) is not None:
             moved = True
             text = self._answer(self._ours(message))
