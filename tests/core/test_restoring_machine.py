@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from intercom.limits import Limits
 from tests.core.harness import INFO
-from tests.core.restoring_account import Attempt, Member, RestoringAccount
+from tests.core.restoring_account import Attempt, Member, Place, RestoringAccount
 
 EXAMPLES = os.environ.get("INTERCOM_EXAMPLES")
 STEPS = 45
@@ -64,7 +64,7 @@ class Restorations(RuleBasedStateMachine):
             self.authorize(0, 1, 0)
         for number in range(len(self.known)):
             self.authorize(0, 0, 1 + 3 * number)
-            self.reserve(0, number, 1, False, [number + 1])
+            self.reserve(0, number, 5 if number == 2 else 1, False, [number + 1])
 
     # --- helpers ----------------------------------------------------------------------------------------
 
@@ -223,6 +223,8 @@ class Restorations(RuleBasedStateMachine):
     def bring_back(self, what: int, writers: list[int], flags: int, end: str, how: str) -> None:
         """Lose a child that is expected, write to it, and let its waiting end in one of all ways."""
         place = self.account.places[what % len(self.account.places)]
+        if place.gone is not None and flags % 4:
+            place = self.reserve_again(place)
         for member in self.members():
             if member.id == self.child_ids.get(place.capability):
                 self.depart(member, how)
@@ -244,6 +246,14 @@ class Restorations(RuleBasedStateMachine):
             self.pass_time(TIMES_MS[flags % len(TIMES_MS)])
         elif end and place in self.account.places and self.members():
             self.release(1, self.account.places.index(place), end)
+
+    def reserve_again(self, place: Place) -> Place:
+        """Expect a child back that was called gone."""
+        capability = place.capability
+        for number, boss in enumerate(self.supervisors()):
+            if boss.id == place.owner_id:
+                self.reserve(number, list(self.known).index(capability), 1, False, [1])
+        return next(known for known in self.account.places if known.capability == capability)
 
     def reserve_another(self, name: str, flags: int) -> None:
         """Reserve a second child of this name, which takes what a release of the first lets go."""
