@@ -136,7 +136,7 @@ def codes() -> set[str]:
         if family.__module__.startswith("intercom."):
             found.add(family.code)
     tree = (errors.__doc__ or "").split("Each has ``code``")[0]
-    found |= set(re.findall(r"\b[a-z]+_[a-z]+\b", tree))
+    found |= set(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", tree))
     for part in ("client", "cli"):
         for path in (TOP / "intercom" / part).glob("*.py"):
             found |= set(re.findall(r"""(?:\bcode|_CODE)["']?(?: =|[=:]) ?["']([a-z_]+)["']""", path.read_text()))
