@@ -56,15 +56,18 @@ class Restorations(RuleBasedStateMachine):
         self.begin_again()
 
     def begin_again(self) -> None:
-        for kind in (0, 2, 3, 4):
+        """Let supervisors and writers come; the supervisors present what they hold and expect their children back."""
+        for kind in range(5):
             self.arrive(kind, 0)
         if not self.known:
-            self.authorize(0, 0, 0)
-            self.authorize(0, 1, 0)
-            self.authorize(0, 1, 0)
-        for number in range(len(self.known)):
-            self.authorize(0, 0, 1 + 3 * number)
-            self.reserve(0, number, 5 if number == 2 else 1, False, [number + 1])
+            for whose, child in ((0, 0), (0, 1), (0, 1), (1, 1)):
+                self.authorize(whose, child, 0)
+        for place, boss in enumerate(self.supervisors()):
+            for number, (capability, (token, name)) in enumerate(list(self.known.items())):
+                if token[-1] == (boss.address or "")[-1]:
+                    claim = {"childName": name, "capability": capability}
+                    self.write(boss.conn, "authorize_supervisor", requestId=self.next("r"), **claim)
+                    self.reserve(place, number, 1 if number < 2 else 5, False, [number + 1])
 
     # --- helpers ----------------------------------------------------------------------------------------
 
@@ -197,7 +200,7 @@ class Restorations(RuleBasedStateMachine):
     def release(self, which: int, what: int, how: str) -> None:
         place = self.account.places[what % len(self.account.places)]
         owner = [member for member in self.members() if member.id == place.owner_id]
-        member = owner[0] if owner and which % 4 else self.member(which)
+        member = owner[0] if owner and which % 3 else self.member(which)
         members = {
             "release": {},
             "gone": {"gone": "it is gone"},
