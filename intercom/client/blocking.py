@@ -9,17 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from intercom.client import commands
 from intercom.client.blocking_engine import Engine
-from intercom.client.blocking_hosting import LiveStage, Run
 from intercom.client.feeds import Feed, SessionEvent
-from intercom.client.owning import new_run
 from intercom.client.profile import Purpose
-from intercom.client.queueing import StageQueue
 from intercom.client.restoring import release_child, reserve_child
-from intercom.client.rosters import PossibleStage, RosterStage
 from intercom.client.setup import milliseconds, now, prepare, wall
 from intercom.client.stage_views import StageView
 from intercom.client.staging import new_stage
@@ -28,6 +24,11 @@ from intercom.client.views import IncomingMessage as _IncomingMessage
 from intercom.limits import ASK_MS, CONNECT_MS, REQUEST_MS, STAGE_LIVE_MS
 
 __all__ = ["Events", "IncomingMessage", "LiveStage", "Messages", "Run", "Session", "connect"]
+
+if TYPE_CHECKING:  # a command owns no runs and is no stage, so it does not pay for what that needs
+    from intercom.client.blocking_hosting import LiveStage, Run
+    from intercom.client.queueing import StageQueue
+    from intercom.client.rosters import PossibleStage, RosterStage
 
 Attachments: TypeAlias = Iterable[Attachment | Mapping[str, str]]
 GroupViews: TypeAlias = list[GroupView]
@@ -390,6 +391,9 @@ class Session:
         sight. A session may own many runs of one root. Raises ``UsageError`` at once, ``RunRefused`` on entering
         (protocol 4.14).
         """
+        from intercom.client.blocking_hosting import Run
+        from intercom.client.owning import new_run
+
         run = new_run(
             self._core.profile,
             self._core.commitments.runs,
@@ -424,6 +428,8 @@ class Session:
         before is settled: queued by the host, or handed to this session. A session is one stage at a time; after the
         block it is registered anew, under the same id. Raises ``StageRefused`` on entering (protocol 4.15).
         """
+        from intercom.client.blocking_hosting import LiveStage
+
         stage = new_stage(self._core.profile, self._core.commitments.stage, run_id, stage_id, name, capability)
         return LiveStage(self._engine, stage, milliseconds(timeout, "timeout"))
 
@@ -528,3 +534,14 @@ class Session:
         assert isinstance(message, IncomingMessage), "prepare was told the kind"
         message._session = self
         return message
+
+
+if not TYPE_CHECKING:  # for a type checker both are imported above
+
+    def __getattr__(name: str) -> object:
+        """Load the classes of runs and stages on first use."""
+        if name not in ("LiveStage", "Run"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from intercom.client import blocking_hosting
+
+        return getattr(blocking_hosting, name)

@@ -13,14 +13,12 @@ import time
 from _thread import allocate_lock, get_ident
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from intercom.client.dialing import not_answering, told
 from intercom.client.feeds import Feed, SessionEvent
 from intercom.client.launch import Launch, Steps
 from intercom.client.operations import Operation
-from intercom.client.owning import ask_host
-from intercom.client.queueing import StageQueue
 from intercom.client.sending import SendOperation
 from intercom.client.session import Link
 from intercom.client.setup import Setup, now, wall
@@ -28,6 +26,9 @@ from intercom.client.unsent import Unsent
 from intercom.client.views import IncomingMessage, Receipt
 from intercom.errors import AccessDenied, IntercomError, UsageError
 from intercom.limits import DISCONNECT_MS, READ_BYTES
+
+if TYPE_CHECKING:
+    from intercom.client.queueing import StageQueue
 
 Result = TypeVar("Result")
 
@@ -182,6 +183,10 @@ class Engine:
             self._give_up_launch()
 
     def _ask_hosts(self) -> None:
+        if not self.queues:
+            return
+        from intercom.client.owning import ask_host  # loaded already, with the first run
+
         runs = self.core.commitments.runs
         for run in runs.waiting():
             queue = self.queues.get(run.id)

@@ -7,16 +7,19 @@ event; everything else of the session goes on.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from intercom.client.feeds import SessionEvent
 from intercom.client.outcomes import again
-from intercom.client.owning import Runs
 from intercom.client.restoring import Places
 from intercom.client.staging import LiveStage, StagePlace
 from intercom.errors import IntercomError, RunRefused, StageRefused
 from intercom.wire.frames import Request
+
+if TYPE_CHECKING:
+    from intercom.client.owning import Runs
 
 
 class Ended(Struct, frozen=True):
@@ -33,17 +36,27 @@ class Commitments:
 
     def __init__(self, write: Callable[[Request], None], ids: Callable[[], str]) -> None:
         self.places = Places()
-        self.runs = Runs(write, ids)
         self.stage = StagePlace(write, ids)
         self._write = write
         self._ids = ids
         self._is_leaving = False
+        self._runs: Runs | None = None
+
+    @property
+    def runs(self) -> Runs:
+        """Return the runs of the session; what they need is loaded for the first one, since most sessions own none."""
+        if self._runs is None:
+            from intercom.client.owning import Runs
+
+            self._runs = Runs(self._write, self._ids)
+        return self._runs
 
     def registered(self) -> None:
         """Write everything again; the session's capabilities have been written before."""
         for frame in self.places.frames(self._ids):
             self._write(frame)
-        self.runs.registered()
+        if self._runs is not None:
+            self._runs.registered()
         self.stage.registered()
 
     def leave(self, stage: LiveStage, *, is_online: bool) -> bool:
@@ -66,7 +79,8 @@ class Commitments:
                 if not operation.done:
                     operation.fail(again(cause))
                 ended = Ended()
-        self.runs.disconnected()
+        if self._runs is not None:
+            self._runs.disconnected()
         return ended
 
 

@@ -14,7 +14,6 @@ from intercom.client.composing import clean_text
 from intercom.client.operations import RequestOperation
 from intercom.client.outcomes import again
 from intercom.client.profile import Profile
-from intercom.client.rosters import checked_key, checked_run
 from intercom.errors import IntercomError, StageRefused, UsageError
 from intercom.limits import STAGE_RETRY_MS, STAGE_RETURN_MS
 from intercom.wire.frames import LiveWorkflowStageRouteRegistered, RegisterLiveWorkflowStageRoute, Request
@@ -126,6 +125,8 @@ def new_stage(
     profile: Profile, place: StagePlace, run_id: str, stage_id: str, name: str | None, capability: str
 ) -> LiveStage:
     """Return the stage this session may go live as; raise ``UsageError`` where it may not."""
+    from intercom.client.rosters import checked_key, checked_run  # most sessions are none
+
     if profile.purpose != "agent":
         raise UsageError("a control session gets no messages, so it cannot be a stage")
     place.check_free()
