@@ -239,7 +239,7 @@ class Restorations(RuleBasedStateMachine):
                 if writer % 7 == 6:
                     self.retry(writer, flags)
         if flags % 6 == 5:
-            self.reserve_another(place.name, flags)
+            self.reserve_another(place, flags + 1)
         owner = [member for member in self.members() if member.id == place.owner_id]
         if end == "return":
             self.child_arrives(list(self.known).index(place.capability), flags, flags)
@@ -258,11 +258,12 @@ class Restorations(RuleBasedStateMachine):
                 self.reserve(number, list(self.known).index(capability), 1, False, [1])
         return next(known for known in self.account.places if known.capability == capability)
 
-    def reserve_another(self, name: str, flags: int) -> None:
-        """Reserve a second child of this name, which takes what a release of the first lets go."""
-        for number, (token, child_name) in enumerate(self.known.values()):
+    def reserve_another(self, first: Place, flags: int) -> None:
+        """Reserve a second child of this name, for which waits what the first lets go."""
+        for number, (capability, (token, name)) in enumerate(self.known.items()):
             for place, boss in enumerate(self.supervisors()):
-                if child_name == name and (boss.address or "")[-1] == token[-1]:
+                mine = name == first.name and (boss.address or "")[-1] == token[-1]
+                if mine and capability != first.capability:
                     self.reserve(place, number, flags, False, [])
 
     # --- messages ---------------------------------------------------------------------------------------
