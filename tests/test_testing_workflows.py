@@ -10,28 +10,9 @@ from intercom.client.rosters import RosterStage
 from intercom.errors import NotNow, RunRefused, SendRefused, StageRefused, UsageError
 from intercom.limits import STAGE_LIVE_MS, STAGE_RETRY_MS, STAGE_RETURN_MS
 from intercom.testing import MemoryBroker, MemorySession
-from intercom.wire.targets import parse_target
-from tests.support.hosting import GROUP, NESTED, ROOT, Host
+from tests.support.hosting import GROUP, NESTED, ROOT, Host, Router
 
 ROSTER = [RosterStage(id="st-1", name="reviewer-a"), RosterStage(id="st-2", name="reviewer-b")]
-
-
-class Router(Host):
-    """Forward to stages that run, and queue for the others."""
-
-    def __init__(self, *running: str) -> None:
-        super().__init__()
-        self.running = list(running)
-
-    def admit(self, request: StageRequest) -> StageAnswer:
-        target = parse_target(request.target)
-        assert target is not None
-        if request.is_live:
-            return StageAnswer.forward(request.target)
-        if request.expects_reply:
-            return StageAnswer.not_started()
-        self.kept.append(request.id)
-        return StageAnswer.queued(len(self.kept), forward_to=self.running if target.kind != "path" else ())
 
 
 @pytest.fixture

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from queue import Queue
 from typing import Any
 
+from intercom.client import blocking
 from intercom.client.owning import Announcement, Run, new_run
-from intercom.client.queueing import StageAnswer, StageRequest
+from intercom.client.queueing import StageAnswer, StageQueue, StageRequest
 from intercom.client.rosters import RosterStage
 from intercom.limits import REQUEST_MS
 from tests.support.client import Frame, Rig
+from tests.support.raw import PATIENCE_S
 
 ROOT = "7f0c2f5e-3b1a-4c6d-9e21-5a4b3c2d1e0f"
 NESTED = "1d2e3f40-5a6b-4c7d-8e9f-0a1b2c3d4e5f"
@@ -67,3 +74,54 @@ def owned(rig: Rig, run_id: str = ROOT, *names: str, **options: Any) -> Run:
     assert acknowledge(rig, frame) == []
     assert operation.done and operation.error is None
     return run
+
+
+class Router(Host):
+    """Forward to stages that run, refuse to be asked for the others, and queue what they are sent."""
+
+    def __init__(self, *running: str) -> None:
+        super().__init__()
+        self.running = list(running)
+
+    def admit(self, request: StageRequest) -> StageAnswer:
+        """Decide; a broadcast goes to ``running`` too."""
+        if request.is_live:
+            return StageAnswer.forward(request.target)
+        if request.expects_reply:
+            return StageAnswer.not_started()
+        self.kept.append(request.id)
+        is_broadcast = "*" in request.target
+        known = any(stage in request.target for stage in ("st-", "reviewer")) or is_broadcast
+        return StageAnswer.queued(len(self.kept), forward_to=self.running if is_broadcast else (), is_known=known)
+
+
+@contextmanager
+def hosting(home: Path, queue: StageQueue, roster: Iterable[RosterStage], **options: Any) -> Iterator[blocking.Run]:
+    """Own the root run in a thread of its own, which answers until the block is left."""
+    ready: Queue[blocking.Run | BaseException] = Queue()
+    ended = threading.Event()
+
+    def serve() -> None:
+        try:
+            with (
+                blocking.connect(home=home, group=GROUP, purpose="control", start=False) as session,
+                session.workflow(ROOT, queue, roster=roster, **options) as run,
+            ):
+                ready.put(run)
+                while not ended.is_set():
+                    run.serve(timeout=0.02)
+        except BaseException as error:
+            ready.put(error)
+            raise
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        run = ready.get(timeout=PATIENCE_S)
+        if isinstance(run, BaseException):
+            raise run
+        yield run
+    finally:
+        ended.set()
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
