@@ -352,8 +352,8 @@ class Session:
     def release_child(self, child: str, *, gone: str | None = None, refusal: str | None = None) -> None:
         """Keep a child's place no longer; what still waits for it is looked up anew.
 
-        With ``refusal`` that fails with this text instead. With ``gone`` it does too, and so do later messages to a child
-        that has not come back, as long as this session holds. Texts are cut to 1,000 characters (protocol 4.13).
+        With ``refusal`` that fails with this text instead. With ``gone`` it does too, and so do later messages to a
+        child that has not come back, as long as this session holds. Texts are cut to 1,000 characters (protocol 4.13).
         """
         self._engine.wait(
             lambda: release_child(

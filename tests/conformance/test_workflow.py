@@ -152,6 +152,7 @@ def test_a_workflow_from_its_first_message_to_its_last(world: World) -> None:
         assert (second.state, second.position) == ("queued", 2), "one queue, whatever the stage is called"
         again = lead.send(f"{GROUP}/reviewer-a", "first", message_id="m1")
         assert (again.state, again.position) == ("queued", 1), "kept once"
+        assert lead.send(f"{GROUP}/st-1", "first", message_id="m1").position == 1, "under whatever name"
         assert lead.send(f"{BELOW}/checker", "check").position == 1
         status, document = world.run("send", "--group", GROUP, "--as", "cli", f"{GROUP}/reviewer-a", "third")
         assert (status, document["state"], document["position"], document["known"]) == (0, "queued", 3, True)
