@@ -408,6 +408,8 @@ class Delivery:
         earlier = None
         if target.confirms_receipts:
             earlier = self._receipts.find(target.target_identity, message.id)
+            if earlier is not None and request is not None and request.is_replaced:
+                return None  # the frame is on its way, and the newest attempt is the one that is owed an answer
             size = len(forwarded.message) + len(forwarded.sender)
             if earlier is None and not is_answer and not self._receipts.has_room(target.target_identity, size):
                 reason = reasons.capacity(

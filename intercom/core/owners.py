@@ -56,6 +56,7 @@ class OwnerRequest:
         "deadline",
         "frame",
         "id",
+        "is_replaced",
         "is_withdrawn",
         "live",
         "message_id",
@@ -93,6 +94,8 @@ class OwnerRequest:
         self.bytes = len(self.frame.message) + len(self.sender_info)
         self.deadline: Deadline | None = None
         self.barriers: set[Barrier] = set()
+        self.is_replaced = False
+        """The sender has sent the same message again since then; that attempt is asked about by itself."""
         self.is_withdrawn = False
         """The asker took the question back before it was open."""
 
@@ -173,6 +176,9 @@ class Owners:
         )
         if not self._outbox.write(route.owner.connection, asked):
             return False
+        for earlier in self._by_sender.get(sender.id, {}).values():
+            if earlier.message_id == request.message_id and earlier.signature == signature:
+                earlier.is_replaced = True
         self._enter(request)
         request.deadline = self._deadlines.add(now.mono + self._limits.owner_answer_ms, self._unanswered, request)
         return True

@@ -522,6 +522,21 @@ def test_an_uncertain_forward_to_a_stage_without_receipts_is_refused() -> None:
     assert stage_session.texts() == ["x"]
 
 
+def test_an_earlier_attempt_that_is_decided_late_takes_nothing_from_the_newest() -> None:
+    """protocol 6.10.8, design 4: the one final answer is the newest attempt's, in whatever order the owner decides"""
+    world = World()
+    owner, sender = owned(world), member(world)
+    stage_session = running(world, "st-1", acknowledgesReceipt=True)
+    sender.message(path("st-1"), "m")
+    sender.message(path("st-1"), "m")
+    first, second = owner.got()
+    for request in (second, first):
+        decide(owner, request, "forward", target=path("st-1"))
+    assert stage_session.texts() == ["x"]
+    stage_session.write("received", messageId="m")
+    assert [frame["attemptId"] for frame in sender.got()] == [f"{sender.conn}.2"]
+
+
 # --- sticky broadcast (protocol 5.23, 6.12.4) -----------------------------------------------------------
 
 
