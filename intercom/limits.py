@@ -229,6 +229,8 @@ STAGE_RETRY_MS = 500
 """Pause before a stage tries again whose run has no owner yet, or whose place is still taken."""
 STAGE_RETURN_MS = 30_000
 """How long a stage that lost its connection tries to go live again before it goes on as an ordinary session."""
+STAGE_REQUESTS = 1_000
+"""Requests of one run that its host has not looked at; further ones are refused."""
 HELD_SENDS_KEPT = 100
 """Held sends of which a session keeps the outcome until it is asked for; the oldest settled one goes first."""
 

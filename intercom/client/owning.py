@@ -17,6 +17,7 @@ from intercom.client.operations import RequestOperation
 from intercom.client.profile import Profile
 from intercom.client.queueing import (
     HOST_FAILED,
+    HOST_IS_BUSY,
     RUN_IS_OVER,
     Asked,
     Reached,
@@ -37,6 +38,7 @@ from intercom.client.rosters import (
     rostered,
 )
 from intercom.errors import RunRefused, UsageError
+from intercom.limits import STAGE_REQUESTS
 from intercom.wire.frames import (
     PendingStageMessage,
     PendingStageRouteRegistered,
@@ -253,8 +255,8 @@ class Runs:
         """Keep a request for its host; tell whether there is one, else refuse it."""
         item = asked(frame, self._connection)
         run = self._runs.get(frame.run_id)
-        if run is None:
-            self.answer(item, RUN_IS_OVER)
+        if run is None or len(run.waiting) >= STAGE_REQUESTS:
+            self.answer(item, RUN_IS_OVER if run is None else HOST_IS_BUSY)
             return False
         run.waiting.append(item)
         return True

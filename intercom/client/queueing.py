@@ -179,3 +179,4 @@ def result_of(request_id: str, answer: StageAnswer) -> PendingStageMessageResult
 
 RUN_IS_OVER = StageAnswer("refused", reason=f"{STAGE_REFUSED}: the run has ended")
 HOST_FAILED = StageAnswer("refused", reason=f"{STAGE_REFUSED}: its host could not take it")
+HOST_IS_BUSY = StageAnswer("refused", reason=f"{STAGE_REFUSED}: too many messages wait for its host; try later")

@@ -12,6 +12,7 @@ from intercom.client.owning import Run, ask_host
 from intercom.client.queueing import Asked, Reached, StageAnswer, StageRequest
 from intercom.client.session import HostAsked
 from intercom.errors import RunRefused, UsageError
+from intercom.limits import STAGE_REQUESTS
 from intercom.wire import reasons
 from tests.support.client import PEER, Frame, Rig
 from tests.support.hosting import GROUP, NESTED, ROOT, Host, acknowledge, announcing, host, owned, run_of
@@ -263,3 +264,14 @@ def test_an_announcement_nobody_waits_for() -> None:
     acknowledge(rig, frame)
     rig.lose()
     assert rig.register() == []
+
+
+def test_a_host_that_looks_at_nothing() -> None:
+    """What waits for it is bounded; who comes too late is told."""
+    rig = host()
+    run = owned(rig)
+    for number in range(STAGE_REQUESTS):
+        assert ask(rig, message_id=f"m{number}") == []
+    [refused] = ask(rig, message_id="late")
+    assert (refused["outcome"], refused["reason"].startswith(reasons.STAGE_REFUSED)) == ("refused", True)
+    assert len(run.waiting) == STAGE_REQUESTS
