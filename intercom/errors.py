@@ -18,9 +18,18 @@
     │   └── StageRefused        owner_missing, owner_not_workflow, registrant_not_agent, capability_mismatch,
     │                           group_mismatch, invalid_stage_key, non_agent_stage_key, duplicate_live_owner
     ├── ReservationRefused      not_supervised, reservation_refused   a child's place was not kept
+    ├── RegistrationRefused     registration_refused, supervisor_refused, address_limit and every other code
+    │   │                                             the broker refused this session
+    │   ├── AddressTaken        address_taken         the address was made by somebody else
+    │   └── AddressHeld         address_held          another session receives for the address
+    ├── SessionReplaced         replaced              another session took the place of this one
+    ├── SessionClosed           force_closed          the person closed this session
     ├── PresenceRefused         presence_refused      a presence or membership change was refused
+    ├── RequestRefused          feature_not_granted, unknown_session, unknown_address, ambiguous_address
+    │                           and every other code  a request about mail or sessions was refused
     ├── SendError                                     a message was not delivered
     │   ├── TargetNotFound      not_found, supervisor_gone  nobody in reach has that name or id
+    │   ├── TargetAway          away                  the target is known and not here; nothing was sent
     │   ├── AmbiguousTarget     ambiguous             several sessions match
     │   ├── MessageConflict     conflict              the message id was used for something else
     │   ├── NotNow              capacity, not_recorded, not_restored
@@ -31,7 +40,7 @@
     │   └── SendRefused         refused and every other code     it will not work as asked
     ├── TooLarge                too_large             a message above the limit, checked before sending
     └── AskError                                      an ask ended without an answer
-        ├── PeerGone            peer_gone             the other side left
+        ├── PeerGone            peer_gone, undeliverable, expired  the other side left, or was never there
         ├── AskTimeout          ask_timeout           no answer in time
         └── ReplyFailed         reply_error           the other side answered with an error
 
@@ -198,10 +207,78 @@ class ReservationRefused(IntercomError):
     code = "reservation_refused"
 
 
+class AddressTaken(RegistrationRefused):
+    """Say that an address belongs to whoever made it, and that this process cannot show its token."""
+
+    code = "address_taken"
+    hint = "Choose another name."
+    exit_status = 4
+
+
+class AddressHeld(RegistrationRefused):
+    """Say that another session receives for an address; nothing was changed."""
+
+    code = "address_held"
+    hint = "Its mail goes to that session; end that one first, or take its place on purpose."
+    exit_status = 4
+
+
+class SessionReplaced(IntercomError):
+    """Say that another session took the place of this one, which is over and does not come back by itself."""
+
+    code = "replaced"
+    hint = "Mail that was not confirmed goes to the other one. Go on here only if the other one is to end."
+    exit_status = 4
+
+
+class SessionClosed(IntercomError):
+    """Say that the person closed this session, which is over and does not come back by itself."""
+
+    code = "force_closed"
+    hint = "Ask the person before you open another one."
+
+
 class PresenceRefused(IntercomError):
     """Say that the broker refused a presence or membership change; nothing changed."""
 
     code = "presence_refused"
+
+
+_REQUEST_STATUSES = {
+    "unknown_session": 3,
+    "unknown_address": 3,
+    "unknown_question": 3,
+    "unknown_message": 3,
+    "ambiguous_address": 4,
+    "ambiguous_question": 4,
+    "ambiguous_session": 4,
+    "not_allowed": 7,
+}
+_REQUEST_HINTS = {
+    "feature_not_granted": "`intercom doctor` compares the versions of this client and its broker.",
+    "unknown_session": "`intercom session list` shows the sessions that are known.",
+    "unknown_address": "`intercom addresses` shows the addresses there are.",
+    "ambiguous_address": "Name its group too; `intercom addresses` shows it.",
+}
+
+
+class RequestRefused(IntercomError):
+    """Say that a request about mail or sessions was refused; ``code`` says by which rule."""
+
+    code = "request_refused"
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        code: str | None = None,
+        hint: str | None = None,
+        retry: Retry | None = None,
+        retry_after_ms: int | None = None,
+    ) -> None:
+        wanted = _REQUEST_HINTS.get(code or "") if hint is None else hint
+        super().__init__(reason, code=code, hint=wanted, retry=retry, retry_after_ms=retry_after_ms)
+        self.exit_status = _REQUEST_STATUSES.get(self.code, 1 if self.retry == "never" else 5)
 
 
 class SendError(IntercomError):
@@ -221,6 +298,15 @@ class TargetNotFound(SendError):
     code = "not_found"
     hint = "`intercom list` shows who can be reached."
     exit_status = 3
+
+
+class TargetAway(SendError):
+    """Say that the target is known and not here; nothing was sent."""
+
+    code = "away"
+    hint = "Use `send` instead of `ask`."
+    retry: Retry = "after"
+    exit_status = 5
 
 
 class AmbiguousTarget(SendError):

@@ -34,6 +34,15 @@ QUOTED_CHARS = 160
 HEALTH_ID_UNITS = 128
 """Longest ``health.requestId``, in UTF-16 code units."""
 
+REQUEST_ID_CHARACTERS = 128
+"""Longest ``requestId`` of the frames of a feature."""
+TOKEN_CHARACTERS = 32
+"""Shortest token a client may make for an address it creates."""
+LONGEST_VALIDITY_MS = 366 * 24 * 60 * MINUTE_MS
+"""Longest time a message may be said to be valid."""
+TASK_HINT_CHARACTERS = 200
+"""Where a task hint is cut."""
+
 # --- a link between broker and client -------------------------------------------------------------------
 
 UNSENT_BYTES = 64 * MIB
@@ -91,6 +100,8 @@ STOP_FLUSH_MS = 1_000
 """At shutdown: time for committed frames to reach the kernel, all connections together."""
 STOP_TOTAL_MS = 2_000
 """At shutdown: the process is gone within this time."""
+PROCESS_EXIT_MS = 200
+"""After a connection was lost: how long the process behind it may take to end before it is taken to live."""
 STOP_RESERVE_MS = 300
 """The part of STOP_TOTAL_MS that is kept for closing the store and giving the home back."""
 DESCRIPTORS = 65_536
@@ -134,6 +145,8 @@ APPEND_US = 3
 """What each append adds to the time of a commit beside the sync, in microseconds."""
 SYNC_SAMPLES = 64
 """Syncs the median is taken over."""
+HEAD_INTERVAL_MS = 1_000
+"""Least time between two writes of the file that says how far the journal got."""
 CHECKPOINT_PAGES = 1_000
 """Pages of 4 KiB in the write-ahead log after which SQLite moves them into the database."""
 CACHE_KIB = 8_192
@@ -205,6 +218,18 @@ START_GRACE_MS = 500
 """After a started broker has ended: how long another one may still turn up."""
 WITHDRAWN_ASKS = 256
 """Asks given up while offline that are remembered, to be withdrawn after the reconnect."""
+REATTACH_ATTEMPTS = 2
+"""Connections that may end in a row without an answer to a reattach before the session registers instead."""
+FORMER_IDS = 64
+"""Earlier ids of itself that a session remembers."""
+MAILBOX_PAGE = 100
+"""Entries of a mailbox that are told at once unless more are wanted."""
+MAILBOX_PAGE_CEILING = 1_000
+"""Most entries that are told at once."""
+ADDRESS_SEEN_IDS = 2_000
+"""Messages of an address that are recognised as copies after a restart; the file may hold twice as many."""
+IDENTITY_FILE_BYTES = 4 * KIB
+"""Largest file that is taken for the token of an address."""
 NAME_CHARACTERS = 128
 """Longest name our own client registers under."""
 LOG_TAIL_LINES = 10
@@ -263,6 +288,10 @@ DEMO_STEP_S = 10
 """Longest wait for one step of ``demo``."""
 NEAR_NAMES = 3
 """Similar names that are offered when a target was not found."""
+ADDRESS_DIGITS = 16
+"""Digits that tell the address of a command without a name from others."""
+OLD_MAIL_MS = 5 * MINUTE_MS
+"""Age from which a message is shown with its age."""
 PREFIX_CHARACTERS = 4
 """Shortest beginning of a session id that the command takes for one; less is too easily something else."""
 REMEMBERED_IDENTITIES = 1_000
@@ -358,7 +387,39 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Age from which an accepted row may give way when the table is full."""
     receipt_wait_ms: int = RECEIPT_WAIT_MS
     """How long a sender waits for its recipient's receipt."""
+    busy_ms: int = 2_000
+    """How long a sender whose message may wait as mail is kept waiting for the receipt of somebody who is here."""
     ask_ms: int = ASK_MS
     """How long a question stays open."""
+    grace_ms: int = 600_000
+    """How long a session whose connection was lost may come back."""
+    restart_grace_ms: int = 30_000
+    """A session that was away when the broker ended has at least this long to come back to the next one."""
+    tombstone_ms: int = 7 * 24 * 60 * MINUTE_MS
+    """How long a closed session is remembered."""
+    mailbox_entries: int = 10_000
+    """Messages that may wait in one mailbox."""
+    mailbox_bytes: int = 64 * MIB
+    """The same in bytes of their messages and senders."""
+    mail_ttl_ms: int = 7 * 24 * 60 * MINUTE_MS
+    """How long a message waits before its sender is told that it is undeliverable."""
+    mailbox_full_retry_ms: int = 60_000
+    """After which time a sender is told to try a full mailbox again."""
+    mail_retry_ms: int = 1_000
+    """Pause before mail is handed over again after its bodies could not be read, or its offer not be recorded."""
+    mail_offers: int = 32
+    """Entries of one mailbox that are handed over ahead of their receipts."""
+    mail_offer_bytes: int = 1 * MIB
+    """The same in bytes; one entry is always admitted."""
+    addresses: int = 10_000
+    """Addresses of one broker."""
+    known_sessions: int = 10_000
+    """Sessions with a lifecycle that are remembered, closed ones included; closed ones go first, the oldest first."""
+    history_kept_ms: int = 30 * 24 * 60 * MINUTE_MS
+    """How long the history of what is over is kept."""
+    tidy_ms: int = 60 * MINUTE_MS
+    """Pause between two looks for bodies and history that had their time."""
+    bodies_kept_ms: int = 24 * 60 * MINUTE_MS
+    """How long the body of a message is kept after its mail was handed over or given up."""
     dormant_target_ms: int = 60_000
     """After a restart: how long a returned asker waits for the other side to return."""

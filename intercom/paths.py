@@ -45,6 +45,7 @@ class Paths:
 
     __slots__ = (
         "database",
+        "head",
         "home",
         "identities",
         "key",
@@ -65,6 +66,7 @@ class Paths:
         self.spawn_lock = home / "intercom.spawn.lock"
         self.database = home / "intercom.db"
         self.key = home / "intercom.key"
+        self.head = home / "intercom.head"
         self.log = home / "intercom.log"
         self.stderr_log = home / "broker.log"
         self.settings = home / "intercom.toml"

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from intercom.cli.render import Output
 from intercom.errors import UsageError
-from intercom.limits import NAME_CHARACTERS, WAIT_CEILING_S
+from intercom.limits import LONGEST_VALIDITY_MS, NAME_CHARACTERS, WAIT_CEILING_S
 
 VALUED = ("--as", "--group", "--timeout", "--home")
 """Shared options that take a value; they may also stand before the verb."""
@@ -134,6 +134,11 @@ def add_timeout(parser: Parser, meaning: str, most_s: int = WAIT_CEILING_S) -> N
     parser.add_argument("--timeout", metavar="SECONDS", type=lambda text: _seconds(text, most_s), help=meaning)
 
 
+def add_span(parser: Parser, option: str, meaning: str) -> None:
+    """Add an option that takes a length of time such as ``90``, ``10m``, ``2h`` or ``7d``; the value is in seconds."""
+    parser.add_argument(option, metavar="TIME", type=_span, help=f"{meaning} (such as 90s, 10m, 2h, 7d)")
+
+
 def add_home(parser: Parser) -> None:
     """Add ``--home``."""
     parser.add_argument("--home", metavar="DIRECTORY", help="where the broker lives (or INTERCOM_HOME)")
@@ -149,6 +154,20 @@ def _seconds(text: str, most_s: int) -> float:
     return value
 
 
+_SPANS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+def _span(text: str) -> float:
+    number, unit = (text[:-1], text[-1:]) if text[-1:] in _SPANS else (text, "s")
+    try:
+        value = float(number) * _SPANS[unit]
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= LONGEST_VALIDITY_MS / 1000:
+        raise argparse.ArgumentTypeError(f"not a length of time such as 90s, 10m, 2h or 7d: {clean(text)}")
+    return value
+
+
 def target_and_text(words: Sequence[str], *, verb: str) -> tuple[str, str]:
     """Return the target and the text of ``intercom send TARGET TEXT``; ``-`` as the text reads standard input.
 
@@ -157,14 +176,19 @@ def target_and_text(words: Sequence[str], *, verb: str) -> tuple[str, str]:
     """
     if not words:
         raise UsageError("a target is missing", hint=f"`intercom {verb} TARGET TEXT`; `intercom list` shows targets.")
-    target, *text = words
-    if not target.strip():
+    if not words[0].strip():
         raise UsageError("the target is empty", hint="`intercom list` shows who can be reached.")
+    return words_of(words, first="a target", usage=f"{verb} TARGET TEXT")
+
+
+def words_of(words: Sequence[str], *, first: str, usage: str) -> tuple[str, str]:
+    """Return the first word and the text behind it; ``first`` and ``usage`` say what is missing, when it is."""
+    if not words or not words[0].strip():
+        raise UsageError(f"{first} is missing", hint=f"`intercom {usage}`.")
+    beginning, *text = words
     if not text:
-        raise UsageError("a text is missing", hint=f"`intercom {verb} TARGET TEXT`, or `-` to read standard input.")
-    if text == ["-"]:
-        return target, _standard_input()
-    return target, " ".join(text)
+        raise UsageError("a text is missing", hint=f"`intercom {usage}`, or `-` to read standard input.")
+    return beginning, _standard_input() if text == ["-"] else " ".join(text)
 
 
 def _standard_input() -> str:

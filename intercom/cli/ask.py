@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from typing import TYPE_CHECKING, Any
 
 from intercom.cli.arguments import Parser, add_common, target_and_text
 from intercom.cli.attaching import add_attach, attachments_of
 from intercom.cli.identity import opened, time_left
+from intercom.cli.messages import described
 from intercom.cli.naming import helpful, resolved
 from intercom.cli.render import Output, visible, visible_block
 from intercom.cli.send import add_message_id, message_id_of, repeatable
 from intercom.limits import ASK_MS
 
-if TYPE_CHECKING:
-    from intercom.client.views import IncomingMessage
-
 USAGE = "TARGET TEXT..."
 DESCRIPTION = """Ask a session a question, wait for its answer, and print the answer on standard output.
 
 TARGET and TEXT are those of `intercom send`. A broker that dies meanwhile is replaced, and the question is not asked
-twice. Interrupting the command, or its --timeout, withdraws the question.
+twice. Interrupting the command, or its --timeout, withdraws the question. Only a question to the person, `@me`, waits
+for somebody who is not there; it may wait for any time.
 
-Ends with 0 when it was answered, 1 when the other side said that it cannot answer, 6 when there was no answer: the
-other side left, or the time ran out.
+Ends with 0 when it was answered, 1 when the other side said that it cannot answer, 5 when the other side is away, 6
+when there was no answer: the other side left, or the time ran out.
 """
 
 
@@ -32,8 +30,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("words", nargs="*", metavar="TARGET TEXT", help="who is asked, and what")
     add_attach(parser)
     add_message_id(parser)
-    most_s = ASK_MS // 1000
-    add_common(parser, timeout=f"longest wait for the answer (default and most: {most_s})", most_s=most_s)
+    add_common(parser, timeout=f"longest wait for the answer (default {ASK_MS // 1000}, which is the most but for @me)")
 
 
 def run(arguments: Namespace, output: Output) -> int:
@@ -42,7 +39,7 @@ def run(arguments: Namespace, output: Output) -> int:
     carried = attachments_of(arguments)
     message_id = message_id_of(arguments)
     with (
-        opened(arguments, "ask", occasion=message_id, default_ms=ASK_MS) as session,
+        opened(arguments, "ask", occasion=message_id, default_ms=ASK_MS, hold="none") as session,
         helpful(session, target),
         repeatable(message_id),
     ):
@@ -61,20 +58,3 @@ def run(arguments: Namespace, output: Output) -> int:
             output.line(f"--- {visible(attachment.name)}")
             output.line(visible_block(attachment.content))
     return 0
-
-
-def described(message: IncomingMessage) -> dict[str, Any]:
-    """Return a message as a JSON object."""
-    document: dict[str, Any] = {
-        "id": message.id,
-        "from": dict(message.sender.raw),
-        "text": message.text,
-        "timestamp": message.timestamp,
-        "expectsReply": message.expects_reply,
-    }
-    if message.attachments:
-        document["attachments"] = [dict(attachment) for attachment in message.raw["content"]["attachments"]]
-    if message.is_notification:
-        document["notification"] = True
-    optional = {"replyTo": message.reply_to, "replyError": message.reply_error, "channel": message.channel}
-    return document | {member: value for member, value in optional.items() if value is not None}

@@ -18,6 +18,7 @@ _FLAG: Schema = {"type": "boolean"}
 _ANY_OBJECT: Schema = {"type": "object"}
 _TEXTS: Schema = {"type": "array", "items": _TEXT}
 _OPTIONAL_TEXT: Schema = {"anyOf": [_TEXT, {"type": "null"}]}
+_OPTIONAL_COUNT: Schema = {"anyOf": [_COUNT, {"type": "null"}]}
 
 
 def _object(required: Schema, optional: Schema | None = None) -> Schema:
@@ -59,6 +60,10 @@ _MESSAGE = _object(
         "replyError": _TEXT,
         "channel": {"const": "supervisor"},
         "notification": {"const": True},
+        "mail": _object({"queuedAt": _COUNT, "ageMs": _COUNT, "offers": _COUNT}),
+        "notice": _object(
+            {"kind": {"enum": ["undeliverable", "expired"]}, "messageId": _TEXT, "target": _TEXT, "reason": _TEXT}
+        ),
     },
 )
 _STAGE = _object(
@@ -105,11 +110,31 @@ _FAILURE = _object(
         "candidates": _array(_ref("Session")),
     },
 )
+_KNOWN_SESSION = _object(
+    {
+        "id": _TEXT,
+        "name": _OPTIONAL_TEXT,
+        "state": {"enum": ["active", "reconnecting", "closed"]},
+        "since": _COUNT,
+        "groups": _TEXTS,
+        "pid": _COUNT,
+        "kind": _OPTIONAL_TEXT,
+        "address": _OPTIONAL_TEXT,
+        "waiting": _COUNT,
+        "taskHint": _OPTIONAL_TEXT,
+        "graceDeadline": _OPTIONAL_COUNT,
+        "closedReason": _OPTIONAL_TEXT,
+        "generation": _COUNT,
+        "incarnation": _TEXT,
+        "label": _TEXT,
+    }
+)
 _DEFINITIONS: Schema = {
     "Session": _SESSION,
     "Message": _MESSAGE,
     "Stage": _STAGE,
     "PossibleStage": _POSSIBLE_STAGE,
+    "KnownSession": _KNOWN_SESSION,
     "Failure": _FAILURE,
 }
 
@@ -172,6 +197,113 @@ DOCUMENTS: dict[str, list[Schema]] = {
             {"position": _COUNT, "known": _FLAG},
         )
     ],
+    "receive": [
+        _success({"messages": _array(_ref("Message")), "left": _COUNT}),
+        {"allOf": [_event("message", {}), _MESSAGE]},
+        _event("ended", {}),
+    ],
+    "reply": [
+        _success(
+            {"state": {"enum": ["delivered", "queued"]}, "messageId": _TEXT, "target": _TEXT, "question": _TEXT},
+            {"position": _COUNT},
+        )
+    ],
+    "pending": [
+        _success(
+            {
+                "questions": _array(
+                    _object(
+                        {
+                            "messageId": _TEXT,
+                            "askerId": _TEXT,
+                            "askerName": _OPTIONAL_TEXT,
+                            "askerIsHere": _FLAG,
+                            "askedAt": _COUNT,
+                            "deadline": _COUNT,
+                        }
+                    )
+                )
+            }
+        )
+    ],
+    "trace": [
+        _success(
+            {
+                "messageId": _TEXT,
+                "state": {
+                    "enum": [
+                        "reserved",
+                        "queued",
+                        "offered",
+                        "delivered",
+                        "answered",
+                        "failed",
+                        "expired",
+                        "undeliverable",
+                        "uncertain",
+                    ]
+                },
+                "where": _TEXT,
+                "sender": _OPTIONAL_TEXT,
+                "recipient": _OPTIONAL_TEXT,
+                "events": _array(_object({"at": _COUNT, "state": _TEXT, "detail": _ANY_OBJECT})),
+            }
+        )
+    ],
+    "mailbox": [
+        _success(
+            {
+                "owner": _TEXT,
+                "count": _COUNT,
+                "bytes": _COUNT,
+                "entries": _array(
+                    _object(
+                        {
+                            "position": _COUNT,
+                            "messageId": _TEXT,
+                            "from": _ANY_OBJECT,
+                            "state": {"enum": ["queued", "offered"]},
+                            "queuedAt": _COUNT,
+                            "expiresAt": _COUNT,
+                            "bytes": _COUNT,
+                            "offers": _COUNT,
+                            "expectsReply": _FLAG,
+                        },
+                        {"validUntil": _COUNT, "notice": _TEXT},
+                    )
+                ),
+            }
+        )
+    ],
+    "addresses": [
+        _success(
+            {
+                "addresses": _array(
+                    _object(
+                        {
+                            "name": _TEXT,
+                            "group": _TEXT,
+                            "groups": _TEXTS,
+                            "holder": _OPTIONAL_TEXT,
+                            "holderState": _OPTIONAL_TEXT,
+                            "waiting": _COUNT,
+                            "bytes": _COUNT,
+                            "oldestAt": _OPTIONAL_COUNT,
+                            "createdAt": _COUNT,
+                            "lastHeldAt": _COUNT,
+                        }
+                    )
+                )
+            }
+        )
+    ],
+    "session": [
+        _success({"sessions": _array(_ref("KnownSession"))}),
+        _success({"session": _ref("KnownSession")}),
+        _success({"id": _TEXT, "wasKnown": _FLAG}),
+        _success({"id": _TEXT, "taskHint": _TEXT}),
+    ],
+    "purge": [_success({"mail": _COUNT})],
     "ask": [_success({"state": {"const": "answered"}, "messageId": _TEXT, "answer": _ref("Message")})],
     "listen": [
         _event("listening", {"id": _TEXT, "name": _OPTIONAL_TEXT, "groups": _TEXTS}),
@@ -188,6 +320,7 @@ DOCUMENTS: dict[str, list[Schema]] = {
             {
                 "name": _OPTIONAL_TEXT,
                 "rule": {"enum": ["name", "host", "terminal", "guest"]},
+                "address": _OPTIONAL_TEXT,
                 "because": _TEXT,
                 "groups": _TEXTS,
                 "groupsFrom": {"enum": ["given", "joined", "standard"]},

@@ -1,7 +1,7 @@
 """Decide who a command is, and open its session.
 
-A command has the name given by ``--as``, else by ``INTERCOM_NAME``, else none: then it is a guest, which may send,
-and ask while it runs, but which no later reply can find.
+A command acts under the address of its identity (``intercom.cli.who``): what answers it after its end waits there. A
+guest has none; it may send, and ask while it runs, and no later reply can find it.
 
 A second process can repeat a send or an ask under the same message id only if the broker takes both for the same
 sender. So the return address of a command is derived from a secret of its home and from what it does: the message
@@ -20,9 +20,11 @@ from typing import Literal
 from intercom.cli.memberships import remembered
 from intercom.cli.who import identity_of, name_of
 from intercom.client import blocking
-from intercom.errors import HomeError
+from intercom.client.profile import DEFAULT_GROUP
+from intercom.errors import AccessDenied, HomeError
 from intercom.limits import CONNECT_MS, KEY_BYTES
 from intercom.paths import Paths, make_private_directory, open_private_file, prepare_home, resolve_home
+from intercom.wire.mail import Hold
 
 MOMENT_S = 0.05
 """Time a step gets even when the steps before it used up ``--timeout``: its error tells more."""
@@ -53,24 +55,48 @@ def opened(
     occasion: str | None = None,
     default_ms: int = CONNECT_MS,
     start: bool = True,
+    hold: Hold | None = None,
+    address: str | None = None,
 ) -> AbstractContextManager[blocking.Session]:
     """Return the session of this command, to be used in a ``with`` block.
 
     ``occasion`` is what a second process that means the same has in common with this one; without it the session is
     like no other. Connecting is bounded by ``--timeout``, or by ``default_ms``, the time the verb takes without it;
-    ``start`` tells whether a broker may be started.
+    ``start`` tells whether a broker may be started. ``hold`` is what it wants of the address of its identity, or of
+    ``address``; ``None`` for nothing.
     """
     paths = paths_of(arguments)
+    groups = groups_of(arguments, paths)
+    wanted = address or identity_of(arguments).address
+    if hold is None or wanted is None or (hold == "none" and not _may_keep(paths, wanted, groups)):
+        wanted = None
     return blocking.connect(
         name_of(arguments) if purpose == "agent" else None,
-        groups=groups_of(arguments, paths),
+        groups=groups,
         home=arguments.home,
         model=f"intercom {verb}",
         purpose=purpose,
         start=start,
         timeout=min(time_left(arguments, default_ms), CONNECT_MS / 1000),
         return_address=None if occasion is None else _return_address(paths, verb, occasion),
+        address=False if wanted is None else wanted,
+        hold=hold or "none",
+        kind="command",
     )
+
+
+def _may_keep(paths: Paths, address: str, groups: tuple[str, ...]) -> bool:
+    """Tell whether this process can keep the token of an address, which a sandbox may forbid.
+
+    A command that only speaks goes without an address then: what it says matters more than what answers it later.
+    """
+    from intercom.client.keeping import AddressKeeper
+
+    try:
+        AddressKeeper(paths, address, groups[0] if groups else DEFAULT_GROUP).prepare()
+    except (AccessDenied, HomeError):
+        return False
+    return True
 
 
 def _return_address(paths: Paths, verb: str, occasion: str) -> str | None:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from intercom.cli.answering import RunningAnswer
 from intercom.cli.arguments import Parser, add_common
-from intercom.cli.ask import described
 from intercom.cli.identity import opened, paths_of
-from intercom.cli.render import Output, visible, visible_block, who
+from intercom.cli.messages import clock, described, indented, shown
+from intercom.cli.render import Output, visible, who
 from intercom.cli.who import name_of
 from intercom.errors import BrokerError, SendError, TooLarge
 from intercom.limits import ANSWER_POLL_MAX_MS, ANSWER_POLL_MS, INCOMING_MESSAGES
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 USAGE = ""
 DESCRIPTION = """Print what arrives until it is interrupted, or for --timeout seconds from the start.
+
+It receives for the address of the identity of the command (`intercom whoami`): first what waited there. Whoever
+received for it before is told that it was replaced, and ends. Mail is taken out once it was printed.
 
 With --answer, COMMAND is run by the shell for every question, one after the other. The text is its standard input;
 INTERCOM_MESSAGE_ID, INTERCOM_SENDER_ID, INTERCOM_SENDER_NAME, INTERCOM_SENDER_DIRECTORY and INTERCOM_CHANNEL are in its
@@ -50,7 +53,7 @@ def run(arguments: Namespace, output: Output) -> int:
     output.marks["event"] = "ended"
     occasion = None if name is None else "\0".join([name.lower(), *groups])
     # What was printed for nobody must not be confirmed, so the block is left by the exception.
-    with suppress(ReaderGone), opened(arguments, "listen", occasion=occasion) as session:
+    with suppress(ReaderGone), opened(arguments, "listen", occasion=occasion, hold="take") as session:
         Listening(arguments, output, session).run()
         output.document({"ok": True, "event": "ended"})
     return 0
@@ -137,7 +140,7 @@ class Listening:
         except (SendError, BrokerError) as error:
             self._say(
                 {"ok": False, "event": "unanswered", **error.as_dict(), "messageId": message.id},
-                f"{_clock()} {asker} did not get the answer: {visible(error.reason)}",
+                f"{clock()} {asker} did not get the answer: {visible(error.reason)}",
             )
             return
         self._say(
@@ -150,19 +153,11 @@ class Listening:
                 "failed": failed,
                 "text": text,
             },
-            f"{_clock()} {'told' if failed else 'answered'} {asker}:\n{_indented(text)}",
+            f"{clock()} {'told' if failed else 'answered'} {asker}:\n{indented(text)}",
         )
 
     def _show(self, message: IncomingMessage) -> None:
-        verb = "asks" if message.expects_reply else "replies" if message.reply_to is not None else "says"
-        if message.reply_error is not None:
-            verb = "cannot answer"
-        elif message.is_notification:
-            verb = "reports"
-        lines = [f"{_clock()} {who(message.sender.name, message.sender.id)} {verb}:", _indented(message.text)]
-        for attachment in message.attachments:
-            lines += [f"  --- {visible(attachment.name)}", _indented(attachment.content)]
-        self._say({"ok": True, "event": "message", **described(message)}, "\n".join(lines))
+        self._say({"ok": True, "event": "message", **described(message)}, shown(message))
 
     def _say(self, document: dict[str, object], text: str | None) -> None:
         self._output.document(document)
@@ -170,15 +165,6 @@ class Listening:
             self._output.line(text)
         if self._output.closed:
             raise ReaderGone
-
-
-def _indented(text: str) -> str:
-    """Return a body so that no line of it can look like one of ours."""
-    return "\n".join("    " + line for line in visible_block(text).split("\n"))
-
-
-def _clock() -> str:
-    return time.strftime("%H:%M:%S")
 
 
 def _now() -> int:

@@ -47,9 +47,11 @@ def helpful(session: Session, target: str) -> Iterator[None]:
         found = [view for view in _in_reach(session) if _matches(view, target) and view.id != session.id]
         raise AmbiguousAmong(error, found) from error
     except TargetNotFound as error:
-        near = _near_stages(session, target) if target.startswith(SCHEME) else _similar(target, _in_reach(session))
         if target.startswith(SCHEME):
+            near = _near_stages(session, target)
             error.hint = "`intercom list --group workflow:RUN` shows the stages of a run."
+        else:
+            near = _similar(target, [*_names_of(_in_reach(session)), *_addresses(session)])
         if near:
             error.hint = f"Did you mean {' or '.join(near)}? {error.hint}".rstrip()
         raise
@@ -105,8 +107,21 @@ def _near_stages(session: Session, target: str) -> list[str]:
     return get_close_matches(target, dict.fromkeys(known), n=NEAR_NAMES)
 
 
-def _similar(target: str, views: Sequence[SessionView]) -> list[str]:
+def _names_of(views: Sequence[SessionView]) -> list[str]:
+    return [view.name for view in views if view.name]
+
+
+def _addresses(session: Session) -> list[str]:
+    """Return the names for which mail would wait, as far as this session could reach them."""
+    try:
+        found = session.addresses()
+    except IntercomError:
+        return []
+    return [address.name for address in found if set(address.groups) & set(session.groups)]
+
+
+def _similar(target: str, names: Sequence[str]) -> list[str]:
     from difflib import get_close_matches
 
-    names = {view.name.lower(): view.name for view in views if view.name}
-    return [names[match] for match in get_close_matches(target.strip().lower(), names, n=NEAR_NAMES)]
+    known = {name.lower(): name for name in names}
+    return [known[match] for match in get_close_matches(target.strip().lower(), known, n=NEAR_NAMES)]

@@ -6,15 +6,16 @@ import uuid
 from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
+from shlex import quote
 from typing import TYPE_CHECKING
 
-from intercom.cli.arguments import Parser, add_common, clean, target_and_text
+from intercom.cli.arguments import Parser, add_common, add_span, clean, target_and_text
 from intercom.cli.attaching import add_attach, attachments_of
 from intercom.cli.identity import opened, time_left
 from intercom.cli.naming import helpful, resolved
 from intercom.cli.render import Output, clipped, visible
-from intercom.cli.who import name_of
-from intercom.errors import AskError, OutcomeUnknown, SendError
+from intercom.cli.who import identity_of
+from intercom.errors import AskError, OutcomeUnknown, SendError, TargetAway
 from intercom.limits import SEND_MS
 from intercom.wire.targets import SCHEME
 
@@ -22,8 +23,15 @@ if TYPE_CHECKING:
     from intercom.client.blocking import Session
     from intercom.client.views import Receipt
 
+if TYPE_CHECKING:
+    from intercom.client.views import Receipt
+
 USAGE = "TARGET TEXT..."
-DESCRIPTION = """Send a message to a session and return when that session has it.
+DESCRIPTION = """Send a message to a session and return when that session has it, or when it waits on disk.
+
+It waits for a session that lost its connection, for an address that nobody holds now, and for the person, `@me`; after
+7 days, or after --valid-for, it is given up and the sender is told. `queued` says that it waits and that nobody has it
+yet; `delivered` that the other side has it. With --no-queue the command ends with 5 instead of waiting on disk.
 
 TARGET is a name, a session id, or at least 4 characters that only one id in reach begins with; a name comes first.
 TARGET may also be a stage of a workflow run, such as `workflow:RUN/reviewer-a`, or a pattern, such as
@@ -44,6 +52,8 @@ def configure(parser: Parser) -> None:
     parser.add_argument("words", nargs="*", metavar="TARGET TEXT", help="who gets it, and what to say")
     add_attach(parser)
     add_message_id(parser)
+    parser.add_argument("--no-queue", action="store_true", help="do not let it wait for somebody who is away")
+    add_span(parser, "--valid-for", "do not hand it over later than that")
     add_common(parser, timeout=f"longest wait for the outcome (default {SEND_MS // 1000})")
 
 
@@ -65,7 +75,7 @@ def repeatable(message_id: str) -> Iterator[None]:
     except (SendError, AskError) as error:
         if error.retry == "same_id":
             error.hint = f"Repeat the command with --message-id {message_id}: the message cannot arrive twice."
-        elif error.retry == "after":
+        elif error.retry == "after" and not isinstance(error, TargetAway):
             error.hint = f"Nothing was sent. Repeat the command a little later, with --message-id {message_id}."
         raise
 
@@ -88,14 +98,15 @@ def until_back(session: Session, held: Receipt, arguments: Namespace, output: Ou
 
 
 def run(arguments: Namespace, output: Output) -> int:
-    """Send the message and return 0 when the target has it."""
+    """Send the message and return 0 when the target has it, or will find it."""
     target, text = target_and_text(arguments.words, verb="send")
     carried = attachments_of(arguments)
     message_id = message_id_of(arguments)
     with (
-        opened(arguments, "send", occasion=message_id, default_ms=SEND_MS) as session,
+        opened(arguments, "send", occasion=message_id, default_ms=SEND_MS, hold="none") as session,
         helpful(session, target),
         repeatable(message_id),
+        _hinting_at_the_queue(),
     ):
         found = resolved(session, target, time_left(arguments, SEND_MS))
         receipt = session.send(
@@ -106,20 +117,42 @@ def run(arguments: Namespace, output: Output) -> int:
             message_id=message_id,
             timeout=time_left(arguments, SEND_MS),
             hold=True,
+            queue=not arguments.no_queue,
+            valid_for=arguments.valid_for,
         )
         if receipt.state == "held":
             receipt = until_back(session, receipt, arguments, output)
-    guest = name_of(arguments) is None
-    place: dict[str, int] = (
-        {} if receipt.position is None else {"position": receipt.position, "known": receipt.is_known}
-    )
-    told = {"state": receipt.state, "messageId": receipt.message_id, "target": receipt.target, "guest": guest}
-    output.document({"ok": True, **told, **place})
-    waiting = "" if receipt.position is None else f", at place {receipt.position}"
-    if not receipt.is_known:
-        waiting += ", although no known stage matches"
-    shown = visible(target) if target.startswith(SCHEME) else clipped(visible(target))
-    output.line(f"{receipt.state} to {shown}{waiting} (message {visible(receipt.message_id)})")
+    guest = identity_of(arguments).key is None
+    tell(receipt, target, output, guest=guest)
     if guest and not output.as_json:
         output.note("sent as a guest, whom no reply reaches: act and listen under a name (--as NAME) to be answered")
     return 0
+
+
+def tell(receipt: Receipt, target: str, output: Output, **more: object) -> None:
+    """Say what became of a message: who has it, or where it waits and how to look after it."""
+    place: dict[str, int] = (
+        {} if receipt.position is None else {"position": receipt.position, "known": receipt.is_known}
+    )
+    told = {"state": receipt.state, "messageId": receipt.message_id, "target": receipt.target}
+    output.document({"ok": True, **told, **more, **place})
+    waiting = "" if receipt.position is None else f", at place {receipt.position}"
+    if not receipt.is_known:
+        waiting += ", although no known stage matches"
+    message_id = visible(receipt.message_id)
+    is_stage = target.startswith(SCHEME)
+    shown = visible(target) if is_stage else clipped(visible(target))
+    output.line(f"{receipt.state} to {shown}{waiting} (message {message_id})")
+    if receipt.state == "queued" and not is_stage and not output.as_json:
+        output.note(
+            f"it waits on disk, nobody has it yet; `intercom trace {quote(message_id)}` shows what becomes of it"
+        )
+
+
+@contextmanager
+def _hinting_at_the_queue() -> Iterator[None]:
+    try:
+        yield
+    except TargetAway as error:
+        error.hint = "Without --no-queue it waits until the target is back."
+        raise

@@ -3,7 +3,8 @@
 A command ends long before the work it belongs to, so what it is to remember, such as groups it joined, is kept under
 an identity that its successors find again: (1) the name given by ``--as`` or ``INTERCOM_NAME``; (2) the session
 variable of the nearest agent host; (3) on a terminal, the leader of the terminal session, told apart from later
-processes of its number by its start time; (4) else none: a guest, of whom nothing is remembered.
+processes of its number by its start time; (4) else none: a guest, of whom nothing is remembered. The first three are
+addresses: mail waits for them, also where others see no name.
 
 A host that gives its subagents no variable of their own lends them the identity of the session.
 """
@@ -18,6 +19,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from intercom.client.profile import checked_name
 from intercom.errors import UsageError
+from intercom.limits import ADDRESS_DIGITS
 
 Rule: TypeAlias = Literal["name", "host", "terminal", "guest"]
 
@@ -51,6 +53,15 @@ class Identity(NamedTuple):
     name: str | None
     about: str
     """What the identity rests on, for people."""
+
+    @property
+    def address(self) -> str | None:
+        """Return the name of its address; one without a name of its own has one that tells nothing of it."""
+        if self.key is None or self.name is not None:
+            return self.name
+        from hashlib import sha256
+
+        return f"{self.rule}-{sha256(self.key.encode('utf-8', 'surrogatepass')).hexdigest()[:ADDRESS_DIGITS]}"
 
 
 def name_of(arguments: Namespace) -> str | None:

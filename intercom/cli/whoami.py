@@ -14,7 +14,8 @@ USAGE = ""
 DESCRIPTION = """Show who a command run here is: its name, the rule its identity comes from, groups, home and socket.
 
 The rules, the first that applies: `name`, given by --as or INTERCOM_NAME; `host`, the session variable of the nearest
-agent host; `terminal`, this terminal session; `guest`, nothing of all that. Only a name can be seen by others. Of a
+agent host; `terminal`, this terminal session; `guest`, nothing of all that. Only a name can be seen by others. The
+first three have an address in their home group, the first of the groups: what answers their commands waits there. Of a
 guest nothing is remembered: it can send, and ask while it runs.
 
 Never starts a broker or speaks with one.
@@ -42,6 +43,7 @@ def run(arguments: Namespace, output: Output) -> int:
             "ok": True,
             "name": name,
             "rule": identity.rule,
+            "address": identity.address,
             "because": clean(identity.about),
             "groups": groups,
             "groupsFrom": origin,
@@ -51,6 +53,7 @@ def run(arguments: Namespace, output: Output) -> int:
     )
     for label, value in (
         ("name", name or "-"),
+        ("address", identity.address or "-"),
         ("identity", f"{identity.rule}: {identity.about}"),
         ("groups", ", ".join(groups) + {"given": " (by --group)", "joined": " (joined)", "standard": ""}[origin]),
         ("home", str(paths.home)),

@@ -89,6 +89,7 @@ class Engine:
     async def open(self) -> None:
         """Wait until the session is registered; raise why it cannot be."""
         self._thread = get_ident()
+        self.core.lifecycle.keeper.prepare()
         await self.wait(self.core.opening(now(), self._setup.timeout_ms))
 
     async def wait(self, operation: Operation[Result]) -> Result:
@@ -159,7 +160,7 @@ class Engine:
         await anyio.lowlevel.checkpoint_if_cancelled()
         while True:
             if self._is_closed:
-                raise UsageError("the session is closed")
+                raise self.core.over()
             message = self.core.take_message(consumer, now())
             self._roomier.set()
             self._act()
@@ -177,7 +178,7 @@ class Engine:
         await anyio.lowlevel.checkpoint_if_cancelled()
         while True:
             if self._is_closed:
-                raise UsageError("the session is closed")
+                raise self.core.over()
             event = feed.take()
             if event is not None:
                 await anyio.lowlevel.cancel_shielded_checkpoint()
@@ -320,7 +321,7 @@ class Engine:
                 return
             self.core.receive(data, now())
             self._act()
-            if self.core.link is Link.BROKEN:
+            if self.core.link is Link.BROKEN or self.core.was_ended:
                 return
             await anyio.lowlevel.checkpoint()
 

@@ -6,7 +6,7 @@ from msgspec import Raw
 
 from intercom.client.operations import Stage
 from intercom.client.sending import SendOperation
-from intercom.client.views import IncomingMessage, SessionView
+from intercom.client.views import IncomingMessage, Notice, SessionView
 from intercom.errors import AskError, AskTimeout, IntercomError, PeerGone, ReplyFailed, SendError, TargetNotFound
 from intercom.limits import REBIND_RETRY_MS
 from intercom.wire.frames import Delivered, Queued, Send, SendHeld, trim
@@ -29,6 +29,7 @@ class AskOperation(SendOperation[IncomingMessage]):
         deadline: int,
         is_supervised: bool = False,
         logical_target: str | None = None,
+        queue: bool = False,
     ) -> None:
         super().__init__(
             message_id,
@@ -38,6 +39,7 @@ class AskOperation(SendOperation[IncomingMessage]):
             is_supervised=is_supervised,
             logical_target=logical_target,
             may_be_held=not is_supervised,
+            queue=queue,
         )
         self.answerer: str | None = None
         """Id of the session whose reply answers."""
@@ -47,8 +49,8 @@ class AskOperation(SendOperation[IncomingMessage]):
         self._rebind_until: int | None = None
 
     def answered_by(self, session_id: str, attempt_id: str) -> None:
-        """Take ``question_target``."""
-        if attempt_id == self._attempt:
+        """Take ``question_target``; without an attempt it names another session of the identity, which replies."""
+        if attempt_id in (self._attempt, ""):
             self.answerer = session_id
 
     def expects(self, sender: SessionView) -> bool:
@@ -76,8 +78,15 @@ class AskOperation(SendOperation[IncomingMessage]):
         if self.answerer in (None, session_id):
             self.fail(self._named(PeerGone(f"{name or session_id} left before it answered")))
 
+    def given_up(self, notice: Notice) -> None:
+        """Take a notice of the broker: the question waited and will not be handed over."""
+        hint = "Ask again once it is there, or send a message."
+        self.fail(
+            self._named(PeerGone(f"{self.named} never got the question: {notice.reason}", code=notice.kind, hint=hint))
+        )
+
     def accepted(self, answer: Delivered | Queued) -> None:
-        """Take ``delivered`` or ``queued``: the question is open now."""
+        """Take ``delivered`` or ``queued``: the question is open now, or will be once it is handed over."""
         self._accepted = True
         self._doubt = self._refusal = self._next = None
         self._move(Stage.OPEN)

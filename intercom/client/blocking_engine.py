@@ -53,6 +53,7 @@ class Engine:
 
     def open(self) -> None:
         """Wait until the session is registered; raise why it cannot be."""
+        self.core.lifecycle.keeper.prepare()
         self.wait(lambda: self.core.opening(now(), self._setup.timeout_ms))
 
     def wait(self, make: Callable[[], Operation[Result]]) -> Result:
@@ -116,7 +117,7 @@ class Engine:
             until = None if timeout_ms is None else now() + timeout_ms
             while True:
                 if self.core.link is Link.CLOSED:
-                    raise UsageError("the session is closed")
+                    raise self.core.over()
                 message = self.core.take_message(consumer, now())
                 if message is not None:
                     self._flush()
@@ -135,7 +136,7 @@ class Engine:
             until = None if timeout_ms is None else now() + timeout_ms
             while True:
                 if self.core.link is Link.CLOSED:
-                    raise UsageError("the session is closed")
+                    raise self.core.over()
                 event = feed.take()
                 if event is not None or (until is not None and now() >= until):
                     return event
@@ -166,7 +167,7 @@ class Engine:
         try:
             while not done():
                 if self.core.link is Link.CLOSED:
-                    raise UsageError("the session is closed")
+                    raise self.core.over()
                 if self.core.link is Link.BROKEN:
                     self._drop()
                 wake = min((time for time in (self.core.deadline(), until) if time is not None), default=None)
@@ -252,7 +253,7 @@ class Engine:
             self._drop()
             return
         self.core.receive(data, now())
-        if self.core.link is Link.BROKEN:
+        if self.core.link in (Link.BROKEN, Link.CLOSED):
             self._drop()
 
     def _flush(self) -> None:

@@ -12,14 +12,15 @@ from msgspec import UNSET, UnsetType
 
 from intercom.client.asking import AskOperation
 from intercom.client.composing import clean_target, clean_text, compose
+from intercom.client.mailviews import PendingAsk
 from intercom.client.operations import RequestOperation
-from intercom.client.profile import Profile, checked_group, checked_name
+from intercom.client.profile import PERSON, Profile, checked_group, checked_name
 from intercom.client.sending import SendOperation
 from intercom.client.stage_views import StageView, stage_views
 from intercom.client.supervision import authorize_child, claimed
 from intercom.client.views import Attachment, GroupView, IncomingMessage, Receipt, SessionView, view_of
 from intercom.errors import UsageError
-from intercom.limits import ASK_MS, PENDING_REPLY_RETRY_MS, REQUEST_MS, RETRY_IDENTITY_MS, SEND_MS
+from intercom.limits import ASK_MS, LONGEST_VALIDITY_MS, PENDING_REPLY_RETRY_MS, REQUEST_MS, RETRY_IDENTITY_MS, SEND_MS
 from intercom.wire.frames import (
     Groups,
     JoinGroup,
@@ -30,10 +31,12 @@ from intercom.wire.frames import (
     Presence,
     PresenceAck,
     Sessions,
+    trim,
 )
 
 __all__ = [
     "Attachments",
+    "answer",
     "ask",
     "ask_supervisor",
     "authorize_child",
@@ -63,14 +66,19 @@ def send(
     timeout_ms: int | None = None,
     logical_target: str | None = None,
     hold: bool = False,
+    queue: bool = True,
+    valid_for_ms: int | None = None,
 ) -> SendOperation[Receipt]:
     """Send a message; the result is a ``Receipt``.
 
     The time-out is at most ``RETRY_IDENTITY_MS``, by default ``SEND_MS``. ``logical_target`` is what the user wrote
     when the caller found out that it means ``target`` (protocol 6.2.4). With ``hold`` it may wait longer for a target
-    that is being brought back, which ``SendOperation.held`` tells.
+    that is being brought back, which ``SendOperation.held`` tells. ``queue`` lets the
+    message wait for who is away, ``valid_for_ms`` bounds how long.
     """
     deadline = _send_deadline(timeout_ms, now)
+    if valid_for_ms is not None and valid_for_ms > LONGEST_VALIDITY_MS:
+        raise UsageError(f"a message is valid for at most {LONGEST_VALIDITY_MS // 1000} s")
     wanted = clean_target(target)
     message = compose(message_id=message_id, timestamp=wall, text=text, attachments=attachments, reply_to=reply_to)
     return SendOperation(
@@ -80,6 +88,8 @@ def send(
         deadline=deadline,
         logical_target=_wording(logical_target),
         may_be_held=hold,
+        queue=queue,
+        valid_until=None if valid_for_ms is None else now + valid_for_ms,
     )
 
 
@@ -96,12 +106,15 @@ def ask(
 ) -> AskOperation:
     """Ask a question; the result is the answer.
 
-    The time-out is at most ``ASK_MS``; ``logical_target`` as in ``send``.
+    The time-out is at most ``ASK_MS``, for the person any; ``logical_target`` as in ``send``.
     """
-    deadline = now + _bounded(timeout_ms, ASK_MS, "an ask")
     wanted = clean_target(target)
+    longest_ms = max(ASK_MS, timeout_ms) if trim(wanted).lower() == PERSON else ASK_MS
+    deadline = now + _bounded(timeout_ms, longest_ms, "an ask")
     message = compose(message_id=message_id, timestamp=wall, text=text, attachments=attachments, expects_reply=True)
-    return AskOperation(message_id, wanted, message, deadline=deadline, logical_target=_wording(logical_target))
+    return AskOperation(
+        message_id, wanted, message, deadline=deadline, logical_target=_wording(logical_target), queue=True
+    )
 
 
 def send_supervisor(
@@ -167,6 +180,42 @@ def reply(
         is_reply=to.expects_reply,
         expected_recipient=to.sender.id,
         finishes=to.id,
+        queue=True,
+    )
+
+
+def answer(
+    question: PendingAsk,
+    text: str,
+    *,
+    message_id: str,
+    now: int,
+    wall: int,
+    attachments: Attachments = (),
+    error: bool = False,
+    timeout_ms: int | None = None,
+) -> SendOperation[Receipt]:
+    """Answer a question that ``pending`` told of, whoever of the identity received it; else as ``reply``."""
+    deadline = now + (
+        PENDING_REPLY_RETRY_MS if timeout_ms is None else _bounded(timeout_ms, RETRY_IDENTITY_MS, "a reply")
+    )
+    message = compose(
+        message_id=message_id,
+        timestamp=wall,
+        text=text,
+        attachments=attachments,
+        reply_to=question.message_id,
+        error=error,
+    )
+    return SendOperation(
+        message_id,
+        question.asker_id,
+        message,
+        deadline=deadline,
+        is_reply=True,
+        finishes=question.message_id,
+        logical_target=question.asker_name,
+        queue=True,
     )
 
 

@@ -10,6 +10,8 @@ from msgspec import UNSET
 from intercom.client.outcomes import RUN_CODES, STAGE_HINTS
 from intercom.client.supervision import refusal_of_claim
 from intercom.errors import (
+    AddressHeld,
+    AddressTaken,
     ConnectionLost,
     IntercomError,
     ProtocolViolation,
@@ -22,12 +24,12 @@ from intercom.wire.codec import ProtocolError, decode_answer, encode
 from intercom.wire.frames import (
     Answer,
     ErrorFrame,
-    Register,
     Registered,
     RegistrationFailed,
     Request,
 )
 from intercom.wire.framing import FrameReader
+from intercom.wire.mail import RequestFailed, SessionReattach, SessionReattached
 from intercom.wire.reasons import INVALID_SUPERVISOR
 
 
@@ -51,27 +53,30 @@ class Contact:
         self.trouble: IntercomError | None = None
         """Why there is no registered connection now."""
         self.registration_due: int | None = None
-        """When the broker must have answered ``register``."""
+        """When the broker must have answered ``register`` or ``session_reattach``."""
         self.confirms = False
         """Whether the broker understands receipts."""
         self._reader = FrameReader(FRAME_CEILING_BYTES)
         self._out: list[bytes] = []
         self._cause: IntercomError | None = None
+        self._may_refuse = False
+        """Whether the first frame may be answered with a refusal after which the connection can still be used."""
 
     @property
     def is_online(self) -> bool:
         """Tell whether the session is registered."""
         return self.link is Link.ONLINE
 
-    def begin(self, register: Register, now: int, unanswered: IntercomError) -> None:
-        """Register on a new connection; ``unanswered`` is the error for a broker that stays silent."""
+    def begin(self, first: Request, now: int, unanswered: IntercomError) -> None:
+        """Register or reattach on a new connection; ``unanswered`` is the error for a broker that stays silent."""
         if self.link is not Link.OFFLINE:
             raise RuntimeError(f"a connection was made while {self.link.value}")
         self.link = Link.REGISTERING
         self.trouble = unanswered
         self.registration_due = now + CONNECT_MS
         self._reader = FrameReader(FRAME_CEILING_BYTES)
-        self.write(register)
+        self._may_refuse = isinstance(first, SessionReattach)
+        self.write(first)
 
     def answers(self, data: bytes) -> Iterator[Answer]:
         """Cut and decode what came; ends early when the connection has to be broken.
@@ -127,13 +132,15 @@ class Contact:
 
     def _look_at(self, answer: Answer) -> None:
         if self.link is Link.ONLINE:
-            if isinstance(answer, Registered):
+            if isinstance(answer, Registered | SessionReattached):
                 raise ProtocolError("registered came twice")
-        elif isinstance(answer, Registered):
+        elif isinstance(answer, Registered | SessionReattached):
             self.link = Link.ONLINE
             self.trouble = None
             self.registration_due = None
-            self.confirms = answer.acknowledges_receipt is True
+            self.confirms = isinstance(answer, SessionReattached) or answer.acknowledges_receipt is True
+        elif isinstance(answer, RequestFailed) and self._may_refuse:
+            self._may_refuse = False
         elif not isinstance(answer, RegistrationFailed | ErrorFrame):
             raise ProtocolError(f"{type(answer).__name__} came before registered")
         if isinstance(answer, RegistrationFailed):
@@ -154,7 +161,11 @@ def _refusal(answer: RegistrationFailed) -> RegistrationRefused:
     if answer.reason in RUN_CODES:
         code, hint = RUN_CODES[answer.reason]
         return RunRefused(f"The broker did not take the run: {answer.reason}", code=code, hint=hint)
-    return RegistrationRefused(f"The broker refused to register this session: {answer.reason}", code=code)
+    kind = _REFUSALS.get(code or "", RegistrationRefused)
+    return kind(f"The broker refused to register this session: {answer.reason}", code=code)
+
+
+_REFUSALS: dict[str, type[RegistrationRefused]] = {"address_taken": AddressTaken, "address_held": AddressHeld}
 
 
 def violation(error: Exception) -> ProtocolViolation:

@@ -133,9 +133,17 @@ class RequestOperation(Operation[Result]):
     """
 
     def __init__(
-        self, make: Callable[[str], Request], answers: type[Any], read: Callable[[Any], Result], deadline: int
+        self,
+        make: Callable[[str], Request],
+        answers: type[Any],
+        read: Callable[[Any], Result],
+        deadline: int,
+        *,
+        needs_features: bool = False,
     ) -> None:
         super().__init__(deadline)
+        self.needs_features = needs_features
+        """Whether a broker that granted nothing would not know the request."""
         self.request_id: str | None = None
         self.answers = answers
         self.reregistered = False

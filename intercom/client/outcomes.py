@@ -13,12 +13,15 @@ from intercom.errors import (
     MessageConflict,
     NotNow,
     OutcomeUnknown,
+    RequestRefused,
     Retry,
     SendError,
     SendRefused,
+    TargetAway,
     TargetNotFound,
 )
 from intercom.wire.frames import DeliveryFailed
+from intercom.wire.mail import RequestFailed
 from intercom.wire.reasons import DIFFERENT_RUN, INVALID_POSSIBLE_ROSTER, INVALID_ROSTER, ROUTE_NOT_AUTHORIZED, code_of
 
 UNCERTAIN_CODES = frozenset(
@@ -27,11 +30,12 @@ UNCERTAIN_CODES = frozenset(
 """Refusals after which the message may have arrived."""
 RETRIED_CODES = UNCERTAIN_CODES | {"not_recorded"}
 """Refusals after which the same message id is sent again without asking the caller."""
-RETURNING_CODES = frozenset({"not_found", "no_open_question"})
+RETURNING_CODES = frozenset({"not_found", "no_open_question", "away"})
 """Refusals that may only mean, shortly after a reconnect, that the other side is not back yet."""
 
 _CLASSES: dict[str, type[SendError]] = {
     "not_found": TargetNotFound,
+    "away": TargetAway,
     "ambiguous": AmbiguousTarget,
     "conflict": MessageConflict,
     "capacity": NotNow,
@@ -44,7 +48,7 @@ _CLASSES: dict[str, type[SendError]] = {
     "notification_unanswered": OutcomeUnknown,
     "not_restored": NotNow,
 }
-_REASON_CODES = {"message_id_conflict": "conflict", "session_not_found": "not_found"}
+_REASON_CODES = {"message_id_conflict": "conflict", "session_not_found": "not_found", "away": "away"}
 _HINTS = {
     "outcome_unknown": "Ask the target whether it arrived before you send it under a new id.",
     "self_target": "`intercom list` shows the others.",
@@ -96,6 +100,11 @@ def refusal(answer: DeliveryFailed) -> SendError:
     )
     error.message_id = answer.message_id
     return error
+
+
+def refusal_of(answer: RequestFailed) -> RequestRefused:
+    """Return the error a ``request_failed`` stands for."""
+    return RequestRefused(answer.reason, code=answer.code, retry="after" if answer.retryable else "never")
 
 
 def unknown(reason: str, message_id: str, *, code: str, cause: BaseException | None = None) -> OutcomeUnknown:

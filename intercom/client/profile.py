@@ -6,7 +6,7 @@ import os
 import time
 import uuid
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from msgspec import UNSET
 
@@ -14,13 +14,26 @@ from intercom.client.composing import clean_text
 from intercom.errors import UsageError
 from intercom.limits import NAME_CHARACTERS
 from intercom.wire.frames import Register, is_blank, trim
+from intercom.wire.mail import Hold
 
 Purpose = Literal["agent", "control"]
 
 DEFAULT_GROUP = "default"
+DEFAULT_KIND = "custom"
+"""What hosts a session unless the program says so."""
+PERSON = "@me"
+"""The address of the person, which is the broker's own and in no group."""
 RESERVED_NAMES = frozenset({"all", "broker", "default", "me", "self", "system"})
 RESERVED_GROUPS = frozenset({"auto", "true"})
 _JOINERS = "\u200c\u200d"
+
+
+class AddressWish(NamedTuple):
+    """Name the address a session acts under; it belongs to the home group."""
+
+    name: str
+    hold: Hold
+    group: str
 
 
 class Profile:
@@ -40,12 +53,16 @@ class Profile:
         cwd: str | None = None,
         supervisor: str | None = None,
         owner_token: str | None = None,
+        address: bool | str = False,
+        hold: Hold = "take",
+        kind: str = DEFAULT_KIND,
     ) -> None:
         """Check everything that could never work; raise ``UsageError``.
 
         ``group`` is the home group, else the first of ``groups``; ``session_id`` is a wish for a former id, granted
         only with the return address it had; ``supervisor`` is the capability a supervisor made for this name;
         ``owner_token`` is the secret under which an earlier session made capabilities for its children.
+        ``address`` is the name of the address to act under, ``True`` for the name of the session.
         """
         if purpose not in ("agent", "control"):
             raise UsageError(f"purpose must be 'agent' or 'control', not {purpose!r}")
@@ -85,6 +102,10 @@ class Profile:
             self.owner_token = clean_text(owner_token or str(uuid.uuid4()), "owner_token")
         self.children: dict[str, str] = {}
         """Capabilities this session made, with the names of the children."""
+        self.address = self._wish(address, hold)
+        self.kind = clean_text(kind, "kind")
+        if is_blank(self.kind):
+            raise UsageError("kind is empty", hint="Leave it out.")
         self.cwd = clean_text(cwd if cwd is not None else _working_directory(), "cwd")
         self.pid = os.getpid()
         self.started_at = time.time_ns() // 1_000_000
@@ -119,6 +140,19 @@ class Profile:
             acknowledges_receipt=True,
             supervisor=self._claim() if claims else UNSET,
         )
+
+    def _wish(self, address: bool | str, hold: Hold) -> AddressWish | None:
+        if hold not in ("take", "free", "none"):
+            raise UsageError(f"hold must be 'take', 'free' or 'none', not {hold!r}")
+        if address is False:
+            return None
+        if self.purpose == "control":
+            raise UsageError("a control session gets no messages, so it cannot act under an address")
+        if address == PERSON:
+            return AddressWish(PERSON, hold, "")
+        if address is True and self.name is None:
+            raise UsageError("an address needs a name", hint="Give the session a name, or name the address.")
+        return AddressWish(self.name if address is True and self.name else checked_name(address), hold, self.home_group)
 
     def _claim(self) -> dict[str, str | None]:
         """Return the claim of a child; the broker goes by the capability alone (protocol 4.1)."""

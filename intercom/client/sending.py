@@ -25,6 +25,7 @@ class SendOperation(Operation[Result]):
     ``is_reply`` marks the answer to an open question, ``is_supervised`` a message up the supervisor line, whose target
     is set anew for each attempt. ``logical_target`` is what the caller called the target, where that is something else.
     ``may_be_held`` lets it wait for a recipient that is being brought back (protocol 6.11).
+    ``queue`` lets it wait for who is away; after ``valid_until`` it must not be handed over any more.
     """
 
     def __init__(
@@ -40,6 +41,8 @@ class SendOperation(Operation[Result]):
         is_supervised: bool = False,
         logical_target: str | None = None,
         may_be_held: bool = False,
+        queue: bool = False,
+        valid_until: int | None = None,
     ) -> None:
         super().__init__(deadline)
         self.message_id = message_id
@@ -55,6 +58,8 @@ class SendOperation(Operation[Result]):
         """What the broker said while it holds the present attempt."""
         self._may_be_held = may_be_held
         self._logical_target = logical_target
+        self._queue = queue
+        self._valid_until = valid_until
         self._message = message
         self._expected_recipient = expected_recipient
         self._attempt: str | None = None
@@ -65,14 +70,18 @@ class SendOperation(Operation[Result]):
         self._was_lost = False
         self._broker_is_young = False
 
-    def attempt(self, attempt_id: str, now: int) -> Request:
-        """Return the frame of the next attempt."""
+    def attempt(self, attempt_id: str, now: int, *, queues: bool = False) -> Request:
+        """Return the frame of the next attempt; ``queues`` tells whether the broker keeps mail."""
         self._move(Stage.FLYING)
         self._attempt = attempt_id
         self._next = now + SEND_MS
         self.written = True
         self.held = None
-        return self._frame(attempt_id)
+        frame = self._frame(attempt_id)
+        if queues and type(frame) is Send:
+            frame.queue_if_away = True if self._queue else UNSET
+            frame.valid_for = UNSET if self._valid_until is None else max(1, self._valid_until - now)
+        return frame
 
     def lost(self) -> None:
         """Take notice that the connection ended; what was under way may have arrived."""

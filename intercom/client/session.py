@@ -7,6 +7,7 @@ times are monotonic milliseconds unless they are called ``wall``, which are epoc
 
 What an answer of the broker sets off is all here, one short method for each kind; whatever has rules of its own is a
 module: contact, inbox, waiting, operations, recovery, heartbeat, supervision, commitments, feeds.
+module: contact, lifecycle, inbox, waiting, operations, recovery, heartbeat, supervision, feeds.
 """
 
 from __future__ import annotations
@@ -24,17 +25,26 @@ from intercom.client.contact import Contact, Link, violation
 from intercom.client.feeds import Feed, Feeds, SessionEvent
 from intercom.client.heartbeat import Heartbeat, Pulse
 from intercom.client.inbox import Inbox
+from intercom.client.lifecycle import QUEUE, Keeper, Lifecycle, Nothing, end_of, told_of
 from intercom.client.notices import Arrived, Event, Happened, Held, HostAsked, Settled, Troubled
 from intercom.client.operations import Opening, Operation, RequestOperation, Stage
-from intercom.client.outcomes import again
+from intercom.client.outcomes import again, refusal_of
 from intercom.client.profile import Profile
 from intercom.client.recovery import DOUBTFUL, HOPELESS, Recovery
 from intercom.client.sending import SendOperation
 from intercom.client.staging import LiveStage
 from intercom.client.supervision import REFUSED_CODE, Line
-from intercom.client.views import IncomingMessage, Malformed, Receipt, SessionView, message_of, view_of
+from intercom.client.views import IncomingMessage, Malformed, Notice, Receipt, SessionView, message_of, view_of
 from intercom.client.waiting import Waiting
-from intercom.errors import BrokerError, ConnectionLost, IntercomError, NoBroker, PresenceRefused, UsageError
+from intercom.errors import (
+    BrokerError,
+    ConnectionLost,
+    IntercomError,
+    NoBroker,
+    PresenceRefused,
+    RequestRefused,
+    UsageError,
+)
 from intercom.limits import HELD_SENDS_KEPT, PENDING_REPLY_RETRY_MS, REBIND_MS, WITHDRAWN_ASKS
 from intercom.wire.codec import ProtocolError
 from intercom.wire.frames import (
@@ -68,6 +78,19 @@ from intercom.wire.frames import (
     SupervisorAuthorized,
     Unregister,
 )
+from intercom.wire.mail import (
+    Addresses,
+    MailboxEntries,
+    Pending,
+    Purged,
+    Replaced,
+    RequestFailed,
+    SessionForceClosed,
+    SessionReattached,
+    SessionRecords,
+    TaskHintStored,
+    Trace,
+)
 from intercom.wire.reasons import SESSION_NOT_FOUND, code_of
 
 __all__ = [
@@ -85,6 +108,8 @@ __all__ = [
     "Troubled",
 ]
 
+_OLDER_BROKER = "The broker does not know mail: it is older than this client"
+
 
 class ClientSession:
     """Hold everything a session knows across its connections."""
@@ -96,10 +121,12 @@ class ClientSession:
         ids: Callable[[], str],
         chance: Callable[[], float],
         message_kind: type[IncomingMessage] = IncomingMessage,
+        keeper: Keeper | None = None,
     ) -> None:
         """Begin offline; the first attempt to connect is due at once.
 
-        ``ids`` gives new unique ids, ``chance`` numbers from 0 to 1; ``message_kind`` is what messages are made as.
+        ``ids`` gives new unique ids, ``chance`` numbers from 0 to 1; ``message_kind`` is what messages are made as,
+        ``keeper`` what of an address outlives the process.
         """
         self.profile = profile
         self.recovery = Recovery(chance)
@@ -110,6 +137,12 @@ class ClientSession:
         """What is wrong when the broker does not answer any more."""
         self._line = Line(profile)
         self.commitments = Commitments(self._contact.write, ids)
+        self._lifecycle = Lifecycle(profile, keeper or Nothing())
+        self._is_anew = False
+        """Whether the next connection begins with a registration, whatever there was before."""
+        self._wall_ahead = 0
+        """How far the time of day is ahead of the monotonic clock."""
+        self._ended_by: IntercomError | None = None
         self._feeds = Feeds()
         self._was_online = False
         """Whether the present connection was registered."""
@@ -141,6 +174,20 @@ class ClientSession:
         """Tell whether the session is registered."""
         return self._contact.is_online
 
+    @property
+    def lifecycle(self) -> Lifecycle:
+        """Return what of this session lasts over connections."""
+        return self._lifecycle
+
+    @property
+    def was_ended(self) -> bool:
+        """Tell whether the session is over because others decided so."""
+        return self._ended_by is not None
+
+    def over(self) -> IntercomError:
+        """Return why a closed session cannot be used."""
+        return UsageError("the session is closed") if self._ended_by is None else again(self._ended_by)
+
     # --- the connection ---------------------------------------------------------------------------------
 
     def connecting(self) -> None:
@@ -148,14 +195,17 @@ class ClientSession:
         self.recovery.begun()
 
     def connected(self, now: int, wall: int, unanswered: BrokerError, young_until: int | None = None) -> None:
-        """Take notice of a new connection and register on it.
+        """Take notice of a new connection and register or reattach on it.
 
         ``unanswered`` is the error for a broker that accepted the connection and stays silent; ``young_until`` the time
         until which a broker that has just started may still miss sessions of the one before it.
         """
         self._young_until = young_until
         self._silence = unanswered
-        self._contact.begin(self.profile.register(wall, claims=self._line.claims), now, unanswered)
+        self._wall_ahead = wall - now
+        first = self._lifecycle.first_frame(wall, self._ids, claims=self._line.claims, anew=self._is_anew)
+        self._is_anew = False
+        self._contact.begin(first, now, unanswered)
 
     def connect_failed(self, error: IntercomError, now: int) -> None:
         """Take notice that an attempt to connect failed."""
@@ -186,7 +236,10 @@ class ClientSession:
             return
         if cause is not None:
             self._contact.break_off(cause)
+        was_cut = cause is None
         cause = self._contact.ended()
+        if was_cut and cause is None:
+            self._lifecycle.unanswered()
         self._heartbeat.stop()
         ended = None
         if self._was_online:
@@ -272,7 +325,7 @@ class ClientSession:
     def begin(self, operation: Operation[Any], now: int) -> None:
         """Start an operation; ``Settled`` tells when it has its result. While offline it makes an attempt due now."""
         if self.link is Link.CLOSED:
-            raise UsageError("the session is closed")
+            raise self.over()
         self._waiting.add(operation)
         if self._contact.is_online:
             self._launch(operation, now)
@@ -372,16 +425,43 @@ class ClientSession:
 
     def _on_registered(self, answer: Registered, now: int) -> None:
         is_back = bool(self.session_id)
+        try:
+            self._lifecycle.registered(answer)
+        except IntercomError as error:
+            self._contact.break_off(error)
+            return
+        for frame in self._line.registered(answer, self._ids):
+            self._contact.write(frame)
+        if answer.broker_status is True:
+            self._heartbeat.begin(now)
+        self._is_online(now, is_back=is_back)
+
+    def _on_reattached(self, answer: SessionReattached, now: int) -> None:
+        self._lifecycle.reattached(answer)
+        for frame in self._line.shown_again(self._ids):
+            self._contact.write(frame)
+        self._heartbeat.begin(now)
+        self._is_online(now, is_back=True)
+
+    def _on_request_failed(self, answer: RequestFailed, now: int) -> None:
+        if self.link is not Link.REGISTERING:
+            self._on_answer(answer, now)
+        elif (end := end_of(answer.code, answer.reason)) is not None:
+            self._end_session(end, now)
+        elif answer.retryable:
+            reason = f"The broker cannot take this session back yet: {answer.reason}"
+            self._contact.break_off(ConnectionLost(reason, retry="after"))
+        else:
+            self._contact.write(self._lifecycle.register(now + self._wall_ahead, claims=self._line.claims))
+
+    def _is_online(self, now: int, *, is_back: bool) -> None:
+        """Go on with everything that waits: the session is there, for the first time or again."""
         if is_back:
             self._returning_until = now + PENDING_REPLY_RETRY_MS
-        self.session_id = self.profile.session_id = answer.session_id
+        self.session_id = self.profile.session_id or ""
         self.recovery.registered(now)
         self._was_told = False
         self._was_online = True
-        if answer.broker_status is True:
-            self._heartbeat.begin(now)
-        for frame in self._line.registered(answer, self._ids):
-            self._contact.write(frame)
         self.commitments.registered()
         if is_back:
             self._tell(SessionEvent(kind="reconnected", session_id=self.session_id))
@@ -394,11 +474,34 @@ class ClientSession:
                 operation.reregistered = True
             self._launch(operation, now)
 
+    def _on_replaced(self, answer: Replaced, now: int) -> None:
+        wish = self.profile.address
+        self._end_session(told_of(answer, None if wish is None else wish.name), now)
+
+    def _end_session(self, error: IntercomError, now: int) -> None:
+        """End the session for good, because others decided so; it must not come back by itself."""
+        self._ended_by = error
+        for operation in self._waiting:
+            operation.abandon(error)
+            self._after(operation, now)
+        if self._was_online:
+            self._tell(SessionEvent(kind="disconnected", reason=error.reason))
+        self._contact.close()
+        self._heartbeat.stop()
+        self.recovery.begun()
+        self._events.append(Troubled())
+
     def _on_message(self, frame: MessageFrame, now: int) -> None:
         message = message_of(frame, self._kind)
         if self._inbox.knows(message.id):
             if self._inbox.was_confirmed(message.id):
                 self._confirm([message.id])
+            return
+        if self._lifecycle.keeper.knows(message.id):
+            self._confirm([message.id])
+            return
+        if message.notice is not None and self._settles(message.notice, now):
+            self._confirm([message.id])
             return
         # Protocol 5.10: the broker writes this one itself, because the other side will never answer.
         is_settlement = message.reply_error is not None and message.id == f"terminal:{message.reply_to}"
@@ -470,6 +573,8 @@ class ClientSession:
             if answer.reason == SESSION_NOT_FOUND and self._registers_anew(operation):
                 return
             operation.fail(PresenceRefused(answer.reason))
+        elif isinstance(answer, RequestFailed):
+            operation.fail(refusal_of(answer))
         else:
             raise ProtocolError(f"{type(answer).__name__} answers a request of another kind")
         self._after(operation, now)
@@ -513,6 +618,7 @@ class ClientSession:
             return False
         operation.reregistered = True
         operation.put_back()
+        self._is_anew = True
         self._contact.break_off(None)
         return True
 
@@ -529,6 +635,7 @@ class ClientSession:
         else:
             operation.reregistered = True
             self._line.try_once(now)
+            self._is_anew = True
             self._contact.break_off(None)
         return False
 
@@ -543,8 +650,12 @@ class ClientSession:
         if isinstance(operation, SendOperation):
             if not self._aim(operation, now):
                 return
-            self._contact.write(operation.attempt(self._ids(), now))
+            self._contact.write(operation.attempt(self._ids(), now, queues=QUEUE in self._lifecycle.features))
         elif isinstance(operation, RequestOperation):
+            if operation.needs_features and not self._lifecycle.features:
+                operation.fail(RequestRefused(_OLDER_BROKER, code="feature_not_granted"))
+                self._after(operation, now)
+                return
             request_id = self._ids()
             self._waiting.name(operation, request_id)
             self._contact.write(operation.attempt(request_id))
@@ -568,6 +679,15 @@ class ClientSession:
             else:
                 self._withdrawn.append(operation.message_id)
 
+    def _settles(self, notice: Notice, now: int) -> bool:
+        """Tell whether a notice of the broker ends an ask that waits; others are messages like any."""
+        asked = self._waiting.ask(notice.message_id)
+        if asked is None:
+            return False
+        asked.given_up(notice)
+        self._after(asked, now)
+        return True
+
     def _keep(self, message: IncomingMessage) -> None:
         self._inbox.put(message)
         self._events.append(Arrived())
@@ -577,7 +697,10 @@ class ClientSession:
             self._confirm([message_id])
 
     def _confirm(self, message_ids: Iterable[str]) -> None:
-        for message_id in message_ids:
+        confirmed = list(message_ids)
+        if confirmed:
+            self._lifecycle.keeper.note(confirmed)
+        for message_id in confirmed:
             request_id = self._notices.pop(message_id, None)
             if not self._contact.is_online:
                 continue
@@ -596,6 +719,12 @@ class ClientSession:
         if error is not None and error.code == REFUSED_CODE and self.session_id:
             self.recovery.wait(now, self._line.refused(now))
             return
+        if error is not None and (pause := self._lifecycle.refused(error)) is not None:
+            self.recovery.wait(now, pause)
+            return
+        if error is not None and (lost := self._lifecycle.lost_place(error)) is not None:
+            self._end_session(lost, now)
+            return
         found_nobody = self.recovery.is_look and isinstance(error, NoBroker)
         is_told = self.recovery.lost(now, error)
         if error is None or found_nobody:
@@ -613,6 +742,9 @@ class ClientSession:
 
 _HANDLERS: dict[type[Any], Callable[[ClientSession, Any, int], None]] = {
     Registered: ClientSession._on_registered,
+    SessionReattached: ClientSession._on_reattached,
+    Replaced: ClientSession._on_replaced,
+    RequestFailed: ClientSession._on_request_failed,
     MessageFrame: ClientSession._on_message,
     Delivered: ClientSession._on_delivered,
     Queued: ClientSession._on_delivered,
@@ -633,6 +765,14 @@ _HANDLERS: dict[type[Any], Callable[[ClientSession, Any, int], None]] = {
     StickyLiveDelivered: ClientSession._on_broadcast,
     LiveWorkflowStageRouteRegistered: ClientSession._on_stage_registered,
     PendingStageNotification: ClientSession._on_notification,
+    TaskHintStored: ClientSession._on_answer,
+    SessionRecords: ClientSession._on_answer,
+    SessionForceClosed: ClientSession._on_answer,
+    Addresses: ClientSession._on_answer,
+    MailboxEntries: ClientSession._on_answer,
+    Pending: ClientSession._on_answer,
+    Trace: ClientSession._on_answer,
+    Purged: ClientSession._on_answer,
     SessionJoined: ClientSession._on_peer,
     PresenceUpdate: ClientSession._on_peer,
     SessionLeft: ClientSession._on_peer,

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from intercom.client.launch import Launch
-from intercom.client.profile import Profile, Purpose
+from intercom.client.lifecycle import Keeper
+from intercom.client.profile import DEFAULT_KIND, AddressWish, Profile, Purpose
 from intercom.client.session import ClientSession
 from intercom.client.views import IncomingMessage
 from intercom.errors import UsageError
 from intercom.limits import COMING_BACK_MS
 from intercom.paths import Paths, resolve_home
+from intercom.wire.mail import Hold
 
 
 class Setup(NamedTuple):
@@ -69,6 +71,9 @@ def prepare(
     cwd: str | None,
     supervisor: str | None = None,
     owner_token: str | None = None,
+    address: bool | str = False,
+    hold: Hold = "take",
+    kind: str = DEFAULT_KIND,
     message_kind: type[IncomingMessage],
 ) -> Setup:
     """Check the arguments of ``connect``; nothing is created or connected. Raises ``UsageError`` or ``HomeError``."""
@@ -84,10 +89,22 @@ def prepare(
         cwd=cwd,
         supervisor=supervisor,
         owner_token=owner_token,
+        address=address,
+        hold=hold,
+        kind=kind,
     )
-    core = ClientSession(profile, ids=new_id, chance=chance, message_kind=message_kind)
     paths = Paths(resolve_home(None if home is None else os.fspath(home), os.environ))
+    keeper = _keeper(paths, profile.address)
+    core = ClientSession(profile, ids=new_id, chance=chance, message_kind=message_kind, keeper=keeper)
     return Setup(core, paths, start, milliseconds(timeout, "timeout"))
+
+
+def _keeper(paths: Paths, wish: AddressWish | None) -> Keeper | None:
+    if wish is None:
+        return None
+    from intercom.client.keeping import AddressKeeper  # locks files, which not every system can
+
+    return AddressKeeper(paths, wish.name, wish.group)
 
 
 def now() -> int:

@@ -39,7 +39,7 @@ class Line:
         Those are the capabilities of this session's children, and its name where that is not the one it claimed under.
         """
         profile = self._profile
-        frames: list[Request] = [authorization(ids(), child, shown) for shown, child in profile.children.items()]
+        frames = self.shown_again(ids)
         supervisor_id = answer.supervisor_session_id
         profile.supervisor_id = None if supervisor_id is UNSET else supervisor_id
         if profile.supervisor_id is not None:
@@ -47,6 +47,10 @@ class Line:
             if profile.name is not None and profile.name != profile.child_name:
                 frames.append(Presence(name=profile.name))
         return frames
+
+    def shown_again(self, ids: Callable[[], str]) -> list[Request]:
+        """Return what shows the broker the capabilities of this session's children once more."""
+        return [authorization(ids(), child, shown) for shown, child in self._profile.children.items()]
 
     def refused(self, now: int) -> int:
         """Take notice that a returning child's claim was refused; return the pause before the next attempt."""

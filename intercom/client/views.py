@@ -10,7 +10,18 @@ from msgspec.json import decode
 from intercom.wire.codec import parse_message
 from intercom.wire.frames import Attachment, GroupEntry, MessageFrame, SessionInfo
 
-__all__ = ["Attachment", "GroupView", "IncomingMessage", "Malformed", "Receipt", "SessionView", "message_of", "view_of"]
+__all__ = [
+    "Attachment",
+    "GroupView",
+    "IncomingMessage",
+    "Mail",
+    "Malformed",
+    "Notice",
+    "Receipt",
+    "SessionView",
+    "message_of",
+    "view_of",
+]
 
 GroupView = GroupEntry
 
@@ -40,6 +51,28 @@ class SessionView(Struct, frozen=True, kw_only=True):
     raw: dict[str, Any]
 
 
+class Mail(Struct, frozen=True):
+    """Say of a message that it waited in a mailbox; times are epoch milliseconds."""
+
+    entry: int
+    """Its place in the order of the mailbox; it grows for ever."""
+    queued_at: int
+    age_ms: int
+    """How long it had waited when it was handed over, by the broker's clock."""
+    offers: int
+    """How often it was handed over, this time included; from 2 on an earlier holder may have seen it."""
+
+
+class Notice(Struct, frozen=True):
+    """Say that the broker itself wrote a message, and which message of this session it is about."""
+
+    kind: Literal["undeliverable", "expired"]
+    message_id: str
+    target: str
+    """The target as it was named."""
+    reason: str
+
+
 class IncomingMessage:
     """Hold a message somebody sent to this session.
 
@@ -47,6 +80,8 @@ class IncomingMessage:
     answer, ``timestamp`` is the sender's clock in epoch milliseconds, ``channel`` is ``"supervisor"`` or ``None``,
     ``raw`` the message object as it came. ``is_notification`` marks what the host of a workflow run tells of the
     message ``reply_to`` names, which this session sent to a stage.
+    ``raw`` the message object as it came. ``mail`` is set when it waited in a mailbox, ``notice`` when the broker wrote
+    it to say what became of a message of this session.
     """
 
     __slots__ = (
@@ -55,6 +90,8 @@ class IncomingMessage:
         "expects_reply",
         "id",
         "is_notification",
+        "mail",
+        "notice",
         "raw",
         "reply_error",
         "reply_to",
@@ -77,6 +114,8 @@ class IncomingMessage:
         channel: Literal["supervisor"] | None = None,
         raw: dict[str, Any] | None = None,
         is_notification: bool = False,
+        mail: Mail | None = None,
+        notice: Notice | None = None,
     ) -> None:
         self.id = id
         self.text = text
@@ -89,6 +128,13 @@ class IncomingMessage:
         self.channel = channel
         self.raw: dict[str, Any] = raw if raw is not None else {}
         self.is_notification = is_notification
+        self.mail = mail
+        self.notice = notice
+
+    @property
+    def age(self) -> float:
+        """Return the seconds it had waited when it was handed over; 0 for what never waited."""
+        return 0.0 if self.mail is None else self.mail.age_ms / 1000
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id!r} from {self.sender.name or self.sender.id!r}>"
@@ -111,11 +157,18 @@ class Receipt(Struct, frozen=True):
     held_ms: int | None = None
 
 
-def view_of(raw: Raw) -> SessionView:
-    """Return the session a session object describes; raise ``Malformed`` for one that breaks the protocol."""
+_LACKING = {"cwd": "", "model": "", "pid": 0, "startedAt": 0, "lastActivity": 0}
+"""Members of a session object that the broker's own need not have."""
+
+
+def view_of(raw: Raw, *, is_partial: bool = False) -> SessionView:
+    """Return the session a session object describes; raise ``Malformed`` for one that breaks the protocol.
+
+    ``is_partial`` allows one that has nothing but an id, as the broker has where it is a sender itself.
+    """
     try:
         members = decode(raw)
-        info = convert(members, SessionInfo)
+        info = convert({**_LACKING, **members} if is_partial and isinstance(members, dict) else members, SessionInfo)
     except (DecodeError, ValidationError) as error:
         raise Malformed(f"a session object is wrong: {error}") from error
     session_id = members.get("id")
@@ -146,10 +199,11 @@ def message_of(
     message = parse_message(frame.message)
     if message is None:
         raise Malformed("a message object is wrong")
+    mail, notice = frame.mail, frame.notice
     return kind(
         id=message.id,
         text=message.content.text,
-        sender=view_of(frame.sender),
+        sender=view_of(frame.sender, is_partial=frame.notice is not UNSET),
         attachments=tuple(
             Attachment(carried.type, carried.name, carried.content, carried.language)
             for carried in ([] if message.content.attachments is UNSET else message.content.attachments)
@@ -161,6 +215,8 @@ def message_of(
         channel=None if frame.channel is UNSET else frame.channel,
         raw=decode(frame.message),
         is_notification=is_notification,
+        mail=None if mail is UNSET else Mail(mail.entry, mail.queued_at, mail.age_ms, mail.offers),
+        notice=None if notice is UNSET else Notice(notice.kind, notice.message_id, notice.target, notice.reason),
     )
 
 

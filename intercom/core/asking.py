@@ -66,6 +66,36 @@ class Asking:
             if question.message_id == message_id:
                 self._questions.close(question)
 
+    def find_any(self, asker_id: str, target_id: str, message_id: str) -> Question | None:
+        """Return the question of this triple, also one whose asker has still to return."""
+        return self._questions.find(asker_id, target_id, message_id)
+
+    def open_to_mailbox(self, operation: Operation, key: str) -> None:
+        """Record the question of an ask that was handed over out of a mailbox: whoever acts for it answers."""
+        question = self._questions.open(operation.sender_session, key, operation)
+        if self._sessions.get(operation.sender_session) is None:
+            question.dormant, question.asker_return = True, operation.asker_return
+
+    def asked_in_absence(self, session_id: str) -> list[Question]:
+        """Return what a session that is away waits for."""
+        return [question for question in self._questions.asked_by(session_id) if question.dormant]
+
+    def restore(self, question: Question) -> None:
+        """Open a question again as it was, whose answer could not be recorded."""
+        again = self._questions.open(question.asker_id, question.target_id, question.operation)
+        again.dormant, again.asker_return = question.dormant, question.asker_return
+
+    def owed(self, *identities: str) -> list[Question]:
+        """Return the questions these sessions and mailboxes owe an answer, oldest first."""
+        owed = {id(question): question for identity in identities for question in self._questions.owed_by(identity)}
+        return sorted(owed.values(), key=lambda question: question.operation.number)
+
+    def asker_away(self, asker: Session) -> None:
+        """Let what a session waits for wait for its return."""
+        for question in self._questions.asked_by(asker.id):
+            question.dormant = True
+            question.asker_return = asker.return_hash
+
     def asker_left(self, asker: Session) -> None:
         """Drop what a departing session waits for."""
         for question in self._questions.asked_by(asker.id):
@@ -106,12 +136,18 @@ class Asking:
         question.asker_return = record.asker_return
         question.dormant = True
 
-    def session_returned(self, session: Session, now: Instant) -> None:
-        """Wake the dormant questions of a session that registered again under its id and return address."""
+    def session_returned(self, session: Session, now: Instant, *, is_proven: bool = False) -> None:
+        """Wake the dormant questions of a session that is here again under its id.
+
+        It showed its return address, or ``is_proven`` says that it showed more.
+        """
         for question in self._questions.asked_by(session.id):
-            if not question.dormant or question.asker_return is None or question.asker_return != session.return_hash:
+            is_asker = is_proven or (question.asker_return is not None and question.asker_return == session.return_hash)
+            if not question.dormant or not is_asker:
                 continue
             question.dormant = False
+            if question.target_id == question.operation.target and question.target_id.startswith("address:"):
+                continue  # a mailbox does not leave
             holder = self._sessions.get(question.target_id)
             if holder is None or holder.target_identity != question.operation.target:
                 due = now.mono + self._limits.dormant_target_ms

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Struct, UnsetType
 
+from intercom.core.features import QUEUE
 from intercom.wire.frames import Message, Send, SupervisorSend
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class Attempt:
         "is_waiting",
         "is_withdrawn",
         "marked",
+        "may_queue",
         "message_id",
         "operation",
         "pending_reply",
@@ -51,7 +53,9 @@ class Attempt:
         "resolves_target",
         "sender",
         "target",
+        "valid_for",
         "was_delivered",
+        "wording",
     )
 
     def __init__(self, connection: Connection, sender: Session, target: Session, frame: Send, message: Message) -> None:
@@ -65,6 +69,10 @@ class Attempt:
         self.is_supervised = isinstance(frame, SupervisorSend)
         self.pending_reply = frame.require_pending_reply is True
         self.resolves_target = frame.resolve_reply_target is True
+        self.may_queue = frame.queue_if_away is True and QUEUE in sender.features
+        """If the target leaves before it confirms, the message may wait for it."""
+        self.valid_for = frame.valid_for
+        self.wording = frame.to
         self.operation: Operation | None = None
         self.is_waiting = True
         """The sender is owed an answer."""

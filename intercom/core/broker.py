@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from intercom.core import groups, stage_lists
+from intercom.core.addresses import Addresses
+from intercom.core.arrivals import Arrivals, Cause
 from intercom.core.asking import Asking
 from intercom.core.attempts import AnswerTaken, Attempt
 from intercom.core.barriers import Barriers
@@ -20,24 +22,41 @@ from intercom.core.connections import Connection, PeerCredentials
 from intercom.core.deadlines import Deadlines
 from intercom.core.delivery import Delivery
 from intercom.core.effects import Destroy, Effect, Stop
+from intercom.core.features import Refused
 from intercom.core.holding import Holding
+from intercom.core.inquiries import REQUESTS, Inquiries, Tracing
+from intercom.core.journal import Journal
 from intercom.core.ledger import Ledger
+from intercom.core.lifecycle import Known, Lifecycle
+from intercom.core.mailboxes import Mail, Mailboxes
+from intercom.core.mailing import Mailing, Offer, broker_info
 from intercom.core.notifications import Notification, Notifications
 from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
 from intercom.core.owners import Owners
 from intercom.core.questions import Questions
+from intercom.core.queueing import Queueing
 from intercom.core.receipts import Receipts
-from intercom.core.records import OperationState, Recovered
+from intercom.core.records import (
+    DropBodies,
+    DropHistory,
+    HistoryEvent,
+    OperationState,
+    ReadBodies,
+    Recovered,
+    SessionState,
+    StoreIdentity,
+)
 from intercom.core.resolving import Resolver
 from intercom.core.restoring import Restoring
 from intercom.core.sessions import Session, SessionTable, normalise_group
 from intercom.core.stages import Stages
 from intercom.core.supervision import Capabilities, Crossings, capability_for, is_made_with
 from intercom.limits import Limits
-from intercom.wire import reasons
+from intercom.wire import notices, reasons
 from intercom.wire.frames import (
     AuthorizeSupervisor,
+    BadRequest,
     BrokerStatus,
     BrokerStatusRequest,
     CancelAsk,
@@ -77,11 +96,20 @@ from intercom.wire.frames import (
     Unregister,
     trim,
 )
+from intercom.wire.mail import Replaced, RequestFailed, SessionReattach, SessionReattached
 
 MULTI_NODE_OFF = {"status": "off", "reason": "no shared storage is selected"}
 
 _SHUTDOWN = "shutdown"
 """Token of ``shutdown_ack``: the broker leaves once that frame was settled."""
+
+
+class Reattaching(Struct, frozen=True):
+    """Remember who comes back while what waits for it is read."""
+
+    connection: Any
+    frame: SessionReattach
+    known: Any
 
 
 class Broker:
@@ -97,6 +125,7 @@ class Broker:
         now: the moment of start.
         store_trouble: why the store cannot be used; then every send is refused and nothing is ever appended.
         facts: further members of the status report's ``broker`` object.
+        identity: of the store, its journal and this process on it.
     """
 
     def __init__(
@@ -111,6 +140,7 @@ class Broker:
         recovered: Recovered | None = None,
         store_trouble: str | None = None,
         facts: dict[str, Any] | None = None,
+        identity: StoreIdentity | None = None,
     ) -> None:
         limits = limits or Limits()
         recovered = recovered or Recovered()
@@ -132,7 +162,7 @@ class Broker:
         self._capabilities = Capabilities(limits)
         self._crossings = Crossings(limits)
         self._operations = Operations(key, limits, self._ledger, self._deadlines, recovered, store_trouble)
-        self._receipts = Receipts(limits)
+        self._receipts = Receipts(limits, self._deadlines)
         self._restoring = Restoring(self._capabilities, limits)
         self._holding = Holding(self._restoring, self._operations, self._deadlines, limits, self._outbox)
         self._stages = Stages(limits, self._outbox)
@@ -140,6 +170,35 @@ class Broker:
         self._barriers = Barriers(self._stages, self._owners, self._outbox)
         self._notifications = Notifications(
             self._stages.routes, self._sessions, self._operations, ids, self._deadlines, limits, self._outbox
+        )
+        self._identity = identity or StoreIdentity(instance_id, instance_id, 1)
+        journal = Journal(recovered.last_sequence)
+        self._addresses = Addresses(self._ledger, journal, recovered.addresses, limits.addresses)
+        self._lifecycle = Lifecycle(self._deadlines, self._ledger, journal, self._outbox, limits)
+        self._boxes = Mailboxes(limits)
+        self._mailing = Mailing(
+            self._boxes,
+            self._operations,
+            self._sessions,
+            journal,
+            self._ledger,
+            self._deadlines,
+            self._outbox,
+            limits,
+            broker_info(self._identity.broker_id, pid, now),
+        )
+        queueing = Queueing(
+            self._addresses,
+            self._lifecycle,
+            self._sessions,
+            self._boxes,
+            self._mailing,
+            self._operations,
+            self._receipts,
+            self._asking,
+            self._crossings,
+            self._outbox,
+            limits,
         )
         self._delivery = Delivery(
             Resolver(self._sessions, self._questions, self._crossings),
@@ -153,8 +212,39 @@ class Broker:
             self._deadlines,
             limits,
             self._outbox,
+            queueing,
+            self._mailing,
         )
+        self._arrivals = Arrivals(
+            self._addresses,
+            self._lifecycle,
+            self._boxes,
+            self._mailing,
+            queueing,
+            journal,
+            self._ledger,
+            ids,
+            self._identity,
+            self._registration_not_recorded,
+        )
+        self._inquiries = Inquiries(
+            self._sessions,
+            self._addresses,
+            self._lifecycle,
+            self._boxes,
+            self._mailing,
+            self._operations,
+            self._asking,
+            self._ledger,
+            self._outbox,
+            limits,
+            self._force_closed,
+        )
+        self._mailing.is_open = self._is_mailbox_open
+        self._mailing.on_delivered = self._mail_delivered
+        self._lifecycle.on_closed = self._session_closed
         if store_trouble is not None:
+            self._ledger.is_closed = True
             self._sessions.stop_recording()
         for record in recovered.operations:
             operation = self._operations.recover(record, now)
@@ -162,6 +252,18 @@ class Broker:
             is_open = question is not None and not question.answered and operation.question_due > now.mono
             if question is not None and is_open and record.state is OperationState.ACCEPTED:
                 self._asking.recover(operation, question)
+        for known_record in recovered.known_sessions:
+            known = self._lifecycle.recover(known_record, now)
+            if known.state is SessionState.RECONNECTING:
+                self._sessions.reserve_id(known.id)
+        for mail in recovered.mail:
+            self._mailing.recover(mail, now)
+        if store_trouble is None and recovered.last_sequence:
+            self._tidy(None, now)
+
+    def started(self) -> list[Effect]:
+        """Return what is to be done for what the store held at start; called once, first."""
+        return self._outbox.take()
 
     # --- what the server asks ---------------------------------------------------------------------------
 
@@ -169,6 +271,11 @@ class Broker:
     def session_count(self) -> int:
         """Return the number of registered sessions, control ones included."""
         return len(self._sessions)
+
+    @property
+    def away_count(self) -> int:
+        """Return the number of sessions without a connection that may still come back."""
+        return self._lifecycle.away_count
 
     def is_registered(self, conn: int) -> bool:
         """Tell whether this connection has a session."""
@@ -186,7 +293,7 @@ class Broker:
         self._connections[conn] = Connection(conn, peer)
         return self._outbox.take()
 
-    def frame_received(self, conn: int, frame: Request | Malformed, now: Instant) -> list[Effect]:
+    def frame_received(self, conn: int, frame: Request | Malformed | BadRequest, now: Instant) -> list[Effect]:
         """Apply one frame; frames of a connection that was ended or destroyed are ignored."""
         connection = self._connections.get(conn)
         if connection is None:
@@ -218,6 +325,27 @@ class Broker:
             self._end(connection)
         return self._outbox.take()
 
+    def bodies_read(
+        self, token: object, numbers: tuple[int, ...], bodies: dict[int, bytes] | None, now: Instant
+    ) -> list[Effect]:
+        """Go on after the bodies of these mails were read; None: they could not be."""
+        if isinstance(token, Reattaching):
+            self._finish_reattach(token, numbers, bodies, now)
+        elif isinstance(token, Offer):
+            self._mailing.bodies_read(token, bodies, numbers, now)
+        return self._outbox.take()
+
+    def history_read(self, token: object, events: list[HistoryEvent] | None, now: Instant) -> list[Effect]:
+        """Go on after the history of a stream was read; None: it could not be."""
+        assert isinstance(token, Tracing)
+        self._inquiries.history_read(token, events, now)
+        return self._outbox.take()
+
+    def process_judged(self, ref: str, is_alive: bool, now: Instant) -> list[Effect]:
+        """Take note whether the process behind a lost connection lives."""
+        self._lifecycle.process_judged(ref, is_alive, now)
+        return self._outbox.take()
+
     def frame_taken(self, token: object, now: Instant) -> list[Effect]:
         """Go on after the kernel took the last byte of the frame with this token."""
         if isinstance(token, Attempt):
@@ -242,7 +370,7 @@ class Broker:
 
     def committed(self, ticket: int, now: Instant) -> list[Effect]:
         """Take note that every append up to ``ticket`` is durable."""
-        self._ledger.committed(ticket)
+        self._ledger.committed(ticket, now)
         if ticket >= self._failed_ticket:
             self._last_failure = None
         return self._outbox.take()
@@ -259,6 +387,7 @@ class Broker:
         if final:
             self._operations.trouble = reason
             self._sessions.stop_recording()
+            self._ledger.is_closed = True
         self._ledger.failed(first, now)
         return self._outbox.take()
 
@@ -281,30 +410,138 @@ class Broker:
             return self._violation(connection, "register on a registered connection", now)
         if len(frame.session.get("groups", ())) > self._limits.groups:
             return self._violation(connection, f"register with more than {self._limits.groups} groups", now)
+        arrival = self._arrivals.judge(connection, frame, now)
+        if isinstance(arrival, Refused):
+            return self._refuse_and_end(connection, RegistrationFailed(arrival.reason, arrival.code), now)
         supervisor_id: str | UnsetType = UNSET
         if frame.supervisor is not UNSET:
             claimed = self._claim_supervisor(frame)
             if claimed is None:
                 return self._refuse_and_end(connection, RegistrationFailed(reasons.INVALID_SUPERVISOR), now)
             supervisor_id = claimed
-        session = self._sessions.enter(connection, frame)
+        displaced = [session.connection for session in arrival.replaced]
+        for older in displaced:
+            self._retire(older, now, Cause.REPLACED)
+        session = self._sessions.enter(connection, frame, arrival.entry)
+        for older in displaced:
+            self._outbox.write(older, Replaced("address", session.id))
+            self._end(older)
         if supervisor_id is not UNSET:
             session.supervisor_id = supervisor_id
+        told, ticket = self._arrivals.begin(session, arrival, frame, now)
         registered = Registered(
             session.id,
             supervisor_id,
             True if session.confirms_receipts else UNSET,
             acknowledges_pending_stage_routes=True,
             broker_status=True,
+            **told,
         )
-        self._outbox.write(connection, registered)
-        groups.announce(session, self._sessions, self._outbox)
-        self._delivery.resend_unconfirmed(session)
-        self._asking.session_returned(session, now)
+        self._outbox.write(connection, registered, ticket)
+        self._arrived(session, now, is_proven=arrival.known is not None)
         if supervisor_id is not UNSET:
             ended = self._restoring.returned(session, frame.supervisor["capability"], supervisor_id)
             self._delivery.dispatch(self._holding.take_waiting_for(ended), now)
         return None
+
+    def _arrived(self, session: Session, now: Instant, *, is_proven: bool) -> None:
+        groups.announce(session, self._sessions, self._outbox)
+        self._delivery.resend_unconfirmed(session)
+        self._asking.session_returned(session, now, is_proven=is_proven)
+        if session.mailbox is not None:
+            self._mailing.offer(session.mailbox, now)
+
+    def _registration_not_recorded(self, session: Session, now: Instant) -> None:
+        connection = session.connection
+        self._retire(connection, now, Cause.UNREGISTERED)
+        self._refuse_and_end(connection, RegistrationFailed(reasons.NOT_RECORDED, "not_recorded"), now)
+
+    def _force_closed(self, session: Session, reason: str, now: Instant) -> None:
+        connection = session.connection
+        self._retire(connection, now, Cause.FORCED)
+        self._end(connection)
+
+    def _session_closed(self, known: Known, reason: str, now: Instant) -> None:
+        """Do what the end of a known session leads to: nobody comes back to its questions and its own mailbox."""
+        self._sessions.release_id(known.id)
+        for question in self._asking.asked_in_absence(known.id):
+            self._asking.close(question)
+        if known.record.address is None:
+            self._mailing.give_up_all(known.mailbox_key, notices.session_closed(reason), now)
+
+    def _is_mailbox_open(self, key: str) -> bool:
+        kind, _, rest = key.partition(":")
+        if kind == "address":
+            return True
+        known = self._lifecycle.get(rest)
+        return known is not None and known.state is not SessionState.CLOSED
+
+    def _mail_delivered(self, mail: Mail, session: Session, ticket: int, now: Instant) -> None:
+        operation = mail.operation
+        if mail.record.is_ask and operation is not None and operation.question_due > now.mono:
+            self._asking.open_to_mailbox(operation, mail.record.mailbox)
+
+    def _tidy(self, _: None, now: Instant) -> None:
+        """Delete what had its time, and look again later."""
+        self._ledger.append((DropBodies(now.wall), DropHistory(now.wall - self._limits.history_kept_ms)))
+        self._deadlines.add(now.mono + self._limits.tidy_ms, self._tidy)
+
+    # --- coming back ------------------------------------------------------------------------------------
+
+    def _reattach(self, connection: Connection, frame: SessionReattach, now: Instant) -> None:
+        """Let a known session be on this connection; what waits for it is read first."""
+        if connection.session is not None:
+            no = RequestFailed(frame.request_id, "session_not_reconnecting", "This session is here already", False)
+            self._outbox.write(connection, no)
+            return
+        known = self._arrivals.judge_reattach(connection, frame)
+        if isinstance(known, RequestFailed):
+            self._outbox.write(connection, known)
+            return
+        box = self._boxes.get(known.mailbox_key)
+        chosen = () if box is None else tuple(mail.number for mail in box.next_to_offer(self._limits))
+        token = Reattaching(connection, frame, known)
+        if chosen and known.state is SessionState.RECONNECTING:
+            self._outbox.add(ReadBodies(token, chosen))
+        else:
+            self._finish_reattach(token, (), {}, now)
+
+    def _finish_reattach(
+        self, token: Reattaching, numbers: tuple[int, ...], bodies: dict[int, bytes] | None, now: Instant
+    ) -> None:
+        connection, frame = token.connection, token.frame
+        if connection.number not in self._connections or connection.session is not None:
+            return
+        known = self._arrivals.judge_reattach(connection, frame)
+        if isinstance(known, RequestFailed):
+            self._outbox.write(connection, known)
+            return
+        if bodies is None:
+            reason = "The mail could not be read; reattach again"
+            self._outbox.write(connection, RequestFailed(frame.request_id, "mailbox_drain_failed", reason, True))
+            return
+        older = None if known.session is None else known.session.connection
+        if older is not None:
+            self._retire(older, now, Cause.MOVED)
+            self._outbox.write(older, Replaced("connection", known.id))
+            self._end(older)
+        registration, entry = self._arrivals.entry_of(known)
+        session = self._sessions.enter(connection, registration, entry)
+        ticket = self._arrivals.reattached(known, session, now)
+        self._sessions.release_id(known.id)
+        assert session.mailbox is not None
+        answer = SessionReattached(
+            frame.request_id,
+            session.id,
+            known.record.incarnation,
+            known.record.generation,
+            sorted(session.features),
+            len(session.mailbox),
+        )
+        self._outbox.write(connection, answer, ticket)
+        if bodies:
+            self._mailing.bodies_read(Offer(session.mailbox, session), bodies, numbers, now)
+        self._arrived(session, now, is_proven=True)
 
     def _claim_supervisor(self, frame: Register) -> str | None:
         """Return the connected supervisor this registration may claim, and bind the slot; None: not authorised."""
@@ -322,16 +559,20 @@ class Broker:
         return current
 
     def _unregister(self, connection: Connection, frame: Unregister, now: Instant) -> None:
-        self._retire(connection, now)
+        self._retire(connection, now, Cause.UNREGISTERED)
 
-    def _retire(self, connection: Connection, now: Instant) -> None:
+    def _retire(self, connection: Connection, now: Instant, cause: Cause = Cause.LOST) -> None:
         """Let a session depart, in the order of protocol 6.15."""
         session = connection.session
         if session is None:
             return
         self._holding.sender_left(session)
         kept_aside = self._holding.take_waiting_for(self._restoring.owner_left(session))
-        self._asking.asker_left(session)
+        if session.known is not None and cause in (Cause.LOST, Cause.MOVED):
+            self._asking.asker_away(session)
+            self._sessions.reserve_id(session.id)
+        else:
+            self._asking.asker_left(session)
         self._asking.target_left(session)
         self._stages.owner_left(session)
         self._owners.owner_left(session)
@@ -339,6 +580,8 @@ class Broker:
         self._stages.stage_left(session)
         self._barriers.session_left(session)
         self._sessions.leave(session)
+        if session.features:
+            self._arrivals.departed(session, cause, now)
         groups.announce_departure(session, self._sessions, self._outbox)
         self._delivery.dispatch(kept_aside, now)
 
@@ -412,6 +655,8 @@ class Broker:
         if session.is_terminal and not was_terminal:
             self._asking.target_ended(session, now)
         groups.store_memberships(change, session, self._sessions, self._outbox, now)
+        if session.features:
+            self._arrivals.changed(session, now)
         if request_id is not UNSET:
             if kind == "presence":
                 self._outbox.write(connection, PresenceAck(request_id, session.info["group"]))
@@ -483,6 +728,9 @@ class Broker:
 
     # --- control ----------------------------------------------------------------------------------------
 
+    def _inquire(self, connection: Connection, frame: Any, now: Instant) -> None:
+        self._inquiries.answer(connection, frame, now)
+
     def _health(self, connection: Connection, frame: HealthRequest, now: Instant) -> None:
         self._outbox.write(connection, Health(frame.request_id, self._instance_id))
 
@@ -524,7 +772,7 @@ def _session_of(connection: Connection) -> Session:
     return session
 
 
-_BEFORE_REGISTRATION = frozenset({Register, HealthRequest, BrokerStatusRequest, Shutdown})
+_BEFORE_REGISTRATION = frozenset({Register, SessionReattach, HealthRequest, BrokerStatusRequest, Shutdown})
 
 _HANDLERS: dict[type, Callable[..., None]] = {
     Register: Broker._register,
@@ -548,4 +796,7 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     HealthRequest: Broker._health,
     BrokerStatusRequest: Broker._broker_status,
     Shutdown: Broker._shutdown,
+    SessionReattach: Broker._reattach,
+    BadRequest: Broker._inquire,
+    **dict.fromkeys(REQUESTS, Broker._inquire),
 }

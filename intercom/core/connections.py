@@ -16,6 +16,8 @@ class PeerCredentials(Struct, frozen=True):
     pid: int
     uid: int
     gid: int
+    started: int | None = None
+    """When the process started, in ticks since boot, where the kernel tells."""
 
 
 class Connection:

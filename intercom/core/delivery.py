@@ -26,10 +26,13 @@ from intercom.core.connections import Connection
 from intercom.core.deadlines import Deadlines
 from intercom.core.form import form_refusal, identify, members_of
 from intercom.core.holding import Held, Holding
+from intercom.core.mailing import Mailing
 from intercom.core.operation import Operation, Standing
 from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
 from intercom.core.owners import OwnerRequest, Owners
+from intercom.core.questions import Question
+from intercom.core.queueing import Away, Queueing
 from intercom.core.receipts import Receipts, Unconfirmed
 from intercom.core.resolving import Resolver, Unresolved
 from intercom.core.sessions import Session
@@ -70,7 +73,11 @@ class Delivery:
         deadlines: Deadlines,
         limits: Limits,
         outbox: Outbox,
+        queueing: Queueing,
+        mailing: Mailing,
     ) -> None:
+        self._queueing = queueing
+        self._mailing = mailing
         self._resolver = resolver
         self._operations = operations
         self._receipts = receipts
@@ -145,6 +152,7 @@ class Delivery:
             or frame.require_pending_reply is not UNSET
             or frame.resolve_reply_target is False
             or frame.channel is not UNSET
+            or frame.valid_for is not UNSET
         ):
             refusal = form_refusal(isinstance(frame, SupervisorSend), members_of(frame), message is not None)
             if refusal is not None or message is None:
@@ -200,7 +208,14 @@ class Delivery:
                     admitted = self._holding.admit(connection, sender, frame, message, earlier, now)  # E3
                     if admitted is not None:
                         return self._note_hold(admitted, now)
-                return Refusal("E6", reasons.SESSION_NOT_FOUND, gone_code)
+                away = self._queueing.find(frame.to, sender, now)
+                if isinstance(away, Away):
+                    return self._queueing.send(connection, sender, away, frame, message, now)
+                if isinstance(away, Session):
+                    return self._decide_found(connection, sender, away, frame, message, now)
+                if away is Unresolved.NOT_FOUND:
+                    return Refusal("E6", reasons.SESSION_NOT_FOUND, gone_code)
+                found = away
             wording = trim(frame.to)
             if found is Unresolved.AMBIGUOUS_NAME:
                 return Refusal("E5", reasons.ambiguous_name(wording))
@@ -293,7 +308,7 @@ class Delivery:
         reply_to = message.reply_to
         if reply_to is not UNSET:
             self._take_reply_for_receipt(sender, target, reply_to, now)
-            is_answer = self._asking.find(target.id, sender.id, reply_to) is not None
+            is_answer = self._question(target, sender, reply_to) is not None
         is_known = standing is Standing.MATCH or standing is Standing.QUEUED
         if pending_reply:
             refusal = self._refuse_known("D5", standing, operation, target, message)
@@ -308,6 +323,7 @@ class Delivery:
             is_supervised
             or is_answer
             or sender.shares_group_with(target)
+            or (target.address is not None and target.address.is_of_broker)
             or (reply_to is not UNSET and self._crossings.allows(reply_to, sender.id, target.id, now))
             or request is not None
             or (stage is not None and self._stages.controls_live(sender, target, stage))
@@ -325,7 +341,16 @@ class Delivery:
             asked = self._ask_owner(connection, sender, target, stage, frame, message, signature, now)  # D14
             if asked is not False:
                 return None if asked is True else asked
+        if target.mailbox is not None and self._queueing.must_wait(sender, target, frame, message):
+            return self._queueing.put_behind(connection, sender, target, frame, message, signature, operation, now)
         return self._reserve(connection, sender, target, frame, message, signature, operation, is_answer, request, now)
+
+    def _question(self, asker: Session, sender: Session, reply_to: str) -> Question | None:
+        """Return the open question that this reply answers."""
+        if sender.address is None:
+            return self._asking.find(asker.id, sender.id, reply_to)
+        question = self._queueing.question_of(asker.id, sender, reply_to)
+        return None if question is None or question.is_waiting else question
 
     def _ticket_behind(self, reply_to: str | UnsetType, now: Instant) -> int:
         """Return the ticket on which it rests that this question is not open: another answer may have closed it."""
@@ -427,12 +452,12 @@ class Delivery:
         if is_ask:
             sender.asks_under_way += 1
         if operation is None:
-            identity, ask_ms = target.target_identity, self._limits.ask_ms
+            identity, ask_ms = target.target_identity, self._ask_ms(target)
             operation = self._operations.reserve(message.id, signature, sender, target, identity, is_ask, ask_ms, now)
             operation.under_way = attempt
             self._operations.append_reservation(operation, self._undo_reservation, attempt)
         elif is_ask:
-            self._operations.renew_question(operation, self._limits.ask_ms, now)
+            self._operations.renew_question(operation, self._ask_ms(target), now)
         attempt.operation = operation
         if target.confirms_receipts:
             forwarded = self._await_receipt(attempt, operation, forwarded, earlier, now)
@@ -442,6 +467,12 @@ class Delivery:
         if not self._outbox.write(target.connection, forwarded, operation.ticket, attempt):
             self.frame_lost(attempt, now)
         return None
+
+    def _ask_ms(self, target: Session) -> int:
+        """Return how long a question to this target stays open: the person answers when there is time."""
+        if target.address is not None and target.address.is_of_broker:
+            return self._limits.mail_ttl_ms
+        return self._limits.ask_ms
 
     def _await_receipt(
         self, attempt: Attempt, operation: Operation, frame: MessageFrame, earlier: Unconfirmed | None, now: Instant
@@ -457,6 +488,8 @@ class Delivery:
             unconfirmed = Unconfirmed(operation, kept, attempt)
             self._receipts.add(unconfirmed)
         due = now.mono + self._limits.receipt_wait_ms
+        if attempt.may_queue and attempt.target.mailbox is not None:
+            due = now.mono + min(self._limits.busy_ms, self._limits.receipt_wait_ms)
         unconfirmed.deadline = self._deadlines.add(due, self._receipt_missing, unconfirmed)
         return unconfirmed.frame
 
@@ -495,7 +528,7 @@ class Delivery:
         newest = attempt
         if operation.unconfirmed is not None:
             newest = operation.unconfirmed.waiter
-            self._drop_wait(operation.unconfirmed)
+            self._receipts.remove(operation.unconfirmed)
         self._operations.forget(operation, now)
         code = NOT_FOUND_CODE if newest.pending_reply else UNSET
         self._fail(newest, reasons.SESSION_NOT_FOUND, code)
@@ -506,6 +539,8 @@ class Delivery:
             unconfirmed = self._receipts.find(session.target_identity, frame.message_id)
             if unconfirmed is not None:
                 self._confirm(unconfirmed, session, now)
+            elif session.mailbox is not None:
+                self._mailing.received(session, frame.message_id, now)
 
     def resend_unconfirmed(self, session: Session) -> None:
         """Write everything this recipient has not confirmed again, oldest first (4.1 effect 8)."""
@@ -545,7 +580,7 @@ class Delivery:
     def _confirm(self, unconfirmed: Unconfirmed, recipient: Session, now: Instant, *, by_reply: bool = False) -> None:
         attempt = unconfirmed.waiter
         operation = unconfirmed.operation
-        self._drop_wait(unconfirmed)
+        self._receipts.remove(unconfirmed)
         operation.under_way = None
         if attempt.is_waiting and attempt.is_ask and recipient.id != attempt.target.id:
             self._tell_question_target(attempt, recipient, operation.ticket)
@@ -553,16 +588,13 @@ class Delivery:
 
     def _receipt_missing(self, unconfirmed: Unconfirmed, now: Instant) -> None:
         unconfirmed.deadline = None
-        self._fail(unconfirmed.waiter, reasons.RECEIPT_MISSING)
-
-    def _drop_wait(self, unconfirmed: Unconfirmed) -> None:
-        self._receipts.remove(unconfirmed)
-        self._deadlines.cancel(unconfirmed.deadline)
+        if not self._queueing.keep_unconfirmed(unconfirmed, now):
+            self._fail(unconfirmed.waiter, reasons.RECEIPT_MISSING)
 
     def _operation_expired(self, operation: Operation) -> None:
         unconfirmed = operation.unconfirmed
         if unconfirmed is not None:
-            self._drop_wait(unconfirmed)
+            self._receipts.remove(unconfirmed)
             self._fail(unconfirmed.waiter, reasons.RECEIPT_MISSING)
 
     # --- finish (D18) -----------------------------------------------------------------------------------
@@ -576,7 +608,7 @@ class Delivery:
         operation, message_id, sender = attempt.operation, attempt.message_id, attempt.sender
         assert operation is not None
         if attempt.reply_to is not UNSET:
-            attempt.closed = self._asking.find(recipient.id, sender.id, attempt.reply_to)
+            attempt.closed = self._question(recipient, sender, attempt.reply_to)
         if attempt.closed is not None and not attempt.closed.operation.answered:
             attempt.marked = attempt.closed.operation
         ticket = self._operations.accept(operation, recipient, attempt.marked, self._undo_acceptance, attempt, now)
@@ -615,7 +647,7 @@ class Delivery:
         newest = subject
         if operation.unconfirmed is not None:
             newest = operation.unconfirmed.waiter
-            self._drop_wait(operation.unconfirmed)
+            self._receipts.remove(operation.unconfirmed)
         self._operations.withdraw(operation)
         self._fail(newest, reasons.NOT_RECORDED)
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from intercom.core.records import Change
+from intercom.core.records import Change, ReadBodies, ReadHistory
 from intercom.wire.frames import Answer
 
 
@@ -69,4 +69,35 @@ class Note(Struct, frozen=True):
     fields: dict[str, Any]
 
 
-Effect: TypeAlias = Append | Write | Broadcast | Finish | Destroy | Stop | Note
+class WatchProcess(Struct, frozen=True):
+    """Find out whether this process lives; tell the core with ``process_judged``.
+
+    It is judged once it has ended, or after ``PROCESS_EXIT_MS`` as alive; a later end is told as well, until
+    ``ForgetProcess``.
+    """
+
+    ref: str
+    pid: int
+    started: int | None
+    """The process has ended when another one that started at another time has its number."""
+
+
+class ForgetProcess(Struct, frozen=True):
+    """Stop watching."""
+
+    ref: str
+
+
+Effect: TypeAlias = (
+    Append
+    | Write
+    | Broadcast
+    | Finish
+    | Destroy
+    | Stop
+    | Note
+    | ReadBodies
+    | ReadHistory
+    | WatchProcess
+    | ForgetProcess
+)

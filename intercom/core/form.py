@@ -9,6 +9,7 @@ from msgspec import UNSET, UnsetType
 from msgspec.json import encode
 
 from intercom.core.attempts import Refusal
+from intercom.limits import LONGEST_VALIDITY_MS
 from intercom.wire import reasons
 from intercom.wire.frames import Malformed, Send, SendPendingStageNotification
 
@@ -20,6 +21,11 @@ def members_of(frame: Send | SendPendingStageNotification | Malformed) -> dict[s
     # A message that was refused may hold a number beyond a double, which msgspec does not read.
     members: dict[str, Any] = json.loads(encode(frame))
     return members
+
+
+def is_duration(value: object) -> bool:
+    """Tell whether a member holds whole milliseconds above 0 that lead to a time a row can hold."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= LONGEST_VALIDITY_MS
 
 
 def identify(members: dict[str, Any]) -> tuple[str, str | UnsetType]:
@@ -48,6 +54,9 @@ def form_refusal(is_supervised: bool, members: dict[str, Any], is_valid: bool) -
         return Refusal("A5", reasons.INVALID_EXPECTED_RECIPIENT)
     if members.get("resolveReplyTarget", True) is not True:
         return Refusal("A5", reasons.INVALID_REPLY_TARGET)
+    valid_for = members.get("validFor", 1)
+    if not isinstance(members.get("queueIfAway", False), bool) or not is_duration(valid_for):
+        return Refusal("A5", reasons.INVALID_QUEUEING)
     if "channel" in members:
         return Refusal("A6", reasons.INVALID_CHANNEL)
     assert isinstance(message, dict)

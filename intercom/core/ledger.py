@@ -24,17 +24,28 @@ class Ledger:
         self._outbox = outbox
         self._uncommitted: deque[tuple[int, Callable[[Any, Instant], None], Any]] = deque()
         self._resting: list[tuple[int, Callable[[Any, Instant], None], Any]] = []
+        self._awaiting: deque[tuple[int, Callable[[Any, Instant], None], Any]] = deque()
         self._last_ticket = 0
         self._settled = 0
         """Up to here every append is committed or undone."""
+        self.is_closed = False
+        """The store cannot be used: nothing is appended any more, and nothing may be promised."""
+
+    @property
+    def last_ticket(self) -> int:
+        """Return the ticket of the newest append."""
+        return 0 if self.is_closed else self._last_ticket
 
     def append(
         self, changes: tuple[Change, ...], undo: Callable[[Any, Instant], None] | None = None, subject: Any = None
     ) -> int:
         """Ask for a durable change and return its ticket.
 
-        ``undo(subject, now)`` takes the change in memory back; None when it needs no taking back.
+        ``undo(subject, now)`` takes the change in memory back; None when it needs no taking back. On a closed store
+        nothing is asked for and the ticket is 0.
         """
+        if self.is_closed:
+            return 0
         self._last_ticket += 1
         ticket = self._last_ticket
         if undo is not None:
@@ -47,19 +58,36 @@ class Ledger:
         if ticket > self._settled:
             self._resting.append((ticket, told, subject))
 
-    def committed(self, ticket: int) -> None:
-        """Forget the inverses of everything up to ``ticket``."""
+    def when_committed(self, ticket: int, action: Callable[[Any, Instant], None], subject: Any) -> None:
+        """Call ``action(subject, now)`` once the newest append, with this ticket, is committed; never if it fails."""
+        if not ticket:
+            return
+        assert ticket == self._last_ticket, "only of the newest append, so that they are called in order"
+        self._awaiting.append((ticket, action, subject))
+
+    def is_committed(self, ticket: int) -> bool:
+        """Tell whether the append with this ticket, which did not fail, is durable."""
+        return ticket <= self._settled
+
+    def committed(self, ticket: int, now: Instant) -> None:
+        """Forget the inverses of everything up to ``ticket`` and go on with what waited for it."""
         self._settled = ticket
         if self._resting:
             self._resting = [entry for entry in self._resting if entry[0] > ticket]
         uncommitted = self._uncommitted
         while uncommitted and uncommitted[0][0] <= ticket:
             uncommitted.popleft()
+        awaiting = self._awaiting
+        while awaiting and awaiting[0][0] <= ticket:
+            _, action, subject = awaiting.popleft()
+            action(subject, now)
 
     def failed(self, first: int, now: Instant) -> None:
         """Take back, newest first, every change with ticket ``first`` or a later one; then tell who rested on them."""
         self._settled = self._last_ticket
         resting, self._resting = self._resting, []
+        while self._awaiting and self._awaiting[-1][0] >= first:
+            self._awaiting.pop()
         uncommitted = self._uncommitted
         while uncommitted and uncommitted[-1][0] >= first:
             _, undo, subject = uncommitted.pop()

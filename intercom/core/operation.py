@@ -9,6 +9,7 @@ from intercom.core.records import OperationRecord, OperationState, QuestionRecor
 
 if TYPE_CHECKING:
     from intercom.core.attempts import Attempt
+    from intercom.core.mailboxes import Mail
     from intercom.core.questions import Question
     from intercom.core.receipts import Unconfirmed
 
@@ -36,6 +37,7 @@ class Operation:
         "copies",
         "expires",
         "is_ask",
+        "mail",
         "message_id",
         "number",
         "position",
@@ -83,6 +85,8 @@ class Operation:
         """The frame that waits for its receipt."""
         self.copies = 0
         """Copies of its frame that have left, or still may."""
+        self.mail: Mail | None = None
+        """The mail that waits under its id."""
         self.under_way: Attempt | None = None
         """The attempt of this process whose frame is being written right now."""
 

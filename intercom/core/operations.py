@@ -135,7 +135,12 @@ class Operations:
         """Return the row of this message id unless it is older than the TTL."""
         self._drop_expired(now)
         operation = self._rows.get(message_id)
-        if operation is not None and operation.expires <= now.mono and not operation.questions:
+        if (
+            operation is not None
+            and operation.expires <= now.mono
+            and not operation.questions
+            and operation.state is not OperationState.QUEUED
+        ):
             self._drop(operation, now)
             return None
         return operation
@@ -199,16 +204,38 @@ class Operations:
 
         The append is made by ``append_reservation``, so that its inverse can be the caller's.
         """
-        self._last_number += 1
+        return self._new(message_id, signature, sender, target_identity, target.id, is_ask, ask_ms, now)
+
+    def enqueue(
+        self, message: Message, signature: bytes, sender: Session, target: str, position: int, ask_ms: int, now: Instant
+    ) -> Operation:
+        """Enter a queued row for the mailbox ``target``; the caller appends its record."""
+        is_ask = message.expects_reply is True
+        operation = self._new(message.id, signature, sender, target, None, is_ask, ask_ms, now)
+        operation.state = OperationState.QUEUED
+        operation.position = position
+        return operation
+
+    def _new(
+        self,
+        message_id: str,
+        signature: bytes,
+        sender: Session,
+        target: str | None,
+        recipient_session: str | None,
+        is_ask: bool,
+        ask_ms: int,
+        now: Instant,
+    ) -> Operation:
         operation = Operation()
-        operation.number = self._last_number
+        operation.number = self.next_number()
         operation.message_id = message_id
         operation.state = OperationState.RESERVED
         operation.signature = signature
         operation.sender = sender.sender_identity
         operation.sender_session = sender.id
-        operation.target = target_identity
-        operation.recipient_session = target.id
+        operation.target = target
+        operation.recipient_session = recipient_session
         operation.reserved_at = now.wall
         operation.accepted_at = operation.position = None
         operation.is_ask = is_ask
@@ -225,6 +252,31 @@ class Operations:
         """Append the row; ``undo(subject, now)`` must call ``withdraw``."""
         operation.ticket = self._ledger.append((SaveOperation(operation.record()),), undo, subject)
         return operation.ticket
+
+    def next_number(self) -> int:
+        """Return a number greater than that of every row so far."""
+        self._last_number += 1
+        return self._last_number
+
+    def is_present(self, operation: Operation) -> bool:
+        """Tell whether the row is still in the table."""
+        return self._rows.get(operation.message_id) is operation
+
+    def by_id(self, message_id: str) -> Operation | None:
+        """Return the row of this message id, whatever its age."""
+        return self._rows.get(message_id)
+
+    def drop(self, operation: Operation) -> tuple[Change, ...]:
+        """Take a row out whose message was given up; returns the change the caller appends."""
+        if self._rows.get(operation.message_id) is not operation:
+            return ()
+        self._remove(operation)
+        return (DropOperation(operation.number),)
+
+    def put_back(self, operation: Operation) -> None:
+        """Enter a row again whose removal could not be recorded, unless its id is used by now."""
+        if operation.message_id not in self._rows:
+            self._put(operation)
 
     def withdraw(self, operation: Operation) -> None:
         """Take back a reservation that was never committed, unless it grew too old meanwhile."""
@@ -390,6 +442,9 @@ class Operations:
                 break
             if operation.questions:
                 operation.expires = max(operation.question_due, now.mono + 1)
+                rows.move_to_end(operation.message_id)
+            elif operation.state is OperationState.QUEUED:
+                operation.expires = now.mono + self._limits.operation_ttl_ms
                 rows.move_to_end(operation.message_id)
             else:
                 self._drop(operation, now)

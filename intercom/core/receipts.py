@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from intercom.core.deadlines import Deadline
+from intercom.core.deadlines import Deadline, Deadlines
 from intercom.core.operation import Operation
 from intercom.limits import Limits
 from intercom.wire.frames import MessageFrame
@@ -37,8 +37,9 @@ class Unconfirmed:
 class Receipts:
     """Find unconfirmed frames by recipient identity and message id, within the bounds."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, deadlines: Deadlines) -> None:
         self._limits = limits
+        self._deadlines = deadlines
         self._by_identity: dict[str, dict[str, Unconfirmed]] = {}
         self._bytes_of: dict[str, int] = {}
         self._frames = 0
@@ -79,7 +80,8 @@ class Receipts:
         return waiting.get(message_id) if waiting else None
 
     def remove(self, unconfirmed: Unconfirmed) -> None:
-        """Take a frame out: confirmed, or never written."""
+        """Take a frame out: confirmed, or never written; nobody waits for its receipt any more."""
+        self._deadlines.cancel(unconfirmed.deadline)
         waiting = self._by_identity[unconfirmed.identity]
         del waiting[unconfirmed.operation.message_id]
         self._frames -= 1

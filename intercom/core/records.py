@@ -1,9 +1,13 @@
-"""Define what is stored: immutable records, and the changes an append makes to them."""
+"""Define what is stored: immutable records, and the changes an append makes to them.
+
+What must outlive a connection (addresses, known sessions, mail) changes only by an event of the journal, which carries
+the row as it is from then on: whoever replays the journal gets the rows.
+"""
 
 from __future__ import annotations
 
 from enum import Enum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
@@ -62,6 +66,96 @@ class RetiredIdRecord(Struct, frozen=True):
     """SHA-256 (hex) of the return address the id was registered with."""
     number: int
     """Order in which ids were remembered; the oldest are dropped first."""
+    address: int | None = None
+    """Number of the address under which the session acted: what is sent to the id goes to its mailbox."""
+
+
+class AddressRecord(Struct, frozen=True):
+    """Describe one address: who may hold it, and where it is reachable."""
+
+    number: int
+    """Key of the row: grows with every address in the life of the store."""
+    name: str
+    group: str
+    """The home group; empty for the broker's own."""
+    token_hash: str | None
+    """SHA-256 (hex) of the token; ``None`` until somebody holds it."""
+    groups: tuple[str, ...]
+    """The groups its holder was in last."""
+    created_at: int
+    last_held_at: int
+    """Epoch ms, both."""
+
+
+class SessionState(str, Enum):
+    """Name the states of a session with a lifecycle."""
+
+    ACTIVE = "active"
+    RECONNECTING = "reconnecting"
+    CLOSED = "closed"
+
+
+class KnownSessionRecord(Struct, frozen=True):
+    """Describe a session that may come back, or was closed and is remembered."""
+
+    session_id: str
+    number: int
+    """Order of registration in the life of the store."""
+    state: SessionState
+    state_since: int
+    incarnation: str
+    generation: int
+    token_hash: str
+    """SHA-256 (hex) of the owner token."""
+    return_hash: str | None
+    pid: int
+    started: int | None
+    """When the process started, in the kernel's ticks since boot."""
+    home_group: str
+    features: tuple[str, ...]
+    info: bytes
+    """The session object as peers saw it last, JSON."""
+    needs_registration: bool
+    """Something of it lives in the broker's memory only, so after a restart it must register again."""
+    grace_deadline: int | None = None
+    closed_reason: str | None = None
+    address: int | None = None
+    """Number of the address it holds."""
+    kind: str | None = None
+    runtime_session_id: str | None = None
+    tracking_ref: str | None = None
+    task_hint: str | None = None
+
+
+class MailRecord(Struct, frozen=True):
+    """Describe one message that waits in a mailbox; its body is stored beside it."""
+
+    number: int
+    """Key of the row, and the order of a mailbox: the number of its operation, or one out of the same count."""
+    mailbox: str
+    """Target identity of whoever may open it."""
+    message_id: str
+    sender_info: bytes
+    """The sender's session object at the time, JSON."""
+    sender_mailbox: str | None
+    """Where its sender is told if it cannot be handed over."""
+    sender_session: str
+    target: str
+    """What the sender called the target."""
+    size: int
+    """Bytes it is charged for."""
+    queued_at: int
+    expires_at: int
+    valid_until: int | None = None
+    is_ask: bool = False
+    reply_to: str | None = None
+    offers: int = 0
+    """How often it was written to somebody."""
+    notice: bytes | None = None
+    """The ``notice`` of a message the broker itself wrote, JSON."""
+
+
+Row: TypeAlias = AddressRecord | KnownSessionRecord | MailRecord
 
 
 class SaveOperation(Struct, frozen=True):
@@ -88,7 +182,72 @@ class DropRetiredId(Struct, frozen=True):
     session_id: str
 
 
-Change: TypeAlias = SaveOperation | DropOperation | SaveRetiredId | DropRetiredId
+class Happened(Struct, frozen=True):
+    """Write an event of the journal and bring its row to what the event says, together."""
+
+    seq: int
+    """Grows with every event in the life of the journal."""
+    at: int
+    """Epoch ms."""
+    stream: str
+    """What it is about: ``session:ID``, ``address:NUMBER`` or ``mail:MESSAGE-ID``."""
+    kind: str
+    event_id: str
+    """Unique in the journal."""
+    row: Row
+    is_gone: bool = False
+    """The row is deleted; it says what it was last."""
+    detail: dict[str, Any] = {}
+
+
+class HistoryEvent(Struct, frozen=True):
+    """Hold an event read back from the journal."""
+
+    seq: int
+    at: int
+    kind: str
+    row: dict[str, Any]
+    """The members of its row by their names here; bytes are left out."""
+    detail: dict[str, Any]
+
+
+class SaveBody(Struct, frozen=True):
+    """Store the message of a mail."""
+
+    number: int
+    message: bytes
+
+
+class ReleaseBody(Struct, frozen=True):
+    """Keep the message of a mail only until then (epoch ms)."""
+
+    number: int
+    until: int
+
+
+class DropBodies(Struct, frozen=True):
+    """Delete the bodies whose time is over at this moment (epoch ms)."""
+
+    before: int
+
+
+class DropHistory(Struct, frozen=True):
+    """Delete events older than this moment (epoch ms) whose row is gone."""
+
+    before: int
+
+
+Change: TypeAlias = (
+    SaveOperation
+    | DropOperation
+    | SaveRetiredId
+    | DropRetiredId
+    | Happened
+    | SaveBody
+    | ReleaseBody
+    | DropBodies
+    | DropHistory
+)
 """One change of one row. Changes of one append are committed together; appends in the order of their tickets."""
 
 
@@ -100,4 +259,31 @@ class Recovered(Struct, frozen=True, kw_only=True):
     damaged: frozenset[str] = frozenset()
     """Message ids whose rows cannot be read: every operation under them is *invalid* (protocol 6.9.2)."""
     last_number: int = 0
-    """Greatest number a row has, damaged and stale ones included; new rows take greater ones."""
+    """Greatest number a row of operations or mail has, damaged and stale ones included; new rows take greater ones."""
+    addresses: list[AddressRecord] = []
+    known_sessions: list[KnownSessionRecord] = []
+    mail: list[MailRecord] = []
+    last_sequence: int = 0
+    """Of the journal."""
+
+
+class StoreIdentity(Struct, frozen=True):
+    """Tell one store, its journal and one process on it from all others."""
+
+    broker_id: str
+    journal_id: str
+    epoch: int
+
+
+class ReadBodies(Struct, frozen=True):
+    """Read the messages of these mails, as far as they are committed; tell the core with ``bodies_read``."""
+
+    token: object
+    numbers: tuple[int, ...]
+
+
+class ReadHistory(Struct, frozen=True):
+    """Read the events of this stream, as far as they are committed; tell the core with ``history_read``."""
+
+    token: object
+    stream: str

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from enum import Enum
 
+from intercom.core.addresses import RESERVED_SIGN
 from intercom.core.clock import Instant
 from intercom.core.questions import Questions
 from intercom.core.sessions import Session, SessionTable, is_uuid
@@ -28,6 +29,15 @@ def is_prefix(target: str) -> bool:
     return _PREFIX.fullmatch(target) is not None
 
 
+def _holders(named: list[Session], name: str) -> list[Session]:
+    """Return those who hold an address of this name: they have more of it than others who call themselves so."""
+    return [
+        peer
+        for peer in named
+        if peer.address is not None and peer.holds_address and peer.address.name.lower() == name.lower()
+    ]
+
+
 class Resolver:
     """Resolve ids, names and prefixes for one sender; never reveals a session the sender may not see."""
 
@@ -45,10 +55,14 @@ class Resolver:
         found = self._sessions.get(target)
         if found is not None:
             return found
+        if target.startswith(RESERVED_SIGN):
+            return Unresolved.NOT_FOUND  # such names belong to the broker, whoever calls itself so
         return self._among_candidates(target, lambda peer: self._is_candidate(peer, sender, is_reply, now))
 
     def _among_candidates(self, target: str, is_candidate: Callable[[Session], bool]) -> Session | Unresolved:
         named = [peer for peer in self._sessions.named(target) if is_candidate(peer)]
+        if len(named) > 1:
+            named = _holders(named, target) or named
         if named:
             return named[0] if len(named) == 1 else Unresolved.AMBIGUOUS_NAME
         if is_prefix(target):

@@ -6,16 +6,22 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, Struct
 from msgspec.json import encode
 
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection
+from intercom.core.features import NONE
 from intercom.core.ledger import Ledger
 from intercom.core.records import Change, DropRetiredId, RetiredIdRecord, SaveRetiredId
 from intercom.wire.frames import Register, trim
+
+if TYPE_CHECKING:
+    from intercom.core.addresses import Address
+    from intercom.core.lifecycle import Known
+    from intercom.core.mailboxes import Mailbox
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}", re.ASCII)
 
@@ -38,14 +44,18 @@ class Session:
     __slots__ = (
         "_encoded",
         "_group_identity",
+        "address",
         "asks_under_way",
         "confirms_receipts",
         "connection",
+        "features",
         "groups",
         "home_group",
         "id",
         "info",
         "is_agent",
+        "known",
+        "mailbox",
         "number",
         "owner_token",
         "registration_name",
@@ -65,9 +75,8 @@ class Session:
         self.target_identity = ""
         self.sender_identity = ""
         self.groups = memberships_of(info)
-        group = info.get("group")
-        legacy_group = self.groups[0] if group is None else normalise_group(group)
-        self.home_group = legacy_group if frame.registration_group is UNSET else trim(frame.registration_group)
+        legacy_group = legacy_group_of(info)
+        self.home_group = home_group_of(frame)
         self.registration_name = trim(info.get("name", "")) or None
         self.return_address = None if frame.return_address is UNSET else frame.return_address
         self.return_hash = None if frame.return_address is UNSET else fingerprint(frame.return_address)
@@ -76,6 +85,13 @@ class Session:
         self.confirms_receipts = frame.acknowledges_receipt is True
         self.is_agent = info.get("recipientPurpose") != "control"
         self.asks_under_way = 0
+        self.features: frozenset[str] = NONE
+        self.address: Address | None = None
+        """Under which it acts."""
+        self.known: Known | None = None
+        """What outlives its connection."""
+        self.mailbox: Mailbox | None = None
+        """What it receives the mail of."""
         self._encoded: Raw | None = None
         self._group_identity: str | None = None
         info["group"] = legacy_group
@@ -94,6 +110,18 @@ class Session:
     def is_terminal(self) -> bool:
         """Tell whether this session's execution has ended and it will not answer (protocol 6.4)."""
         return self.info.get("replyCapability") == "terminal"
+
+    @property
+    def holds_address(self) -> bool:
+        """Tell whether it receives the mail of the address under which it acts."""
+        return self.address is not None and self.address.holder is self
+
+    @property
+    def return_mailbox(self) -> str | None:
+        """Return the key of the mailbox in which it is told of its mail when it is away."""
+        if self.address is not None:
+            return self.address.key
+        return None if self.known is None else self.target_identity
 
     @property
     def knows_newest_frames(self) -> bool:
@@ -145,6 +173,34 @@ def memberships_of(info: dict[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(normalise_group(group) for group in wished)) or (DEFAULT_GROUP,)
 
 
+def legacy_group_of(info: dict[str, Any]) -> str:
+    """Return the one group that older clients are shown."""
+    group = info.get("group")
+    return memberships_of(info)[0] if group is None else normalise_group(group)
+
+
+def home_group_of(frame: Register) -> str:
+    """Return the home group a registration asks for."""
+    if frame.registration_group is UNSET:
+        return legacy_group_of(frame.session)
+    return trim(frame.registration_group)
+
+
+class Entry(Struct, frozen=True):
+    """Hold what features bring into a registration."""
+
+    features: frozenset[str]
+    has_lifecycle: bool = False
+    address: Any = None
+    """The ``Address`` under which the session acts."""
+    holds: bool = False
+    """It receives the mail of that address; otherwise it is not found by its name."""
+    session_id: str | None = None
+    """It is this known session again, which was proven."""
+    return_hash: str | None = None
+    """Of that session."""
+
+
 class SessionTable:
     """Find sessions by id, name, id prefix, group and target identity without ever scanning all of them."""
 
@@ -160,11 +216,16 @@ class SessionTable:
         self._by_group: dict[str, dict[str, Session]] = {}
         self._by_target_identity: dict[str, Session] = {}
         self._retired: OrderedDict[str, str | None] = OrderedDict()
+        self._retired_addresses: dict[str, int] = {}
+        self._reserved: set[str] = set()
         self._registrations = 0
         self._remembered = 0
         self._unsaved: dict[str, RetiredIdRecord] = {}
         for record in remembered:
-            self._retired[record.session_id.lower()] = record.return_hash
+            key = record.session_id.lower()
+            self._retired[key] = record.return_hash
+            if record.address is not None:
+                self._retired_addresses[key] = record.address
             self._remembered = max(self._remembered, record.number)
         self._durable = True
 
@@ -177,6 +238,18 @@ class SessionTable:
     def stop_recording(self) -> None:
         """Append nothing from now on: the store cannot be used."""
         self._durable = False
+
+    def address_of_retired(self, session_id: str) -> int | None:
+        """Return the number of the address under which a session with this id acted that is gone."""
+        return self._retired_addresses.get(session_id.lower())
+
+    def reserve_id(self, session_id: str) -> None:
+        """Grant this id to nobody who does not prove to be the known session that has it."""
+        self._reserved.add(session_id.lower())
+
+    def release_id(self, session_id: str) -> None:
+        """Grant this id by the ordinary rules again."""
+        self._reserved.discard(session_id.lower())
 
     def get(self, session_id: str) -> Session | None:
         """Return the session with exactly this id."""
@@ -205,29 +278,58 @@ class SessionTable:
             found.update(self._by_group.get(group, {}))
         return sorted(found.values(), key=lambda session: session.number)
 
-    def enter(self, connection: Connection, frame: Register) -> Session:
-        """Grant an id, fix the identities and put the session into the table (protocol 4.1, effects 1 to 4)."""
+    def enter(self, connection: Connection, frame: Register, entry: Entry | None = None) -> Session:
+        """Grant an id, fix the identities and put the session into the table (protocol 4.1, effects 1 to 4).
+
+        ``entry`` holds what features bring along.
+        """
         self._registrations += 1
         session = Session(connection, frame, self._registrations)
-        wish = None if frame.preferred_session_id is UNSET else frame.preferred_session_id
-        session.id = self._grant(wish, session.return_hash)
+        is_found_by_name = True
+        if entry is None:
+            session.id = self._wished_id(frame, session.return_hash)
+            self._set_identities(session)
+        else:
+            is_found_by_name = self._apply(entry, session, frame)
         session.info["id"] = session.id
-        own = f"session:{session.id}"
-        session.sender_identity = session.target_identity = own
+        connection.session = session
+        self._by_id[session.id] = session
+        self._by_target_identity[session.target_identity] = session
+        self._by_prefix.setdefault(session.id[:8].lower(), {})[session.id] = session
+        if is_found_by_name:
+            self._index_name(session)
+        for group in session.groups:
+            self._by_group.setdefault(group, {})[session.id] = session
+        self._remember(session)
+        return session
+
+    def _wished_id(self, frame: Register, return_hash: str | None) -> str:
+        wish = None if frame.preferred_session_id is UNSET else frame.preferred_session_id
+        return self._grant(wish, return_hash)
+
+    def _set_identities(self, session: Session) -> None:
+        session.sender_identity = session.target_identity = f"session:{session.id}"
         if session.return_hash is not None:
             session.sender_identity = f"return:{session.return_hash}"
             identity = f"return:{session.return_hash}:{session.home_group}"
             if identity not in self._by_target_identity:
                 session.target_identity = identity
-        connection.session = session
-        self._by_id[session.id] = session
-        self._by_target_identity[session.target_identity] = session
-        self._by_prefix.setdefault(session.id[:8].lower(), {})[session.id] = session
-        self._index_name(session)
-        for group in session.groups:
-            self._by_group.setdefault(group, {})[session.id] = session
-        self._remember(session)
-        return session
+
+    def _apply(self, entry: Entry, session: Session, frame: Register) -> bool:
+        """Set what features bring along; return whether the session is found by its name."""
+        if entry.session_id is not None:
+            session.return_hash = entry.return_hash
+        session.features = entry.features
+        session.address = entry.address
+        session.id = entry.session_id or self._wished_id(frame, session.return_hash)
+        self._set_identities(session)
+        if entry.has_lifecycle:
+            session.target_identity = f"session:{session.id}"
+        if entry.address is None:
+            return True
+        session.sender_identity = entry.address.key
+        session.target_identity = entry.address.key if entry.holds else f"session:{session.id}"
+        return entry.holds
 
     def leave(self, session: Session) -> None:
         """Take the session out of the table; its id stays remembered with its return address (protocol 6.1)."""
@@ -246,9 +348,12 @@ class SessionTable:
 
     def rename(self, session: Session, name: str) -> None:
         """Change the name peers see and resolve."""
-        self._unindex_name(session)
+        is_found_by_name = session.name is None or self._unindex_name(session)
+        if session.address is not None and session.target_identity != session.address.key:
+            is_found_by_name = False
         session.update(name=name)
-        self._index_name(session)
+        if is_found_by_name:
+            self._index_name(session)
 
     def regroup(self, session: Session, groups: tuple[str, ...], legacy_group: str) -> None:
         """Change the memberships."""
@@ -263,7 +368,7 @@ class SessionTable:
         if wish is None or not is_uuid(wish):
             return self._ids()
         key = wish.lower()
-        if any(session.id.lower() == key for session in self.with_prefix(key[:8])):
+        if key in self._reserved or any(session.id.lower() == key for session in self.with_prefix(key[:8])):
             return self._ids()
         if key in self._retired and (return_hash is None or self._retired[key] != return_hash):
             return self._ids()
@@ -275,14 +380,18 @@ class SessionTable:
         key = session.id.lower()
         self._retired[key] = session.return_hash
         self._retired.move_to_end(key)
+        address = None if session.address is None else session.address.number
+        if address is not None:
+            self._retired_addresses[key] = address
         dropped: list[str] = []
         while len(self._retired) > self._retired_limit:
             dropped.append(self._retired.popitem(last=False)[0])
             self._unsaved.pop(dropped[-1], None)
+            self._retired_addresses.pop(dropped[-1], None)
         if self._durable:
             self._remembered += 1
             self._unsaved.pop(key, None)
-            records = (*self._unsaved.values(), RetiredIdRecord(key, session.return_hash, self._remembered))
+            records = (*self._unsaved.values(), RetiredIdRecord(key, session.return_hash, self._remembered, address))
             self._unsaved.clear()
             changes: tuple[Change, ...] = (*map(SaveRetiredId, records), *map(DropRetiredId, dropped))
             self._ledger.append(changes, self._keep_unsaved, records)
@@ -297,9 +406,12 @@ class SessionTable:
         if session.name is not None:
             self._by_name.setdefault(session.name.lower(), {})[session.id] = session
 
-    def _unindex_name(self, session: Session) -> None:
-        if session.name is not None:
-            _discard(self._by_name, session.name.lower(), session)
+    def _unindex_name(self, session: Session) -> bool:
+        """Take the session out of the index of names; return whether it was in it."""
+        if session.name is None or session.id not in self._by_name.get(session.name.lower(), ()):
+            return False
+        _discard(self._by_name, session.name.lower(), session)
+        return True
 
 
 def _discard(index: dict[str, dict[str, Session]], key: str, session: Session) -> None:

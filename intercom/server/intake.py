@@ -16,7 +16,7 @@ from intercom.server.lifecycle import IdleCheck
 from intercom.server.link import Link
 from intercom.server.perform import Performer
 from intercom.wire.codec import ProtocolError, decode_request
-from intercom.wire.frames import HealthRequest, Malformed, Register, Request, Unregister
+from intercom.wire.frames import BadRequest, HealthRequest, Malformed, Register, Request, Unregister
 from intercom.wire.framing import FramingError
 
 
@@ -94,7 +94,7 @@ class Intake:
         self._unregistered_bytes -= link.counted_input
         link.counted_input = 0
 
-    def _classify(self, link: Link, frame: Request | Malformed, now: Instant) -> None:
+    def _classify(self, link: Link, frame: Request | Malformed | BadRequest, now: Instant) -> None:
         link.classified = True
         self._idle.first_frame(link.number, is_health=isinstance(frame, HealthRequest), now=now.mono)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from intercom.core.connections import PeerCredentials
 from intercom.limits import ACCEPT_BATCH, ACCEPT_PAUSE_MS
 from intercom.server.log import Log
+from intercom.server.processes import start_of
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, TimerHandle
@@ -124,7 +125,7 @@ def peer_of(sock: socket.socket) -> PeerCredentials:
         return PeerCredentials(sock.getsockopt(level, process), uid, gid)
     layout = struct.Struct("iII")
     pid, uid, gid = layout.unpack(sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, layout.size))
-    return PeerCredentials(pid, uid, gid)
+    return PeerCredentials(pid, uid, gid, start_of(pid))
 
 
 def _open_reserve() -> int | None:

@@ -16,11 +16,23 @@ from typing import Protocol
 
 from intercom.core.broker import Broker
 from intercom.core.clock import Instant
-from intercom.core.effects import Append, Broadcast, Destroy, Effect, Finish, Note, Stop, Write
-from intercom.core.records import Change
+from intercom.core.effects import (
+    Append,
+    Broadcast,
+    Destroy,
+    Effect,
+    Finish,
+    ForgetProcess,
+    Note,
+    Stop,
+    WatchProcess,
+    Write,
+)
+from intercom.core.records import Change, ReadBodies, ReadHistory
 from intercom.limits import UNCOMMITTED_BYTES, UNCOMMITTED_FRAMES, UNSENT_BYTES
 from intercom.server.link import Link
 from intercom.server.log import Log
+from intercom.store.reader import Read
 from intercom.store.writer import Committed, Failed
 from intercom.wire.codec import encode
 
@@ -41,6 +53,32 @@ class Committer(Protocol):
         """Take appends again after a failure."""
 
 
+class Reads(Protocol):
+    """Read what is on disk; ``store.reader.Reader`` is the one that does it."""
+
+    def submit(self, request: ReadBodies | ReadHistory) -> None:
+        """Queue a request."""
+
+    def done(self) -> Sequence[Read]:
+        """Return what was read since the last call."""
+
+    def close(self, timeout_s: float) -> None:
+        """End reading."""
+
+
+class Watches(Protocol):
+    """Watch processes; ``server.processes.Processes`` is the one that does it."""
+
+    def watch(self, ref: str, pid: int, started: int | None) -> None:
+        """Judge a process, and tell of its end."""
+
+    def forget(self, ref: str) -> None:
+        """Watch it no longer."""
+
+    def close(self) -> None:
+        """Watch nothing any more."""
+
+
 class Performer:
     """Own the links and the bookkeeping between them, the writer and the core.
 
@@ -54,6 +92,8 @@ class Performer:
         on_ended: called with every connection that the core does not know any more.
         on_resume: called with every link that may go on with the frames it has.
         after_turn: called at the end of every turn.
+        reader: reads what the core does not keep in memory.
+        processes: watches the processes behind lost connections.
     """
 
     def __init__(
@@ -68,7 +108,11 @@ class Performer:
         on_ended: Callable[[Link, Instant], None],
         on_resume: Callable[[Link, Instant], None],
         after_turn: Callable[[], None],
+        reader: Reads,
+        processes: Watches,
     ) -> None:
+        self._reader = reader
+        self._processes = processes
         self._broker = broker
         self._writer = writer
         self._clock = clock
@@ -167,7 +211,31 @@ class Performer:
                 self._on_stop(effect.reason)
             elif isinstance(effect, Note):
                 self._log.write(effect.event, **effect.fields)
+            elif isinstance(effect, WatchProcess):
+                self._processes.watch(effect.ref, effect.pid, effect.started)
+            elif isinstance(effect, ForgetProcess):
+                self._processes.forget(effect.ref)
+            else:
+                self._reader.submit(effect)
         return ticket
+
+    def read_ready(self) -> None:
+        """Tell the core what was read: the reader's thread has finished something."""
+        now = self._clock()
+        for read in self._reader.done():
+            if read.trouble is not None:
+                self._log.write("store_unread", level="warning", reason=read.trouble)
+            request = read.request
+            if isinstance(request, ReadBodies):
+                effects = self._broker.bodies_read(request.token, request.numbers, read.result, now)
+            else:
+                effects = self._broker.history_read(request.token, read.result, now)
+            self.run(effects, now)
+
+    def close(self, timeout_s: float) -> None:
+        """Stop reading and watching."""
+        self._processes.close()
+        self._reader.close(timeout_s)
 
     def charge(self, link: Link, ticket: int, size: int) -> None:
         """Count a frame of ``size`` bytes against its link until ``ticket`` is committed (protocol 1.5)."""

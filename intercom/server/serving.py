@@ -20,7 +20,7 @@ from intercom.config import Settings
 from intercom.core.broker import Broker
 from intercom.core.clock import Instant
 from intercom.core.connections import PeerCredentials
-from intercom.core.records import Change, Recovered
+from intercom.core.records import Change, Recovered, StoreIdentity
 from intercom.limits import (
     COLLECT_MIDDLE,
     COLLECT_OLD,
@@ -40,8 +40,10 @@ from intercom.server.listener import Listener
 from intercom.server.log import Log
 from intercom.server.ownership import Territory
 from intercom.server.perform import Performer
+from intercom.server.processes import Processes
 from intercom.server.watchdog import Watchdog
 from intercom.store.database import Store, StoreUnusable
+from intercom.store.reader import Reader
 from intercom.store.writer import Outcome, Writer
 
 
@@ -90,6 +92,7 @@ class StorePart(NamedTuple):
     key: bytes
     recovered: Recovered
     trouble: str | None
+    identity: StoreIdentity | None
 
 
 def open_store(paths: Paths, settings: Settings, log: Log) -> StorePart:
@@ -98,8 +101,12 @@ def open_store(paths: Paths, settings: Settings, log: Log) -> StorePart:
         store = Store.open(paths, now().wall, durability=settings.durability, limits=settings.limits())
     except StoreUnusable as error:
         log.write("store_unusable", level="error", code=error.code, reason=error.reason)
-        return StorePart(None, os.urandom(KEY_BYTES), Recovered(), error.reason)
-    return StorePart(store, store.key, store.recovered, None)
+        return StorePart(None, os.urandom(KEY_BYTES), Recovered(), error.reason, None)
+    if store.was_restored:
+        reason = "the database is an older copy; what happened since it was made is lost"
+        log.write("store_restored", level="warning", reason=reason)
+    identity = StoreIdentity(store.broker_id, store.journal_id, store.epoch)
+    return StorePart(store, store.key, store.recovered, None, identity)
 
 
 class Serving:
@@ -147,6 +154,7 @@ class Serving:
             recovered=self._store.recovered,
             store_trouble=self._store.trouble,
             facts={"startedAt": started.wall, **facts},
+            identity=self._store.identity,
         )
         self._idle = IdleCheck(started.mono, None if end_process is None else settings.idle_ms)
         self._alarm = Alarm(self._loop, self._on_deadline)
@@ -160,6 +168,8 @@ class Serving:
             on_ended=self._on_ended,
             on_resume=self._on_resume,
             after_turn=self._after_turn,
+            reader=Reader(paths.database, self._on_read),
+            processes=Processes(self._loop, self._on_judged),
         )
         self._intake = Intake(self._broker, self._performer, self._idle, clock=now, frame_bytes=settings.frame_bytes)
         self._listener = Listener(sock, self._loop, log, self._on_connection)
@@ -180,6 +190,7 @@ class Serving:
             self._watchdog.start()
         if self._end_process is not None:
             _spare_collections()
+        self._performer.run(self._broker.started(), now())
         self._loop.call_soon(self._tick)
         self._loop.call_soon(self._after_turn)
         try:
@@ -252,6 +263,7 @@ class Serving:
             link.close()
         self._territory.give_back()
         self._listener.close()
+        self._performer.close(STOP_RESERVE_MS / 1000)
         is_closed = self._writer.close(STOP_RESERVE_MS / 1000)
         if is_closed and self._store.store is not None:
             self._store.store.close()
@@ -300,10 +312,19 @@ class Serving:
         """Fetch outcomes; called in the writer's thread."""
         self._loop.call_soon_threadsafe(self._performer.commit_ready)
 
+    def _on_read(self) -> None:
+        """Fetch what was read; called in the reader's thread."""
+        with suppress(RuntimeError):  # of a closed loop
+            self._loop.call_soon_threadsafe(self._performer.read_ready)
+
+    def _on_judged(self, ref: str, is_alive: bool) -> None:
+        moment = now()
+        self._performer.run(self._broker.process_judged(ref, is_alive, moment), moment)
+
     def _on_deadline(self) -> None:
         moment = now()
         self._performer.run(self._broker.deadline_passed(moment), moment)
-        if self._idle.is_over(moment.mono, self._broker.session_count):
+        if self._idle.is_over(moment.mono, self._broker.session_count, self._broker.away_count):
             self.stop("nobody needs the broker")
 
     def _after_turn(self) -> None:

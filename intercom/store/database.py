@@ -7,12 +7,17 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import TypeAlias
+from uuid import uuid4
+
+from msgspec.structs import replace
 
 from intercom.config import Durability
 from intercom.core.records import (
     Change,
     DropOperation,
+    DropRetiredId,
     OperationRecord,
+    OperationState,
     RetiredIdRecord,
     SaveOperation,
     SaveRetiredId,
@@ -21,9 +26,11 @@ from intercom.limits import BUSY_MS, CACHE_KIB, CHECKPOINT_PAGES, Limits
 from intercom.paths import Paths
 from intercom.store import schema
 from intercom.store.failures import CommitFailed, StoreUnusable, commit_failure, no_space_left, opening_failure
+from intercom.store.head import HeadFile, read_head
+from intercom.store.history import HistoryChange, last_sequence, write
 from intercom.store.identity import Identity, read_identity
 from intercom.store.loading import Loaded, load, text_or_bytes
-from intercom.store.pair import obtain_pair, read_only
+from intercom.store.pair import has_log, obtain_pair, read_only
 from intercom.store.rows import (
     DROP_OPERATION,
     DROP_RETIRED,
@@ -64,6 +71,11 @@ class Store:
         self._file = _file_id(self._database)
         self._connection = connection
         self._keeps_operations = True
+        self._waiting: set[int] = set()
+        """Numbers of the operations on disk, while only those of waiting mail are kept there."""
+        self._head = HeadFile(paths.head, identity.journal_id)
+        self.was_restored = identity.was_restored
+        """An older copy of the database was put in its place; its journal has a new id."""
         self._final: str | None = None
 
     @classmethod
@@ -92,9 +104,10 @@ class Store:
             if identity.version < schema.version():
                 schema.advance(connection, identity.version)
             connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'epoch'")
+            identity = _with_true_journal(connection, identity, paths)
             loaded = load(connection, now_ms, limits.operation_ttl_ms)
             if durability == "memory":
-                connection.execute("DELETE FROM operations")
+                connection.execute("DELETE FROM operations WHERE state != ?", (OperationState.QUEUED.value,))
             else:
                 connection.executemany(DROP_OPERATION, ((number,) for number in loaded.stale))
             connection.execute("COMMIT")
@@ -107,6 +120,9 @@ class Store:
             raise
         store.before_commit = before_commit
         store._keeps_operations = durability == "full"
+        store._waiting = {
+            record.number for record in loaded.recovered.operations if record.state is OperationState.QUEUED
+        }
         return store
 
     def commit(self, batch: Batch) -> int:
@@ -122,7 +138,9 @@ class Store:
         try:
             return self._commit(batch)
         except Exception as error:
-            failure = commit_failure(error, lambda: no_space_left(self._database))
+            failure = error
+            if not isinstance(failure, CommitFailed):
+                failure = commit_failure(error, lambda: no_space_left(self._database))
             if not self._rolled_back():
                 failure = CommitFailed(failure.reason, final=True)
             if failure.final:
@@ -135,11 +153,13 @@ class Store:
     def close(self) -> None:
         """Close the database; what was committed stays."""
         self._final = "the store is closed"
+        self._head.write()
         self._connection.close()
 
     def _commit(self, batch: Batch) -> int:
         operations: dict[int, OperationRecord | None] = {}
         retired: dict[str, RetiredIdRecord | None] = {}
+        history: list[HistoryChange] = []
         for _, changes in batch:
             for change in changes:
                 if isinstance(change, SaveOperation):
@@ -148,14 +168,19 @@ class Store:
                     operations[change.number] = None
                 elif isinstance(change, SaveRetiredId):
                     retired[change.record.session_id] = change.record
-                else:
+                elif isinstance(change, DropRetiredId):
                     retired[change.session_id] = None
+                else:
+                    history.append(change)
         if not self._keeps_operations:
-            operations.clear()
-        if not operations and not retired:
+            operations = self._of_mail(operations)
+        if not operations and not retired and not history:
             return 0
         execute, executemany = self._connection.execute, self._connection.executemany
         execute("BEGIN IMMEDIATE")
+        (epoch,) = execute("SELECT value FROM meta WHERE key = 'epoch'").fetchone()
+        if epoch != self.epoch:
+            raise CommitFailed("another broker has opened the store since", final=True)
         saved = [record for record in operations.values() if record is not None]
         if plain := [plain_row(record) for record in saved if is_plain(record)]:
             executemany(SAVE_PLAIN, plain)
@@ -166,11 +191,27 @@ class Store:
         if retired:
             executemany(SAVE_RETIRED, [retired_row(record) for record in retired.values() if record is not None])
             executemany(DROP_RETIRED, [(session_id,) for session_id, record in retired.items() if record is None])
+        sequence = write(self._connection, history, self.epoch) if history else 0
         if self.before_commit is not None:
             self.before_commit()
         started = perf_counter_ns()
         execute("COMMIT")
-        return (perf_counter_ns() - started) // 1_000
+        ended = perf_counter_ns()
+        if sequence:
+            self._head.committed(sequence, ended // 1_000_000)
+        return (ended - started) // 1_000
+
+    def _of_mail(self, operations: dict[int, OperationRecord | None]) -> dict[int, OperationRecord | None]:
+        """Return the changes to operations that concern mail: it is kept on disk whatever becomes of the others."""
+        kept: dict[int, OperationRecord | None] = {}
+        for number, record in operations.items():
+            if record is not None and record.state is OperationState.QUEUED:
+                kept[number] = record
+                self._waiting.add(number)
+            elif number in self._waiting:
+                kept[number] = None
+                self._waiting.discard(number)
+        return kept
 
     def _rolled_back(self) -> bool:
         """Undo what is left of a failed transaction; tell whether the connection can be used again."""
@@ -182,16 +223,30 @@ class Store:
         return not self._connection.in_transaction
 
 
+def _with_true_journal(connection: sqlite3.Connection, identity: Identity, paths: Paths) -> Identity:
+    """Give the journal a new id when the head file knows of a later state of it: an older copy was put back."""
+    head = read_head(paths.head)
+    if head is None or head.journal_id != identity.journal_id or head.seq <= last_sequence(connection):
+        return identity
+    journal_id = str(uuid4())
+    connection.execute("UPDATE meta SET value = ? WHERE key = 'journalId'", (journal_id,))
+    return replace(identity, journal_id=journal_id, was_restored=True)
+
+
 def examine(paths: Paths, key: bytes) -> Identity:
     """Judge the database before anything in it is changed; raises ``StoreUnusable`` or errors of SQLite."""
     connection = read_only(paths.database)
     try:
-        if os.stat(paths.database).st_size == 0:
+        size = os.stat(paths.database).st_size
+        if size == 0:
             raise StoreUnusable("corrupt", f"{paths.database} is empty")
         identity = read_identity(connection, paths.database, key)
         (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
             raise StoreUnusable("corrupt", f"{paths.database} is damaged ({verdict})")
+        (page_size,) = connection.execute("PRAGMA page_size").fetchone()
+        if size % page_size and not has_log(paths.database):
+            raise StoreUnusable("corrupt", f"{paths.database} was cut off: it ends within a page")
         return identity
     finally:
         connection.close()

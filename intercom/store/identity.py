@@ -25,6 +25,8 @@ class Identity(Struct, frozen=True):
     """Times the store was opened; 0 until the first broker opened it."""
     version: int
     """Version of the tables."""
+    was_restored: bool = False
+    """The database is an older copy of one that got further."""
 
 
 def create_identity(connection: sqlite3.Connection, key: bytes) -> None:

@@ -7,8 +7,16 @@ import sqlite3
 from msgspec import Struct
 from msgspec.structs import replace
 
-from intercom.core.records import OperationRecord, OperationState, Recovered
+from intercom.core.records import (
+    AddressRecord,
+    KnownSessionRecord,
+    MailRecord,
+    OperationRecord,
+    OperationState,
+    Recovered,
+)
 from intercom.store.failures import StoreUnusable
+from intercom.store.history import last_sequence, read_records
 from intercom.store.rows import (
     OPERATION_COLUMNS,
     RETIRED_COLUMNS,
@@ -29,7 +37,8 @@ def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int) -> Loaded:
     """Read all rows; nothing is written. The connection's ``text_factory`` is ``text_or_bytes``.
 
     A row expires ``ttl_ms`` after its reservation, except an accepted question nobody has answered and whose deadline
-    is to come, and mail that is queued. Times in the future, as a clock that was set back leaves them, count as now.
+    is to come, and a message that waits as mail. Times in the future, as a clock that was set back leaves them, count
+    as now.
     Raises ``StoreUnusable`` when a row does not tell which message id it is about.
     """
     newest = _newest(connection)
@@ -50,12 +59,24 @@ def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int) -> Loaded:
             damaged.add(message_id)
         else:
             operations.append(_not_later_than(record, now_ms))
+    mail = []
+    for row, found in read_records(connection, MailRecord):
+        last_number = max(last_number, row[0])
+        if found is not None:
+            mail.append(found)
+        elif type(row[2]) is str:
+            damaged.add(row[2])
+    (last_body,) = connection.execute("SELECT COALESCE(MAX(number), 0) FROM bodies").fetchone()
     retired = map(retired_from_row, connection.execute(f"SELECT {RETIRED_COLUMNS} FROM retired_ids ORDER BY number"))
     recovered = Recovered(
         operations=operations,
         retired_ids=[record for record in retired if record is not None],
         damaged=frozenset(damaged),
-        last_number=last_number,
+        last_number=max(last_number, last_body),
+        addresses=[found for _, found in read_records(connection, AddressRecord) if found is not None],
+        known_sessions=[found for _, found in read_records(connection, KnownSessionRecord) if found is not None],
+        mail=mail,
+        last_sequence=last_sequence(connection),
     )
     return Loaded(recovered, stale)
 

@@ -45,11 +45,15 @@ def obtain_pair(paths: Paths) -> bytes:
 
 def read_only(database: Path) -> sqlite3.Connection:
     """Open a database so that neither the file nor its write-ahead log is changed."""
-    wal = beside(database, "-wal")
-    pending = os.path.lexists(wal) and os.stat(wal).st_size > 0
     # Without a log to read, SQLite is told to leave no files of its own beside the database.
-    mode = "mode=ro" if pending else "mode=ro&immutable=1"
+    mode = "mode=ro" if has_log(database) else "mode=ro&immutable=1"
     return sqlite3.connect(f"{database.as_uri()}?{mode}", uri=True, isolation_level=None)
+
+
+def has_log(database: Path) -> bool:
+    """Tell whether a write-ahead log holds what may not be in the database yet."""
+    wal = beside(database, "-wal")
+    return os.path.lexists(wal) and os.stat(wal).st_size > 0
 
 
 def beside(path: Path, suffix: str) -> Path:

@@ -15,13 +15,13 @@ OPERATION_COLUMNS = (
     f"{_PLAIN_COLUMNS}, position, question_asker, question_return, question_target, question_groups, "
     "question_deadline, question_answered"
 )
-RETIRED_COLUMNS = "session_id, return_hash, number"
+RETIRED_COLUMNS = "session_id, return_hash, number, address"
 
 SAVE_PLAIN = f"INSERT OR REPLACE INTO operations ({_PLAIN_COLUMNS}) VALUES ({', '.join('?' * 10)})"
 """Save an operation that has neither place nor question; the other columns become NULL."""
 SAVE_OPERATION = f"INSERT OR REPLACE INTO operations ({OPERATION_COLUMNS}) VALUES ({', '.join('?' * 17)})"
 DROP_OPERATION = "DELETE FROM operations WHERE number = ?"
-SAVE_RETIRED = f"INSERT OR REPLACE INTO retired_ids ({RETIRED_COLUMNS}) VALUES (?, ?, ?)"
+SAVE_RETIRED = f"INSERT OR REPLACE INTO retired_ids ({RETIRED_COLUMNS}) VALUES (?, ?, ?, ?)"
 DROP_RETIRED = "DELETE FROM retired_ids WHERE session_id = ?"
 
 SIGNATURE_BYTES = 32
@@ -111,7 +111,7 @@ def operation_from_row(row: Row) -> OperationRecord | None:
 
 def retired_row(record: RetiredIdRecord) -> Row:
     """Return the values for ``SAVE_RETIRED``."""
-    return (record.session_id, record.return_hash, record.number)
+    return (record.session_id, record.return_hash, record.number, record.address)
 
 
 def retired_from_row(row: Row) -> RetiredIdRecord | None:
@@ -119,12 +119,17 @@ def retired_from_row(row: Row) -> RetiredIdRecord | None:
 
     A row that is damaged elsewhere still keeps everybody from taking its id.
     """
-    session_id, return_hash, number = row
+    session_id, return_hash, number, address = row
     if not _is_text(session_id):
         return None
     if return_hash is not None and not _is_text(return_hash):
         return_hash = NOBODY
-    return RetiredIdRecord(session_id, return_hash, number if _is_count(number) else 0)
+    return RetiredIdRecord(
+        session_id,
+        return_hash,
+        number if _is_count(number) else 0,
+        address if _is_count(address) else None,
+    )
 
 
 def _question_row(question: QuestionRecord) -> Row:

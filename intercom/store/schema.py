@@ -31,6 +31,39 @@ STEPS: tuple[Step, ...] = (
         """,
         "CREATE TABLE retired_ids (session_id TEXT PRIMARY KEY, return_hash TEXT, number INTEGER) WITHOUT ROWID",
     ),
+    (
+        "ALTER TABLE retired_ids ADD COLUMN address INTEGER",
+        """
+        CREATE TABLE addresses (
+            number INTEGER PRIMARY KEY, name TEXT, "group" TEXT, token_hash TEXT, groups TEXT, created_at INTEGER,
+            last_held_at INTEGER
+        )
+        """,
+        """
+        CREATE TABLE sessions (
+            session_id TEXT PRIMARY KEY, number INTEGER, state TEXT, state_since INTEGER, incarnation TEXT,
+            generation INTEGER, token_hash TEXT, return_hash TEXT, pid INTEGER, started INTEGER, home_group TEXT,
+            features TEXT, info BLOB, needs_registration INTEGER, grace_deadline INTEGER, closed_reason TEXT,
+            address INTEGER, kind TEXT, runtime_session_id TEXT, tracking_ref TEXT, task_hint TEXT
+        )
+        """,
+        """
+        CREATE TABLE mail (
+            number INTEGER PRIMARY KEY, mailbox TEXT, message_id TEXT, sender_info BLOB, sender_mailbox TEXT,
+            sender_session TEXT, target TEXT, size INTEGER, queued_at INTEGER, expires_at INTEGER, valid_until INTEGER,
+            is_ask INTEGER, reply_to TEXT, offers INTEGER, notice BLOB
+        )
+        """,
+        "CREATE TABLE bodies (number INTEGER PRIMARY KEY, message BLOB, until INTEGER)",
+        "CREATE INDEX bodies_until ON bodies (until) WHERE until IS NOT NULL",
+        """
+        CREATE TABLE journal (
+            seq INTEGER PRIMARY KEY, at INTEGER, stream TEXT, kind TEXT, event_id TEXT UNIQUE, epoch INTEGER,
+            row TEXT, is_gone INTEGER, detail TEXT
+        )
+        """,
+        "CREATE INDEX journal_stream ON journal (stream, seq)",
+    ),
 )
 
 

@@ -9,7 +9,8 @@ from intercom.client.profile import Profile, Purpose
 from intercom.core.broker import Broker
 from intercom.core.clock import Instant
 from intercom.core.connections import PeerCredentials
-from intercom.core.effects import Append, Broadcast, Destroy, Effect, Finish, Stop, Write
+from intercom.core.effects import Append, Broadcast, Destroy, Effect, Finish, Stop, WatchProcess, Write
+from intercom.core.records import ReadBodies, ReadHistory
 from intercom.errors import NoBroker, UsageError
 from intercom.limits import CONNECT_MS, KEY_BYTES, Limits
 from intercom.testing.disk import MemoryDisk, counted_ids
@@ -42,6 +43,8 @@ class MemoryBroker:
         self._failures: deque[tuple[str, bool]] = deque()
         self._core: Broker | None = None
         self._appends: deque[Append] = deque()
+        self._reads: deque[ReadBodies | ReadHistory] = deque()
+        self._judgements: deque[str] = deque()
         self._last_ticket = self._committed = 0
         self._is_turning = False
         self._stop_reason: str | None = None
@@ -171,6 +174,7 @@ class MemoryBroker:
             limits=self._limits,
             recovered=self._disk.recovered(self._now.wall, self._limits),
         )
+        self._perform(self._core.started())
         self._turn()
 
     # --- effects ----------------------------------------------------------------------------------------
@@ -198,6 +202,10 @@ class MemoryBroker:
                 lost += [write.token for write in self._end(effect.to) if write.token is not None]
             elif isinstance(effect, Stop):
                 self._stop_reason = effect.reason
+            elif isinstance(effect, ReadBodies | ReadHistory):
+                self._reads.append(effect)
+            elif isinstance(effect, WatchProcess):
+                self._judgements.append(effect.ref)
         for token in lost:
             if self._core is not None:
                 self._perform(self._core.frame_lost(token, self._now))
@@ -208,7 +216,7 @@ class MemoryBroker:
             return
         self._is_turning = True
         try:
-            while any([self._commit(), self._let_out(), self._take_in(), self._drive()]):
+            while any([self._commit(), self._read_disk(), self._let_out(), self._take_in(), self._drive()]):
                 pass
         finally:
             self._is_turning = False
@@ -230,6 +238,22 @@ class MemoryBroker:
         self._committed = appends[-1].ticket
         self._perform(self._core.committed(self._committed, self._now))
         return True
+
+    def _read_disk(self) -> bool:
+        """Answer what the core asked to be read, and let every process live."""
+        moved = False
+        while self._core is not None and self._judgements:
+            self._perform(self._core.process_judged(self._judgements.popleft(), True, self._now))
+            moved = True
+        while self._core is not None and self._reads:
+            read = self._reads.popleft()
+            if isinstance(read, ReadBodies):
+                bodies = self._disk.read_bodies(read.numbers)
+                self._perform(self._core.bodies_read(read.token, read.numbers, bodies, self._now))
+            else:
+                self._perform(self._core.history_read(read.token, self._disk.read_history(read.stream), self._now))
+            moved = True
+        return moved
 
     def _let_out(self) -> bool:
         """Let every frame reach its client whose append is committed, in order per connection."""
@@ -295,6 +319,8 @@ class MemoryBroker:
     def _fall_down(self) -> None:
         self._core = None
         self._appends.clear()
+        self._reads.clear()
+        self._judgements.clear()
         for number in list(self._wires):
             self._end(number)
 

@@ -4,19 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec.structs import asdict
 
 from intercom.core.effects import Append
 from intercom.core.records import (
+    AddressRecord,
+    DropBodies,
     DropOperation,
     DropRetiredId,
+    Happened,
+    HistoryEvent,
+    KnownSessionRecord,
+    MailRecord,
     OperationRecord,
     OperationState,
     Recovered,
+    ReleaseBody,
     RetiredIdRecord,
+    Row,
+    SaveBody,
     SaveOperation,
     SaveRetiredId,
 )
 from intercom.limits import Limits
+
+
+@dataclass
+class Body:
+    """Hold one message, and until when it is kept once its mail is over (epoch ms)."""
+
+    message: bytes
+    until: int | None = None
 
 
 @dataclass
@@ -25,6 +45,11 @@ class MemoryDisk:
 
     operations: dict[int, OperationRecord] = field(default_factory=dict)
     retired: dict[str, RetiredIdRecord] = field(default_factory=dict)
+    addresses: dict[int, AddressRecord] = field(default_factory=dict)
+    known_sessions: dict[str, KnownSessionRecord] = field(default_factory=dict)
+    mail: dict[int, MailRecord] = field(default_factory=dict)
+    bodies: dict[int, Body] = field(default_factory=dict)
+    journal: list[Happened] = field(default_factory=list)
 
     def commit(self, append: Append) -> None:
         """Make the changes of one append."""
@@ -37,6 +62,62 @@ class MemoryDisk:
                 self.retired[change.record.session_id] = change.record
             elif isinstance(change, DropRetiredId):
                 self.retired.pop(change.session_id, None)
+            elif isinstance(change, Happened):
+                self.journal.append(change)
+                self._project(change)
+            elif isinstance(change, SaveBody):
+                self.bodies[change.number] = Body(change.message)
+            elif isinstance(change, ReleaseBody):
+                if change.number in self.bodies:
+                    self.bodies[change.number].until = change.until
+            elif isinstance(change, DropBodies):
+                self._drop_bodies(change.before)
+            else:
+                self._drop_history(change.before)
+
+    def _project(self, event: Happened) -> None:
+        rows, key = self._place_of(event.row)
+        if event.is_gone:
+            rows.pop(key, None)
+        else:
+            rows[key] = event.row
+
+    def _place_of(self, row: Row) -> tuple[dict[Any, Any], Any]:
+        if isinstance(row, AddressRecord):
+            return self.addresses, row.number
+        if isinstance(row, KnownSessionRecord):
+            return self.known_sessions, row.session_id
+        return self.mail, row.number
+
+    def _drop_bodies(self, before: int) -> None:
+        for number, body in list(self.bodies.items()):
+            if body.until is not None and body.until <= before:
+                del self.bodies[number]
+
+    def _drop_history(self, before: int) -> None:
+        def is_kept(event: Happened) -> bool:
+            rows, key = self._place_of(event.row)
+            return event.at >= before or key in rows
+
+        self.journal = [event for event in self.journal if is_kept(event)]
+
+    def read_bodies(self, numbers: tuple[int, ...]) -> dict[int, bytes]:
+        """Return the messages of these mails, as far as they are there."""
+        return {number: self.bodies[number].message for number in numbers if number in self.bodies}
+
+    def read_history(self, stream: str) -> list[HistoryEvent]:
+        """Return the events of a stream, oldest first."""
+        return [
+            HistoryEvent(
+                event.seq,
+                event.at,
+                event.kind,
+                {name: value for name, value in asdict(event.row).items() if not isinstance(value, bytes)},
+                event.detail,
+            )
+            for event in self.journal
+            if event.stream == stream
+        ]
 
     def recovered(self, wall: int, limits: Limits) -> Recovered:
         """Read everything at a start; what had its time is deleted."""
@@ -44,14 +125,18 @@ class MemoryDisk:
         for number, record in list(self.operations.items()):
             question = record.question
             is_open = question is not None and not question.answered and question.deadline > wall
-            is_kept = is_open and record.state is OperationState.ACCEPTED
+            is_kept = (is_open and record.state is OperationState.ACCEPTED) or record.state is OperationState.QUEUED
             is_over = record.reserved_at + limits.operation_ttl_ms < wall
             if newest[record.message_id] != number or (is_over and not is_kept):
                 del self.operations[number]
         return Recovered(
             operations=[self.operations[number] for number in sorted(self.operations)],
             retired_ids=sorted(self.retired.values(), key=lambda row: row.number),
-            last_number=max(self.operations, default=0),
+            last_number=max([0, *self.operations, *self.mail, *self.bodies]),
+            addresses=[self.addresses[number] for number in sorted(self.addresses)],
+            known_sessions=sorted(self.known_sessions.values(), key=lambda row: row.number),
+            mail=[self.mail[number] for number in sorted(self.mail)],
+            last_sequence=max((event.seq for event in self.journal), default=0),
         )
 
 

@@ -12,11 +12,12 @@ from typing import Annotated, Any, TypeAlias, TypeVar, cast, get_args
 from msgspec import UNSET, Meta, MsgspecError, Raw, Struct, UnsetType, ValidationError, convert
 from msgspec.json import Decoder, Encoder
 
-from intercom.limits import QUOTED_CHARS
-from intercom.wire.frames import Answer, Attachment, Content, Malformed, Message, Register, Request, Source
+from intercom.limits import QUOTED_CHARS, REQUEST_ID_CHARACTERS
+from intercom.wire.frames import Answer, Attachment, BadRequest, Content, Malformed, Message, Register, Request, Source
 from intercom.wire.framing import ProtocolError as ProtocolError
 from intercom.wire.framing import frame as _frame
 from intercom.wire.jsontext import HARMLESS_BYTES, as_utf8, flaw_of, read, without_surrogates, written
+from intercom.wire.mail import MailRequest
 
 _AnyFrame = TypeVar("_AnyFrame")
 _PlainNumber: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float
@@ -51,11 +52,12 @@ ANSWERED_IN_BAND = frozenset(
 """Frame types whose members may be wrong without a protocol error (protocol 4.5 to 4.9, 4.17)."""
 
 
-def decode_request(payload: bytes) -> Request | Malformed:
+def decode_request(payload: bytes) -> Request | Malformed | BadRequest:
     """Decode what a client wrote.
 
     A frame of the types in ``ANSWERED_IN_BAND`` whose JSON is fine and whose members are not comes back as
-    ``Malformed``. ``Send.message`` is JSON, and a message only when ``parse_message`` says so.
+    ``Malformed``, a request of a feature that can still be answered as ``BadRequest``. ``Send.message`` is JSON, and a
+    message only when ``parse_message`` says so.
 
     Raises:
         ProtocolError: everything else, with a sentence that names the rule.
@@ -69,7 +71,7 @@ def decode_request(payload: bytes) -> Request | Malformed:
         if request.__class__ is Register:
             read(payload)  # peers are shown members of a session that no struct describes
     except _REFUSALS:
-        return _second_try(payload, _REQUESTS, _REQUEST_TYPES, ANSWERED_IN_BAND)
+        return _second_try(payload, _REQUESTS, _REQUEST_TYPES, ANSWERED_IN_BAND, _FEATURE_TYPES)
     return request
 
 
@@ -86,7 +88,7 @@ def decode_answer(payload: bytes) -> Answer:
             _check_shape(payload)
         return _ANSWERS.decode(payload)
     except _REFUSALS:
-        return cast("Answer", _second_try(payload, _ANSWERS, _ANSWER_TYPES, frozenset()))
+        return cast("Answer", _second_try(payload, _ANSWERS, _ANSWER_TYPES, frozenset(), frozenset()))
 
 
 def parse_message(raw: Raw | bytes) -> Message | None:
@@ -131,8 +133,12 @@ def _check_shape(payload: bytes) -> None:
 
 
 def _second_try(
-    payload: bytes, decoder: Decoder[_AnyFrame], types: frozenset[str], in_band: frozenset[str]
-) -> _AnyFrame | Malformed:
+    payload: bytes,
+    decoder: Decoder[_AnyFrame],
+    types: frozenset[str],
+    in_band: frozenset[str],
+    requests: frozenset[str],
+) -> _AnyFrame | Malformed | BadRequest:
     """Decode as the standard parser reads it what msgspec refused, or say what is wrong with it."""
     try:
         value = read(payload)
@@ -150,6 +156,9 @@ def _second_try(
                 raise ProtocolError(f"Unknown frame type '{_one_line(kind)}'") from error
             if kind in in_band:
                 return Malformed(cast("Any", kind), read(normalised))
+            request_id = value.get("requestId")
+            if kind in requests and isinstance(request_id, str) and 0 < len(request_id) <= REQUEST_ID_CHARACTERS:
+                return BadRequest(kind, request_id, _one_line(str(error)))
             raise ProtocolError(f"A {kind} frame breaks its rules: {_one_line(str(error))}") from error
     except ValueError as error:
         raise ProtocolError(f"{_NOT_JSON}: {_one_line(str(error))}") from error
@@ -173,6 +182,7 @@ _ANSWERS = cast("Decoder[Answer]", Decoder(Answer))
 _PLAIN_MESSAGES = Decoder(_PlainMessage)
 _REQUEST_TYPES = _types(Request)
 _ANSWER_TYPES = _types(Answer)
+_FEATURE_TYPES = _types(MailRequest)
 _encode = Encoder().encode
 
 _REFUSALS = (MsgspecError, ValueError, RecursionError, MemoryError)

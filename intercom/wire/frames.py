@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import UNSET, Raw, Struct, UnsetType, ValidationError, convert, field
 
 from intercom.limits import HEALTH_ID_UNITS
+from intercom.wire.mail import MailAnswer, MailInfo, MailRequest, Notice
 from intercom.wire.restoring_frames import ReleaseRestoringRecipient as ReleaseRestoringRecipient
 from intercom.wire.restoring_frames import ReserveRestoringRecipient as ReserveRestoringRecipient
 from intercom.wire.restoring_frames import RestoringRecipientAck as RestoringRecipientAck
@@ -55,6 +56,17 @@ class Register(RequestFrame, tag="register"):
     acknowledges_receipt: bool | UnsetType = UNSET
     supervisor: Any = UNSET
     """Any value, ``null`` included: a wrong one is refused, not a protocol error."""
+    features: Any = UNSET
+    """Names of what this client understands beyond the base protocol; whoever names none is an older client."""
+    client_protocol_version: Any = UNSET
+    kind: Any = UNSET
+    """What hosts the session, such as ``claude-code``, ``codex``, ``custom``."""
+    address: Any = UNSET
+    """An ``AddressClaim``."""
+    owner_token: Any = UNSET
+    """Of the known session ``preferredSessionId``: proves that this is its owner, who takes its place."""
+    runtime_session_id: Any = UNSET
+    tracking_ref: Any = UNSET
 
     def __post_init__(self) -> None:
         convert(self.session, SessionInfo)
@@ -129,6 +141,10 @@ class Send(RequestFrame, tag="send"):
     """Any value; only ``true`` says that the sender understands ``send_held``."""
     channel: Raw | UnsetType = UNSET
     """Clients may not claim the supervisor channel: any value is refused."""
+    queue_if_away: bool | UnsetType = UNSET
+    """The sender takes ``queued`` for an answer (feature ``queue``)."""
+    valid_for: int | UnsetType = UNSET
+    """Milliseconds from now after which the message must not be handed over any more (feature ``queue``)."""
 
 
 class SupervisorSend(Send, tag="supervisor_send"):
@@ -191,6 +207,14 @@ class Malformed(Struct):
     fields: dict[str, Any]
 
 
+class BadRequest(Struct):
+    """Stand for a request of a feature whose members have the wrong form; it is refused in-band."""
+
+    type: str
+    request_id: str
+    reason: str
+
+
 Request: TypeAlias = (
     Register
     | Unregister
@@ -214,6 +238,7 @@ Request: TypeAlias = (
     | HealthRequest
     | Shutdown
     | CancelAsk
+    | MailRequest
 )
 """Every frame a client may write."""
 
@@ -229,6 +254,17 @@ class Registered(AnswerFrame, tag="registered"):
     acknowledges_receipt: bool | UnsetType = UNSET
     acknowledges_pending_stage_routes: bool | UnsetType = UNSET
     broker_status: bool | UnsetType = UNSET
+    features: list[str] | UnsetType = UNSET
+    """Of those asked for, the ones this connection has; only for clients that asked."""
+    broker_id: OptionalText = UNSET
+    journal_id: OptionalText = UNSET
+    epoch: int | UnsetType = UNSET
+    incarnation: OptionalText = UNSET
+    generation: int | UnsetType = UNSET
+    owner_token: OptionalText = UNSET
+    address_token: OptionalText = UNSET
+    """Told once, to whoever created the address."""
+    mailbox_count: int | UnsetType = UNSET
 
 
 class RegistrationFailed(AnswerFrame, tag="registration_failed"):
@@ -298,6 +334,8 @@ class MessageFrame(AnswerFrame, tag="message"):
     sender: Raw = field(name="from")
     message: Raw
     channel: Literal["supervisor"] | UnsetType = UNSET
+    mail: MailInfo | UnsetType = UNSET
+    notice: Notice | UnsetType = UNSET
 
 
 class Delivered(AnswerFrame, tag="delivered"):
@@ -313,7 +351,7 @@ class DeliveryFailed(AnswerFrame, tag="delivery_failed"):
     message_id: str
     reason: str
     attempt_id: OptionalText = UNSET
-    reason_code: Literal["message_id_conflict", "session_not_found"] | UnsetType = UNSET
+    reason_code: Literal["message_id_conflict", "session_not_found", "away"] | UnsetType = UNSET
 
 
 class Queued(AnswerFrame, tag="queued"):
@@ -416,5 +454,6 @@ Answer: TypeAlias = (
     | BrokerStatus
     | ShutdownAck
     | ErrorFrame
+    | MailAnswer
 )
 """Every frame the broker may write."""

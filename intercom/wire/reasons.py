@@ -46,6 +46,8 @@ NOT_CONFIRMED_DURABLY = (
 RECEIPT_MISSING = (
     "Recipient has not confirmed the message; the outcome is uncertain, a retry with the same message id is safe"
 )
+INVALID_QUEUEING = "Invalid queueIfAway or validFor: true or false, and whole milliseconds above 0"
+MAILBOX_FULL = "Mailbox full"
 INVALID_SUPERVISOR = "Invalid supervisor authorization"
 
 # --- workflow stages ------------------------------------------------------------------------------------
@@ -141,6 +143,22 @@ def ambiguous_restoring(target: str) -> str:
     return f'Multiple sessions that are being restored answer to "{target}"; send again when they are back'
 
 
+def away(label: str) -> str:
+    """Say that somebody is away who cannot be asked now, and what to do instead (design section 7, Queueing)."""
+    return f"Target is away: {label} cannot answer now; send it a message without expecting a reply, it will wait there"
+
+
+def away_unqueued(label: str) -> str:
+    """Say that somebody is away and that the sender wanted nothing to wait."""
+    return f"Target is away: {label} is not connected, and without queueing nothing was sent"
+
+
+def mailbox_full(label: str, retry_after_ms: int) -> str:
+    """Say that nothing more may wait for this target now."""
+    seconds = max(1, -(-retry_after_ms // 1000))
+    return f"{MAILBOX_FULL}: too much waits for {label} already; retry with the same message id after {seconds} s"
+
+
 def reserved_group(name: str) -> str:
     """Say that a group name is reserved (protocol 4.5)."""
     return f'Invalid presence group: Intercom group name "{name}" is reserved; choose another name'
@@ -179,6 +197,8 @@ _CODES = (
     ("Outcome not durably confirmed", "not_confirmed"),
     ("Recipient has not confirmed", "receipt_missing"),
     ("Intercom message ID '", "conflict"),
+    ("Target is away", "away"),
+    (MAILBOX_FULL, "capacity"),
     ("Multiple session", "ambiguous"),
     (NOT_A_CHILD, "no_supervisor"),
     (OTHER_SUPERVISOR, "other_supervisor"),

@@ -31,6 +31,14 @@ CALLS: dict[str, tuple[str, ...]] = {
     "leave": ("leave", "--as", "planner"),
     "groups": ("groups",),
     "whoami": ("whoami",),
+    "receive": ("receive", "--as", "planner"),
+    "reply": ("reply", "m-1", "because", "--as", "planner"),
+    "pending": ("pending", "--as", "planner"),
+    "trace": ("trace", "m-1"),
+    "mailbox": ("mailbox", "--as", "planner"),
+    "addresses": ("addresses",),
+    "session": ("session", "list"),
+    "purge": ("purge",),
     "status": ("status",),
     "doctor": ("doctor",),
     "log": ("log",),
@@ -96,8 +104,17 @@ def ends_with(result: Result, status: int, code: str | None) -> None:
 @pytest.mark.parametrize("verb", [verb for verb in CALLS if verb != "listen"])
 def test_no_broker(shell: Shell, verb: str) -> None:
     """Design section 9: 5, unless the verb starts one or needs none; F130: looking starts none."""
-    starts = {"list": (0, None), "send": (3, "not_found"), "ask": (3, "not_found")}
-    needs_none = {**dict.fromkeys((*PURE, "doctor", "completion", "store", "serve"), (0, None)), "log": (3, "no_log")}
+    starts: dict[str, tuple[int, str | None]] = {
+        **dict.fromkeys(("list", "receive", "pending", "mailbox", "addresses", "session"), (0, None)),
+        **dict.fromkeys(("send", "ask"), (3, "not_found")),
+        "reply": (3, "unknown_question"),
+        "trace": (3, "unknown_message"),
+    }
+    needs_none = {
+        **dict.fromkeys((*PURE, "doctor", "completion", "store", "serve"), (0, None)),
+        "log": (3, "no_log"),
+        "purge": (7, "not_a_person"),
+    }
     status, code = {**starts, **needs_none}.get(verb, (5, "no_broker"))
     ends_with(called(shell, verb), status, code)
     assert (shell.home / "broker.sock").exists() is (verb in starts)
@@ -136,6 +153,7 @@ def test_a_broker_that_is_silent(shell: Shell, verb: str) -> None:
         **dict.fromkeys((*PURE, "log", "completion"), (0, None)),
         "doctor": (1, "unhealthy"),
         "serve": (5, "held_elsewhere"),
+        "purge": (7, "not_a_person"),
     }
     ends_with(result, *expected.get(verb, (5, "busy")))
     if expected.get(verb) is None:
@@ -170,6 +188,13 @@ Broker.frame_received = die
         ("stop", ("Shutdown",), 6, "connection_lost"),
         ("store", ("BrokerStatusRequest",), 6, "connection_lost"),
         ("completion", ("ListSessions",), 0, None),
+        ("receive", ("MailboxRequest",), 0, None),
+        ("pending", ("PendingRequest",), 0, None),
+        ("reply", ("PendingRequest",), 3, "unknown_question"),
+        ("trace", ("TraceRequest",), 3, "unknown_message"),
+        ("mailbox", ("MailboxRequest",), 0, None),
+        ("addresses", ("AddressesRequest",), 0, None),
+        ("session", ("SessionRecordsRequest",), 0, None),
     ],
 )
 def test_a_broker_that_dies_in_the_middle(
@@ -218,6 +243,7 @@ def test_no_permission(shell: Shell, verb: str) -> None:
         **dict.fromkeys(("docs", "schema", "whoami", "completion"), (0, None)),
         "doctor": (1, "unhealthy"),
         "serve": (1, "cannot_serve"),
+        "purge": (7, "not_a_person"),
     }
     if verb in expected:
         ends_with(result, *expected[verb])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -32,10 +33,15 @@ class Lists:
     """Stand for a session that can list."""
 
     id = "own"
+    groups = ("default",)
 
     def __init__(self, *views: SessionView, error: Exception | None = None) -> None:
         self._views = list(views)
+        self._addresses: list[Any] = []
         self._error = error
+
+    def addresses(self) -> list[Any]:
+        return self._addresses
 
     def list(self, *, timeout: float = 5) -> list[SessionView]:
         if self._error is not None:
@@ -67,10 +73,14 @@ def test_the_session_that_asks_is_no_candidate() -> None:
 
 def test_similar_names_are_offered() -> None:
     """F50."""
-    here = session(view("a-1", "Engineer"), view("b-2", "planner"), view("c-3", None))
+    here: Any = session(view("a-1", "Engineer"), view("b-2", "planner"), view("c-3", None))
     with pytest.raises(TargetNotFound) as caught, helpful(here, "enginer"):
         raise TargetNotFound("Session not found")
     assert caught.value.hint == "Did you mean Engineer? `intercom list` shows who can be reached."
+    here._addresses = [SimpleNamespace(name="tester", groups=("default",)), SimpleNamespace(name="texter", groups=())]
+    with pytest.raises(TargetNotFound) as caught, helpful(here, "teste"):
+        raise TargetNotFound("Session not found")
+    assert caught.value.hint.startswith("Did you mean tester? "), "an address in reach, for which mail would wait"
     with pytest.raises(TargetNotFound) as caught, helpful(here, "xyz"):
         raise TargetNotFound("Session not found")
     assert caught.value.hint == TargetNotFound.hint

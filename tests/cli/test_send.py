@@ -72,17 +72,18 @@ def test_a_target_is_a_name_and_never_a_path(shell: Shell) -> None:
 
 
 def test_two_of_one_name_are_both_shown_with_ids_that_work(shell: Shell) -> None:
-    """F45."""
-    twins = [shell.listen("twin"), shell.listen("twin")]
-    result = shell.run("send", "twin", "hello", "--as", "planner")
+    """F45; an address belongs to a group, so in one group there is one of a name."""
+    twins = [shell.listen("twin", "--group", group) for group in ("a", "b")]
+    both = ("--as", "planner", "--group", "a", "--group", "b")
+    result = shell.run("send", "twin", "hello", *both)
     assert (result.status, result.text) == (4, "")
     ids = [line.split()[0] for line in result.errors.splitlines()[2:]]
     assert len(set(ids)) == 2
-    document = shell.run("send", "twin", "hello", "--as", "planner", "--json").document
+    document = shell.run("send", "twin", "hello", *both, "--json").document
     assert document["code"] == "ambiguous"
     assert [candidate["id"] for candidate in document["candidates"]] == ids
     for number, session_id in enumerate(ids):
-        assert shell.run("send", session_id, f"for {number}", "--as", "planner").status == 0
+        assert shell.run("send", session_id, f"for {number}", *both).status == 0
     assert sorted(twin.event("message")["text"] for twin in twins) == ["for 0", "for 1"]
 
 

@@ -14,6 +14,7 @@ def test_a_name(shell: Shell) -> None:
     assert (result.status, result.errors) == (0, "")
     assert result.text.splitlines() == [
         "name        planner",
+        "address     planner",
         "identity    name: the name given by --as",
         "groups      default",
         f"home        {shell.home}",
@@ -29,6 +30,7 @@ def test_the_document(shell: Shell) -> None:
         "ok": True,
         "name": "planner",
         "rule": "name",
+        "address": "planner",
         "because": "the name given by INTERCOM_NAME",
         "groups": ["default", "alpha"],
         "groupsFrom": "joined",
@@ -41,9 +43,12 @@ def test_the_document(shell: Shell) -> None:
 
 def test_every_other_rule(shell: Shell) -> None:
     guest = shell.run("whoami", "--json").document
-    assert (guest["rule"], guest["name"]) == ("guest", None)
+    assert (guest["rule"], guest["name"], guest["address"]) == ("guest", None, None)
     host = shell.run("whoami", "--json", env={"CLAUDE_CODE_SESSION_ID": "s"}).document
     assert (host["rule"], host["because"]) == ("host", "CLAUDE_CODE_SESSION_ID of Claude Code")
+    other = shell.run("whoami", "--json", env={"CLAUDE_CODE_SESSION_ID": "t"}).document
+    assert host["address"].startswith("host-")
+    assert other["address"] != host["address"]
 
 
 def test_a_terminal(shell: Shell) -> None:

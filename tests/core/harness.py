@@ -12,18 +12,21 @@ from msgspec.json import encode as to_json
 from intercom.core.broker import Broker
 from intercom.core.clock import Instant
 from intercom.core.connections import PeerCredentials
-from intercom.core.effects import Append, Broadcast, Destroy, Effect, Finish, Note, Stop, Write
-from intercom.core.records import (
-    DropOperation,
-    DropRetiredId,
-    OperationRecord,
-    OperationState,
-    Recovered,
-    RetiredIdRecord,
-    SaveOperation,
-    SaveRetiredId,
+from intercom.core.effects import (
+    Append,
+    Broadcast,
+    Destroy,
+    Effect,
+    Finish,
+    ForgetProcess,
+    Note,
+    Stop,
+    WatchProcess,
+    Write,
 )
+from intercom.core.records import ReadBodies, ReadHistory
 from intercom.limits import HEADER_BYTES, Limits
+from intercom.testing.disk import MemoryDisk
 from intercom.wire.codec import ProtocolError, decode_request, encode
 
 KEY = bytes(range(32))
@@ -42,39 +45,8 @@ def counted_ids() -> Any:
     return next_id
 
 
-class Disk:
+class Disk(MemoryDisk):
     """Hold what was committed, by the rules the store follows."""
-
-    def __init__(self) -> None:
-        self.operations: dict[int, OperationRecord] = {}
-        self.retired: dict[str, RetiredIdRecord] = {}
-
-    def commit(self, append: Append) -> None:
-        for change in append.changes:
-            match change:
-                case SaveOperation(record):
-                    self.operations[record.number] = record
-                case DropOperation(number):
-                    self.operations.pop(number, None)
-                case SaveRetiredId(record):
-                    self.retired[record.session_id] = record
-                case DropRetiredId(session_id):
-                    self.retired.pop(session_id, None)
-
-    def recovered(self, wall: int, limits: Limits) -> Recovered:
-        """Read everything at start; what had its time is deleted, as the store does it."""
-        newest = {record.message_id: number for number, record in sorted(self.operations.items())}
-        for number, record in list(self.operations.items()):
-            question = record.question
-            is_open = question is not None and not question.answered and question.deadline > wall
-            is_over = record.reserved_at + limits.operation_ttl_ms < wall
-            if newest[record.message_id] != number or (
-                is_over and not (is_open and record.state is OperationState.ACCEPTED)
-            ):
-                del self.operations[number]
-        rows = [self.operations[number] for number in sorted(self.operations)]
-        retired = sorted(self.retired.values(), key=lambda row: row.number)
-        return Recovered(operations=rows, retired_ids=retired, last_number=max(self.operations, default=0))
 
 
 class Watcher:
@@ -135,6 +107,8 @@ class World:
         self.deaf: set[int] = set()
         self.stopped: list[str] = []
         self.notes: list[Note] = []
+        self.reads: deque[ReadBodies | ReadHistory] = deque()
+        self.watched: dict[str, WatchProcess] = {}
         self.broker = Broker(
             key=KEY,
             ids=self.ids,
@@ -145,6 +119,7 @@ class World:
             now=self.now,
             **self.kwargs,
         )
+        self.perform(self.broker.started())
 
     @property
     def now(self) -> Instant:
@@ -234,6 +209,12 @@ class World:
                     self.stopped.append(reason)
                 case Note():
                     self.notes.append(effect)
+                case ReadBodies() | ReadHistory():
+                    self.reads.append(effect)
+                case WatchProcess():
+                    self.watched[effect.ref] = effect
+                case ForgetProcess(ref):
+                    self.watched.pop(ref, None)
         self._tell_lost(lost)
         if self.auto:
             self.settle()
@@ -266,9 +247,29 @@ class World:
 
     def settle(self) -> None:
         """Commit and take until nothing moves any more."""
-        while self.appends or any(True for _ in self._ready_places(None)):
+        while self.appends or self.reads or any(True for _ in self._ready_places(None)):
             self.commit()
             self.take()
+            self.read()
+
+    def read(self, *, fails: bool = False) -> None:
+        """Carry out what the core asked to be read so far."""
+        auto, self.auto = self.auto, False
+        for _ in range(len(self.reads)):
+            read = self.reads.popleft()
+            if isinstance(read, ReadBodies):
+                bodies = None if fails else self.disk.read_bodies(read.numbers)
+                self.perform(self.broker.bodies_read(read.token, read.numbers, bodies, self.now))
+            else:
+                events = None if fails else self.disk.read_history(read.stream)
+                self.perform(self.broker.history_read(read.token, events, self.now))
+        self.auto = auto
+
+    def judge(self, session_id: str, *, is_alive: bool) -> None:
+        """Tell the core what became of the process behind a lost connection."""
+        for ref in list(self.watched):
+            if ref.startswith(session_id):
+                self.perform(self.broker.process_judged(ref, is_alive, self.now))
 
     def commit(self, count: int | None = None) -> None:
         """Commit the next ``count`` appends, or all; the core hears of it when there was one."""

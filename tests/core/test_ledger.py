@@ -65,7 +65,7 @@ def test_inverses_run_newest_first_from_the_failed_ticket_on() -> None:
     for name in "abcd":
         ledger.append((), lambda subject, now: undone.append(subject), name)
     ledger.append(())
-    ledger.committed(1)
+    ledger.committed(1, NOW)
     ledger.failed(3, NOW)
     assert undone == ["d", "c"]
     ledger.failed(1, NOW)
@@ -85,7 +85,7 @@ def test_who_rests_on_a_ticket_is_told_after_the_inverses_when_it_fails() -> Non
     ledger.rest(second, tell, "on 2")
     ledger.rest(first, tell, "on 1")
     ledger.rest(0, tell, "on nothing")
-    ledger.committed(first)
+    ledger.committed(first, NOW)
     ledger.rest(first, tell, "on a committed one")
     ledger.failed(second, NOW)
     assert told == ["undo 2", "on 2"]

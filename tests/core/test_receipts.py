@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
+from intercom.core.deadlines import Deadlines
 from intercom.core.operation import Operation
 from intercom.core.receipts import Receipts, Unconfirmed
 from intercom.limits import Limits
@@ -468,7 +469,7 @@ def test_too_many_unconfirmed_frames_are_refused_for_lack_of_room(limits: dict[s
 
 def test_bytes_are_counted_per_recipient_and_in_all() -> None:
     """protocol OP-11, design 4 "Charge before you link" """
-    receipts = Receipts(Limits(unconfirmed_bytes=100, unconfirmed_total_bytes=150))
+    receipts = Receipts(Limits(unconfirmed_bytes=100, unconfirmed_total_bytes=150), Deadlines())
 
     def waiting(message_id: str, identity: str, size: int) -> Unconfirmed:
         operation = Operation()

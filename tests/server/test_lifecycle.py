@@ -94,3 +94,11 @@ def test_activity_during_the_recheck_gives_the_full_delay(idle: IdleCheck) -> No
 
 def test_the_delay_is_a_setting() -> None:
     assert IdleCheck(START, 700).next_check == START + 700
+
+
+def test_sessions_that_may_come_back_keep_the_broker(idle: IdleCheck) -> None:
+    """FE 5.5: idle exit is postponed while any session is reconnecting."""
+    due = START + IDLE_MS
+    assert not idle.is_over(due, 0, away=1)
+    assert idle.next_check == due + IDLE_MS
+    assert idle.is_over(due + IDLE_MS, 0, away=0)

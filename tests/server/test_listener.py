@@ -13,6 +13,7 @@ import intercom.server.listener as listener_module
 from intercom.core.connections import PeerCredentials
 from intercom.limits import ACCEPT_PAUSE_MS
 from intercom.server.listener import Listener, peer_of
+from intercom.server.processes import start_of
 from tests.support.loops import HandLoop
 from tests.support.processes import OTHER_USER, in_child, needs_root
 
@@ -88,7 +89,8 @@ def stage(short_path: Path) -> Iterator[Stage]:
 def test_it_hands_on_each_connection_with_what_the_kernel_says(stage: Stage) -> None:
     stage.connect(3)
     stage.loop.settle()
-    assert [peer for _, peer in stage.accepted] == [PeerCredentials(os.getpid(), os.getuid(), os.getgid())] * 3
+    me = PeerCredentials(os.getpid(), os.getuid(), os.getgid(), start_of(os.getpid()))
+    assert [peer for _, peer in stage.accepted] == [me] * 3
 
 
 def test_more_connections_than_a_batch_are_all_accepted(stage: Stage) -> None:

@@ -9,11 +9,23 @@ import pytest
 
 import intercom.server.perform as perform
 from intercom.core.clock import Instant
-from intercom.core.effects import Append, Broadcast, Destroy, Effect, Finish, Note, Stop, Write
-from intercom.core.records import Change, DropOperation
+from intercom.core.effects import (
+    Append,
+    Broadcast,
+    Destroy,
+    Effect,
+    Finish,
+    ForgetProcess,
+    Note,
+    Stop,
+    WatchProcess,
+    Write,
+)
+from intercom.core.records import Change, DropOperation, ReadBodies, ReadHistory
 from intercom.limits import UNCOMMITTED_FRAMES, UNSENT_BYTES
 from intercom.server.link import Link
 from intercom.server.perform import Performer
+from intercom.store.reader import Read
 from intercom.store.writer import Committed, Failed
 from intercom.wire.codec import encode
 from intercom.wire.frames import SessionLeft
@@ -57,6 +69,12 @@ class Core:
     def stop(self, now: Instant) -> list[Effect]:
         return self._hear("stop")
 
+    def bodies_read(self, token: object, numbers: Any, bodies: Any, now: Instant) -> list[Effect]:
+        return self._hear("bodies", token, numbers, None if bodies is None else tuple(bodies))
+
+    def history_read(self, token: object, events: Any, now: Instant) -> list[Effect]:
+        return self._hear("history", token)
+
 
 class Disk:
     """Stand for the writer; a test says when something is committed."""
@@ -86,6 +104,41 @@ class Disk:
         self.resumed += 1
 
 
+class Shelf:
+    """Stand for the reader; a test says what was read."""
+
+    def __init__(self) -> None:
+        self.asked: list[ReadBodies | ReadHistory] = []
+        self.ready: list[Read] = []
+        self.closed = False
+
+    def submit(self, request: ReadBodies | ReadHistory) -> None:
+        self.asked.append(request)
+
+    def done(self) -> list[Read]:
+        ready, self.ready = self.ready, []
+        return ready
+
+    def close(self, timeout_s: float) -> None:
+        self.closed = True
+
+
+class Court:
+    """Stand for the watch over processes."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+
+    def watch(self, ref: str, pid: int, started: int | None) -> None:
+        self.told.append(("watch", ref, pid, started))
+
+    def forget(self, ref: str) -> None:
+        self.told.append(("forget", ref))
+
+    def close(self) -> None:
+        self.told.append(("close",))
+
+
 class Lines:
     """Stand for the log."""
 
@@ -101,6 +154,7 @@ class Stage:
 
     def __init__(self) -> None:
         self.core, self.disk, self.log, self.loop = Core(), Disk(), Lines(), HandLoop()
+        self.shelf, self.court = Shelf(), Court()
         self.stops: list[str] = []
         self.ended: list[int] = []
         self.resumed: list[int] = []
@@ -117,6 +171,8 @@ class Stage:
             on_ended=lambda link, now: self.ended.append(link.number),
             on_resume=lambda link, now: self.resumed.append(link.number),
             after_turn=self._after_turn,
+            reader=self.shelf,
+            processes=self.court,
         )
 
     def _after_turn(self) -> None:
@@ -414,3 +470,23 @@ def test_falling_silent_forgets_what_did_not_leave(stage: Stage) -> None:
     stage.commit(2)
     assert not stage.performer.has_uncommitted
     assert (stage.read(1), stage.read(2)) == ([], [])
+
+
+def test_what_was_read_goes_to_the_core_and_what_follows_is_done(stage: Stage) -> None:
+    bodies, history = ReadBodies("t", (1, 2)), ReadHistory("h", "mail:m")
+    stage.run(bodies, history)
+    assert stage.shelf.asked == [bodies, history]
+    stage.core.answers["bodies", "t", (1, 2), (1,)] = [Write(1, note("read"))]
+    stage.shelf.ready = [Read(bodies, {1: b"x"}), Read(history, None, "disk gone")]
+    stage.performer.read_ready()
+    assert stage.core.told == [("bodies", "t", (1, 2), (1,)), ("history", "h")]
+    assert ("store_unread", {"level": "warning", "reason": "disk gone"}) in stage.log.lines
+    stage.loop.settle()
+    assert stage.read(1) == ["read"]
+
+
+def test_processes_are_watched_as_the_core_says(stage: Stage) -> None:
+    stage.run(WatchProcess("r", 5, 7), ForgetProcess("r"))
+    stage.performer.close(1)
+    assert stage.court.told == [("watch", "r", 5, 7), ("forget", "r"), ("close",)]
+    assert stage.shelf.closed

@@ -118,15 +118,20 @@ def test_question_without_its_other_fields_is_invalid(column: str) -> None:
 
 @pytest.mark.parametrize("session_id", [None, "", b"a", 1])
 def test_retired_row_without_its_id_is_no_record(session_id: object) -> None:
-    assert rows.retired_from_row((session_id, None, 1)) is None
+    assert rows.retired_from_row((session_id, None, 1, None)) is None
 
 
 @pytest.mark.parametrize("damaged", ["", b"\xff", 1])
 def test_damaged_return_hash_opens_the_id_to_nobody(damaged: object) -> None:
     """Protocol 6.1: granted only if both registrations gave the same, present, return address."""
-    assert rows.retired_from_row(("a", damaged, 1)) == RetiredIdRecord("a", rows.NOBODY, 1)
+    assert rows.retired_from_row(("a", damaged, 1, None)) == RetiredIdRecord("a", rows.NOBODY, 1)
 
 
 @pytest.mark.parametrize("damaged", [None, -1, "1", 0.5])
 def test_retired_row_without_its_number_is_the_oldest(damaged: object) -> None:
-    assert rows.retired_from_row(("a", "h", damaged)) == RetiredIdRecord("a", "h", 0)
+    assert rows.retired_from_row(("a", "h", damaged, None)) == RetiredIdRecord("a", "h", 0)
+
+
+@pytest.mark.parametrize("damaged", ["1", -1, 0.5, b"1"])
+def test_retired_row_with_a_damaged_address_acted_under_none(damaged: object) -> None:
+    assert rows.retired_from_row(("a", "h", 1, damaged)) == RetiredIdRecord("a", "h", 1)

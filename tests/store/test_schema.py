@@ -13,13 +13,14 @@ from intercom.store import schema
 from intercom.store.database import Store, StoreUnusable
 from tests.support.records import operation
 
+RELEASED = schema.STEPS
 ADDITION = ("CREATE TABLE notes (id TEXT PRIMARY KEY)", "INSERT INTO notes SELECT message_id FROM operations")
 
 
 def test_new_store_has_the_present_version(open_store: Callable[..., Store], paths: Paths) -> None:
     open_store().close()
     with sqlite3.connect(paths.database) as connection:
-        assert connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone() == (1,)
+        assert connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone() == (schema.version(),)
     connection.close()
 
 
@@ -38,7 +39,7 @@ def test_older_store_is_brought_forward(
     store.close()
     connection = sqlite3.connect(paths.database)
     assert connection.execute("SELECT id FROM notes").fetchall() == [("kept",)]
-    assert connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone() == (2,)
+    assert connection.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone() == (len(RELEASED) + 1,)
     connection.close()
     open_store()
 
@@ -74,7 +75,10 @@ def test_newer_store_is_refused_untouched(
     with pytest.raises(StoreUnusable) as caught:
         open_store()
     assert caught.value.code == "newer"
-    assert caught.value.reason == f"{paths.database} is of version 2; this intercom knows 1"
+    assert (
+        caught.value.reason
+        == f"{paths.database} is of version {len(RELEASED) + 1}; this intercom knows {len(RELEASED)}"
+    )
     assert paths.database.read_bytes() == before
 
 
@@ -110,3 +114,20 @@ def test_further_tables_are_nobodys_concern(open_store: Callable[..., Store], pa
     connection.execute("CREATE TABLE mine (x)")
     connection.close()
     open_store()
+
+
+def test_a_store_of_the_first_version_keeps_its_rows(
+    open_store: Callable[..., Store], paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Version 2 brought mail; what version 1 recorded counts as before."""
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "STEPS", RELEASED[:1])
+        connection = sqlite3.connect(":memory:", isolation_level=None)
+        schema.advance(connection, 0)
+        connection.execute("INSERT INTO retired_ids VALUES ('id', 'hash', 3)")
+    schema.advance(connection, 1)
+    assert connection.execute("SELECT session_id, return_hash, number, address FROM retired_ids").fetchall() == [
+        ("id", "hash", 3, None)
+    ]
+    assert schema.differences(connection, 2) == []
+    connection.close()

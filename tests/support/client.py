@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Iterable
 from typing import Any
 
+from intercom.client.lifecycle import Keeper
 from intercom.client.operations import Operation
 from intercom.client.profile import Profile
 from intercom.client.session import ClientSession, Event, Link, Settled
@@ -52,17 +54,54 @@ def message(message_id: str, text: str = "hi", *, sender: Frame = PEER, **member
     }
 
 
+GRANTED: Frame = {
+    "features": ["address", "push.receipts", "queue", "session.lifecycle"],
+    "ownerToken": "owner",
+    "incarnation": "one",
+    "generation": 1,
+    "mailboxCount": 0,
+}
+"""Members of a ``registered`` by which a broker grants an agent all it asks for."""
+
+
+class Keeps:
+    """Keep in memory what a session with an address keeps in files; ``log`` says in which order."""
+
+    def __init__(self, token: str | None = None) -> None:
+        self.held = token
+        self.seen: set[str] = set()
+        self.log: list[str] = []
+
+    def prepare(self) -> None:
+        self.log.append("prepare")
+
+    def token(self) -> str | None:
+        return self.held
+
+    def keep_token(self, token: str) -> None:
+        self.held = token
+
+    def knows(self, message_id: str) -> bool:
+        return message_id in self.seen
+
+    def note(self, message_ids: Iterable[str]) -> None:
+        self.seen.update(message_ids)
+
+    def refresh(self) -> None:
+        self.log.append("refresh")
+
+
 class Rig:
     """Hold a session with its clock; ids are ``id1``, ``id2`` and so on."""
 
-    def __init__(self, **profile: Any) -> None:
+    def __init__(self, *, keeper: Keeper | None = None, **profile: Any) -> None:
         profile.setdefault("return_address", "ret")
         profile.setdefault("cwd", "/here")
         self.now = 1_000_000
         self._ids = 0
         self.young_for: int | None = None
         """Time for which the next broker counts as just started, in ms."""
-        self.core = ClientSession(Profile(**profile), ids=self._id, chance=lambda: 0.0)
+        self.core = ClientSession(Profile(**profile), ids=self._id, chance=lambda: 0.0, keeper=keeper)
 
     def _id(self) -> str:
         self._ids += 1
@@ -70,12 +109,25 @@ class Rig:
 
     def connect(self) -> Frame:
         """Make a connection and return the ``register`` frame."""
+        register = self.dial()
+        assert register["type"] == "register"
+        return register
+
+    def dial(self) -> Frame:
+        """Make a connection and return its first frame."""
         self.core.connecting()
         young_until = None if self.young_for is None else self.now + self.young_for
         self.core.connected(self.now, WALL, BrokerBusy(UNANSWERED), young_until)
-        [register] = self.written()
-        assert register["type"] == "register"
-        return register
+        [first] = self.written()
+        return first
+
+    def reattach(self, session_id: str = "me", **members: Any) -> list[Frame]:
+        """Make a connection, take the session back, and return what it writes then."""
+        first = self.dial()
+        assert first["type"] == "session_reattach", first
+        answer = {"requestId": first["requestId"], "sessionId": session_id, "incarnation": "one", "generation": 2}
+        told = {"features": GRANTED["features"], "mailboxCount": 0, **members}
+        return self.feed({"type": "session_reattached", **answer, **told})
 
     def register(self, session_id: str = "me", **members: Any) -> list[Frame]:
         """Make a connection, answer ``registered``, and return what the session writes then."""

@@ -95,11 +95,11 @@ class Running:
         line, self._read = self._read.split(b"\n", 1)
         return line.decode()
 
-    def event(self, name: str) -> dict[str, Any]:
+    def event(self, name: str, verb: str = "listen") -> dict[str, Any]:
         """Return the next JSON document; fail unless it is this event."""
         document: dict[str, Any] = strict(self.line())
         assert document["event"] == name, document
-        assert_described(document, "listen")
+        assert_described(document, verb)
         return document
 
     def signal(self, number: int) -> None:
@@ -252,6 +252,15 @@ class Shell:
                 return bool(client.status()["sessions"] == wanted)
 
         self.wait_for(are_there)
+
+    def wait_for_questions(self, wanted: int) -> None:
+        """Wait until this many questions are open: the other side has confirmed them."""
+
+        def are_open() -> bool:
+            with self.connect() as client:
+                return bool(client.status()["broker"]["openQuestions"] == wanted)
+
+        self.wait_for(are_open)
 
     def close(self) -> None:
         """End every command that still runs, and the broker."""

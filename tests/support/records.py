@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from intercom.core.records import OperationRecord, OperationState, QuestionRecord, RetiredIdRecord
+from intercom.core.journal import stream_of
+from intercom.core.records import (
+    AddressRecord,
+    Happened,
+    KnownSessionRecord,
+    MailRecord,
+    OperationRecord,
+    OperationState,
+    QuestionRecord,
+    RetiredIdRecord,
+    Row,
+    SessionState,
+)
 
 NOW = 1_700_000_000_000
 """A wall clock for tests, epoch ms."""
@@ -67,4 +79,82 @@ operations = st.builds(
     position=st.none() | counts,
     question=st.none() | questions,
 )
-retired_ids = st.builds(RetiredIdRecord, session_id=texts, return_hash=st.none() | texts, number=counts)
+retired_ids = st.builds(
+    RetiredIdRecord, session_id=texts, return_hash=st.none() | texts, number=counts, address=st.none() | counts
+)
+
+counted = st.integers(1, LARGEST)
+addresses = st.builds(
+    AddressRecord,
+    number=counted,
+    name=texts,
+    group=st.text(st.characters(codec="utf-8"), max_size=8),
+    token_hash=st.none() | texts,
+    groups=st.lists(texts, max_size=3).map(tuple),
+    created_at=counts,
+    last_held_at=counts,
+)
+known_sessions = st.builds(
+    KnownSessionRecord,
+    session_id=texts,
+    number=counts,
+    state=st.sampled_from(SessionState),
+    state_since=counts,
+    incarnation=texts,
+    generation=counts,
+    token_hash=texts,
+    return_hash=st.none() | texts,
+    pid=counts,
+    started=st.none() | counts,
+    home_group=texts,
+    features=st.lists(texts, max_size=3).map(tuple),
+    info=st.binary(max_size=30),
+    needs_registration=st.booleans(),
+    grace_deadline=st.none() | counts,
+    closed_reason=st.none() | texts,
+    address=st.none() | counts,
+    kind=st.none() | texts,
+    runtime_session_id=st.none() | texts,
+    tracking_ref=st.none() | texts,
+    task_hint=st.none() | texts,
+)
+mail = st.builds(
+    MailRecord,
+    number=counted,
+    mailbox=texts,
+    message_id=texts,
+    sender_info=st.binary(max_size=30),
+    sender_mailbox=st.none() | texts,
+    sender_session=st.text(st.characters(codec="utf-8"), max_size=8),
+    target=st.text(st.characters(codec="utf-8"), max_size=8),
+    size=counts,
+    queued_at=counts,
+    expires_at=counts,
+    valid_until=st.none() | counts,
+    is_ask=st.booleans(),
+    reply_to=st.none() | texts,
+    offers=counts,
+    notice=st.none() | st.binary(max_size=30),
+)
+
+
+def letter(number: int, mailbox: str = "address:1", **changes: object) -> MailRecord:
+    """Return a mail that was queued just before ``NOW``."""
+    values: dict[str, object] = {
+        "number": number,
+        "mailbox": mailbox,
+        "message_id": f"message-{number}",
+        "sender_info": b"{}",
+        "sender_mailbox": None,
+        "sender_session": "a",
+        "target": "b",
+        "size": 10,
+        "queued_at": NOW - 1,
+        "expires_at": NOW + 1_000_000,
+    }
+    return MailRecord(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def event(seq: int, row: Row, kind: str = "test", *, is_gone: bool = False, **detail: object) -> Happened:
+    """Return an event of the journal."""
+    return Happened(seq, NOW, stream_of(row), kind, f"{kind}:{seq}", row, is_gone, dict(detail))

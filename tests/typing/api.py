@@ -24,6 +24,9 @@ async def sessions() -> None:
         cwd="/p",
         supervisor="capability",
         owner_token="secret",
+        address=True,
+        hold="free",
+        kind="custom",
     )
     assert_type(connection, intercom.Connection)
     async with connection as session:
@@ -44,6 +47,10 @@ async def sessions() -> None:
         await session.reserve_child("c", aliases=["id"], group="g", dormant=False)
         await session.release_child("c", gone="it was cancelled")
         await session.release_child("c", refusal="not now")
+        assert_type(await session.authorize_child("c"), str)
+        assert_type(session.former_ids, tuple[str, ...])
+        assert_type(session.features, frozenset[str])
+        assert_type(session.waiting, int)
 
 
 async def messages(session: intercom.Session) -> None:
@@ -80,6 +87,31 @@ async def messages(session: intercom.Session) -> None:
         assert_type(message.raw, dict[str, Any])
         assert_type(message.is_notification, bool)
         assert_type(await message.reply("ok", error=False, attachments=[]), intercom.Receipt)
+
+
+async def mail(session: intercom.Session, message: intercom.IncomingMessage) -> None:
+    assert_type(await session.send("bob", "hi", queue=False, valid_for=60), intercom.Receipt)
+    assert_type(message.mail, intercom.Mail | None)
+    assert_type(message.notice, intercom.Notice | None)
+    assert_type(message.age, float)
+    asks = await session.pending()
+    assert_type(asks, list[intercom.PendingAsk])
+    assert_type(await session.answer(asks[0], "yes", error=False), intercom.Receipt)
+    trace = await session.trace("m")
+    assert_type(trace, intercom.Trace)
+    assert_type(trace.state, str)
+    assert_type(trace.events, tuple[intercom.TraceEvent, ...])
+    box = await session.mailbox("bob", group="g", after=1, limit=10)
+    assert_type(box, intercom.Mailbox)
+    assert_type(box.entries, tuple[intercom.MailboxEntry, ...])
+    assert_type(box.entries[0].state, Literal["queued", "offered"])
+    assert_type(await session.addresses(), list[intercom.AddressView])
+    records = await session.session_records()
+    assert_type(records, list[intercom.SessionRecord])
+    assert_type(records[0].state, Literal["active", "reconnecting", "closed"])
+    assert_type(await session.force_close("s", "why"), bool)
+    assert_type(await session.task_hint("reviews"), str)
+    assert_type(await session.purge(older_than=60, address="bob"), intercom.Purged)
 
 
 def views(view: intercom.SessionView, group: intercom.GroupView) -> None:
@@ -195,6 +227,10 @@ def without_a_loop() -> None:
         assert_type(session.send_supervisor("hi"), intercom.Receipt)
         assert_type(session.ask_supervisor("?"), blocking.IncomingMessage)
         assert_type(session.authorize_child("c"), str)
+        assert_type(session.pending(), list[intercom.PendingAsk])
+        assert_type(session.trace("m"), intercom.Trace)
+        assert_type(session.mailbox(), intercom.Mailbox)
+        assert_type(session.session_records(), list[intercom.SessionRecord])
         assert_type(session.receive(), blocking.IncomingMessage | None)
         assert_type(session.list(), list[intercom.SessionView])
         assert_type(session.list_groups(), list[intercom.GroupView])
@@ -228,6 +264,7 @@ async def brokers() -> None:
 async def mistakes(session: intercom.Session, receipt: intercom.Receipt) -> None:
     assert intercom.surprise  # type: ignore[attr-defined]
     intercom.connect(purpose="other")  # type: ignore[arg-type]
+    intercom.connect(hold="other")  # type: ignore[arg-type]
     intercom.connect("ada", "g")  # type: ignore[call-arg]
     session.name = "n"  # type: ignore[misc]
     receipt.state = "queued"  # type: ignore[misc]

@@ -24,6 +24,8 @@ TYPES: dict[str, type | tuple[type, ...]] = {
 KNOWN_WORDS = {
     "$ref", "anyOf", "allOf", "not", "type", "const", "enum", "required", "properties", "items", "minLength",
     "minItems", "maxItems", "pattern", "title", "description", "discriminator", "$schema", "$defs",
+    "additionalProperties", "default",
+    "maxLength", "minimum", "maximum",
 }  # fmt: skip
 
 
@@ -43,6 +45,10 @@ def fits(value: Any, rule: dict[str, Any]) -> bool:
         and ("const" not in rule or (value == rule["const"] and type(value) is type(rule["const"])))
         and ("enum" not in rule or value in rule["enum"])
         and ("minLength" not in rule or len(value) >= rule["minLength"])
+        and ("maxLength" not in rule or len(value) <= rule["maxLength"])
+        and ("minimum" not in rule or value >= rule["minimum"])
+        and ("maximum" not in rule or value <= rule["maximum"])
+        and (rule.get("additionalProperties", True) or set(value) <= set(rule["properties"]))
         and ("pattern" not in rule or re.search(rule["pattern"], value) is not None)
         and all(name in value for name in rule.get("required", []))
         and all(fits(value[name], part) for name, part in rule.get("properties", {}).items() if name in value)

@@ -1,0 +1,121 @@
+"""Show a message that came: as a document for programs, as lines for people."""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from shlex import quote
+from typing import TYPE_CHECKING, Any
+
+from intercom.cli.render import duration, visible, visible_block, who
+from intercom.limits import OLD_MAIL_MS
+
+if TYPE_CHECKING:
+    from intercom.client.views import IncomingMessage
+
+
+def described(message: IncomingMessage) -> dict[str, Any]:
+    """Return a message as a JSON object."""
+    document: dict[str, Any] = {
+        "id": message.id,
+        "from": dict(message.sender.raw),
+        "text": message.text,
+        "timestamp": message.timestamp,
+        "expectsReply": message.expects_reply,
+    }
+    if message.attachments:
+        document["attachments"] = [dict(attachment) for attachment in message.raw["content"]["attachments"]]
+    if message.is_notification:
+        document["notification"] = True
+    if message.mail is not None:
+        mail = message.mail
+        document["mail"] = {"queuedAt": mail.queued_at, "ageMs": mail.age_ms, "offers": mail.offers}
+    if message.notice is not None:
+        notice = message.notice
+        document["notice"] = {
+            "kind": notice.kind,
+            "messageId": notice.message_id,
+            "target": notice.target,
+            "reason": notice.reason,
+        }
+    optional = {"replyTo": message.reply_to, "replyError": message.reply_error, "channel": message.channel}
+    return document | {member: value for member, value in optional.items() if value is not None}
+
+
+def shown(message: IncomingMessage) -> str:
+    """Return a message as lines for a person: when, who, how old, and what; nothing in it can look like ours."""
+    head = f"{clock()} {_sender(message)} {_verb(message)}"
+    if message.notice is not None:
+        notice = message.notice
+        return f"{head}: message {visible(notice.message_id)} to {visible(notice.target)}: {visible(notice.reason)}"
+    lines = [f"{head}{_waited(message)}:", indented(message.text)]
+    for attachment in message.attachments:
+        lines += [f"  --- {visible(attachment.name)}", indented(attachment.content)]
+    return "\n".join(lines)
+
+
+def how_to_answer(message: IncomingMessage, options: str) -> str | None:
+    """Return the command that answers a message; ``None`` where there is nobody to answer.
+
+    ``options`` are those that make a command act as this one does, as ``same_identity`` returns them.
+    """
+    if message.notice is not None or message.reply_error is not None:
+        return None
+    verb, word = ("reply", message.id) if message.expects_reply else ("send", message.sender.name or message.sender.id)
+    return f"intercom {verb}{options} {_word(word)} TEXT"
+
+
+def same_identity(arguments: Namespace) -> str:
+    """Return the options with which another command acts under the same address, with a space before each."""
+    given = [("--as", arguments.name), *(("--group", group) for group in arguments.groups or ())]
+    given.append(("--home", arguments.home))
+    return "".join(f" {option} {quote(value)}" for option, value in given if value is not None)
+
+
+def indented(text: str) -> str:
+    """Return a body so that no line of it can look like one of ours."""
+    return "\n".join("    " + line for line in visible_block(text).split("\n"))
+
+
+def clock() -> str:
+    """Return the time of day."""
+    return time.strftime("%H:%M:%S")
+
+
+def _sender(message: IncomingMessage) -> str:
+    return "intercom" if message.notice is not None else who(message.sender.name, message.sender.id)
+
+
+def _verb(message: IncomingMessage) -> str:
+    if message.notice is not None:
+        return f"says {message.notice.kind}"
+    if message.reply_error is not None:
+        return "cannot answer"
+    if message.is_notification:
+        return "reports"
+    if message.expects_reply:
+        return "asks"
+    return "replies" if message.reply_to is not None else "says"
+
+
+def _waited(message: IncomingMessage) -> str:
+    """Return what a reader has to know of a message that waited: its age, and that it may have been shown before."""
+    mail = message.mail
+    if mail is None:
+        return ""
+    told = [f"{duration(mail.age_ms)} ago"] if mail.age_ms >= OLD_MAIL_MS else []
+    if mail.offers > 1:
+        told.append(f"handed over for the {_ordinal(mail.offers)} time")
+    return f" ({', '.join(told)})" if told else ""
+
+
+def _ordinal(number: int) -> str:
+    endings = {1: "st", 2: "nd", 3: "rd"}
+    ending = "th" if 10 <= number % 100 <= 20 else endings.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
+def _word(text: str) -> str:
+    """Return a peer's text as one word of a command line that is never taken for an option."""
+    word = quote(visible(text))
+    return f"-- {word}" if word.startswith("-") else word

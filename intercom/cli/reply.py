@@ -1,0 +1,87 @@
+"""Answer a question that this identity owes an answer, whichever of its commands received it."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from intercom.cli.arguments import Parser, add_common, words_of
+from intercom.cli.attaching import add_attach, attachments_of
+from intercom.cli.identity import opened, time_left
+from intercom.cli.render import Output
+from intercom.cli.send import add_message_id, message_id_of, repeatable, tell
+from intercom.cli.who import identity_of
+from intercom.errors import RequestRefused, UsageError
+from intercom.limits import PENDING_REPLY_RETRY_MS, PREFIX_CHARACTERS
+
+if TYPE_CHECKING:
+    from intercom.client.mailviews import PendingAsk
+
+USAGE = "MESSAGE-ID TEXT..."
+DESCRIPTION = """Answer an open question. It need not be this process that received it: whoever acts under the address
+that was asked (`intercom whoami`) may answer, once.
+
+MESSAGE-ID is the id of the question, or the beginning of one that only one open question has; `intercom pending` lists
+them. TEXT may be several words; `-` alone reads standard input.
+
+Ends with 3 when no such question is open: it was answered, withdrawn, or its time is over.
+"""
+
+
+def configure(parser: Parser) -> None:
+    """Add the options of ``reply``."""
+    parser.add_argument("words", nargs="*", metavar="MESSAGE-ID TEXT", help="which question, and the answer")
+    parser.add_argument("--error", action="store_true", help="say that there will be no answer; TEXT says why")
+    add_attach(parser)
+    add_message_id(parser)
+    add_common(parser, timeout=f"longest wait for the outcome (default {PENDING_REPLY_RETRY_MS // 1000})")
+
+
+def run(arguments: Namespace, output: Output) -> int:
+    """Send the answer and return 0 when the asker has it, or will find it."""
+    wanted, text = words_of(arguments.words, first="the id of a question", usage="reply MESSAGE-ID TEXT")
+    carried = attachments_of(arguments)
+    message_id = message_id_of(arguments)
+    require_address(arguments)
+    with (
+        opened(arguments, "reply", occasion=message_id, default_ms=PENDING_REPLY_RETRY_MS, hold="none") as session,
+        repeatable(message_id),
+    ):
+        question = chosen(session.pending(timeout=time_left(arguments, PENDING_REPLY_RETRY_MS)), wanted)
+        receipt = session.answer(
+            question,
+            text,
+            error=arguments.error,
+            attachments=carried,
+            message_id=message_id,
+            timeout=time_left(arguments, PENDING_REPLY_RETRY_MS),
+        )
+    tell(receipt, question.asker_name or question.asker_id, output, question=question.message_id)
+    return 0
+
+
+def require_address(arguments: Namespace) -> None:
+    """Raise ``UsageError`` for a guest, whom nobody can have asked anything."""
+    if identity_of(arguments).address is None:
+        raise UsageError("a guest owes no answers", hint="Name yourself with --as NAME or INTERCOM_NAME.")
+
+
+def chosen(questions: Sequence[PendingAsk], wanted: str) -> PendingAsk:
+    """Return the question that is meant; raise ``RequestRefused`` when none is, or several."""
+    exact = [question for question in questions if question.message_id == wanted]
+    begun = [question for question in questions if question.message_id.startswith(wanted)]
+    found = exact or (begun if len(wanted) >= PREFIX_CHARACTERS else [])
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise RequestRefused(
+            f"{len(found)} open questions have ids that begin with {wanted}",
+            code="ambiguous_question",
+            hint="Give the whole id; `intercom pending` shows it.",
+        )
+    raise RequestRefused(
+        f"No open question for this identity has the id {wanted}",
+        code="unknown_question",
+        hint="`intercom pending` shows the open ones; an ordinary message needs no question.",
+    )

@@ -1,0 +1,234 @@
+"""Show what the broker tells of addresses, sessions, mailboxes and messages in the form a program works with.
+
+Times are epoch milliseconds.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from msgspec import UNSET, Struct, UnsetType
+
+from intercom.client.views import SessionView, view_of
+from intercom.wire import mail
+
+__all__ = [
+    "AddressView",
+    "Mailbox",
+    "MailboxEntry",
+    "PendingAsk",
+    "Purged",
+    "SessionRecord",
+    "SessionState",
+    "Trace",
+    "TraceEvent",
+]
+
+SessionState: TypeAlias = Literal["active", "reconnecting", "closed"]
+
+Value = TypeVar("Value")
+
+
+class SessionRecord(Struct, frozen=True, kw_only=True):
+    """Describe a session that is here, may come back until ``grace_deadline``, or was closed."""
+
+    id: str
+    name: str | None
+    state: SessionState
+    since: int
+    """When it came into that state."""
+    groups: tuple[str, ...]
+    pid: int
+    kind: str | None
+    address: str | None
+    """The address it receives for."""
+    mailbox_count: int
+    task_hint: str | None
+    grace_deadline: int | None
+    closed_reason: str | None
+    generation: int
+    """How many connections it has had."""
+    incarnation: str
+    label: str
+    """A few words for people."""
+
+
+class AddressView(Struct, frozen=True, kw_only=True):
+    """Describe an address: a name in a home group, with one mailbox and at most one holder."""
+
+    name: str
+    group: str
+    """Its home group; empty for the address of the person."""
+    groups: tuple[str, ...]
+    """The groups from which it can be reached."""
+    created_at: int
+    last_held_at: int
+    holder: str | None
+    """Id of the session that receives its mail."""
+    holder_state: SessionState | None
+    mailbox_count: int
+    mailbox_bytes: int
+    oldest_at: int | None
+
+
+class MailboxEntry(Struct, frozen=True, kw_only=True):
+    """Describe a message that waits; ``offered`` ones were handed over and are not confirmed yet."""
+
+    entry: int
+    position: int
+    message_id: str
+    sender: SessionView
+    queued_at: int
+    expires_at: int
+    """When its sender is told that it is undeliverable."""
+    valid_until: int | None
+    """When it expires because its sender said so."""
+    size: int
+    offers: int
+    state: Literal["queued", "offered"]
+    expects_reply: bool
+    notice: str | None
+
+
+class Mailbox(Struct, frozen=True, kw_only=True):
+    """Describe a mailbox: ``count`` and ``bytes`` of all that waits, and some of its entries, oldest first."""
+
+    owner: str
+    count: int
+    bytes: int
+    entries: tuple[MailboxEntry, ...]
+
+
+class PendingAsk(Struct, frozen=True, kw_only=True):
+    """Describe a question that waits for an answer of this session, or of whoever acts under its address."""
+
+    message_id: str
+    asker_id: str
+    asker_name: str | None
+    asker_is_here: bool
+    asked_at: int
+    deadline: int
+
+
+class TraceEvent(Struct, frozen=True, kw_only=True):
+    """Say what happened to a message, and when."""
+
+    at: int
+    state: str
+    detail: dict[str, Any]
+
+
+class Trace(Struct, frozen=True, kw_only=True):
+    """Say what became of a message: ``state`` and ``where`` it is now, and every state it was in before."""
+
+    message_id: str
+    state: str
+    where: str
+    sender: str | None
+    recipient: str | None
+    events: tuple[TraceEvent, ...]
+
+
+class Purged(Struct, frozen=True, kw_only=True):
+    """Say how many waiting messages were given up; kept texts and history are deleted."""
+
+    mail: int
+
+
+def record_of(entry: mail.SessionRecordEntry) -> SessionRecord:
+    """Return a session record."""
+    return SessionRecord(
+        id=entry.session_id,
+        name=_known(entry.name),
+        state=entry.state,
+        since=entry.state_since,
+        groups=tuple(entry.groups),
+        pid=entry.pid,
+        kind=_known(entry.kind),
+        address=_known(entry.address),
+        mailbox_count=entry.mailbox_count,
+        task_hint=_known(entry.task_hint),
+        grace_deadline=_known(entry.grace_deadline),
+        closed_reason=_known(entry.closed_reason),
+        generation=entry.generation,
+        incarnation=entry.incarnation,
+        label=entry.display_label,
+    )
+
+
+def address_of(entry: mail.AddressEntry) -> AddressView:
+    """Return an address."""
+    return AddressView(
+        name=entry.name,
+        group=entry.group,
+        groups=tuple(entry.groups),
+        created_at=entry.created_at,
+        last_held_at=entry.last_held_at,
+        holder=_known(entry.holder),
+        holder_state=_known(entry.holder_state),
+        mailbox_count=entry.mailbox_count,
+        mailbox_bytes=entry.mailbox_bytes,
+        oldest_at=_known(entry.oldest_at),
+    )
+
+
+def mailbox_of(answer: mail.MailboxEntries) -> Mailbox:
+    """Return a mailbox; raise ``Malformed`` when a sender breaks the protocol."""
+    return Mailbox(
+        owner=answer.owner,
+        count=answer.count,
+        bytes=answer.bytes,
+        entries=tuple(
+            MailboxEntry(
+                entry=entry.entry,
+                position=entry.position,
+                message_id=entry.message_id,
+                sender=view_of(entry.sender, is_partial=True),
+                queued_at=entry.queued_at,
+                expires_at=entry.expires_at,
+                valid_until=_known(entry.valid_until),
+                size=entry.size,
+                offers=entry.offers,
+                state=entry.state,
+                expects_reply=entry.expects_reply is True,
+                notice=_known(entry.notice),
+            )
+            for entry in answer.entries
+        ),
+    )
+
+
+def pending_of(ask: mail.PendingAsk) -> PendingAsk:
+    """Return a question that waits for an answer."""
+    return PendingAsk(
+        message_id=ask.message_id,
+        asker_id=ask.asker_id,
+        asker_name=_known(ask.asker_name),
+        asker_is_here=ask.asker_here,
+        asked_at=ask.asked_at,
+        deadline=ask.deadline,
+    )
+
+
+def trace_of(answer: mail.Trace) -> Trace:
+    """Return what became of a message."""
+    return Trace(
+        message_id=answer.message_id,
+        state=answer.state,
+        where=answer.where,
+        sender=_known(answer.sender),
+        recipient=_known(answer.recipient),
+        events=tuple(
+            TraceEvent(at=event.at, state=event.state, detail={} if event.detail is UNSET else event.detail)
+            for event in answer.events
+        ),
+    )
+
+
+def purged_of(answer: mail.Purged) -> Purged:
+    """Return what was deleted."""
+    return Purged(mail=answer.mail)
+
+
+def _known(value: Value | UnsetType) -> Value | None:
+    return None if value is UNSET else value

@@ -1,0 +1,196 @@
+"""Know the addresses: durable names with one mailbox and one holder at a time (design section 7, Addresses).
+
+Rule 1: whoever shows the token is a rightful holder, and the newest one holds. Rule 2: a name, an id or a return
+address alone opens nothing.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+from intercom.core.clock import Instant
+from intercom.core.features import Refused
+from intercom.core.journal import Journal
+from intercom.core.ledger import Ledger
+from intercom.core.records import AddressRecord
+from intercom.limits import TOKEN_CHARACTERS
+from intercom.wire.frames import trim
+from intercom.wire.mail import AddressClaim
+
+if TYPE_CHECKING:
+    from intercom.core.sessions import Session
+
+ME = "@me"
+"""The broker's own address: the person's, reachable from every group."""
+RESERVED_SIGN = "@"
+"""Names that begin with it belong to the broker."""
+NO_GROUP = ""
+"""Home group of the broker's own addresses."""
+
+
+def digest(token: str) -> str:
+    """Return the SHA-256 of a token; tokens themselves are kept nowhere."""
+    return sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def proves(token: str | None, token_hash: str | None) -> bool:
+    """Tell whether this is the token with this hash, in constant time."""
+    return token is not None and token_hash is not None and hmac.compare_digest(digest(token), token_hash)
+
+
+class Address:
+    """Hold one address."""
+
+    __slots__ = ("created_at", "group", "groups", "holder", "last_held_at", "name", "number", "token_hash")
+
+    def __init__(self, record: AddressRecord) -> None:
+        self.number = record.number
+        self.name = record.name
+        self.group = record.group
+        self.token_hash = record.token_hash
+        self.groups = record.groups
+        self.created_at = record.created_at
+        self.last_held_at = record.last_held_at
+        self.holder: Session | None = None
+        """The connected session that receives its mail."""
+
+    @property
+    def key(self) -> str:
+        """Return the target identity of whoever holds it, which is the key of its mailbox."""
+        return key_of(self.number)
+
+    @property
+    def is_of_broker(self) -> bool:
+        """Tell whether it is reachable from every group."""
+        return self.group == NO_GROUP
+
+    def is_reachable_from(self, groups: Iterable[str]) -> bool:
+        """Tell whether somebody in these groups may send to it."""
+        return self.is_of_broker or any(group in self.groups for group in groups)
+
+    def record(self) -> AddressRecord:
+        """Return the row as it is stored."""
+        return AddressRecord(
+            self.number, self.name, self.group, self.token_hash, self.groups, self.created_at, self.last_held_at
+        )
+
+
+def key_of(number: int) -> str:
+    """Return the key of the mailbox of the address with this number."""
+    return f"address:{number}"
+
+
+def _first_token(claim: AddressClaim, new_token: str) -> tuple[str, bool]:
+    """Return the token of an address that has none yet, and whether the broker made it."""
+    if isinstance(claim.token, str) and len(claim.token) >= TOKEN_CHARACTERS:
+        return claim.token, False
+    return new_token, True
+
+
+class Addresses:
+    """Find addresses by name and number, and give them to whoever may hold them."""
+
+    def __init__(self, ledger: Ledger, journal: Journal, records: Iterable[AddressRecord], limit: int) -> None:
+        self._ledger = ledger
+        self._journal = journal
+        self._limit = limit
+        self._by_number: dict[int, Address] = {}
+        self._by_name: dict[str, dict[str, Address]] = {}
+        self._last_number = 0
+        for record in records:
+            self._enter(Address(record))
+
+    def __len__(self) -> int:
+        return len(self._by_number)
+
+    def __iter__(self) -> Iterator[Address]:
+        return iter(list(self._by_number.values()))
+
+    def get(self, number: int | None) -> Address | None:
+        """Return the address with this number."""
+        return None if number is None else self._by_number.get(number)
+
+    def named(self, name: str) -> Iterable[Address]:
+        """Return the addresses with this name, compared case-insensitively."""
+        return self._by_name.get(trim(name).lower(), {}).values()
+
+    def me(self, now: Instant) -> Address:
+        """Return the broker's own address; it is there from its first use."""
+        known = self._by_name.get(ME, {}).get(NO_GROUP)
+        return known or self._create(ME, NO_GROUP, None, (), now)
+
+    def claim(
+        self, claim: AddressClaim, home_group: str, groups: tuple[str, ...], new_token: str, now: Instant
+    ) -> tuple[Address, bool] | Refused:
+        """Return the address a registration may act under, and whether ``new_token`` became its token just now.
+
+        A token the client made itself is adopted, so that a broker that dies before its answer locks nobody out.
+
+        Errors: ``bad_request`` a name nobody may have, ``address_taken`` another token, ``address_held`` somebody
+        connected holds it and ``hold`` is ``free``, ``address_limit``.
+        """
+        name = trim(claim.name)
+        if not name:
+            return Refused("bad_request", "An address needs a name")
+        is_me = name.lower() == ME
+        if name.startswith(RESERVED_SIGN) and not is_me:
+            return Refused("bad_request", f"Names that begin with {RESERVED_SIGN} belong to the broker")
+        group = NO_GROUP if is_me else home_group
+        address = self._by_name.get(name.lower(), {}).get(group)
+        if address is None:
+            if len(self._by_number) >= self._limit:
+                return Refused("address_limit", f"This broker keeps at most {self._limit} addresses")
+            token, is_new = _first_token(claim, new_token)
+            return self._create(ME if is_me else name, group, digest(token), () if is_me else groups, now), is_new
+        if claim.hold == "free" and address.holder is not None:
+            return Refused("address_held", f"Session {address.holder.id} receives the mail of {address.name}")
+        if address.token_hash is None:
+            token, is_new = _first_token(claim, new_token)
+            address.token_hash = digest(token)
+            self._save("address.taken", address, now)
+            return address, is_new
+        if not proves(None if not isinstance(claim.token, str) else claim.token, address.token_hash):
+            return Refused("address_taken", f"The address {address.name} in group {group!r} belongs to somebody else")
+        return address, False
+
+    def held(self, address: Address, session: Session, now: Instant) -> None:
+        """Note that this session holds the address from now on, in its present groups."""
+        address.holder = session
+        self.touch(address, now)
+
+    def touch(self, address: Address, now: Instant) -> None:
+        """Note the groups of the holder, and that it is here."""
+        before = address.record()
+        if address.holder is not None and not address.is_of_broker:
+            address.groups = address.holder.groups
+        address.last_held_at = now.wall
+        if address.groups != before.groups:
+            self._save("address.moved", address, now)
+        else:
+            self._save("address.held", address, now)
+
+    def _create(self, name: str, group: str, token_hash: str | None, groups: tuple[str, ...], now: Instant) -> Address:
+        number = self._last_number + 1
+        address = Address(AddressRecord(number, name, group, token_hash, groups, now.wall, now.wall))
+        self._enter(address)
+        event = self._journal.event("address.created", address.record(), now, event_id=f"address:{number}:created")
+        self._ledger.append((event,), self._undo_create, address)
+        return address
+
+    def _undo_create(self, address: Address, now: Instant) -> None:
+        self._by_number.pop(address.number, None)
+        named = self._by_name.get(address.name.lower(), {})
+        named.pop(address.group, None)
+        if not named:
+            self._by_name.pop(address.name.lower(), None)
+
+    def _save(self, kind: str, address: Address, now: Instant) -> None:
+        self._ledger.append((self._journal.event(kind, address.record(), now),))
+
+    def _enter(self, address: Address) -> None:
+        self._by_number[address.number] = address
+        self._by_name.setdefault(address.name.lower(), {})[address.group] = address
+        self._last_number = max(self._last_number, address.number)

@@ -1,0 +1,289 @@
+"""Decide what features bring into a registration, and what becomes of it at a departure (design section 7).
+
+Rule 1: whoever proves to own an address or a known session takes its place. Rule 2: what must outlive the connection is
+committed before the client is told of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+from msgspec import UNSET, Struct
+
+from intercom.core import features
+from intercom.core.addresses import Address, Addresses
+from intercom.core.clock import Instant
+from intercom.core.connections import Connection
+from intercom.core.features import Refused
+from intercom.core.journal import Journal
+from intercom.core.ledger import Ledger
+from intercom.core.lifecycle import Known, Lifecycle, record_of
+from intercom.core.mailboxes import Mailboxes
+from intercom.core.mailing import Mailing
+from intercom.core.queueing import Queueing
+from intercom.core.records import SessionState, StoreIdentity
+from intercom.core.sessions import Entry, Session, home_group_of, memberships_of
+from intercom.wire.frames import Register
+from intercom.wire.mail import AddressClaim, RequestFailed, SessionReattach
+
+
+class Cause(Enum):
+    """Say why a session has no connection any more."""
+
+    LOST = "connection lost"
+    UNREGISTERED = "unregister"
+    REPLACED = "replaced"
+    MOVED = "moved to another connection"
+    FORCED = "closed by the operator"
+
+
+class Arrival(Struct, frozen=True):
+    """Hold what was decided about a registration."""
+
+    entry: Entry | None = None
+    """None: an older client."""
+    known: Any = None
+    """The ``Known`` session that it is again."""
+    owner_token: str = ""
+    address_token: str | None = None
+    replaced: tuple[Any, ...] = ()
+    """The connected sessions whose place it takes."""
+
+
+class Arrivals:
+    """Judge registrations with features, begin the sessions, and settle what they leave behind."""
+
+    def __init__(
+        self,
+        addresses: Addresses,
+        lifecycle: Lifecycle,
+        boxes: Mailboxes,
+        mailing: Mailing,
+        queueing: Queueing,
+        journal: Journal,
+        ledger: Ledger,
+        ids: Callable[[], str],
+        identity: StoreIdentity,
+        on_not_recorded: Callable[[Session, Instant], None],
+    ) -> None:
+        self._addresses = addresses
+        self._lifecycle = lifecycle
+        self._boxes = boxes
+        self._mailing = mailing
+        self._queueing = queueing
+        self._journal = journal
+        self._ledger = ledger
+        self._ids = ids
+        self._identity = identity
+        self._on_not_recorded = on_not_recorded
+
+    # --- register ---------------------------------------------------------------------------------------
+
+    def judge(self, connection: Connection, frame: Register, now: Instant) -> Arrival | Refused:
+        """Decide about a registration; nothing of it is changed but the address it creates."""
+        granted = features.grant(frame, is_durable=not self._ledger.is_closed)
+        if isinstance(granted, Refused):
+            return granted
+        if not granted:
+            return Arrival()
+        claim: AddressClaim | None = None
+        if features.ADDRESS in granted:
+            claimed = features.address_claim(frame)
+            if isinstance(claimed, Refused):
+                return claimed
+            claim = claimed
+        known = self._owned(frame) if features.LIFECYCLE in granted else None
+        replaced: list[Session] = []
+        if known is not None and known.session is not None:
+            replaced.append(known.session)
+        address, address_token = None, None
+        if claim is not None:
+            new_token = self._secret()
+            taken = self._addresses.claim(claim, home_group_of(frame), memberships_of(frame.session), new_token, now)
+            if isinstance(taken, Refused):
+                return taken
+            address, is_new = taken
+            address_token = new_token if is_new else None
+            if claim.hold != "none" and address.holder is not None and address.holder not in replaced:
+                replaced.append(address.holder)
+        entry = Entry(
+            granted,
+            features.LIFECYCLE in granted,
+            address,
+            claim is not None and claim.hold != "none",
+            None if known is None else known.id,
+            None if known is None else known.record.return_hash,
+        )
+        return Arrival(entry, known, self._secret(), address_token, tuple(replaced))
+
+    def _owned(self, frame: Register) -> Known | None:
+        """Return the known session this registration proves to be."""
+        token, wish = frame.owner_token, frame.preferred_session_id
+        if not isinstance(token, str) or wish is UNSET:
+            return None
+        known = self._lifecycle.get(wish)
+        return known if known is not None and known.is_owned_by(token) else None
+
+    def begin(self, session: Session, arrival: Arrival, frame: Register, now: Instant) -> tuple[dict[str, Any], int]:
+        """Begin the life of a session; return what ``registered`` says of it, and the ticket on which that rests."""
+        entry = arrival.entry
+        if entry is None:
+            return {}, 0
+        session.features = entry.features
+        if entry.address is not None and entry.holds:
+            self._free(entry.address, session, now)
+            self._addresses.held(entry.address, session, now)
+        told: dict[str, Any] = {
+            "features": sorted(entry.features),
+            "broker_id": self._identity.broker_id,
+            "journal_id": self._identity.journal_id,
+            "epoch": self._identity.epoch,
+        }
+        if arrival.address_token is not None:
+            told["address_token"] = arrival.address_token
+        ticket = 0
+        if entry.has_lifecycle:
+            incarnation = self._ids().replace("-", "")
+            number = self._lifecycle.next_number()
+            address = entry.address.number if entry.holds else None
+            record = record_of(
+                session,
+                number,
+                incarnation,
+                arrival.owner_token,
+                now,
+                address=address,
+                **_display_of(frame),
+            )
+            self._close_ghost(session, now)
+            known = self._lifecycle.enter(session, record, now)
+            event = self._journal.event("session.active", known.record, now, cause="register")
+            ticket = self._ledger.append((event,), self._undo_begin, session)
+            told["incarnation"], told["generation"] = incarnation, record.generation
+            told["owner_token"] = arrival.owner_token
+        elif entry.address is not None:
+            ticket = self._ledger.last_ticket
+        box = self._mailbox_of(session)
+        if box is not None:
+            told["mailbox_count"] = len(self._mailing.holder_came(session, box))
+        return told, ticket
+
+    def _close_ghost(self, session: Session, now: Instant) -> None:
+        """Close what an earlier broker began of this very client and could not tell it."""
+        peer = session.connection.peer
+        if peer is None or session.return_hash is None:
+            return
+        me = (session.return_hash, peer.pid, peer.started)
+        for known in self._lifecycle.away():
+            record = known.record
+            if known.id != session.id and (record.return_hash, record.pid, record.started) == me:
+                self._lifecycle.close(known, Cause.REPLACED.value, now)
+
+    def _mailbox_of(self, session: Session) -> str | None:
+        """Return the key of the mailbox whose mail the session receives."""
+        if session.address is not None:
+            return session.address.key if session.holds_address else None
+        return None if session.known is None else session.target_identity
+
+    def _undo_begin(self, session: Session, now: Instant) -> None:
+        if session.connection.session is session:
+            self._on_not_recorded(session, now)
+
+    def _free(self, address: Address, session: Session, now: Instant) -> None:
+        """Close every session that held this address and is away."""
+        for known in self._lifecycle.away():
+            if known.record.address == address.number and known.id != session.id:
+                self._lifecycle.close(known, Cause.REPLACED.value, now)
+
+    # --- reattach ---------------------------------------------------------------------------------------
+
+    def judge_reattach(self, connection: Connection, frame: SessionReattach) -> Known | RequestFailed:
+        """Decide whether the session may be on this connection from now on."""
+        known = self._lifecycle.get(frame.session_id)
+        if known is None:
+            return _no(frame, "unknown_session", "No session with this id is known; register a new one")
+        if not known.is_owned_by(frame.owner_token):
+            return _no(frame, "not_owner", "The owner token is not that of the session; register a new one")
+        record = known.record
+        if known.state is SessionState.CLOSED:
+            if record.closed_reason == Cause.REPLACED.value:
+                return _no(
+                    frame, "replaced", "Another session holds the place of this one; do not come back by yourself"
+                )
+            return _no(
+                frame, "session_not_active", f"The session was closed ({record.closed_reason}); register a new one"
+            )
+        peer = connection.peer
+        if peer is not None and record.pid > 0 and peer.pid != record.pid:
+            return _no(frame, "reattach_pid_mismatch", "The session belongs to another process; register a new one")
+        if record.needs_registration and known.last is None:
+            return _no(
+                frame, "register_again", "Register with preferredSessionId and ownerToken: the broker was restarted"
+            )
+        return known
+
+    def entry_of(self, known: Known) -> tuple[Register, Entry]:
+        """Return what brings a known session back into the table as it was."""
+        record = known.record
+        info = {name: value for name, value in known.info.items() if name not in ("id", "peer")}
+        frame = Register(info, registration_group=record.home_group, acknowledges_receipt=True)
+        address = self._addresses.get(record.address)
+        entry = Entry(
+            frozenset(record.features), True, address, address is not None, record.session_id, record.return_hash
+        )
+        return frame, entry
+
+    def reattached(self, known: Known, session: Session, now: Instant) -> int:
+        """Bind a known session to its new connection; return the ticket on which the answer rests."""
+        earlier = known.last
+        if earlier is not None:
+            session.supervisor_id, session.owner_token = earlier.supervisor_id, earlier.owner_token
+        if session.address is not None:
+            self._addresses.held(session.address, session, now)
+        self._lifecycle.reattached(known, session, now)
+        ticket = self._ledger.last_ticket
+        self._mailing.holder_came(session, known.mailbox_key)
+        return ticket
+
+    # --- changes and departures -------------------------------------------------------------------------
+
+    def changed(self, session: Session, now: Instant) -> None:
+        """Store what peers see of a session from now on."""
+        if session.known is not None:
+            self._lifecycle.changed(session.known, now)
+        if session.holds_address:
+            assert session.address is not None
+            self._addresses.touch(session.address, now)
+
+    def departed(self, session: Session, cause: Cause, now: Instant) -> None:
+        """Settle what a session leaves behind that has left the table."""
+        self._queueing.take_over(session, now)
+        self._mailing.holder_left(session, now)
+        if session.holds_address:
+            assert session.address is not None
+            session.address.holder = None
+        known = session.known
+        if known is None or known.session is not session:
+            return
+        if cause is Cause.LOST:
+            self._lifecycle.connection_lost(known, now)
+        elif cause in (Cause.UNREGISTERED, Cause.REPLACED):
+            self._lifecycle.close(known, cause.value, now)
+
+    def _secret(self) -> str:
+        return (self._ids() + self._ids()).replace("-", "")
+
+
+def _display_of(frame: Register) -> dict[str, Any]:
+    members = {
+        "kind": frame.kind,
+        "runtime_session_id": frame.runtime_session_id,
+        "tracking_ref": frame.tracking_ref,
+    }
+    return {name: value for name, value in members.items() if features.is_text(value)}
+
+
+def _no(frame: SessionReattach, code: str, reason: str, *, retryable: bool = False) -> RequestFailed:
+    return RequestFailed(frame.request_id, code, reason, retryable)

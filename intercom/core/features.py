@@ -1,0 +1,81 @@
+"""Decide which features a connection gets; whoever names none stays an older client (protocol 11.1)."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from msgspec import UNSET, Struct, ValidationError, convert
+
+from intercom.wire.frames import Register
+from intercom.wire.mail import AddressClaim
+
+PUSH_RECEIPTS = "push.receipts"
+"""Every message is confirmed with ``received``."""
+LIFECYCLE = "session.lifecycle"
+"""The session may come back after its connection was lost; what is queued for it waits."""
+ADDRESS = "address"
+"""The session may hold an address, or act under one."""
+QUEUE = "queue"
+"""The client may let its sends wait for who is away, and understands what the broker says of them."""
+OPERATOR = "operator"
+"""The connection may see and end what belongs to others; for control sessions."""
+
+CLIENT_PROTOCOL_MAJOR = 1
+_VERSION = re.compile(r"(\d{1,6})\.(\d{1,6})", re.ASCII)
+
+NONE: frozenset[str] = frozenset()
+
+
+class Refused(Struct, frozen=True):
+    """Say why a registration is refused."""
+
+    code: str
+    reason: str
+
+
+def grant(frame: Register, *, is_durable: bool) -> frozenset[str] | Refused:
+    """Return the features this registration gets of those it asks for, or why it is refused.
+
+    ``is_durable`` tells whether the store can be used: without it nothing can be promised that outlives a connection.
+    """
+    wished = frame.features
+    if wished is UNSET:
+        return NONE
+    if not isinstance(wished, list) or not all(isinstance(name, str) for name in wished):
+        return Refused("bad_request", "features must be a list of names")
+    if not is_text(frame.kind):
+        return Refused("bad_request", "A registration that asks for features needs a kind, such as custom")
+    version = frame.client_protocol_version
+    match = _VERSION.fullmatch(version) if isinstance(version, str) else None
+    if match is None:
+        return Refused("bad_request", "A registration that asks for features needs clientProtocolVersion, such as 1.0")
+    if int(match[1]) != CLIENT_PROTOCOL_MAJOR:
+        return Refused(
+            "protocol_version_mismatch",
+            f"This broker speaks version {CLIENT_PROTOCOL_MAJOR} of the features, the client version {match[1]}",
+        )
+    granted = set(wished) & {QUEUE}
+    is_control = frame.session.get("recipientPurpose") == "control"
+    if is_control:
+        granted |= set(wished) & {OPERATOR}
+    if frame.acknowledges_receipt is True and PUSH_RECEIPTS in wished:
+        granted.add(PUSH_RECEIPTS)
+        if is_durable and not is_control:
+            granted |= set(wished) & {LIFECYCLE, ADDRESS}
+    return frozenset(granted)
+
+
+def is_text(value: Any) -> bool:
+    """Tell whether a member that may be anything holds a text with something in it."""
+    return isinstance(value, str) and bool(value.strip())
+
+
+def address_claim(frame: Register) -> AddressClaim | Refused | None:
+    """Return what address a registration asks for."""
+    if frame.address is UNSET:
+        return None
+    try:
+        return convert(frame.address, AddressClaim)
+    except ValidationError as error:
+        return Refused("bad_request", f"address breaks its rules: {error}")

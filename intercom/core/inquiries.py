@@ -1,0 +1,426 @@
+"""Answer what sessions and people ask about sessions, addresses, mailboxes, open questions and single messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import UNSET, Raw, Struct
+
+from intercom.core import features
+from intercom.core.addresses import ME, NO_GROUP, Address, Addresses
+from intercom.core.asking import Asking
+from intercom.core.clock import Instant
+from intercom.core.connections import Connection
+from intercom.core.journal import mail_stream
+from intercom.core.ledger import Ledger
+from intercom.core.lifecycle import Known, Lifecycle
+from intercom.core.mailboxes import Mailbox, Mailboxes
+from intercom.core.mailing import Mailing
+from intercom.core.operations import Operations
+from intercom.core.outbox import Outbox
+from intercom.core.records import DropBodies, DropHistory, HistoryEvent, OperationState, ReadHistory, SessionState
+from intercom.core.sessions import Session, SessionTable
+from intercom.limits import TASK_HINT_CHARACTERS, Limits
+from intercom.wire.frames import BadRequest, trim
+from intercom.wire.mail import (
+    AddressEntry,
+    AddressesRequest,
+    MailboxEntries,
+    MailboxOf,
+    MailboxRequest,
+    MailEntry,
+    Pending,
+    PendingAsk,
+    PendingRequest,
+    Purged,
+    PurgeRequest,
+    RequestFailed,
+    SessionForceClose,
+    SessionForceClosed,
+    SessionRecordEntry,
+    SessionRecords,
+    SessionRecordsRequest,
+    TaskHint,
+    TaskHintStored,
+    Trace,
+    TraceEvent,
+    TraceRequest,
+)
+from intercom.wire.mail import (
+    Addresses as AddressesAnswer,
+)
+
+_EVERY = frozenset({features.LIFECYCLE, features.ADDRESS, features.QUEUE, features.OPERATOR})
+_NEEDED: dict[type, frozenset[str]] = {
+    TaskHint: frozenset({features.LIFECYCLE}),
+    SessionRecordsRequest: frozenset({features.LIFECYCLE, features.OPERATOR}),
+    SessionForceClose: frozenset({features.OPERATOR}),
+    AddressesRequest: _EVERY,
+    MailboxRequest: frozenset({features.LIFECYCLE, features.ADDRESS, features.OPERATOR}),
+    PendingRequest: frozenset({features.LIFECYCLE, features.ADDRESS, features.QUEUE}),
+    TraceRequest: _EVERY,
+    PurgeRequest: frozenset({features.OPERATOR}),
+}
+"""Of which features one at least must have been granted."""
+
+
+class No(Struct, frozen=True):
+    """Say why a request is refused."""
+
+    code: str
+    reason: str
+    retryable: bool = False
+
+
+class Tracing(Struct, frozen=True):
+    """Remember who asked what became of which message."""
+
+    connection: Any
+    session: Any
+    request_id: str
+    message_id: str
+
+
+class Inquiries:
+    """Answer requests of features."""
+
+    def __init__(
+        self,
+        sessions: SessionTable,
+        addresses: Addresses,
+        lifecycle: Lifecycle,
+        boxes: Mailboxes,
+        mailing: Mailing,
+        operations: Operations,
+        asking: Asking,
+        ledger: Ledger,
+        outbox: Outbox,
+        limits: Limits,
+        on_force_close: Callable[[Session, str, Instant], None],
+    ) -> None:
+        self._sessions = sessions
+        self._addresses = addresses
+        self._lifecycle = lifecycle
+        self._boxes = boxes
+        self._mailing = mailing
+        self._operations = operations
+        self._asking = asking
+        self._ledger = ledger
+        self._outbox = outbox
+        self._limits = limits
+        self._on_force_close = on_force_close
+
+    def answer(self, connection: Connection, frame: Any, now: Instant) -> None:
+        """Answer a request, or refuse it: every one gets exactly one answer."""
+        session = connection.session
+        assert session is not None, "only called for registered connections"
+        if isinstance(frame, BadRequest):
+            return self._refuse(connection, frame.request_id, No("bad_request", f"{frame.type}: {frame.reason}"))
+        needed = _NEEDED[type(frame)]
+        if not needed & session.features:
+            names = " or ".join(sorted(needed))
+            return self._refuse(
+                connection, frame.request_id, No("feature_not_granted", f"This needs the feature {names}")
+            )
+        refused = _HANDLERS[type(frame)](self, connection, session, frame, now)
+        if refused is not None:
+            self._refuse(connection, frame.request_id, refused)
+        return None
+
+    def _refuse(self, connection: Connection, request_id: str, no: No) -> None:
+        self._outbox.write(connection, RequestFailed(request_id, no.code, no.reason, no.retryable))
+
+    # --- sessions ---------------------------------------------------------------------------------------
+
+    def _task_hint(self, connection: Connection, session: Session, frame: TaskHint, now: Instant) -> No | None:
+        assert session.known is not None
+        hint = trim(frame.task_hint)[:TASK_HINT_CHARACTERS]
+        self._lifecycle.hint(session.known, hint or None, now)
+        self._outbox.write(connection, TaskHintStored(frame.request_id, hint), self._ledger.last_ticket)
+        return None
+
+    def _records(
+        self, connection: Connection, session: Session, frame: SessionRecordsRequest, now: Instant
+    ) -> No | None:
+        sees_all = features.OPERATOR in session.features
+        entries = [
+            self._entry_of(known)
+            for known in self._lifecycle
+            if sees_all or any(group in session.groups for group in known.groups)
+        ]
+        self._outbox.write(connection, SessionRecords(frame.request_id, entries))
+        return None
+
+    def _entry_of(self, known: Known) -> SessionRecordEntry:
+        record = known.record
+        info = known.info if known.session is None else known.session.info
+        address = self._addresses.get(record.address)
+        box = self._boxes.get(known.mailbox_key)
+        return SessionRecordEntry(
+            record.session_id,
+            record.state.value,
+            record.state_since,
+            record.incarnation,
+            record.generation,
+            record.pid,
+            list(info["groups"]),
+            _label(record.kind, info.get("cwd", ""), record.tracking_ref, record.pid),
+            0 if box is None or record.state is SessionState.CLOSED else len(box),
+            name=_or_unset(info.get("name")),
+            kind=_or_unset(record.kind),
+            runtime_session_id=_or_unset(record.runtime_session_id),
+            grace_deadline=_or_unset(record.grace_deadline),
+            closed_reason=_or_unset(record.closed_reason),
+            address=UNSET if address is None else address.name,
+            tracking_ref=_or_unset(record.tracking_ref),
+            task_hint=_or_unset(record.task_hint),
+        )
+
+    def _force_close(
+        self, connection: Connection, session: Session, frame: SessionForceClose, now: Instant
+    ) -> No | None:
+        known = self._lifecycle.get(frame.session_id)
+        reason = "force_close" if frame.reason is UNSET else f"force_close: {trim(frame.reason)}"
+        is_there = known is not None and known.state is not SessionState.CLOSED
+        if known is not None and is_there:
+            if known.session is not None:
+                self._on_force_close(known.session, reason, now)
+            self._lifecycle.close(known, reason, now)
+        answer = SessionForceClosed(frame.request_id, frame.session_id, is_there)
+        self._outbox.write(connection, answer, self._ledger.last_ticket)
+        return None
+
+    # --- addresses and mailboxes ------------------------------------------------------------------------
+
+    def _list_addresses(
+        self, connection: Connection, session: Session, frame: AddressesRequest, now: Instant
+    ) -> No | None:
+        sees_all = features.OPERATOR in session.features
+        away = {known.record.address: known for known in self._lifecycle.away()}
+        entries = []
+        for address in self._addresses:
+            if not (sees_all or address is session.address or address.is_reachable_from(session.groups)):
+                continue
+            box = self._boxes.get(address.key)
+            holder = address.holder
+            known = away.get(address.number)
+            mail = [] if box is None else box.in_order()
+            entries.append(
+                AddressEntry(
+                    address.name,
+                    address.group,
+                    list(address.groups),
+                    address.created_at,
+                    address.last_held_at,
+                    len(mail),
+                    0 if box is None else box.bytes,
+                    holder=holder.id if holder is not None else _or_unset(None if known is None else known.id),
+                    holder_state="active" if holder is not None else UNSET if known is None else "reconnecting",
+                    oldest_at=mail[0].record.queued_at if mail else UNSET,
+                )
+            )
+        self._outbox.write(connection, AddressesAnswer(frame.request_id, entries))
+        return None
+
+    def _mailbox(self, connection: Connection, session: Session, frame: MailboxRequest, now: Instant) -> No | None:
+        if frame.of is UNSET:
+            key = session.return_mailbox
+            if key is None:
+                return No("unknown_mailbox", "This session has no mailbox: it has neither an address nor a lifecycle")
+        else:
+            found = self._key_of(frame.of)
+            if isinstance(found, No):
+                return found
+            key = found
+            if key != session.return_mailbox and features.OPERATOR not in session.features:
+                return No("not_allowed", "Only the operator may look into the mailbox of somebody else")
+        box = self._boxes.get(key) or Mailbox(key)
+        entries: list[MailEntry] = []
+        for position, mail in enumerate(box.in_order(), 1):
+            record = mail.record
+            if position > frame.after and len(entries) < frame.limit:
+                entries.append(
+                    MailEntry(
+                        record.number,
+                        record.message_id,
+                        position,
+                        Raw(record.sender_info),
+                        record.queued_at,
+                        record.expires_at,
+                        record.size,
+                        mail.offers,
+                        "offered" if mail.is_offered else "queued",
+                        valid_until=_or_unset(record.valid_until),
+                        expects_reply=True if record.is_ask else UNSET,
+                        notice=UNSET if record.notice is None else record.message_id,
+                    )
+                )
+        self._outbox.write(connection, MailboxEntries(frame.request_id, self._owner(key), len(box), box.bytes, entries))
+        return None
+
+    def _key_of(self, of: MailboxOf) -> str | No:
+        if of.session_id is not UNSET:
+            known = self._lifecycle.get(of.session_id)
+            return No("unknown_session", f"No session {of.session_id} is known") if known is None else known.mailbox_key
+        if of.address is UNSET:
+            return No("bad_request", "Name an address or a sessionId")
+        found = self._address_of(of)
+        return found if isinstance(found, No) else found.key
+
+    def _address_of(self, of: MailboxOf) -> Address | No:
+        assert of.address is not UNSET
+        found = list(self._addresses.named(of.address))
+        if of.group is not UNSET:
+            found = [address for address in found if address.group == of.group]
+        if not found:
+            return No("unknown_address", f"No address {of.address} is known")
+        if len(found) > 1:
+            groups = ", ".join(sorted(address.group for address in found))
+            return No("ambiguous_address", f"Several addresses are named {of.address}; name the group: {groups}")
+        return found[0]
+
+    def _owner(self, key: str) -> str:
+        kind, _, rest = key.partition(":")
+        address = self._addresses.get(int(rest)) if kind == "address" else None
+        if address is None:
+            return f"session {rest}"
+        return ME if address.group == NO_GROUP else f"{address.name} in {address.group}"
+
+    # --- questions and messages -------------------------------------------------------------------------
+
+    def _pending(self, connection: Connection, session: Session, frame: PendingRequest, now: Instant) -> No | None:
+        identities = [session.id]
+        if session.address is not None:
+            identities.append(session.address.key)
+            if session.address.holder is not None:
+                identities.append(session.address.holder.id)
+        asks = []
+        for question in self._asking.owed(*identities):
+            operation = question.operation
+            asker = self._sessions.get(question.asker_id)
+            left = max(0, operation.question_due - now.mono)
+            name = None if asker is None else asker.name
+            asks.append(
+                PendingAsk(
+                    question.message_id,
+                    question.asker_id,
+                    operation.reserved_at,
+                    now.wall + left,
+                    asker_name=_or_unset(name),
+                    asker_here=asker is not None,
+                )
+            )
+        self._outbox.write(connection, Pending(frame.request_id, asks))
+        return None
+
+    def _trace(self, connection: Connection, session: Session, frame: TraceRequest, now: Instant) -> No | None:
+        token = Tracing(connection, session, frame.request_id, frame.message_id)
+        self._outbox.add(ReadHistory(token, mail_stream(frame.message_id)))
+        return None
+
+    def history_read(self, tracing: Tracing, events: list[HistoryEvent] | None, now: Instant) -> None:
+        """Answer a trace with the history of its message; ``None`` says that it could not be read."""
+        if events is None:
+            no = No("not_read", "The store could not be read; ask again", retryable=True)
+            return self._refuse(tracing.connection, tracing.request_id, no)
+        session: Session = tracing.session
+        operation = self._operations.by_id(tracing.message_id)
+        mine = {session.id, session.sender_identity, session.target_identity, session.return_mailbox} - {None}
+        involved: set[Any] = {event.detail.get("session") for event in events}
+        involved |= {
+            event.row.get(name) for event in events for name in ("mailbox", "sender_mailbox", "sender_session")
+        }
+        if operation is not None:
+            involved |= {operation.sender, operation.sender_session, operation.target, operation.recipient_session}
+        if features.OPERATOR not in session.features and (operation is not None or events) and not mine & involved:
+            no = No("not_allowed", "Only its sender, its recipient and the operator may trace a message")
+            return self._refuse(tracing.connection, tracing.request_id, no)
+        told = [
+            TraceEvent(event.at, event.kind.removeprefix("mail."), event.detail or UNSET, event.seq) for event in events
+        ]
+        state = told[-1].state if told else "unknown"
+        sender: Any = UNSET
+        recipient: Any = UNSET
+        if operation is not None:
+            sender, recipient = operation.sender_session, _or_unset(operation.recipient_session)
+            if not events or events[0].at > operation.reserved_at:
+                told.insert(0, TraceEvent(operation.reserved_at, "reserved"))
+            if operation.state is OperationState.ACCEPTED:
+                if not any(event.state == "delivered" for event in told):
+                    told.append(TraceEvent(operation.accepted_at or operation.reserved_at, "delivered"))
+                state = "answered" if operation.answered else "delivered"
+            elif operation.state is OperationState.RESERVED:
+                state = (
+                    "reserved" if operation.under_way is not None or operation.unconfirmed is not None else "uncertain"
+                )
+        answer = Trace(
+            tracing.request_id,
+            tracing.message_id,
+            state,
+            self._where(state, operation),
+            told,
+            sender=sender,
+            recipient=recipient,
+        )
+        self._outbox.write(tracing.connection, answer)
+        return None
+
+    def _where(self, state: str, operation: Any) -> str:
+        """Say in a sentence where a message is."""
+        mail = None if operation is None else operation.mail
+        if mail is not None:
+            box = self._boxes.get(mail.record.mailbox)
+            position = 1 if box is None else box.position_of(mail)
+            owner = self._owner(mail.record.mailbox)
+            if mail.is_offered:
+                return f"written to who receives the mail of {owner}, which has not confirmed it"
+            return f"in the mailbox of {owner}, at position {position}"
+        return {
+            "unknown": "nowhere: this broker does not know it, or no longer",
+            "reserved": "on its way to its recipient, which has not confirmed it",
+            "uncertain": "not known: it may have arrived, and nobody confirmed it",
+            "delivered": "with its recipient",
+            "answered": "with its recipient, who has answered it",
+        }.get(state, "nowhere any more: it was given up and its sender was told")
+
+    # --- purge ------------------------------------------------------------------------------------------
+
+    def _purge(self, connection: Connection, session: Session, frame: PurgeRequest, now: Instant) -> No | None:
+        before = now.wall - (0 if frame.older_than_ms is UNSET else frame.older_than_ms)
+        count = 0
+        if frame.of is not UNSET:
+            key = self._key_of(frame.of)
+            if isinstance(key, No):
+                return key
+            count = self._mailing.purge(key, before, now)
+        ticket = self._ledger.append((DropBodies(before + self._limits.bodies_kept_ms), DropHistory(before)))
+        if not ticket:
+            return No("store_unusable", "The store cannot be used; nothing was deleted")
+        self._outbox.write(connection, Purged(frame.request_id, count), ticket)
+        return None
+
+
+def _label(kind: str | None, cwd: str, tracking_ref: str | None, pid: int) -> str:
+    """Return how a person may recognise a session."""
+    place = cwd.rstrip("/").rpartition("/")[2]
+    parts = [kind or "session", *filter(None, (place, tracking_ref))]
+    return " · ".join(parts) if len(parts) > 1 else f"{parts[0]} {str(pid)[-4:]}"
+
+
+def _or_unset(value: Any) -> Any:
+    return UNSET if value is None else value
+
+
+_HANDLERS: dict[type, Callable[..., No | None]] = {
+    TaskHint: Inquiries._task_hint,
+    SessionRecordsRequest: Inquiries._records,
+    SessionForceClose: Inquiries._force_close,
+    AddressesRequest: Inquiries._list_addresses,
+    MailboxRequest: Inquiries._mailbox,
+    PendingRequest: Inquiries._pending,
+    TraceRequest: Inquiries._trace,
+    PurgeRequest: Inquiries._purge,
+}
+REQUESTS = tuple(_HANDLERS)
+"""The types of frames that ``Inquiries`` answers."""

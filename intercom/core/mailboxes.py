@@ -1,0 +1,166 @@
+"""Keep the mail that waits: by mailbox, in order, each message once, within the bounds.
+
+A mailbox is named by the target identity of whoever may open it: an address, or a session with a lifecycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from intercom.core.deadlines import Deadline
+from intercom.core.records import MailRecord
+from intercom.limits import Limits
+
+if TYPE_CHECKING:
+    from intercom.core.operation import Operation
+    from intercom.core.sessions import Session
+
+
+class Mail:
+    """Hold one message that waits, and what only this process knows of it; its body is on disk."""
+
+    __slots__ = ("deadline", "is_offered", "offers", "operation", "record", "ticket")
+
+    def __init__(self, record: MailRecord, operation: Operation | None) -> None:
+        self.record = record
+        self.operation = operation
+        """The row of its message id; the broker's own notices have none."""
+        self.offers = record.offers
+        self.ticket = 0
+        self.is_offered = False
+        """Written, or about to be, to who holds the mailbox now."""
+        self.deadline: Deadline | None = None
+
+    @property
+    def number(self) -> int:
+        """Return the key of its row; a mailbox is ordered by it."""
+        return self.record.number
+
+    @property
+    def message_id(self) -> str:
+        """Return the id of the message."""
+        return self.record.message_id
+
+
+class Mailbox:
+    """Hold the mail of one address or session."""
+
+    __slots__ = ("_in_order", "by_message", "bytes", "entries", "holder", "is_read", "key", "offered", "offered_bytes")
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.entries: dict[int, Mail] = {}
+        self._in_order = True
+        self.by_message: dict[str, Mail] = {}
+        self.bytes = 0
+        self.holder: Session | None = None
+        """The connected session it is handed over to."""
+        self.offered = 0
+        self.offered_bytes = 0
+        """Entries that wait for the holder's receipt, and their bytes."""
+        self.is_read = False
+        """The bodies of some entries are being read."""
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def enter(self, mail: Mail) -> None:
+        """Take mail in; its place is that of its number."""
+        if self.entries and next(reversed(self.entries)) > mail.number:
+            self._in_order = False
+        self.entries[mail.number] = mail
+        self.by_message[mail.message_id] = mail
+        self.bytes += mail.record.size
+
+    def in_order(self) -> list[Mail]:
+        """Return all mail, the oldest first."""
+        if not self._in_order:
+            self.entries = dict(sorted(self.entries.items()))
+            self._in_order = True
+        return list(self.entries.values())
+
+    def position_of(self, mail: Mail) -> int:
+        """Return the place of an entry, the first is 1."""
+        return 1 + sum(1 for number in self.entries if number < mail.number)
+
+    def mark_offered(self, mail: Mail) -> None:
+        """Note that an entry is on its way to the holder."""
+        mail.is_offered = True
+        self.offered += 1
+        self.offered_bytes += mail.record.size
+
+    def unmark_offered(self, mail: Mail) -> None:
+        """Note that an entry is not on its way any more."""
+        if mail.is_offered:
+            mail.is_offered = False
+            self.offered -= 1
+            self.offered_bytes -= mail.record.size
+
+    def next_to_offer(self, limits: Limits) -> list[Mail]:
+        """Return the oldest entries that may be handed over now, ahead of the receipts of those before them."""
+        chosen: list[Mail] = []
+        count, size = self.offered, self.offered_bytes
+        for mail in self.in_order():
+            if mail.is_offered:
+                continue
+            if count and (count >= limits.mail_offers or size + mail.record.size > limits.mail_offer_bytes):
+                break
+            chosen.append(mail)
+            count += 1
+            size += mail.record.size
+        return chosen
+
+
+class Mailboxes:
+    """Find mailboxes by their key."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._boxes: dict[str, Mailbox] = {}
+
+    def __len__(self) -> int:
+        return sum(len(box) for box in self._boxes.values())
+
+    def get(self, key: str) -> Mailbox | None:
+        """Return the mailbox with this key if there is anything to know of it."""
+        return self._boxes.get(key)
+
+    def open(self, key: str) -> Mailbox:
+        """Return the mailbox with this key, an empty one if there was none."""
+        box = self._boxes.get(key)
+        if box is None:
+            box = self._boxes[key] = Mailbox(key)
+        return box
+
+    def discard_if_unused(self, box: Mailbox) -> None:
+        """Forget a mailbox that is empty and nobody holds."""
+        if not box.entries and box.holder is None:
+            self._boxes.pop(box.key, None)
+
+    def has_room(self, box: Mailbox, size: int) -> bool:
+        """Tell whether one more message of ``size`` bytes may wait."""
+        return len(box.entries) < self._limits.mailbox_entries and box.bytes + size <= self._limits.mailbox_bytes
+
+    def add(self, mail: Mail) -> Mailbox:
+        """Enter mail; one that comes back takes its old place."""
+        box = self.open(mail.record.mailbox)
+        box.enter(mail)
+        if mail.operation is not None:
+            mail.operation.mail = mail
+        return box
+
+    def remove(self, mail: Mail) -> Mailbox:
+        """Take mail out; returns the mailbox it was in."""
+        box = self._boxes[mail.record.mailbox]
+        box.unmark_offered(mail)
+        del box.entries[mail.number]
+        del box.by_message[mail.message_id]
+        box.bytes -= mail.record.size
+        if mail.operation is not None:
+            mail.operation.mail = None
+        return box
+
+    def all(self) -> Iterable[Mailbox]:
+        """Return every mailbox."""
+        return list(self._boxes.values())

@@ -1,0 +1,453 @@
+"""Live through a mail: put it down, hand it over, see it confirmed or given up (design section 7, Queueing).
+
+    queued --written to the holder--> offered --received--> delivered
+      ^  |                             |
+      |  |                             +-- the holder left: queued again, its message may come twice
+      |  +-- its time is over, its text is lost, its session is closed: given up, its sender is told once
+      +-- its commit failed: taken back
+
+Rule 1: a mail and its row change together, in one append. Rule 2: mail is handed over in its order, and nothing that
+is sent later and may wait overtakes it. Rule 3: only a receipt ends a mail as delivered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET, Raw, Struct
+from msgspec.json import decode, encode
+from msgspec.structs import replace
+
+from intercom.core.clock import Instant
+from intercom.core.deadlines import Deadlines
+from intercom.core.features import QUEUE
+from intercom.core.journal import Journal
+from intercom.core.ledger import Ledger
+from intercom.core.mailboxes import Mail, Mailbox, Mailboxes
+from intercom.core.outbox import Outbox
+from intercom.core.records import Change, MailRecord, OperationState, ReadBodies, ReleaseBody, SaveBody, SaveOperation
+from intercom.limits import Limits
+from intercom.wire import notices
+from intercom.wire.frames import MessageFrame
+from intercom.wire.mail import MailInfo, Notice
+
+if TYPE_CHECKING:
+    from intercom.core.operation import Operation
+    from intercom.core.operations import Operations
+    from intercom.core.sessions import Session, SessionTable
+
+BROKER_NAME = "@intercom"
+"""What the broker calls itself where it writes a message."""
+
+
+class Letter(Struct, frozen=True):
+    """Hold a message that is to be put down, and where it comes from."""
+
+    mailbox: str
+    message_id: str
+    message: bytes
+    sender_info: bytes
+    sender_mailbox: str | None
+    sender_session: str
+    target: str
+    valid_until: int | None = None
+    is_ask: bool = False
+    reply_to: str | None = None
+    notice: bytes | None = None
+
+    @property
+    def size(self) -> int:
+        """Return the bytes it is charged for."""
+        return len(self.message) + len(self.sender_info)
+
+
+class Offer(Struct, frozen=True):
+    """Remember for whom bodies are read."""
+
+    box: Mailbox
+    holder: Any
+
+
+class Mailing:
+    """Move mail from state to state."""
+
+    def __init__(
+        self,
+        boxes: Mailboxes,
+        operations: Operations,
+        sessions: SessionTable,
+        journal: Journal,
+        ledger: Ledger,
+        deadlines: Deadlines,
+        outbox: Outbox,
+        limits: Limits,
+        broker_info: bytes,
+    ) -> None:
+        self._boxes = boxes
+        self._operations = operations
+        self._sessions = sessions
+        self._journal = journal
+        self._ledger = ledger
+        self._deadlines = deadlines
+        self._outbox = outbox
+        self._limits = limits
+        self._broker_info = broker_info
+        self.is_open: Callable[[str], bool] = lambda key: True
+        """Tells whether a mailbox can still be opened by somebody."""
+        self.on_delivered: Callable[[Mail, Session, int, Instant], None] = lambda mail, session, ticket, now: None
+        """Is told of every mail that was confirmed, with the ticket on which that rests."""
+
+    # --- put down ---------------------------------------------------------------------------------------
+
+    def put(
+        self,
+        letter: Letter,
+        operation: Operation | None,
+        now: Instant,
+        undo: Callable[[Any, Instant], None],
+        subject: Any,
+        *changes: Change,
+        is_offered: bool = False,
+    ) -> Mail:
+        """Append a mail at its place in its mailbox together with ``changes``, and offer it once that is committed.
+
+        ``operation`` is its row, queued by now; ``undo(subject, now)`` is called after the mail was taken back.
+        ``is_offered`` says that the holder of the mailbox has it already and has not confirmed it.
+        """
+        record = MailRecord(
+            self._operations.next_number() if operation is None else operation.number,
+            letter.mailbox,
+            letter.message_id,
+            letter.sender_info,
+            letter.sender_mailbox,
+            letter.sender_session,
+            letter.target,
+            letter.size,
+            now.wall,
+            now.wall + self._limits.mail_ttl_ms,
+            letter.valid_until,
+            letter.is_ask,
+            letter.reply_to,
+            int(is_offered),
+            letter.notice,
+        )
+        mail = Mail(record, operation)
+        box = self._boxes.add(mail)
+        event = self._journal.event("mail.queued", record, now, event_id=f"mail:{record.number}:queued")
+        rows = () if operation is None else (SaveOperation(operation.record()),)
+        body = SaveBody(record.number, letter.message)
+        events: tuple[Change, ...] = (event,)
+        if is_offered:
+            box.mark_offered(mail)
+            event_id = f"mail:{record.number}:offered:1"
+            events = (event, self._journal.event("mail.offered", record, now, event_id=event_id))
+        mail.ticket = self._ledger.append((*rows, body, *events, *changes), self._undo_put, (mail, undo, subject))
+        if operation is not None:
+            operation.ticket = mail.ticket
+        self._ledger.when_committed(mail.ticket, self._offer_when_committed, box)
+        self._arm(mail, now)
+        return mail
+
+    def _undo_put(self, subject: Any, now: Instant) -> None:
+        mail, undo, more = subject
+        self._deadlines.cancel(mail.deadline)
+        box = self._boxes.remove(mail)
+        self._boxes.discard_if_unused(box)
+        undo(more, now)
+
+    def recover(self, record: MailRecord, now: Instant) -> None:
+        """Enter mail read from the store."""
+        mail = Mail(record, None)
+        operation = self._operations.by_id(record.message_id)
+        if operation is not None and operation.state is OperationState.QUEUED and record.notice is None:
+            mail.operation = operation
+        self._boxes.add(mail)
+        self._arm(mail, now)
+
+    def _arm(self, mail: Mail, now: Instant) -> None:
+        record = mail.record
+        due = record.expires_at if record.valid_until is None else min(record.valid_until, record.expires_at)
+        mail.deadline = self._deadlines.add(now.mono + max(0, due - now.wall), self._is_due, mail)
+
+    # --- hand over --------------------------------------------------------------------------------------
+
+    def holder_came(self, session: Session, key: str) -> Mailbox:
+        """Let a session receive the mail of this mailbox from now on; the caller offers."""
+        box = self._boxes.open(key)
+        box.holder = session
+        session.mailbox = box
+        return box
+
+    def holder_left(self, session: Session, now: Instant) -> None:
+        """Take back what was offered to a session and not confirmed."""
+        box = session.mailbox
+        if box is None or box.holder is not session:
+            return
+        box.holder = None
+        overdue = []
+        for mail in box.in_order():
+            if mail.is_offered:
+                box.unmark_offered(mail)
+                if mail.deadline is None:
+                    overdue.append(mail)
+        for mail in overdue:
+            self._is_due(mail, now)
+        self._boxes.discard_if_unused(box)
+
+    def offer(self, box: Mailbox, now: Instant) -> None:
+        """Hand over what may be handed over; first the bodies are read."""
+        if box.holder is None or box.is_read or self._ledger.is_closed:
+            return
+        chosen = [mail for mail in box.next_to_offer(self._limits) if self._ledger.is_committed(mail.ticket)]
+        if chosen:
+            box.is_read = True
+            numbers = tuple(mail.number for mail in chosen)
+            self._outbox.add(ReadBodies(Offer(box, box.holder), numbers))
+
+    def _offer_when_committed(self, box: Mailbox, now: Instant) -> None:
+        self.offer(box, now)
+
+    def bodies_read(
+        self, offer: Offer, bodies: dict[int, bytes] | None, numbers: tuple[int, ...], now: Instant
+    ) -> bool:
+        """Write the mail whose bodies were read to the holder; ``None`` says that they could not be read.
+
+        Returns whether anything was handed over, or nothing was there any more.
+        """
+        box = offer.box
+        box.is_read = False
+        if box.holder is not offer.holder:
+            self.offer(box, now)
+            return True
+        if bodies is None:
+            self._offer_later(box, now)
+            return False
+        events: list[Change] = []
+        frames: list[MessageFrame] = []
+        offered: list[Mail] = []
+        for number in numbers:
+            mail = box.entries.get(number)
+            if mail is None or mail.is_offered:
+                continue
+            body = bodies.get(number)
+            if body is None:
+                self._give_up([mail], "undeliverable", notices.BODY_LOST, now)
+                continue
+            if self._is_over(mail, now):
+                self._is_due(mail, now)
+                continue
+            mail.offers += 1
+            mail.record = replace(mail.record, offers=mail.offers)
+            box.mark_offered(mail)
+            offered.append(mail)
+            event_id = f"mail:{number}:offered:{mail.offers}"
+            session_id = box.holder.id
+            events.append(self._journal.event("mail.offered", mail.record, now, event_id=event_id, session=session_id))
+            frames.append(self._frame(mail, body, now))
+        if offered:
+            ticket = self._ledger.append(tuple(events), self._undo_offer, (box, offered))
+            for frame in frames:
+                self._outbox.write(box.holder.connection, frame, ticket)
+        self.offer(box, now)
+        return True
+
+    def _frame(self, mail: Mail, body: bytes, now: Instant) -> MessageFrame:
+        record = mail.record
+        info = MailInfo(record.number, record.queued_at, max(0, now.wall - record.queued_at), mail.offers)
+        notice = UNSET if record.notice is None else _notice_of(record.notice)
+        return MessageFrame(Raw(record.sender_info), Raw(body), mail=info, notice=notice)
+
+    def _undo_offer(self, subject: Any, now: Instant) -> None:
+        box, offered = subject
+        for mail in offered:
+            mail.offers -= 1
+            mail.record = replace(mail.record, offers=mail.offers)
+            if box.entries.get(mail.number) is mail:
+                box.unmark_offered(mail)
+        self._offer_later(box, now)
+
+    def _offer_later(self, box: Mailbox, now: Instant) -> None:
+        self._deadlines.add(now.mono + self._limits.mail_retry_ms, self._offer_when_committed, box)
+
+    # --- the end of a mail ------------------------------------------------------------------------------
+
+    def received(self, session: Session, message_id: str, now: Instant) -> bool:
+        """Take the holder's receipt; return whether it was for mail."""
+        box = session.mailbox
+        if box is None:
+            return False
+        mail = box.by_message.get(message_id)
+        if mail is None or not mail.is_offered or box.holder is not session:
+            return False
+        operation = mail.operation
+        record = mail.record
+        self._deadlines.cancel(mail.deadline)
+        mail.deadline = None
+        self._boxes.remove(mail)
+        rows: tuple[Change, ...] = ()
+        if operation is not None and self._operations.is_present(operation):
+            operation.state = OperationState.ACCEPTED
+            operation.accepted_at = now.wall
+            operation.recipient_session = record.mailbox if record.is_ask else session.id
+            rows = (SaveOperation(operation.record()),)
+        event_id = f"mail:{record.number}:delivered"
+        event = self._journal.event("mail.delivered", record, now, event_id=event_id, is_gone=True, session=session.id)
+        release = ReleaseBody(record.number, now.wall + self._limits.bodies_kept_ms)
+        ticket = self._ledger.append((*rows, event, release), self._undo_received, mail)
+        if operation is not None:
+            operation.ticket = ticket
+        self.on_delivered(mail, session, ticket, now)
+        self.offer(box, now)
+        return True
+
+    def _undo_received(self, mail: Mail, now: Instant) -> None:
+        """Let a mail wait again whose end could not be recorded; its holder knows the message when it comes again."""
+        if mail.operation is not None:
+            mail.operation.state = OperationState.QUEUED
+            mail.operation.accepted_at = mail.operation.recipient_session = None
+        self._boxes.add(mail)
+        self._arm(mail, now)
+        self._offer_later(self._boxes.open(mail.record.mailbox), now)
+
+    def _is_over(self, mail: Mail, now: Instant) -> bool:
+        record = mail.record
+        return record.expires_at <= now.wall or (record.valid_until is not None and record.valid_until <= now.wall)
+
+    def _is_due(self, mail: Mail, now: Instant) -> None:
+        mail.deadline = None
+        if mail.is_offered:
+            return  # decided when the receipt comes, or the holder leaves
+        if not self._is_over(mail, now):
+            self._arm(mail, now)  # the clock was set back
+        elif mail.record.valid_until is not None and mail.record.valid_until <= now.wall:
+            self._give_up([mail], "expired", notices.NO_LONGER_VALID, now)
+        else:
+            self._give_up([mail], "undeliverable", notices.NEVER_FETCHED, now)
+
+    def purge(self, key: str, before: int, now: Instant) -> int:
+        """Give up what was queued in a mailbox before this moment (epoch ms); return how much that was."""
+        box = self._boxes.get(key)
+        purged = [] if box is None else [mail for mail in box.in_order() if mail.record.queued_at <= before]
+        if purged:
+            self._give_up(purged, "undeliverable", notices.PURGED, now)
+        return len(purged)
+
+    def give_up_all(self, key: str, reason: str, now: Instant) -> None:
+        """Give up everything in a mailbox that nobody can open any more, in one transaction."""
+        box = self._boxes.get(key)
+        if box is not None and box.entries:
+            self._give_up(box.in_order(), "undeliverable", reason, now)
+
+    def _give_up(self, given_up: list[Mail], kind: Any, reason: str, now: Instant) -> None:
+        """End mail undelivered and tell each sender once: in its mailbox, or at once when it has none and is here."""
+        changes: list[Change] = []
+        told: list[Mail] = []
+        direct: list[tuple[Session, MessageFrame]] = []
+        for mail in given_up:
+            record = mail.record
+            self._deadlines.cancel(mail.deadline)
+            mail.deadline = None
+            box = self._boxes.remove(mail)
+            self._boxes.discard_if_unused(box)
+            changes.append(
+                self._journal.event(
+                    f"mail.{kind}", record, now, event_id=f"mail:{record.number}:{kind}", is_gone=True, reason=reason
+                )
+            )
+            changes.append(ReleaseBody(record.number, now.wall + self._limits.bodies_kept_ms))
+            if mail.operation is not None:
+                changes.extend(self._operations.drop(mail.operation))
+            if record.notice is None:
+                self._tell_sender(record, kind, reason, changes, told, direct, now)
+        ticket = self._ledger.append(tuple(changes), self._undo_give_up, (given_up, told))
+        for mail in told:
+            mail.ticket = ticket
+            self._ledger.when_committed(ticket, self._offer_when_committed, self._boxes.open(mail.record.mailbox))
+            self._arm(mail, now)
+        for session, frame in direct:
+            self._outbox.write(session.connection, frame, ticket)
+
+    def _tell_sender(
+        self,
+        record: MailRecord,
+        kind: Any,
+        reason: str,
+        changes: list[Change],
+        told: list[Mail],
+        direct: list[tuple[Session, MessageFrame]],
+        now: Instant,
+    ) -> None:
+        notice = Notice(kind, record.message_id, record.target, reason)
+        message_id = f"undeliverable:{record.message_id}"
+        message = {
+            "id": message_id,
+            "timestamp": now.wall,
+            "content": {"text": f"Message {record.message_id} to {record.target} was not delivered: {reason}"},
+        }
+        key = record.sender_mailbox
+        if key is not None and self.is_open(key):
+            body, encoded = encode(message), encode(notice)
+            size = len(body) + len(self._broker_info)
+            notified = MailRecord(
+                self._operations.next_number(),
+                key,
+                message_id,
+                self._broker_info,
+                None,
+                "",
+                "",
+                size,
+                now.wall,
+                now.wall + self._limits.mail_ttl_ms,
+                notice=encoded,
+            )
+            mail = Mail(notified, None)
+            self._boxes.add(mail)
+            told.append(mail)
+            event_id = f"mail:{notified.number}:queued"
+            changes.append(SaveBody(notified.number, body))
+            changes.append(self._journal.event("mail.queued", notified, now, event_id=event_id))
+            return
+        sender = self._sessions.get(record.sender_session)
+        if sender is not None and QUEUE in sender.features:
+            direct.append((sender, MessageFrame(Raw(self._broker_info), Raw(encode(message)), notice=notice)))
+
+    def _undo_give_up(self, subject: Any, now: Instant) -> None:
+        """Let mail wait again whose end could not be recorded."""
+        given_up, told = subject
+        for mail in told:
+            self._deadlines.cancel(mail.deadline)
+            self._boxes.discard_if_unused(self._boxes.remove(mail))
+        for mail in given_up:
+            if mail.operation is not None:
+                self._operations.put_back(mail.operation)
+            self._boxes.add(mail)
+            mail.deadline = self._deadlines.add(now.mono + self._limits.mail_retry_ms, self._try_again, mail)
+
+    def _try_again(self, mail: Mail, now: Instant) -> None:
+        if self.is_open(mail.record.mailbox):
+            self._is_due(mail, now)
+        else:
+            self._give_up([mail], "undeliverable", notices.NEVER_FETCHED, now)
+
+
+def broker_info(broker_id: str, pid: int, now: Instant) -> bytes:
+    """Return the session object under which the broker itself writes."""
+    return encode(
+        {
+            "id": broker_id,
+            "name": BROKER_NAME,
+            "cwd": "",
+            "model": "",
+            "pid": pid,
+            "startedAt": now.wall,
+            "lastActivity": now.wall,
+            "group": "default",
+            "groups": ["default"],
+        }
+    )
+
+
+def _notice_of(stored: bytes) -> Notice:
+    return decode(stored, type=Notice)

@@ -1,0 +1,390 @@
+"""Decide about sends to somebody who is away, or whose mail has not all been handed over (design section 7, Queueing).
+
+Found is what a sender may reach: a session that is reconnecting, an address nobody holds, a session id under which
+somebody acted for an address. Only a sender that says it understands ``queued`` ever gets that answer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET, Struct
+
+from intercom.core.addresses import ME, Address, Addresses
+from intercom.core.attempts import Refusal
+from intercom.core.clock import Instant
+from intercom.core.features import QUEUE
+from intercom.core.lifecycle import Known, Lifecycle
+from intercom.core.mailboxes import Mailboxes
+from intercom.core.mailing import Letter, Mailing
+from intercom.core.operation import Standing
+from intercom.core.records import Change, OperationState, SaveOperation, SessionState
+from intercom.core.resolving import Unresolved, is_prefix
+from intercom.limits import Limits
+from intercom.wire import reasons
+from intercom.wire.frames import Delivered, DeliveryFailed, Message, Queued, Send, SupervisorSend, trim
+
+if TYPE_CHECKING:
+    from intercom.core.asking import Asking
+    from intercom.core.connections import Connection
+    from intercom.core.operation import Operation
+    from intercom.core.operations import Operations
+    from intercom.core.outbox import Outbox
+    from intercom.core.questions import Question
+    from intercom.core.receipts import Receipts, Unconfirmed
+    from intercom.core.sessions import Session, SessionTable
+    from intercom.core.supervision import Crossings
+
+_GONE_CODE = "session_not_found"
+_AWAY_CODE = "away"
+
+
+class Away(Struct, frozen=True):
+    """Name the mailbox of somebody who is away, and what of it decides who may send there."""
+
+    key: str
+    label: str
+    session_id: str
+    """Under which it may have asked; empty when it was found by a name."""
+    groups: tuple[str, ...]
+    is_me: bool = False
+
+
+class _Queueing(Struct, frozen=True):
+    """Hold what must be taken back when a mail could not be recorded."""
+
+    connection: Connection
+    frame: Send
+    operation: Operation
+    is_new: bool
+    question: Question | None
+
+
+class Queueing:
+    """Find who is away, and let messages wait for them."""
+
+    def __init__(
+        self,
+        addresses: Addresses,
+        lifecycle: Lifecycle,
+        sessions: SessionTable,
+        boxes: Mailboxes,
+        mailing: Mailing,
+        operations: Operations,
+        receipts: Receipts,
+        asking: Asking,
+        crossings: Crossings,
+        outbox: Outbox,
+        limits: Limits,
+    ) -> None:
+        self._addresses = addresses
+        self._lifecycle = lifecycle
+        self._sessions = sessions
+        self._boxes = boxes
+        self._mailing = mailing
+        self._operations = operations
+        self._receipts = receipts
+        self._asking = asking
+        self._crossings = crossings
+        self._outbox = outbox
+        self._limits = limits
+
+    # --- who is meant -----------------------------------------------------------------------------------
+
+    def find(self, target: str, sender: Session, now: Instant) -> Away | Session | Unresolved:
+        """Return whom a target means that leads to no session: an id first, then a name, then a prefix.
+
+        It may be a session after all: the one that holds an address by now.
+        """
+        target = trim(target)
+        if target.lower() == ME:
+            return self._of_address(self._addresses.me(now), "")
+        known = self._lifecycle.get(target)
+        if known is not None and known.state is SessionState.RECONNECTING:
+            return self._of_known(known)
+        address = self._addresses.get(self._sessions.address_of_retired(target))
+        if address is not None:
+            return self._of_address(address, target)
+        found: dict[str, Away | Session] = {}
+        for address in self._addresses.named(target):
+            if address.is_reachable_from(sender.groups) and not address.is_of_broker:
+                found[address.key] = self._of_address(address, "")
+        prefix = target.lower() if is_prefix(target) else None
+        for known in self._lifecycle.away():
+            away = self._of_known(known)
+            if away.key in found or not any(group in away.groups for group in sender.groups):
+                continue
+            name = known.name
+            is_named = name is not None and name.lower() == target.lower()
+            if is_named or (prefix is not None and known.id.lower().startswith(prefix)):
+                found[away.key] = away
+        if not found:
+            return Unresolved.NOT_FOUND
+        return next(iter(found.values())) if len(found) == 1 else Unresolved.AMBIGUOUS_NAME
+
+    def _of_address(self, address: Address, session_id: str) -> Away | Session:
+        if address.holder is not None:
+            return address.holder
+        groups = address.groups
+        return Away(address.key, address.name, session_id, groups, address.is_of_broker)
+
+    def _of_known(self, known: Known) -> Away:
+        groups = known.groups
+        return Away(known.mailbox_key, known.name or known.id, known.id, groups)
+
+    # --- sends to somebody who is away ------------------------------------------------------------------
+
+    def send(
+        self, connection: Connection, sender: Session, away: Away, frame: Send, message: Message, now: Instant
+    ) -> Refusal | None:
+        """Decide about a send to somebody who is away. None: it was answered."""
+        pending_reply = frame.require_pending_reply is True
+        if isinstance(frame, SupervisorSend) or QUEUE not in sender.features:
+            return Refusal("E6", reasons.SESSION_NOT_FOUND, _GONE_CODE if pending_reply else UNSET)
+        if sender.return_mailbox == away.key:
+            return Refusal("D3", reasons.SELF_TARGET)
+        if frame.expected_recipient_id is not UNSET and frame.expected_recipient_id != away.session_id:
+            return Refusal("D4", reasons.OTHER_RECIPIENT)
+        wording = frame.to if frame.logical_target is UNSET else frame.logical_target
+        signature = self._operations.signature(wording, message, sender, pending_reply=pending_reply)
+        operation = self._operations.find(message.id, now)
+        standing = self._operations.standing(operation, message.id, signature, away.key)
+        after = 0 if operation is None else operation.ticket
+        if standing is Standing.CONFLICT:
+            return Refusal("D9", reasons.conflict(message.id), "message_id_conflict", after)
+        if standing is Standing.INVALID:
+            return Refusal("D10", reasons.authority_invalid(self._operations.trouble))
+        if operation is not None and standing in (Standing.MATCH, Standing.QUEUED):
+            self._answer_again(connection, frame, operation)
+            return None
+        is_ask = message.expects_reply is True
+        if is_ask and not away.is_me:
+            return Refusal("away", reasons.away(away.label), _AWAY_CODE)
+        if frame.queue_if_away is not True:
+            return Refusal("away", reasons.away_unqueued(away.label), _AWAY_CODE)
+        question = None
+        if message.reply_to is not UNSET and away.session_id:
+            question = self.question_of(away.session_id, sender, message.reply_to)
+        if pending_reply and question is None:
+            return Refusal("D6", reasons.NO_OPEN_QUESTION)
+        if not self._is_in_reach(away, sender, question, message, now):
+            return Refusal("D7", reasons.DIFFERENT_GROUP)
+        return self._put(connection, sender, away.key, away.label, frame, message, signature, operation, question, now)
+
+    def question_of(self, asker_id: str, sender: Session, message_id: str) -> Question | None:
+        """Return the question that a reply of this sender answers: its own, or that of whoever acts for its address."""
+        found = self._asking.find_any(asker_id, sender.id, message_id)
+        if found is None and sender.address is not None:
+            holder = sender.address.holder
+            if holder is not None:
+                found = self._asking.find_any(asker_id, holder.id, message_id)
+            found = found or self._asking.find_any(asker_id, sender.address.key, message_id)
+        return found
+
+    def _is_in_reach(
+        self, away: Away, sender: Session, question: Question | None, message: Message, now: Instant
+    ) -> bool:
+        if away.is_me or question is not None or any(group in away.groups for group in sender.groups):
+            return True
+        return message.reply_to is not UNSET and self._crossings.allows(
+            message.reply_to, sender.id, away.session_id, now
+        )
+
+    # --- sends to somebody who is here ------------------------------------------------------------------
+
+    def must_wait(self, sender: Session, target: Session, frame: Send, message: Message) -> bool:
+        """Tell whether a send that may wait has to: older mail of its target has not been handed over."""
+        return (
+            target.mailbox is not None
+            and bool(target.mailbox.entries)
+            and frame.queue_if_away is True
+            and QUEUE in sender.features
+            and message.expects_reply is not True
+            and message.reply_to is UNSET
+            and not isinstance(frame, SupervisorSend)
+        )
+
+    def put_behind(
+        self,
+        connection: Connection,
+        sender: Session,
+        target: Session,
+        frame: Send,
+        message: Message,
+        signature: bytes,
+        operation: Operation | None,
+        now: Instant,
+    ) -> Refusal | None:
+        """Let a send wait behind the mail of somebody who is here."""
+        label = target.name or target.id
+        key = target.target_identity
+        return self._put(connection, sender, key, label, frame, message, signature, operation, None, now)
+
+    # --- what was on its way to somebody who left -------------------------------------------------------
+
+    def take_over(self, session: Session, now: Instant) -> None:
+        """Let what a departing session has not confirmed wait in its mailbox, where its sender allows that."""
+        if session.mailbox is None:
+            return
+        for unconfirmed in self._receipts.awaited_from(session.target_identity):
+            if unconfirmed.waiter.may_queue and not unconfirmed.waiter.is_ask:
+                self._take_over_one(unconfirmed, now)
+
+    def keep_unconfirmed(self, unconfirmed: Unconfirmed, now: Instant) -> bool:
+        """Let a message wait as mail that its recipient has and does not confirm in time: it may be busy for long.
+
+        Returns False when it may not wait; then its sender is told that the outcome is uncertain.
+        """
+        box = self._boxes.get(unconfirmed.identity)
+        if box is None or box.holder is None or not unconfirmed.waiter.may_queue or unconfirmed.waiter.is_ask:
+            return False
+        self._take_over_one(unconfirmed, now, is_offered=True)
+        return not unconfirmed.waiter.is_waiting
+
+    def _take_over_one(self, unconfirmed: Unconfirmed, now: Instant, *, is_offered: bool = False) -> None:
+        attempt, operation, frame = unconfirmed.waiter, unconfirmed.operation, unconfirmed.frame
+        if operation.state is not OperationState.RESERVED or not self._operations.is_present(operation):
+            return
+        key = operation.target
+        assert key is not None
+        sender = attempt.sender
+        letter = Letter(
+            key,
+            attempt.message_id,
+            bytes(frame.message),
+            bytes(frame.sender),
+            sender.return_mailbox,
+            sender.id,
+            attempt.wording,
+            None if attempt.valid_for is UNSET else now.wall + attempt.valid_for,
+            False,
+            None if attempt.reply_to is UNSET else attempt.reply_to,
+        )
+        box = self._boxes.open(key)
+        if not self._boxes.has_room(box, letter.size):
+            return
+        self._receipts.remove(unconfirmed)
+        operation.state = OperationState.QUEUED
+        operation.position = len(box) + 1
+        operation.under_way = None
+        changes, question = self._answered(attempt.sender, attempt.target.id, attempt.reply_to)
+        subject = (operation, question)
+        self._mailing.put(letter, operation, now, self._undo_take_over, subject, *changes, is_offered=is_offered)
+        if attempt.is_waiting:
+            attempt.settle()
+            queued = Queued(attempt.message_id, trim(attempt.wording), operation.position, attempt.attempt_id)
+            self._answer(attempt.connection, queued, operation.ticket, reasons.RECEIPT_MISSING)
+
+    def _answered(self, sender: Session, asker_id: str, reply_to: Any) -> tuple[tuple[Change, ...], Question | None]:
+        if reply_to is UNSET:
+            return (), None
+        question = self.question_of(asker_id, sender, reply_to)
+        return (() if question is None else self._mark_answered(question)), question
+
+    def _mark_answered(self, question: Question) -> tuple[Change, ...]:
+        ask = question.operation
+        self._asking.close(question)
+        ask.answered = True
+        return (SaveOperation(ask.record()),) if self._operations.is_present(ask) else ()
+
+    def _undo_take_over(self, subject: Any, now: Instant) -> None:
+        operation, question = subject
+        operation.state = OperationState.RESERVED
+        operation.position = None
+        self._unanswer(question)
+
+    def _unanswer(self, question: Question | None) -> None:
+        if question is not None:
+            question.operation.answered = False
+            self._asking.restore(question)
+
+    # --- put down ---------------------------------------------------------------------------------------
+
+    def _put(
+        self,
+        connection: Connection,
+        sender: Session,
+        key: str,
+        label: str,
+        frame: Send,
+        message: Message,
+        signature: bytes,
+        operation: Operation | None,
+        question: Question | None,
+        now: Instant,
+    ) -> Refusal | None:
+        is_ask = message.expects_reply is True
+        if is_ask and operation is None and self._asking.count(sender) >= self._limits.asks:
+            return Refusal("D15", reasons.capacity(f"{self._limits.asks} asks are open", self._limits.ask_ms))
+        letter = Letter(
+            key,
+            message.id,
+            bytes(frame.message),
+            bytes(sender.encoded()),
+            sender.return_mailbox,
+            sender.id,
+            trim(frame.to),
+            None if frame.valid_for is UNSET else now.wall + frame.valid_for,
+            is_ask,
+            None if message.reply_to is UNSET else message.reply_to,
+        )
+        box = self._boxes.open(key)
+        if not self._boxes.has_room(box, letter.size):
+            self._boxes.discard_if_unused(box)
+            return Refusal("D15", reasons.mailbox_full(label, self._limits.mailbox_full_retry_ms))
+        position = len(box) + 1
+        is_new = operation is None
+        if operation is None:
+            retry_after = self._operations.retry_after_ms(sender.sender_identity, now)
+            if retry_after is not None:
+                self._boxes.discard_if_unused(box)
+                return Refusal("D15", reasons.capacity("too many recent messages are remembered", retry_after))
+            operation = self._operations.enqueue(
+                message, signature, sender, key, position, self._limits.mail_ttl_ms, now
+            )
+        else:
+            if operation.unconfirmed is not None:
+                operation.unconfirmed.waiter.settle()
+                self._receipts.remove(operation.unconfirmed)
+            operation.under_way = None
+            operation.state, operation.position = OperationState.QUEUED, position
+        changes = () if question is None else self._mark_answered(question)
+        subject = _Queueing(connection, frame, operation, is_new, question)
+        self._mailing.put(letter, operation, now, self._undo_put, subject, *changes)
+        queued = Queued(message.id, letter.target, position, frame.attempt_id)
+        self._outbox.write(connection, queued, operation.ticket)
+        return None
+
+    def _undo_put(self, subject: _Queueing, now: Instant) -> None:
+        operation = subject.operation
+        if subject.is_new:
+            self._operations.withdraw(operation)
+        else:
+            operation.state, operation.position = OperationState.RESERVED, None
+        self._unanswer(subject.question)
+        failed = DeliveryFailed(operation.message_id, reasons.NOT_RECORDED, subject.frame.attempt_id)
+        self._outbox.write(subject.connection, failed)
+
+    def _answer_again(self, connection: Connection, frame: Send, operation: Operation) -> None:
+        """Answer a retry of what is known already."""
+        message_id = operation.message_id
+        answer: Delivered | Queued
+        if operation.state is OperationState.ACCEPTED:
+            answer = Delivered(message_id, frame.attempt_id)
+        else:
+            mail = operation.mail
+            box = None if mail is None else self._boxes.get(mail.record.mailbox)
+            position = operation.position or 1
+            if mail is not None and box is not None:
+                position = box.position_of(mail)
+            answer = Queued(message_id, trim(frame.to), position, frame.attempt_id)
+        self._answer(connection, answer, operation.ticket, reasons.NOT_CONFIRMED_DURABLY)
+
+    def _answer(self, connection: Connection, answer: Delivered | Queued, after: int, otherwise: str) -> None:
+        self._outbox.write(connection, answer, after)
+        failed = DeliveryFailed(answer.message_id, otherwise, answer.attempt_id)
+        self._operations.rest(after, self._tell_otherwise, (connection, failed))
+
+    def _tell_otherwise(self, subject: Any, now: Instant) -> None:
+        connection, failed = subject
+        self._outbox.write(connection, failed)

@@ -1,0 +1,206 @@
+"""Write the journal and the rows its events carry, and read both back (design section 5).
+
+One table a record: its columns are the members of the record. What is in a row is judged when it is read.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from typing import Any, TypeAlias, TypeVar
+
+from msgspec import Struct, ValidationError, convert
+from msgspec.json import Encoder, decode
+from msgspec.structs import asdict
+
+from intercom.core.records import (
+    AddressRecord,
+    DropBodies,
+    DropHistory,
+    Happened,
+    HistoryEvent,
+    KnownSessionRecord,
+    MailRecord,
+    ReleaseBody,
+    Row,
+    SaveBody,
+)
+
+AnyRecord = TypeVar("AnyRecord", AddressRecord, KnownSessionRecord, MailRecord)
+HistoryChange: TypeAlias = Happened | SaveBody | ReleaseBody | DropBodies | DropHistory
+
+
+class Table(Struct, frozen=True):
+    """Name the table of a kind of record."""
+
+    name: str
+    key: str
+    columns: tuple[str, ...]
+
+    @property
+    def save(self) -> str:
+        """Return the statement that inserts or replaces a row."""
+        marks = ", ".join("?" * len(self.columns))
+        return f"INSERT OR REPLACE INTO {self.name} ({self._names}) VALUES ({marks})"
+
+    @property
+    def drop(self) -> str:
+        """Return the statement that deletes a row."""
+        return f"DELETE FROM {self.name} WHERE {self.key} = ?"
+
+    @property
+    def select(self) -> str:
+        """Return the statement that reads all rows in their order."""
+        return f"SELECT {self._names} FROM {self.name} ORDER BY number"
+
+    @property
+    def _names(self) -> str:
+        return ", ".join(f'"{column}"' for column in self.columns)
+
+
+TABLES: dict[type[Row], Table] = {
+    AddressRecord: Table("addresses", "number", AddressRecord.__struct_fields__),
+    KnownSessionRecord: Table("sessions", "session_id", KnownSessionRecord.__struct_fields__),
+    MailRecord: Table("mail", "number", MailRecord.__struct_fields__),
+}
+
+_STATEMENTS = {kind: (table.save, table.drop, table.key) for kind, table in TABLES.items()}
+_encode = Encoder().encode
+
+_ADD_EVENT = (
+    "INSERT OR IGNORE INTO journal (seq, at, stream, kind, event_id, epoch, row, is_gone, detail) "
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_SAVE_BODY = "INSERT OR REPLACE INTO bodies (number, message, until) VALUES (?, ?, NULL)"
+_RELEASE_BODY = "UPDATE bodies SET until = ? WHERE number = ?"
+_DROP_BODIES = "DELETE FROM bodies WHERE until <= ?"
+_DROP_HISTORY = """
+    DELETE FROM journal WHERE at < ? AND stream NOT IN (
+        SELECT 'address:' || number FROM addresses
+        UNION ALL SELECT 'session:' || session_id FROM sessions
+        UNION ALL SELECT 'mail:' || message_id FROM mail
+    )
+"""
+
+
+def write(connection: sqlite3.Connection, changes: Sequence[HistoryChange], epoch: int) -> int:
+    """Apply changes in their order within the transaction of the caller; return the greatest sequence number."""
+    last = 0
+    for change in changes:
+        if isinstance(change, Happened):
+            last = change.seq
+            row = _encode(change.row).decode()
+            connection.execute(
+                _ADD_EVENT,
+                (
+                    change.seq,
+                    change.at,
+                    change.stream,
+                    change.kind,
+                    change.event_id,
+                    epoch,
+                    row,
+                    int(change.is_gone),
+                    _encode(change.detail).decode(),
+                ),
+            )
+            project(connection, change.row, is_gone=change.is_gone)
+        elif isinstance(change, SaveBody):
+            connection.execute(_SAVE_BODY, (change.number, change.message))
+        elif isinstance(change, ReleaseBody):
+            connection.execute(_RELEASE_BODY, (change.until, change.number))
+        elif isinstance(change, DropBodies):
+            connection.execute(_DROP_BODIES, (change.before,))
+        else:
+            connection.execute(_DROP_HISTORY, (change.before,))
+    return last
+
+
+def project(connection: sqlite3.Connection, row: Row, *, is_gone: bool) -> None:
+    """Bring the row of an event to what the event says; a replay of the journal does the same."""
+    save, drop, key = _STATEMENTS[type(row)]
+    if is_gone:
+        connection.execute(drop, (getattr(row, key),))
+    else:
+        connection.execute(save, values_of(row))
+
+
+def replay(connection: sqlite3.Connection) -> None:
+    """Make the rows anew out of the journal, within the transaction of the caller."""
+    for table in TABLES.values():
+        connection.execute(f"DELETE FROM {table.name}")
+    kinds = {"address": AddressRecord, "session": KnownSessionRecord, "mail": MailRecord}
+    for stream, row, is_gone in connection.execute("SELECT stream, row, is_gone FROM journal ORDER BY seq").fetchall():
+        kind = kinds[stream.partition(":")[0]]
+        project(connection, decode(row, type=kind), is_gone=bool(is_gone))
+
+
+def values_of(record: Row) -> tuple[Any, ...]:
+    """Return a record as the values of its columns."""
+    return tuple(_stored(value) for value in asdict(record).values())
+
+
+def record_from(kind: type[AnyRecord], row: Sequence[Any]) -> AnyRecord | None:
+    """Return the record of a row in the order of its columns, or None when the row is damaged."""
+    members = dict(zip(kind.__struct_fields__, row, strict=True))
+    try:
+        for name in _TUPLES & members.keys():
+            members[name] = decode(members[name])
+        for name in _FLAGS & members.keys():
+            if members[name] not in (0, 1):
+                return None
+            members[name] = bool(members[name])
+        return convert(members, kind, builtin_types=(bytes,))
+    except (ValidationError, ValueError, TypeError):
+        return None
+
+
+def read_records(connection: sqlite3.Connection, kind: type[AnyRecord]) -> Iterable[tuple[Any, AnyRecord | None]]:
+    """Return every row of a table as its values and its record."""
+    for row in connection.execute(TABLES[kind].select):
+        yield row, record_from(kind, row)
+
+
+def read_bodies(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, bytes]:
+    """Return the messages of these mails, as far as they are there."""
+    found: dict[int, bytes] = {}
+    for number in numbers:
+        row = connection.execute("SELECT message FROM bodies WHERE number = ?", (number,)).fetchone()
+        if row is not None and type(row[0]) is bytes:
+            found[number] = row[0]
+    return found
+
+
+def read_history(connection: sqlite3.Connection, stream: str) -> list[HistoryEvent]:
+    """Return the events of a stream, oldest first; an event that is damaged is left out."""
+    events = []
+    for seq, at, kind, row, detail in connection.execute(
+        "SELECT seq, at, kind, row, detail FROM journal WHERE stream = ? ORDER BY seq", (stream,)
+    ):
+        try:
+            members = {"seq": seq, "at": at, "kind": kind, "row": decode(row), "detail": decode(detail)}
+            events.append(convert(members, HistoryEvent))
+        except (ValidationError, ValueError, TypeError):
+            continue
+    return events
+
+
+def last_sequence(connection: sqlite3.Connection) -> int:
+    """Return the greatest sequence number of the journal."""
+    (last,) = connection.execute("SELECT COALESCE(MAX(seq), 0) FROM journal").fetchone()
+    return last if isinstance(last, int) else 0
+
+
+def _stored(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, tuple):
+        return _encode(value).decode()
+    return int(value) if isinstance(value, bool) else value
+
+
+_TUPLES = frozenset({"groups", "features"})
+"""Columns that hold a JSON array."""
+_FLAGS = frozenset({"needs_registration", "is_ask"})
+"""Columns that hold 0 or 1."""

@@ -1,0 +1,316 @@
+"""Define the frames of addresses, session lifecycle, mailboxes, trace and purge.
+
+None of them is ever written to a connection that was not granted the feature it belongs to, and none of their members
+is put into a frame of such a connection (protocol 11).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from intercom.limits import REQUEST_ID_CHARACTERS
+
+OptionalText: TypeAlias = str | UnsetType
+NonEmpty: TypeAlias = Annotated[str, Meta(min_length=1)]
+RequestId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=REQUEST_ID_CHARACTERS)]
+
+Hold: TypeAlias = Literal["take", "free", "none"]
+"""Hold the address and replace its holder; hold it unless somebody does; act under it without receiving its mail."""
+
+SessionState: TypeAlias = Literal["active", "reconnecting", "closed"]
+
+
+class AddressClaim(Struct, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    """Ask for an address in ``register``; its group is the home group."""
+
+    name: NonEmpty
+    token: OptionalText = UNSET
+    hold: Hold = "take"
+
+
+class MailboxOf(Struct, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    """Name a mailbox by an address, or by the session that has no address."""
+
+    address: OptionalText = UNSET
+    group: OptionalText = UNSET
+    """Of the address; may be left out while only one address has the name."""
+    session_id: OptionalText = UNSET
+
+
+# --- client to broker -----------------------------------------------------------------------------------
+
+
+class _Request(Struct, tag_field="type", rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    """Give all frames their tag and naming; an unknown member is refused by name."""
+
+    request_id: RequestId
+
+
+class SessionReattach(_Request, tag="session_reattach"):
+    """Be the session again whose connection was lost; takes the place of ``register``."""
+
+    session_id: str
+    owner_token: str
+
+
+class TaskHint(_Request, tag="task_hint"):
+    """Say in a few words what this session works on; an empty text takes it back."""
+
+    task_hint: str
+
+
+class SessionRecordsRequest(_Request, tag="session_records"):
+    """Ask for the known sessions, also those that are away."""
+
+
+class SessionForceClose(_Request, tag="session_force_close"):
+    """Close a session for good (operator)."""
+
+    session_id: str
+    reason: OptionalText = UNSET
+
+
+class AddressesRequest(_Request, tag="addresses"):
+    """Ask for the addresses."""
+
+
+class MailboxRequest(_Request, tag="mailbox"):
+    """Ask what waits in a mailbox, without the bodies."""
+
+    of: MailboxOf | UnsetType = UNSET
+    """Left out: the requester's own."""
+    after: int = 0
+    """Entries behind this one only."""
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
+
+
+class PendingRequest(_Request, tag="pending"):
+    """Ask which open questions this session, or anybody under its address, owes an answer."""
+
+
+class TraceRequest(_Request, tag="trace"):
+    """Ask what became of a message."""
+
+    message_id: NonEmpty
+
+
+class PurgeRequest(_Request, tag="purge"):
+    """Delete bodies and history (operator); mail that still waits only when its address is named."""
+
+    older_than_ms: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
+    of: MailboxOf | UnsetType = UNSET
+
+
+MailRequest: TypeAlias = (
+    SessionReattach
+    | TaskHint
+    | SessionRecordsRequest
+    | SessionForceClose
+    | AddressesRequest
+    | MailboxRequest
+    | PendingRequest
+    | TraceRequest
+    | PurgeRequest
+)
+
+# --- broker to client -----------------------------------------------------------------------------------
+
+
+class _Answer(Struct, tag_field="type", rename="camel", omit_defaults=True):
+    """Give all frames their tag and naming; optional members that are absent are left out."""
+
+    request_id: str
+
+
+class RequestFailed(_Answer, tag="request_failed"):
+    """Refuse any request of a feature."""
+
+    code: str
+    reason: str
+    retryable: bool
+    outcome_unknown: bool | UnsetType = UNSET
+
+
+class SessionReattached(_Answer, tag="session_reattached"):
+    """Answer ``session_reattach``; the mail follows."""
+
+    session_id: str
+    incarnation: str
+    generation: int
+    features: list[str]
+    mailbox_count: int
+
+
+class TaskHintStored(_Answer, tag="task_hint_stored"):
+    """Answer ``task_hint``."""
+
+    task_hint: str
+
+
+class SessionRecordEntry(Struct, rename="camel", omit_defaults=True):
+    """Describe one known session."""
+
+    session_id: str
+    state: SessionState
+    state_since: int
+    incarnation: str
+    generation: int
+    pid: int
+    groups: list[str]
+    display_label: str
+    mailbox_count: int
+    name: OptionalText = UNSET
+    kind: OptionalText = UNSET
+    runtime_session_id: OptionalText = UNSET
+    grace_deadline: int | UnsetType = UNSET
+    closed_reason: OptionalText = UNSET
+    address: OptionalText = UNSET
+    tracking_ref: OptionalText = UNSET
+    task_hint: OptionalText = UNSET
+
+
+class SessionRecords(_Answer, tag="session_records"):
+    """Answer ``session_records``."""
+
+    sessions: list[SessionRecordEntry]
+
+
+class SessionForceClosed(_Answer, tag="session_force_closed"):
+    """Answer ``session_force_close``; closing a session that is not known is done already."""
+
+    session_id: str
+    was_known: bool
+
+
+class AddressEntry(Struct, rename="camel", omit_defaults=True):
+    """Describe one address."""
+
+    name: str
+    group: str
+    groups: list[str]
+    created_at: int
+    last_held_at: int
+    mailbox_count: int
+    mailbox_bytes: int
+    holder: OptionalText = UNSET
+    """Session id of who receives its mail now, also while that session is reconnecting."""
+    holder_state: SessionState | UnsetType = UNSET
+    oldest_at: int | UnsetType = UNSET
+
+
+class Addresses(_Answer, tag="addresses"):
+    """Answer ``addresses``."""
+
+    addresses: list[AddressEntry]
+
+
+class MailEntry(Struct, rename="camel", omit_defaults=True):
+    """Describe one entry of a mailbox."""
+
+    entry: int
+    message_id: str
+    position: int
+    sender: Raw
+    queued_at: int
+    expires_at: int
+    size: int
+    offers: int
+    state: Literal["queued", "offered"]
+    valid_until: int | UnsetType = UNSET
+    expects_reply: bool | UnsetType = UNSET
+    notice: OptionalText = UNSET
+
+
+class MailboxEntries(_Answer, tag="mailbox"):
+    """Answer ``mailbox``; ``count`` and ``bytes`` are of the whole mailbox."""
+
+    owner: str
+    count: int
+    bytes: int
+    entries: list[MailEntry]
+
+
+class PendingAsk(Struct, rename="camel", omit_defaults=True):
+    """Describe one question that waits for an answer."""
+
+    message_id: str
+    asker_id: str
+    asked_at: int
+    deadline: int
+    asker_name: OptionalText = UNSET
+    asker_here: bool = True
+
+
+class Pending(_Answer, tag="pending"):
+    """Answer ``pending``, oldest first."""
+
+    asks: list[PendingAsk]
+
+
+class TraceEvent(Struct, rename="camel", omit_defaults=True):
+    """Describe one thing that happened to a message."""
+
+    at: int
+    state: str
+    detail: dict[str, Any] | UnsetType = UNSET
+    seq: int | UnsetType = UNSET
+
+
+class Trace(_Answer, tag="trace"):
+    """Answer ``trace``: every state with its time, and where the message is now."""
+
+    message_id: str
+    state: str
+    where: str
+    events: list[TraceEvent]
+    sender: OptionalText = UNSET
+    recipient: OptionalText = UNSET
+
+
+class Purged(_Answer, tag="purged"):
+    """Answer ``purge`` with how much mail was given up; bodies and history are deleted by now."""
+
+    mail: int
+
+
+class Replaced(Struct, tag_field="type", rename="camel", omit_defaults=True, tag="replaced"):
+    """Tell a session that another one holds its place now; FIN follows, and it must not come back by itself."""
+
+    by: Literal["connection", "address"]
+    session_id: str
+    """Of the one that took the place."""
+
+
+MailAnswer: TypeAlias = (
+    RequestFailed
+    | SessionReattached
+    | TaskHintStored
+    | SessionRecords
+    | SessionForceClosed
+    | Addresses
+    | MailboxEntries
+    | Pending
+    | Trace
+    | Purged
+    | Replaced
+)
+
+
+class MailInfo(Struct, rename="camel", omit_defaults=True):
+    """Say in a ``message`` frame that it comes out of a mailbox."""
+
+    entry: int
+    queued_at: int
+    age_ms: int
+    offers: int
+
+
+class Notice(Struct, rename="camel", omit_defaults=True):
+    """Say in a ``message`` frame that the broker itself writes, and about which message."""
+
+    kind: Literal["undeliverable", "expired"]
+    message_id: str
+    target: str
+    reason: str

@@ -1,0 +1,13 @@
+"""Hold the reasons the broker gives when mail was not delivered; each completes a sentence."""
+
+from __future__ import annotations
+
+BODY_LOST = "its text cannot be read from the store any more"
+NEVER_FETCHED = "nobody fetched it in time"
+NO_LONGER_VALID = "it was valid for a limited time, and that is over"
+PURGED = "the mailbox was emptied by its owner"
+
+
+def session_closed(reason: str) -> str:
+    """Say why mail of a session that will not come back was given up."""
+    return f"the session it was for has ended ({reason})"

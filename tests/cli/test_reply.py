@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from intercom.cli.reply import chosen
+from intercom.client.mailviews import PendingAsk
+from intercom.errors import RequestRefused
+from tests.support.commands import Running, Shell
+
+
+def asked(shell: Shell, *, name: str = "worker") -> tuple[Running, str]:
+    """Ask a question that another process of the identity receives and prints; return the asker and its id."""
+    shell.serve()
+    reader = shell.start("receive", "--as", name, "--wait", "--json")
+    shell.wait_for_sessions(1)
+    asker = shell.start("ask", name, "why?", "--as", "planner", "--json")
+    result = reader.finish()
+    [question] = json.loads(result.out)["messages"]
+    assert question["expectsReply"] is True
+    return asker, question["id"]
+
+
+def test_a_question_is_answered_by_another_process_of_the_identity(shell: Shell) -> None:
+    """Design section 7: it stays with the address that was asked, not with the process that printed it."""
+    asker, question = asked(shell)
+    [open_one] = shell.run("pending", "--as", "worker", "--json").document["questions"]
+    assert (open_one["messageId"], open_one["askerName"], open_one["askerIsHere"]) == (question, "planner", True)
+    document = shell.run("reply", question, "because", "--as", "worker", "--json").document
+    assert (document["state"], document["target"], document["question"]) == ("delivered", "planner", question)
+    answer = json.loads(asker.finish().out)
+    assert (answer["state"], answer["answer"]["text"]) == ("answered", "because")
+    assert shell.run("pending", "--as", "worker", "--json").document["questions"] == []
+    assert shell.run("trace", question, "--json").document["state"] == "answered"
+
+
+def test_the_beginning_of_an_id_and_a_refusal(shell: Shell) -> None:
+    asker, question = asked(shell)
+    assert shell.run("reply", question[:6], "--error", "I", "cannot", "--as", "worker").status == 0
+    result = asker.finish()
+    document = json.loads(result.out)
+    assert (result.status, document["code"], document["reason"]) == (1, "reply_error", "I cannot")
+
+
+def test_what_is_not_asked_cannot_be_answered(shell: Shell) -> None:
+    asker, question = asked(shell)
+    for words in (("m-1", "because"), (question, "because")):
+        name = "worker" if words[0] == "m-1" else "somebody"
+        result = shell.run("reply", *words, "--as", name, "--json")
+        assert (result.status, result.document["code"]) == (3, "unknown_question")
+    assert shell.run("reply", question, "because", "--as", "worker").status == 0
+    asker.finish()
+    result = shell.run("reply", question, "again", "--as", "worker", "--json")
+    assert (result.status, result.document["code"]) == (3, "unknown_question")
+
+
+@pytest.mark.parametrize("words", [(), ("m-1",), (" ", "x")])
+def test_words_are_missing(shell: Shell, words: tuple[str, ...]) -> None:
+    result = shell.run("reply", *words, "--as", "worker", "--json")
+    assert (result.status, result.document["code"]) == (2, "usage")
+
+
+@pytest.mark.parametrize("verb", [("reply", "m-1", "x"), ("pending",)])
+def test_a_guest_owes_nothing(shell: Shell, verb: tuple[str, ...]) -> None:
+    result = shell.run(*verb, "--json")
+    assert (result.status, result.document["code"]) == (2, "usage")
+    assert not shell.home.exists()
+
+
+def test_no_open_questions(shell: Shell) -> None:
+    assert shell.run("pending", "--as", "worker").text == "no open questions\n"
+
+
+def test_open_questions_for_a_person(shell: Shell) -> None:
+    asker, question = asked(shell)
+    head, line = shell.run("pending", "--as", "worker").text.splitlines()
+    assert head.split() == ["ASKED", "LEFT", "BY", "ID"]
+    assert "planner (" in line
+    assert line.endswith(question)
+    asker.close()
+
+
+def ask(message_id: str) -> PendingAsk:
+    return PendingAsk(message_id=message_id, asker_id="a", asker_name=None, asker_is_here=True, asked_at=0, deadline=1)
+
+
+def test_which_question_is_meant() -> None:
+    questions = [ask("abcd-1"), ask("abcd-2"), ask("abcd")]
+    assert chosen(questions, "abcd").message_id == "abcd"
+    assert chosen(questions, "abcd-2").message_id == "abcd-2"
+    with pytest.raises(RequestRefused) as caught:
+        chosen(questions, "abcd-")
+    assert (caught.value.code, caught.value.exit_status) == ("ambiguous_question", 4)
+    with pytest.raises(RequestRefused):
+        chosen([ask("abc1")], "abc")

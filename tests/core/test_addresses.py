@@ -1,0 +1,280 @@
+"""Test addresses: durable names, one holder, nothing opened by a name alone (design section 7, Addresses)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from intercom.core.addresses import ME
+from intercom.limits import Limits
+from intercom.wire import reasons
+from tests.core.harness import INFO, World, answers, only, reason
+from tests.core.mail import AGENT, PEER, Agent, enter, holder
+
+
+def claim(world: World, name: str, group: str | None = None, **address: Any) -> dict[str, Any]:
+    """Try to register under an address; return the first answer."""
+    conn = world.connect(PEER)
+    info = {**INFO, "name": name, **({} if group is None else {"groups": [group]})}
+    answer = world.send(
+        conn,
+        type="register",
+        session=info,
+        returnAddress=f"return-{conn}",
+        acknowledgesReceipt=True,
+        features=list(AGENT),
+        clientProtocolVersion="1.0",
+        kind="custom",
+        address={"name": name, **address},
+    )[0]
+    return answer
+
+
+def ids(frames: list[dict[str, Any]]) -> list[str]:
+    return [frame["message"]["id"] for frame in frames if frame["type"] == "message"]
+
+
+def test_the_first_registration_creates_it_and_gets_its_token_once() -> None:
+    world = World()
+    first = holder(world, "bob")
+    token = first.registered["addressToken"]
+    assert len(token) == 64
+    assert token not in str(world.disk.addresses) + str(world.disk.journal)
+    again = holder(world, "bob", token)
+    assert "addressToken" not in again.registered
+    assert len(world.disk.addresses) == 1
+
+
+def test_a_wrong_token_is_refused() -> None:
+    world = World()
+    holder(world, "bob")
+    for address in ({}, {"token": "wrong"}, {"hold": "none"}, {"token": "", "hold": "free"}):
+        refused = claim(world, "bob", **address)
+        assert refused["type"] == "registration_failed"
+        assert refused["code"] in ("address_taken", "address_held"), address
+    assert claim(world, "BOB", token="wrong")["code"] == "address_taken"
+
+
+def test_the_newest_rightful_holder_replaces_the_older() -> None:
+    world = World()
+    older = holder(world, "bob")
+    newer = holder(world, "bob", older.registered["addressToken"])
+    told = [frame for frame in older.got() if frame["type"] == "replaced"]
+    assert told == [{"type": "replaced", "by": "address", "sessionId": newer.id}]
+    assert older.conn in world.finished
+    sender = enter(world, "a")
+    sender.queue("bob", "m1")
+    assert ids(newer.got()) == ["m1"]
+
+
+def test_hold_free_replaces_nobody() -> None:
+    world = World()
+    older = holder(world, "bob")
+    token = older.registered["addressToken"]
+    assert claim(world, "bob", token=token, hold="free")["code"] == "address_held"
+    older.leave()
+    assert claim(world, "bob", token=token, hold="free")["type"] == "registered"
+
+
+def test_hold_none_acts_under_it_without_its_mail() -> None:
+    """Neither name nor mail go to it; what is sent to its id after it left goes to the mailbox."""
+    world = World()
+    bob = holder(world, "bob")
+    token = bob.registered["addressToken"]
+    helper = holder(world, "bob", token, "none")
+    sender = enter(world, "a")
+    sender.queue("bob", "m1")
+    assert ids(bob.got()) == ["m1"]
+    assert helper.mail() == []
+    helper.write("unregister")
+    sender.queue(helper.id, "m2")
+    assert ids(bob.got()) == ["m2"]
+    bob.confirm("m1", "m2")
+    bob.write("unregister")
+    sender.got()
+    assert only(answers(sender.queue(helper.id, "m3")))["type"] == "queued"
+    assert ids(holder(world, "bob", token).first) == ["m3"]
+
+
+def test_two_of_a_name_are_not_ambiguous_when_one_holds_the_address() -> None:
+    world = World()
+    bob = holder(world, "bob")
+    enter(world, "bob")
+    sender = enter(world, "a")
+    sender.queue("bob", "m1")
+    assert ids(bob.got()) == ["m1"]
+
+
+def test_mail_waits_for_an_address_that_nobody_holds() -> None:
+    world = World()
+    bob = holder(world, "bob")
+    token = bob.registered["addressToken"]
+    bob.write("unregister")
+    sender = enter(world, "a")
+    assert only(answers(sender.queue("BOB", "m1")))["type"] == "queued"
+    world.crash()
+    assert ids(holder(world, "bob", token).first) == ["m1"]
+
+
+def test_an_address_is_found_in_the_groups_it_last_had() -> None:
+    world = World()
+    bob = holder(world, "bob", info={"groups": ["one"]})
+    bob.write("join_group", requestId="j", group="two")
+    bob.write("unregister")
+    in_two = enter(world, "a", info={"groups": ["two"]})
+    elsewhere = enter(world, "c", info={"groups": ["three"]})
+    assert only(answers(in_two.queue("bob", "m1")))["type"] == "queued"
+    assert reason(answers(elsewhere.queue("bob", "m2"))) == reasons.SESSION_NOT_FOUND
+
+
+def test_two_addresses_that_match_are_ambiguous() -> None:
+    world = World()
+    for group in ("one", "two"):
+        holder(world, "bob", info={"groups": [group]}).write("unregister")
+    sender = enter(world, "a", info={"groups": ["one", "two"]})
+    assert reason(answers(sender.queue("bob", "m1"))) == reasons.ambiguous_name("bob")
+
+
+def test_nobody_opens_a_mailbox_without_its_token() -> None:
+    """Design section 7: a session id, name or returnAddress alone never opens a mailbox; before and after a restart."""
+    for restarts in (False, True):
+        world = World()
+        bob = holder(world, "bob", returnAddress="known")
+        bob.write("unregister")
+        sender = enter(world, "a")
+        sender.queue("bob", "m1")
+        if restarts:
+            world.crash()
+        tries = (
+            {"session": {**INFO, "name": "bob"}},
+            {"session": INFO, "preferredSessionId": bob.id, "returnAddress": "known"},
+            {"session": {**INFO, "name": "bob"}, "returnAddress": "known", "preferredSessionId": bob.id},
+        )
+        for request in tries:
+            conn = world.connect()
+            frames = world.send(conn, type="register", acknowledgesReceipt=True, **request)
+            assert ids(frames) == [], request
+            world.end(conn)
+        assert len(world.disk.mail) == 1
+
+
+def test_the_person_is_reachable_from_every_group() -> None:
+    """Design section 7: `@me` is the broker's own address, looked up before names."""
+    world = World()
+    sender = enter(world, "a", info={"groups": ["elsewhere"]})
+    enter(world, "@me", info={"groups": ["elsewhere"]})
+    assert only(answers(sender.queue(ME, "m1")))["type"] == "queued"
+    me = holder(world, ME, info={"groups": ["default"]})
+    assert ids(me.first) == ["m1"]
+    sender.queue("@ME", "m2")
+    assert ids(me.got()) == ["m2"]
+
+
+def test_a_question_to_the_person_waits_and_is_answered_from_anywhere() -> None:
+    """Design section 7, Queueing: an ask is queued only for an address that answers later, its question opens then."""
+    world = World()
+    asker = enter(world, "a")
+    ask = {"queueIfAway": True}
+    assert only(answers(asker.message(ME, "q1", "?", expectsReply=True, extra=ask)))["type"] == "queued"
+    me = holder(world, ME)
+    token = me.registered["addressToken"]
+    assert ids(me.first) == ["q1"]
+    me.confirm("q1")
+    me.write("unregister")
+    helper = holder(world, ME, token, "none")
+    pending = only(helper.write("pending", requestId="p"))["asks"]
+    assert [entry["messageId"] for entry in pending] == ["q1"]
+    assert reason(answers(helper.reply(asker.id, "r0", "q0"))) == reasons.NO_OPEN_QUESTION
+    helper.reply(asker.id, "r1", "q1")
+    assert ids(asker.got()) == ["r1"]
+    asker.confirm("r1")
+    assert only(answers(helper.got()))["type"] == "delivered"
+    assert only(helper.write("pending", requestId="p"))["asks"] == []
+
+
+def test_a_question_to_the_person_survives_a_restart() -> None:
+    world = World()
+    asker = enter(world, "a")
+    asker.message(ME, "q1", "?", expectsReply=True, extra={"queueIfAway": True})
+    me = holder(world, ME)
+    me.confirm("q1")
+    world.crash()
+    helper = holder(world, ME, me.registered["addressToken"], "none")
+    assert [entry["messageId"] for entry in only(helper.write("pending", requestId="p"))["asks"]] == ["q1"]
+    assert only(answers(helper.message(asker.id, "r1", "!", replyTo="q1", extra={"queueIfAway": True})))["type"] == (
+        "queued"
+    )
+
+
+def test_anybody_else_who_is_away_cannot_be_asked() -> None:
+    world = World()
+    bob = holder(world, "bob")
+    bob.write("unregister")
+    asker = enter(world, "a")
+    refused = only(answers(asker.message("bob", "q1", "?", expectsReply=True, extra={"queueIfAway": True})))
+    assert (refused["reason"], refused["reasonCode"]) == (reasons.away("bob"), "away")
+    unqueued = only(answers(asker.message("bob", "m1")))
+    assert (unqueued["reason"], unqueued["reasonCode"]) == (reasons.away_unqueued("bob"), "away")
+
+
+@pytest.mark.parametrize("name", ["@you", "@", "  ", "@intercom"])
+def test_names_of_the_broker_are_nobody_elses(name: str) -> None:
+    assert claim(World(), name)["code"] == "bad_request"
+
+
+@pytest.mark.parametrize("address", [{"hold": "steal"}, {"token": 5}, {"more": 1}])
+def test_a_wrong_claim_is_refused(address: dict[str, Any]) -> None:
+    assert claim(World(), "bob", **address)["code"] == "bad_request"
+
+
+def test_their_number_is_limited() -> None:
+    world = World(limits=Limits(addresses=1))
+    holder(world, "bob")
+    assert claim(world, "carol")["code"] == "address_limit"
+
+
+def test_a_token_that_was_never_committed_opens_nothing() -> None:
+    world = World()
+    world.auto = False
+    conn = world.connect(PEER)
+    request = {
+        "session": {**INFO, "name": "bob"},
+        "acknowledgesReceipt": True,
+        "features": list(AGENT),
+        "clientProtocolVersion": "1.0",
+        "kind": "custom",
+        "address": {"name": "bob"},
+    }
+    world.send(conn, type="register", **request)
+    world.fail_commit()
+    world.settle()
+    refused = world.got(conn)[-1]
+    assert (refused["type"], refused["code"]) == ("registration_failed", "not_recorded")
+    world.auto = True
+    assert "addressToken" in holder(world, "bob").registered
+
+
+def test_a_reply_to_a_command_that_has_ended_reaches_its_mailbox() -> None:
+    """Design section 7, Identity of a command: later replies reach whoever acts under the address."""
+    world = World()
+    command = holder(world, "terminal-1", hold="none")
+    listener = enter(world, "b")
+    command.queue("b", "m1")
+    listener.confirm("m1")
+    command.write("unregister")
+    assert only(answers(listener.queue(command.id, "m2")))["type"] == "queued"
+    reader: Agent = holder(world, "terminal-1", command.registered["addressToken"])
+    assert ids(reader.first) == ["m2"]
+
+
+def test_a_token_of_the_clients_own_survives_a_broker_that_dies_before_its_answer() -> None:
+    """A5.1: between commit and answer nobody is locked out."""
+    world = World()
+    token = "t" * 32
+    first = holder(world, "bob", token)
+    assert "addressToken" not in first.registered
+    world.crash()
+    assert holder(world, "bob", token).registered["mailboxCount"] == 0
+    assert claim(world, "bob", token="u" * 32)["code"] == "address_taken"
+    assert "addressToken" in claim(world, "short", token="t" * 31)

@@ -1,0 +1,378 @@
+"""Test the life of mail: put down, handed over in order, confirmed, given up (design section 7, Queueing)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from intercom.core.records import OperationState
+from intercom.limits import Limits
+from intercom.wire import notices, reasons
+from tests.core.harness import World, answers, only, reason
+from tests.core.mail import Agent, enter, holder, reattach
+
+
+def texts(frames: list[dict[str, Any]]) -> list[str]:
+    return [frame["message"]["content"]["text"] for frame in frames if frame["type"] == "message"]
+
+
+def ids(frames: list[dict[str, Any]]) -> list[str]:
+    return [frame["message"]["id"] for frame in frames if frame["type"] == "message"]
+
+
+def kinds(world: World, message_id: str) -> list[str]:
+    return [event.kind for event in world.disk.journal if event.stream == f"mail:{message_id}"]
+
+
+def away(world: World) -> tuple[Agent, Agent]:
+    """Return a sender and a session that has lost its connection."""
+    sender, target = enter(world, "a"), enter(world, "b")
+    target.leave()
+    return sender, target
+
+
+def test_what_comes_while_a_session_is_away_reaches_it_in_order() -> None:
+    """A1.1."""
+    world = World()
+    sender, target = away(world)
+    first = only(answers(sender.queue("b", "m1", "one")))
+    second = only(answers(sender.queue(target.id, "m2", "two")))
+    assert (first["type"], first["position"], second["position"]) == ("queued", 1, 2)
+    assert [record.message_id for record in world.disk.mail.values()] == ["m1", "m2"]
+    assert {body.message for body in world.disk.bodies.values()} and len(world.disk.bodies) == 2
+    back = reattach(world, target)
+    assert back.first[0]["type"] == "session_reattached"
+    assert (back.first[0]["mailboxCount"], back.first[0]["generation"]) == (2, 2)
+    assert texts(back.first) == ["one", "two"]
+    assert [frame["mail"]["offers"] for frame in back.first if frame["type"] == "message"] == [1, 1]
+    back.confirm("m1", "m2")
+    assert world.disk.mail == {}
+    assert {row.state for row in world.disk.operations.values()} == {OperationState.ACCEPTED}
+    assert kinds(world, "m1") == ["mail.queued", "mail.offered", "mail.delivered"]
+
+
+def test_a_retry_is_answered_as_things_stand() -> None:
+    """Design section 7, Queueing: a retry is answered `queued` again, then `delivered`; conflict as for accepted."""
+    world = World()
+    sender, target = away(world)
+    sender.queue("b", "m0")
+    assert only(answers(sender.queue("b", "m1", "one")))["type"] == "queued"
+    again = only(answers(sender.queue("b", "m1", "one")))
+    assert (again["type"], again["position"]) == ("queued", 2)
+    assert reason(answers(sender.queue("b", "m1", "other"))) == reasons.conflict("m1")
+    back = reattach(world, target)
+    assert only(answers(sender.queue("b", "m1", "one")))["type"] == "queued"
+    back.confirm("m0", "m1")
+    assert only(answers(sender.queue("b", "m1", "one")))["type"] == "delivered"
+    assert len(back.mail()) == 0
+
+
+def test_nothing_is_told_before_it_is_committed() -> None:
+    """FE 5.1: messages are written to sockets only after that commit."""
+    world = World()
+    sender, target = away(world)
+    world.auto = False
+    assert answers(sender.queue("b", "m1")) == []
+    world.take()
+    assert answers(sender.got()) == []
+    world.settle()
+    assert only(answers(sender.got()))["type"] == "queued"
+    del target
+
+
+def test_a_failed_commit_leaves_nothing() -> None:
+    """Design 3.6, A5.4: new work is refused, nothing is acknowledged."""
+    world = World()
+    sender, target = away(world)
+    world.auto = False
+    sender.queue("b", "m1")
+    world.fail_commit()
+    world.settle()
+    assert reason(answers(sender.got())) == reasons.NOT_RECORDED
+    world.auto = True
+    assert only(answers(sender.queue("b", "m1")))["position"] == 1
+    assert texts(reattach(world, target).first) == ["x"]
+
+
+def test_an_unconfirmed_hand_over_comes_again() -> None:
+    """A1.3: everything not yet confirmed, without losing or reordering."""
+    world = World()
+    sender, target = away(world)
+    for number in (1, 2, 3):
+        sender.queue("b", f"m{number}")
+    back = reattach(world, target)
+    assert ids(back.first) == ["m1", "m2", "m3"]
+    back.confirm("m1")
+    back.leave()
+    again = reattach(world, target)
+    assert ids(again.first) == ["m2", "m3"]
+    assert [frame["mail"]["offers"] for frame in again.first if frame["type"] == "message"] == [2, 2]
+
+
+def test_bodies_that_cannot_be_read_refuse_the_reattach() -> None:
+    """A1.3: the answer is `mailbox_drain_failed`, retryable, and the session is not active."""
+    world = World()
+    sender, target = away(world)
+    sender.queue("b", "m1")
+    world.auto = False
+    back = reattach(world, target)
+    world.read(fails=True)
+    world.settle()
+    refused = only(back.got())
+    assert (refused["type"], refused["code"], refused["retryable"]) == ("request_failed", "mailbox_drain_failed", True)
+    assert world.broker.away_count == 1
+    world.auto = True
+    assert ids(reattach(world, target).first) == ["m1"]
+
+
+def test_what_comes_during_a_reattach_goes_behind_the_mail() -> None:
+    """A1.15."""
+    world = World()
+    sender, target = away(world)
+    sender.queue("b", "m1")
+    sender.queue("b", "m2")
+    world.auto = False
+    back = reattach(world, target)
+    sender.queue("b", "m3")
+    world.settle()
+    assert ids(back.got()) == ["m1", "m2", "m3"]
+    assert only(answers(sender.got()))["type"] == "queued"
+
+
+def test_mail_is_handed_over_within_a_window() -> None:
+    """Limits mail_offers and mail_offer_bytes; one entry is always admitted."""
+    world = World(limits=Limits(mail_offers=2))
+    sender, target = away(world)
+    for number in range(5):
+        sender.queue("b", f"m{number}")
+    back = reattach(world, target)
+    assert ids(back.first) == ["m0", "m1"]
+    assert ids(back.confirm("m0")) == ["m2"]
+    assert ids(back.confirm("m1", "m2")) == ["m3", "m4"]
+
+
+def test_later_sends_that_may_wait_go_behind_older_mail() -> None:
+    """Nothing that is sent later and may wait overtakes mail that was not handed over."""
+    world = World(limits=Limits(mail_offers=1))
+    sender, target = away(world)
+    sender.queue("b", "m1")
+    sender.queue("b", "m2")
+    back = reattach(world, target)
+    behind = only(answers(sender.queue("b", "m3")))
+    assert (behind["type"], behind["position"]) == ("queued", 3)
+    assert ids(back.first) == ["m1"]
+    assert ids(back.confirm("m1", "m2", "m3")) == ["m2", "m3"]
+    sender.queue("b", "m4")
+    assert ids(back.got()) == ["m4"]
+
+
+def test_a_full_mailbox_refuses_and_loses_nothing() -> None:
+    """Design section 7, Queueing: caps."""
+    world = World(limits=Limits(mailbox_entries=1))
+    sender, target = away(world)
+    sender.queue("b", "m1")
+    assert reason(answers(sender.queue("b", "m2"))).startswith(reasons.MAILBOX_FULL)
+    assert ids(reattach(world, target).first) == ["m1"]
+
+
+def test_a_live_send_that_was_not_confirmed_waits_for_the_return() -> None:
+    """No message is lost when its recipient goes away before it confirms, and the sender is told the truth."""
+    world = World()
+    sender, target = enter(world, "a"), enter(world, "b")
+    assert answers(sender.queue("b", "m1")) == []
+    target.got()
+    target.leave()
+    assert only(answers(sender.got()))["type"] == "queued"
+    assert ids(reattach(world, target).first) == ["m1"]
+
+
+def test_an_older_sender_never_hears_of_a_queue() -> None:
+    """A1.18, 5.30: without the feature it is `Session not found`, never `delivered`."""
+    world = World()
+    target = enter(world, "b")
+    older = world.register("old", returnAddress="r")
+    target.leave()
+    assert reason(answers(older.message("b", "m1", extra={"queueIfAway": True}))) == reasons.SESSION_NOT_FOUND
+    assert reason(answers(older.message(target.id, "m2"))) == reasons.SESSION_NOT_FOUND
+
+
+def test_mail_that_nobody_fetched_is_reported_once() -> None:
+    """Design section 7, Queueing: 7 days, then the sender's session or mailbox gets `undeliverable` once."""
+    world = World(limits=Limits(grace_ms=10**10))
+    sender, target = away(world)
+    sender.queue("b", "m1")
+    world.pass_time(7 * 24 * 3600 * 1000)
+    told = only(sender.mail())
+    assert told["notice"] == {
+        "kind": "undeliverable",
+        "messageId": "m1",
+        "target": "b",
+        "reason": notices.NEVER_FETCHED,
+    }
+    assert told["message"]["id"] == "undeliverable:m1"
+    sender.confirm("undeliverable:m1")
+    assert world.disk.mail == {}
+    world.pass_time(7 * 24 * 3600 * 1000)
+    assert sender.mail() == []
+    assert ids(reattach(world, target).first) == []
+
+
+def test_mail_is_never_handed_over_after_its_time() -> None:
+    """Design section 7, Freshness: expired mail is never handed over and the sender is told `expired`."""
+    world = World()
+    sender, target = away(world)
+    sender.queue("b", "m1", validFor=1_000)
+    sender.queue("b", "m2", validFor=100_000)
+    world.pass_time(1_000)
+    assert only(sender.mail())["notice"]["kind"] == "expired"
+    assert ids(reattach(world, target).first) == ["m2"]
+
+
+def test_the_age_of_mail_is_told() -> None:
+    """Design section 7, Freshness: handed over with its age."""
+    world = World()
+    sender, target = away(world)
+    sender.queue("b", "m1")
+    world.pass_time(301_000)
+    back = reattach(world, target)
+    mail = back.first[1]["mail"]
+    assert (mail["ageMs"], mail["queuedAt"]) == (301_000, world.wall - 301_000)
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.5, "1", True, 10**15])
+def test_a_wrong_validity_is_refused(value: Any) -> None:
+    world = World()
+    sender, _ = away(world)
+    assert reason(answers(sender.queue("b", "m1", validFor=value))) == reasons.INVALID_QUEUEING
+
+
+def test_a_crash_loses_no_mail() -> None:
+    """A5.1: after restart no item is lost, and none is done twice."""
+    world = World()
+    sender, target = away(world)
+    sender.queue("b", "m1")
+    sender.queue("b", "m2")
+    back = reattach(world, target)
+    back.confirm("m1")
+    world.crash()
+    again = reattach(world, target)
+    assert ids(again.first) == ["m2"]
+    assert again.first[1]["mail"]["offers"] == 2
+
+
+def test_mail_of_a_closed_session_goes_back_to_its_senders() -> None:
+    """A1.2 as far as mailboxes go: closed with grace_timeout, in one transaction."""
+    world = World()
+    sender, target = away(world)
+    sender.queue("b", "m1")
+    sender.queue("b", "m2")
+    world.pass_time(600_000)
+    told = sender.mail()
+    assert [frame["notice"]["messageId"] for frame in told] == ["m1", "m2"]
+    assert world.disk.known_sessions[target.id].closed_reason == "grace_timeout"
+    assert reason(answers(sender.queue("b", "m3"))) == reasons.SESSION_NOT_FOUND
+
+
+def test_a_sender_that_is_away_finds_the_notice_in_its_mailbox() -> None:
+    world = World()
+    sender, target = holder(world, "a"), enter(world, "b")
+    token = sender.registered["addressToken"]
+    target.leave()
+    sender.queue("b", "m1")
+    sender.write("unregister")
+    world.pass_time(600_000)
+    back = holder(world, "a", token)
+    assert [frame["notice"]["messageId"] for frame in back.first if frame["type"] == "message"] == ["m1"]
+
+
+def test_a_commit_that_fails_at_the_end_lets_mail_wait_again() -> None:
+    world = World()
+    sender, target = away(world)
+    sender.queue("b", "m1")
+    back = reattach(world, target)
+    world.auto = False
+    back.confirm("m1")
+    world.fail_commit()
+    world.auto = True
+    world.pass_time(2_000)
+    assert ids(back.got()) == ["m1"]
+    assert only(answers(sender.queue("b", "m1")))["type"] == "queued"
+    back.confirm("m1")
+    assert only(answers(sender.queue("b", "m1")))["type"] == "delivered"
+
+
+def test_a_failed_giving_up_is_tried_again() -> None:
+    world = World(limits=Limits(grace_ms=10**10))
+    sender, _target = away(world)
+    sender.queue("b", "m1", validFor=1_000)
+    world.auto = False
+    world.pass_time(1_000)
+    world.fail_commit()
+    world.auto = True
+    world.pass_time(1_000)
+    assert only(sender.mail())["notice"]["kind"] == "expired"
+
+
+def test_a_lost_body_is_told_to_the_sender() -> None:
+    """FE 1.2: a damaged entry is skipped, not fatal."""
+    world = World()
+    sender, target = away(world)
+    sender.queue("b", "m1")
+    sender.queue("b", "m2")
+    del world.disk.bodies[min(world.disk.bodies)]
+    assert ids(reattach(world, target).first) == ["m2"]
+    assert only(sender.mail())["notice"]["reason"] == notices.BODY_LOST
+
+
+def test_a_closed_store_takes_no_mail() -> None:
+    world = World()
+    sender, _target = away(world)
+    world.auto = False
+    sender.queue("b", "m1")
+    world.fail_commit(final=True)
+    world.settle()
+    assert answers(sender.got())[0]["type"] == "delivery_failed"
+    world.auto = True
+    assert reason(answers(sender.queue("b", "m2"))).startswith("Accepted-delivery authority is invalid")
+
+
+def test_a_message_to_somebody_busy_waits_as_mail() -> None:
+    """A recipient confirms when it is done with a message; until then a sender that lets it wait is told so."""
+    world = World()
+    sender, target = enter(world, "a"), enter(world, "b")
+    sender.queue("b", "m1")
+    assert ids(target.got()) == ["m1"]
+    world.pass_time(2_000)
+    assert only(answers(sender.got()))["type"] == "queued"
+    assert ids(target.got()) == [], "it has the message"
+    sender.queue("b", "m2")
+    assert ids(target.got()) == ["m2"]
+    target.confirm("m1", "m2")
+    assert world.disk.mail == {}
+    assert only(answers(sender.queue("b", "m1")))["type"] == "delivered"
+    assert kinds(world, "m1") == ["mail.queued", "mail.offered", "mail.delivered"]
+
+
+def test_a_busy_recipient_that_dies_gets_it_again() -> None:
+    world = World()
+    sender, target = enter(world, "a"), enter(world, "b")
+    sender.queue("b", "m1")
+    world.pass_time(8_000)
+    target.leave()
+    world.crash()
+    back = reattach(world, target)
+    assert ids(back.first) == ["m1"]
+    assert back.first[1]["mail"]["offers"] == 2
+
+
+def test_an_older_sender_is_told_that_the_outcome_is_uncertain() -> None:
+    """Protocol 6.10.6."""
+    world = World()
+    target = enter(world, "b")
+    older = world.register("old", returnAddress="r")
+    older.message("b", "m1")
+    world.pass_time(8_000)
+    assert reason(answers(older.got())) == reasons.RECEIPT_MISSING
+    assert world.disk.mail == {}
+    assert ids(target.got()) == ["m1"]

@@ -1,0 +1,172 @@
+"""Test the journal, the rows its events carry, and that a replay gives the same rows (FE 5.2 P2, A5.5)."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from intercom.core.records import (
+    AddressRecord,
+    DropBodies,
+    DropHistory,
+    DropOperation,
+    Happened,
+    KnownSessionRecord,
+    MailRecord,
+    OperationState,
+    ReleaseBody,
+    Row,
+    SaveBody,
+    SaveOperation,
+    SessionState,
+)
+from intercom.paths import Paths
+from intercom.store import history, schema
+from intercom.store.database import Store
+from tests.support import records
+from tests.support.records import NOW, event, letter
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    schema.advance(connection, 0)
+    yield connection
+    connection.close()
+
+
+def rows(connection: sqlite3.Connection) -> dict[str, list[Any]]:
+    return {table.name: connection.execute(table.select).fetchall() for table in history.TABLES.values()}
+
+
+@given(row=st.one_of(records.addresses, records.known_sessions, records.mail))
+def test_a_record_comes_back_as_it_was(connection: sqlite3.Connection, row: Row) -> None:
+    history.project(connection, row, is_gone=False)
+    found = [record for _, record in history.read_records(connection, type(row))]
+    assert found == [row]
+    history.project(connection, row, is_gone=True)
+    assert list(history.read_records(connection, type(row))) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "row", "column", "value"),
+    [
+        (MailRecord, letter(1), "size", "many"),
+        (MailRecord, letter(1), "is_ask", 2),
+        (MailRecord, letter(1), "sender_info", "text"),
+        (MailRecord, letter(1), "message_id", None),
+        (AddressRecord, AddressRecord(1, "n", "g", None, (), 1, 1), "groups", "no json"),
+        (AddressRecord, AddressRecord(1, "n", "g", None, (), 1, 1), "groups", "[1]"),
+        (AddressRecord, AddressRecord(1, "n", "g", None, (), 1, 1), "name", b"\xff"),
+    ],
+)
+def test_a_damaged_row_is_no_record(
+    connection: sqlite3.Connection, kind: type[Row], row: Row, column: str, value: Any
+) -> None:
+    """FE 1.2: a damaged entry is skipped, not fatal."""
+    history.project(connection, row, is_gone=False)
+    connection.execute(f"UPDATE {history.TABLES[kind].name} SET {column} = ?", (value,))
+    assert [record for _, record in history.read_records(connection, kind)] == [None]
+    connection.execute(f"DELETE FROM {history.TABLES[kind].name}")
+
+
+@st.composite
+def lives(draw: st.DrawFn) -> list[Happened]:
+    """Draw a journal in which rows come, change and go."""
+    drawn = draw(st.lists(st.one_of(records.addresses, records.known_sessions, records.mail), max_size=12))
+    return [event(seq, row, is_gone=draw(st.booleans())) for seq, row in enumerate(drawn, 1)]
+
+
+@given(events=lives())
+def test_a_replayed_journal_equals_the_live_rows(connection: sqlite3.Connection, events: list[Happened]) -> None:
+    """A5.5."""
+    for table in ("journal", *(table.name for table in history.TABLES.values())):
+        connection.execute(f"DELETE FROM {table}")
+    assert history.write(connection, events, 1) == len(events)
+    live = rows(connection)
+    history.replay(connection)
+    assert rows(connection) == live
+
+
+def test_an_event_is_written_once(connection: sqlite3.Connection) -> None:
+    """FE 5.2 P2: an equal event id is a no-op."""
+    connection.execute("DELETE FROM journal")
+    row = AddressRecord(1, "n", "g", None, (), 1, 1)
+    once = Happened(1, NOW, "address:1", "address.created", "same", row)
+    history.write(connection, [once, Happened(2, NOW, "address:1", "address.created", "same", row)], 1)
+    assert [found.seq for found in history.read_history(connection, "address:1")] == [1]
+    connection.execute("DELETE FROM addresses")
+
+
+def test_history_is_read_by_stream(connection: sqlite3.Connection) -> None:
+    connection.execute("DELETE FROM journal")
+    history.write(connection, [event(1, letter(1), "mail.queued"), event(2, letter(2), "mail.queued")], 1)
+    history.write(connection, [event(3, letter(1), "mail.delivered", is_gone=True, session="s")], 1)
+    first, last = history.read_history(connection, "mail:message-1")
+    assert (first.kind, first.row["mailbox"], last.kind, last.detail) == (
+        "mail.queued",
+        "address:1",
+        "mail.delivered",
+        {"session": "s"},
+    )
+    connection.execute("UPDATE journal SET row = 'x' WHERE seq = 1")
+    assert [found.seq for found in history.read_history(connection, "mail:message-1")] == [3]
+    connection.execute("DELETE FROM mail")
+
+
+def test_bodies_stay_until_their_time(connection: sqlite3.Connection) -> None:
+    """Design section 5, Privacy: while open and 24 h after."""
+    history.write(connection, [SaveBody(1, b"one"), SaveBody(2, b"two"), ReleaseBody(1, 100), ReleaseBody(9, 1)], 1)
+    assert history.read_bodies(connection, (1, 2, 3)) == {1: b"one", 2: b"two"}
+    history.write(connection, [DropBodies(99)], 1)
+    assert history.read_bodies(connection, (1, 2)) == {1: b"one", 2: b"two"}
+    history.write(connection, [DropBodies(100)], 1)
+    assert history.read_bodies(connection, (1, 2)) == {2: b"two"}
+
+
+def test_only_history_of_what_is_over_goes(connection: sqlite3.Connection) -> None:
+    connection.execute("DELETE FROM journal")
+    gone, kept = letter(1), letter(2)
+    history.write(
+        connection, [event(1, gone), event(2, gone, is_gone=True), event(3, kept), event(4, letter(3), "late")], 1
+    )
+    connection.execute("UPDATE journal SET at = at + 10 WHERE seq = 4")
+    connection.execute("DELETE FROM mail WHERE number = 3")
+    history.write(connection, [DropHistory(NOW + 1)], 1)
+    assert connection.execute("SELECT seq FROM journal ORDER BY seq").fetchall() == [(3,), (4,)]
+    history.replay(connection)
+    assert [record for _, record in history.read_records(connection, MailRecord)] == [letter(2), letter(3)]
+
+
+def test_everything_of_one_append_is_committed_or_nothing(open_store: Callable[..., Store], paths: Paths) -> None:
+    """FE 5.1: one transaction {journal entry + row change}."""
+    store = open_store()
+    known = KnownSessionRecord("s", 1, SessionState.ACTIVE, 1, "i", 1, "t", None, 1, None, "g", (), b"{}", False)
+    store.commit([(1, (event(1, letter(5)), SaveBody(5, b"text")))])
+    store.before_commit = lambda: (_ for _ in ()).throw(OSError(5, "broken"))  # type: ignore[assignment]
+    with pytest.raises(Exception, match="broken"):
+        store.commit([(2, (event(2, known), event(3, letter(5), is_gone=True)))])
+    store.close()
+    again = open_store().recovered
+    assert (again.mail, again.known_sessions, again.last_sequence) == ([letter(5)], [], 1)
+    assert again.last_number == 5
+
+
+def test_only_operations_may_be_kept_in_memory(open_store: Callable[..., Store]) -> None:
+    """Design section 5: `durability = "memory"` concerns `operations` only; mail always syncs."""
+    store = open_store(durability="memory")
+    queued = records.operation(1, state=OperationState.QUEUED, position=1)
+    store.commit([(1, (SaveOperation(queued), SaveBody(1, b"x"), event(1, letter(1))))])
+    store.commit([(2, (SaveOperation(records.operation(2)),))])
+    store.close()
+    again = open_store(durability="memory")
+    assert [record.number for record in again.recovered.operations] == [1]
+    assert [record.number for record in again.recovered.mail] == [1]
+    again.commit([(1, (SaveOperation(records.operation(1, state=OperationState.ACCEPTED)), DropOperation(2)))])
+    again.close()
+    assert open_store(durability="memory").recovered.operations == []
