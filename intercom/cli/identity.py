@@ -68,7 +68,7 @@ def opened(
     paths = paths_of(arguments)
     groups = groups_of(arguments, paths)
     wanted = address or identity_of(arguments).address
-    if hold is None or wanted is None or (hold == "none" and not _may_keep(paths, wanted, groups)):
+    if hold is None or wanted is None or (hold == "none" and address is None and not _may_keep(paths, wanted, groups)):
         wanted = None
     return blocking.connect(
         name_of(arguments) if purpose == "agent" else None,

@@ -61,15 +61,17 @@ def how_to_answer(message: IncomingMessage, options: str) -> str | None:
     """
     if message.notice is not None or message.reply_error is not None:
         return None
-    verb, word = ("reply", message.id) if message.expects_reply else ("send", message.sender.name or message.sender.id)
-    return f"intercom {verb}{options} {_word(word)} TEXT"
+    if message.expects_reply:
+        return f"intercom reply{options} {_word(message.id)} TEXT"
+    return f"intercom send{options.removesuffix(' --me')} {_word(message.sender.name or message.sender.id)} TEXT"
 
 
 def same_identity(arguments: Namespace) -> str:
     """Return the options with which another command acts under the same address, with a space before each."""
     given = [("--as", arguments.name), *(("--group", group) for group in arguments.groups or ())]
     given.append(("--home", arguments.home))
-    return "".join(f" {option} {quote(value)}" for option, value in given if value is not None)
+    options = "".join(f" {option} {quote(value)}" for option, value in given if value is not None)
+    return f"{options} --me" if arguments.me else options
 
 
 def indented(text: str) -> str:

@@ -7,8 +7,8 @@ from argparse import Namespace
 
 from intercom.cli.arguments import Parser, add_common
 from intercom.cli.identity import opened, time_left
+from intercom.cli.person import add_me, address_of
 from intercom.cli.render import Output, duration, who
-from intercom.cli.reply import require_address
 from intercom.cli.tables import Fit, show_table
 from intercom.limits import REQUEST_MS
 
@@ -23,13 +23,14 @@ HEAD = ("ASKED", "LEFT", "BY", "ID")
 
 def configure(parser: Parser) -> None:
     """Add the options of ``pending``."""
+    add_me(parser)
     add_common(parser, timeout=f"longest wait for the broker (default {REQUEST_MS // 1000})")
 
 
 def run(arguments: Namespace, output: Output) -> int:
     """Print the questions and return 0."""
-    require_address(arguments)
-    with opened(arguments, "pending", default_ms=REQUEST_MS, hold="none") as session:
+    address = address_of(arguments)
+    with opened(arguments, "pending", default_ms=REQUEST_MS, hold="none", address=address) as session:
         asks = session.pending(timeout=time_left(arguments, REQUEST_MS))
     output.document(
         {

@@ -6,9 +6,12 @@ All processes of a user are one domain, so this stops no one who means harm; it 
 from __future__ import annotations
 
 import os
+from argparse import Namespace
 
-from intercom.cli.who import host_markers
-from intercom.errors import IntercomError
+from intercom.cli.arguments import Parser
+from intercom.cli.who import host_markers, identity_of
+from intercom.client.profile import PERSON
+from intercom.errors import IntercomError, UsageError
 
 
 class NotAPerson(IntercomError):
@@ -17,6 +20,22 @@ class NotAPerson(IntercomError):
     code = "not_a_person"
     exit_status = 7
     hint = "Ask the person to run it in a terminal of their own."
+
+
+def add_me(parser: Parser) -> None:
+    """Add ``--me``."""
+    parser.add_argument("--me", action="store_true", help="act as the person, under @me")
+
+
+def address_of(arguments: Namespace) -> str:
+    """Return the address the command acts under; raise ``NotAPerson`` or, for a guest, ``UsageError``."""
+    if arguments.me:
+        require_person("acting as the person")
+        return PERSON
+    address = identity_of(arguments).address
+    if address is None:
+        raise UsageError("a guest has no address", hint="Name yourself with --as NAME or INTERCOM_NAME.")
+    return address
 
 
 def require_person(what: str) -> None:

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING
 from intercom.cli.arguments import Parser, add_common, clean
 from intercom.cli.identity import opened
 from intercom.cli.messages import described, how_to_answer, same_identity, shown
-from intercom.cli.person import require_person
+from intercom.cli.person import add_me, address_of
 from intercom.cli.render import Output
-from intercom.cli.who import identity_of
-from intercom.client.profile import PERSON
-from intercom.errors import AddressHeld, IntercomError, UsageError
+from intercom.errors import AddressHeld, IntercomError
 from intercom.limits import REQUEST_MS
 
 if TYPE_CHECKING:
@@ -59,16 +57,13 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--follow", action="store_true", help="go on with what comes later")
     parser.add_argument("--limit", metavar="N", type=_count, help="print at most N messages (default: all)")
     parser.add_argument("--take-over", action="store_true", help="take the place of whoever receives now")
-    parser.add_argument("--me", action="store_true", help="read the mail of the person, @me")
+    add_me(parser)
     add_common(parser, timeout=f"how long to wait or follow (else for ever; {REQUEST_MS // 1000} for the broker)")
 
 
 def run(arguments: Namespace, output: Output) -> int:
     """Print the mail and return 0."""
-    if arguments.me:
-        require_person("reading the mail of the person")
-    elif identity_of(arguments).address is None:
-        raise UsageError("a guest has no mail", hint="Name yourself with --as NAME or INTERCOM_NAME.")
+    address = address_of(arguments)
     if arguments.follow:
         output.marks["event"] = "ended"
     hold: Hold = "take" if arguments.take_over else "free"
@@ -76,7 +71,7 @@ def run(arguments: Namespace, output: Output) -> int:
         # What was printed for nobody must not be confirmed, so the block is left by the exception.
         with (
             suppress(ReaderGone),
-            opened(arguments, "receive", hold=hold, address=PERSON if arguments.me else None) as session,
+            opened(arguments, "receive", hold=hold, address=address) as session,
         ):
             Receiving(arguments, output, session).run()
     except AddressHeld as error:

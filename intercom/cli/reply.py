@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from intercom.cli.arguments import Parser, add_common, words_of
 from intercom.cli.attaching import add_attach, attachments_of
 from intercom.cli.identity import opened, time_left
+from intercom.cli.person import add_me, address_of
 from intercom.cli.render import Output
 from intercom.cli.send import add_message_id, message_id_of, repeatable, tell
-from intercom.cli.who import identity_of
-from intercom.errors import RequestRefused, UsageError
+from intercom.errors import RequestRefused
 from intercom.limits import PENDING_REPLY_RETRY_MS, PREFIX_CHARACTERS
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--error", action="store_true", help="say that there will be no answer; TEXT says why")
     add_attach(parser)
     add_message_id(parser)
+    add_me(parser)
     add_common(parser, timeout=f"longest wait for the outcome (default {PENDING_REPLY_RETRY_MS // 1000})")
 
 
@@ -43,28 +44,23 @@ def run(arguments: Namespace, output: Output) -> int:
     wanted, text = words_of(arguments.words, first="the id of a question", usage="reply MESSAGE-ID TEXT")
     carried = attachments_of(arguments)
     message_id = message_id_of(arguments)
-    require_address(arguments)
+    address = address_of(arguments)
+    default_ms = PENDING_REPLY_RETRY_MS
     with (
-        opened(arguments, "reply", occasion=message_id, default_ms=PENDING_REPLY_RETRY_MS, hold="none") as session,
+        opened(arguments, "reply", occasion=message_id, default_ms=default_ms, hold="none", address=address) as session,
         repeatable(message_id),
     ):
-        question = chosen(session.pending(timeout=time_left(arguments, PENDING_REPLY_RETRY_MS)), wanted)
+        question = chosen(session.pending(timeout=time_left(arguments, default_ms)), wanted)
         receipt = session.answer(
             question,
             text,
             error=arguments.error,
             attachments=carried,
             message_id=message_id,
-            timeout=time_left(arguments, PENDING_REPLY_RETRY_MS),
+            timeout=time_left(arguments, default_ms),
         )
     tell(receipt, question.asker_name or question.asker_id, output, question=question.message_id)
     return 0
-
-
-def require_address(arguments: Namespace) -> None:
-    """Raise ``UsageError`` for a guest, whom nobody can have asked anything."""
-    if identity_of(arguments).address is None:
-        raise UsageError("a guest owes no answers", hint="Name yourself with --as NAME or INTERCOM_NAME.")
 
 
 def chosen(questions: Sequence[PendingAsk], wanted: str) -> PendingAsk:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
 from intercom.core import groups, stage_lists
 from intercom.core.addresses import Addresses
@@ -27,7 +27,7 @@ from intercom.core.holding import Holding
 from intercom.core.inquiries import REQUESTS, Inquiries, Tracing
 from intercom.core.journal import Journal
 from intercom.core.ledger import Ledger
-from intercom.core.lifecycle import Known, Lifecycle
+from intercom.core.lifecycle import SHOWN_WHO_IS_AWAY, Known, Lifecycle
 from intercom.core.mailboxes import Mail, Mailboxes
 from intercom.core.mailing import Mailing, Offer, broker_info
 from intercom.core.notifications import Notification, Notifications
@@ -613,9 +613,17 @@ class Broker:
         else:
             found = []
         entries = [peer.encoded() for peer in found if peer.is_agent]
+        if session.features & SHOWN_WHO_IS_AWAY:
+            entries += self._away_rows(session, group)
         stages = stage_lists.stage_rows(session, group, self._stages)
         possible = stage_lists.future_rows(session, group, self._stages)
         self._outbox.write(connection, Sessions(frame.request_id, entries, stages, possible))
+
+    def _away_rows(self, session: Session, group: str | None) -> list[Raw]:
+        if group is not None and not stage_lists.may_inspect(session, group, self._stages):
+            return []
+        groups = session.groups if group is None else (group,)
+        return [known.shown_as_away() for known in self._lifecycle.away() if known.is_in(groups)]
 
     def _list_groups(self, connection: Connection, frame: ListGroups, now: Instant) -> None:
         mine = _session_of(connection).groups

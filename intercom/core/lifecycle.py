@@ -10,9 +10,10 @@ A closed session is remembered for a while, so that whoever comes back late lear
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from msgspec import Raw
 from msgspec.json import decode, encode
 from msgspec.structs import replace
 
@@ -20,6 +21,7 @@ from intercom.core.addresses import digest, proves
 from intercom.core.clock import Instant
 from intercom.core.deadlines import Deadline, Deadlines
 from intercom.core.effects import ForgetProcess, WatchProcess
+from intercom.core.features import LIFECYCLE, OPERATOR
 from intercom.core.journal import Journal
 from intercom.core.ledger import Ledger
 from intercom.core.outbox import Outbox
@@ -28,6 +30,10 @@ from intercom.limits import Limits
 
 if TYPE_CHECKING:
     from intercom.core.sessions import Session
+
+
+SHOWN_WHO_IS_AWAY = frozenset({LIFECYCLE, OPERATOR})
+"""Whoever has one of these features is also listed the sessions that lost their connection."""
 
 
 class Known:
@@ -78,6 +84,17 @@ class Known:
     def process_ref(self) -> str:
         """Name the watch of its process."""
         return f"{self.id}/{self.record.incarnation}/{self.record.generation}"
+
+    def is_in(self, groups: Iterable[str]) -> bool:
+        """Tell whether it was in one of these groups last."""
+        mine = self.groups
+        return any(group in mine for group in groups)
+
+    def shown_as_away(self) -> Raw:
+        """Return the session object as a list shows it while it may come back."""
+        record = self.record
+        away = {"state": record.state.value, "stateSince": record.state_since, "graceDeadline": record.grace_deadline}
+        return Raw(encode({**self.info, **away}))
 
     def is_owned_by(self, token: str | None) -> bool:
         """Tell whether this is its owner token."""

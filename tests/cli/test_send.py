@@ -284,3 +284,57 @@ def test_what_was_sent_to_a_beginning_is_known_by_the_words_it_was_sent_with(she
     assert shell.run("send", session["id"], *sent).document["code"] == "conflict"
     shell.run("send", "worker", "the end", "--as", "planner")
     assert [worker.event("message")["text"] for _ in range(2)] == ["once", "the end"]
+
+
+def away(shell: Shell) -> None:
+    """Have an address that nobody holds."""
+    shell.serve()
+    shell.run("receive", "--as", "worker")
+
+
+def test_a_message_to_somebody_away_waits(shell: Shell) -> None:
+    """Design section 9: queued where queueing was allowed is done, and says that nobody has it."""
+    away(shell)
+    result = shell.run("send", "worker", "hello", "--as", "planner", "--message-id", "m-1")
+    assert (result.status, result.text) == (0, "queued to worker, at place 1 (message m-1)\n")
+    assert "`intercom trace m-1`" in result.errors
+    document = shell.run("send", "worker", "hello", "--as", "planner", "--json").document
+    assert (document["state"], document["position"]) == ("queued", 2)
+    again = shell.run("send", "worker", "hello", "--as", "planner", "--message-id", "m-1", "--json").document
+    assert (again["state"], again["position"]) == ("queued", 1)
+
+
+def test_without_queueing_nothing_took_effect(shell: Shell) -> None:
+    away(shell)
+    result = shell.run("send", "worker", "hello", "--no-queue", "--as", "planner", "--json")
+    assert (result.status, result.document["code"], result.document["retry"]) == (5, "away", "after")
+    assert "--no-queue" in result.document["hint"]
+    assert shell.run("mailbox", "--as", "worker", "--json").document["count"] == 0
+
+
+def test_a_misspelt_name_has_no_mailbox(shell: Shell) -> None:
+    """F50: nothing waits for somebody who never was."""
+    away(shell)
+    result = shell.run("send", "worket", "hello", "--as", "planner", "--json")
+    assert (result.status, result.document["code"]) == (3, "not_found")
+    assert "worker" in result.document["hint"], "an address that mail would wait for"
+
+
+@pytest.mark.parametrize("span", ["0", "-1s", "x", "10w", "s", "nan"])
+def test_how_long_a_message_is_valid(shell: Shell, span: str) -> None:
+    result = shell.run("send", "worker", "hello", "--valid-for", span, "--json")
+    assert (result.status, result.document["code"]) == (2, "usage")
+
+
+def test_a_command_that_cannot_keep_a_token_speaks_without_an_address(shell: Shell) -> None:
+    """In a sandbox that may use the socket and write nothing: what it says matters more than what answers later."""
+    worker = shell.listen("worker")
+    place = shell.home / "identities" / "addresses"
+    for file in place.iterdir():
+        file.unlink()
+    place.rmdir()
+    place.write_text("in the way")
+    assert shell.run("send", "worker", "hello", "--as", "planner").status == 0
+    assert worker.event("message")["from"]["name"] == "planner"
+    result = shell.run("receive", "--as", "planner", "--json")
+    assert (result.status, result.document["code"]) == (7, "home")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 from argparse import Namespace
@@ -9,7 +10,8 @@ from argparse import Namespace
 import pytest
 
 from intercom.cli import who
-from intercom.cli.who import SESSION_VARIABLES, host_markers, identity_of, nearest, start_of
+from intercom.cli.who import SESSION_VARIABLES, Identity, host_markers, identity_of, nearest, start_of
+from intercom.client.profile import checked_name
 from tests.support.commands import Shell
 from tests.support.processes import in_child
 
@@ -138,3 +140,17 @@ def test_a_terminal_is_seen(monkeypatch: pytest.MonkeyPatch, shell: Shell) -> No
     finally:
         os.close(leader)
         os.close(follower)
+
+
+def test_every_identity_but_a_guest_has_an_address() -> None:
+    """Design section 7, Identity of a command: 1 to 3 are addresses."""
+    assert Identity("name", "name\0ada", "Ada", "").address == "Ada"
+    host, other = (Identity("host", f"host\0V\0{value}", None, "").address for value in ("a", "b"))
+    assert host is not None
+    assert re.fullmatch(r"host-[0-9a-f]{16}", host)
+    assert host != other
+    terminal = Identity("terminal", "terminal\0001\0002", None, "").address
+    assert terminal is not None
+    assert terminal.startswith("terminal-")
+    assert checked_name(terminal) == terminal, "a session could have that name"
+    assert Identity("guest", None, None, "").address is None

@@ -245,3 +245,39 @@ async def test_readers_cancelled_while_the_session_closes_end_quietly(broker: Br
             for _ in range(50):
                 tasks.start_soon(read)
             await anyio.lowlevel.checkpoint()
+
+
+async def test_mail_between_two_programs(broker: BrokerProcess) -> None:
+    """Design section 7: an address, mail in order, what became of it."""
+    async with aio.connect("bob", home=broker.home, address=True):
+        pass
+    async with aio.connect("ada", home=broker.home, address=True) as ada:
+        receipts = [await ada.send("bob", str(number)) for number in range(3)]
+        assert [(receipt.state, receipt.position) for receipt in receipts] == [("queued", n) for n in (1, 2, 3)]
+        async with aio.connect("bob", home=broker.home, address=True) as bob:
+            assert (bob.waiting, "queue" in bob.features) == (3, True)
+            assert [(await bob.receive()).text for _ in range(3)] == ["0", "1", "2"]
+            assert (await bob.mailbox()).count == 1, "the one in hand is not confirmed"
+            assert await bob.task_hint("reads") == "reads"
+            assert [record.name for record in await bob.session_records() if record.task_hint] == ["bob"]
+        assert (await ada.trace(receipts[2].message_id)).state == "delivered"
+        assert {address.name for address in await ada.addresses()} == {"ada", "bob"}
+
+
+async def test_a_question_another_session_of_the_address_may_answer(broker: BrokerProcess) -> None:
+    async with aio.connect("bob", home=broker.home, address=True) as bob:
+        async with anyio.create_task_group() as tasks:
+            answers = []
+
+            async def ask() -> None:
+                async with aio.connect("ada", home=broker.home) as ada:
+                    answers.append((await ada.ask("bob", "why?", timeout=PATIENCE_S)).text)
+
+            tasks.start_soon(ask)
+            await bob.receive()
+            with anyio.move_on_after(0.05):
+                await bob.receive()
+            async with aio.connect("bob", home=broker.home, address=True, hold="none") as other:
+                [question] = await other.pending()
+                assert (await other.answer(question, "because")).state == "delivered"
+        assert answers == ["because"]

@@ -17,11 +17,12 @@ from intercom.errors import (
     OutcomeUnknown,
     ProtocolViolation,
     RegistrationRefused,
+    SessionReplaced,
     UsageError,
 )
 from intercom.limits import INCOMING_MESSAGES
 from intercom.paths import Paths
-from tests.support.client import OTHER, PEER, message
+from tests.support.client import GRANTED, OTHER, PEER, message
 from tests.support.fake_broker import FakeBroker, FakeLink
 from tests.support.raw import PATIENCE_S, Frame
 
@@ -303,3 +304,49 @@ async def test_a_connection_is_entered_once(paths: Paths) -> None:
         await session.list()
     with pytest.raises(UsageError, match="closed"):
         await session.receive()
+
+
+async def test_a_replaced_session_ends_with_why(paths: Paths) -> None:
+    """It does not connect again, and whoever waits is told."""
+
+    def script(link: FakeLink, number: int) -> None:
+        link.take_registration(**GRANTED)
+        sent = link.expect("send")
+        assert sent["queueIfAway"] is True
+        link.send({"type": "replaced", "by": "address", "sessionId": "other"})
+        link.wait_for_end()
+
+    told = []
+
+    async def wait_for_messages(session: aio.Session) -> None:
+        with pytest.raises(SessionReplaced):
+            await session.receive()
+        told.append("messages")
+
+    with FakeBroker(paths.socket, script):
+        async with fake_session(paths, address=True) as session, anyio.create_task_group() as tasks:
+            tasks.start_soon(wait_for_messages, session)
+            with pytest.raises(OutcomeUnknown) as caught:
+                await session.send("worker", "hi")
+            assert isinstance(caught.value.__cause__, SessionReplaced)
+        with pytest.raises(SessionReplaced):
+            await session.pending()
+    assert told == ["messages"]
+
+
+async def test_a_lost_connection_is_taken_back(paths: Paths) -> None:
+    def script(link: FakeLink, number: int) -> None:
+        if number == 0:
+            link.take_registration(**GRANTED)
+            return
+        first = link.expect("session_reattach", sessionId="me", ownerToken="owner")
+        told = {"sessionId": "me", "incarnation": "one", "generation": 2, "mailboxCount": 0}
+        answer = {"type": "session_reattached", "requestId": first["requestId"], **told}
+        link.send({**answer, "features": GRANTED["features"]}, message("m1"))
+        link.expect("received", messageId="m1")
+        link.wait_for_end()
+
+    with FakeBroker(paths.socket, script, connections=2):
+        async with fake_session(paths) as session:
+            assert (await session.receive()).id == "m1"
+            assert session.id == "me"

@@ -8,24 +8,31 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from intercom.client import blocking, control, recovery, spawning
 from intercom.errors import (
+    AddressHeld,
+    AddressTaken,
     AskTimeout,
     BrokerBusy,
     PeerGone,
     ReplyFailed,
+    RequestRefused,
     SendRefused,
+    SessionReplaced,
     StartFailed,
+    TargetAway,
     TargetNotFound,
 )
 from intercom.paths import Paths
-from tests.support.brokers import BrokerProcess
+from tests.support.brokers import TOP, BrokerProcess
 from tests.support.raw import PATIENCE_S
 
 
@@ -233,3 +240,114 @@ def test_importing_it_is_cheap() -> None:
     }  # fmt: skip
     assert not unwanted & {name.partition(".")[0] for name in found}
     assert "intercom.client.blocking" in found
+
+
+def test_mail_between_two_programs(broker: BrokerProcess) -> None:
+    """Design section 7: an address, mail in order, its age, and where it is."""
+    with blocking.connect("bob", home=broker.home, address=True):
+        pass
+    with blocking.connect("ada", home=broker.home, address=True) as ada:
+        receipts = [ada.send("bob", str(number)) for number in range(3)]
+        assert [(receipt.state, receipt.position) for receipt in receipts] == [("queued", n) for n in (1, 2, 3)]
+        assert ada.trace(receipts[0].message_id).state == "queued"
+        with pytest.raises(TargetAway):
+            ada.send("bob", "now or never", queue=False)
+        with pytest.raises(TargetAway):
+            ada.ask("bob", "why?")
+        with blocking.connect("bob", home=broker.home, address=True) as bob:
+            assert bob.waiting == 3
+            taken = [bob.receive(timeout=PATIENCE_S) for _ in range(3)]
+            assert [message.text for message in taken if message] == ["0", "1", "2"]
+            assert all(message and message.mail and message.mail.offers == 1 for message in taken)
+            bob.receive(timeout=0.05)
+            assert bob.mailbox().count == 0
+        assert ada.trace(receipts[0].message_id).state == "delivered"
+
+
+def test_what_a_consumer_did_not_finish_comes_again_under_its_address(broker: BrokerProcess) -> None:
+    with blocking.connect("bob", home=broker.home, address=True):
+        pass
+    with blocking.connect("ada", home=broker.home) as ada:
+        ada.send("bob", "0")
+        ada.send("bob", "1")
+    with pytest.raises(ZeroDivisionError), blocking.connect("bob", home=broker.home, address=True) as bob:
+        assert bob.receive(timeout=PATIENCE_S) is not None
+        raise ZeroDivisionError
+    with blocking.connect("bob", home=broker.home, address=True) as bob:
+        again = [bob.receive(timeout=PATIENCE_S) for _ in range(2)]
+        assert [(m.text, m.mail.offers) for m in again if m and m.mail] == [("0", 2), ("1", 2)]
+
+
+def test_the_newest_holder_receives(broker: BrokerProcess) -> None:
+    with blocking.connect("bob", home=broker.home, address=True) as old:
+        with pytest.raises(AddressHeld):
+            blocking.connect("bob", home=broker.home, address=True, hold="free").__enter__()
+        with blocking.connect("bob", home=broker.home, address=True) as new:
+            with pytest.raises(SessionReplaced):
+                old.receive(timeout=PATIENCE_S)
+            with blocking.connect("ada", home=broker.home) as ada:
+                assert ada.send("bob", "hi").state in ("delivered", "queued")
+            found = new.receive(timeout=PATIENCE_S)
+            assert found is not None
+            assert found.text == "hi"
+
+
+@pytest.mark.parametrize("knowledge", ["name", "id", "return address"])
+def test_nobody_opens_a_mailbox_by_what_peers_know(broker: BrokerProcess, short_path: Path, knowledge: str) -> None:
+    """Design section 7, Addresses: not by a name, an id or a return address alone, before or after a restart."""
+    with blocking.connect("bob", home=broker.home, address=True, return_address="ret") as bob:
+        session_id = bob.id
+    with blocking.connect("ada", home=broker.home) as ada:
+        assert ada.send("bob", "secret").state == "queued"
+    options: dict[str, Any] = {
+        "name": {},
+        "id": {"session_id": session_id},
+        "return address": {"session_id": session_id, "return_address": "ret"},
+    }[knowledge]
+    with blocking.connect("bob", home=broker.home, **options) as thief:
+        assert thief.receive(timeout=0.2) is None
+        with pytest.raises(RequestRefused):
+            thief.mailbox("bob")
+    token = next((broker.home / "identities" / "addresses").glob("*.json"))
+    token.write_text(token.read_text().replace('"token": "', '"token": "x'))
+    with pytest.raises(AddressTaken), blocking.connect("bob", home=broker.home, address=True, **options):
+        pass
+
+
+def test_a_connection_that_is_cut_costs_nothing(broker: BrokerProcess) -> None:
+    """FE 1.3: the session takes itself back; what came meanwhile is there in order."""
+    with blocking.connect("bob", home=broker.home) as bob, blocking.connect("ada", home=broker.home) as ada:
+        before = bob.id
+        assert bob.session_records()[0].generation == 1
+        bob._engine._drop()
+        deadline = time.monotonic() + PATIENCE_S
+        while [view.name for view in ada.list()] != ["ada"]:
+            assert time.monotonic() < deadline, "peers see that it left"
+        assert [ada.send(target, "hi").state for target in ("bob", before)] == ["queued", "queued"]
+        found = [bob.receive(timeout=PATIENCE_S) for _ in range(2)]
+        assert [message.text for message in found if message] == ["hi", "hi"]
+        assert (bob.id, bob.former_ids, bob.waiting) == (before, (), 2)
+        assert [record.generation for record in bob.session_records() if record.id == before] == [2]
+
+
+def test_a_session_that_ends_without_goodbye_is_closed_when_its_process_has_ended(broker: BrokerProcess) -> None:
+    """A1.4: straight to closed; nobody waits for a grace of ten minutes."""
+    code = f"""
+import os
+from intercom import blocking
+connection = blocking.connect("bob", home={str(broker.home)!r})
+session = connection.__enter__()
+print(session.id, flush=True)
+os._exit(9)
+"""
+    env = {**os.environ, "PYTHONPATH": str(TOP)}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False)
+    assert done.returncode == 9
+    with blocking.connect(home=broker.home, purpose="control") as control_session:
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            [record] = control_session.session_records()
+            if record.state == "closed":
+                break
+            assert time.monotonic() < deadline
+    assert (record.id, record.closed_reason) == (done.stdout.strip(), "process_exit")

@@ -17,11 +17,13 @@ from intercom.errors import (
     OutcomeUnknown,
     ProtocolViolation,
     RegistrationRefused,
+    RequestRefused,
     RequestTimeout,
+    SessionReplaced,
     UsageError,
 )
 from intercom.paths import Paths
-from tests.support.client import PEER, message
+from tests.support.client import GRANTED, PEER, message
 from tests.support.fake_broker import FakeBroker, FakeLink
 from tests.support.processes import in_child
 from tests.support.raw import PATIENCE_S, Frame
@@ -289,3 +291,128 @@ def test_a_session_that_ends_midway_fails_its_callers(paths: Paths) -> None:
     told = pytest.raises((BrokerError, OutcomeUnknown))
     with FakeBroker(paths.socket, script), fake_session(paths) as session, told:
         session.send("worker", "hi", timeout=0.3)
+
+
+def test_a_replaced_session_ends_with_why(paths: Paths) -> None:
+    """It does not connect again, and gives out nothing that the other one gets now."""
+
+    def script(link: FakeLink, number: int) -> None:
+        link.take_registration(**GRANTED)
+        link.send(message("m1"), {"type": "replaced", "by": "address", "sessionId": "other"})
+        link.wait_for_end()
+
+    with FakeBroker(paths.socket, script), fake_session(paths, address=True) as session:
+        with pytest.raises(SessionReplaced):
+            session.receive(timeout=PATIENCE_S)
+        for call in (lambda: session.send("worker", "hi"), lambda: session.pending(), lambda: session.receive()):
+            with pytest.raises(SessionReplaced):
+                call()
+
+
+def test_a_lost_connection_is_taken_back_with_what_was_under_way(paths: Paths) -> None:
+    def script(link: FakeLink, number: int) -> None:
+        if number == 0:
+            link.take_registration(**GRANTED)
+            assert link.expect("send")["queueIfAway"] is True
+            return
+        first = link.expect("session_reattach", sessionId="me", ownerToken="owner")
+        told = {"sessionId": "me", "incarnation": "one", "generation": 2, "mailboxCount": 1}
+        answer = {"type": "session_reattached", "requestId": first["requestId"], **told}
+        link.send({**answer, "features": GRANTED["features"]})
+        sent = link.expect("send")
+        mail = {"entry": 1, "queuedAt": 1, "ageMs": 600_000, "offers": 2}
+        link.send({**message("m1"), "mail": mail}, {**queued(sent), "position": 7})
+        link.expect("received", messageId="m1")
+        link.expect("unregister")
+        link.wait_for_end()
+
+    def queued(sent: Frame) -> Frame:
+        answered = {"messageId": sent["message"]["id"], "attemptId": sent["attemptId"]}
+        return {"type": "queued", "target": "worker", **answered}
+
+    with FakeBroker(paths.socket, script, connections=2), fake_session(paths) as session:
+        receipt = session.send("worker", "hi")
+        assert (receipt.state, receipt.position) == ("queued", 7)
+        assert (session.id, session.waiting) == ("me", 1)
+        message_ = session.receive(timeout=PATIENCE_S)
+        assert (message_.age, message_.mail.offers) == (600.0, 2)
+
+
+def test_requests_about_mail(paths: Paths) -> None:
+    """What each answer of the broker becomes."""
+    entry = {"entry": 4, "messageId": "m1", "position": 1, "sender": {"name": "@intercom", "id": "b"}}
+    times = {"queuedAt": 1, "expiresAt": 9, "size": 3, "offers": 0, "state": "queued"}
+    answers: dict[str, Frame] = {
+        "pending": {"type": "pending", "asks": [{"messageId": "q", "askerId": "a", "askedAt": 1, "deadline": 2}]},
+        "trace": {
+            "type": "trace",
+            "messageId": "m1",
+            "state": "queued",
+            "where": "w",
+            "events": [{"at": 1, "state": "s"}],
+        },
+        "mailbox": {"type": "mailbox", "owner": "o", "count": 1, "bytes": 3, "entries": [{**entry, **times}]},
+        "addresses": {"type": "addresses", "addresses": []},
+        "session_records": {"type": "session_records", "sessions": []},
+        "session_force_close": {"type": "session_force_closed", "sessionId": "s", "wasKnown": True},
+        "task_hint": {"type": "task_hint_stored", "taskHint": "h"},
+        "purge": {"type": "purged", "mail": 2},
+    }
+    asked: dict[str, Frame] = {}
+
+    def script(link: FakeLink, number: int) -> None:
+        link.take_registration(**GRANTED)
+        for _ in answers:
+            frame = link.receive()
+            asked[frame["type"]] = frame
+            link.send({**answers[frame["type"]], "requestId": frame["requestId"]})
+        refused = link.receive()
+        link.send({
+            "type": "request_failed", "requestId": refused["requestId"], "code": "not_allowed", "reason": "no",
+            "retryable": False,
+        })  # fmt: skip
+        link.wait_for_end()
+
+    with FakeBroker(paths.socket, script), fake_session(paths) as session:
+        [ask] = session.pending()
+        assert (ask.message_id, ask.asker_name, ask.asker_is_here) == ("q", None, True)
+        trace = session.trace("m1")
+        assert (trace.state, trace.sender, [(event.at, event.state) for event in trace.events]) == (
+            "queued", None, [(1, "s")],
+        )  # fmt: skip
+        box = session.mailbox("bob", group="g", after=2, limit=7)
+        assert (box.count, box.entries[0].sender.name, box.entries[0].valid_until) == (1, "@intercom", None)
+        assert asked["mailbox"]["of"] == {"address": "bob", "group": "g"}
+        assert (asked["mailbox"]["after"], asked["mailbox"]["limit"]) == (2, 7)
+        assert session.addresses() == session.session_records() == []
+        assert session.force_close("s", "why") is True
+        assert (asked["session_force_close"]["sessionId"], asked["session_force_close"]["reason"]) == ("s", "why")
+        assert session.task_hint("h") == "h"
+        assert session.purge(older_than=2, session_id="s").mail == 2
+        assert (asked["purge"]["olderThanMs"], asked["purge"]["of"]) == (2_000, {"sessionId": "s"})
+        with pytest.raises(RequestRefused) as caught:
+            session.pending()
+        assert (caught.value.code, caught.value.exit_status) == ("not_allowed", 7)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda session: session.mailbox("a", session_id="b"),
+        lambda session: session.mailbox(group="g"),
+        lambda session: session.mailbox(limit=0),
+        lambda session: session.mailbox(limit=1_001),
+        lambda session: session.mailbox(" "),
+        lambda session: session.force_close(""),
+        lambda session: session.trace(""),
+        lambda session: session.purge(older_than=0),
+        lambda session: session.send("worker", "hi", valid_for=-1),
+    ],
+)
+def test_requests_that_can_never_work(paths: Paths, call: Any) -> None:
+    def script(link: FakeLink, number: int) -> None:
+        link.take_registration(**GRANTED)
+        assert link.wait_for_end() == [{"type": "unregister"}]
+
+    with FakeBroker(paths.socket, script), fake_session(paths) as session, pytest.raises(UsageError):
+        call(session)

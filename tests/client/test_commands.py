@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 from msgspec import Raw
-from msgspec.json import encode
+from msgspec.json import decode, encode
 
 from intercom.client import commands
+from intercom.client.mailviews import PendingAsk
 from intercom.client.profile import Profile
 from intercom.client.views import IncomingMessage, view_of
 from intercom.errors import UsageError
-from intercom.limits import ASK_MS, PENDING_REPLY_RETRY_MS, REQUEST_MS, SEND_MS
+from intercom.limits import ASK_MS, LONGEST_VALIDITY_MS, PENDING_REPLY_RETRY_MS, REQUEST_MS, SEND_MS
 from tests.support.client import PEER, WALL
 
 QUESTION = IncomingMessage(id="q1", text="ok?", sender=view_of(Raw(encode(PEER))), expects_reply=True)
@@ -39,6 +40,7 @@ def test_a_reply_finishes_its_question() -> None:
         lambda: commands.send("", "hi", **COMMON),
         lambda: commands.send("worker", 3, **COMMON),  # type: ignore[arg-type]
         lambda: commands.send("worker", "hi", timeout_ms=0, **COMMON),
+        lambda: commands.send("worker", "hi", valid_for_ms=LONGEST_VALIDITY_MS + 1, **COMMON),
         lambda: commands.ask(" ", "hi", **COMMON),
         lambda: commands.ask("worker", "hi", timeout_ms=ASK_MS + 1, **COMMON),
         lambda: commands.reply(QUESTION, "yes", timeout_ms=-1, **COMMON),
@@ -51,3 +53,20 @@ def test_a_reply_finishes_its_question() -> None:
 def test_what_can_never_work_is_refused(call: Callable[[], object]) -> None:
     with pytest.raises(UsageError):
         call()
+
+
+def test_the_person_may_be_given_any_time() -> None:
+    """Design section 5: an ask has any length for @me."""
+    assert commands.ask(" @Me ", "?", timeout_ms=10 * ASK_MS, **COMMON).deadline == 1_000 + 10 * ASK_MS
+
+
+def test_an_answer_to_what_is_pending_is_a_reply() -> None:
+    question = PendingAsk(
+        message_id="q1", asker_id=PEER["id"], asker_name="worker", asker_is_here=True, asked_at=1, deadline=2
+    )
+    answer = commands.answer(question, "yes", **COMMON)
+    frame = answer.attempt("a1", 1_000, queues=True)
+    assert (frame.to, frame.require_pending_reply, frame.queue_if_away) == (PEER["id"], True, True)
+    assert frame.logical_target == "worker"
+    assert decode(frame.message)["replyTo"] == "q1"
+    assert answer.deadline == 1_000 + PENDING_REPLY_RETRY_MS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import UNSET
 
-from intercom.client.outcomes import again, refusal, unknown
+from intercom.client.outcomes import again, refusal, refusal_of, unknown
 from intercom.errors import (
     AmbiguousTarget,
     BrokerBusy,
@@ -14,10 +14,12 @@ from intercom.errors import (
     OutcomeUnknown,
     SendError,
     SendRefused,
+    TargetAway,
     TargetNotFound,
 )
 from intercom.wire import reasons
 from intercom.wire.frames import DeliveryFailed
+from intercom.wire.mail import RequestFailed
 
 
 def refused(reason: str) -> SendError:
@@ -28,6 +30,8 @@ def refused(reason: str) -> SendError:
     ("reason", "kind", "code", "retry", "status"),
     [
         (reasons.SESSION_NOT_FOUND, TargetNotFound, "not_found", "never", 3),
+        (reasons.away("worker"), TargetAway, "away", "after", 5),
+        (reasons.away_unqueued("worker"), TargetAway, "away", "after", 5),
         (reasons.ambiguous_name("twin"), AmbiguousTarget, "ambiguous", "never", 4),
         (reasons.conflict("m1"), MessageConflict, "conflict", "never", 4),
         (reasons.capacity("too many", 3_000), NotNow, "capacity", "after", 5),
@@ -81,3 +85,29 @@ def test_a_copy_is_equal_and_not_the_same() -> None:
     assert copy is not error
     assert copy.as_dict() == error.as_dict()
     assert str(copy) == str(error)
+
+
+@pytest.mark.parametrize(
+    ("code", "retryable", "status", "retry"),
+    [
+        ("unknown_session", False, 3, "never"),
+        ("unknown_address", False, 3, "never"),
+        ("ambiguous_address", False, 4, "never"),
+        ("not_allowed", False, 7, "never"),
+        ("feature_not_granted", False, 1, "never"),
+        ("starting", True, 5, "after"),
+        ("something_new", False, 1, "never"),
+    ],
+)
+def test_a_refused_request(code: str, retryable: bool, status: int, retry: str) -> None:
+    """Design section 9; FE 0.3: retryable means that nothing took effect."""
+    error = refusal_of(RequestFailed("r", code, "because", retryable))
+    assert (error.code, error.reason, error.exit_status, error.retry) == (code, "because", status, retry)
+    copy = again(error)
+    assert (copy.code, copy.hint, copy.exit_status) == (error.code, error.hint, error.exit_status)
+
+
+def test_away_is_told_by_its_code_whatever_the_words_are() -> None:
+    error = refusal(DeliveryFailed("m1", "He is out", reason_code="away"))
+    assert isinstance(error, TargetAway)
+    assert "`send`" in error.hint

@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from intercom.client import commands
+from intercom.client import commands, mailing
 from intercom.client.feeds import Feed, SessionEvent
 from intercom.client.operations import Operation
 from intercom.client.sending import SendOperation
@@ -35,7 +35,7 @@ from intercom.limits import (
     REQUEST_MS,
 )
 from intercom.wire import reasons
-from tests.support.client import OTHER, PEER, UNANSWERED, WALL, Frame, Rig, message
+from tests.support.client import GRANTED, OTHER, PEER, UNANSWERED, WALL, Frame, Rig, message
 from tests.support.raw import packed
 
 
@@ -790,3 +790,46 @@ class Chaos(RuleBasedStateMachine):
 
 TestChaos = Chaos.TestCase
 TestChaos.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+
+
+class ChaosWithLifecycle(Chaos):
+    """Let the broker grant features, and take a session back or not: the promises are the same."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.after(self.rig.register(**ANSWERING, **GRANTED))
+
+    @precondition(lambda self: self.rig.core.link is Link.OFFLINE)
+    @rule(answer=st.sampled_from(["taken back", "refused", "not ready", "ends"]), session_id=st.sampled_from("abc"))
+    def connect(self, answer: str = "taken back", session_id: str = "a") -> None:
+        first = self.rig.dial()
+        registered = {"type": "registered", "sessionId": session_id, **ANSWERING, **GRANTED}
+        if answer == "ends":
+            self.rig.lose()
+            self.after([])
+        elif first["type"] == "register":
+            self.after(self.rig.feed(registered))
+        elif answer == "taken back":
+            told = {"sessionId": self.rig.core.session_id, "incarnation": "one", "generation": 2, "mailboxCount": 0}
+            frame = {"type": "session_reattached", "requestId": first["requestId"], **told}
+            self.after(self.rig.feed({**frame, "features": GRANTED["features"]}))
+        else:
+            refused = {"requestId": first["requestId"], "code": "c", "reason": "r", "retryable": answer == "not ready"}
+            self.after(self.rig.feed({"type": "request_failed", **refused}))
+            if answer == "refused":
+                self.after(self.rig.feed(registered))
+        assert self.rig.core.link in (Link.OFFLINE, Link.ONLINE, Link.BROKEN)
+
+    @rule()
+    def ask_what_is_owed(self) -> None:
+        self.start(mailing.pending(now=self.rig.now))
+
+    @precondition(lambda self: self.online())
+    @rule(number=st.integers(1, 5), offers=st.integers(1, 3))
+    def mail_comes(self, number: int, offers: int) -> None:
+        mail = {"entry": number, "queuedAt": 1, "ageMs": 5, "offers": offers}
+        self.after(self.rig.feed({**message(f"x{number}"), "mail": mail}))
+
+
+TestChaosWithLifecycle = ChaosWithLifecycle.TestCase
+TestChaosWithLifecycle.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)

@@ -8,7 +8,7 @@ from intercom.core.connections import PeerCredentials
 from intercom.core.records import SessionState
 from intercom.limits import Limits
 from intercom.wire import reasons
-from tests.core.harness import INFO, World, answers, only, reason, without_announcements
+from tests.core.harness import INFO, Client, World, answers, only, reason, without_announcements
 from tests.core.mail import PEER, enter, operator, reattach
 
 
@@ -284,3 +284,24 @@ def test_a_registration_that_was_never_told_leaves_nobody_behind() -> None:
     again.leave()
     assert state(world, again.id) is SessionState.RECONNECTING
     del other
+
+
+def test_who_is_away_is_listed_for_those_who_know_what_that_is() -> None:
+    """FE 0.6: `list` shows it, marked, only to requesters with `session.lifecycle`."""
+    world = World()
+    agent, older = enter(world, "p"), world.register("old", returnAddress="r")
+    gone, far = enter(world, "a"), enter(world, "f", info={"groups": ["far"]})
+    gone.leave(), far.leave()
+
+    def listed(client: Client, **members: str) -> dict[str, dict[str, object]]:
+        sessions = only(without_announcements(client.write("list", requestId="l", **members)), "sessions")["sessions"]
+        return {entry["name"]: entry for entry in sessions}
+
+    agent.got(), older.got()
+    assert listed(older).keys() == {"p", "old"}
+    shown = listed(agent)
+    assert shown.keys() == {"p", "old", "a"}
+    assert (shown["a"]["state"], shown["a"]["graceDeadline"]) == ("reconnecting", world.wall + 600_000)
+    assert "state" not in shown["p"]
+    assert listed(agent, group="far").keys() == {"f"}
+    assert listed(operator(world)).keys() == {"p", "old", "a"}
