@@ -59,6 +59,8 @@ ACCEPT_PAUSE_MS = 100
 
 IDLE_MS = 5_000
 """A broker without a session leaves this long after the last activity."""
+FIRST_VISIT_MS = 1_000
+"""A broker that has just begun stays this long, however short ``IDLE_MS`` is set: who started it looks in pauses."""
 IDLE_RECHECK_MS = 100
 """Pause before the idle check looks again while a young connection has not said what it is."""
 UNCLASSIFIED_PROTECTS_MS = 5_000
@@ -168,6 +170,8 @@ STARTING_MS = 15_000
 READY_POLL_MS = 10
 """First pause between two looks for a starting broker; doubles up to READY_POLL_MAX_MS."""
 READY_POLL_MAX_MS = 100
+CONTROL_TALKS = 3
+"""Connections in a row that may end before the answer to ``health``, ``broker_status`` or ``shutdown``."""
 DISCONNECT_MS = 2_000
 """Time for a polite goodbye before the socket is destroyed."""
 RECONNECT_PATIENCE = 3

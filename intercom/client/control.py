@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from intercom.client.dialing import dial, not_answering, told
 from intercom.client.setup import milliseconds, now
 from intercom.errors import AccessDenied, BrokerBusy, ConnectionLost, ProtocolViolation
-from intercom.limits import FRAME_CEILING_BYTES, PROBE_MS, READ_BYTES, READY_POLL_MS, REQUEST_MS
+from intercom.limits import CONTROL_TALKS, FRAME_CEILING_BYTES, PROBE_MS, READ_BYTES, READY_POLL_MS, REQUEST_MS
 from intercom.paths import Paths
 from intercom.wire.codec import ProtocolError, decode_answer, encode
 from intercom.wire.frames import (
@@ -31,6 +31,7 @@ from intercom.wire.frames import (
 )
 from intercom.wire.framing import FrameReader
 
+Result = TypeVar("Result")
 Wanted = TypeVar("Wanted", Health, BrokerStatus, ShutdownAck)
 
 
@@ -43,14 +44,12 @@ def health(paths: Paths, *, timeout: float = PROBE_MS / 1000) -> str:
 
     Raises ``NoBroker``, ``BrokerBusy``, ``AccessDenied``, ``HomeError``, ``ConnectionLost`` or ``ProtocolViolation``.
     """
-    with Exchange(paths, timeout) as exchange:
-        return exchange.ask(HealthRequest, Health).instance_id
+    return converse(paths, timeout, lambda exchange: exchange.ask(HealthRequest, Health)).instance_id
 
 
 def broker_status(paths: Paths, *, timeout: float = REQUEST_MS / 1000) -> dict[str, Any]:
     """Return the broker's report about itself; arguments and errors as ``health``."""
-    with Exchange(paths, timeout) as exchange:
-        return exchange.ask(BrokerStatusRequest, BrokerStatus).report
+    return converse(paths, timeout, lambda exchange: exchange.ask(BrokerStatusRequest, BrokerStatus)).report
 
 
 def shutdown(paths: Paths, *, timeout: float = REQUEST_MS / 1000) -> None:
@@ -58,9 +57,31 @@ def shutdown(paths: Paths, *, timeout: float = REQUEST_MS / 1000) -> None:
 
     Its process may live a moment longer. Arguments and errors as ``health``.
     """
-    with Exchange(paths, timeout) as exchange:
+
+    def leave(exchange: Exchange) -> None:
         exchange.ask(Shutdown, ShutdownAck)
         exchange.wait_for_end()
+
+    converse(paths, timeout, leave)
+
+
+def converse(paths: Paths, timeout: float, talk: Callable[[Exchange], Result]) -> Result:
+    """Return what comes of a talk with the broker; arguments and errors as ``health``.
+
+    A talk whose connection ends before the answer met a broker that leaves, and is begun anew on another connection,
+    so ``talk`` must be one that may be repeated.
+    """
+    until = now() + milliseconds(timeout, "timeout")
+    talks = CONTROL_TALKS
+    while True:
+        talks -= 1
+        try:
+            with Exchange(paths, max(1, until - now()) / 1000) as exchange:
+                return talk(exchange)
+        except ConnectionLost:
+            if not talks or now() >= until:
+                raise
+        select.select((), (), (), READY_POLL_MS / 1000)
 
 
 class Exchange:
