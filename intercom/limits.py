@@ -171,7 +171,7 @@ READY_POLL_MS = 10
 """First pause between two looks for a starting broker; doubles up to READY_POLL_MAX_MS."""
 READY_POLL_MAX_MS = 100
 CONTROL_TALKS = 3
-"""Connections in a row that may end before the answer to ``health``, ``broker_status`` or ``shutdown``."""
+"""Connections in a row that may end before the answer to ``health`` or ``broker_status``."""
 DISCONNECT_MS = 2_000
 """Time for a polite goodbye before the socket is destroyed."""
 RECONNECT_PATIENCE = 3

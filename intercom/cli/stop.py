@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
+from contextlib import suppress
+from typing import Any
 
 from intercom.cli.arguments import Parser, add_common
 from intercom.cli.ending import watched
@@ -11,7 +13,7 @@ from intercom.cli.identity import MOMENT_S, paths_of, time_left
 from intercom.cli.render import Output
 from intercom.cli.status import quiet_report
 from intercom.client.control import shutdown
-from intercom.errors import RequestTimeout
+from intercom.errors import ConnectionLost, NoBroker, RequestTimeout
 from intercom.limits import STOP_WAIT_MS
 from intercom.paths import Paths
 
@@ -38,21 +40,25 @@ def run(arguments: Namespace, output: Output) -> int:
 def stop(paths: Paths, seconds: float) -> int:
     """Stop the broker of a home and return the process id it had.
 
-    ``seconds`` bounds it all. Raises what ``intercom.client.control.health`` raises, and ``RequestTimeout`` when the
-    process is still there.
+    ``seconds`` bounds it all. Raises what ``intercom.client.control.health`` and ``end`` raise.
     """
     until = time.monotonic() + seconds
-
-    def left() -> float:
-        return max(MOMENT_S, until - time.monotonic())
-
     report = quiet_report(paths, seconds)
-    pid = int(report["pid"])
+    end(paths, report, max(MOMENT_S, until - time.monotonic()))
+    return int(report["pid"])
+
+
+def end(paths: Paths, report: dict[str, Any], seconds: float) -> None:
+    """Ask the broker that gave this report to leave, and wait until it is gone, also when it goes by itself.
+
+    ``seconds`` bounds it all. Raises ``RequestTimeout`` when it is still there, ``BrokerBusy`` or ``AccessDenied``.
+    """
+    until = time.monotonic() + seconds
     with watched(report, paths) as process:
-        shutdown(paths, timeout=left())
-        if not process.wait(left()):
+        with suppress(ConnectionLost, NoBroker):
+            shutdown(paths, timeout=seconds)
+        if not process.wait(max(MOMENT_S, until - time.monotonic())):
             raise RequestTimeout(
-                f"The broker (pid {pid}) said that it leaves, and is still there",
+                f"The broker (pid {report['pid']}) was asked to leave and is still there",
                 hint="`intercom status` shows whether it still answers.",
             )
-    return pid

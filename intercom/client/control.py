@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from intercom.client.dialing import dial, not_answering, told
 from intercom.client.setup import milliseconds, now
-from intercom.errors import AccessDenied, BrokerBusy, ConnectionLost, ProtocolViolation
+from intercom.errors import AccessDenied, BrokerBusy, ConnectionLost, NoBroker, ProtocolViolation
 from intercom.limits import CONTROL_TALKS, FRAME_CEILING_BYTES, PROBE_MS, READ_BYTES, READY_POLL_MS, REQUEST_MS
 from intercom.paths import Paths
 from intercom.wire.codec import ProtocolError, decode_answer, encode
@@ -55,33 +55,36 @@ def broker_status(paths: Paths, *, timeout: float = REQUEST_MS / 1000) -> dict[s
 def shutdown(paths: Paths, *, timeout: float = REQUEST_MS / 1000) -> None:
     """Ask the broker to leave and return once it has said that it will and closed the connection.
 
-    Its process may live a moment longer. Arguments and errors as ``health``.
+    Its process may live a moment longer. Arguments and errors as ``health``; ``ConnectionLost`` may also mean that it
+    left by itself before it answered.
     """
-
-    def leave(exchange: Exchange) -> None:
+    with Exchange(paths, timeout) as exchange:
         exchange.ask(Shutdown, ShutdownAck)
         exchange.wait_for_end()
-
-    converse(paths, timeout, leave)
 
 
 def converse(paths: Paths, timeout: float, talk: Callable[[Exchange], Result]) -> Result:
     """Return what comes of a talk with the broker; arguments and errors as ``health``.
 
-    A talk whose connection ends before the answer met a broker that leaves, and is begun anew on another connection,
-    so ``talk`` must be one that may be repeated.
+    A talk whose connection ends before the answer is begun anew on another one, so ``talk`` must be one that may be
+    repeated: a broker that leaves takes its socket with it, and then nobody is there. One that crashed leaves its
+    socket behind; that is ``ConnectionLost``.
     """
     until = now() + milliseconds(timeout, "timeout")
-    talks = CONTROL_TALKS
-    while True:
-        talks -= 1
+    lost: ConnectionLost | None = None
+    for _ in range(CONTROL_TALKS):
         try:
             with Exchange(paths, max(1, until - now()) / 1000) as exchange:
                 return talk(exchange)
-        except ConnectionLost:
-            if not talks or now() >= until:
+        except ConnectionLost as error:
+            lost = error
+        except NoBroker:
+            if lost is None or not os.path.lexists(paths.socket):
                 raise
+            break
         select.select((), (), (), READY_POLL_MS / 1000)
+    assert lost is not None, "only a lost connection leads here"
+    raise lost
 
 
 class Exchange:

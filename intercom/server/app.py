@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from intercom import __version__
 from intercom.config import Settings, load_settings
 from intercom.errors import IntercomError
-from intercom.limits import DESCRIPTORS
+from intercom.limits import DESCRIPTORS, DESCRIPTORS_LOW
 from intercom.paths import PRIVATE_DIRECTORY, Paths, prepare_home
 from intercom.server import ownership, stderr
 
@@ -61,6 +61,7 @@ def main(home: Path, *, overrides: Mapping[str, Any] | None = None, foreign: boo
 
 def _serve(paths: Paths, overrides: Mapping[str, Any], foreign: bool, signals: Signals) -> int:
     settings = load_settings(paths, os.environ, overrides)
+    _require_descriptors()
     with ownership.held(paths, gave_up=lambda: signals.received is not None) as (sock, territory):
         return _run(paths, settings, sock, territory, foreign, signals)
 
@@ -77,7 +78,6 @@ def _run(
     from intercom.server.serving import Serving
 
     log = Log(paths.log, level=settings.log_level)
-    _raise_descriptor_limit()
     facts = facts_of(paths, settings)
     if foreign:
         facts["startedBy"] = "another program, which chose the home"
@@ -123,7 +123,7 @@ class Signals:
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
-def _raise_descriptor_limit() -> None:
+def _require_descriptors() -> None:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -131,3 +131,7 @@ def _raise_descriptor_limit() -> None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    if 0 <= hard < DESCRIPTORS_LOW:
+        raise ownership.StartRefused(
+            f"only {hard} files may be open in this process, a broker needs {DESCRIPTORS_LOW}: see `ulimit -Hn`"
+        )

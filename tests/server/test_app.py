@@ -278,6 +278,14 @@ def test_a_bug_ends_the_process_at_once_with_its_traceback(start_broker: StartBr
     assert start_broker().stop() == 0
 
 
+def test_a_process_that_may_open_too_little_says_so(start_broker: StartBroker, home: Path) -> None:
+    """F114: it could not serve anybody, and would only look like one that starts."""
+    broker = start_broker(command=("/bin/sh", "-c", 'ulimit -n 24; exec "$@"', "sh", *SERVE), wait=False)
+    assert broker.wait() == 1
+    assert "only 24 files" in broker.errors
+    assert not broker.socket.exists() and not (home / "broker.pid").exists()
+
+
 def test_settings_that_are_none_are_refused(start_broker: StartBroker, home: Path) -> None:
     home.mkdir()
     (home / "intercom.toml").write_text("idle = 3\n")
