@@ -15,8 +15,8 @@ import signal
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from statistics import median
 
@@ -30,8 +30,10 @@ SESSIONS = 50
 CRASHING = 4
 """Sessions among them that are processes of their own, and are killed instead of leaving."""
 MINUTES = 60.0
-STAY_S = (5.0, 60.0)
-"""Shortest and longest stay of one session."""
+STAY_S = (2.0, 60.0)
+"""Shortest and longest stay of one session; a short run has shorter ones."""
+STAYS = 8
+"""Stays after one another for which there is time in every run."""
 PAUSE_S = 1.0
 """Mean pause between two things one session does."""
 SAMPLES = 60
@@ -80,6 +82,7 @@ class Soak:
     def __init__(self, paths: Paths, seconds: float, chance: random.Random) -> None:
         self.paths = paths
         self.seconds = seconds
+        self.stay = (STAY_S[0], max(STAY_S[0], min(STAY_S[1], seconds / STAYS)))
         self.chance = chance
         self.present: dict[str, aio.Session | None] = {}
         """Sessions in reach by name; ``None`` for one of another process."""
@@ -88,6 +91,8 @@ class Soak:
         self.done: Counter[str] = Counter()
         self.faults: list[str] = []
         self.samples: list[Sample] = []
+        self.unfinished = 0
+        """Messages whose sender never heard that they arrived: one of the two was gone."""
         self._sent_at: deque[float] = deque()
         self._number = 0
 
@@ -107,9 +112,11 @@ class Soak:
             self._expect_same_broker(first)
             await asyncio.sleep(LEAST_PAUSE_S)  # what was said last is still on its way to the core
             last = control.broker_status(self.paths)
-            for what in ("openQuestions", "unconfirmedFrames"):
-                if last["broker"][what]:
-                    self.faults.append(f"{last['broker'][what]} {what} when all had left")
+            if last["broker"]["openQuestions"]:
+                self.faults.append(f"{last['broker']['openQuestions']} open questions when all had left")
+            if last["broker"]["unconfirmedFrames"] > self.unfinished:
+                kept = last["broker"]["unconfirmedFrames"]
+                self.faults.append(f"{kept} messages not confirmed, {self.unfinished} sends without an end")
             if last["sessions"] != 1:
                 self.faults.append(f"{last['sessions']} sessions when all but the watcher had left")
             after = (descriptors(pid), len(os.listdir("/proc/self/fd")))
@@ -128,7 +135,7 @@ class Soak:
         while (left := end - time.monotonic()) > 0:
             name = self._name()
             try:
-                async with asyncio.timeout(min(left, self.chance.uniform(*STAY_S))) as stay:
+                async with asyncio.timeout(min(left, self.chance.uniform(*self.stay))) as stay:
                     async with aio.connect(name, home=self.paths.home) as session, asyncio.TaskGroup() as tasks:
                         self.present[name] = session
                         self.seen[name] = Counter()
@@ -151,7 +158,7 @@ class Soak:
             )
             self.present[name] = None
             with suppress(TimeoutError):
-                await asyncio.wait_for(child.wait(), min(left, self.chance.uniform(*STAY_S)))
+                await asyncio.wait_for(child.wait(), min(left, self.chance.uniform(*self.stay)))
             self.present.pop(name, None)
             if child.returncode is not None:
                 self.faults.append(f"the process of {name} ended by itself with {child.returncode}")
@@ -167,7 +174,7 @@ class Soak:
             if seen[message.text] > 1:
                 self.faults.append(f"{name} got {message.text} {seen[message.text]} times")
             if message.expects_reply:
-                with suppress(SendRefused, *PEER_ENDS):
+                with suppress(SendRefused, *PEER_ENDS), self._message():
                     await message.reply(f"re {message.text}")
 
     async def _act(self, name: str, session: aio.Session) -> None:
@@ -193,7 +200,8 @@ class Soak:
     async def _send(self, name: str, session: aio.Session, other: str) -> None:
         text = self._text(name)
         self._sent_at.append(time.monotonic())
-        receipt = await session.send(other, text)
+        with self._message():
+            receipt = await session.send(other, text)
         # A receipt is written when the consumer is done with the message, so it must have had it.
         if receipt.state == "delivered" and other in self.seen and not self.seen[other][text]:
             self.faults.append(f"{text} was called delivered and never reached {other}")
@@ -201,7 +209,8 @@ class Soak:
     async def _ask(self, name: str, session: aio.Session, other: str) -> None:
         text = self._text(name)
         self._sent_at += (time.monotonic(), time.monotonic())  # the answer is remembered too
-        answer = await session.ask(other, text, timeout=STAY_S[1])
+        with self._message():
+            answer = await session.ask(other, text, timeout=STAY_S[1])
         if other in self.seen and answer.text != f"re {text}":
             self.faults.append(f"the answer to {text} was {answer.text}")
 
@@ -219,6 +228,13 @@ class Soak:
         names = {view.name for view in await session.list()}
         if name not in names:
             self.faults.append(f"{name} does not find itself in the list")
+
+    @contextmanager
+    def _message(self) -> Iterator[None]:
+        """Count the message that is sent in the block as unfinished until its fate is known."""
+        self.unfinished += 1
+        yield
+        self.unfinished -= 1
 
     def _text(self, name: str) -> str:
         self._number += 1
