@@ -260,3 +260,34 @@ def test_a_home_of_another_user_is_not_used(shell: Shell, short_path: Path) -> N
     for verb in ("list", "send", "join", "status", "groups"):
         result = as_other_user(shell, *CALLS[verb], "--json")
         assert (result.status, result.documents[-1]["code"]) == (7, "home")
+
+
+WINDOWS = """
+import os, socket, sys
+for name in ("fcntl", "grp", "pwd", "resource", "termios"):
+    sys.modules[name] = None
+del os.geteuid, os.getuid, os.getsid, os.fork, socket.AF_UNIX
+from intercom.__main__ import run
+run()
+"""
+"""Takes away what a Python of Windows does not have."""
+
+
+@pytest.mark.parametrize("verb", CALLS)
+def test_a_system_that_is_no_unix(shell: Shell, verb: str) -> None:
+    """F34; design section 10: one clear line, no trace of a crash."""
+    done = subprocess.run(
+        [sys.executable, "-c", WINDOWS, *CALLS[verb], "--json"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env=shell.environment(),
+        cwd=shell.cwd,
+        timeout=3 * PATIENCE_S,
+        check=False,
+    )
+    result = Result(done.returncode, done.stdout, done.stderr, verb)
+    if verb in ("docs", "schema", "completion"):
+        ends_with(result, 0, None)
+    else:
+        assert "needs Unix sockets" in result.documents[-1]["reason"]
+        ends_with(result, 7, "home")
