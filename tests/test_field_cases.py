@@ -1,7 +1,7 @@
 """Hold the list of field cases: what broke for users of such brokers elsewhere, each known by its number.
 
-A case is covered when a test names its number in a docstring; the others wait for what they speak of. So a case can
-neither get lost nor be forgotten when its feature comes.
+A case is covered when a test names its number in a docstring; the others wait for what they speak of, and may be
+covered in part meanwhile. So none gets lost.
 """
 
 from __future__ import annotations
@@ -64,5 +64,4 @@ def test_every_case_is_covered_or_waits() -> None:
     covered = {number for number, _ in named_cases()}
     assert len(set(known)) == len(known) and len(set(waiting)) == len(waiting)
     assert covered <= set(known), "a test names a case that does not exist"
-    assert not covered & set(waiting), "a case is tested, so it does not wait any more"
     assert covered | set(waiting) == set(known), "a case has no test and waits for nothing"

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from intercom.cli.arguments import Parser, add_home, add_json, add_timeout
+from intercom.cli.ending import end
 from intercom.cli.identity import paths_of, time_left
 from intercom.cli.render import Output, visible, who
 from intercom.cli.status import quiet_report
-from intercom.cli.stop import end
 from intercom.client import blocking
 from intercom.errors import ConnectionLost, IntercomError, NoBroker
 from intercom.limits import CONNECT_MS, GONE_POLL_MS, RETURN_WAIT_MS, STOP_WAIT_MS
