@@ -249,8 +249,11 @@ def read_pid(path: Path) -> int | None:
 
 
 def write_pid(path: Path) -> None:
-    """Write this process's id, replacing whatever file was there; raises ``StartRefused`` when it cannot be."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    """Write this process's id, replacing whatever file was there; only who holds the lock may call this.
+
+    Raises ``StartRefused`` when it cannot be written.
+    """
+    temporary = path.with_name(f"{path.name}.new")  # one name, so that what a killed process leaves is used up
     try:
         with suppress(FileNotFoundError):
             temporary.unlink()

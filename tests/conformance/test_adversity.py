@@ -169,6 +169,55 @@ def test_a_home_that_nobody_may_write_or_see(short_path: Path) -> None:
 # --- the process
 
 
+KILLED = """
+import os, signal
+from intercom.server import app, ownership, serving
+from intercom.store import database
+def die(*arguments):
+    os.kill(os.getpid(), signal.SIGKILL)
+def before(place, name):
+    setattr(place, name, die)
+def after(place, name):
+    real = getattr(place, name)
+    def real_then_die(*arguments, **options):
+        real(*arguments, **options)
+        die()
+    setattr(place, name, real_then_die)
+{moment}
+"""
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "after(ownership.HomeLock, 'try_acquire')",
+        "after(ownership, 'bind')",
+        "before(os, 'fchmod')",
+        "after(ownership, 'write_pid')",
+        "before(database, 'examine')",
+        "after(serving, 'open_store')",
+        "before(serving.Serving, 'run')",
+        "before(serving.Serving, '_close')",
+        "after(ownership.Territory, 'give_back')",
+        "after(serving.Listener, 'close')",
+        "before(ownership.HomeLock, 'release')",
+    ],
+)
+def test_a_broker_killed_at_any_moment_of_its_start_or_end_is_in_nobodys_way(
+    start_broker: StartBroker, home: Path, moment: str
+) -> None:
+    """F1, F10, F11: the next one starts at once, and what it leaves is what every broker leaves."""
+    assert start_broker().stop() == 0
+    usual = {path.name for path in home.iterdir()}
+    killed = start_broker(command=patched(KILLED.format(moment=moment)), settings={"idle_ms": 50}, wait=False)
+    assert killed.wait() == -signal.SIGKILL
+    broker = start_broker()
+    with broker.registered("a", returnAddress="A") as sender, broker.registered("b"):
+        assert fate(sender, "m") == "delivered"
+    assert broker.stop() == 0
+    assert {path.name for path in home.iterdir()} == usual
+
+
 def test_a_broker_stopped_between_lock_and_socket_is_starting(start_broker: StartBroker, shell: Shell) -> None:
     """F6, F7: nobody takes its place, nobody advises a restart, and it serves when it goes on."""
     stopping = patched(
