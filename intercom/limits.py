@@ -82,6 +82,8 @@ STOP_RESERVE_MS = 300
 """The part of STOP_TOTAL_MS that is kept for closing the store and giving the home back."""
 DESCRIPTORS = 65_536
 """Open files the broker asks for, as far as the system's hard limit allows."""
+LARGEST_FILE_BYTES = 256 * MIB
+"""Largest file a broker must be allowed to write: a full table of operations with its write-ahead log stays below."""
 COLLECT_YOUNG = 50_000
 """New objects after which the broker looks for cycles among them."""
 COLLECT_MIDDLE = 20
