@@ -136,19 +136,25 @@ class Soak:
             name = self._name()
             try:
                 async with asyncio.timeout(min(left, self.chance.uniform(*self.stay))) as stay:
-                    async with aio.connect(name, home=self.paths.home) as session, asyncio.TaskGroup() as tasks:
-                        self.present[name] = session
-                        self.seen[name] = Counter()
-                        tasks.create_task(self._listen(name, session))
-                        tasks.create_task(self._act(name, session))
+                    async with aio.connect(name, home=self.paths.home) as session:
+                        await self._live(name, session)
             except TimeoutError:
                 if not stay.expired():
                     raise
             except (IntercomError, ExceptionGroup) as error:
                 self._fault(name, error)
-            self.present.pop(name, None)
             self.seen.pop(name, None)
             self.done["stays"] += 1
+
+    async def _live(self, name: str, session: aio.Session) -> None:
+        self.seen[name] = Counter()
+        self.present[name] = session
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._listen(name, session))
+                tasks.create_task(self._act(name, session))
+        finally:
+            self.present.pop(name, None)
 
     async def _crash_again(self, end: float) -> None:
         while (left := end - time.monotonic()) > 0:
