@@ -49,7 +49,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     ] = FRAME_BYTES
     idle_ms: Annotated[
         int,
-        About("A broker without a session leaves this long after the last activity.", "ms", *IDLE_RANGE_MS),
+        About(
+            "A broker without a session leaves this long after the last activity; a new one stays a second at least.",
+            "ms",
+            *IDLE_RANGE_MS,
+        ),
     ] = IDLE_MS
     receipt_wait_ms: Annotated[
         int,

@@ -83,6 +83,8 @@ WHOLE_NUMBER_MAX = 2**53 - 1
 
 IDLE_MS = 5_000
 """A broker without a session leaves this long after the last activity."""
+FIRST_VISIT_MS = 1_000
+"""A broker that has just begun stays this long, however short ``IDLE_MS`` is set: who started it looks in pauses."""
 IDLE_RECHECK_MS = 100
 """Pause before the idle check looks again while a young connection has not said what it is."""
 UNCLASSIFIED_PROTECTS_MS = 5_000
@@ -106,6 +108,8 @@ STOP_RESERVE_MS = 300
 """The part of STOP_TOTAL_MS that is kept for closing the store and giving the home back."""
 DESCRIPTORS = 65_536
 """Open files the broker asks for, as far as the system's hard limit allows."""
+LARGEST_FILE_BYTES = 256 * MIB
+"""Largest file a broker must be allowed to write: a full table of operations with its write-ahead log stays below."""
 COLLECT_YOUNG = 50_000
 """New objects after which the broker looks for cycles among them."""
 COLLECT_MIDDLE = 20
@@ -196,6 +200,8 @@ STARTING_MS = 15_000
 READY_POLL_MS = 10
 """First pause between two looks for a starting broker; doubles up to READY_POLL_MAX_MS."""
 READY_POLL_MAX_MS = 100
+CONTROL_TALKS = 3
+"""Connections in a row that may end before the answer to ``health`` or ``broker_status``."""
 DISCONNECT_MS = 2_000
 """Time for a polite goodbye before the socket is destroyed."""
 RECONNECT_PATIENCE = 3

@@ -85,8 +85,14 @@ def resolve_home(explicit: str | None, environ: Mapping[str, str]) -> Path:
 
     ``explicit`` (the flag ``--home``) comes before ``INTERCOM_HOME``, then the platform's per-user state directory.
     A leading ``~`` is expanded, because agent hosts hand variables over as they are written in their settings.
-    Raises ``HomeError`` when the value cannot be a path.
+    Raises ``HomeError`` when the value cannot be a path, and on a system that can have no home at all: whatever needs
+    one begins here, so this is where such a system gets its one clear line.
     """
+    if not hasattr(os, "geteuid"):
+        raise HomeError(
+            "intercom needs Unix sockets and Unix users, which this system does not have",
+            hint="On Windows, run it inside the Windows Subsystem for Linux.",
+        )
     if explicit is not None:
         chosen, origin = explicit, "--home"
     else:

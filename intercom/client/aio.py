@@ -130,8 +130,7 @@ class Connection:
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()
         try:
-            self._tasks.start_soon(engine.hold_connection)
-            self._tasks.start_soon(engine.keep_time)
+            self._tasks.start_soon(engine.run)
             await engine.open()
         except BaseException:
             await self._end(finished=False)
@@ -152,7 +151,8 @@ class Connection:
             with anyio.CancelScope(shield=True):
                 await self._engine.close(finished=finished)
         finally:
-            self._tasks.cancel_scope.cancel()
+            # Its task has ended by now. Cancelling the group instead would cancel this task too, and where somebody
+            # else has cancelled it before, that would come out in place of the exception of the block.
             await self._tasks.__aexit__(None, None, None)
 
 

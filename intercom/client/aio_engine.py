@@ -32,7 +32,7 @@ Result = TypeVar("Result")
 
 
 class Engine:
-    """Run one session; ``hold_connection`` and ``keep_time`` run as tasks from ``open`` to ``close``."""
+    """Run one session; ``run`` is a task of its own from before ``open`` until ``close`` has ended it."""
 
     def __init__(self, setup: Setup) -> None:
         """Begin offline."""
@@ -61,6 +61,10 @@ class Engine:
         """Set, and replaced, when the host of a run has something to look at."""
         self._ended = anyio.Event()
         """Set when the connection ended after the session was closed."""
+        self._run_scope = anyio.CancelScope(shield=True)
+        """Around the tasks of the session: whoever cancels the block wants it to end with a goodbye, too."""
+        self._finished = anyio.Event()
+        """Set when they have ended."""
 
     @property
     def _is_closed(self) -> bool:
@@ -231,7 +235,17 @@ class Engine:
 
     # --- the tasks of the session -----------------------------------------------------------------------
 
-    async def keep_time(self) -> None:
+    async def run(self) -> None:
+        """Hold the connection and keep time until ``close`` ends it."""
+        try:
+            with self._run_scope:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._keep_time)
+                    tasks.start_soon(self._hold_connection)
+        finally:
+            self._finished.set()
+
+    async def _keep_time(self) -> None:
         """Do what is due, for ever."""
         while True:
             self._earlier = anyio.Event()
@@ -241,7 +255,7 @@ class Engine:
             self.core.tick(now())
             self._act()
 
-    async def hold_connection(self) -> None:
+    async def _hold_connection(self) -> None:
         """Connect, and connect again, until the session is closed."""
         while not self._is_closed:
             await self._until_due()
@@ -337,7 +351,15 @@ class Engine:
     # --- the end ----------------------------------------------------------------------------------------
 
     async def close(self, *, finished: bool) -> None:
-        """Say goodbye and wait up to ``DISCONNECT_MS`` until the broker has taken everything."""
+        """Say goodbye, wait up to ``DISCONNECT_MS`` until the broker has taken everything, and end ``run``."""
+        try:
+            await self._say_goodbye(finished=finished)
+        finally:
+            self._run_scope.cancel()
+            with anyio.CancelScope(shield=True):
+                await self._finished.wait()
+
+    async def _say_goodbye(self, *, finished: bool) -> None:
         was_online = self.core.link is Link.ONLINE
         self.core.close(now(), finished=finished)
         self._ended = anyio.Event()

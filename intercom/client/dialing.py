@@ -10,7 +10,7 @@ import os
 import socket
 import stat
 
-from intercom.errors import AccessDenied, BrokerBusy, HomeError, IntercomError, NoBroker, UsageError
+from intercom.errors import AccessDenied, BrokerBusy, HomeError, IntercomError, NoBroker
 from intercom.paths import Paths, check_socket_directory
 
 _ABSENT = frozenset({errno.ENOENT, errno.ECONNREFUSED})
@@ -39,8 +39,6 @@ def dial(paths: Paths) -> socket.socket:
 
 
 def _connect(paths: Paths) -> socket.socket:
-    if not hasattr(socket, "AF_UNIX"):
-        raise UsageError("intercom needs Unix sockets, which this system does not have")
     try:
         link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     except OSError as error:

@@ -131,7 +131,7 @@ class Store:
         Of several changes to one row only the last is written. Returns the duration of the commit itself in
         microseconds; 0 when there was nothing to write. Raises ``CommitFailed``, and after a final one always.
         """
-        if self._final is None and _file_id(self._database) != self._file:
+        if self._final is None and self._is_elsewhere():
             self._final = f"{self._database} was moved, replaced or deleted"
         if self._final is not None:
             raise CommitFailed(self._final, final=True)
@@ -213,6 +213,13 @@ class Store:
                 self._waiting.discard(number)
         return kept
 
+    def _is_elsewhere(self) -> bool:
+        """Tell whether the file is at its path no more; raises ``CommitFailed`` while nobody may look there."""
+        try:
+            return _file_id(self._database) != self._file
+        except OSError as error:
+            raise CommitFailed(f"{self._database} cannot be reached ({error.strerror})", final=False) from error
+
     def _rolled_back(self) -> bool:
         """Undo what is left of a failed transaction; tell whether the connection can be used again."""
         try:
@@ -280,8 +287,9 @@ def _connect(paths: Paths) -> sqlite3.Connection:
 
 
 def _file_id(path: str) -> tuple[int, int] | None:
+    """Return what the kernel knows a file by, or None when there is none; raises ``OSError`` when it does not say."""
     try:
         status = os.stat(path)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     return status.st_dev, status.st_ino

@@ -185,7 +185,7 @@ Broker.frame_received = die
         ("restart", ("BrokerStatusRequest",), 6, "connection_lost"),
         ("restart", ("Shutdown",), 0, None),
         ("stop", ("BrokerStatusRequest",), 6, "connection_lost"),
-        ("stop", ("Shutdown",), 6, "connection_lost"),
+        ("stop", ("Shutdown",), 0, None),
         ("store", ("BrokerStatusRequest",), 6, "connection_lost"),
         ("completion", ("ListSessions",), 0, None),
         ("receive", ("MailboxRequest",), 0, None),
@@ -205,7 +205,7 @@ def test_a_broker_that_dies_in_the_middle(
     status: int,
     code: str | None,
 ) -> None:
-    """Who may start a broker goes on with a new one; all others say that they do not know."""
+    """Who may start a broker goes on with a new one, `stop` has what it wanted, all others say they do not know."""
     broker = start_broker(command=patched(DIES.format(frames=frames)))
     if verb in ("send", "ask"):
         shell.listen("worker", "--answer", "cat")
@@ -286,3 +286,34 @@ def test_a_home_of_another_user_is_not_used(shell: Shell, short_path: Path) -> N
     for verb in ("list", "send", "join", "status", "groups"):
         result = as_other_user(shell, *CALLS[verb], "--json")
         assert (result.status, result.documents[-1]["code"]) == (7, "home")
+
+
+WINDOWS = """
+import os, socket, sys
+for name in ("fcntl", "grp", "pwd", "resource", "termios"):
+    sys.modules[name] = None
+del os.geteuid, os.getuid, os.getsid, os.fork, socket.AF_UNIX
+from intercom.__main__ import run
+run()
+"""
+"""Takes away what a Python of Windows does not have."""
+
+
+@pytest.mark.parametrize("verb", CALLS)
+def test_a_system_that_is_no_unix(shell: Shell, verb: str) -> None:
+    """F34; design section 10: one clear line, no trace of a crash."""
+    done = subprocess.run(
+        [sys.executable, "-c", WINDOWS, *CALLS[verb], "--json"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env=shell.environment(),
+        cwd=shell.cwd,
+        timeout=3 * PATIENCE_S,
+        check=False,
+    )
+    result = Result(done.returncode, done.stdout, done.stderr, verb)
+    if verb in ("docs", "schema", "completion"):
+        ends_with(result, 0, None)
+    else:
+        assert "needs Unix sockets" in result.documents[-1]["reason"]
+        ends_with(result, 7, "home")

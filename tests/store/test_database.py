@@ -380,6 +380,21 @@ def test_full_disk_passes_when_there_is_room_again(small_disk: Path) -> None:
     store.close()
 
 
+def test_store_whose_file_nobody_may_look_at_for_a_while(open_store: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F27, F102: refused meanwhile and nothing concluded from it."""
+    store = open_store()
+
+    def refuse(*arguments: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as closed:
+        closed.setattr(os, "stat", refuse)
+        with pytest.raises(CommitFailed, match="cannot be reached") as caught:
+            store.commit([(1, save(1))])
+    assert not caught.value.final
+    store.commit([(2, save(2))])
+
+
 @pytest.mark.parametrize("fate", ["moved", "replaced", "deleted"])
 def test_store_whose_file_is_gone_is_final(open_store: Open, paths: Paths, fate: str) -> None:
     """F17: nothing is called durable that the next start will not find."""
