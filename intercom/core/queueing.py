@@ -159,9 +159,9 @@ class Queueing:
             return None
         is_ask = message.expects_reply is True
         if is_ask and not away.is_me:
-            return Refusal("away", reasons.away(away.label), _AWAY_CODE)
+            return Refusal("E7", reasons.away(away.label), _AWAY_CODE)
         if frame.queue_if_away is not True:
-            return Refusal("away", reasons.away_unqueued(away.label), _AWAY_CODE)
+            return Refusal("E7", reasons.away_unqueued(away.label), _AWAY_CODE)
         question = None
         if message.reply_to is not UNSET and away.session_id:
             question = self.question_of(away.session_id, sender, message.reply_to)
