@@ -39,7 +39,7 @@ VERBS = {
 
 INTERRUPTED = 130
 STATUSES = {
-    0: "done: delivered, answered",
+    0: "done: delivered, answered, or queued by the host of a workflow",
     1: "refused, or the other side cannot answer",
     2: "called wrongly",
     3: "no such target, page or log",
