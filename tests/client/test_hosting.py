@@ -17,6 +17,7 @@ from intercom.wire import reasons
 from tests.support.client import PEER
 from tests.support.fake_broker import FakeBroker, FakeLink
 from tests.support.hosting import GROUP, NESTED, ROOT, Host
+from tests.support.processes import in_child
 from tests.support.raw import PATIENCE_S, Frame
 
 ROSTER = [RosterStage(id="st-1", name="reviewer-a")]
@@ -420,3 +421,36 @@ def test_a_send_that_is_not_held_returns_as_ever(paths: Paths) -> None:
 
     with FakeBroker(paths.socket, script), blocking.connect("ada", home=paths.home, start=False) as session:
         assert session.send("worker", "hi", hold=True).state == "delivered"
+
+
+# --- a forked child -------------------------------------------------------------------------------------
+
+
+def test_a_forked_child_neither_ends_the_run_nor_leaves_the_stage(paths: Paths) -> None:
+    """Both belong to the process that opened the session; leaving the blocks in the child is no goodbye."""
+
+    def script(link: FakeLink, number: int) -> None:
+        link.take_registration()
+        take_run(link)
+        take_stage(link)
+        listing = link.expect("list")
+        link.send({"type": "sessions", "requestId": listing["requestId"], "sessions": []})
+        link.wait_for_end()
+
+    def leave(session: Any, run: Any, stage: Any) -> None:
+        for call in (lambda: run.serve(timeout=0.01), run.announce, lambda: run.notify("s", "x")):
+            with pytest.raises(UsageError, match="process"):
+                call()
+        stage.__exit__(None, None, None)
+        run.__exit__(None, None, None)
+
+    with (
+        FakeBroker(paths.socket, script),
+        blocking.connect("ada", home=paths.home, start=False, group=GROUP) as session,
+    ):
+        run = session.workflow(ROOT, Host(), roster=ROSTER)
+        run.__enter__()
+        stage = session.stage(ROOT, "st-1", capability=run.capability)
+        stage.__enter__()
+        in_child(lambda: leave(session, run, stage))
+        assert session.list() == []
