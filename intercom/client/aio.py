@@ -309,7 +309,7 @@ class Session:
         Raises what ``send`` raises. A message that is held is lost with this session: it is not on disk yet.
         """
         timeout_ms = None if timeout is None else milliseconds(timeout, "timeout")
-        return await self._engine.outcome(self._core.outcome_of(held.message_id), timeout_ms, held)
+        return await self._engine.outcome(self._core.held.find(held.message_id), timeout_ms, held)
 
     async def ask(
         self,

@@ -115,7 +115,7 @@ class Engine:
             raise
         if operation.done or operation.held is None:
             return self._result(operation)
-        self.core.keep_held(operation)
+        self.core.held.keep(operation)
         return operation.held
 
     async def outcome(self, operation: SendOperation[Receipt], timeout_ms: int | None, held: Receipt) -> Receipt:
@@ -126,7 +126,7 @@ class Engine:
                 await self._move_of(operation)
         if not operation.done:
             return held
-        self.core.forget_held(operation)
+        self.core.held.forget(operation)
         return self._result(operation)
 
     async def next_asked(self, run: Run) -> Asked | Reached:

@@ -69,17 +69,17 @@ class Engine:
             self._begin(operation, lambda: operation.done or operation.held is not None)
             if operation.done or operation.held is None:
                 return self._result(operation)
-            self.core.keep_held(operation)
+            self.core.held.keep(operation)
             return operation.held
 
     def outcome(self, message_id: str, timeout_ms: int | None, held: Receipt) -> Receipt:
         """Turn until a send that was held is settled; return ``held`` when time is up before."""
         with self._used():
-            operation = self.core.outcome_of(message_id)
+            operation = self.core.held.find(message_id)
             self._turn_until(lambda: operation.done, None if timeout_ms is None else now() + timeout_ms)
             if not operation.done:
                 return held
-            self.core.forget_held(operation)
+            self.core.held.forget(operation)
             return cast("Receipt", self._result(operation))
 
     def serve(self, done: Callable[[], bool], timeout_ms: int | None) -> None:

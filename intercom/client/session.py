@@ -23,6 +23,7 @@ from intercom.client.composing import clean_id
 from intercom.client.contact import Contact, Link, violation
 from intercom.client.feeds import Feed, Feeds, SessionEvent
 from intercom.client.heartbeat import Heartbeat, Pulse
+from intercom.client.held import HeldSends
 from intercom.client.inbox import Inbox
 from intercom.client.notices import Arrived, Event, Happened, Held, HostAsked, Settled, Troubled
 from intercom.client.operations import Opening, Operation, RequestOperation, Stage
@@ -35,7 +36,7 @@ from intercom.client.supervision import REFUSED_CODE, Line
 from intercom.client.views import IncomingMessage, Malformed, Receipt, SessionView, message_of, view_of
 from intercom.client.waiting import Waiting
 from intercom.errors import BrokerError, ConnectionLost, IntercomError, NoBroker, PresenceRefused, UsageError
-from intercom.limits import HELD_SENDS_KEPT, PENDING_REPLY_RETRY_MS, REBIND_MS, WITHDRAWN_ASKS
+from intercom.limits import PENDING_REPLY_RETRY_MS, REBIND_MS, WITHDRAWN_ASKS
 from intercom.wire.codec import ProtocolError
 from intercom.wire.frames import (
     CancelAsk,
@@ -120,7 +121,7 @@ class ClientSession:
         self._events: list[Event] = []
         self._untaken: set[str] = set()
         """Message ids of answers to asks, until their caller took them."""
-        self._held: dict[str, SendOperation[Any]] = {}
+        self.held = HeldSends()
         self._notices: dict[str, str] = {}
         """Message ids of notifications that are not confirmed, with the ids under which they are."""
         self._withdrawn: deque[str] = deque(maxlen=WITHDRAWN_ASKS)
@@ -294,24 +295,6 @@ class ClientSession:
         elif isinstance(operation.result, IncomingMessage) and operation.result.id in self._untaken:
             self._untaken.remove(operation.result.id)
             self._keep(operation.result)
-
-    def keep_held(self, operation: SendOperation[Any]) -> None:
-        """Keep the outcome of a send that is held until ``outcome_of`` asks for it."""
-        self._held[operation.message_id] = operation
-        if len(self._held) > HELD_SENDS_KEPT:
-            oldest = next((each for each in self._held.values() if each.done), operation)
-            del self._held[oldest.message_id]
-
-    def outcome_of(self, message_id: str) -> SendOperation[Any]:
-        """Return the operation of a send that was held; raise ``UsageError`` for any other."""
-        operation = self._held.get(message_id)
-        if operation is None:
-            raise UsageError(f"no send with the message id {message_id} was held", hint="Send it again under its id.")
-        return operation
-
-    def forget_held(self, operation: SendOperation[Any]) -> None:
-        """Take notice that the caller has the outcome."""
-        self._held.pop(operation.message_id, None)
 
     def taken(self, operation: Operation[Any], now: int) -> None:
         """Take notice that the caller has the result; an answer is confirmed now."""

@@ -182,12 +182,12 @@ class MemorySession:
 
     def outcome(self, held: Receipt, *, timeout: float | None = None) -> Receipt:
         """Return what became of a send that was held, or ``held`` again when it still is; a timeout passes first."""
-        operation = self._core.outcome_of(held.message_id)
+        operation = self._core.held.find(held.message_id)
         if timeout is not None and not operation.done:
             self._broker.advance(milliseconds(timeout, "timeout"))
         if not operation.done:
             return held
-        self._core.forget_held(operation)
+        self._core.held.forget(operation)
         return cast("Receipt", Pending(self, operation).result())
 
     def ask(
@@ -352,7 +352,7 @@ class MemorySession:
                     self._ours(event.operation.result)
                 self._core.taken(event.operation, now)
             elif isinstance(event, Held) and not isinstance(event.operation, AskOperation):
-                self._core.keep_held(event.operation)
+                self._core.held.keep(event.operation)
         runs = self._core.commitments.runs
         for run in runs.waiting():
             moved = True
