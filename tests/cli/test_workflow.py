@@ -146,6 +146,6 @@ def test_waiting_for_a_child_no_longer_than_allowed(shell: Shell) -> None:
     with blocking.connect("boss", home=shell.home) as boss:
         boss.authorize_child("reviewer")
         boss.reserve_child("reviewer")
-        result = shell.run("send", "--as", "lead", "reviewer", "hi", "--timeout", "0.3", "--message-id", "m1", "--json")
+        result = shell.run("send", "--as", "lead", "reviewer", "hi", "--timeout", "2", "--message-id", "m1", "--json")
         assert (result.status, result.document["code"], result.document["messageId"]) == (6, "still_held", "m1")
         assert "--message-id m1" in result.document["hint"]

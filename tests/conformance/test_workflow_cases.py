@@ -139,7 +139,10 @@ def test_children_of_one_name_stay_with_their_own(broker: BrokerProcess) -> None
             opened("stranger", "elsewhere").send("reviewer", "for whom?", hold=True)
         for group in ("right", "left"):
             child = opened("reviewer", group, supervisor=capabilities[group])
-            assert [message.text for message in child.messages(timeout=0.2)] == [f"for {group}"]
+            found = child.receive(timeout=PATIENCE_S)
+            assert found is not None
+            assert found.text == f"for {group}"
+            assert child.receive(timeout=0.01) is None
             sender, receipt = held[group]
             assert sender.outcome(receipt, timeout=PATIENCE_S).state == "delivered"
 
