@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import socket
 from _thread import get_ident
+from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import anyio
@@ -91,11 +92,17 @@ class Engine:
         self._thread = get_ident()
         await self.wait(self.core.opening(now(), self._setup.timeout_ms))
 
-    async def wait(self, operation: Operation[Result]) -> Result:
-        """Begin an operation and wait until it is settled; withdraw it when the caller is cancelled."""
+    async def wait(self, operation: Operation[Result], on_held: Callable[[Receipt], None] | None = None) -> Result:
+        """Begin an operation and wait until it is settled; withdraw it when the caller is cancelled.
+
+        ``on_held`` is called once, if the broker holds the message meanwhile.
+        """
         self._begin(operation)
         try:
             while not operation.done:
+                if on_held is not None and isinstance(operation, SendOperation) and operation.held is not None:
+                    on_held(operation.held)
+                    on_held = None
                 await self._move_of(operation)
         except BaseException:
             self.core.withdraw(operation, now())

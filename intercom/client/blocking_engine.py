@@ -55,11 +55,22 @@ class Engine:
         """Wait until the session is registered; raise why it cannot be."""
         self.wait(lambda: self.core.opening(now(), self._setup.timeout_ms))
 
-    def wait(self, make: Callable[[], Operation[Result]]) -> Result:
-        """Begin an operation and turn until it is settled; withdraw it when that is interrupted."""
+    def wait(self, make: Callable[[], Operation[Result]], on_held: Callable[[Receipt], None] | None = None) -> Result:
+        """Begin an operation and turn until it is settled; withdraw it when that is interrupted.
+
+        ``on_held`` is called once, if the broker holds the message meanwhile.
+        """
         with self._used():
             operation = make()
-            self._begin(operation, lambda: operation.done)
+
+            def done() -> bool:
+                nonlocal on_held
+                if on_held is not None and isinstance(operation, SendOperation) and operation.held is not None:
+                    on_held(operation.held)
+                    on_held = None
+                return operation.done
+
+            self._begin(operation, done)
             return self._result(operation)
 
     def wait_or_held(self, make: Callable[[], SendOperation[Receipt]]) -> Receipt:

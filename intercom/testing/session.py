@@ -198,8 +198,9 @@ class MemorySession:
         attachments: Attachments = (),
         message_id: str | None = None,
         timeout_ms: int = ASK_MS,
+        on_held: Callable[[Receipt], None] | None = None,
     ) -> Pending[IncomingMessage]:
-        """Ask a question; the result is the answer."""
+        """Ask a question; the result is the answer. ``on_held`` is called at once when the broker holds it."""
         operation = commands.ask(
             target,
             text,
@@ -209,7 +210,10 @@ class MemorySession:
             attachments=attachments,
             timeout_ms=timeout_ms,
         )
-        return cast("Pending[IncomingMessage]", self._begin(operation))
+        asked = self._begin(operation)
+        if on_held is not None and asked.held is not None:
+            on_held(asked.held)
+        return cast("Pending[IncomingMessage]", asked)
 
     def receive(self) -> IncomingMessage | None:
         """Return the next message, ``None`` when none is there; either way the one before is confirmed."""

@@ -11,6 +11,7 @@ import pytest
 from intercom.client import aio, blocking
 from intercom.client.queueing import StageAnswer, StageRequest
 from intercom.client.rosters import RosterStage
+from intercom.client.views import Receipt
 from intercom.errors import RunRefused, StageRefused, UsageError
 from intercom.paths import Paths
 from intercom.wire import reasons
@@ -421,6 +422,34 @@ def test_a_send_that_is_not_held_returns_as_ever(paths: Paths) -> None:
 
     with FakeBroker(paths.socket, script), blocking.connect("ada", home=paths.home, start=False) as session:
         assert session.send("worker", "hi", hold=True).state == "delivered"
+
+
+@pytest.mark.anyio
+async def test_an_asker_is_told_that_its_question_is_held(paths: Paths) -> None:
+    """Nobody waits for minutes without knowing why."""
+    answered = threading.Event()
+
+    def script(link: FakeLink, number: int) -> None:
+        link.take_registration()
+        sent = link.expect("send")
+        held = {"messageId": sent["message"]["id"], "attemptId": sent["attemptId"]}
+        link.send({"type": "send_held", **held, "timeoutMs": 120_000})
+        assert answered.wait(PATIENCE_S)
+        link.deliver(sent)
+        reply = {"id": "r1", "timestamp": 1, "replyTo": sent["message"]["id"], "content": {"text": "yes"}}
+        link.send({"type": "message", "from": PEER, "message": reply})
+        link.wait_for_end()
+
+    told: list[int | None] = []
+
+    def note(receipt: Receipt) -> None:
+        told.append(receipt.held_ms)
+        answered.set()
+
+    with anyio.fail_after(3 * PATIENCE_S), FakeBroker(paths.socket, script):
+        async with aio.connect("ada", home=paths.home, start=False) as session:
+            answer = await session.ask("worker", "?", on_held=note)
+    assert (answer.text, told) == ("yes", [120_000])
 
 
 # --- a forked child -------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ import pytest
 
 from intercom.client import aio, blocking, control, recovery
 from intercom.client.rosters import RosterStage
+from intercom.client.views import Receipt
 from intercom.errors import BrokerError, NotNow, SendError, TargetNotFound
 from intercom.paths import Paths
 from tests.support.brokers import BrokerProcess
@@ -194,14 +195,26 @@ def test_a_question_waits_for_a_child_that_comes_back(broker: BrokerProcess) -> 
         lead = stack.enter_context(blocking.connect("lead", home=broker.home))
         capability = boss.authorize_child("reviewer")
         boss.reserve_child("reviewer")
-        asking = threading.Thread(target=lambda: answers.append(lead.ask("reviewer", "are you back?", timeout=60)))
+        held: list[Receipt] = []
+        waits = threading.Event()
+
+        def noted(receipt: Receipt) -> None:
+            held.append(receipt)
+            waits.set()
+
+        def ask() -> None:
+            answers.append(lead.ask("reviewer", "are you back?", timeout=60, on_held=noted))
+
+        asking = threading.Thread(target=ask)
         asking.start()
+        assert waits.wait(PATIENCE_S)
         child = stack.enter_context(blocking.connect("reviewer", home=broker.home, supervisor=capability))
         question = child.receive(timeout=PATIENCE_S)
         assert question is not None and question.expects_reply
         question.reply("yes")
         asking.join(2 * PATIENCE_S)
         assert [answer.text for answer in answers] == ["yes"]
+        assert [(receipt.state, receipt.target) for receipt in held] == [("held", "reviewer")]
 
 
 def test_what_each_attempt_of_a_stage_sees(broker: BrokerProcess) -> None:
