@@ -6,17 +6,10 @@ from typing import Any
 
 from tests.core.harness import Client, World, answers, is_delivered, only, reason
 
-OK: dict[str, Any] = {"id": "m1", "timestamp": 5, "content": {"text": "x"}}
-
 
 def world_of_two(**second: Any) -> tuple[World, Client, Client]:
     world = World()
     return world, world.register("a"), world.register("b", **second)
-
-
-def sent(client: Client, kind: str = "send", **members: Any) -> dict[str, Any]:
-    """Write a raw send and return its only answer."""
-    return only(client.write(kind, **members))
 
 
 def test_a_message_is_forwarded_before_it_is_called_delivered() -> None:
