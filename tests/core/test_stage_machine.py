@@ -472,7 +472,7 @@ class StageWorld(RuleBasedStateMachine):
 
 TestStageWorld = StageWorld.TestCase
 TestStageWorld.settings = settings(
-    max_examples=int(EXAMPLES or 400),
+    max_examples=int(EXAMPLES or 300),
     stateful_step_count=STEPS,
     derandomize=EXAMPLES is None,
     database=None,
