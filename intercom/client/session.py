@@ -60,6 +60,7 @@ from intercom.wire.frames import (
     Queued,
     Received,
     Registered,
+    Request,
     RestoringRecipientAck,
     SendHeld,
     SessionJoined,
@@ -110,7 +111,7 @@ class ClientSession:
         self._silence: IntercomError | None = None
         """What is wrong when the broker does not answer any more."""
         self._line = Line(profile)
-        self.commitments = Commitments(self._contact.write, ids)
+        self.commitments = Commitments(self._say, ids)
         self._feeds = Feeds()
         self._was_online = False
         """Whether the present connection was registered."""
@@ -558,6 +559,11 @@ class ClientSession:
     def _finish(self, message_id: str, now: int) -> None:
         if self._inbox.confirm(message_id, now):
             self._confirm([message_id])
+
+    def _say(self, frame: Request) -> None:
+        """Write a frame that means nothing on another connection than the present one."""
+        if self._contact.is_online:
+            self._contact.write(frame)
 
     def _confirm(self, message_ids: Iterable[str]) -> None:
         for message_id in message_ids:
