@@ -76,19 +76,17 @@ class Deciding:
 
     def send(self, connection: Connection, frame: Send | Malformed, now: Instant) -> None:
         """Decide about a ``send`` or ``supervisor_send`` and answer or forward it."""
-        self._decide_and_answer(connection, frame, None, now)
+        refusal = self._decide(connection, frame, None, now)
+        if refusal is not None:
+            self._refuse(connection, *identify(members_of(frame)), refusal)
 
     def dispatch(self, released: Iterable[Held], now: Instant) -> None:
         """Decide about sends whose hold has ended as if they came now, in the order in which they did come (6.11)."""
         for held in released:
-            self._decide_and_answer(held.connection, held.aimed_anew(), held, now)
-
-    def _decide_and_answer(
-        self, connection: Connection, frame: Send | Malformed, earlier: Held | None, now: Instant
-    ) -> None:
-        refusal = self._decide(connection, frame, earlier, now)
-        if refusal is not None:
-            self._refuse(connection, *identify(members_of(frame)), refusal)
+            frame = held.aimed_anew()
+            refusal = self._decide(held.connection, frame, held, now)
+            if refusal is not None:
+                self._refuse(held.connection, *identify(members_of(frame)), refusal)
 
     def forward_to_stage(self, request: OwnerRequest, target: Session, now: Instant) -> None:
         """Send to a live stage what its run's owner wants to be forwarded, as if it came now (protocol 6.12.4)."""
