@@ -10,7 +10,7 @@ from intercom.cli.identity import opened, time_left
 from intercom.cli.messages import described
 from intercom.cli.naming import helpful, resolved
 from intercom.cli.render import Output, visible, visible_block
-from intercom.cli.send import add_message_id, message_id_of, repeatable
+from intercom.cli.send import add_message_id, message_id_of, repeatable, say_held
 from intercom.limits import ASK_MS
 
 USAGE = "TARGET TEXT..."
@@ -51,6 +51,7 @@ def run(arguments: Namespace, output: Output) -> int:
             attachments=carried,
             message_id=message_id,
             timeout=time_left(arguments, ASK_MS),
+            on_held=lambda held: say_held(held, output),
         )
         output.document({"ok": True, "state": "answered", "messageId": message_id, "answer": described(answer)})
         output.line(visible_block(answer.text))

@@ -6,7 +6,7 @@ Any number of tasks may use a session at the same time, and any of them may be c
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TypeAlias
 
@@ -345,7 +345,7 @@ class Session:
         Raises what ``send`` raises. A message that is held is lost with this session: it is not on disk yet.
         """
         timeout_ms = None if timeout is None else milliseconds(timeout, "timeout")
-        return await self._engine.outcome(self._core.outcome_of(held.message_id), timeout_ms, held)
+        return await self._engine.outcome(self._core.held.find(held.message_id), timeout_ms, held)
 
     async def ask(
         self,
@@ -356,6 +356,7 @@ class Session:
         message_id: str | None = None,
         timeout: float = ASK_MS / 1000,  # noqa: ASYNC109 - it decides what the outcome is called
         logical_target: str | None = None,
+        on_held: Callable[[Receipt], None] | None = None,
     ) -> IncomingMessage:
         """Ask a question and wait for the answer; any number of asks may be under way.
 
@@ -367,6 +368,7 @@ class Session:
             logical_target: what the user wrote, where the program found out itself that it means ``target``.
             timeout: seconds for the answer, at most 600; then the question is withdrawn, as on cancellation. The person
                 (``@me``) may be given any time.
+            on_held: called once if the target is being brought back, so that the question waits for it in the broker.
 
         Raises ``AskError`` (``PeerGone``, ``AskTimeout``, ``ReplyFailed``) or what ``send`` raises; ``TargetAway`` for
         somebody who is known and not here: only a message, and a question to the person, waits.
@@ -381,7 +383,8 @@ class Session:
                 attachments=attachments,
                 timeout_ms=milliseconds(timeout, "timeout"),
                 logical_target=logical_target,
-            )
+            ),
+            on_held,
         )
         return self._ours(answer)
 

@@ -7,7 +7,7 @@ where that is needed.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -321,6 +321,7 @@ class Session:
         message_id: str | None = None,
         timeout: float = ASK_MS / 1000,
         logical_target: str | None = None,
+        on_held: Callable[[Receipt], None] | None = None,
     ) -> IncomingMessage:
         """Ask a question and wait for the answer.
 
@@ -331,6 +332,7 @@ class Session:
             message_id: id of an earlier attempt that is to be repeated.
             logical_target: what the user wrote, where the program found out itself that it means ``target``.
             timeout: seconds for the answer, at most 600; then the question is withdrawn.
+            on_held: called once if the target is being brought back, so that the question waits for it in the broker.
 
         Raises ``AskError`` (``PeerGone``, ``AskTimeout``, ``ReplyFailed``) or what ``send`` raises.
         """
@@ -344,7 +346,8 @@ class Session:
                 attachments=attachments,
                 timeout_ms=milliseconds(timeout, "timeout"),
                 logical_target=logical_target,
-            )
+            ),
+            on_held,
         )
         return self._ours(answer)
 

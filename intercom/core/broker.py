@@ -20,6 +20,7 @@ from intercom.core.barriers import Barriers
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection, PeerCredentials
 from intercom.core.deadlines import Deadlines
+from intercom.core.deciding import Deciding
 from intercom.core.delivery import Delivery
 from intercom.core.effects import Destroy, Effect, Stop
 from intercom.core.features import Refused
@@ -201,12 +202,8 @@ class Broker:
             limits,
         )
         self._delivery = Delivery(
-            Resolver(self._sessions, self._questions, self._crossings),
             self._operations,
             self._receipts,
-            self._holding,
-            self._stages,
-            self._owners,
             self._asking,
             self._crossings,
             self._deadlines,
@@ -214,6 +211,19 @@ class Broker:
             self._outbox,
             queueing,
             self._mailing,
+        )
+        self._deciding = Deciding(
+            Resolver(self._sessions, self._questions, self._crossings),
+            self._operations,
+            self._holding,
+            self._stages,
+            self._owners,
+            self._asking,
+            self._crossings,
+            self._delivery,
+            queueing,
+            limits,
+            self._outbox,
         )
         self._arrivals = Arrivals(
             self._addresses,
@@ -303,7 +313,7 @@ class Broker:
             if connection.session is None:
                 self._violation(connection, "a frame before register", now)
             else:
-                self._delivery.send(connection, frame, now)  # type: ignore[arg-type]  # narrowed by kind
+                self._deciding.send(connection, frame, now)  # type: ignore[arg-type]  # narrowed by kind
         elif connection.session is None and kind not in _BEFORE_REGISTRATION:
             self._violation(connection, "a frame before register", now)
         else:
@@ -441,7 +451,7 @@ class Broker:
         self._arrived(session, now, is_proven=arrival.known is not None)
         if supervisor_id is not UNSET:
             ended = self._restoring.returned(session, frame.supervisor["capability"], supervisor_id)
-            self._delivery.dispatch(self._holding.take_waiting_for(ended), now)
+            self._deciding.dispatch(self._holding.take_waiting_for(ended), now)
         return None
 
     def _arrived(self, session: Session, now: Instant, *, is_proven: bool) -> None:
@@ -583,7 +593,7 @@ class Broker:
         if session.features:
             self._arrivals.departed(session, cause, now)
         groups.announce_departure(session, self._sessions, self._outbox)
-        self._delivery.dispatch(kept_aside, now)
+        self._deciding.dispatch(kept_aside, now)
 
     def _end(self, connection: Connection) -> None:
         self._connections.pop(connection.number, None)
@@ -641,7 +651,7 @@ class Broker:
 
     def _malformed(self, connection: Connection, frame: Malformed, now: Instant) -> None:
         if frame.type in ("send", "supervisor_send"):
-            self._delivery.send(connection, frame, now)
+            self._deciding.send(connection, frame, now)
         elif frame.type == "send_pending_stage_notification":
             self._notifications.send(connection, frame, now)
         else:
@@ -678,7 +688,7 @@ class Broker:
         self._delivery.received(_session_of(connection), frame, now)
 
     def _cancel_ask(self, connection: Connection, frame: CancelAsk, now: Instant) -> None:
-        self._delivery.withdraw(_session_of(connection), frame.message_id, now)
+        self._deciding.withdraw(_session_of(connection), frame.message_id, now)
 
     def _authorize_supervisor(self, connection: Connection, frame: AuthorizeSupervisor, now: Instant) -> None:
         session = _session_of(connection)
@@ -706,7 +716,7 @@ class Broker:
         self._outbox.write(connection, RestoringRecipientAck(frame.request_id))
         released = [] if ended is None else self._holding.take_waiting_for([ended])
         if text is None:
-            return self._delivery.dispatch(released, now)
+            return self._deciding.dispatch(released, now)
         for held in released:
             self._holding.fail(held, text)
         return None

@@ -171,6 +171,13 @@ class Queueing:
             return Refusal("D7", reasons.DIFFERENT_GROUP)
         return self._put(connection, sender, away.key, away.label, frame, message, signature, operation, question, now)
 
+    def open_question(self, asker: Session, sender: Session, message_id: str) -> Question | None:
+        """Return the open question of an asker who is here that a reply of this sender answers."""
+        if sender.address is None:
+            return self._asking.find(asker.id, sender.id, message_id)
+        question = self.question_of(asker.id, sender, message_id)
+        return None if question is None or question.is_waiting else question
+
     def question_of(self, asker_id: str, sender: Session, message_id: str) -> Question | None:
         """Return the question that a reply of this sender answers: its own, or that of whoever acts for its address."""
         found = self._asking.find_any(asker_id, sender.id, message_id)

@@ -182,12 +182,12 @@ class MemorySession:
 
     def outcome(self, held: Receipt, *, timeout: float | None = None) -> Receipt:
         """Return what became of a send that was held, or ``held`` again when it still is; a timeout passes first."""
-        operation = self._core.outcome_of(held.message_id)
+        operation = self._core.held.find(held.message_id)
         if timeout is not None and not operation.done:
             self._broker.advance(milliseconds(timeout, "timeout"))
         if not operation.done:
             return held
-        self._core.forget_held(operation)
+        self._core.held.forget(operation)
         return cast("Receipt", Pending(self, operation).result())
 
     def ask(
@@ -198,8 +198,9 @@ class MemorySession:
         attachments: Attachments = (),
         message_id: str | None = None,
         timeout_ms: int = ASK_MS,
+        on_held: Callable[[Receipt], None] | None = None,
     ) -> Pending[IncomingMessage]:
-        """Ask a question; the result is the answer."""
+        """Ask a question; the result is the answer. ``on_held`` is called at once when the broker holds it."""
         operation = commands.ask(
             target,
             text,
@@ -209,7 +210,10 @@ class MemorySession:
             attachments=attachments,
             timeout_ms=timeout_ms,
         )
-        return cast("Pending[IncomingMessage]", self._begin(operation))
+        asked = self._begin(operation)
+        if on_held is not None and asked.held is not None:
+            on_held(asked.held)
+        return cast("Pending[IncomingMessage]", asked)
 
     def receive(self) -> IncomingMessage | None:
         """Return the next message, ``None`` when none is there; either way the one before is confirmed."""
@@ -352,7 +356,7 @@ class MemorySession:
                     self._ours(event.operation.result)
                 self._core.taken(event.operation, now)
             elif isinstance(event, Held) and not isinstance(event.operation, AskOperation):
-                self._core.keep_held(event.operation)
+                self._core.held.keep(event.operation)
         runs = self._core.commitments.runs
         for run in runs.waiting():
             moved = True

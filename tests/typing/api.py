@@ -70,6 +70,7 @@ async def messages(session: intercom.Session) -> None:
     assert_type(await session.send_supervisor("hi"), intercom.Receipt)
     answer = await session.ask("bob", "?", attachments=[{"type": "file", "name": "n", "content": "c"}], timeout=60)
     assert_type(answer, intercom.IncomingMessage)
+    assert_type(await session.ask("bob", "?", on_held=lambda receipt: None), intercom.IncomingMessage)
     assert_type(await session.ask_supervisor("?"), intercom.IncomingMessage)
     assert_type(await session.receive(), intercom.IncomingMessage)
     assert_type(session.messages(), intercom.Messages)
