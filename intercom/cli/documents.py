@@ -50,6 +50,9 @@ _SESSION = _object(
         "groups": _TEXTS,
         "startedAt": _NUMBER,
         "lastActivity": _NUMBER,
+        "state": {"const": "reconnecting"},
+        "stateSince": _COUNT,
+        "graceDeadline": _COUNT,
     },
 )
 _MESSAGE = _object(

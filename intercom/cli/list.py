@@ -29,6 +29,8 @@ Shown are the name, the shortest id that `send` takes, what the session says tha
 nothing new, its process, model and groups, and its directory, marked when it is the one you are in. The process is what
 the kernel says; what a session claims is added where it differs.
 
+`away` is a session that lost its connection and may come back: messages to it wait.
+
 Ids are always whole and work when pasted. Where the terminal is narrow, other cells are cut and columns left out; in a
 pipe no column is.
 
@@ -109,7 +111,7 @@ def rows_of(views: list[SessionView], now: float, here: str) -> list[tuple[str, 
         (
             view.name or "-",
             short[view.id],
-            view.status or "-",
+            _status(view),
             duration(now - view.last_activity),
             _process(view),
             view.model or "-",
@@ -126,6 +128,12 @@ def working_directory() -> str:
         return clean(os.getcwd())
     except OSError:
         return ""
+
+
+def _status(view: SessionView) -> str:
+    if view.state == "active":
+        return view.status or "-"
+    return f"away ({view.status})" if view.status else "away"
 
 
 def _process(view: SessionView) -> str:

@@ -74,7 +74,8 @@ def connect(
         purpose: ``"control"`` for a session that is not listed and gets no messages.
         start: whether to start a broker when none answers.
         timeout: seconds for connecting and registering.
-        return_address: secret of an earlier session whose unconfirmed messages this one takes over.
+        return_address: secret of an earlier session whose unconfirmed messages this one takes over. Such a session has
+            no mailbox of its own; ``address`` is the better way to come back.
         session_id: the id that session had.
         cwd: the directory shown to others, else the working directory.
         supervisor: the capability that a supervisor made with ``authorize_child`` for this ``name``.

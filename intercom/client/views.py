@@ -34,7 +34,7 @@ class SessionView(Struct, frozen=True, kw_only=True):
     """Describe a session as the broker shows it; ``raw`` holds every member as it came.
 
     ``pid`` is what the session claims, ``peer_pid`` what the kernel says of it, where the broker knows; times are
-    epoch milliseconds.
+    epoch milliseconds. ``state`` is ``"reconnecting"`` for one that lost its connection and may come back.
     """
 
     id: str
@@ -49,6 +49,7 @@ class SessionView(Struct, frozen=True, kw_only=True):
     started_at: int | float
     last_activity: int | float
     raw: dict[str, Any]
+    state: Literal["active", "reconnecting"] = "active"
 
 
 class Mail(Struct, frozen=True):
@@ -189,6 +190,7 @@ def view_of(raw: Raw, *, is_partial: bool = False) -> SessionView:
         started_at=info.started_at,
         last_activity=info.last_activity,
         raw=members,
+        state="reconnecting" if members.get("state") == "reconnecting" else "active",
     )
 
 

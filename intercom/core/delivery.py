@@ -113,6 +113,8 @@ class Delivery:
         attempt = Attempt(connection, sender, target, frame, message)
         if request is not None:
             attempt.is_withdrawn = request.is_withdrawn
+        if frame.valid_for is not UNSET:
+            attempt.valid_until = now.wall + frame.valid_for
         if is_ask:
             sender.asks_under_way += 1
         if operation is None:
@@ -206,10 +208,13 @@ class Delivery:
             elif session.mailbox is not None:
                 self._mailing.received(session, frame.message_id, now)
 
-    def resend_unconfirmed(self, session: Session) -> None:
-        """Write everything this recipient has not confirmed again, oldest first (4.1 effect 8)."""
+    def resend_unconfirmed(self, session: Session, now: Instant) -> None:
+        """Write everything this recipient has not confirmed again, oldest first (4.1 effect 8), while it is valid."""
         if session.confirms_receipts:
             for unconfirmed in self._receipts.awaited_from(session.target_identity):
+                valid_until = unconfirmed.waiter.valid_until
+                if valid_until is not None and valid_until <= now.wall:
+                    continue
                 operation = unconfirmed.operation
                 operation.copies += 1
                 self._outbox.write(session.connection, unconfirmed.frame, operation.ticket, unconfirmed.waiter)

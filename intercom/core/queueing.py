@@ -250,7 +250,11 @@ class Queueing:
 
     def _take_over_one(self, unconfirmed: Unconfirmed, now: Instant, *, is_offered: bool = False) -> None:
         attempt, operation, frame = unconfirmed.waiter, unconfirmed.operation, unconfirmed.frame
-        if operation.state is not OperationState.RESERVED or not self._operations.is_present(operation):
+        if (
+            operation.state is not OperationState.RESERVED
+            or not self._operations.is_present(operation)
+            or not self._mailing.can_promise
+        ):
             return
         key = operation.target
         assert key is not None
@@ -263,7 +267,7 @@ class Queueing:
             sender.return_mailbox,
             sender.id,
             attempt.wording,
-            None if attempt.valid_for is UNSET else now.wall + attempt.valid_for,
+            attempt.valid_until,
             False,
             None if attempt.reply_to is UNSET else attempt.reply_to,
         )
@@ -369,7 +373,8 @@ class Queueing:
         else:
             operation.state, operation.position = OperationState.RESERVED, None
         self._unanswer(subject.question)
-        failed = DeliveryFailed(operation.message_id, reasons.NOT_RECORDED, subject.frame.attempt_id)
+        reason = reasons.NOT_RECORDED if subject.is_new else reasons.RECEIPT_MISSING  # an earlier copy may have arrived
+        failed = DeliveryFailed(operation.message_id, reason, subject.frame.attempt_id)
         self._outbox.write(subject.connection, failed)
 
     def _answer_again(self, connection: Connection, frame: Send, operation: Operation) -> None:

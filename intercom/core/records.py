@@ -120,7 +120,9 @@ class KnownSessionRecord(Struct, frozen=True):
     grace_deadline: int | None = None
     closed_reason: str | None = None
     address: int | None = None
-    """Number of the address it holds."""
+    """Number of the address under which it acts."""
+    holds_address: bool = False
+    """It receives the mail of that address."""
     kind: str | None = None
     runtime_session_id: str | None = None
     tracking_ref: str | None = None
@@ -232,7 +234,7 @@ class DropBodies(Struct, frozen=True):
 
 
 class DropHistory(Struct, frozen=True):
-    """Delete events older than this moment (epoch ms) whose row is gone."""
+    """Delete events older than this moment (epoch ms), but the newest one of every row that is there."""
 
     before: int
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from intercom.client.profile import Profile, Purpose
+from intercom.client.profile import AddressWish, Profile, Purpose
 from intercom.core.broker import Broker
 from intercom.core.clock import Instant
 from intercom.core.connections import PeerCredentials
@@ -14,10 +14,12 @@ from intercom.core.records import ReadBodies, ReadHistory
 from intercom.errors import NoBroker, UsageError
 from intercom.limits import CONNECT_MS, KEY_BYTES, Limits
 from intercom.testing.disk import MemoryDisk, counted_ids
+from intercom.testing.keeping import MemoryKeeper
 from intercom.testing.session import IncomingMessage, MemorySession
 from intercom.testing.wire import Wire
 from intercom.wire.codec import ProtocolError, decode_request, encode
 from intercom.wire.framing import FramingError
+from intercom.wire.mail import Hold
 
 _FIRST = Instant(mono=1_000_000, wall=1_700_000_000_000)
 _KEY = bytes(range(KEY_BYTES))
@@ -40,6 +42,7 @@ class MemoryBroker:
         self._wires: dict[int, Wire] = {}
         self._connections = 0
         self._sessions: list[MemorySession] = []
+        self._keepers: dict[tuple[str, str], MemoryKeeper] = {}
         self._failures: deque[tuple[str, bool]] = deque()
         self._core: Broker | None = None
         self._appends: deque[Append] = deque()
@@ -71,6 +74,8 @@ class MemoryBroker:
         purpose: Purpose = "agent",
         return_address: str | None = None,
         session_id: str | None = None,
+        address: bool | str = False,
+        hold: Hold = "take",
         answer: Callable[[IncomingMessage], str | None] | None = None,
     ) -> MemorySession:
         """Register a session; what all but ``answer`` mean is told by ``intercom.blocking.connect``.
@@ -85,12 +90,16 @@ class MemoryBroker:
             model=model,
             status=status,
             purpose=purpose,
-            return_address=return_address or self._ids(),
+            return_address=return_address,
             session_id=session_id,
             cwd="/",
+            address=address,
+            hold=hold,
         )
         profile.pid, profile.started_at = _PID, self._now.wall
-        session = MemorySession(self, profile, self._ids, answer)
+        if return_address is None:
+            profile.return_address = self._ids()
+        session = MemorySession(self, profile, self._ids, answer, self._keeper(profile.address))
         self._sessions.append(session)
         opening = session._begin(session._core.opening(self._now.mono, CONNECT_MS))
         try:
@@ -99,6 +108,13 @@ class MemoryBroker:
             session.close()
             raise
         return session
+
+    def _keeper(self, wish: AddressWish | None) -> MemoryKeeper | None:
+        if wish is None:
+            return None
+        keeper = self._keepers.setdefault((wish.name.lower(), wish.group), MemoryKeeper(self._ids))
+        keeper.prepare()
+        return keeper
 
     def wire(self) -> Wire:
         """Open a connection that carries bytes, for a client that is not ours; raises ``NoBroker``."""

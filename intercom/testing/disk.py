@@ -95,11 +95,16 @@ class MemoryDisk:
                 del self.bodies[number]
 
     def _drop_history(self, before: int) -> None:
+        newest = {event.stream: event.seq for event in self.journal}
+
         def is_kept(event: Happened) -> bool:
             rows, key = self._place_of(event.row)
-            return event.at >= before or key in rows
+            return event.at >= before or (key in rows and newest[event.stream] == event.seq)
 
         self.journal = [event for event in self.journal if is_kept(event)]
+
+    def _numbers_in_history(self) -> list[int]:
+        return [event.row.number for event in self.journal if isinstance(event.row, MailRecord)]
 
     def read_bodies(self, numbers: tuple[int, ...]) -> dict[int, bytes]:
         """Return the messages of these mails, as far as they are there."""
@@ -132,7 +137,7 @@ class MemoryDisk:
         return Recovered(
             operations=[self.operations[number] for number in sorted(self.operations)],
             retired_ids=sorted(self.retired.values(), key=lambda row: row.number),
-            last_number=max([0, *self.operations, *self.mail, *self.bodies]),
+            last_number=max([0, *self.operations, *self.mail, *self.bodies, *self._numbers_in_history()]),
             addresses=[self.addresses[number] for number in sorted(self.addresses)],
             known_sessions=sorted(self.known_sessions.values(), key=lambda row: row.number),
             mail=[self.mail[number] for number in sorted(self.mail)],

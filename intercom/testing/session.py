@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
-from intercom.client import commands
+from intercom.client import commands, mailing
 from intercom.client.asking import AskOperation
 from intercom.client.commands import Attachments
+from intercom.client.lifecycle import Keeper
+from intercom.client.mailviews import AddressView, Mailbox, PendingAsk, SessionRecord, Trace
 from intercom.client.notices import Held
 from intercom.client.operations import Operation
 from intercom.client.owning import ask_host, new_run
@@ -35,6 +37,9 @@ Other = TypeVar("Other")
 SessionViews: TypeAlias = list[SessionView]
 GroupViews: TypeAlias = list[GroupView]
 StageViews: TypeAlias = list[StageView]
+PendingAsks: TypeAlias = list[PendingAsk]
+AddressViews: TypeAlias = list[AddressView]
+SessionRecords: TypeAlias = list[SessionRecord]
 
 
 class NotSettled(RuntimeError):
@@ -125,11 +130,12 @@ class MemorySession:
         profile: Profile,
         ids: Callable[[], str],
         answer: Callable[[IncomingMessage], str | None] | None,
+        keeper: Keeper | None = None,
     ) -> None:
         """Begin offline."""
         self._broker = broker
-        self._answer = answer
-        self._core = ClientSession(profile, ids=ids, chance=lambda: 0.0, message_kind=IncomingMessage)
+        self._answer_with = answer
+        self._core = ClientSession(profile, ids=ids, chance=lambda: 0.0, message_kind=IncomingMessage, keeper=keeper)
         self._wire: Wire | None = None
         self._queues: dict[str, StageQueue] = {}
 
@@ -149,6 +155,16 @@ class MemorySession:
         return self._core.profile.groups
 
     @property
+    def features(self) -> frozenset[str]:
+        """Return what the broker granted."""
+        return self._core.lifecycle.features
+
+    @property
+    def waiting(self) -> int:
+        """Return how many messages waited for this session when its present connection was made."""
+        return self._core.lifecycle.mailbox_count
+
+    @property
     def online(self) -> bool:
         """Tell whether the session is registered now."""
         return self._core.link is Link.ONLINE
@@ -162,10 +178,13 @@ class MemorySession:
         reply_to: str | None = None,
         message_id: str | None = None,
         hold: bool = False,
+        queue: bool = True,
+        valid_for_ms: int | None = None,
     ) -> Pending[Receipt]:
         """Send a message; it is delivered when its reader asks for the next one, answers it, or closes.
 
-        With ``hold`` it may wait for a target that is being brought back; then ``held`` of what is returned tells so.
+        It is queued when its target is away, or confirms nothing for 2 s, unless ``queue`` is false. With ``hold`` it
+        may wait for a target that is being brought back; then ``held`` of what is returned tells so.
         """
         return self._begin(
             commands.send(
@@ -177,6 +196,8 @@ class MemorySession:
                 attachments=attachments,
                 reply_to=reply_to,
                 hold=hold,
+                queue=queue,
+                valid_for_ms=valid_for_ms,
             )
         )
 
@@ -306,6 +327,51 @@ class MemorySession:
         stage = new_stage(self._core.profile, self._core.commitments.stage, run_id, stage_id, name, capability)
         return LiveStage(self, stage, milliseconds(timeout, "timeout"))
 
+    def pending(self) -> PendingAsks:
+        """Return the questions this session, or anybody under its address, owes an answer, oldest first."""
+        return self._now(mailing.pending(now=self._broker.now.mono))
+
+    def answer(
+        self,
+        question: PendingAsk,
+        text: str,
+        *,
+        error: bool = False,
+        attachments: Attachments = (),
+        message_id: str | None = None,
+    ) -> Pending[Receipt]:
+        """Answer a question that ``pending`` returned."""
+        return self._begin(
+            commands.answer(
+                question,
+                text,
+                message_id=self._core.new_id(message_id),
+                now=self._broker.now.mono,
+                wall=self._broker.now.wall,
+                attachments=attachments,
+                error=error,
+            )
+        )
+
+    def trace(self, message_id: str) -> Trace:
+        """Return what became of a message, and where it is now."""
+        return self._now(mailing.trace(message_id, now=self._broker.now.mono))
+
+    def mailbox(
+        self, address: str | None = None, *, group: str | None = None, session_id: str | None = None
+    ) -> Mailbox:
+        """Return what waits in a mailbox, this session's own unless another is named; nothing is taken out."""
+        now = self._broker.now.mono
+        return self._now(mailing.mailbox(now=now, address=address, group=group, session_id=session_id))
+
+    def addresses(self) -> AddressViews:
+        """Return the addresses: who holds each, and how much waits there."""
+        return self._now(mailing.addresses(now=self._broker.now.mono))
+
+    def session_records(self) -> SessionRecords:
+        """Return the sessions that are known, also those that are away or closed."""
+        return self._now(mailing.session_records(now=self._broker.now.mono))
+
     def cut(self) -> None:
         """Break the connection; the session makes another one as soon as it is due, at the first time at once."""
         if self._wire is not None:
@@ -361,9 +427,9 @@ class MemorySession:
         for run in runs.waiting():
             moved = True
             ask_host(runs, run, self._queues[run.id])
-        if self._answer is not None and (message := self._core.take_message(self, now)) is not None:
+        if self._answer_with is not None and (message := self._core.take_message(self, now)) is not None:
             moved = True
-            text = self._answer(self._ours(message))
+            text = self._answer_with(self._ours(message))
             if text is not None:
                 self._ours(message).reply(text)
         if self._wire is not None and (outgoing := self._core.outgoing()):
@@ -389,7 +455,7 @@ class MemorySession:
         if self._core.wants_data and (data := wire.read()):
             moved = True
             self._core.receive(data, now)
-        if self._core.link is Link.BROKEN:
+        if self._core.link is Link.BROKEN or self._core.was_ended:
             wire.close()
             wire.read()
         if not wire.is_open and not wire.has_data:

@@ -128,6 +128,7 @@ def views(view: intercom.SessionView, group: intercom.GroupView) -> None:
     assert_type(view.started_at, int | float)
     assert_type(view.last_activity, int | float)
     assert_type(view.raw, dict[str, Any])
+    assert_type(view.state, Literal["active", "reconnecting"])
     assert_type(group.group, str)
     assert_type(group.session_count, int)
     assert_type(group.member, bool)
