@@ -44,6 +44,8 @@ class Writer:
         self._store = store
         self._notify = notify
         self._condition = Condition()
+        self._submitted: list[tuple[int, tuple[Change, ...]]] = []
+        """Touched by the event loop's thread alone, so that an append needs no lock."""
         # Guarded by the condition:
         self._queue: list[tuple[int, tuple[Change, ...]]] = []
         self._outcomes: list[Outcome] = []
@@ -53,21 +55,24 @@ class Writer:
         """The worker is committing."""
         self._dropping = False
         self._closing = False
-        self._syncs: deque[int] = deque(maxlen=SYNC_SAMPLES)
+        self._syncs: deque[bool] = deque(maxlen=SYNC_SAMPLES)
+        """Whether each of the last syncs was quick; their median is, when more than half of them were."""
+        self._quick = 0
         self._fast = True
         self._worker: Thread | None = None
 
     def submit(self, ticket: int, changes: tuple[Change, ...]) -> None:
         """Queue an append; tickets only grow. Dropped between a failure and ``resume``."""
-        with self._condition:
-            if self._closing:
-                raise RuntimeError("the writer is closed")
-            if not self._dropping:
-                self._queue.append((ticket, changes))
+        if self._closing:
+            raise RuntimeError("the writer is closed")
+        self._submitted.append((ticket, changes))
 
     def kick(self) -> None:
         """Start committing all that is queued; on a fast disk it is committed when this returns."""
+        if not self._submitted:
+            return
         with self._condition:
+            self._enqueue()
             if not self._queue:
                 return
             if not self._fast or self._busy or self._wanted:
@@ -85,6 +90,7 @@ class Writer:
     def resume(self) -> None:
         """Take appends again after a failure that was not final, once all that were dropped are undone."""
         with self._condition:
+            self._submitted.clear()
             self._dropping = False
 
     def close(self, timeout_s: float) -> bool:
@@ -95,6 +101,7 @@ class Writer:
         """
         with self._condition:
             self._closing = True
+            self._enqueue()
             if self._queue or self._worker is not None:
                 self._hand_over()  # also on a fast disk: it may have become slow, and this call is bounded
             worker = self._worker
@@ -102,6 +109,11 @@ class Writer:
             return True
         worker.join(timeout_s)
         return not worker.is_alive()
+
+    def _enqueue(self) -> None:
+        if not self._dropping:
+            self._queue += self._submitted
+        self._submitted.clear()
 
     def _hand_over(self) -> None:
         self._wanted = True
@@ -146,6 +158,9 @@ class Writer:
         with self._condition:
             if sync_us:
                 # A commit of many appends takes longer without the disk being slower.
-                self._syncs.append(max(0, sync_us - APPEND_US * len(batch)))
-                self._fast = sorted(self._syncs)[len(self._syncs) // 2] < INLINE_SYNC_US
+                if len(self._syncs) == SYNC_SAMPLES:
+                    self._quick -= self._syncs[0]
+                self._syncs.append(sync_us - APPEND_US * len(batch) < INLINE_SYNC_US)
+                self._quick += self._syncs[-1]
+                self._fast = self._quick > len(self._syncs) // 2
             self._outcomes.append(Committed(batch[-1][0]))
