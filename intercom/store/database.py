@@ -23,7 +23,8 @@ from intercom.store import schema
 from intercom.store.failures import CommitFailed, StoreUnusable, commit_failure, no_space_left, opening_failure
 from intercom.store.identity import Identity, read_identity
 from intercom.store.loading import Loaded, load, text_or_bytes
-from intercom.store.pair import obtain_pair, read_only
+from intercom.store.log_space import extend_log
+from intercom.store.pair import beside, obtain_pair, read_only
 from intercom.store.rows import (
     DROP_OPERATION,
     DROP_RETIRED,
@@ -98,6 +99,8 @@ class Store:
             else:
                 connection.executemany(DROP_OPERATION, ((number,) for number in loaded.stale))
             connection.execute("COMMIT")
+            (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
+            extend_log(beside(paths.database, "-wal"), CHECKPOINT_PAGES, page_bytes)
             store = cls(paths, connection, key, identity, loaded)
         except BaseException as error:
             if connection is not None:

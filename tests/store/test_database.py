@@ -199,20 +199,25 @@ def test_killed_at_any_moment_keeps_every_reported_commit(paths: Paths) -> None:
     os.close(report)
 
 
-def test_torn_log_ends_at_a_commit(tmp_path: Path) -> None:
-    """Features A3.14 as corrected in design section 7: a torn write-ahead log is SQLite's."""
+@pytest.mark.parametrize("size", [0, 1_000_000])
+def test_torn_log_ends_at_a_commit(tmp_path: Path, size: int) -> None:
+    """Features A3.14 as corrected in design section 7: a torn write-ahead log is SQLite's.
+
+    What follows the tear is nothing, or what the log was extended with.
+    """
     whole, torn = Paths(tmp_path / "whole"), Paths(tmp_path / "torn")
     whole.home.mkdir()
     store = Store.open(whole, NOW)
     for ticket in range(1, 6):
         store.commit([(ticket, save(2 * ticket - 1, 2 * ticket))])
     log = whole.home.joinpath("intercom.db-wal").read_bytes()
+    written = len(log.rstrip(b"\0"))
     counts = []
-    for length in [*range(0, len(log), 512), len(log)]:
+    for length in [*range(0, written, 512), written, len(log)]:
         torn.home.mkdir()
         for path in (whole.database, whole.key):
             shutil.copy(path, torn.home)
-        torn.home.joinpath("intercom.db-wal").write_bytes(log[:length])
+        torn.home.joinpath("intercom.db-wal").write_bytes(log[:length].ljust(size, b"\0"))
         reopened = Store.open(torn, NOW)
         counts.append(len(ids(reopened)))
         reopened.close()
