@@ -23,6 +23,8 @@ from intercom.core.keyed import KeyedDigest
 from intercom.core.ledger import Ledger
 from intercom.core.operation import Operation, Standing
 from intercom.core.records import (
+    AcceptOperation,
+    AnswerQuestion,
     Change,
     DropOperation,
     OperationRecord,
@@ -237,11 +239,11 @@ class Operations:
         operation.state = OperationState.ACCEPTED
         operation.accepted_at = now.wall
         operation.recipient_session = recipient.id
-        changes: tuple[Change, ...] = (SaveOperation(operation.record()),)
+        changes: tuple[Change, ...] = (AcceptOperation(operation.number, operation.recipient_session, now.wall),)
         if answers is not None:
             answers.answered = True
             if self._rows.get(answers.message_id) is answers:
-                changes = (*changes, SaveOperation(answers.record()))
+                changes = (*changes, AnswerQuestion(answers.number))
         operation.ticket = self._ledger.append(changes, undo, subject)
         if answers is not None:
             answers.ticket = operation.ticket

@@ -4,19 +4,10 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import perf_counter_ns
-from typing import TypeAlias
 
 from intercom.config import Durability
-from intercom.core.records import (
-    Change,
-    DropOperation,
-    OperationRecord,
-    RetiredIdRecord,
-    SaveOperation,
-    SaveRetiredId,
-)
 from intercom.limits import BUSY_MS, CACHE_KIB, CHECKPOINT_PAGES, Limits
 from intercom.paths import Paths
 from intercom.store import schema
@@ -24,23 +15,11 @@ from intercom.store.failures import CommitFailed, StoreUnusable, commit_failure,
 from intercom.store.identity import Identity, read_identity
 from intercom.store.loading import Loaded, load, text_or_bytes
 from intercom.store.log_space import extend_log
+from intercom.store.merging import Batch, merge
 from intercom.store.pair import beside, obtain_pair, read_only
-from intercom.store.rows import (
-    DROP_OPERATION,
-    DROP_RETIRED,
-    SAVE_OPERATION,
-    SAVE_PLAIN,
-    SAVE_RETIRED,
-    is_plain,
-    operation_row,
-    plain_row,
-    retired_row,
-)
+from intercom.store.rows import DROP_OPERATION
 
 __all__ = ["Batch", "CommitFailed", "Store", "StoreUnusable"]
-
-Batch: TypeAlias = Sequence[tuple[int, tuple[Change, ...]]]
-"""Appends by ticket, oldest first."""
 
 
 class Store:
@@ -141,34 +120,12 @@ class Store:
         self._connection.close()
 
     def _commit(self, batch: Batch) -> int:
-        operations: dict[int, OperationRecord | None] = {}
-        retired: dict[str, RetiredIdRecord | None] = {}
-        for _, changes in batch:
-            for change in changes:
-                if isinstance(change, SaveOperation):
-                    operations[change.record.number] = change.record
-                elif isinstance(change, DropOperation):
-                    operations[change.number] = None
-                elif isinstance(change, SaveRetiredId):
-                    retired[change.record.session_id] = change.record
-                else:
-                    retired[change.session_id] = None
-        if not self._keeps_operations:
-            operations.clear()
-        if not operations and not retired:
+        merged = merge(batch, keeps_operations=self._keeps_operations)
+        if merged is None:
             return 0
-        execute, executemany = self._connection.execute, self._connection.executemany
+        execute = self._connection.execute
         execute("BEGIN IMMEDIATE")
-        saved = [record for record in operations.values() if record is not None]
-        if plain := [plain_row(record) for record in saved if is_plain(record)]:
-            executemany(SAVE_PLAIN, plain)
-        if len(plain) < len(saved):
-            executemany(SAVE_OPERATION, [operation_row(record) for record in saved if not is_plain(record)])
-        if len(saved) < len(operations):
-            executemany(DROP_OPERATION, [(number,) for number, record in operations.items() if record is None])
-        if retired:
-            executemany(SAVE_RETIRED, [retired_row(record) for record in retired.values() if record is not None])
-            executemany(DROP_RETIRED, [(session_id,) for session_id, record in retired.items() if record is None])
+        merged.write(self._connection)
         if self.before_commit is not None:
             self.before_commit()
         started = perf_counter_ns()

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from intercom.core.effects import Append
 from intercom.core.records import (
+    AcceptOperation,
+    AnswerQuestion,
     DropOperation,
     DropRetiredId,
     OperationRecord,
@@ -15,6 +17,8 @@ from intercom.core.records import (
     RetiredIdRecord,
     SaveOperation,
     SaveRetiredId,
+    accepted,
+    answered,
 )
 from intercom.limits import Limits
 
@@ -31,6 +35,12 @@ class MemoryDisk:
         for change in append.changes:
             if isinstance(change, SaveOperation):
                 self.operations[change.record.number] = change.record
+            elif isinstance(change, AcceptOperation):
+                if (record := self.operations.get(change.number)) is not None:
+                    self.operations[change.number] = accepted(record, change)
+            elif isinstance(change, AnswerQuestion):
+                if (record := self.operations.get(change.number)) is not None:
+                    self.operations[change.number] = answered(record)
             elif isinstance(change, DropOperation):
                 self.operations.pop(change.number, None)
             elif isinstance(change, SaveRetiredId):

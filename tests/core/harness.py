@@ -14,6 +14,8 @@ from intercom.core.clock import Instant
 from intercom.core.connections import PeerCredentials
 from intercom.core.effects import Append, Broadcast, Destroy, Effect, Finish, Note, Stop, Write
 from intercom.core.records import (
+    AcceptOperation,
+    AnswerQuestion,
     DropOperation,
     DropRetiredId,
     OperationRecord,
@@ -22,6 +24,8 @@ from intercom.core.records import (
     RetiredIdRecord,
     SaveOperation,
     SaveRetiredId,
+    accepted,
+    answered,
 )
 from intercom.limits import HEADER_BYTES, Limits
 from intercom.wire.codec import ProtocolError, decode_request, encode
@@ -54,6 +58,10 @@ class Disk:
             match change:
                 case SaveOperation(record):
                     self.operations[record.number] = record
+                case AcceptOperation(number):
+                    self.operations[number] = accepted(self.operations[number], change)
+                case AnswerQuestion(number):
+                    self.operations[number] = answered(self.operations[number])
                 case DropOperation(number):
                     self.operations.pop(number, None)
                 case SaveRetiredId(record):
