@@ -158,8 +158,12 @@ def examine(paths: Paths, key: bytes) -> Identity:
 
 
 def _connect(paths: Paths) -> sqlite3.Connection:
+    # The holder of the home's lock is alone: SQLite locks the file once and keeps the index of the log in memory,
+    # instead of taking six locks a commit. A further connection of this process needs the same vfs. What reading
+    # the log before left of an index in a file is of no use to anybody.
+    beside(paths.database, "-shm").unlink(missing_ok=True)
     connection = sqlite3.connect(
-        f"{paths.database.as_uri()}?mode=rw",
+        f"{paths.database.as_uri()}?mode=rw&vfs=unix-excl",
         uri=True,
         isolation_level=None,  # transactions are begun and ended here, never by the module
         check_same_thread=False,

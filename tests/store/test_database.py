@@ -9,6 +9,7 @@ import shutil
 import signal
 import sqlite3
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -468,3 +469,25 @@ def test_everything_comes_back(open_store: Open) -> None:
     store.commit([(1, (*map(SaveOperation, stored), *map(SaveRetiredId, retired)))])
     store.close()
     assert open_store().recovered == Recovered(operations=stored, retired_ids=retired, last_number=3)
+
+
+def test_readers_share_the_store_within_the_process_only(paths: Paths) -> None:
+    """Design section 5, memory and disk: a second, read-only connection; everybody else asks the broker."""
+    store = Store.open(paths, NOW)
+    store.commit([(1, save(1))])
+    reader = sqlite3.connect(f"{paths.database.as_uri()}?mode=ro&vfs=unix-excl", uri=True, isolation_level=None)
+    try:
+        count = "SELECT count(*) FROM operations"
+        reader.execute("BEGIN")
+        assert reader.execute(count).fetchone() == (1,)
+        store.commit([(2, save(2))])
+        assert reader.execute(count).fetchone() == (1,), "a page of a history stays as it was"
+        reader.execute("COMMIT")
+        assert reader.execute(count).fetchone() == (2,)
+        program = f"import sqlite3; sqlite3.connect({str(paths.database)!r}, timeout=0).execute({count!r})"
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+        assert "database is locked" in done.stderr
+        store.commit([(3, save(3))])
+    finally:
+        reader.close()
+        store.close()
