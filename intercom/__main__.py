@@ -10,6 +10,7 @@ import gc
 import os
 import signal
 import sys
+from contextlib import suppress
 from typing import NoReturn
 
 INTERRUPTED = 130
@@ -24,7 +25,7 @@ def run() -> NoReturn:
     make_haste()
     from intercom.cli.main import main
 
-    sys.exit(main(sys.argv[1:], _interrupt_as_usual))
+    _leave(main(sys.argv[1:], _interrupt_as_usual))
 
 
 def make_haste() -> None:
@@ -38,6 +39,15 @@ def make_haste() -> None:
             import msgspec  # noqa: F401
         finally:
             del sys.modules["typing_extensions"]
+
+
+def _leave(status: int) -> NoReturn:
+    """End at once: taking the interpreter apart takes a tenth of a command's time, and nothing is waiting for it."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and not stream.closed:
+            with suppress(OSError):  # its reader has gone
+                stream.flush()
+    os._exit(status)
 
 
 def _end(_number: int, _frame: object) -> NoReturn:
