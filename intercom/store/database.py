@@ -43,6 +43,7 @@ class Store:
         self._database = str(paths.database)
         self._file = _file_id(self._database)
         self._connection = connection
+        self._cursor = connection.cursor()
         self._keeps_operations = True
         self._final: str | None = None
 
@@ -123,9 +124,9 @@ class Store:
         merged = merge(batch, keeps_operations=self._keeps_operations)
         if merged is None:
             return 0
-        execute = self._connection.execute
+        execute = self._cursor.execute
         execute("BEGIN IMMEDIATE")
-        merged.write(self._connection)
+        merged.write(self._cursor)
         if self.before_commit is not None:
             self.before_commit()
         started = perf_counter_ns()

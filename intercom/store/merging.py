@@ -49,9 +49,9 @@ class Merged:
         """Likewise."""
         self.retired: dict[str, RetiredIdRecord | None] = {}
 
-    def write(self, connection: sqlite3.Connection) -> None:
+    def write(self, cursor: sqlite3.Cursor) -> None:
         """Write everything within the transaction of the caller."""
-        executemany = connection.executemany
+        executemany = cursor.executemany
         # Before the whole rows: what was saved or dropped after it was accepted stays as that left it.
         if self.acceptances:
             rows = [(one.recipient_session, one.accepted_at, number) for number, one in self.acceptances.items()]

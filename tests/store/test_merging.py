@@ -78,7 +78,7 @@ def test_what_is_written_is_what_the_changes_one_by_one_come_to(batches: list[li
             merged = merge(batch, keeps_operations=True)
             assert (merged is None) == (not batch)
             if merged is not None:
-                merged.write(connection)
+                merged.write(connection.cursor())
         operations = connection.execute(f"SELECT {OPERATION_COLUMNS} FROM operations").fetchall()
         retired = connection.execute(f"SELECT {RETIRED_COLUMNS} FROM retired_ids").fetchall()
     finally:
