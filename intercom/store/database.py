@@ -45,6 +45,8 @@ class Store:
         self._connection = connection
         self._cursor = connection.cursor()
         self._keeps_operations = True
+        self._is_fresh = True
+        """Nothing was committed since it was opened."""
         self._final: str | None = None
 
     @classmethod
@@ -96,7 +98,8 @@ class Store:
         """Make all changes of a batch durable in one transaction, or none of them.
 
         Of several changes to one row only the last is written. Returns the duration of the commit itself in
-        microseconds; 0 when there was nothing to write. Raises ``CommitFailed``, and after a final one always.
+        microseconds; 0 when it says nothing of the disk: nothing was written, or what the start left to be put on
+        disk as well. Raises ``CommitFailed``, and after a final one always.
         """
         if self._final is None and _file_id(self._database) != self._file:
             self._final = f"{self._database} was moved, replaced or deleted"
@@ -131,6 +134,9 @@ class Store:
             self.before_commit()
         started = perf_counter_ns()
         execute("COMMIT")
+        if self._is_fresh:
+            self._is_fresh = False
+            return 0
         return (perf_counter_ns() - started) // 1_000
 
     def _rolled_back(self) -> bool:
