@@ -145,6 +145,8 @@ BUSY_MS = 5_000
 """SQLite's wait for a lock on the database."""
 INLINE_SYNC_US = 300
 """The event loop commits by itself while the median sync takes less than this many microseconds."""
+LINGER_US = 100
+"""How long a commit of nothing but acceptances waits for input that it could share its sync with, in microseconds."""
 APPEND_US = 3
 """What each append adds to the time of a commit beside the sync, in microseconds."""
 SYNC_SAMPLES = 64

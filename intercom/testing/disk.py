@@ -10,7 +10,9 @@ from msgspec.structs import asdict
 
 from intercom.core.effects import Append
 from intercom.core.records import (
+    AcceptOperation,
     AddressRecord,
+    AnswerQuestion,
     DropBodies,
     DropOperation,
     DropRetiredId,
@@ -27,6 +29,8 @@ from intercom.core.records import (
     SaveBody,
     SaveOperation,
     SaveRetiredId,
+    accepted,
+    answered,
 )
 from intercom.limits import Limits
 
@@ -56,6 +60,12 @@ class MemoryDisk:
         for change in append.changes:
             if isinstance(change, SaveOperation):
                 self.operations[change.record.number] = change.record
+            elif isinstance(change, AcceptOperation):
+                if (record := self.operations.get(change.number)) is not None:
+                    self.operations[change.number] = accepted(record, change)
+            elif isinstance(change, AnswerQuestion):
+                if (record := self.operations.get(change.number)) is not None:
+                    self.operations[change.number] = answered(record)
             elif isinstance(change, DropOperation):
                 self.operations.pop(change.number, None)
             elif isinstance(change, SaveRetiredId):
