@@ -14,6 +14,7 @@ from msgspec.json import decode as from_json
 
 from intercom.core.effects import Append, Write
 from intercom.core.records import (
+    AcceptOperation,
     Happened,
     KnownSessionRecord,
     MailRecord,
@@ -138,6 +139,8 @@ class WatchedDisk(Disk):
         for change in append.changes:
             if isinstance(change, SaveOperation) and change.record.state is OperationState.ACCEPTED:
                 self.accepted.add(change.record.message_id)
+            elif isinstance(change, AcceptOperation) and change.number in self.operations:
+                self.accepted.add(self.operations[change.number].message_id)
             elif isinstance(change, Happened):
                 self._happened(change)
 
