@@ -207,7 +207,7 @@ class Inquiries:
         self, connection: Connection, session: Session, frame: AddressesRequest, now: Instant
     ) -> No | None:
         sees_all = features.OPERATOR in session.features
-        away = {known.record.address: known for known in self._lifecycle.away()}
+        away = {known.record.address: known for known in self._lifecycle.away() if known.record.holds_address}
         entries = []
         for address in self._addresses:
             if not (sees_all or address is session.address or address.is_reachable_from(session.groups)):

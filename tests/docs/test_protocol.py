@@ -278,7 +278,7 @@ def test_the_codes_of_features() -> None:
     refused |= codes_in(broker, pattern=r'RegistrationFailed\([\w.]+, "(\w+)"')
     assert codes_of("9.1.3 Refused registrations") == refused
     reattach = codes_in(arrivals, pattern=r'_no\(\s*frame,\s*"(\w+)"')
-    reattach |= codes_in(broker, pattern=r'RequestFailed\(\w+\.request_id, "(\w+)"')
+    reattach |= codes_in(broker, pattern=r'RequestFailed\((?:\w+\.)?request_id, "(\w+)"')
     assert codes_of("9.4.2 Coming back") == reattach | {"bad_request"}
     assert codes_of("9.6.2 Refused requests") == codes_in(inquiries, pattern=r'No\(\s*"(\w+)"')
 
