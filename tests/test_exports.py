@@ -12,17 +12,18 @@ from intercom import errors
 
 NAMES = {
     "AddressView", "AsyncStageQueue", "Attachment", "Connection", "DeliveryState", "EmbeddedBroker", "Events",
-    "GroupView", "IncomingMessage", "LiveStage", "Mail", "Mailbox", "MailboxEntry", "Messages", "Notice", "PendingAsk",
-    "PossibleStage", "Purged", "Receipt", "RosterStage", "Run", "Session", "SessionEvent", "SessionRecord",
-    "SessionView", "StageAnswer", "StageQueue", "StageRequest", "StageView", "Trace", "TraceEvent", "__version__",
-    "blocking", "connect", "serve",
+    "GroupView", "IncomingMessage", "LiveStage", "Mail", "Mailbox", "MailboxEntry", "Messages", "Notice",
+    "PendingAsk", "PossibleStage", "Purged", "Receipt", "RosterStage", "Run", "Session", "SessionEvent",
+    "SessionRecord", "SessionView", "StageAnswer", "StageQueue", "StageRequest", "StageView", "Trace",
+    "TraceEvent", "blocking", "connect", "serve", "__version__",
 }  # fmt: skip
 
 SESSION = {
     "addresses", "answer", "ask", "ask_supervisor", "authorize_child", "events", "features", "force_close",
-    "former_ids", "groups", "id", "join", "leave", "list", "list_groups", "list_stages", "mailbox", "messages", "model",
-    "name", "outcome", "pending", "purge", "receive", "release_child", "reserve_child", "send", "send_supervisor",
-    "session_records", "set_presence", "stage", "status", "supervisor_id", "task_hint", "trace", "waiting", "workflow",
+    "former_ids", "groups", "id", "join", "leave", "list", "list_groups", "list_stages", "mailbox", "messages",
+    "model", "name", "outcome", "pending", "purge", "receive", "release_child", "reserve_child", "send",
+    "send_supervisor", "session_records", "set_presence", "stage", "status", "supervisor_id", "task_hint",
+    "trace", "waiting", "workflow",
 }  # fmt: skip
 
 RUN = {"announce", "capability", "group", "id", "lost", "notify", "target"}
@@ -61,14 +62,14 @@ def test_names_are_the_ones_of_their_modules() -> None:
 
 
 def test_both_shells_have_the_same_calls() -> None:
-    from intercom.client import aio, blocking
+    from intercom.client import aio, blocking, views
     from intercom.client.owning import RunShell
 
     def calls(kind: type) -> set[str]:
-        return {name for name in vars(kind) if not name.startswith("_")}
+        return {name for name in dir(kind) if not name.startswith("_")}
 
     assert calls(aio.Session) == calls(blocking.Session) == SESSION
-    assert calls(aio.IncomingMessage) == calls(blocking.IncomingMessage) == {"reply"}
+    assert calls(aio.IncomingMessage) == calls(blocking.IncomingMessage) == {"reply", *calls(views.IncomingMessage)}
     assert calls(aio.Run) | {"serve"} == calls(blocking.Run)
     assert calls(blocking.Run) | calls(RunShell) == RUN | {"serve"}
     assert calls(aio.LiveStage) == calls(blocking.LiveStage) == {"lost"}

@@ -11,6 +11,8 @@ from intercom.cli.messages import described
 from intercom.cli.naming import helpful, resolved
 from intercom.cli.render import Output, visible, visible_block
 from intercom.cli.send import add_message_id, message_id_of, repeatable, say_held
+from intercom.client.profile import PERSON
+from intercom.errors import UsageError
 from intercom.limits import ASK_MS
 
 USAGE = "TARGET TEXT..."
@@ -36,6 +38,9 @@ def configure(parser: Parser) -> None:
 def run(arguments: Namespace, output: Output) -> int:
     """Ask, print the answer, and return 0."""
     target, text = target_and_text(arguments.words, verb="ask")
+    most_s = ASK_MS // 1000
+    if arguments.timeout is not None and arguments.timeout > most_s and target.strip().lower() != PERSON:
+        raise UsageError(f"an ask waits at most {most_s} s, but for one to {PERSON}")
     carried = attachments_of(arguments)
     message_id = message_id_of(arguments)
     with (

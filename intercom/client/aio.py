@@ -12,11 +12,11 @@ from typing import TypeAlias
 
 import anyio
 
-from intercom.client import commands, mailing
+from intercom.client import commands
 from intercom.client.aio_engine import Engine
 from intercom.client.aio_hosting import LiveStage, Run
+from intercom.client.aio_mail import MailCalls
 from intercom.client.feeds import Feed, SessionEvent
-from intercom.client.mailviews import AddressView, Mailbox, PendingAsk, Purged, SessionRecord, Trace
 from intercom.client.owning import new_run
 from intercom.client.profile import DEFAULT_KIND, Purpose
 from intercom.client.queueing import AsyncStageQueue, StageQueue
@@ -28,7 +28,7 @@ from intercom.client.staging import new_stage
 from intercom.client.views import Attachment, GroupView, Receipt, SessionView
 from intercom.client.views import IncomingMessage as _IncomingMessage
 from intercom.errors import UsageError
-from intercom.limits import ASK_MS, CONNECT_MS, MAILBOX_PAGE, REQUEST_MS, STAGE_LIVE_MS
+from intercom.limits import ASK_MS, CONNECT_MS, REQUEST_MS, STAGE_LIVE_MS
 from intercom.wire.mail import Hold
 
 __all__ = ["Connection", "Events", "IncomingMessage", "LiveStage", "Messages", "Run", "Session", "connect"]
@@ -37,9 +37,6 @@ Attachments: TypeAlias = Iterable[Attachment | Mapping[str, str]]
 GroupViews: TypeAlias = list[GroupView]
 SessionViews: TypeAlias = list[SessionView]
 StageViews: TypeAlias = list[StageView]
-SessionRecords: TypeAlias = list[SessionRecord]
-AddressViews: TypeAlias = list[AddressView]
-PendingAsks: TypeAlias = list[PendingAsk]
 
 
 def connect(
@@ -231,7 +228,7 @@ class Events:
         return await self._session._engine.next_event(self._feed)
 
 
-class Session:
+class Session(MailCalls):
     """Be a session in the broker's table; made by ``connect``.
 
     Any number of tasks may use it at the same time, all in the event loop that opened it.
@@ -246,21 +243,6 @@ class Session:
     def id(self) -> str:
         """Return the session id the broker granted; it stays the same over reconnects where possible."""
         return self._core.session_id
-
-    @property
-    def former_ids(self) -> tuple[str, ...]:
-        """Return the ids it had before, oldest first; calls that take an id take them for the present one."""
-        return self._core.lifecycle.former_ids
-
-    @property
-    def features(self) -> frozenset[str]:
-        """Return what the present broker granted; nothing where it is an older one."""
-        return self._core.lifecycle.features
-
-    @property
-    def waiting(self) -> int:
-        """Return how many messages waited for this session when its present connection was made."""
-        return self._core.lifecycle.mailbox_count
 
     @property
     def name(self) -> str | None:
@@ -615,162 +597,6 @@ class Session:
         """Change what others see; what is ``None`` stays. Raises ``PresenceRefused``."""
         await self._engine.wait(
             commands.set_presence(self._core.profile, now=now(), name=name, status=status, model=model)
-        )
-
-    async def pending(
-        self,
-        *,
-        timeout: float = REQUEST_MS / 1000,  # noqa: ASYNC109 - as in the other shell
-    ) -> PendingAsks:
-        """Return the questions this session, or anybody under its address, owes an answer, oldest first."""
-        timeout_ms = milliseconds(timeout, "timeout")
-        return await self._engine.wait(mailing.pending(now=now(), timeout_ms=timeout_ms))
-
-    async def answer(
-        self,
-        question: PendingAsk,
-        text: str,
-        *,
-        error: bool = False,
-        attachments: Attachments = (),
-        message_id: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - it decides what the outcome is called
-    ) -> Receipt:
-        """Answer a question that ``pending`` returned, also one that another session of the address received.
-
-        Arguments and errors are those of ``IncomingMessage.reply``.
-        """
-        return await self._engine.wait(
-            commands.answer(
-                question,
-                text,
-                message_id=self._core.new_id(message_id),
-                now=now(),
-                wall=wall(),
-                attachments=attachments,
-                error=error,
-                timeout_ms=None if timeout is None else milliseconds(timeout, "timeout"),
-            )
-        )
-
-    async def trace(
-        self,
-        message_id: str,
-        *,
-        timeout: float = REQUEST_MS / 1000,  # noqa: ASYNC109 - as in the other shell
-    ) -> Trace:
-        """Return what became of a message this session or its address sent or got, and where it is now.
-
-        A control session may trace any message. One that nothing is known of has the state ``unknown``.
-        """
-        timeout_ms = milliseconds(timeout, "timeout")
-        return await self._engine.wait(mailing.trace(message_id, now=now(), timeout_ms=timeout_ms))
-
-    async def mailbox(
-        self,
-        address: str | None = None,
-        *,
-        group: str | None = None,
-        session_id: str | None = None,
-        after: int = 0,
-        limit: int = MAILBOX_PAGE,
-        timeout: float = REQUEST_MS / 1000,  # noqa: ASYNC109 - as in the other shell
-    ) -> Mailbox:
-        """Return what waits in a mailbox, without the texts; nothing is taken out.
-
-        Args:
-            address: an address, else the mailbox of this session; ``group`` tells addresses of one name apart.
-            group: the home group of the address.
-            session_id: the session, where it has no address.
-            after: only entries behind this one.
-            limit: most entries to return, up to 1,000.
-            timeout: seconds for the answer.
-
-        Raises ``RequestRefused``, with the code ``not_allowed`` for that of another, unless this is a control session.
-        """
-        timeout_ms = milliseconds(timeout, "timeout")
-        whose = None if session_id is None else self._core.lifecycle.present(session_id)
-        return await self._engine.wait(
-            mailing.mailbox(
-                address=address,
-                group=group,
-                session_id=whose,
-                after=after,
-                limit=limit,
-                now=now(),
-                timeout_ms=timeout_ms,
-            )
-        )
-
-    async def addresses(
-        self,
-        *,
-        timeout: float = REQUEST_MS / 1000,  # noqa: ASYNC109 - as in the other shell
-    ) -> AddressViews:
-        """Return the addresses: who holds each, and how much waits there."""
-        timeout_ms = milliseconds(timeout, "timeout")
-        return await self._engine.wait(mailing.addresses(now=now(), timeout_ms=timeout_ms))
-
-    async def session_records(
-        self,
-        *,
-        timeout: float = REQUEST_MS / 1000,  # noqa: ASYNC109 - as in the other shell
-    ) -> SessionRecords:
-        """Return the sessions that are known: here, away with time to return, or closed; for control sessions."""
-        timeout_ms = milliseconds(timeout, "timeout")
-        return await self._engine.wait(mailing.session_records(now=now(), timeout_ms=timeout_ms))
-
-    async def force_close(
-        self,
-        session_id: str,
-        reason: str | None = None,
-        *,
-        timeout: float = REQUEST_MS / 1000,  # noqa: ASYNC109 - as in the other shell
-    ) -> bool:
-        """Close a session for good and return whether it was known; for control sessions."""
-        timeout_ms = milliseconds(timeout, "timeout")
-        whose = self._core.lifecycle.present(session_id)
-        return await self._engine.wait(mailing.force_close(whose, reason, now=now(), timeout_ms=timeout_ms))
-
-    async def task_hint(
-        self,
-        text: str,
-        *,
-        timeout: float = REQUEST_MS / 1000,  # noqa: ASYNC109 - as in the other shell
-    ) -> str:
-        """Say in a few words what this session works on, and return what was kept; an empty text takes it back."""
-        timeout_ms = milliseconds(timeout, "timeout")
-        return await self._engine.wait(mailing.task_hint(text, now=now(), timeout_ms=timeout_ms))
-
-    async def purge(
-        self,
-        *,
-        older_than: float | None = None,
-        address: str | None = None,
-        group: str | None = None,
-        session_id: str | None = None,
-        timeout: float = REQUEST_MS / 1000,  # noqa: ASYNC109 - as in the other shell
-    ) -> Purged:
-        """Delete kept texts and history; for control sessions.
-
-        Args:
-            older_than: only what is older than so many seconds.
-            address: delete also the mail that waits for this address; ``group`` tells addresses of one name apart.
-            group: the home group of the address.
-            session_id: delete also the mail that waits for this session.
-            timeout: seconds for the answer.
-        """
-        timeout_ms = milliseconds(timeout, "timeout")
-        age_ms = None if older_than is None else milliseconds(older_than, "older_than")
-        return await self._engine.wait(
-            mailing.purge(
-                older_than_ms=age_ms,
-                address=address,
-                group=group,
-                session_id=session_id,
-                now=now(),
-                timeout_ms=timeout_ms,
-            )
         )
 
     def _ours(self, message: _IncomingMessage) -> IncomingMessage:

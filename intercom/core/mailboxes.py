@@ -37,6 +37,11 @@ class Mail:
         """When its time is over by the monotonic clock, ms."""
 
     @property
+    def waits(self) -> bool:
+        """Tell whether it is to be handed over still."""
+        return not self.is_offered and self.confirmed_by is None
+
+    @property
     def number(self) -> int:
         """Return the key of its row; a mailbox is ordered by it."""
         return self.record.number
@@ -124,7 +129,7 @@ class Mailbox:
         chosen: list[Mail] = []
         count, size = self.offered, self.offered_bytes
         for mail in self.in_order():
-            if mail.is_offered or mail.confirmed_by is not None:
+            if not mail.waits:
                 continue
             if count and (count >= limits.mail_offers or size + mail.record.size > limits.mail_offer_bytes):
                 break

@@ -245,25 +245,25 @@ class Mailing:
         if bodies is None:
             self._offer_later(box, now)
             return False
+        if not self.can_promise:
+            return False
+        read = [mail for number in numbers if (mail := box.entries.get(number)) is not None and mail.waits]
+        if lost := [mail for mail in read if mail.number not in bodies]:
+            self._give_up(lost, "undeliverable", notices.BODY_LOST, now)
+        found = [(mail, bodies[mail.number]) for mail in read if mail.number in bodies]
+        for mail in [mail for mail, _ in found if self._is_over(mail, now)]:
+            self._end_of_time(mail, now)
         events: list[Change] = []
         frames: list[MessageFrame] = []
         offered: list[Mail] = []
-        for number in numbers:
-            mail = box.entries.get(number)
-            if mail is None or mail.is_offered or mail.confirmed_by is not None:
-                continue
-            body = bodies.get(number)
-            if body is None:
-                self._give_up([mail], "undeliverable", notices.BODY_LOST, now)
-                continue
-            if self._is_over(mail, now):
-                self._end_of_time(mail, now)
-                continue
+        for mail, body in found:
+            if mail.number not in box.entries:
+                continue  # its time was over
             mail.offers += 1
             mail.record = replace(mail.record, offers=mail.offers)
             box.mark_offered(mail)
             offered.append(mail)
-            event_id = f"mail:{number}:offered:{mail.offers}"
+            event_id = f"mail:{mail.number}:offered:{mail.offers}"
             session_id = box.holder.id
             events.append(self._journal.event("mail.offered", mail.record, now, event_id=event_id, session=session_id))
             frames.append(self._frame(mail, body, now))

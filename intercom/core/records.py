@@ -251,7 +251,11 @@ class DropBodies(Struct, frozen=True):
 
 
 class DropHistory(Struct, frozen=True):
-    """Delete events older than this moment (epoch ms), but the newest one of every row that is there."""
+    """Delete events older than this moment (epoch ms) without which the journal still tells all rows.
+
+    What is told of a row that is gone is deleted as a whole, once all of it is older; of sessions and addresses that
+    are there the newest event stays, of mail all.
+    """
 
     before: int
 

@@ -75,13 +75,23 @@ _ADD_EVENT = (
 _SAVE_BODY = "INSERT OR REPLACE INTO bodies (number, message, until) VALUES (?, ?, NULL)"
 _RELEASE_BODY = "UPDATE bodies SET until = ? WHERE number = ?"
 _DROP_BODIES = "DELETE FROM bodies WHERE until <= ?"
-_DROP_HISTORY = """
-    DELETE FROM journal WHERE at < ? AND seq NOT IN (
-        SELECT MAX(seq) FROM journal WHERE stream IN (
-            SELECT 'address:' || number FROM addresses
-            UNION ALL SELECT 'session:' || session_id FROM sessions
-            UNION ALL SELECT 'mail:' || message_id FROM mail
-        ) GROUP BY stream
+_KEEP_SEQUENCE = "INSERT OR REPLACE INTO meta SELECT 'sequence', MAX(seq) FROM journal WHERE seq > 0"
+_DROP_SUPERSEDED = """
+    DELETE FROM journal WHERE at < ? AND seq < (
+        SELECT MAX(seq) FROM journal AS newer WHERE newer.stream = journal.stream
+    ) AND stream IN (
+        SELECT 'address:' || number FROM addresses UNION ALL SELECT 'session:' || session_id FROM sessions
+    )
+"""
+# A stream goes as a whole, whatever the clock did between its events: what is left of one must not bring a row back.
+_DROP_OVER = """
+    DELETE FROM journal WHERE stream IN (
+        SELECT stream FROM journal GROUP BY stream
+        HAVING MAX(at) < ?
+    ) AND stream NOT IN (
+        SELECT 'address:' || number FROM addresses
+        UNION ALL SELECT 'session:' || session_id FROM sessions
+        UNION ALL SELECT 'mail:' || message_id FROM mail
     )
 """
 
@@ -115,7 +125,9 @@ def write(connection: sqlite3.Connection, changes: Sequence[HistoryChange], epoc
         elif isinstance(change, DropBodies):
             connection.execute(_DROP_BODIES, (change.before,))
         else:
-            connection.execute(_DROP_HISTORY, (change.before,))
+            connection.execute(_KEEP_SEQUENCE)
+            connection.execute(_DROP_SUPERSEDED, (change.before,))
+            connection.execute(_DROP_OVER, (change.before,))
     return last
 
 
@@ -189,9 +201,10 @@ def read_history(connection: sqlite3.Connection, stream: str) -> list[HistoryEve
 
 
 def last_sequence(connection: sqlite3.Connection) -> int:
-    """Return the greatest sequence number of the journal."""
+    """Return the greatest sequence number the journal ever had."""
     (last,) = connection.execute("SELECT COALESCE(MAX(seq), 0) FROM journal").fetchone()
-    return last if isinstance(last, int) else 0
+    kept = connection.execute("SELECT value FROM meta WHERE key = 'sequence'").fetchone()
+    return max(number for number in (last, *(kept or ()), 0) if isinstance(number, int))
 
 
 def _stored(value: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import asdict
 
 from intercom.core.effects import Append
+from intercom.core.journal import stream_of
 from intercom.core.records import (
     AcceptOperation,
     AddressRecord,
@@ -54,6 +55,8 @@ class MemoryDisk:
     mail: dict[int, MailRecord] = field(default_factory=dict)
     bodies: dict[int, Body] = field(default_factory=dict)
     journal: list[Happened] = field(default_factory=list)
+    sequence: int = 0
+    """Greatest number an event ever had."""
 
     def commit(self, append: Append) -> None:
         """Make the changes of one append."""
@@ -74,6 +77,7 @@ class MemoryDisk:
                 self.retired.pop(change.session_id, None)
             elif isinstance(change, Happened):
                 self.journal.append(change)
+                self.sequence = change.seq
                 self._project(change)
             elif isinstance(change, SaveBody):
                 self.bodies[change.number] = Body(change.message)
@@ -105,11 +109,18 @@ class MemoryDisk:
                 del self.bodies[number]
 
     def _drop_history(self, before: int) -> None:
+        rows: list[Row] = [*self.addresses.values(), *self.known_sessions.values(), *self.mail.values()]
+        there = {stream_of(row) for row in rows}
         newest = {event.stream: event.seq for event in self.journal}
+        last_at: dict[str, int] = {}
+        for event in self.journal:
+            last_at[event.stream] = max(event.at, last_at.get(event.stream, 0))
 
         def is_kept(event: Happened) -> bool:
-            rows, key = self._place_of(event.row)
-            return event.at >= before or (key in rows and newest[event.stream] == event.seq)
+            stream = event.stream
+            if stream not in there:
+                return last_at[stream] >= before
+            return event.at >= before or newest[stream] == event.seq or isinstance(event.row, MailRecord)
 
         self.journal = [event for event in self.journal if is_kept(event)]
 
@@ -151,7 +162,7 @@ class MemoryDisk:
             addresses=[self.addresses[number] for number in sorted(self.addresses)],
             known_sessions=sorted(self.known_sessions.values(), key=lambda row: row.number),
             mail=[self.mail[number] for number in sorted(self.mail)],
-            last_sequence=max((event.seq for event in self.journal), default=0),
+            last_sequence=self.sequence,
         )
 
 

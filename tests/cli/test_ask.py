@@ -131,4 +131,5 @@ def test_the_broker_dies_and_the_answer_comes(shell: Shell) -> None:
 def test_a_question_longer_than_allowed(shell: Shell) -> None:
     result = shell.run("ask", "worker", "why", "--timeout", "601", "--json")
     assert (result.status, result.document["code"]) == (2, "usage")
-    assert result.document["reason"].startswith("an ask waits at most 600 s")
+    assert result.document["reason"] == "an ask waits at most 600 s, but for one to @me"
+    assert not shell.home.exists()

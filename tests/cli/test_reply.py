@@ -7,19 +7,7 @@ import pytest
 from intercom.cli.reply import chosen
 from intercom.client.mailviews import PendingAsk
 from intercom.errors import RequestRefused
-from tests.support.commands import Running, Shell
-
-
-def asked(shell: Shell, *, name: str = "worker") -> tuple[Running, str]:
-    """Ask a question that another process of the identity receives and prints; return the asker and its id."""
-    shell.serve()
-    reader = shell.start("receive", "--as", name, "--wait", "--json")
-    shell.wait_for_sessions(1)
-    asker = shell.start("ask", name, "why?", "--as", "planner", "--json")
-    result = reader.finish()
-    [question] = json.loads(result.out)["messages"]
-    assert question["expectsReply"] is True
-    return asker, question["id"]
+from tests.support.commands import Shell, asked
 
 
 def test_a_question_is_answered_by_another_process_of_the_identity(shell: Shell) -> None:
@@ -61,24 +49,10 @@ def test_words_are_missing(shell: Shell, words: tuple[str, ...]) -> None:
     assert (result.status, result.document["code"]) == (2, "usage")
 
 
-@pytest.mark.parametrize("verb", [("reply", "m-1", "x"), ("pending",)])
-def test_a_guest_owes_nothing(shell: Shell, verb: tuple[str, ...]) -> None:
-    result = shell.run(*verb, "--json")
+def test_a_guest_owes_nothing(shell: Shell) -> None:
+    result = shell.run("reply", "m-1", "x", "--json")
     assert (result.status, result.document["code"]) == (2, "usage")
     assert not shell.home.exists()
-
-
-def test_no_open_questions(shell: Shell) -> None:
-    assert shell.run("pending", "--as", "worker").text == "no open questions\n"
-
-
-def test_open_questions_for_a_person(shell: Shell) -> None:
-    asker, question = asked(shell)
-    head, line = shell.run("pending", "--as", "worker").text.splitlines()
-    assert head.split() == ["ASKED", "LEFT", "BY", "ID"]
-    assert "planner (" in line
-    assert line.endswith(question)
-    asker.close()
 
 
 def ask(message_id: str) -> PendingAsk:

@@ -12,8 +12,10 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.json import decode as from_json
 
+from intercom.core.addresses import digest
 from intercom.core.effects import Append, Write
 from intercom.core.records import (
+    AcceptOperation,
     Happened,
     KnownSessionRecord,
     MailRecord,
@@ -138,6 +140,8 @@ class WatchedDisk(Disk):
         for change in append.changes:
             if isinstance(change, SaveOperation) and change.record.state is OperationState.ACCEPTED:
                 self.accepted.add(change.record.message_id)
+            elif isinstance(change, AcceptOperation) and change.number in self.operations:
+                self.accepted.add(self.operations[change.number].message_id)
             elif isinstance(change, Happened):
                 self._happened(change)
 
@@ -179,8 +183,7 @@ class MailWitness(Watcher):
         """Who was granted a session id first, with a lifecycle or not."""
         self.tokens: dict[str, str] = {}
         """Of addresses, as those who share a home know them."""
-        self.rightful: dict[str, set[str]] = defaultdict(set)
-        """Names of actors that act for an address."""
+        self.told_tokens: set[str] = set()
         self.receipts: dict[str, set[Actor]] = defaultdict(set)
         self.taken_live: set[str] = set()
         self.direct_notices: Counter[str] = Counter()
@@ -306,7 +309,9 @@ class MailWitness(Watcher):
         elif kind == "trace":
             self._traced(frame)
         elif kind == "registration_failed" and frame.get("code") == "address_taken":
-            assert actor.is_thief or actor.address not in self.tokens or "token" not in line.request.get("address", {})
+            rows = [row for row in self.disk.addresses.values() if row.name == actor.address]
+            shown = line.request["address"].get("token")
+            assert shown is None or not rows or rows[0].token_hash != digest(shown), "the right token was refused"
 
     def _check_active(self, frame: dict[str, Any]) -> None:
         key = frame["sessionId"], frame["incarnation"], frame["generation"]
@@ -322,9 +327,10 @@ class MailWitness(Watcher):
             actor.owner_token = frame["ownerToken"]
             self._check_active(frame)
         if "addressToken" in frame:
-            assert actor.address is not None and actor.address not in self.tokens, "a token was told twice"
+            assert actor.address is not None and actor.address not in self.told_tokens, "a token was told twice"
+            self.told_tokens.add(actor.address)
             self.tokens[actor.address] = frame["addressToken"]
-        if actor.address is not None and "address" in frame["features"]:
+        if "address" in line.request and "address" in frame["features"]:
             names = [row.name for row in self.disk.addresses.values() if row.token_hash is not None]
             assert actor.address in names, "told of an address that is not recorded"
 
@@ -405,7 +411,8 @@ class MailWitness(Watcher):
                 rows[key] = event.row
         disk = self.disk
         live = [*disk.addresses.values(), *disk.known_sessions.values(), *disk.mail.values()]
-        assert rows == {(type(row).__name__, disk._place_of(row)[1]): row for row in live}
+        there = {(type(row).__name__, disk._place_of(row)[1]): row for row in live}
+        assert rows == there, set(rows.items()) ^ set(there.items())
 
     def check_memory(self) -> None:
         """Object to memory that says something else than the disk although nothing is under way."""

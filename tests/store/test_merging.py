@@ -75,7 +75,7 @@ def test_what_is_written_is_what_the_changes_one_by_one_come_to(batches: list[li
                 ticket += 1
                 disk.commit(Append(ticket, changes))
                 batch.append((ticket, changes))
-            merged = merge(batch, keeps_operations=True)
+            merged = merge(batch)
             assert (merged is None) == (not batch)
             if merged is not None:
                 merged.write(connection.cursor())
@@ -85,13 +85,3 @@ def test_what_is_written_is_what_the_changes_one_by_one_come_to(batches: list[li
         connection.close()
     assert {row[0]: operation_from_row(row) for row in operations} == disk.operations
     assert {row[0]: retired_from_row(row) for row in retired} == disk.retired
-
-
-@given(APPENDS)
-def test_a_store_that_keeps_no_operations_writes_retired_ids_only(appends: list[tuple[Change, ...]]) -> None:
-    """Design section 5, durability "memory"."""
-    merged = merge(list(enumerate(appends)), keeps_operations=False)
-    kept = any(isinstance(change, SaveRetiredId | DropRetiredId) for changes in appends for change in changes)
-    assert (merged is not None) == kept
-    if merged is not None:
-        assert not (merged.operations or merged.acceptances or merged.answers)

@@ -279,6 +279,17 @@ class Shell:
             reap(broker)
 
 
+def asked(shell: Shell, *, name: str = "worker") -> tuple[Running, str]:
+    """Ask a question that another process of the identity receives and prints; return the asker and its id."""
+    shell.serve()
+    reader = shell.start("receive", "--as", name, "--wait", "--json")
+    shell.wait_for_sessions(1)
+    asker = shell.start("ask", name, "why?", "--as", "planner", "--json")
+    [question] = strict(reader.finish().text)["messages"]
+    assert question["expectsReply"] is True
+    return asker, question["id"]
+
+
 def reap(child: int) -> None:
     """Wait for a child that is about to end; one that does not is killed."""
     deadline = time.monotonic() + PATIENCE_S

@@ -1,0 +1,194 @@
+"""Be the part of a session that asks about mail, addresses and sessions, with nothing but calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from intercom.client import commands, mailing
+from intercom.client.blocking_engine import Engine
+from intercom.client.mailviews import AddressView, Mailbox, PendingAsk, Purged, SessionRecord, Trace
+from intercom.client.session import ClientSession
+from intercom.client.setup import milliseconds, now, wall
+from intercom.client.views import Attachment, Receipt
+from intercom.limits import MAILBOX_PAGE, REQUEST_MS
+
+Attachments: TypeAlias = Iterable[Attachment | Mapping[str, str]]
+
+
+class MailCalls:
+    """Hold the calls; a session gives the engine and the core."""
+
+    _engine: Engine
+    _core: ClientSession
+
+    @property
+    def former_ids(self) -> tuple[str, ...]:
+        """Return the ids it had before, oldest first; calls that take an id take them for the present one."""
+        return self._core.lifecycle.former_ids
+
+    @property
+    def features(self) -> frozenset[str]:
+        """Return what the present broker granted; nothing where it is an older one."""
+        return self._core.lifecycle.features
+
+    @property
+    def waiting(self) -> int:
+        """Return how many messages waited for this session when its present connection was made."""
+        return self._core.lifecycle.mailbox_count
+
+    def pending(
+        self,
+        *,
+        timeout: float = REQUEST_MS / 1000,
+    ) -> list[PendingAsk]:
+        """Return the questions this session, or anybody under its address, owes an answer, oldest first."""
+        timeout_ms = milliseconds(timeout, "timeout")
+        return self._engine.wait(lambda: mailing.pending(now=now(), timeout_ms=timeout_ms))
+
+    def answer(
+        self,
+        question: PendingAsk,
+        text: str,
+        *,
+        error: bool = False,
+        attachments: Attachments = (),
+        message_id: str | None = None,
+        timeout: float | None = None,
+    ) -> Receipt:
+        """Answer a question that ``pending`` returned, also one that another session of the address received.
+
+        Arguments and errors are those of ``IncomingMessage.reply``.
+        """
+        return self._engine.wait(
+            lambda: commands.answer(
+                question,
+                text,
+                message_id=self._core.new_id(message_id),
+                now=now(),
+                wall=wall(),
+                attachments=attachments,
+                error=error,
+                timeout_ms=None if timeout is None else milliseconds(timeout, "timeout"),
+            )
+        )
+
+    def trace(
+        self,
+        message_id: str,
+        *,
+        timeout: float = REQUEST_MS / 1000,
+    ) -> Trace:
+        """Return what became of a message this session or its address sent or got, and where it is now.
+
+        A control session may trace any message. One that nothing is known of has the state ``unknown``.
+        """
+        timeout_ms = milliseconds(timeout, "timeout")
+        return self._engine.wait(lambda: mailing.trace(message_id, now=now(), timeout_ms=timeout_ms))
+
+    def mailbox(
+        self,
+        address: str | None = None,
+        *,
+        group: str | None = None,
+        session_id: str | None = None,
+        after: int = 0,
+        limit: int = MAILBOX_PAGE,
+        timeout: float = REQUEST_MS / 1000,
+    ) -> Mailbox:
+        """Return what waits in a mailbox, without the texts; nothing is taken out.
+
+        Args:
+            address: an address, else the mailbox of this session; ``group`` tells addresses of one name apart.
+            group: the home group of the address.
+            session_id: the session, where it has no address.
+            after: only entries behind this one.
+            limit: most entries to return, up to 1,000.
+            timeout: seconds for the answer.
+
+        Raises ``RequestRefused``, with the code ``not_allowed`` for that of another, unless this is a control session.
+        """
+        timeout_ms = milliseconds(timeout, "timeout")
+        whose = None if session_id is None else self._core.lifecycle.present(session_id)
+        return self._engine.wait(
+            lambda: mailing.mailbox(
+                address=address,
+                group=group,
+                session_id=whose,
+                after=after,
+                limit=limit,
+                now=now(),
+                timeout_ms=timeout_ms,
+            )
+        )
+
+    def addresses(
+        self,
+        *,
+        timeout: float = REQUEST_MS / 1000,
+    ) -> list[AddressView]:
+        """Return the addresses: who holds each, and how much waits there."""
+        timeout_ms = milliseconds(timeout, "timeout")
+        return self._engine.wait(lambda: mailing.addresses(now=now(), timeout_ms=timeout_ms))
+
+    def session_records(
+        self,
+        *,
+        timeout: float = REQUEST_MS / 1000,
+    ) -> list[SessionRecord]:
+        """Return the sessions that are known: here, away with time to return, or closed; for control sessions."""
+        timeout_ms = milliseconds(timeout, "timeout")
+        return self._engine.wait(lambda: mailing.session_records(now=now(), timeout_ms=timeout_ms))
+
+    def force_close(
+        self,
+        session_id: str,
+        reason: str | None = None,
+        *,
+        timeout: float = REQUEST_MS / 1000,
+    ) -> bool:
+        """Close a session for good and return whether it was known; for control sessions."""
+        timeout_ms = milliseconds(timeout, "timeout")
+        whose = self._core.lifecycle.present(session_id)
+        return self._engine.wait(lambda: mailing.force_close(whose, reason, now=now(), timeout_ms=timeout_ms))
+
+    def task_hint(
+        self,
+        text: str,
+        *,
+        timeout: float = REQUEST_MS / 1000,
+    ) -> str:
+        """Say in a few words what this session works on, and return what was kept; an empty text takes it back."""
+        timeout_ms = milliseconds(timeout, "timeout")
+        return self._engine.wait(lambda: mailing.task_hint(text, now=now(), timeout_ms=timeout_ms))
+
+    def purge(
+        self,
+        *,
+        older_than: float | None = None,
+        address: str | None = None,
+        group: str | None = None,
+        session_id: str | None = None,
+        timeout: float = REQUEST_MS / 1000,
+    ) -> Purged:
+        """Delete kept texts and history; for control sessions.
+
+        Args:
+            older_than: only what is older than so many seconds.
+            address: delete also the mail that waits for this address; ``group`` tells addresses of one name apart.
+            group: the home group of the address.
+            session_id: delete also the mail that waits for this session.
+            timeout: seconds for the answer.
+        """
+        timeout_ms = milliseconds(timeout, "timeout")
+        age_ms = None if older_than is None else milliseconds(older_than, "older_than")
+        return self._engine.wait(
+            lambda: mailing.purge(
+                older_than_ms=age_ms,
+                address=address,
+                group=group,
+                session_id=session_id,
+                now=now(),
+                timeout_ms=timeout_ms,
+            )
+        )

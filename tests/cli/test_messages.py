@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from argparse import Namespace
+
+import pytest
+
+from intercom.cli.messages import described, how_to_answer, same_identity, shown
+from intercom.client.views import IncomingMessage, Mail, Notice, SessionView
+
+SENDER = SessionView(
+    id="b1111111-1111-4111-8111-111111111111",
+    name=None,
+    cwd="/p",
+    model="m",
+    pid=1,
+    peer_pid=1,
+    status=None,
+    group="g",
+    groups=("g",),
+    started_at=0,
+    last_activity=0,
+    raw={},
+)
+
+
+def test_only_old_mail_has_an_age() -> None:
+    """Design section 7, Freshness: from 5 minutes on."""
+    for age_ms, told in ((299_999, ""), (300_000, " (5 min 0 s ago)")):
+        message = IncomingMessage(id="m", text="hi", sender=SENDER, mail=Mail(1, 0, age_ms, 1))
+        assert shown(message).splitlines()[0][9:] == f"b1111111 says{told}:"
+    again = IncomingMessage(id="m", text="hi", sender=SENDER, mail=Mail(1, 0, 300_000, 3))
+    assert "(5 min 0 s ago, handed over for the 3rd time):" in shown(again)
+
+
+def test_a_notice_says_what_it_is_about() -> None:
+    notice = Notice("expired", "m\x1b1", "worker", "it was too late")
+    message = IncomingMessage(id="n", text="", sender=SENDER, notice=notice)
+    assert shown(message)[9:] == "intercom says expired: message m\\x1b1 to worker: it was too late"
+    assert how_to_answer(message, "") is None
+
+
+@pytest.mark.parametrize(
+    ("members", "command"),
+    [
+        ({"id": "m 1", "expects_reply": True}, "intercom reply --as a 'm 1' TEXT"),
+        ({"id": "--home=x", "expects_reply": True}, "intercom reply --as a -- --home=x TEXT"),
+        ({"id": "m", "reply_to": "q"}, f"intercom send --as a {SENDER.id} TEXT"),
+        ({"id": "m", "reply_error": "no"}, None),
+    ],
+)
+def test_the_command_that_answers_is_safe_to_paste(members: dict[str, object], command: str | None) -> None:
+    message = IncomingMessage(text="hi", sender=SENDER, **members)  # type: ignore[arg-type]
+    assert how_to_answer(message, " --as a") == command
+
+
+def test_the_command_that_answers_acts_as_this_one() -> None:
+    plain = Namespace(name=None, groups=None, home=None, me=False)
+    assert same_identity(plain) == ""
+    full = Namespace(name="a b", groups=["g", "h"], home="/x", me=True)
+    assert same_identity(full) == " --as 'a b' --group g --group h --home /x --me"
+    message = IncomingMessage(id="m", text="hi", sender=SENDER)
+    assert how_to_answer(message, " --me") == f"intercom send {SENDER.id} TEXT", "the person sends as anybody does"
+
+
+def test_the_document_of_mail_and_of_a_notice() -> None:
+    plain = described(IncomingMessage(id="m", text="hi", sender=SENDER))
+    assert {"mail", "notice"} & set(plain) == set()
+    mail = described(IncomingMessage(id="m", text="hi", sender=SENDER, mail=Mail(4, 1, 2, 3)))
+    assert mail["mail"] == {"queuedAt": 1, "ageMs": 2, "offers": 3}
+    notice = Notice("undeliverable", "m", "t", "r")
+    told = described(IncomingMessage(id="n", text="hi", sender=SENDER, notice=notice))
+    assert told["notice"] == {"kind": "undeliverable", "messageId": "m", "target": "t", "reason": "r"}
