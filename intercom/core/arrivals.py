@@ -209,6 +209,8 @@ class Arrivals:
                 return _no(
                     frame, "replaced", "Another session holds the place of this one; do not come back by yourself"
                 )
+            if known.was_force_closed:
+                return _no(frame, "force_closed", "The operator closed this session; do not come back by yourself")
             return _no(
                 frame, "session_not_active", f"The session was closed ({record.closed_reason}); register a new one"
             )

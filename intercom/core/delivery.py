@@ -12,6 +12,8 @@ changes nothing.
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import UNSET, UnsetType
 
 from intercom.core.asking import Asking
@@ -19,6 +21,7 @@ from intercom.core.attempts import NOT_FOUND_CODE, AnswerTaken, Attempt, Refusal
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection
 from intercom.core.deadlines import Deadlines
+from intercom.core.features import QUEUE
 from intercom.core.mailing import Mailing
 from intercom.core.operation import Operation
 from intercom.core.operations import Operations
@@ -129,6 +132,8 @@ class Delivery:
             forwarded = self._await_receipt(attempt, operation, forwarded, earlier, now)
         if is_ask:
             self._tell_question_target(attempt, target, operation.ticket)
+        if is_answer:
+            self._tell_who_answers(sender, target, message.reply_to, operation.ticket)
         operation.copies += 1
         if not self._outbox.write(target.connection, forwarded, operation.ticket, attempt):
             self.frame_lost(attempt, now)
@@ -167,6 +172,12 @@ class Delivery:
         if attempt.resolves_target and attempt.attempt_id is not UNSET:
             frame = QuestionTarget(attempt.message_id, attempt.attempt_id, target.id)
             self._outbox.write(attempt.connection, frame, after)
+
+    def _tell_who_answers(self, sender: Session, asker: Session, reply_to: Any, after: int) -> None:
+        """Tell an asker that another session of the address than the one it asked answers (protocol 5.15)."""
+        question = self._queueing.open_question(asker, sender, reply_to)
+        if question is not None and question.target_id != sender.id and QUEUE in asker.features:
+            self._outbox.write(asker.connection, QuestionTarget(question.message_id, "", sender.id), after)
 
     # --- the fate of a forwarded frame ------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from intercom.core.clock import Instant
 from intercom.core.connections import Connection
 from intercom.core.journal import mail_stream
 from intercom.core.ledger import Ledger
-from intercom.core.lifecycle import Known, Lifecycle
+from intercom.core.lifecycle import FORCE_CLOSE, Known, Lifecycle
 from intercom.core.mailboxes import Mailbox, Mailboxes
 from intercom.core.mailing import Mailing
 from intercom.core.operations import Operations
@@ -192,7 +192,7 @@ class Inquiries:
         self, connection: Connection, session: Session, frame: SessionForceClose, now: Instant
     ) -> No | None:
         known = self._lifecycle.get(frame.session_id)
-        reason = "force_close" if frame.reason is UNSET else f"force_close: {trim(frame.reason)}"
+        reason = FORCE_CLOSE if frame.reason is UNSET else f"{FORCE_CLOSE}: {trim(frame.reason)}"
         is_there = known is not None and known.state is not SessionState.CLOSED
         if known is not None and is_there:
             if known.session is not None:

@@ -9,7 +9,7 @@ import pytest
 from intercom.core.addresses import ME
 from intercom.limits import Limits
 from intercom.wire import reasons
-from tests.core.harness import INFO, World, answers, only, reason
+from tests.core.harness import INFO, World, answers, only, reason, types, without_announcements
 from tests.core.mail import AGENT, PEER, Agent, enter, holder
 
 
@@ -191,6 +191,34 @@ def test_a_question_to_the_person_waits_and_is_answered_from_anywhere() -> None:
     asker.confirm("r1")
     assert only(answers(helper.got()))["type"] == "delivered"
     assert only(helper.write("pending", requestId="p"))["asks"] == []
+
+
+@pytest.mark.parametrize("features", [("queue", "push.receipts"), ("push.receipts",)])
+def test_an_asker_is_told_who_answers_in_place_of_the_holder(features: tuple[str, ...]) -> None:
+    """protocol 5.15, 5.30"""
+    world = World()
+    bob = holder(world, "bob")
+    helper = holder(world, "bob", bob.registered["addressToken"], "none")
+    asker = enter(world, "a", features=features)
+    asker.ask("bob", "q1")
+    bob.confirm("q1")
+    asker.got()
+    helper.reply(asker.id, "r1", "q1")
+    told = without_announcements(asker.got())
+    if "queue" in features:
+        assert told.pop(0) == {
+            "type": "question_target",
+            "messageId": "q1",
+            "attemptId": "",
+            "sessionId": helper.id,
+        }
+    assert ids(told) == ["r1"]
+    asker.confirm("r1")
+    asker.ask("bob", "q2")
+    bob.confirm("q2")
+    asker.got()
+    bob.reply(asker.id, "r2", "q2")
+    assert types(without_announcements(asker.got())) == ["message"], "it was asked itself"
 
 
 def test_a_question_to_the_person_survives_a_restart() -> None:

@@ -228,6 +228,16 @@ def test_a_forced_close_ends_it_for_good() -> None:
     assert again["wasKnown"] is False
 
 
+@pytest.mark.parametrize("members", [{}, {"reason": "lost"}], ids=str)
+def test_whom_the_operator_closed_is_told_not_to_come_back(members: dict[str, str]) -> None:
+    """protocol 9.4.2"""
+    world = World()
+    agent = enter(world, "a")
+    agent.leave()
+    operator(world).write("session_force_close", requestId="f", sessionId=agent.id, **members)
+    assert reattach(world, agent).first[0]["code"] == "force_closed"
+
+
 def test_closed_sessions_are_remembered_for_a_while() -> None:
     """FE 1.2: closed is kept as a tombstone, retention 7 days."""
     world = World(limits=Limits(known_sessions=2))
