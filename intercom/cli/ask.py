@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,7 @@ def run(arguments: Namespace, output: Output) -> int:
     """Ask, print the answer, and return 0."""
     target, text = target_and_text(arguments.words, verb="ask")
     carried = attachments_of(arguments)
+    arguments.began = time.monotonic()  # what standard input and pipes took is nobody's time but the caller's
     message_id = message_id_of(arguments)
     with (
         opened(arguments, "ask", occasion=message_id, default_ms=ASK_MS) as session,

@@ -22,7 +22,14 @@ from intercom.cli.who import identity_of, name_of
 from intercom.client import blocking
 from intercom.errors import HomeError
 from intercom.limits import CONNECT_MS, KEY_BYTES
-from intercom.paths import Paths, make_private_directory, open_private_file, prepare_home, resolve_home
+from intercom.paths import (
+    Paths,
+    make_private_directory,
+    open_private_file,
+    prepare_home,
+    read_ordinary_file,
+    resolve_home,
+)
 
 MOMENT_S = 0.05
 """Time a step gets even when the steps before it used up ``--timeout``: its error tells more."""
@@ -89,7 +96,7 @@ def _secret(paths: Paths) -> bytes:
     """Return the secret of this home, made at the first use by whoever is first."""
     place = paths.identities / "command.key"
     try:
-        key = place.read_bytes()
+        key = read_ordinary_file(place)
     except FileNotFoundError:
         prepare_home(paths)
         make_private_directory(paths.identities)
@@ -103,7 +110,7 @@ def _secret(paths: Paths) -> bytes:
         with suppress(FileExistsError):
             os.link(draft, place)
         os.unlink(draft)
-        key = place.read_bytes()
+        key = read_ordinary_file(place)
     if len(key) != KEY_BYTES:
         raise OSError(f"{place} is not a key")
     return key

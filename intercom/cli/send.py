@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from argparse import Namespace
 from collections.abc import Iterator
@@ -63,6 +64,7 @@ def run(arguments: Namespace, output: Output) -> int:
     """Send the message and return 0 when the target has it."""
     target, text = target_and_text(arguments.words, verb="send")
     carried = attachments_of(arguments)
+    arguments.began = time.monotonic()  # what standard input and pipes took is nobody's time but the caller's
     message_id = message_id_of(arguments)
     with (
         opened(arguments, "send", occasion=message_id, default_ms=SEND_MS) as session,

@@ -74,7 +74,7 @@ def _is_ours(path: Path) -> bool:
 
 def read_key(path: Path) -> bytes:
     """Return the key in a file; raises ``StoreUnusable`` or ``OSError``."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         key = os.read(descriptor, KEY_BYTES + 1)
     finally:
