@@ -16,8 +16,8 @@ NAMES = {
 }  # fmt: skip
 
 SESSION = {
-    "ask", "ask_supervisor", "authorize_child", "events", "groups", "id", "join", "leave", "list", "list_groups",
-    "messages", "model", "name", "receive", "send", "send_supervisor", "set_presence", "status", "supervisor_id",
+    "announce", "ask", "ask_supervisor", "authorize_child", "busy", "events", "groups", "id", "join", "leave", "list",
+    "list_groups", "messages", "model", "name", "receive", "send", "send_supervisor", "set_presence", "status", "supervisor_id",
 }  # fmt: skip
 
 

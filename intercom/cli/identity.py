@@ -60,12 +60,13 @@ def opened(
     occasion: str | None = None,
     default_ms: int = CONNECT_MS,
     start: bool = True,
+    status: str | None = None,
 ) -> AbstractContextManager[blocking.Session]:
     """Return the session of this command, to be used in a ``with`` block.
 
     ``occasion`` is what a second process that means the same has in common with this one; without it the session is
     like no other. Connecting is bounded by ``--timeout``, or by ``default_ms``, the time the verb takes without it;
-    ``start`` tells whether a broker may be started.
+    ``start`` tells whether a broker may be started, ``status`` what others see that the command is doing.
     """
     paths = paths_of(arguments)
     return blocking.connect(
@@ -73,6 +74,7 @@ def opened(
         groups=groups_of(arguments, paths),
         home=arguments.home,
         model=f"intercom {verb}",
+        status=status,
         purpose=purpose,
         start=start,
         timeout=min(time_left(arguments, default_ms), CONNECT_MS / 1000),

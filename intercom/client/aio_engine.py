@@ -137,6 +137,12 @@ class Engine:
                 return event
             await self._news.wait()
 
+    def announce(self, status: str) -> None:
+        """Tell others a status; nothing is waited for."""
+        self.check_caller()
+        self.core.announce(status, wall())
+        self._act()
+
     # --- after every call of the core -------------------------------------------------------------------
 
     def _act(self) -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TypeAlias
 
 from intercom.client import commands
+from intercom.client.activity import Activity
 from intercom.client.blocking_engine import Engine
+from intercom.client.composing import clean_text
 from intercom.client.feeds import Feed, SessionEvent
 from intercom.client.profile import Purpose
 from intercom.client.setup import milliseconds, now, prepare, wall
@@ -180,6 +182,7 @@ class Session:
         """Begin offline."""
         self._engine = engine
         self._core = engine.core
+        self._activity = Activity(self.announce)
 
     @property
     def id(self) -> str:
@@ -374,17 +377,33 @@ class Session:
 
     def join(self, group: str) -> tuple[str, ...]:
         """Join a group and return all memberships; raises ``PresenceRefused``."""
-        return self._engine.wait(lambda: commands.join(self._core.profile, group, now=now()))
+        return self._engine.wait(lambda: commands.join(self._core.profile, group, now=now(), wall=wall()))
 
     def leave(self, group: str | None = None) -> tuple[str, ...]:
         """Leave a group, or all but the home group, and return all memberships; raises ``PresenceRefused``."""
-        return self._engine.wait(lambda: commands.leave(self._core.profile, group, now=now()))
+        return self._engine.wait(lambda: commands.leave(self._core.profile, group, now=now(), wall=wall()))
 
     def set_presence(self, *, name: str | None = None, status: str | None = None, model: str | None = None) -> None:
         """Change what others see; what is ``None`` stays. Raises ``PresenceRefused``."""
         self._engine.wait(
-            lambda: commands.set_presence(self._core.profile, now=now(), name=name, status=status, model=model)
+            lambda: commands.set_presence(
+                self._core.profile, now=now(), wall=wall(), name=name, status=status, model=model
+            )
         )
+
+    def announce(self, status: str) -> None:
+        """Tell others what the session is doing; this waits for nobody, and does not fail for want of a broker.
+
+        One that comes later is told when the session registers, with the time of this call.
+        """
+        self._engine.announce(clean_text(status, "status"))
+
+    def busy(self, what: str = "") -> AbstractContextManager[None]:
+        """Announce ``busy``, or ``busy: WHAT``, for the length of a ``with`` block, and ``idle`` after it.
+
+        Blocks may lie in one another and overlap: what began last counts, and the end of the last one is ``idle``.
+        """
+        return self._activity.busy(what)
 
     def _ours(self, message: _IncomingMessage) -> IncomingMessage:
         assert isinstance(message, IncomingMessage), "prepare was told the kind"

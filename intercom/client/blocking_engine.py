@@ -95,6 +95,12 @@ class Engine:
                     return event
                 self._turn_until(lambda: feed.has_news, until)
 
+    def announce(self, status: str) -> None:
+        """Tell others a status; nothing is waited for."""
+        with self._used():
+            self.core.announce(status, wall())
+            self._flush()
+
     @property
     def _is_foreign(self) -> bool:
         return self.core.profile.pid != os.getpid()

@@ -179,26 +179,28 @@ def list_groups(*, now: int, timeout_ms: int = REQUEST_MS) -> RequestOperation[l
     return RequestOperation(ListGroups, Groups, read, now + timeout_ms)
 
 
-def join(profile: Profile, group: str, *, now: int, timeout_ms: int = REQUEST_MS) -> RequestOperation[tuple[str, ...]]:
+def join(
+    profile: Profile, group: str, *, now: int, wall: int, timeout_ms: int = REQUEST_MS
+) -> RequestOperation[tuple[str, ...]]:
     """Join a group; the result is the tuple of all memberships."""
     wanted = checked_group(group)
     return RequestOperation(
         lambda request_id: JoinGroup(wanted, request_id),
         MembershipAck,
-        lambda answer: profile.regroup(answer.groups),
+        lambda answer: profile.regroup(answer.groups, wall),
         now + timeout_ms,
     )
 
 
 def leave(
-    profile: Profile, group: str | None, *, now: int, timeout_ms: int = REQUEST_MS
+    profile: Profile, group: str | None, *, now: int, wall: int, timeout_ms: int = REQUEST_MS
 ) -> RequestOperation[tuple[str, ...]]:
     """Leave a group, or all but the home group; the result is the tuple of all memberships."""
     wanted: str | UnsetType = UNSET if group is None else checked_group(group)
     return RequestOperation(
         lambda request_id: LeaveGroup(request_id, wanted),
         MembershipAck,
-        lambda answer: profile.regroup(answer.groups),
+        lambda answer: profile.regroup(answer.groups, wall),
         now + timeout_ms,
     )
 
@@ -207,6 +209,7 @@ def set_presence(
     profile: Profile,
     *,
     now: int,
+    wall: int,
     name: str | None = None,
     status: str | None = None,
     model: str | None = None,
@@ -219,7 +222,11 @@ def set_presence(
     new_status = None if status is None else clean_text(status, "status")
     new_model = None if model is None else clean_text(model, "model")
 
+    announcements = profile.announcements
+
     def make(request_id: str) -> Presence:
+        nonlocal announcements
+        announcements = profile.announcements
         return Presence(
             request_id=request_id,
             name=UNSET if new_name is None else new_name,
@@ -229,7 +236,9 @@ def set_presence(
 
     def read(answer: PresenceAck) -> None:
         profile.name = profile.name if new_name is None else new_name
-        profile.status = profile.status if new_status is None else new_status
+        if new_status is not None and announcements == profile.announcements:
+            profile.status = new_status
+        profile.last_activity = wall
         profile.model = profile.model if new_model is None else new_model
 
     return RequestOperation(make, PresenceAck, read, now + timeout_ms)

@@ -79,6 +79,10 @@ class Profile:
         self.cwd = clean_text(cwd if cwd is not None else _working_directory(), "cwd")
         self.pid = os.getpid()
         self.started_at = time.time_ns() // 1_000_000
+        self.last_activity: int | None = None
+        """When others last heard something new of this session, in epoch ms; registering again is nothing new."""
+        self.announcements = 0
+        """How often the status was announced without waiting for an answer."""
 
     def register(self, wall: int, *, claims: bool = True) -> Register:
         """Return the frame that enters the session table.
@@ -86,12 +90,14 @@ class Profile:
         ``wall`` is now in epoch milliseconds; ``claims`` tells whether a child claims its supervisor.
         """
         claims = claims and self.supervisor is not None
+        if self.last_activity is None:
+            self.last_activity = wall
         session: dict[str, Any] = {
             "cwd": self.cwd,
             "model": self.model,
             "pid": self.pid,
             "startedAt": self.started_at,
-            "lastActivity": wall,
+            "lastActivity": self.last_activity,
             "group": self.group,
             "groups": list(self.groups),
             "recipientPurpose": self.purpose,
@@ -115,8 +121,15 @@ class Profile:
         """Return the claim of a child; the broker goes by the capability alone (protocol 4.1)."""
         return {"capability": self.supervisor, "supervisorSessionId": self.supervisor_id or ""}
 
-    def regroup(self, groups: Iterable[str]) -> tuple[str, ...]:
-        """Take over the memberships the broker acknowledged, and return them."""
+    def announced(self, status: str, wall: int) -> None:
+        """Take notice that others are told a status; what is acknowledged later was written before."""
+        self.status = status
+        self.last_activity = wall
+        self.announcements += 1
+
+    def regroup(self, groups: Iterable[str], wall: int) -> tuple[str, ...]:
+        """Take over the memberships the broker acknowledged, and return them; ``wall`` is now in epoch ms."""
+        self.last_activity = wall
         self.groups = tuple(groups)
         if self.group not in self.groups and self.groups:
             self.group = self.groups[0]

@@ -44,6 +44,7 @@ from intercom.wire.frames import (
     MembershipAck,
     MessageFrame,
     PeerDisconnected,
+    Presence,
     PresenceAck,
     PresenceFailed,
     PresenceUpdate,
@@ -269,6 +270,17 @@ class ClientSession:
         if isinstance(answer, IncomingMessage) and answer.id in self._untaken:
             self._untaken.remove(answer.id)
             self._finish(answer.id, now)
+
+    def announce(self, status: str, wall: int) -> None:
+        """Tell others a status, now or with the next registration; no answer is waited for, and none comes.
+
+        ``wall`` is now in epoch milliseconds. After the end of the session it does nothing.
+        """
+        if self.link is Link.CLOSED:
+            return
+        self.profile.announced(status, wall)
+        if self._contact.is_online:
+            self._contact.write(Presence(status=status))
 
     @property
     def has_news(self) -> bool:

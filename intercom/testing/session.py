@@ -201,16 +201,24 @@ class MemorySession:
 
     def join(self, group: str) -> tuple[str, ...]:
         """Join a group and return all memberships."""
-        return self._now(commands.join(self._core.profile, group, now=self._broker.now.mono))
+        return self._now(
+            commands.join(self._core.profile, group, now=self._broker.now.mono, wall=self._broker.now.wall)
+        )
 
     def leave(self, group: str | None = None) -> tuple[str, ...]:
         """Leave a group, or all but the home group, and return all memberships."""
-        return self._now(commands.leave(self._core.profile, group, now=self._broker.now.mono))
+        return self._now(
+            commands.leave(self._core.profile, group, now=self._broker.now.mono, wall=self._broker.now.wall)
+        )
 
     def set_presence(self, *, name: str | None = None, status: str | None = None, model: str | None = None) -> None:
         """Change what others see; what is ``None`` stays."""
-        now = self._broker.now.mono
-        self._now(commands.set_presence(self._core.profile, now=now, name=name, status=status, model=model))
+        now = self._broker.now
+        self._now(
+            commands.set_presence(
+                self._core.profile, now=now.mono, wall=now.wall, name=name, status=status, model=model
+            )
+        )
 
     def cut(self) -> None:
         """Break the connection; the session makes another one as soon as it is due, at the first time at once."""

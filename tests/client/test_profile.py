@@ -131,7 +131,7 @@ def test_default_is_an_ordinary_group() -> None:
 def test_acknowledged_memberships_are_taken_over() -> None:
     """Protocol 4.7: if the legacy group was left, the first remaining membership becomes it."""
     profile = Profile(group="a")
-    assert profile.regroup(["b", "c"]) == ("b", "c")
+    assert profile.regroup(["b", "c"], WALL) == ("b", "c")
     assert (profile.group, profile.home_group) == ("b", "a")
     session = msgspec.to_builtins(profile.register(WALL))["session"]
     assert (session["group"], session["groups"]) == ("b", ["b", "c"])

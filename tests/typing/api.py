@@ -39,6 +39,9 @@ async def sessions() -> None:
         assert_type(await session.join("g"), tuple[str, ...])
         assert_type(await session.leave(), tuple[str, ...])
         await session.set_presence(name="n", status="s", model="m")
+        session.announce("busy")
+        with session.busy("w"), session.busy() as nothing:
+            assert_type(nothing, None)
         assert_type(await session.authorize_child("c"), str)
 
 
@@ -116,6 +119,9 @@ def without_a_loop() -> None:
         assert_type(session.list_groups(), list[intercom.GroupView])
         assert_type(session.join("g"), tuple[str, ...])
         session.set_presence(status="s")
+        session.announce("busy")
+        with session.busy("w") as nothing:
+            assert_type(nothing, None)
         for message in session.messages(timeout=1):
             assert_type(message, blocking.IncomingMessage)
             assert_type(message.reply("ok"), intercom.Receipt)
