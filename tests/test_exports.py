@@ -17,7 +17,8 @@ NAMES = {
 
 SESSION = {
     "announce", "ask", "ask_supervisor", "authorize_child", "busy", "events", "groups", "id", "join", "leave", "list",
-    "list_groups", "messages", "model", "name", "receive", "send", "send_supervisor", "set_presence", "status", "supervisor_id",
+    "list_groups", "messages", "model", "name", "receive", "send", "send_supervisor", "set_presence", "status",
+    "supervisor_id",
 }  # fmt: skip
 
 

@@ -6,10 +6,10 @@ from msgspec import Raw
 
 from intercom.client.operations import Stage
 from intercom.client.sending import SendOperation
-from intercom.client.views import IncomingMessage, SessionView
+from intercom.client.views import IncomingMessage, SessionView, may_mean
 from intercom.errors import AskError, AskTimeout, IntercomError, PeerGone, ReplyFailed, SendError, TargetNotFound
 from intercom.limits import REBIND_RETRY_MS
-from intercom.wire.frames import Delivered, Queued, Send, trim
+from intercom.wire.frames import Delivered, Queued, Send
 
 
 class AskOperation(SendOperation[IncomingMessage]):
@@ -56,9 +56,7 @@ class AskOperation(SendOperation[IncomingMessage]):
             return False
         if self.answerer is not None:
             return sender.id == self.answerer
-        wanted = trim(self.target)
-        named = sender.name is not None and sender.name.lower() == wanted.lower()
-        return sender.id == wanted or named or (len(wanted) == 8 and sender.id.lower().startswith(wanted.lower()))
+        return may_mean(self.target, sender)
 
     def replied(self, message: IncomingMessage) -> None:
         """Take the reply."""

@@ -45,6 +45,7 @@ def connect(
     session_id: str | None = None,
     cwd: str | None = None,
     supervisor: str | None = None,
+    owner_token: str | None = None,
 ) -> Iterator[Session]:
     """Register a session for the length of a ``with`` block, starting a broker if none answers.
 
@@ -62,6 +63,7 @@ def connect(
         session_id: the id that session had.
         cwd: the directory shown to others, else the working directory.
         supervisor: the capability that a supervisor made with ``authorize_child`` for this ``name``.
+        owner_token: a secret of the program's own under which capabilities are made, so that it can be restarted.
 
     Raises ``BrokerError``, ``RegistrationRefused``, ``HomeError`` or ``UsageError``. Leaving the block confirms the
     message in hand; leaving it by an exception does not, so that the message comes again.
@@ -81,6 +83,7 @@ def connect(
             session_id=session_id,
             cwd=cwd,
             supervisor=supervisor,
+            owner_token=owner_token,
             message_kind=IncomingMessage,
         )
     )
@@ -224,6 +227,7 @@ class Session:
         message_id: str | None = None,
         timeout: float | None = None,
         logical_target: str | None = None,
+        progress: bool = False,
     ) -> Receipt:
         """Send a message and wait until its fate is known.
 
@@ -235,9 +239,13 @@ class Session:
             message_id: id of an earlier attempt that is to be repeated.
             timeout: seconds for the outcome, 10 by default, at most 660.
             logical_target: what the user wrote, where the program found out itself that it means ``target``.
+            progress: say that this does not answer a question of the target.
 
-        Returns a receipt: delivered or queued. Raises ``SendError`` (its ``retry`` says whether the same message id
-        may be sent again), ``TooLarge``, ``UsageError``, or ``BrokerError`` when nothing left this process.
+        Returns a receipt: delivered or queued. A message to a session that asked exactly one question which this
+        session has taken and not answered is sent as the answer, and the receipt says so (``inferred_reply_to``); with
+        several it answers none, and the receipt tells how to (``hint``). Raises ``SendError`` (its ``retry`` says
+        whether the same message id may be sent again), ``TooLarge``, ``UsageError``, or ``BrokerError`` when nothing
+        left this process.
         """
         return self._engine.wait(
             lambda: commands.send(
@@ -250,6 +258,7 @@ class Session:
                 reply_to=reply_to,
                 timeout_ms=None if timeout is None else milliseconds(timeout, "timeout"),
                 logical_target=logical_target,
+                progress=progress,
             )
         )
 
@@ -289,13 +298,17 @@ class Session:
         )
         return self._ours(answer)
 
-    def authorize_child(self, name: str) -> str:
+    def authorize_child(self, name: str, *, capability: str | None = None) -> str:
         """Let a session of that name claim this one as its supervisor, and return the capability it has to show.
 
         It holds as long as this session, over reconnects and broker restarts. The same name gets the same capability;
-        ``*`` gets a new one each time, for whoever shows it first. Give it to the child alone.
+        ``*`` gets a new one each time, for whoever shows it first. Give it to the child alone. A session opened with
+        the ``owner_token`` of an earlier one takes over a ``capability`` that was made for the same ``name``; raises
+        ``UsageError`` for any other.
         """
-        return self._engine.wait(lambda: commands.authorize_child(self._core.profile, name, now=now()))
+        return self._engine.wait(
+            lambda: commands.authorize_child(self._core.profile, name, now=now(), capability=capability)
+        )
 
     def send_supervisor(
         self,

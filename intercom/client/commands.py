@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from intercom.client.asking import AskOperation
 from intercom.client.composing import clean_target, clean_text, compose
@@ -60,16 +60,30 @@ def send(
     reply_to: str | None = None,
     timeout_ms: int | None = None,
     logical_target: str | None = None,
+    progress: bool = False,
 ) -> SendOperation[Receipt]:
     """Send a message; the result is a ``Receipt``.
 
     The time-out is at most ``RETRY_IDENTITY_MS``, by default ``SEND_MS``. ``logical_target`` is what the user wrote
-    when the caller found out that it means ``target`` (protocol 6.2.4).
+    when the caller found out that it means ``target`` (protocol 6.2.4). With neither ``reply_to`` nor ``progress`` the
+    message may turn out to be the answer to the only question the target asked (F67).
     """
     deadline = _send_deadline(timeout_ms, now)
     wanted = clean_target(target)
-    message = compose(message_id=message_id, timestamp=wall, text=text, attachments=attachments, reply_to=reply_to)
-    return SendOperation(message_id, wanted, message, deadline=deadline, logical_target=_wording(logical_target))
+    carried = list(attachments)
+
+    def referring(to: str | None) -> Raw:
+        return compose(message_id=message_id, timestamp=wall, text=text, attachments=carried, reply_to=to)
+
+    return SendOperation(
+        message_id,
+        wanted,
+        referring(reply_to),
+        deadline=deadline,
+        logical_target=_wording(logical_target),
+        answers=reply_to,
+        as_answer=referring if reply_to is None and not progress else None,
+    )
 
 
 def ask(
@@ -154,6 +168,7 @@ def reply(
         message,
         deadline=deadline,
         is_reply=to.expects_reply,
+        answers=to.id,
         expected_recipient=to.sender.id,
         finishes=to.id,
     )

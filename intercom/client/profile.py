@@ -39,11 +39,13 @@ class Profile:
         session_id: str | None = None,
         cwd: str | None = None,
         supervisor: str | None = None,
+        owner_token: str | None = None,
     ) -> None:
         """Check everything that could never work; raise ``UsageError``.
 
         ``group`` is the home group, else the first of ``groups``; ``session_id`` is a wish for a former id, granted
-        only with the return address it had; ``supervisor`` is the capability a supervisor made for this name.
+        only with the return address it had; ``supervisor`` is the capability a supervisor made for this name;
+        ``owner_token`` is the secret under which an earlier session made capabilities for its children.
         """
         if purpose not in ("agent", "control"):
             raise UsageError(f"purpose must be 'agent' or 'control', not {purpose!r}")
@@ -73,7 +75,14 @@ class Profile:
         """Session id of the supervisor, while this session is registered as its child."""
         self.child_name = self.name
         """The name the capability is for; it stays when the session takes another one."""
-        self.owner_token = str(uuid.uuid4()) if purpose == "agent" else None
+        if owner_token == "":
+            raise UsageError("owner_token is empty", hint="Leave it out to begin without children.")
+        if owner_token is not None and purpose != "agent":
+            raise UsageError("a control session has no children, so it needs no owner_token")
+        self.owner_token = None
+        """Secret under which the broker makes the capabilities of this session's children."""
+        if purpose == "agent":
+            self.owner_token = clean_text(owner_token or str(uuid.uuid4()), "owner_token")
         self.children: dict[str, str] = {}
         """Capabilities this session made, with the names of the children."""
         self.cwd = clean_text(cwd if cwd is not None else _working_directory(), "cwd")

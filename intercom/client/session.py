@@ -26,6 +26,7 @@ from intercom.client.inbox import Inbox
 from intercom.client.notices import Arrived, Event, Happened, Settled, Troubled
 from intercom.client.operations import Opening, Operation, RequestOperation, Stage
 from intercom.client.outcomes import again
+from intercom.client.owing import Owing
 from intercom.client.profile import Profile
 from intercom.client.recovery import DOUBTFUL, HOPELESS, Recovery
 from intercom.client.sending import SendOperation
@@ -102,6 +103,7 @@ class ClientSession:
         """Whether the present connection was registered."""
         self._inbox = Inbox()
         self._waiting = Waiting()
+        self._owing = Owing()
         self._ids = ids
         self._kind = message_kind
         self._events: list[Event] = []
@@ -242,6 +244,8 @@ class ClientSession:
         """Start an operation; ``Settled`` tells when it has its result. While offline it makes an attempt due now."""
         if self.link is Link.CLOSED:
             raise UsageError("the session is closed")
+        if isinstance(operation, SendOperation):
+            self._owing.infer(operation, now)
         self._waiting.add(operation)
         if self._contact.is_online:
             self._launch(operation, now)
@@ -290,6 +294,8 @@ class ClientSession:
     def take_message(self, consumer: object, now: int) -> IncomingMessage | None:
         """Give the next message to a consumer, confirming the one it had; ``None`` when there is none yet."""
         message, finished = self._inbox.take(consumer, now)
+        if message is not None:
+            self._owing.note(message, now)
         self._confirm(finished)
         return message
 
@@ -370,6 +376,7 @@ class ClientSession:
         operation = self._waiting.send(answer.message_id)
         if operation is not None and operation.is_current(answer):
             operation.accepted(answer)
+            self._owing.learn(operation)
             self._after(operation, now)
 
     def _on_delivery_failed(self, answer: DeliveryFailed, now: int) -> None:
@@ -379,6 +386,7 @@ class ClientSession:
         if code_of(answer.reason) == "not_registered" and self._registers_anew(operation):
             return
         operation.refused(answer, now, self._returning_until, self._young_until)
+        self._owing.learn(operation)
         self._after(operation, now)
 
     def _on_question_target(self, answer: QuestionTarget, now: int) -> None:

@@ -68,6 +68,7 @@ def prepare(
     session_id: str | None,
     cwd: str | None,
     supervisor: str | None = None,
+    owner_token: str | None = None,
     message_kind: type[IncomingMessage],
 ) -> Setup:
     """Check the arguments of ``connect``; nothing is created or connected. Raises ``UsageError`` or ``HomeError``."""
@@ -82,6 +83,7 @@ def prepare(
         session_id=session_id,
         cwd=cwd,
         supervisor=supervisor,
+        owner_token=owner_token,
     )
     core = ClientSession(profile, ids=new_id, chance=chance, message_kind=message_kind)
     paths = Paths(resolve_home(None if home is None else os.fspath(home), os.environ))

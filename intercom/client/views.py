@@ -8,9 +8,19 @@ from msgspec import UNSET, DecodeError, Raw, Struct, ValidationError, convert
 from msgspec.json import decode
 
 from intercom.wire.codec import parse_message
-from intercom.wire.frames import Attachment, GroupEntry, MessageFrame, SessionInfo
+from intercom.wire.frames import Attachment, GroupEntry, MessageFrame, SessionInfo, trim
 
-__all__ = ["Attachment", "GroupView", "IncomingMessage", "Malformed", "Receipt", "SessionView", "message_of", "view_of"]
+__all__ = [
+    "Attachment",
+    "GroupView",
+    "IncomingMessage",
+    "Malformed",
+    "Receipt",
+    "SessionView",
+    "may_mean",
+    "message_of",
+    "view_of",
+]
 
 GroupView = GroupEntry
 
@@ -98,6 +108,17 @@ class Receipt(Struct, frozen=True):
     target: str
     """The target as it was named."""
     position: int | None = None
+    inferred_reply_to: str | None = None
+    """Id of the question it was taken as the answer to, although it was sent as an ordinary message."""
+    hint: str = ""
+    """How to answer, where the target asked questions and this message answers none of them."""
+
+
+def may_mean(target: str, session: SessionView) -> bool:
+    """Tell whether a target can mean a session: by its id, its name, or eight digits of its id (protocol 6.2.1)."""
+    wanted = trim(target)
+    named = session.name is not None and session.name.lower() == wanted.lower()
+    return session.id == wanted or named or (len(wanted) == 8 and session.id.lower().startswith(wanted.lower()))
 
 
 def view_of(raw: Raw) -> SessionView:

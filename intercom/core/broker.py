@@ -27,9 +27,10 @@ from intercom.core.receipts import Receipts
 from intercom.core.records import OperationState, Recovered
 from intercom.core.resolving import Resolver
 from intercom.core.sessions import Session, SessionTable, normalise_group
-from intercom.core.supervision import Capabilities, Crossings, capability_for, is_made_with
+from intercom.core.supervision import Capabilities, Crossings
 from intercom.limits import Limits
 from intercom.wire import reasons
+from intercom.wire.capability import capability_for, is_made_with
 from intercom.wire.frames import (
     AuthorizeSupervisor,
     BrokerStatus,

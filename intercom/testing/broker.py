@@ -68,6 +68,9 @@ class MemoryBroker:
         purpose: Purpose = "agent",
         return_address: str | None = None,
         session_id: str | None = None,
+        cwd: str = "/",
+        supervisor: str | None = None,
+        owner_token: str | None = None,
         answer: Callable[[IncomingMessage], str | None] | None = None,
     ) -> MemorySession:
         """Register a session; what all but ``answer`` mean is told by ``intercom.blocking.connect``.
@@ -84,7 +87,9 @@ class MemoryBroker:
             purpose=purpose,
             return_address=return_address or self._ids(),
             session_id=session_id,
-            cwd="/",
+            cwd=cwd,
+            supervisor=supervisor,
+            owner_token=owner_token or (self._ids() if purpose == "agent" else None),
         )
         profile.pid, profile.started_at = _PID, self._now.wall
         session = MemorySession(self, profile, self._ids, answer)
@@ -117,16 +122,21 @@ class MemoryBroker:
         """
         if milliseconds < 0:
             raise UsageError(f"advance takes 0 or more milliseconds, not {milliseconds}: time does not run backwards")
+        self._advance(milliseconds, lambda: False)
+
+    def _advance(self, milliseconds: int, until: Callable[[], bool]) -> None:
+        """Let time pass, at most until something holds."""
         end = self._now.mono + milliseconds
         self._turn()
-        while (due := self._next_due()) is not None and due <= end:
+        while not until() and (due := self._next_due()) is not None and due <= end:
             self._set(max(due, self._now.mono))
             if self._core is not None:
                 self._perform(self._core.deadline_passed(self._now))
             for session in list(self._sessions):
                 session._core.tick(self._now.mono)
             self._turn()
-        self._set(end)
+        if not until():
+            self._set(end)
 
     def fail_next_commit(self, reason: str = "the disk is full", *, final: bool = False) -> None:
         """Let the next commit fail, once; called again, the one after it too.

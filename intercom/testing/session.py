@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 from intercom.client import commands
+from intercom.client.activity import Activity
 from intercom.client.commands import Attachments
+from intercom.client.composing import clean_text
+from intercom.client.feeds import Feed, SessionEvent
 from intercom.client.operations import Operation
 from intercom.client.profile import Profile
 from intercom.client.session import ClientSession, Link, Settled
+from intercom.client.setup import milliseconds
 from intercom.client.views import GroupView, Receipt, SessionView
 from intercom.client.views import IncomingMessage as _IncomingMessage
 from intercom.errors import BrokerBusy, NoBroker
-from intercom.limits import ASK_MS
+from intercom.limits import ASK_MS, REQUEST_MS
 from intercom.testing.wire import Wire
 
 if TYPE_CHECKING:
@@ -78,7 +83,13 @@ class IncomingMessage(_IncomingMessage):
     _session: MemorySession
 
     def reply(
-        self, text: str, *, error: bool = False, attachments: Attachments = (), message_id: str | None = None
+        self,
+        text: str,
+        *,
+        error: bool = False,
+        attachments: Attachments = (),
+        message_id: str | None = None,
+        timeout: float | None = None,
     ) -> Pending[Receipt]:
         """Answer the message, which confirms it; ``error`` says that there will be no answer, ``text`` why."""
         session = self._session
@@ -91,15 +102,37 @@ class IncomingMessage(_IncomingMessage):
                 wall=session._broker.now.wall,
                 attachments=attachments,
                 error=error,
+                timeout_ms=_milliseconds(timeout),
             )
         )
+
+
+class Events:
+    """Iterate over what happened around a session; it ends when nothing is there, and may be gone on with later."""
+
+    def __init__(self, session: MemorySession, feed: Feed, timeout_ms: int) -> None:
+        self._session = session
+        self._feed = feed
+        self._timeout_ms = timeout_ms
+
+    def __iter__(self) -> Events:
+        """Return the iterator itself."""
+        return self
+
+    def __next__(self) -> SessionEvent:
+        """Return the next event; time passes for as long as the iterator may wait for it."""
+        self._session._broker._advance(self._timeout_ms, lambda: self._feed.has_news)
+        event = self._feed.take()
+        if event is None:
+            raise StopIteration
+        return event
 
 
 class MemorySession:
     """Be a session of a ``MemoryBroker``; made by ``connect``.
 
-    It has part of the calls of the library's sessions, and they mean the same. ``send``, ``ask`` and ``reply`` return a
-    ``Pending``; everything else has its result at once.
+    It has all calls of the library's sessions, and they mean the same. Those that send return a ``Pending``; everything
+    else has its result at once. A ``timeout`` is in seconds of the broker's clock.
     """
 
     def __init__(
@@ -114,6 +147,7 @@ class MemorySession:
         self._answer = answer
         self._core = ClientSession(profile, ids=ids, chance=lambda: 0.0, message_kind=IncomingMessage)
         self._wire: Wire | None = None
+        self._activity = Activity(self.announce)
 
     @property
     def id(self) -> str:
@@ -131,6 +165,21 @@ class MemorySession:
         return self._core.profile.groups
 
     @property
+    def status(self) -> str | None:
+        """Return the present status."""
+        return self._core.profile.status
+
+    @property
+    def model(self) -> str:
+        """Return the present model."""
+        return self._core.profile.model
+
+    @property
+    def supervisor_id(self) -> str | None:
+        """Return the session id of the supervisor, or ``None`` without one or while it is gone."""
+        return self._core.profile.supervisor_id
+
+    @property
     def online(self) -> bool:
         """Tell whether the session is registered now."""
         return self._core.link is Link.ONLINE
@@ -143,6 +192,9 @@ class MemorySession:
         attachments: Attachments = (),
         reply_to: str | None = None,
         message_id: str | None = None,
+        timeout: float | None = None,
+        logical_target: str | None = None,
+        progress: bool = False,
     ) -> Pending[Receipt]:
         """Send a message; it is delivered when its reader asks for the next one, answers it, or closes."""
         return self._begin(
@@ -154,6 +206,9 @@ class MemorySession:
                 wall=self._broker.now.wall,
                 attachments=attachments,
                 reply_to=reply_to,
+                timeout_ms=_milliseconds(timeout),
+                logical_target=logical_target,
+                progress=progress,
             )
         )
 
@@ -164,7 +219,8 @@ class MemorySession:
         *,
         attachments: Attachments = (),
         message_id: str | None = None,
-        timeout_ms: int = ASK_MS,
+        timeout: float = ASK_MS / 1000,
+        logical_target: str | None = None,
     ) -> Pending[IncomingMessage]:
         """Ask a question; the result is the answer."""
         operation = commands.ask(
@@ -174,30 +230,94 @@ class MemorySession:
             now=self._broker.now.mono,
             wall=self._broker.now.wall,
             attachments=attachments,
-            timeout_ms=timeout_ms,
+            timeout_ms=milliseconds(timeout, "timeout"),
+            logical_target=logical_target,
         )
         return cast("Pending[IncomingMessage]", self._begin(operation))
 
-    def receive(self) -> IncomingMessage | None:
-        """Return the next message, ``None`` when none is there; either way the one before is confirmed."""
+    def authorize_child(self, name: str, *, capability: str | None = None) -> str:
+        """Let a session of that name claim this one as its supervisor, and return the capability it has to show."""
+        now = self._broker.now.mono
+        return self._now(commands.authorize_child(self._core.profile, name, now=now, capability=capability))
+
+    def send_supervisor(
+        self,
+        text: str,
+        *,
+        attachments: Attachments = (),
+        reply_to: str | None = None,
+        message_id: str | None = None,
+        timeout: float | None = None,
+    ) -> Pending[Receipt]:
+        """Send a message to the supervisor, whatever the groups."""
+        return self._begin(
+            commands.send_supervisor(
+                self._core.profile,
+                text,
+                message_id=self._core.new_id(message_id),
+                now=self._broker.now.mono,
+                wall=self._broker.now.wall,
+                attachments=attachments,
+                reply_to=reply_to,
+                timeout_ms=_milliseconds(timeout),
+            )
+        )
+
+    def ask_supervisor(
+        self,
+        text: str,
+        *,
+        attachments: Attachments = (),
+        message_id: str | None = None,
+        timeout: float = ASK_MS / 1000,
+    ) -> Pending[IncomingMessage]:
+        """Ask the supervisor a question; the result is the answer."""
+        operation = commands.ask_supervisor(
+            self._core.profile,
+            text,
+            message_id=self._core.new_id(message_id),
+            now=self._broker.now.mono,
+            wall=self._broker.now.wall,
+            attachments=attachments,
+            timeout_ms=milliseconds(timeout, "timeout"),
+        )
+        return cast("Pending[IncomingMessage]", self._begin(operation))
+
+    def events(self, *, timeout: float | None = None) -> Events:
+        """Iterate over what happens around this session from now on; with a timeout, time passes until it comes."""
+        return Events(self, self._core.feed(), _milliseconds(timeout) or 0)
+
+    def receive(self, *, timeout: float | None = None) -> IncomingMessage | None:
+        """Return the next message, ``None`` when none is there; either way the one before is confirmed.
+
+        With a timeout, time passes until one is there.
+        """
         message = self._core.take_message(self, self._broker.now.mono)
         self._broker._turn()
+        if message is None and timeout is not None:
+            self._broker._advance(milliseconds(timeout, "timeout"), lambda: self._core.has_news)
+            message = self._core.take_message(self, self._broker.now.mono)
         if message is None and (trouble := self._core.take_trouble()) is not None:
             raise trouble
         return None if message is None else self._ours(message)
 
-    def messages(self) -> Iterator[IncomingMessage]:
-        """Iterate over what is there now, and over what comes meanwhile; the last one is confirmed at the end."""
-        while (message := self.receive()) is not None:
+    def messages(self, *, timeout: float | None = None) -> Iterator[IncomingMessage]:
+        """Iterate over what is there now, and over what comes meanwhile; the last one is confirmed at the end.
+
+        With a timeout, time passes until the next one is there, and the end comes when none came for so long.
+        """
+        while (message := self.receive(timeout=timeout)) is not None:
             yield message
 
-    def list(self, group: str | None = None) -> SessionViews:
+    def list(self, group: str | None = None, *, timeout: float = REQUEST_MS / 1000) -> SessionViews:
         """Return the sessions in reach, this one included, or those of one group."""
-        return self._now(commands.list_sessions(group, now=self._broker.now.mono))
+        now, timeout_ms = self._broker.now.mono, milliseconds(timeout, "timeout")
+        return self._now(commands.list_sessions(group, now=now, timeout_ms=timeout_ms))
 
-    def list_groups(self) -> GroupViews:
+    def list_groups(self, *, timeout: float = REQUEST_MS / 1000) -> GroupViews:
         """Return every group with a session in it."""
-        return self._now(commands.list_groups(now=self._broker.now.mono))
+        now, timeout_ms = self._broker.now.mono, milliseconds(timeout, "timeout")
+        return self._now(commands.list_groups(now=now, timeout_ms=timeout_ms))
 
     def join(self, group: str) -> tuple[str, ...]:
         """Join a group and return all memberships."""
@@ -219,6 +339,15 @@ class MemorySession:
                 self._core.profile, now=now.mono, wall=now.wall, name=name, status=status, model=model
             )
         )
+
+    def announce(self, status: str) -> None:
+        """Tell others what the session is doing, now or with its next registration."""
+        self._core.announce(clean_text(status, "status"), self._broker.now.wall)
+        self._broker._turn()
+
+    def busy(self, what: str = "") -> AbstractContextManager[None]:
+        """Announce ``busy``, or ``busy: WHAT``, for the length of a ``with`` block, and ``idle`` after it."""
+        return self._activity.busy(what)
 
     def cut(self) -> None:
         """Break the connection; the session makes another one as soon as it is due, at the first time at once."""
@@ -305,3 +434,7 @@ class MemorySession:
             self._wire = None
             self._core.eof(now)
         return moved
+
+
+def _milliseconds(timeout: float | None) -> int | None:
+    return None if timeout is None else milliseconds(timeout, "timeout")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from intercom.core.supervision import capability_for, is_made_with
+from intercom.wire.capability import capability_for, is_made_with
 from tests.core.harness import World
 from tests.support.vectors import VECTORS, conversations, play
 
