@@ -124,7 +124,7 @@ DOCUMENTS: dict[str, list[Schema]] = {
     "send": [
         _success(
             {"state": {"enum": ["delivered", "queued"]}, "messageId": _TEXT, "target": _TEXT, "guest": _FLAG},
-            {"position": _COUNT},
+            {"position": _COUNT, "hint": _TEXT},
         )
     ],
     "ask": [_success({"state": {"const": "answered"}, "messageId": _TEXT, "answer": _ref("Message")})],

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from intercom.cli.arguments import Parser, add_common, clean, target_and_text
@@ -13,9 +14,9 @@ from intercom.cli.attaching import add_attach, attachments_of
 from intercom.cli.identity import opened, time_left
 from intercom.cli.naming import helpful, resolved
 from intercom.cli.render import Output, clipped, visible
-from intercom.cli.who import name_of
+from intercom.cli.who import ASKED_VARIABLES, name_of
 from intercom.errors import AskError, SendError
-from intercom.limits import SEND_MS
+from intercom.limits import PREFIX_CHARACTERS, SEND_MS
 
 USAGE = "TARGET TEXT..."
 DESCRIPTION = """Send a message to a session and return when that session has it.
@@ -23,6 +24,9 @@ DESCRIPTION = """Send a message to a session and return when that session has it
 TARGET is a name, a session id, or at least 4 characters that only one id in reach begins with; a name comes first.
 TEXT may be several words; `-` alone reads standard input, of which one trailing line break is removed. Words after `--`
 are never taken for options.
+
+In a command of `intercom listen --answer` a send to the one who asked is not the answer: what the command prints is.
+That is said, unless --progress tells that it is meant so.
 
 A message has an id, printed with the result. After "outcome unknown" run the same command with --message-id and that
 id: the message cannot arrive twice.
@@ -33,6 +37,7 @@ def configure(parser: Parser) -> None:
     """Add the options of ``send``."""
     parser.add_argument("words", nargs="*", metavar="TARGET TEXT", help="who gets it, and what to say")
     add_attach(parser)
+    parser.add_argument("--progress", action="store_true", help="this is not the answer to a question of TARGET")
     add_message_id(parser)
     add_common(parser, timeout=f"longest wait for the outcome (default {SEND_MS // 1000})")
 
@@ -79,13 +84,32 @@ def run(arguments: Namespace, output: Output) -> int:
             attachments=carried,
             message_id=message_id,
             timeout=time_left(arguments, SEND_MS),
+            progress=arguments.progress,
         )
+    hint = "" if arguments.progress else how_to_answer(target, os.environ)
     guest = name_of(arguments) is None
     place: dict[str, int] = {} if receipt.position is None else {"position": receipt.position}
     told = {"state": receipt.state, "messageId": receipt.message_id, "target": receipt.target, "guest": guest}
-    output.document({"ok": True, **told, **place})
+    output.document({"ok": True, **told, **place, **({"hint": hint} if hint else {})})
     waiting = "" if receipt.position is None else f", at place {receipt.position}"
     output.line(f"{receipt.state} to {clipped(visible(target))}{waiting} (message {visible(receipt.message_id)})")
-    if guest and not output.as_json:
+    if hint and not output.as_json:
+        output.note(hint)
+    elif guest and not output.as_json:
         output.note("sent as a guest, whom no reply reaches: act and listen under a name (--as NAME) to be answered")
     return 0
+
+
+def how_to_answer(target: str, environ: Mapping[str, str]) -> str:
+    """Say how the question is answered at which this command is at work, when ``target`` is who asked it (F67)."""
+    asked, asker, name = (environ.get(variable, "") for variable in ASKED_VARIABLES)
+    wanted = target.strip().lower()
+    is_asker = wanted in (asker.lower(), name.lower()) or (
+        len(wanted) >= PREFIX_CHARACTERS and asker.startswith(wanted)
+    )
+    if not asked or not wanted or not is_asker:
+        return ""
+    return (
+        f"this is no answer to the question {visible(asked)}: what the command of `listen --answer` prints is. "
+        "Use --progress where that is meant"
+    )

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 
 import pytest
 
+from intercom.cli.send import how_to_answer
 from tests.support.commands import INTERCOM, Shell
 
 
@@ -283,3 +285,42 @@ def test_what_was_sent_to_a_beginning_is_known_by_the_words_it_was_sent_with(she
     assert shell.run("send", session["id"], *sent).document["code"] == "conflict"
     shell.run("send", "worker", "the end", "--as", "planner")
     assert [worker.event("message")["text"] for _ in range(2)] == ["once", "the end"]
+
+
+ASKED = {"INTERCOM_MESSAGE_ID": "q-1", "INTERCOM_SENDER_ID": "0123456789", "INTERCOM_SENDER_NAME": "Worker"}
+
+
+def test_a_command_that_sends_its_answer_is_told_how_to_give_it(shell: Shell) -> None:
+    """F67: the question belongs to the listener, so this process cannot answer it; it can say who does."""
+    shell.listen("worker")
+    told = shell.run("send", "worker", "4", env=ASKED)
+    assert (told.status, "no answer to the question q-1" in told.errors) == (0, True)
+    assert "q-1" in shell.run("send", "worker", "4", "--json", env=ASKED).document["hint"]
+    for arguments, env in ((("--progress",), ASKED), ((), {**ASKED, "INTERCOM_SENDER_NAME": "other"}), ((), {})):
+        assert "hint" not in shell.run("send", "worker", "4", "--json", *arguments, env=env).document
+
+
+def test_whom_a_hint_is_for() -> None:
+    for target in ("worker", " WORKER", "0123456789", "0123"):
+        assert how_to_answer(target, ASKED), target
+    for target in ("", "w", "012", "01234567890", "work"):
+        assert not how_to_answer(target, ASKED), target
+    assert not how_to_answer("worker", {"INTERCOM_SENDER_NAME": "worker"})
+
+
+def test_progress_of_a_command_leaves_the_question_open(shell: Shell) -> None:
+    """F67: as the page about the first steps says."""
+    send = f"{shlex.join(INTERCOM)} send"
+    command = (
+        f'{send} "$INTERCOM_SENDER_ID" --progress "half of it" >&2; {send} "$INTERCOM_SENDER_ID" ready >&2; echo 4'
+    )
+    shell.listen("worker", "--answer", command)
+    with shell.connect() as asker:
+        asker.register("asker", returnAddress="secret")
+        asker.send_message("worker", "q-1", message={"expectsReply": True})
+        brought = []
+        while len(brought) < 3:
+            frame = asker.receive()
+            brought += [frame["message"]] if frame["type"] == "message" else []
+    assert [message["content"]["text"] for message in brought] == ["half of it", "ready", "4"]
+    assert [message.get("replyTo") for message in brought] == [None, None, "q-1"]

@@ -23,6 +23,7 @@ async def sessions() -> None:
         session_id="s",
         cwd="/p",
         supervisor="capability",
+        owner_token="token",
     )
     assert_type(connection, intercom.Connection)
     async with connection as session:
@@ -43,18 +44,28 @@ async def sessions() -> None:
         with session.busy("w"), session.busy() as nothing:
             assert_type(nothing, None)
         assert_type(await session.authorize_child("c"), str)
+        assert_type(await session.authorize_child("c", capability="k"), str)
 
 
 async def messages(session: intercom.Session) -> None:
     attachment = intercom.Attachment("file", "a.txt", "text", "plain")
     receipt = await session.send(
-        "bob", "hi", attachments=[attachment], reply_to="q", message_id="m", timeout=1, logical_target="b"
+        "bob",
+        "hi",
+        attachments=[attachment],
+        reply_to="q",
+        message_id="m",
+        timeout=1,
+        logical_target="b",
+        progress=True,
     )
     assert_type(receipt, intercom.Receipt)
     assert_type(receipt.state, Literal["delivered", "queued"])
     assert_type(receipt.message_id, str)
     assert_type(receipt.target, str)
     assert_type(receipt.position, int | None)
+    assert_type(receipt.inferred_reply_to, str | None)
+    assert_type(receipt.hint, str)
     assert_type(await session.send_supervisor("hi"), intercom.Receipt)
     answer = await session.ask("bob", "?", attachments=[{"type": "file", "name": "n", "content": "c"}], timeout=60)
     assert_type(answer, intercom.IncomingMessage)
