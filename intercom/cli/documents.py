@@ -102,6 +102,9 @@ _STORE: Schema = {
     "pid": _COUNT,
     "movedTo": _OPTIONAL_TEXT,
     "trouble": _TEXT,
+    "rebuilt": _FLAG,
+    "savedKey": _FLAG,
+    "lostRows": _TEXTS,
 }
 _INSTALLED = _success(
     {
