@@ -366,7 +366,10 @@ def test_time_stands_still_unless_it_is_turned(
 
 
 def test_a_receipt_that_never_comes(broker: MemoryBroker, planner: MemorySession, worker: MemorySession) -> None:
-    """Protocol 6.10.6: the outcome is not known, and a retry under the id is safe."""
+    """Protocol 6.10.6: the outcome is not known, and a retry under the id is safe.
+
+    F81, F82: a session that takes nothing is never said to have the message.
+    """
     sent = planner.send("worker", "x")
     broker.advance(SEND_MS)
     error = sent.error

@@ -119,7 +119,7 @@ def run(arguments: Namespace, output: Output) -> int:
 
 
 def _require_readable(directory: Path) -> None:
-    """Raise ``UsageError`` for what is no directory, and ``AccessDenied`` for one that this process may not look into."""
+    """Raise ``UsageError`` for what is no directory, and ``AccessDenied`` for one that may not be looked into."""
     try:
         os.scandir(directory / ".").close()
         may_enter = os.access(directory, os.X_OK)

@@ -1,6 +1,6 @@
 """Every verb under every condition: no broker, one that is silent, one that dies in the middle, no permission.
 
-Each runs with ``--json``, and ``document`` holds what it prints against the schema of the verb.
+Each runs with ``--json``, and ``document`` holds what it prints against the schema of the verb (F118, F119).
 """
 
 from __future__ import annotations

@@ -117,7 +117,10 @@ def status_of(shell: Shell, name: str) -> tuple[str | None, float]:
 
 
 def test_it_is_busy_while_its_command_is_at_work(shell: Shell) -> None:
-    """`list` shows it; between two questions that wait it does not become idle."""
+    """`list` shows it; between two questions that wait it does not become idle.
+
+    F68: a status is not an answer, so the questions stay open meanwhile.
+    """
     listener = shell.listen("worker", "--answer", "read name; while [ ! -e $name ]; do sleep 0.02; done; echo $name")
     assert status_of(shell, "worker")[0] == "idle"
     first, second = shell.start("ask", "worker", "first"), None
@@ -253,6 +256,8 @@ def test_a_listener_goes_on_when_the_broker_is_replaced(shell: Shell) -> None:
     shell.wait_for_sessions(1)
     assert shell.run("send", "worker", "still there", "--as", "planner").status == 0
     assert listener.event("message")["text"] == "still there"
+    listener.signal(signal.SIGINT)
+    assert len(listener.finish().errors.splitlines()) == 1, "F131: nothing is said but that it listens"
 
 
 def test_a_guest_may_listen(shell: Shell) -> None:

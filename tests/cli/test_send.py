@@ -132,7 +132,7 @@ def test_what_is_not_known_can_be_repeated(shell: Shell) -> None:
 def test_bodies_that_look_like_options(shell: Shell) -> None:
     """F120."""
     worker = shell.listen("worker")
-    for body in ("--json", "", " ", "--", "-x", "--as"):
+    for body in ("--json", "", " ", "\n", "--", "-x", "--as", "{}", "one\r\ntwo"):
         assert shell.run("send", "--as", "planner", "--", "worker", body).status == 0
         assert worker.event("message")["text"] == body
 
@@ -324,3 +324,29 @@ def test_progress_of_a_command_leaves_the_question_open(shell: Shell) -> None:
             brought += [frame["message"]] if frame["type"] == "message" else []
     assert [message["content"]["text"] for message in brought] == ["half of it", "ready", "4"]
     assert [message.get("replyTo") for message in brought] == [None, None, "q-1"]
+
+
+def test_every_outcome_has_a_status_and_a_code_of_its_own(shell: Shell) -> None:
+    """F119; design section 9: status 0 only when the target has it, and what the target has is what was said."""
+    worker = shell.listen("worker")
+    with shell.connect() as twin, shell.connect() as other, shell.connect() as hidden, shell.connect() as ended:
+        twin.register("twin")
+        other.register("twin")
+        hidden.register("hidden", session={"recipientPurpose": "control"})
+        ended.register("ended", session={"replyCapability": "terminal"})
+        outcomes = {
+            ("send", "worker", "a", "--message-id", "m-1"): (0, None),
+            ("send", "worker", "b", "--message-id", "m-1"): (4, "conflict"),
+            ("send", "nobody", "x"): (3, "not_found"),
+            ("send", "twin", "x"): (4, "ambiguous"),
+            ("send", "hidden", "x"): (1, "not_an_agent"),
+            ("send", "worker", "x", "--group", "apart"): (3, "not_found"),
+            ("ask", "ended", "x"): (1, "terminal"),
+            ("ask", "worker", "x", "--timeout", "0.3"): (6, "ask_timeout"),
+            ("send", "", "x"): (2, "usage"),
+        }
+        for call, (status, code) in outcomes.items():
+            result = shell.run(*call, "--json")
+            assert (result.status, result.document.get("code")) == (status, code), call
+            assert result.document["ok"] is (status == 0)
+        assert [worker.event("message")["text"] for _ in range(2)] == ["a", "x"]
