@@ -16,9 +16,8 @@ import anyio
 from intercom.client import commands
 from intercom.client.activity import Activity
 from intercom.client.aio_engine import Engine
-from intercom.client.composing import clean_text
 from intercom.client.feeds import Feed, SessionEvent
-from intercom.client.profile import Purpose
+from intercom.client.profile import Purpose, checked_claim
 from intercom.client.setup import Setup, milliseconds, now, prepare, wall
 from intercom.client.views import Attachment, GroupView, Receipt, SessionView
 from intercom.client.views import IncomingMessage as _IncomingMessage
@@ -450,7 +449,7 @@ class Session:
 
         One that comes later is told when the session registers, with the time of this call.
         """
-        self._engine.announce(clean_text(status, "status"))
+        self._engine.announce(checked_claim(status, "status"))
 
     def busy(self, what: str = "") -> AbstractContextManager[None]:
         """Announce ``busy``, or ``busy: WHAT``, for the length of a ``with`` block, and ``idle`` after it.

@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw, UnsetType
 from intercom.client.asking import AskOperation
 from intercom.client.composing import clean_target, clean_text, compose
 from intercom.client.operations import RequestOperation
-from intercom.client.profile import Profile, checked_group, checked_name
+from intercom.client.profile import Profile, checked_claim, checked_group, checked_name
 from intercom.client.sending import SendOperation
 from intercom.client.supervision import authorize_child, claimed
 from intercom.client.views import Attachment, GroupView, IncomingMessage, Receipt, SessionView, view_of
@@ -234,8 +234,8 @@ def set_presence(
     if name is None and status is None and model is None:
         raise UsageError("set_presence was called without a change")
     new_name = None if name is None else checked_name(name)
-    new_status = None if status is None else clean_text(status, "status")
-    new_model = None if model is None else clean_text(model, "model")
+    new_status = None if status is None else checked_claim(status, "status")
+    new_model = None if model is None else checked_claim(model, "model")
 
     announcements = profile.announcements
 

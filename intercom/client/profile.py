@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from intercom.client.composing import clean_text
 from intercom.errors import UsageError
-from intercom.limits import NAME_CHARACTERS
+from intercom.limits import CLAIM_CHARACTERS, NAME_CHARACTERS
 from intercom.wire.frames import Register, is_blank, trim
 
 Purpose = Literal["agent", "control"]
@@ -61,8 +61,8 @@ class Profile:
             self.home_group = memberships[0] if memberships else DEFAULT_GROUP
         self.groups: tuple[str, ...] = tuple(dict.fromkeys([*memberships, self.home_group]))
         self.group = self.home_group
-        self.model = clean_text(model, "model")
-        self.status = None if status is None else clean_text(status, "status")
+        self.model = checked_claim(model, "model")
+        self.status = None if status is None else checked_claim(status, "status")
         self.purpose = purpose
         self.return_address = clean_text(return_address or str(uuid.uuid4()), "return_address")
         self.session_id = None if session_id is None else clean_text(session_id, "session_id")
@@ -159,6 +159,14 @@ def checked_name(name: Any) -> str:
         raise UsageError(f"the name {cleaned!a} is reserved", hint="Choose another name.")
     if _looks_like_id(plain):
         raise UsageError(f"the name {cleaned!a} looks like a session id", hint="Choose another name.")
+    return cleaned
+
+
+def checked_claim(text: Any, what: str) -> str:
+    """Return what a session tells of itself; raise ``UsageError`` for what is too long to be told to everybody."""
+    cleaned = clean_text(text, what)
+    if len(cleaned) > CLAIM_CHARACTERS:
+        raise UsageError(f"the {what} has {len(cleaned)} characters; at most {CLAIM_CHARACTERS} are allowed")
     return cleaned
 
 

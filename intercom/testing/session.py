@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 from intercom.client import commands
 from intercom.client.activity import Activity
 from intercom.client.commands import Attachments
-from intercom.client.composing import clean_text
 from intercom.client.feeds import Feed, SessionEvent
 from intercom.client.operations import Operation
-from intercom.client.profile import Profile
+from intercom.client.profile import Profile, checked_claim
 from intercom.client.session import ClientSession, Link, Settled
 from intercom.client.setup import milliseconds
 from intercom.client.views import GroupView, Receipt, SessionView
@@ -342,7 +341,7 @@ class MemorySession:
 
     def announce(self, status: str) -> None:
         """Tell others what the session is doing, now or with its next registration."""
-        self._core.announce(clean_text(status, "status"), self._broker.now.wall)
+        self._core.announce(checked_claim(status, "status"), self._broker.now.wall)
         self._broker._turn()
 
     def busy(self, what: str = "") -> AbstractContextManager[None]:

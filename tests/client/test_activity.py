@@ -204,3 +204,6 @@ async def test_it_is_the_same_under_an_event_loop(broker: BrokerProcess) -> None
             assert (await events.__anext__()).session.status == "idle"  # type: ignore[union-attr]
         with pytest.raises(UsageError):
             worker.announce(3)  # type: ignore[arg-type]
+        with pytest.raises(UsageError), worker.busy("x" * 4_096):
+            raise AssertionError
+        assert worker.status == "idle"
