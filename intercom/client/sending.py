@@ -195,8 +195,10 @@ class SendOperation(Operation[Result]):
         target = self.target if self.is_supervised else self.named
         inferred = None if self._plain is None else self._answers
         if isinstance(answer, Queued):
-            return Receipt("queued", self.message_id, target, answer.position, inferred, self._hint)
-        return Receipt("delivered", self.message_id, target, None, inferred, self._hint)
+            return Receipt(
+                "queued", self.message_id, target, answer.position, inferred_reply_to=inferred, hint=self._hint
+            )
+        return Receipt("delivered", self.message_id, target, inferred_reply_to=inferred, hint=self._hint)
 
     def _pause_after(self, error: SendError, now: int, returning_until: int | None) -> int | None:
         """Return how long to wait before the same id is sent again, or ``None`` to give up."""
