@@ -6,11 +6,11 @@ import time
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
-from intercom.cli.arguments import Parser, add_common, target_and_text
+from intercom.cli.arguments import Parser, add_common, seconds, target_and_text
 from intercom.cli.attaching import add_attach, attachments_of
 from intercom.cli.identity import opened, time_left
 from intercom.cli.naming import helpful, resolved
-from intercom.cli.render import Output, visible, visible_block
+from intercom.cli.render import Output, visible, visible_block, who
 from intercom.cli.send import add_message_id, message_id_of, repeatable
 from intercom.limits import ASK_MS
 
@@ -21,7 +21,8 @@ USAGE = "TARGET TEXT..."
 DESCRIPTION = """Ask a session a question, wait for its answer, and print the answer on standard output.
 
 TARGET and TEXT are those of `intercom send`. A broker that dies meanwhile is replaced, and the question is not asked
-twice. Interrupting the command, or its --timeout, withdraws the question.
+twice. Interrupting the command, or its --timeout, withdraws the question. What the other side tells meanwhile of its
+progress is shown on standard error.
 
 Ends with 0 when it was answered, 1 when the other side said that it cannot answer, 6 when there was no answer: the
 other side left, or the time ran out.
@@ -34,6 +35,12 @@ def configure(parser: Parser) -> None:
     add_attach(parser)
     add_message_id(parser)
     most_s = ASK_MS // 1000
+    parser.add_argument(
+        "--patience",
+        metavar="SECONDS",
+        type=lambda text: seconds(text, most_s),
+        help=f"give the other side that much more time at each sign of progress, {most_s} in all",
+    )
     add_common(parser, timeout=f"longest wait for the answer (default and most: {most_s})", most_s=most_s)
 
 
@@ -56,6 +63,10 @@ def run(arguments: Namespace, output: Output) -> int:
             attachments=carried,
             message_id=message_id,
             timeout=time_left(arguments, ASK_MS),
+            patience=arguments.patience,
+            on_progress=lambda message: output.note(
+                f"{who(message.sender.name, message.sender.id)}: {visible(message.text)}"
+            ),
         )
         output.document({"ok": True, "state": "answered", "messageId": message_id, "answer": described(answer)})
         output.line(visible_block(answer.text))

@@ -26,7 +26,7 @@ TEXT may be several words; `-` alone reads standard input, of which one trailing
 are never taken for options.
 
 In a command of `intercom listen --answer` a send to the one who asked is not the answer: what the command prints is.
-That is said, unless --progress tells that it is meant so.
+That is said, unless --progress tells that it is meant so: then the asker learns how far its question is.
 
 A message has an id, printed with the result. After "outcome unknown" run the same command with --message-id and that
 id: the message cannot arrive twice.
@@ -68,6 +68,10 @@ def repeatable(message_id: str) -> Iterator[None]:
 def run(arguments: Namespace, output: Output) -> int:
     """Send the message and return 0 when the target has it."""
     target, text = target_and_text(arguments.words, verb="send")
+    hint = how_to_answer(target, os.environ)
+    progress: bool | str = arguments.progress
+    if progress and hint:
+        progress, hint = os.environ[ASKED_VARIABLES[0]], ""
     carried = attachments_of(arguments)
     arguments.began = time.monotonic()  # what standard input and pipes took is nobody's time but the caller's
     message_id = message_id_of(arguments)
@@ -84,9 +88,8 @@ def run(arguments: Namespace, output: Output) -> int:
             attachments=carried,
             message_id=message_id,
             timeout=time_left(arguments, SEND_MS),
-            progress=arguments.progress,
+            progress=progress,
         )
-    hint = "" if arguments.progress else how_to_answer(target, os.environ)
     guest = name_of(arguments) is None
     place: dict[str, int] = {} if receipt.position is None else {"position": receipt.position}
     told = {"state": receipt.state, "messageId": receipt.message_id, "target": receipt.target, "guest": guest}

@@ -6,7 +6,7 @@ Any number of tasks may use a session at the same time, and any of them may be c
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TypeAlias
@@ -16,6 +16,7 @@ import anyio
 from intercom.client import commands
 from intercom.client.activity import Activity
 from intercom.client.aio_engine import Engine
+from intercom.client.asking import OnProgress
 from intercom.client.feeds import Feed, SessionEvent
 from intercom.client.profile import Purpose, checked_claim
 from intercom.client.setup import Setup, milliseconds, now, prepare, wall
@@ -260,7 +261,7 @@ class Session:
         message_id: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - it decides what the outcome is called
         logical_target: str | None = None,
-        progress: bool = False,
+        progress: bool | str = False,
     ) -> Receipt:
         """Send a message and wait until its fate is known.
 
@@ -272,7 +273,8 @@ class Session:
             message_id: id of an earlier attempt that is to be repeated.
             timeout: seconds for the outcome, 10 by default, at most 660.
             logical_target: what the user wrote, where the program found out itself that it means ``target``.
-            progress: say that this does not answer a question of the target.
+            progress: say that this answers no question but tells how far it is; true for the only one that the
+                target asked, or the id of the question.
 
         Returns a receipt: delivered or queued. A message to a session that asked exactly one question which this
         session has taken and not answered is sent as the answer, and the receipt says so (``inferred_reply_to``); with
@@ -304,6 +306,8 @@ class Session:
         message_id: str | None = None,
         timeout: float = ASK_MS / 1000,  # noqa: ASYNC109 - it decides what the outcome is called
         logical_target: str | None = None,
+        patience: float | None = None,
+        on_progress: Callable[[IncomingMessage], object] | None = None,
     ) -> IncomingMessage:
         """Ask a question and wait for the answer; any number of asks may be under way.
 
@@ -314,6 +318,9 @@ class Session:
             message_id: id of an earlier attempt that is to be repeated.
             logical_target: what the user wrote, where the program found out itself that it means ``target``.
             timeout: seconds for the answer, at most 600; then the question is withdrawn, as on cancellation.
+            patience: seconds that each sign of progress gives the other side from then on, within 600 in all.
+            on_progress: called with each message that tells of progress, at once; it must not wait. What it raises
+                ends the ask. Without it such a message is an ordinary one.
 
         Raises ``AskError`` (``PeerGone``, ``AskTimeout``, ``ReplyFailed``) or what ``send`` raises.
         """
@@ -327,6 +334,8 @@ class Session:
                 attachments=attachments,
                 timeout_ms=milliseconds(timeout, "timeout"),
                 logical_target=logical_target,
+                patience_ms=None if patience is None else milliseconds(patience, "patience"),
+                on_progress=self._passing(on_progress),
             )
         )
         return self._ours(answer)
@@ -377,6 +386,8 @@ class Session:
         attachments: Attachments = (),
         message_id: str | None = None,
         timeout: float = ASK_MS / 1000,  # noqa: ASYNC109 - it decides what the outcome is called
+        patience: float | None = None,
+        on_progress: Callable[[IncomingMessage], object] | None = None,
     ) -> IncomingMessage:
         """Ask the supervisor a question and wait for the answer; else as ``ask`` and ``send_supervisor``."""
         answer = await self._engine.wait(
@@ -388,6 +399,8 @@ class Session:
                 wall=wall(),
                 attachments=attachments,
                 timeout_ms=milliseconds(timeout, "timeout"),
+                patience_ms=None if patience is None else milliseconds(patience, "patience"),
+                on_progress=self._passing(on_progress),
             )
         )
         return self._ours(answer)
@@ -457,6 +470,9 @@ class Session:
         Blocks may lie in one another and overlap: what began last counts, and the end of the last one is ``idle``.
         """
         return self._activity.busy(what)
+
+    def _passing(self, on_progress: Callable[[IncomingMessage], object] | None) -> OnProgress | None:
+        return None if on_progress is None else lambda message: on_progress(self._ours(message))
 
     def _ours(self, message: _IncomingMessage) -> IncomingMessage:
         assert isinstance(message, IncomingMessage), "prepare was told the kind"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 from msgspec import Raw
 
 from intercom.client.operations import Stage
@@ -10,6 +13,8 @@ from intercom.client.views import IncomingMessage, SessionView, may_mean
 from intercom.errors import AskError, AskTimeout, IntercomError, PeerGone, ReplyFailed, SendError, TargetNotFound
 from intercom.limits import REBIND_RETRY_MS
 from intercom.wire.frames import Delivered, Queued, Send
+
+OnProgress: TypeAlias = Callable[[IncomingMessage], object]
 
 
 class AskOperation(SendOperation[IncomingMessage]):
@@ -44,6 +49,31 @@ class AskOperation(SendOperation[IncomingMessage]):
         """Whether it ended while the question may still be open at the broker."""
         self._accepted = False
         self._rebind_until: int | None = None
+        self.on_progress: OnProgress | None = None
+        """Called with every message that tells the progress of this question."""
+        self._patience_ms: int | None = None
+        self._latest = deadline
+
+    def be_patient(self, patience_ms: int | None, latest: int) -> None:
+        """Let every sign of progress give the other side that much time from then on, until ``latest`` at most."""
+        self._patience_ms = patience_ms
+        self._latest = latest
+
+    def progressed(self, message: IncomingMessage, now: int) -> bool:
+        """Take a sign of progress; tell whether somebody took it. What that raises ends the ask.
+
+        Who knows the id of the question was told it by who asked or who was asked, and may do no more than this.
+        """
+        if self._patience_ms is not None and self.deadline is not None:
+            self.deadline = max(self.deadline, min(now + self._patience_ms, self._latest))
+        if self.on_progress is None:
+            return False
+        try:
+            self.on_progress(message)
+        except Exception as error:
+            self.leaves_question = True
+            self.fail(error)
+        return True
 
     def answered_by(self, session_id: str, attempt_id: str) -> None:
         """Take ``question_target``."""

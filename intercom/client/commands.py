@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TypeAlias
 
 from msgspec import UNSET, Raw, UnsetType
 
-from intercom.client.asking import AskOperation
+from intercom.client.asking import AskOperation, OnProgress
 from intercom.client.composing import clean_target, clean_text, compose
 from intercom.client.operations import RequestOperation
 from intercom.client.profile import Profile, checked_claim, checked_group, checked_name
@@ -60,21 +61,38 @@ def send(
     reply_to: str | None = None,
     timeout_ms: int | None = None,
     logical_target: str | None = None,
-    progress: bool = False,
+    progress: bool | str = False,
 ) -> SendOperation[Receipt]:
     """Send a message; the result is a ``Receipt``.
 
     The time-out is at most ``RETRY_IDENTITY_MS``, by default ``SEND_MS``. ``logical_target`` is what the user wrote
     when the caller found out that it means ``target`` (protocol 6.2.4). With neither ``reply_to`` nor ``progress`` the
-    message may turn out to be the answer to the only question the target asked (F67).
+    message may turn out to be the answer to the only question the target asked (F67). ``progress`` is true, or the id
+    of the question whose progress the message tells.
     """
     deadline = _send_deadline(timeout_ms, now)
     wanted = clean_target(target)
     carried = list(attachments)
 
-    def referring(to: str | None) -> Raw:
-        return compose(message_id=message_id, timestamp=wall, text=text, attachments=carried, reply_to=to)
+    def referring(to: str | None, progress_of: str | None = None) -> Raw:
+        return compose(
+            message_id=message_id,
+            timestamp=wall,
+            text=text,
+            attachments=carried,
+            reply_to=to,
+            progress_of=progress_of,
+        )
 
+    if isinstance(progress, str):
+        return SendOperation(
+            message_id,
+            wanted,
+            referring(reply_to, progress),
+            deadline=deadline,
+            logical_target=_wording(logical_target),
+            answers=reply_to,
+        )
     return SendOperation(
         message_id,
         wanted,
@@ -83,6 +101,7 @@ def send(
         logical_target=_wording(logical_target),
         answers=reply_to,
         as_answer=referring if reply_to is None and not progress else None,
+        as_progress=partial(referring, None) if reply_to is None and progress else None,
     )
 
 
@@ -96,15 +115,21 @@ def ask(
     attachments: Attachments = (),
     timeout_ms: int = ASK_MS,
     logical_target: str | None = None,
+    patience_ms: int | None = None,
+    on_progress: OnProgress | None = None,
 ) -> AskOperation:
     """Ask a question; the result is the answer.
 
-    The time-out is at most ``ASK_MS``; ``logical_target`` as in ``send``.
+    The time-out is at most ``ASK_MS``; ``logical_target`` as in ``send``. Every sign of progress gives the other side
+    ``patience_ms`` from then on, within ``ASK_MS`` in all, and goes to ``on_progress`` (F93).
     """
     deadline = now + _bounded(timeout_ms, ASK_MS, "an ask")
     wanted = clean_target(target)
     message = compose(message_id=message_id, timestamp=wall, text=text, attachments=attachments, expects_reply=True)
-    return AskOperation(message_id, wanted, message, deadline=deadline, logical_target=_wording(logical_target))
+    operation = AskOperation(message_id, wanted, message, deadline=deadline, logical_target=_wording(logical_target))
+    operation.on_progress = on_progress
+    operation.be_patient(patience_ms, now + ASK_MS)
+    return operation
 
 
 def send_supervisor(
@@ -133,12 +158,17 @@ def ask_supervisor(
     wall: int,
     attachments: Attachments = (),
     timeout_ms: int = ASK_MS,
+    patience_ms: int | None = None,
+    on_progress: OnProgress | None = None,
 ) -> AskOperation:
     """Ask the supervisor a question; else as ``ask``."""
     claimed(profile)
     deadline = now + _bounded(timeout_ms, ASK_MS, "an ask")
     message = compose(message_id=message_id, timestamp=wall, text=text, attachments=attachments, expects_reply=True)
-    return AskOperation(message_id, "", message, deadline=deadline, is_supervised=True)
+    operation = AskOperation(message_id, "", message, deadline=deadline, is_supervised=True)
+    operation.on_progress = on_progress
+    operation.be_patient(patience_ms, now + ASK_MS)
+    return operation
 
 
 def reply(

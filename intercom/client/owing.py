@@ -32,11 +32,8 @@ class Owing:
 
     def infer(self, operation: SendOperation[object], now: int) -> None:
         """Make a plain send the answer to the only question its target asked; with several it stays plain."""
-        if not operation.may_answer or not self._open:
+        if not operation.may_refer or not self._open:
             return
         self._open = {key: (message, until) for key, (message, until) in self._open.items() if now < until}
         asked = [message for message, _ in self._open.values() if may_mean(operation.target, message.sender)]
-        if len(asked) == 1:
-            operation.become_answer(asked[0])
-        elif asked:
-            operation.advise(asked)
+        operation.refer(asked)

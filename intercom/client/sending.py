@@ -28,8 +28,8 @@ class SendOperation(Operation[Result]):
 
     ``is_reply`` marks the answer to an open question, ``is_supervised`` a message up the supervisor line, whose target
     is set anew for each attempt. ``logical_target`` is what the caller called the target, where that is something else.
-    ``answers`` is the id of the message it refers to; ``as_answer`` makes the same message one that refers to another,
-    where it may turn out to be the answer to a question.
+    ``answers`` is the id of the message it refers to; ``as_answer`` and ``as_progress`` make the same message one that
+    answers a question, or tells its progress, where there turns out to be just one.
     """
 
     def __init__(
@@ -46,6 +46,7 @@ class SendOperation(Operation[Result]):
         logical_target: str | None = None,
         answers: str | None = None,
         as_answer: Callable[[str], Raw] | None = None,
+        as_progress: Callable[[str], Raw] | None = None,
     ) -> None:
         super().__init__(deadline)
         self.message_id = message_id
@@ -64,6 +65,7 @@ class SendOperation(Operation[Result]):
         self._expected_recipient = expected_recipient
         self._answers = answers
         self._as_answer = as_answer
+        self._as_progress = as_progress
         self._plain: Raw | None = None
         """The message as it was given, while it is sent as the answer to a question instead."""
         self._hint = ""
@@ -76,11 +78,21 @@ class SendOperation(Operation[Result]):
         self._broker_is_young = False
 
     @property
-    def may_answer(self) -> bool:
-        """Tell whether this is an ordinary message that could as well be the answer to a question."""
-        return self._as_answer is not None
+    def may_refer(self) -> bool:
+        """Tell whether this is a message that could as well be the answer to a question, or tell its progress."""
+        return self._as_answer is not None or self._as_progress is not None
 
-    def become_answer(self, question: IncomingMessage) -> None:
+    def refer(self, questions: Sequence[IncomingMessage]) -> None:
+        """Take notice of what the target asked: one question is answered or told of, several are not."""
+        if self._as_progress is not None:
+            if len(questions) == 1:
+                self._message = self._as_progress(questions[0].id)
+        elif len(questions) == 1:
+            self._become_answer(questions[0])
+        elif questions:
+            self._advise(questions)
+
+    def _become_answer(self, question: IncomingMessage) -> None:
         """Be the answer to a question; should it not be open any more, the message is sent as it was given.
 
         The target stays as it was named: should that mean another session by now, that one gets the message.
@@ -91,7 +103,7 @@ class SendOperation(Operation[Result]):
         self.is_reply = True
         self._expected_recipient = question.sender.id
 
-    def advise(self, questions: Sequence[IncomingMessage]) -> None:
+    def _advise(self, questions: Sequence[IncomingMessage]) -> None:
         """Say in the receipt how to answer the target, which asked several questions."""
         ids = ", ".join(question.id for question in questions)
         self._hint = (

@@ -357,6 +357,12 @@ class ClientSession:
             if self._inbox.was_confirmed(message.id):
                 self._confirm([message.id])
             return
+        working = self._waiting.ask(message.progress_of)
+        if working is not None and working.progressed(message, now):
+            self._inbox.note(message.id)
+            self._finish(message.id, now)
+            self._after(working, now)
+            return
         # Protocol 5.10: the broker writes this one itself, because the other side will never answer.
         is_settlement = message.reply_error is not None and message.id == f"terminal:{message.reply_to}"
         asked = self._waiting.ask(message.reply_to)

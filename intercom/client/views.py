@@ -7,6 +7,7 @@ from typing import Any, Literal
 from msgspec import UNSET, DecodeError, Raw, Struct, ValidationError, convert
 from msgspec.json import decode
 
+from intercom.client.composing import PROGRESS_OF
 from intercom.wire.codec import parse_message
 from intercom.wire.frames import Attachment, GroupEntry, MessageFrame, SessionInfo, trim
 
@@ -55,7 +56,7 @@ class IncomingMessage:
 
     ``reply_to`` is the id of the message it answers, ``reply_error`` is set when it says that there will be no
     answer, ``timestamp`` is the sender's clock in epoch milliseconds, ``channel`` is ``"supervisor"`` or ``None``,
-    ``raw`` the message object as it came.
+    ``raw`` the message object as it came, ``progress_of`` the id of the question of which it tells the progress.
     """
 
     __slots__ = (
@@ -63,6 +64,7 @@ class IncomingMessage:
         "channel",
         "expects_reply",
         "id",
+        "progress_of",
         "raw",
         "reply_error",
         "reply_to",
@@ -95,6 +97,8 @@ class IncomingMessage:
         self.timestamp = timestamp
         self.channel = channel
         self.raw: dict[str, Any] = raw if raw is not None else {}
+        progress_of = self.raw.get(PROGRESS_OF)
+        self.progress_of = progress_of if isinstance(progress_of, str) else None
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id!r} from {self.sender.name or self.sender.id!r}>"

@@ -193,7 +193,7 @@ class MemorySession:
         message_id: str | None = None,
         timeout: float | None = None,
         logical_target: str | None = None,
-        progress: bool = False,
+        progress: bool | str = False,
     ) -> Pending[Receipt]:
         """Send a message; it is delivered when its reader asks for the next one, answers it, or closes."""
         return self._begin(
@@ -220,6 +220,8 @@ class MemorySession:
         message_id: str | None = None,
         timeout: float = ASK_MS / 1000,
         logical_target: str | None = None,
+        patience: float | None = None,
+        on_progress: Callable[[IncomingMessage], object] | None = None,
     ) -> Pending[IncomingMessage]:
         """Ask a question; the result is the answer."""
         operation = commands.ask(
@@ -231,6 +233,8 @@ class MemorySession:
             attachments=attachments,
             timeout_ms=milliseconds(timeout, "timeout"),
             logical_target=logical_target,
+            patience_ms=_milliseconds(patience, "patience"),
+            on_progress=None if on_progress is None else lambda message: on_progress(self._ours(message)),
         )
         return cast("Pending[IncomingMessage]", self._begin(operation))
 
@@ -269,6 +273,8 @@ class MemorySession:
         attachments: Attachments = (),
         message_id: str | None = None,
         timeout: float = ASK_MS / 1000,
+        patience: float | None = None,
+        on_progress: Callable[[IncomingMessage], object] | None = None,
     ) -> Pending[IncomingMessage]:
         """Ask the supervisor a question; the result is the answer."""
         operation = commands.ask_supervisor(
@@ -279,6 +285,8 @@ class MemorySession:
             wall=self._broker.now.wall,
             attachments=attachments,
             timeout_ms=milliseconds(timeout, "timeout"),
+            patience_ms=_milliseconds(patience, "patience"),
+            on_progress=None if on_progress is None else lambda message: on_progress(self._ours(message)),
         )
         return cast("Pending[IncomingMessage]", self._begin(operation))
 
@@ -435,5 +443,5 @@ class MemorySession:
         return moved
 
 
-def _milliseconds(timeout: float | None) -> int | None:
-    return None if timeout is None else milliseconds(timeout, "timeout")
+def _milliseconds(seconds: float | None, what: str = "timeout") -> int | None:
+    return None if seconds is None else milliseconds(seconds, what)

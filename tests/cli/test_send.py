@@ -308,6 +308,19 @@ def test_whom_a_hint_is_for() -> None:
     assert not how_to_answer("worker", {"INTERCOM_SENDER_NAME": "worker"})
 
 
+def test_who_asks_sees_the_progress(shell: Shell) -> None:
+    """F67, F93: on standard error, spelled out, and confirmed; the answer is what the command prints."""
+    send = f"{shlex.join(INTERCOM)} send"
+    tell = f'printf "half\\033[2J\\n." | {send} "$INTERCOM_SENDER_ID" - --progress >&2'
+    shell.listen("worker", "--answer", f"{tell}; while [ ! -e go ]; do sleep 0.02; done; echo 4")
+    asker = shell.start("ask", "worker", "2+2", "--patience", "60", "--json")
+    assert asker.process.stderr is not None
+    told = asker.process.stderr.readline().decode()
+    assert told.endswith(": half\\x1b[2J\\n.\n")
+    (shell.cwd / "go").touch()
+    assert asker.finish().document["answer"]["text"] == "4"
+
+
 def test_progress_of_a_command_leaves_the_question_open(shell: Shell) -> None:
     """F67: as the page about the first steps says."""
     send = f"{shlex.join(INTERCOM)} send"
@@ -324,6 +337,7 @@ def test_progress_of_a_command_leaves_the_question_open(shell: Shell) -> None:
             brought += [frame["message"]] if frame["type"] == "message" else []
     assert [message["content"]["text"] for message in brought] == ["half of it", "ready", "4"]
     assert [message.get("replyTo") for message in brought] == [None, None, "q-1"]
+    assert [message.get("progressOf") for message in brought] == ["q-1", None, None]
 
 
 def test_every_outcome_has_a_status_and_a_code_of_its_own(shell: Shell) -> None:

@@ -70,6 +70,10 @@ async def messages(session: intercom.Session) -> None:
     answer = await session.ask("bob", "?", attachments=[{"type": "file", "name": "n", "content": "c"}], timeout=60)
     assert_type(answer, intercom.IncomingMessage)
     assert_type(await session.ask_supervisor("?"), intercom.IncomingMessage)
+    await session.ask(
+        "bob", "?", patience=5, on_progress=lambda message: assert_type(message, intercom.IncomingMessage)
+    )
+    await session.send("bob", "half", progress=answer.id)
     assert_type(await session.receive(), intercom.IncomingMessage)
     assert_type(session.messages(), intercom.Messages)
     async for message in session.messages():
@@ -83,6 +87,7 @@ async def messages(session: intercom.Session) -> None:
         assert_type(message.reply_error, str | None)
         assert_type(message.timestamp, int | float)
         assert_type(message.channel, Literal["supervisor"] | None)
+        assert_type(message.progress_of, str | None)
         assert_type(message.raw, dict[str, Any])
         assert_type(await message.reply("ok", error=False, attachments=[]), intercom.Receipt)
 

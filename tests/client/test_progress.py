@@ -1,0 +1,147 @@
+"""Progress of a question: it reaches who asked, gives more time where that is wanted, and is never the answer (F93)."""
+
+from __future__ import annotations
+
+import pytest
+
+from intercom.errors import AskTimeout, UsageError
+from intercom.limits import ASK_MS
+from intercom.testing import IncomingMessage, MemoryBroker, MemorySession
+
+
+@pytest.fixture
+def broker() -> MemoryBroker:
+    return MemoryBroker()
+
+
+@pytest.fixture
+def planner(broker: MemoryBroker) -> MemorySession:
+    return broker.connect("planner")
+
+
+@pytest.fixture
+def worker(broker: MemoryBroker) -> MemorySession:
+    return broker.connect("worker")
+
+
+def taken(session: MemorySession) -> IncomingMessage:
+    """Return the question that waits; it is confirmed."""
+    message = session.receive()
+    assert message is not None and session.receive() is None
+    return message
+
+
+@pytest.mark.parametrize("named", [True, "q1"])
+def test_who_asked_is_told_and_goes_on_waiting(
+    planner: MemorySession, worker: MemorySession, named: bool | str
+) -> None:
+    told: list[IncomingMessage] = []
+    question = planner.ask("worker", "2+2", message_id="q1", on_progress=told.append)
+    message = taken(worker)
+    sent = worker.send("planner", "half of it", progress=named)
+    assert sent.result().state == "delivered", "it is confirmed although nobody takes messages"
+    assert [(each.text, each.progress_of, each.reply_to) for each in told] == [("half of it", "q1", None)]
+    assert planner.receive() is None and not question.done
+    message.reply("4")
+    assert question.result().text == "4"
+
+
+def test_without_somebody_to_tell_it_is_an_ordinary_message(planner: MemorySession, worker: MemorySession) -> None:
+    question = planner.ask("worker", "2+2", message_id="q1")
+    taken(worker)
+    worker.send("planner", "half of it", progress=True)
+    [message] = planner.messages()
+    assert (message.text, message.progress_of) == ("half of it", "q1") and not question.done
+
+
+def test_which_question_is_meant_must_be_clear(planner: MemorySession, worker: MemorySession) -> None:
+    told: list[IncomingMessage] = []
+    for name in ("q1", "q2"):
+        planner.ask("worker", name, message_id=name, on_progress=told.append)
+    assert len(list(worker.messages())) == 2
+    worker.send("planner", "some of it", progress=True)
+    assert [message.progress_of for message in planner.messages()] == [None] and told == []
+    worker.send("planner", "half of it", progress="q2")
+    assert [message.progress_of for message in told] == ["q2"]
+
+
+def test_every_sign_of_progress_gives_more_time(
+    broker: MemoryBroker, planner: MemorySession, worker: MemorySession
+) -> None:
+    question = planner.ask("worker", "2+2", timeout=10, patience=30)
+    taken(worker)
+    broker.advance(9_999)
+    worker.send("planner", "half of it", progress=True)
+    broker.advance(29_999)
+    assert not question.done
+    broker.advance(1)
+    with pytest.raises(AskTimeout):
+        question.result()
+
+
+def test_less_time_than_there_is_left_takes_none_away(
+    broker: MemoryBroker, planner: MemorySession, worker: MemorySession
+) -> None:
+    question = planner.ask("worker", "2+2", timeout=60, patience=1)
+    taken(worker)
+    worker.send("planner", "half of it", progress=True)
+    broker.advance(59_999)
+    assert not question.done
+
+
+def test_nobody_waits_longer_than_an_ask_may(
+    broker: MemoryBroker, planner: MemorySession, worker: MemorySession
+) -> None:
+    """Design section 5: the deadline of an ask ends it, 10 minutes after it was asked."""
+    question = planner.ask("worker", "2+2", message_id="q1", timeout=100, patience=600, on_progress=lambda _: None)
+    taken(worker)
+    for _ in range(6):
+        broker.advance(ASK_MS // 6 - 1)
+        assert not question.done
+        worker.send("planner", "still at it", progress="q1")
+    broker.advance(6)
+    assert isinstance(question.error, AskTimeout)
+
+
+def test_without_patience_a_peer_cannot_make_anybody_wait(
+    broker: MemoryBroker, planner: MemorySession, worker: MemorySession
+) -> None:
+    question = planner.ask("worker", "2+2", timeout=10, on_progress=lambda _: None)
+    taken(worker)
+    worker.send("planner", "half of it", progress=True)
+    broker.advance(10_000)
+    assert isinstance(question.error, AskTimeout)
+
+
+def test_what_the_callback_raises_ends_the_ask(planner: MemorySession, worker: MemorySession) -> None:
+    def give_up(message: IncomingMessage) -> None:
+        raise LookupError(message.text)
+
+    question = planner.ask("worker", "2+2", on_progress=give_up)
+    message = taken(worker)
+    assert worker.send("planner", "half of it", progress=True).result().state == "delivered"
+    with pytest.raises(LookupError, match="half of it"):
+        question.result()
+    assert message.reply("4").error is not None, "the question was withdrawn"
+
+
+def test_a_child_hears_from_its_supervisor(broker: MemoryBroker) -> None:
+    """F93: the parent says that it still thinks, and the child sees it."""
+    boss = broker.connect("boss")
+    child = broker.connect("child", supervisor=boss.authorize_child("child"))
+    told: list[str] = []
+    question = child.ask_supervisor(
+        "which?", timeout=5, patience=60, on_progress=lambda message: told.append(message.text)
+    )
+    message = taken(boss)
+    boss.send(message.sender.id, "still thinking", progress=message.id)
+    broker.advance(59_000)
+    assert told == ["still thinking"] and not question.done
+    boss.send("child", "this one")
+    assert question.result().text == "this one", "reply and plain send settle it"
+
+
+def test_what_can_never_work(planner: MemorySession) -> None:
+    for patience in (0, -1, float("nan")):
+        with pytest.raises(UsageError):
+            planner.ask("worker", "2+2", patience=patience)
