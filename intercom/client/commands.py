@@ -70,6 +70,10 @@ def send(
     message may turn out to be the answer to the only question the target asked (F67). ``progress`` is true, or the id
     of the question whose progress the message tells.
     """
+    if progress == "":
+        raise UsageError("progress is an empty id", hint="Give the id of the question, or True.")
+    if progress and reply_to is not None:
+        raise UsageError("a message that tells progress answers nothing", hint="Leave out reply_to or progress.")
     deadline = _send_deadline(timeout_ms, now)
     wanted = clean_target(target)
     carried = list(attachments)
@@ -88,10 +92,9 @@ def send(
         return SendOperation(
             message_id,
             wanted,
-            referring(reply_to, progress),
+            referring(None, progress),
             deadline=deadline,
             logical_target=_wording(logical_target),
-            answers=reply_to,
         )
     return SendOperation(
         message_id,
@@ -101,7 +104,7 @@ def send(
         logical_target=_wording(logical_target),
         answers=reply_to,
         as_answer=referring if reply_to is None and not progress else None,
-        as_progress=partial(referring, None) if reply_to is None and progress else None,
+        as_progress=partial(referring, None) if progress else None,
     )
 
 

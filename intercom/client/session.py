@@ -357,7 +357,8 @@ class ClientSession:
             if self._inbox.was_confirmed(message.id):
                 self._confirm([message.id])
             return
-        working = self._waiting.ask(message.progress_of)
+        # What refers to a question by ``replyTo`` has closed it at the broker, whatever else it says (protocol 6.5).
+        working = self._waiting.ask(message.progress_of) if message.reply_to is None else None
         if working is not None and working.progressed(message, now):
             self._inbox.note(message.id)
             self._finish(message.id, now)

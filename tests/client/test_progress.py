@@ -14,7 +14,7 @@ from intercom.errors import AskTimeout, UsageError
 from intercom.limits import ASK_MS
 from intercom.testing import IncomingMessage, MemoryBroker, MemorySession
 from tests.support.brokers import BrokerProcess
-from tests.support.raw import PATIENCE_S
+from tests.support.raw import INFO, PATIENCE_S, packed
 
 
 @pytest.fixture
@@ -149,7 +149,21 @@ def test_a_child_hears_from_its_supervisor(memory: MemoryBroker) -> None:
     assert question.result().text == "this one", "reply and plain send settle it"
 
 
+def test_what_also_answers_is_the_answer(memory: MemoryBroker, planner: MemorySession) -> None:
+    """Protocol 6.5: a message with ``replyTo`` closes the question, so nobody may go on waiting for it."""
+    wire = memory.wire()
+    wire.write(packed({"type": "register", "session": {**INFO, "name": "odd"}, "returnAddress": "r"}))
+    question = planner.ask("odd", "2+2", message_id="q1", on_progress=lambda _: None)
+    message = {"id": "m", "timestamp": 1, "content": {"text": "4"}, "replyTo": "q1", "progressOf": "q1"}
+    wire.write(packed({"type": "send", "to": "planner", "message": message}))
+    assert question.result().text == "4"
+
+
 def test_what_can_never_work(planner: MemorySession) -> None:
+    with pytest.raises(UsageError, match="answers nothing"):
+        planner.send("worker", "x", reply_to="q1", progress=True)
+    with pytest.raises(UsageError, match="empty id"):
+        planner.send("worker", "x", progress="")
     for patience in (0, -1, float("nan")):
         with pytest.raises(UsageError):
             planner.ask("worker", "2+2", patience=patience)
