@@ -11,26 +11,19 @@ import intercom
 from intercom import errors
 
 NAMES = {
-    "AsyncStageQueue", "Attachment", "Connection", "DeliveryState", "EmbeddedBroker", "Events", "GroupView",
-    "IncomingMessage", "LiveStage", "Messages", "PossibleStage", "Receipt", "RosterStage", "Run", "Session",
-    "SessionEvent", "SessionView", "StageAnswer", "StageQueue", "StageRequest", "StageView", "__version__",
-    "blocking", "connect", "serve",
+    "AddressView", "AsyncStageQueue", "Attachment", "Connection", "DeliveryState", "EmbeddedBroker", "Events",
+    "GroupView", "IncomingMessage", "LiveStage", "Mail", "Mailbox", "MailboxEntry", "Messages", "Notice",
+    "PendingAsk", "PossibleStage", "Purged", "Receipt", "RosterStage", "Run", "Session", "SessionEvent",
+    "SessionRecord", "SessionView", "StageAnswer", "StageQueue", "StageRequest", "StageView", "Trace", "TraceEvent",
+    "__version__", "blocking", "connect", "serve",
 }  # fmt: skip
 
 SESSION = {
-    "ask", "ask_supervisor", "authorize_child", "events", "groups", "id", "join", "leave", "list",
-    "list_groups", "list_stages", "messages", "model", "name", "outcome", "receive", "release_child",
-    "reserve_child", "send", "send_supervisor", "set_presence", "stage", "status", "supervisor_id", "workflow",
-    "AddressView", "Attachment", "Connection", "EmbeddedBroker", "Events", "GroupView", "IncomingMessage", "Mail",
-    "Mailbox", "MailboxEntry", "Messages", "Notice", "PendingAsk", "Purged", "Receipt", "Session", "SessionEvent",
-    "SessionRecord", "SessionView", "Trace", "TraceEvent", "__version__", "blocking", "connect", "serve",
-}  # fmt: skip
-
-SESSION = {
-    "addresses", "answer", "ask", "ask_supervisor", "authorize_child", "events", "features", "force_close",
-    "former_ids", "groups", "id", "join", "leave", "list", "list_groups", "mailbox", "messages", "model", "name",
-    "pending", "purge", "receive", "send", "send_supervisor", "session_records", "set_presence", "status",
-    "supervisor_id", "task_hint", "trace", "waiting",
+    "addresses", "announce", "answer", "ask", "ask_supervisor", "authorize_child", "busy", "events", "features",
+    "force_close", "former_ids", "groups", "id", "join", "leave", "list", "list_groups", "list_stages", "mailbox",
+    "messages", "model", "name", "outcome", "pending", "purge", "receive", "release_child", "reserve_child", "send",
+    "send_supervisor", "session_records", "set_presence", "stage", "status", "supervisor_id", "task_hint", "trace",
+    "waiting", "workflow",
 }  # fmt: skip
 
 RUN = {"announce", "capability", "group", "id", "lost", "notify", "target"}

@@ -164,6 +164,9 @@ _STORE: Schema = {
     "pid": _COUNT,
     "movedTo": _OPTIONAL_TEXT,
     "trouble": _TEXT,
+    "rebuilt": _FLAG,
+    "savedKey": _FLAG,
+    "lostRows": _TEXTS,
 }
 _INSTALLED = _success(
     {
@@ -194,7 +197,7 @@ DOCUMENTS: dict[str, list[Schema]] = {
     "send": [
         _success(
             {"state": {"enum": ["delivered", "queued"]}, "messageId": _TEXT, "target": _TEXT, "guest": _FLAG},
-            {"position": _COUNT, "known": _FLAG},
+            {"position": _COUNT, "known": _FLAG, "hint": _TEXT},
         )
     ],
     "receive": [

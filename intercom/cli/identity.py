@@ -23,7 +23,14 @@ from intercom.client import blocking
 from intercom.client.profile import DEFAULT_GROUP
 from intercom.errors import AccessDenied, HomeError
 from intercom.limits import CONNECT_MS, KEY_BYTES
-from intercom.paths import Paths, make_private_directory, open_private_file, prepare_home, resolve_home
+from intercom.paths import (
+    Paths,
+    make_private_directory,
+    open_private_file,
+    prepare_home,
+    read_ordinary_file,
+    resolve_home,
+)
 from intercom.wire.mail import Hold
 
 MOMENT_S = 0.05
@@ -57,13 +64,14 @@ def opened(
     start: bool = True,
     hold: Hold | None = None,
     address: str | None = None,
+    status: str | None = None,
 ) -> AbstractContextManager[blocking.Session]:
     """Return the session of this command, to be used in a ``with`` block.
 
     ``occasion`` is what a second process that means the same has in common with this one; without it the session is
     like no other. Connecting is bounded by ``--timeout``, or by ``default_ms``, the time the verb takes without it;
-    ``start`` tells whether a broker may be started. ``hold`` is what it wants of the address of its identity, or of
-    ``address``; ``None`` for nothing.
+    ``start`` tells whether a broker may be started, ``status`` what others see that the command is doing. ``hold`` is
+    what it wants of the address of its identity, or of ``address``; ``None`` for nothing.
     """
     paths = paths_of(arguments)
     groups = groups_of(arguments, paths)
@@ -75,6 +83,7 @@ def opened(
         groups=groups,
         home=arguments.home,
         model=f"intercom {verb}",
+        status=status,
         purpose=purpose,
         start=start,
         timeout=min(time_left(arguments, default_ms), CONNECT_MS / 1000),
@@ -115,7 +124,7 @@ def _secret(paths: Paths) -> bytes:
     """Return the secret of this home, made at the first use by whoever is first."""
     place = paths.identities / "command.key"
     try:
-        key = place.read_bytes()
+        key = read_ordinary_file(place)
     except FileNotFoundError:
         prepare_home(paths)
         make_private_directory(paths.identities)
@@ -129,7 +138,7 @@ def _secret(paths: Paths) -> bytes:
         with suppress(FileExistsError):
             os.link(draft, place)
         os.unlink(draft)
-        key = place.read_bytes()
+        key = read_ordinary_file(place)
     if len(key) != KEY_BYTES:
         raise OSError(f"{place} is not a key")
     return key

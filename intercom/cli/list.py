@@ -25,9 +25,10 @@ USAGE = ""
 DESCRIPTION = """Show the sessions in reach: those of the group given by --group, else of those joined with
 `intercom join`, else of `default`.
 
-Shown are the name, the shortest id that `send` takes, what the session says that it is doing and since when it said
-nothing new, its process, model and groups, and its directory, marked when it is the one you are in. The process is what
-the kernel says; what a session claims is added where it differs.
+Shown are the name, the shortest id that `send` takes, what the session says that it is doing and since when, its
+process, model and groups, and its directory, marked when it is the one you are in. `intercom listen --answer` is `busy`
+or `idle`; other sessions say what they like, or nothing. The process is what the kernel says; what a session claims is
+added where it differs.
 
 Ids are always whole and work when pasted. Where the terminal is narrow, other cells are cut and columns left out; in a
 pipe no column is.

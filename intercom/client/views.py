@@ -7,8 +7,9 @@ from typing import Any, Literal
 from msgspec import UNSET, DecodeError, Raw, Struct, ValidationError, convert
 from msgspec.json import decode
 
+from intercom.client.composing import PROGRESS_OF
 from intercom.wire.codec import parse_message
-from intercom.wire.frames import Attachment, GroupEntry, MessageFrame, SessionInfo
+from intercom.wire.frames import Attachment, GroupEntry, MessageFrame, SessionInfo, trim
 
 __all__ = [
     "Attachment",
@@ -19,6 +20,7 @@ __all__ = [
     "Notice",
     "Receipt",
     "SessionView",
+    "may_mean",
     "message_of",
     "view_of",
 ]
@@ -78,10 +80,10 @@ class IncomingMessage:
 
     ``reply_to`` is the id of the message it answers, ``reply_error`` is set when it says that there will be no
     answer, ``timestamp`` is the sender's clock in epoch milliseconds, ``channel`` is ``"supervisor"`` or ``None``,
-    ``raw`` the message object as it came. ``is_notification`` marks what the host of a workflow run tells of the
-    message ``reply_to`` names, which this session sent to a stage.
-    ``raw`` the message object as it came. ``mail`` is set when it waited in a mailbox, ``notice`` when the broker wrote
-    it to say what became of a message of this session.
+    ``raw`` the message object as it came, ``progress_of`` the id of the question of which it tells the progress.
+    ``is_notification`` marks what the host of a workflow run tells of the message ``reply_to`` names, which this
+    session sent to a stage. ``mail`` is set when it waited in a mailbox, ``notice`` when the broker wrote it to say
+    what became of a message of this session.
     """
 
     __slots__ = (
@@ -92,6 +94,7 @@ class IncomingMessage:
         "is_notification",
         "mail",
         "notice",
+        "progress_of",
         "raw",
         "reply_error",
         "reply_to",
@@ -127,6 +130,8 @@ class IncomingMessage:
         self.timestamp = timestamp
         self.channel = channel
         self.raw: dict[str, Any] = raw if raw is not None else {}
+        progress_of = self.raw.get(PROGRESS_OF)
+        self.progress_of = progress_of if isinstance(progress_of, str) else None
         self.is_notification = is_notification
         self.mail = mail
         self.notice = notice
@@ -155,6 +160,17 @@ class Receipt(Struct, frozen=True):
     position: int | None = None
     is_known: bool = True
     held_ms: int | None = None
+    inferred_reply_to: str | None = None
+    """Id of the question it was taken as the answer to, although it was sent as an ordinary message."""
+    hint: str = ""
+    """How to answer, where the target asked questions and this message answers none of them."""
+
+
+def may_mean(target: str, session: SessionView) -> bool:
+    """Tell whether a target can mean a session: by its id, its name, or eight digits of its id (protocol 6.2.1)."""
+    wanted = trim(target)
+    named = session.name is not None and session.name.lower() == wanted.lower()
+    return session.id == wanted or named or (len(wanted) == 8 and session.id.lower().startswith(wanted.lower()))
 
 
 _LACKING = {"cwd": "", "model": "", "pid": 0, "startedAt": 0, "lastActivity": 0}

@@ -17,7 +17,7 @@ from intercom.paths import PRIVATE_FILE, Paths, make_private_directory
 from intercom.store.database import examine
 from intercom.store.failures import StoreUnusable, opening_failure
 from intercom.store.identity import Identity
-from intercom.store.pair import SIDECARS, beside, read_key, read_only, unfinished_of
+from intercom.store.pair import SIDECARS, beside, drafts_of, read_key, read_only, unfinished_of
 
 
 class Inspection(Struct, frozen=True):
@@ -63,7 +63,7 @@ def inspect(paths: Paths) -> Inspection:
 def files_of(paths: Paths) -> list[Path]:
     """Return the files of the store that exist, in the order in which they are put aside."""
     whole = [paths.database, *(beside(paths.database, suffix) for suffix in SIDECARS), paths.key]
-    drafts = [unfinished_of(paths.database), unfinished_of(paths.key)]
+    drafts = [unfinished_of(paths.database), unfinished_of(paths.key), *drafts_of(paths)]
     return [path for path in (*whole, *drafts) if os.path.lexists(path)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from intercom.client.profile import Profile, Purpose
+from intercom.client.profile import DEFAULT_KIND, AddressWish, Profile, Purpose
 from intercom.core.broker import Broker
 from intercom.core.clock import Instant
 from intercom.core.connections import PeerCredentials
@@ -14,10 +14,12 @@ from intercom.core.records import ReadBodies, ReadHistory
 from intercom.errors import NoBroker, UsageError
 from intercom.limits import CONNECT_MS, KEY_BYTES, Limits
 from intercom.testing.disk import MemoryDisk, counted_ids
+from intercom.testing.keeping import MemoryKeeper
 from intercom.testing.session import IncomingMessage, MemorySession
 from intercom.testing.wire import Wire
 from intercom.wire.codec import ProtocolError, decode_request, encode
 from intercom.wire.framing import FramingError
+from intercom.wire.mail import Hold
 
 _FIRST = Instant(mono=1_000_000, wall=1_700_000_000_000)
 _KEY = bytes(range(KEY_BYTES))
@@ -40,6 +42,7 @@ class MemoryBroker:
         self._wires: dict[int, Wire] = {}
         self._connections = 0
         self._sessions: list[MemorySession] = []
+        self._keepers: dict[tuple[str, str], MemoryKeeper] = {}
         self._failures: deque[tuple[str, bool]] = deque()
         self._core: Broker | None = None
         self._appends: deque[Append] = deque()
@@ -71,6 +74,12 @@ class MemoryBroker:
         purpose: Purpose = "agent",
         return_address: str | None = None,
         session_id: str | None = None,
+        cwd: str = "/",
+        supervisor: str | None = None,
+        owner_token: str | None = None,
+        address: bool | str = False,
+        hold: Hold = "take",
+        kind: str = DEFAULT_KIND,
         answer: Callable[[IncomingMessage], str | None] | None = None,
     ) -> MemorySession:
         """Register a session; what all but ``answer`` mean is told by ``intercom.blocking.connect``.
@@ -87,10 +96,15 @@ class MemoryBroker:
             purpose=purpose,
             return_address=return_address or self._ids(),
             session_id=session_id,
-            cwd="/",
+            cwd=cwd,
+            supervisor=supervisor,
+            owner_token=owner_token or (self._ids() if purpose == "agent" else None),
+            address=address,
+            hold=hold,
+            kind=kind,
         )
         profile.pid, profile.started_at = _PID, self._now.wall
-        session = MemorySession(self, profile, self._ids, answer)
+        session = MemorySession(self, profile, self._ids, answer, self._keeper(profile.address))
         self._sessions.append(session)
         opening = session._begin(session._core.opening(self._now.mono, CONNECT_MS))
         try:
@@ -111,6 +125,14 @@ class MemoryBroker:
         self._turn()
         return wire
 
+    def _keeper(self, wish: AddressWish | None) -> MemoryKeeper | None:
+        """Return who keeps an address; names are the same whatever their case, as for the broker."""
+        if wish is None:
+            return None
+        keeper = self._keepers.setdefault((wish.name.lower(), wish.group), MemoryKeeper(self._ids))
+        keeper.prepare()
+        return keeper
+
     # --- time and trouble -------------------------------------------------------------------------------
 
     def advance(self, milliseconds: int) -> None:
@@ -120,16 +142,21 @@ class MemoryBroker:
         """
         if milliseconds < 0:
             raise UsageError(f"advance takes 0 or more milliseconds, not {milliseconds}: time does not run backwards")
+        self._advance(milliseconds, lambda: False)
+
+    def _advance(self, milliseconds: int, until: Callable[[], bool]) -> None:
+        """Let time pass, at most until something holds."""
         end = self._now.mono + milliseconds
         self._turn()
-        while (due := self._next_due()) is not None and due <= end:
+        while not until() and (due := self._next_due()) is not None and due <= end:
             self._set(max(due, self._now.mono))
             if self._core is not None:
                 self._perform(self._core.deadline_passed(self._now))
             for session in list(self._sessions):
                 session._core.tick(self._now.mono)
             self._turn()
-        self._set(end)
+        if not until():
+            self._set(end)
 
     def fail_next_commit(self, reason: str = "the disk is full", *, final: bool = False) -> None:
         """Let the next commit fail, once; called again, the one after it too.
