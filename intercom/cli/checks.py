@@ -73,10 +73,20 @@ def permissions(paths: Paths) -> Finding:
     if paths.home.exists() and not paths.home.is_dir():
         return Finding("permissions", "ok", "there is no home whose files could be open")
     wrong = []
-    wanted = [(place, PRIVATE_DIRECTORY) for place in (paths.home, paths.identities, paths.identities / "groups")]
+    places = (paths.home, paths.identities, *_inside(paths.identities))
+    wanted = [(place, PRIVATE_DIRECTORY) for place in places]
     if paths.socket_is_elsewhere:
         wanted.append((paths.socket.parent, PRIVATE_DIRECTORY))
-    files = (paths.lock, paths.spawn_lock, paths.pid, paths.database, paths.key, paths.log, paths.stderr_log)
+    files = (
+        paths.lock,
+        paths.spawn_lock,
+        paths.pid,
+        paths.database,
+        paths.key,
+        paths.head,
+        paths.log,
+        paths.stderr_log,
+    )
     wanted += [(path, PRIVATE_FILE) for path in (*files, *_kept(paths.identities))]
     for path, mode in wanted:
         try:
@@ -108,12 +118,17 @@ def permissions(paths: Paths) -> Finding:
 
 
 def _kept(identities: Path) -> list[Path]:
-    """Return what lies in the directory of the identities; only ordinary files belong there, and in its groups."""
+    """Return what lies in the directory of the identities and in those inside; only ordinary files belong there."""
     found = []
-    for directory in (identities, identities / "groups"):
+    for directory in (identities, *_inside(identities)):
         with suppress(FileNotFoundError, NotADirectoryError):
             found += [directory / name for name in sorted(os.listdir(directory))]
-    return [path for path in found if path != identities / "groups"]
+    return [path for path in found if path not in _inside(identities)]
+
+
+def _inside(identities: Path) -> tuple[Path, Path]:
+    """Return the directories that belong into that of the identities."""
+    return identities / "groups", identities / "addresses"
 
 
 def file_system(paths: Paths) -> Finding:

@@ -50,6 +50,9 @@ _SESSION = _object(
         "groups": _TEXTS,
         "startedAt": _NUMBER,
         "lastActivity": _NUMBER,
+        "state": {"const": "reconnecting"},
+        "stateSince": _COUNT,
+        "graceDeadline": _COUNT,
     },
 )
 _MESSAGE = _object(
@@ -158,6 +161,8 @@ _STORE: Schema = {
     "unfinished": _COUNT,
     "openQuestions": _COUNT,
     "retiredIds": _COUNT,
+    "addresses": _COUNT,
+    "mail": _COUNT,
     "brokerId": _TEXT,
     "journalId": _TEXT,
     "askedBroker": _FLAG,

@@ -27,7 +27,8 @@ DESCRIPTION = """Show the sessions in reach: those of the group given by --group
 
 Shown are the name, the shortest id that `send` takes, what the session says that it is doing and since when, its
 process, model and groups, and its directory, marked when it is the one you are in. `intercom listen --answer` is `busy`
-or `idle`; other sessions say what they like, or nothing. The process is what the kernel says; what a session claims is
+or `idle`; other sessions say what they like, or nothing. One that lost its connection and may come back is `away`: what
+is sent to it waits. The process is what the kernel says; what a session claims is
 added where it differs.
 
 Ids are always whole and work when pasted. Where the terminal is narrow, other cells are cut and columns left out; in a
@@ -41,6 +42,8 @@ a run see its stages: `intercom list --group workflow:RUN`.
 The command itself is not shown: it connects as a control session, which nobody sees. It starts a broker when none runs.
 When the broker was just started in a home that had one before, it waits a moment for the sessions on their way back.
 """
+AWAY = "away"
+"""Status of a session that lost its connection and may come back; what it said of itself holds no more."""
 HEAD = ("NAME", "ID", "STATUS", "SINCE", "PID", "MODEL", "GROUPS", "DIRECTORY")
 FIT = Fit(
     whole=("ID",),
@@ -110,8 +113,8 @@ def rows_of(views: list[SessionView], now: float, here: str) -> list[tuple[str, 
         (
             view.name or "-",
             short[view.id],
-            view.status or "-",
-            duration(now - view.last_activity),
+            AWAY if view.state == "reconnecting" else view.status or "-",
+            duration(now - (view.last_activity if view.state_since is None else view.state_since)),
             _process(view),
             view.model or "-",
             ",".join(view.groups),

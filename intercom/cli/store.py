@@ -33,7 +33,8 @@ are kept in a new directory in the home. Where their key is lost, nobody can tel
 for: repeating such a message is refused, and its question gets no answer.
 
 `move-aside --yes` puts them into a new directory in the home, whole, so that the next broker begins with an empty one.
-What that forgets is printed: ids of messages that are repeated arrive twice, and open questions get no answer.
+What that forgets is printed: ids of messages that are repeated arrive twice, open questions get no answer, and what
+waited for somebody never arrives.
 
 Without --yes these two only say what would be lost. They need the files for themselves, so they end with 5 while a
 broker runs. They are for the person: they need a terminal, and end with 7 when an agent runs them.
@@ -173,7 +174,10 @@ def _rebuild(paths: Paths, arguments: Namespace, output: Output) -> int:
 
 
 def _saved(saved: Rescued) -> str:
-    return f"{_many(saved.count('operations'))} and {saved.count('retired_ids')} former session ids"
+    return (
+        f"{_many(saved.count('operations'))}, {saved.count('retired_ids')} former session ids, "
+        f"{saved.count('addresses')} addresses and {saved.count('mail')} waiting messages"
+    )
 
 
 def _lost(saved: Rescued) -> str:
@@ -194,6 +198,8 @@ def described(found: Inspection) -> dict[str, Any]:
         "unfinished": found.unfinished,
         "openQuestions": found.open_questions,
         "retiredIds": found.retired_ids,
+        "addresses": found.addresses,
+        "mail": found.mail,
     }
     if found.identity is not None:
         members["brokerId"] = found.identity.broker_id
@@ -218,7 +224,7 @@ def _losses(found: Inspection) -> str:
         return "nothing that could be read" if found.trouble is not None else "nothing yet"
     return (
         f"{_many(found.operations)}, {found.unfinished} of them unsettled and {found.open_questions} open questions, "
-        f"{found.retired_ids} former session ids"
+        f"{found.retired_ids} former session ids, {found.addresses} addresses, {found.mail} waiting messages"
     )
 
 

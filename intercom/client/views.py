@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from msgspec import UNSET, DecodeError, Raw, Struct, ValidationError, convert
 from msgspec.json import decode
@@ -26,6 +26,7 @@ __all__ = [
 ]
 
 GroupView = GroupEntry
+ListedState: TypeAlias = Literal["active", "reconnecting"]
 
 
 class Malformed(Exception):
@@ -36,7 +37,8 @@ class SessionView(Struct, frozen=True, kw_only=True):
     """Describe a session as the broker shows it; ``raw`` holds every member as it came.
 
     ``pid`` is what the session claims, ``peer_pid`` what the kernel says of it, where the broker knows; times are
-    epoch milliseconds.
+    epoch milliseconds. ``state`` is ``"reconnecting"`` for one that lost its connection at ``state_since`` and may come
+    back.
     """
 
     id: str
@@ -51,6 +53,8 @@ class SessionView(Struct, frozen=True, kw_only=True):
     started_at: int | float
     last_activity: int | float
     raw: dict[str, Any]
+    state: ListedState = "active"
+    state_since: int | float | None = None
 
 
 class Mail(Struct, frozen=True):
@@ -192,6 +196,7 @@ def view_of(raw: Raw, *, is_partial: bool = False) -> SessionView:
         raise Malformed("a session object has no id")
     group = _known(info.group)
     groups = info.groups if info.groups is not UNSET else [] if group is None else [group]
+    is_away, since = members.get("state") == "reconnecting", members.get("stateSince")
     return SessionView(
         id=session_id,
         name=_known(info.name),
@@ -205,6 +210,8 @@ def view_of(raw: Raw, *, is_partial: bool = False) -> SessionView:
         started_at=info.started_at,
         last_activity=info.last_activity,
         raw=members,
+        state="reconnecting" if is_away else "active",
+        state_since=since if is_away and type(since) in (int, float) else None,
     )
 
 

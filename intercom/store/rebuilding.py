@@ -2,6 +2,7 @@
 
 For tools that hold the home's lock. The old files are kept in a directory of their own. At every moment the home holds
 what a broker refuses, or the finished new pair: a rebuilding that is cut off can be done again and loses nothing.
+Tables whose rows the journal tells are made anew out of it where they are damaged and the journal is whole.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
-from msgspec import Struct
+from msgspec import MsgspecError, Struct
 
 from intercom.limits import KEY_BYTES
 from intercom.paths import Paths, make_private_directory
 from intercom.store import schema
 from intercom.store.failures import StoreUnusable
+from intercom.store.history import TABLES, record_from, replay
 from intercom.store.identity import create_identity, key_check
 from intercom.store.loading import text_or_bytes
 from intercom.store.pair import SIDECARS, beside, drafts_of, read_key, read_only, sync, write_new
@@ -46,6 +49,8 @@ class Rescued(Struct):
     key: bytes | None
     """Its key; ``None`` when that is lost, so that nobody can tell any more what an id was used for."""
     broker_id: str | None
+    version: int
+    """Version of the tables it was made with, as far as that can be read."""
 
     @property
     def is_whole(self) -> bool:
@@ -64,13 +69,15 @@ def rescue(paths: Paths) -> Rescued:
         key: bytes | None = read_key(key_file)
     except (OSError, StoreUnusable):
         key = None
-    rescued = Rescued({}, key, None)
+    rescued = Rescued({}, key, None, schema.version())
     try:
         with closing(read_only(database)) as connection:
             connection.text_factory = text_or_bytes
             _read_identity(connection, rescued)
+            expected = schema.tables(rescued.version)
             for name, key_columns in schema.tables().items():
-                rescued.tables[name] = _read_table(connection, name, key_columns)
+                rescued.tables[name] = _read_table(connection, name, key_columns, is_expected=name in expected)
+            _make_anew(rescued.tables)
     except sqlite3.Error:  # it is no database, or not there
         rescued.key = None
     return rescued
@@ -123,29 +130,35 @@ def _read_identity(connection: sqlite3.Connection, rescued: Rescued) -> None:
         meta = dict(connection.execute("SELECT key, value FROM meta").fetchall())
     except (sqlite3.Error, ValueError):
         return
-    broker_id, check = meta.get("brokerId"), meta.get("keyCheck")
+    broker_id, check, version = meta.get("brokerId"), meta.get("keyCheck"), meta.get("schema")
+    if isinstance(version, int) and 0 < version < schema.version():
+        rescued.version = version
     if isinstance(broker_id, str) and broker_id:
         rescued.broker_id = broker_id
         if rescued.key is not None and check != key_check(rescued.key, broker_id):
             rescued.key = None
 
 
-def _read_table(connection: sqlite3.Connection, name: str, key_columns: tuple[str, ...]) -> Table:
+def _read_table(
+    connection: sqlite3.Connection, name: str, key_columns: tuple[str, ...], *, is_expected: bool = True
+) -> Table:
     """Read a table from its beginning to the first page that is damaged, and from its end back to the last one."""
     try:
         present = [column for (column,) in connection.execute("SELECT name FROM pragma_table_info(?)", (name,))]
     except sqlite3.Error:
         return Table((), [], is_whole=False)
+    if not present and not is_expected:
+        return Table((), [], is_whole=True)
     columns = tuple(column for column in schema.columns(name) if column in present)
     if not set(key_columns) <= set(columns):
         return Table((), [], is_whole=False)
     found: dict[Row, Row] = {}
     is_whole = True
     for direction in ("ASC", "DESC"):
-        order = ", ".join(f"{column} {direction}" for column in key_columns)
+        order = ", ".join(f'"{column}" {direction}' for column in key_columns)
         places = [columns.index(column) for column in key_columns]
         try:
-            for row in connection.execute(f"SELECT {', '.join(columns)} FROM {name} ORDER BY {order}"):
+            for row in connection.execute(f"SELECT {_quoted(columns)} FROM {name} ORDER BY {order}"):
                 found[tuple(row[place] for place in places)] = row
             break
         except sqlite3.Error:
@@ -153,6 +166,42 @@ def _read_table(connection: sqlite3.Connection, name: str, key_columns: tuple[st
     subject = columns.index(_SUBJECT[name]) if name in _SUBJECT else None
     rows = [row for row in found.values() if subject is None or (type(row[subject]) is str and row[subject])]
     return Table(columns, rows, is_whole and len(rows) == len(found))
+
+
+def _make_anew(tables: dict[str, Table]) -> None:
+    """Put what the journal tells in the place of tables that are damaged, if the journal is whole."""
+    damaged = [table.name for kind, table in TABLES.items() if not _is_sound(tables[table.name], kind, table.columns)]
+    journal = tables["journal"]
+    if not damaged or not journal.rows or not journal.is_whole:
+        return
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as model:
+        schema.advance(model, 0)
+        _insert(model, "journal", journal.columns, journal.rows)
+        try:
+            replay(model)
+        except (MsgspecError, KeyError, TypeError, AttributeError):  # an event does not say what happened
+            return
+        for name in damaged:
+            tables[name] = _read_table(model, name, schema.tables()[name])
+
+
+def _is_sound(table: Table, kind: type[Any], columns: tuple[str, ...]) -> bool:
+    """Tell whether all rows are there and say what they should."""
+    if not table.rows:
+        return table.is_whole
+    places = [table.columns.index(column) for column in columns if column in table.columns]
+    if not table.is_whole or len(places) < len(columns):
+        return False
+    return all(record_from(kind, [row[place] for place in places]) is not None for row in table.rows)
+
+
+def _quoted(columns: tuple[str, ...]) -> str:
+    return ", ".join(f'"{column}"' for column in columns)
+
+
+def _insert(connection: sqlite3.Connection, name: str, columns: tuple[str, ...], rows: list[Row]) -> None:
+    marks = ", ".join("?" * len(columns))
+    connection.executemany(f"INSERT OR IGNORE INTO {name} ({_quoted(columns)}) VALUES ({marks})", rows)
 
 
 def _write_drafts(database: Path, key: Path, rescued: Rescued) -> None:
@@ -173,8 +222,7 @@ def _write_drafts(database: Path, key: Path, rescued: Rescued) -> None:
                 place = columns.index(_KEYED)
                 rows = [(*row[:place], None, *row[place + 1 :]) for row in rows]
             if rows:
-                marks = ", ".join("?" * len(columns))
-                connection.executemany(f"INSERT OR IGNORE INTO {name} ({', '.join(columns)}) VALUES ({marks})", rows)
+                _insert(connection, name, columns, rows)
         connection.execute("COMMIT")
     sync(unfinished, os.O_RDWR)
     write_new(unfinished_key, secret)

@@ -81,9 +81,9 @@ def advance(connection: sqlite3.Connection, present: int) -> None:
     connection.execute("INSERT OR REPLACE INTO meta VALUES ('schema', ?)", (version(),))
 
 
-def tables() -> dict[str, tuple[str, ...]]:
-    """Return the tables of the present version that hold records, each with the columns of its primary key."""
-    with _model(version()) as model:
+def tables(present: int | None = None) -> dict[str, tuple[str, ...]]:
+    """Return the tables of a version, by default of this program's, that hold records, with their primary keys."""
+    with _model(version() if present is None else present) as model:
         names = [name for (name,) in model.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
         return {
             name: tuple(column for column, _, place in _columns(model, name) if place)

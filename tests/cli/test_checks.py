@@ -198,13 +198,23 @@ def test_a_pipe_in_place_of_the_settings(home: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["config.json", "identities", "identities/command.key", "identities/groups"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "config.json",
+        "identities",
+        "identities/command.key",
+        "identities/groups",
+        "identities/addresses",
+        "identities/addresses/a.json",
+    ],
+)
 def test_a_pipe_in_place_of_what_commands_read(home: Path, name: str) -> None:
     (home / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     home.chmod(0o700)
     os.mkfifo(home / name)
     finding = checks.permissions(Paths(home))
-    kind = "a directory" if name in ("identities", "identities/groups") else "a regular file"
+    kind = "a directory" if name in ("identities", "identities/groups", "identities/addresses") else "a regular file"
     assert (finding.state, finding.found) == ("bad", f"{home / name} is not {kind}")
     assert finding.hint == f"Move {home / name} away."
 

@@ -8,11 +8,14 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from intercom.cli.list import rows_of, until_all_are_back
 from intercom.client.views import SessionView
 from intercom.limits import COMING_BACK_MS
 from intercom.paths import Paths
 from tests.support.commands import INTERCOM, Shell
+from tests.support.raw import PATIENCE_S
 from tests.support.terminals import shown
 
 EVIL = "evil\x1b]52;c;Zm9v\x07\n\u202e\u200b"
@@ -183,6 +186,24 @@ def test_how_long_a_session_says_the_same(shell: Shell) -> None:
     )
     [row] = rows_of([view], 1_000 + 65_000, "/x")
     assert row == ("-", "0f0f0f0f", "-", "1 min 5 s", "says 5", "-", "a,b", "/x (here)")
+    [row] = rows_of([replace(view, status="busy", state="reconnecting", state_since=61_000)], 66_000, "/x")
+    assert row[2:4] == ("away", "5 s")
+
+
+def test_who_lost_the_connection_is_away(shell: Shell) -> None:
+    """FE 1.2: listed while it may come back, whatever it said of itself before; the document is the broker's own."""
+    shell.serve()
+    with shell.connect() as peer:
+        peer.register("worker", session={"status": "busy"}, features=["session.lifecycle"])
+    result = shell.run("list")
+    away = re.compile(r"^worker +[0-9a-f]+ +away +0 s ", re.MULTILINE)
+    deadline = time.monotonic() + PATIENCE_S
+    while not away.search(result.text):
+        assert time.monotonic() < deadline, result.text
+        result = shell.run("list")
+    [session] = shell.run("list", "--json").document["sessions"]
+    assert (session["state"], session["status"]) == ("reconnecting", "busy")
+    assert shell.run("send", "worker", "hello", "--as", "planner", "--json").document["state"] == "queued"
 
 
 def test_the_groups_that_were_joined_are_those_that_are_shown(shell: Shell) -> None:

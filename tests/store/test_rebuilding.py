@@ -9,13 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from intercom.core.records import OperationState, RetiredIdRecord, SaveOperation, SaveRetiredId
+from intercom.core.records import (
+    AddressRecord,
+    Happened,
+    KnownSessionRecord,
+    MailRecord,
+    OperationState,
+    ReleaseBody,
+    RetiredIdRecord,
+    SaveBody,
+    SaveOperation,
+    SaveRetiredId,
+    SessionState,
+)
 from intercom.paths import Paths
 from intercom.store import rebuilding
 from intercom.store.database import Store, StoreUnusable
 from intercom.store.inspection import files_of, inspect, move_aside
 from intercom.store.rebuilding import MENDED, rebuild, rescue
-from tests.support.records import NOW, operation, question
+from tests.support.records import NOW, event, letter, operation, question
 
 MANY = 2_000
 """Rows of a database that has many pages."""
@@ -184,6 +196,142 @@ def test_what_only_the_log_holds_is_saved_too(paths: Paths, tmp_path: Path) -> N
     assert saved.count("operations") == 4
     assert (place / "intercom.db-wal").read_bytes() == kept["intercom.db-wal"]
     assert not (paths.home / "intercom.db-wal").exists()
+
+
+# --- mail, and what is told of it
+
+DESK = AddressRecord(1, "desk", "default", "hash", ("default",), NOW, NOW)
+AWAY = KnownSessionRecord(
+    "s2", 2, SessionState.RECONNECTING, NOW, "i", 1, "hash", None, 7, None, "default", ("queue",), b"{}", False
+)
+
+
+def with_mail(paths: Paths, letters: int = 3) -> tuple[list[MailRecord], int]:
+    """Make a store with an address, a session that is away, and mail of which the first was taken; return what is left.
+
+    The second number is that of the last event.
+    """
+    waiting = [letter(number) for number in range(1, letters + 1)]
+    changes: list[object] = [Happened(1, NOW, "address:1", "address.created", "a", DESK, False, {})]
+    changes.append(event(2, AWAY, "session.reconnecting"))
+    for seq, mail in enumerate(waiting, 3):
+        changes += [event(seq, mail, "mail.queued"), SaveBody(mail.number, b"{}" * 200)]
+        changes.append(SaveOperation(operation(mail.number, state=OperationState.QUEUED)))
+    last = letters + 3
+    changes += [event(last, waiting[0], "mail.taken", is_gone=True), ReleaseBody(1, NOW + 1)]
+    store = Store.open(paths, NOW)
+    store.commit([(1, tuple(changes))])  # type: ignore[arg-type]
+    store.close()
+    return waiting[1:], last
+
+
+def spoil_table(paths: Paths, name: str) -> None:
+    """Overwrite the first page of a table."""
+    connection = sqlite3.connect(paths.database)
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    (size,) = connection.execute("PRAGMA page_size").fetchone()
+    (page,) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (name,)).fetchone()
+    connection.close()
+    with open(paths.database, "r+b") as file:
+        file.seek(size * (page - 1))
+        file.write(b"\xff" * size)
+
+
+def as_it_was(store: Store, mail: list[MailRecord], last: int) -> bool:
+    found = store.recovered
+    assert (found.addresses, found.known_sessions, found.mail) == ([DESK], [AWAY], mail)
+    return found.last_sequence == last
+
+
+def test_mail_and_its_history_come_through(paths: Paths, open_store: Callable[..., Store]) -> None:
+    """Design section 5: a lost key costs what ids were used for, nothing that waits."""
+    waiting, last = with_mail(paths)
+    paths.key.unlink()
+    _, saved = rebuild(paths, "aside")
+    assert all(table.is_whole for table in saved.tables.values())
+    assert {name: saved.count(name) for name in ("addresses", "sessions", "mail", "bodies", "journal")} == {
+        "addresses": 1,
+        "sessions": 1,
+        "mail": 2,
+        "bodies": 3,
+        "journal": last,
+    }
+    assert as_it_was(open_store(), waiting, last)
+    connection = sqlite3.connect(paths.database)
+    assert connection.execute("SELECT number, length(message), until FROM bodies").fetchall() == [
+        (1, 400, NOW + 1),
+        (2, 400, None),
+        (3, 400, None),
+    ]
+    connection.close()
+    found = inspect(paths)
+    assert (found.addresses, found.mail, found.trouble) == (1, 2, None)
+
+
+@pytest.mark.parametrize("name", ["addresses", "sessions", "mail"])
+def test_a_damaged_table_is_made_anew_out_of_the_journal(
+    paths: Paths, open_store: Callable[..., Store], name: str
+) -> None:
+    """FE 5.2 P2: whoever replays the journal gets the rows; what was taken does not come back."""
+    waiting, last = with_mail(paths, 40)
+    spoil_table(paths, name)
+    _, saved = rebuild(paths, "aside")
+    assert saved.is_whole, "nothing is lost"
+    assert as_it_was(open_store(), waiting, last)
+
+
+@pytest.mark.parametrize("change", ["UPDATE mail SET size = 'many'", "ALTER TABLE mail DROP COLUMN size"])
+def test_rows_that_do_not_say_what_they_should_are_made_anew(
+    paths: Paths, open_store: Callable[..., Store], change: str
+) -> None:
+    waiting, last = with_mail(paths)
+    connection = sqlite3.connect(paths.database)
+    connection.execute(change)
+    connection.commit()
+    connection.close()
+    paths.key.unlink()
+    rebuild(paths, "aside")
+    assert as_it_was(open_store(), waiting, last)
+
+
+def test_without_the_journal_a_damaged_table_is_lost(paths: Paths, open_store: Callable[..., Store]) -> None:
+    """A part of the journal may not say that a message was taken, and nothing may arrive twice."""
+    with_mail(paths, 40)
+    spoil_table(paths, "mail")
+    spoil_table(paths, "journal")
+    _, saved = rebuild(paths, "aside")
+    assert not saved.is_whole and saved.count("mail") == 0
+    store = open_store()
+    assert (store.recovered.addresses, store.recovered.mail) == ([DESK], [])
+
+
+def test_an_event_that_says_nothing_leaves_the_rows_as_they_are(paths: Paths, open_store: Callable[..., Store]) -> None:
+    with_mail(paths)
+    connection = sqlite3.connect(paths.database)
+    connection.execute("UPDATE journal SET row = '{' WHERE seq = 3")
+    connection.execute("UPDATE mail SET size = 'many' WHERE number = 2")
+    connection.commit()
+    connection.close()
+    paths.key.unlink()
+    rebuild(paths, "aside")
+    assert [mail.number for mail in open_store().recovered.mail] == [3]
+
+
+def test_a_store_of_an_earlier_version_lacks_nothing(paths: Paths, open_store: Callable[..., Store]) -> None:
+    """What its version did not have is not lost."""
+    filled(paths)
+    connection = sqlite3.connect(paths.database)
+    for name in ("addresses", "sessions", "mail", "bodies", "journal"):
+        connection.execute(f"DROP TABLE {name}")
+    connection.execute("ALTER TABLE retired_ids DROP COLUMN address")
+    connection.execute("UPDATE meta SET value = 1 WHERE key = 'schema'")
+    connection.commit()
+    connection.close()
+    assert (inspect(paths).trouble, inspect(paths).mail) == (None, 0)
+    paths.key.unlink()
+    _, saved = rebuild(paths, "aside")
+    assert all(table.is_whole for table in saved.tables.values())
+    assert [record.session_id for record in open_store().recovered.retired_ids] == ["s1"]
 
 
 class CutOff(Exception):
