@@ -145,6 +145,8 @@ BUSY_MS = 5_000
 """SQLite's wait for a lock on the database."""
 INLINE_SYNC_US = 300
 """The event loop commits by itself while the median sync takes less than this many microseconds."""
+LINGER_US = 100
+"""How long a commit of nothing but acceptances waits for input that it could share its sync with, in microseconds."""
 APPEND_US = 3
 """What each append adds to the time of a commit beside the sync, in microseconds."""
 SYNC_SAMPLES = 64
@@ -403,6 +405,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """How long a session whose connection was lost may come back."""
     restart_grace_ms: int = 30_000
     """A session that was away when the broker ended has at least this long to come back to the next one."""
+    presence_stored_ms: int = 10_000
+    """Longest time until a change of what peers see of a session is on disk."""
     tombstone_ms: int = 7 * 24 * 60 * MINUTE_MS
     """How long a closed session is remembered."""
     mailbox_entries: int = 10_000

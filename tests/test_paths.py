@@ -145,6 +145,7 @@ def test_names_in_the_home() -> None:
         "lock": "/h/broker.replace.lock",
         "spawn_lock": "/h/intercom.spawn.lock",
         "database": "/h/intercom.db",
+        "head": "/h/intercom.head",
         "key": "/h/intercom.key",
         "log": "/h/intercom.log",
         "stderr_log": "/h/broker.log",

@@ -14,6 +14,7 @@ import pytest
 import intercom.testing
 from intercom import blocking
 from intercom.errors import (
+    AddressHeld,
     AskTimeout,
     MessageConflict,
     NoBroker,
@@ -22,6 +23,7 @@ from intercom.errors import (
     PeerGone,
     ReplyFailed,
     SendRefused,
+    SessionReplaced,
     TargetNotFound,
     UsageError,
 )
@@ -370,13 +372,64 @@ def test_a_receipt_that_never_comes(broker: MemoryBroker, planner: MemorySession
 
     F81, F82: a session that takes nothing is never said to have the message.
     """
-    sent = planner.send("worker", "x")
+    sent = planner.send("worker", "x", queue=False)
     broker.advance(SEND_MS)
     error = sent.error
     assert isinstance(error, OutcomeUnknown) and error.retry == "same_id"
-    again = planner.send("worker", "x", message_id=error.message_id)
+    again = planner.send("worker", "x", message_id=error.message_id, queue=False)
     assert texts(worker) == ["x"]
     assert again.result().state == "delivered"
+
+
+def test_a_message_to_somebody_busy_waits(broker: MemoryBroker, planner: MemorySession, worker: MemorySession) -> None:
+    """Design section 7, Queueing: queued is said, not delivered, while nobody confirmed it."""
+    sent = planner.send("worker", "x")
+    broker.advance(SEND_MS)
+    assert (sent.result().state, sent.result().position) == ("queued", 1)
+    assert planner.trace(sent.result().message_id).state == "offered"
+    assert texts(worker) == ["x"]
+    assert planner.trace(sent.result().message_id).state == "delivered"
+
+
+def test_mail_for_an_address(broker: MemoryBroker, planner: MemorySession) -> None:
+    """Design section 7, Addresses; it outlives sessions and brokers."""
+    broker.connect("desk", address=True).close()
+    sent = [planner.send("desk", text) for text in ("a", "b")]
+    assert [pending.result().state for pending in sent] == ["queued", "queued"]
+    broker.crash()
+    broker.restart()
+    broker.advance(SEND_MS)
+    desk = broker.connect("desk", address=True)
+    assert (desk.waiting, "queue" in desk.features) == (2, True)
+    assert [entry.message_id for entry in desk.mailbox().entries] == [pending.result().message_id for pending in sent]
+    assert texts(desk) == ["a", "b"]
+    assert [(address.name, address.holder) for address in planner.addresses()] == [("desk", desk.id)]
+    assert {record.name for record in planner.session_records()} == {"planner", "desk"}
+    with pytest.raises(AddressHeld):
+        broker.connect("desk", address=True, hold="free")
+    newer = broker.connect("desk", address=True)
+    with pytest.raises(SessionReplaced):
+        desk.send("planner", "x")
+    assert newer.online and not desk.online
+
+
+def test_a_message_expires(broker: MemoryBroker, planner: MemorySession) -> None:
+    broker.connect("desk", address=True).close()
+    planner.send("desk", "x", valid_for=5).result()
+    broker.advance(6_000)
+    [notice] = planner.messages()
+    assert notice.notice is not None and notice.notice.kind == "expired"
+    assert texts(broker.connect("desk", address=True)) == []
+
+
+def test_a_question_that_another_session_of_the_address_answers(broker: MemoryBroker, planner: MemorySession) -> None:
+    desk = broker.connect("desk", address=True)
+    asked = planner.ask("desk", "2+2")
+    assert texts(desk) == ["2+2"]
+    helper = broker.connect(address="desk", hold="none")
+    [question] = helper.pending()
+    assert helper.answer(question, "4").result().state == "delivered"
+    assert asked.result().text == "4"
 
 
 def test_the_same_calls_give_the_same_ids() -> None:
@@ -501,7 +554,7 @@ def test_an_orderly_stop(broker: MemoryBroker, planner: MemorySession, worker: M
     broker.stop()
     broker.stop()
     assert not broker.running
-    sent = planner.send("worker", "x")
+    sent = planner.send("worker", "x", queue=False)
     broker.restart()
     broker.advance(SEND_MS // 2)
     assert texts(worker) == ["x"]

@@ -188,3 +188,7 @@ def test_a_child_that_is_brought_back(broker: MemoryBroker, lead: MemorySession)
     broker.advance(late.held.held_ms)
     assert isinstance(late.error, NotNow)
     assert lead.send("lead2", "x", hold=True).held is None
+    told: list[str] = []
+    boss.reserve_child("reviewer")
+    lead.ask("reviewer", "and this?", on_held=lambda receipt: told.append(receipt.state))
+    assert told == ["held"]

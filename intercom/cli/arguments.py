@@ -15,10 +15,17 @@ from intercom.limits import LONGEST_VALIDITY_MS, NAME_CHARACTERS, WAIT_CEILING_S
 
 VALUED = ("--as", "--group", "--timeout", "--home")
 """Shared options that take a value; they may also stand before the verb."""
-
-
+HELP_COLUMNS = 80
+"""Width of a help that is not shown on a terminal."""
 JOINERS = "\u200c\u200d"
 """Characters that take no room and belong to words and emoji."""
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Know its width: argparse makes a formatter for every option, and finding the width imports half of ``shutil``."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=(Output(as_json=False).columns() or HELP_COLUMNS) - 2)
 
 
 class Parser(argparse.ArgumentParser):
@@ -30,7 +37,7 @@ class Parser(argparse.ArgumentParser):
             usage=f"intercom {verb} [options] {usage}".rstrip(),
             description=description,
             allow_abbrev=False,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_Formatter,
         )
         self.verb = verb
 

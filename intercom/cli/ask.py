@@ -11,7 +11,7 @@ from intercom.cli.identity import opened, time_left
 from intercom.cli.messages import described
 from intercom.cli.naming import helpful, resolved
 from intercom.cli.render import Output, visible, visible_block, who
-from intercom.cli.send import add_message_id, message_id_of, repeatable
+from intercom.cli.send import add_message_id, message_id_of, repeatable, say_held
 from intercom.limits import ASK_MS
 
 USAGE = "TARGET TEXT..."
@@ -65,6 +65,7 @@ def run(arguments: Namespace, output: Output) -> int:
             on_progress=lambda message: output.note(
                 f"{who(message.sender.name, message.sender.id)}: {visible(message.text)}"
             ),
+            on_held=lambda held: say_held(held, output),
         )
         output.document({"ok": True, "state": "answered", "messageId": message_id, "answer": described(answer)})
         output.line(visible_block(answer.text))

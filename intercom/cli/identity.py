@@ -14,14 +14,15 @@ from __future__ import annotations
 import os
 import time
 from argparse import Namespace
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Literal
 
 from intercom.cli.memberships import remembered
 from intercom.cli.who import identity_of, name_of
 from intercom.client import blocking
 from intercom.client.profile import DEFAULT_GROUP
-from intercom.errors import AccessDenied, HomeError
+from intercom.errors import AccessDenied, HomeError, RegistrationRefused
 from intercom.limits import CONNECT_MS, KEY_BYTES
 from intercom.paths import (
     Paths,
@@ -54,6 +55,7 @@ def time_left(arguments: Namespace, default_ms: int) -> float:
     return max(MOMENT_S, began + timeout - time.monotonic())
 
 
+@contextmanager
 def opened(
     arguments: Namespace,
     verb: str,
@@ -65,33 +67,46 @@ def opened(
     hold: Hold | None = None,
     address: str | None = None,
     status: str | None = None,
-) -> AbstractContextManager[blocking.Session]:
-    """Return the session of this command, to be used in a ``with`` block.
+) -> Iterator[blocking.Session]:
+    """Open the session of this command for the length of a ``with`` block.
 
     ``occasion`` is what a second process that means the same has in common with this one; without it the session is
     like no other. Connecting is bounded by ``--timeout``, or by ``default_ms``, the time the verb takes without it;
     ``start`` tells whether a broker may be started, ``status`` what others see that the command is doing. ``hold`` is
-    what it wants of the address of its identity, or of ``address``; ``None`` for nothing.
+    what it wants of the address of its identity, or of ``address``; ``None`` for nothing. One that only speaks goes
+    without where the broker keeps no more addresses.
     """
     paths = paths_of(arguments)
     groups = groups_of(arguments, paths)
+    timeout = min(time_left(arguments, default_ms), CONNECT_MS / 1000)
     wanted = address or identity_of(arguments).address
     if hold is None or wanted is None or (hold == "none" and address is None and not _may_keep(paths, wanted, groups)):
         wanted = None
-    return blocking.connect(
-        name_of(arguments) if purpose == "agent" else None,
-        groups=groups,
-        home=arguments.home,
-        model=f"intercom {verb}",
-        status=status,
-        purpose=purpose,
-        start=start,
-        timeout=min(time_left(arguments, default_ms), CONNECT_MS / 1000),
-        return_address=None if occasion is None else _return_address(paths, verb, occasion),
-        address=False if wanted is None else wanted,
-        hold=hold or "none",
-        kind="command",
-    )
+
+    def connection(address: str | None) -> AbstractContextManager[blocking.Session]:
+        return blocking.connect(
+            name_of(arguments) if purpose == "agent" else None,
+            groups=groups,
+            home=arguments.home,
+            model=f"intercom {verb}",
+            status=status,
+            purpose=purpose,
+            start=start,
+            timeout=timeout,
+            return_address=None if occasion is None else _return_address(paths, verb, occasion),
+            address=False if address is None else address,
+            hold=hold or "none",
+            kind="command",
+        )
+
+    with ExitStack() as stack:
+        try:
+            session = stack.enter_context(connection(wanted))
+        except RegistrationRefused as error:
+            if error.code != "address_limit" or hold != "none":
+                raise
+            session = stack.enter_context(connection(None))
+        yield session
 
 
 def _may_keep(paths: Paths, address: str, groups: tuple[str, ...]) -> bool:

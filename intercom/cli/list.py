@@ -27,9 +27,10 @@ DESCRIPTION = """Show the sessions in reach: those of the group given by --group
 
 Shown are the name, the shortest id that `send` takes, what the session says that it is doing and since when, its
 process, model and groups, and its directory, marked when it is the one you are in. `intercom listen --answer` is `busy`
-or `idle`; other sessions say what they like, or nothing. One that lost its connection and may come back is `away`: what
-is sent to it waits. The process is what the kernel says; what a session claims is
+or `idle`; other sessions say what they like, or nothing. The process is what the kernel says; what a session claims is
 added where it differs.
+
+`away` is a session that lost its connection then and may come back: messages to it wait.
 
 Ids are always whole and work when pasted. Where the terminal is narrow, other cells are cut and columns left out; in a
 pipe no column is.
@@ -42,8 +43,6 @@ a run see its stages: `intercom list --group workflow:RUN`.
 The command itself is not shown: it connects as a control session, which nobody sees. It starts a broker when none runs.
 When the broker was just started in a home that had one before, it waits a moment for the sessions on their way back.
 """
-AWAY = "away"
-"""Status of a session that lost its connection and may come back; what it said of itself holds no more."""
 HEAD = ("NAME", "ID", "STATUS", "SINCE", "PID", "MODEL", "GROUPS", "DIRECTORY")
 FIT = Fit(
     whole=("ID",),
@@ -113,7 +112,7 @@ def rows_of(views: list[SessionView], now: float, here: str) -> list[tuple[str, 
         (
             view.name or "-",
             short[view.id],
-            AWAY if view.state == "reconnecting" else view.status or "-",
+            _status(view),
             duration(now - (view.last_activity if view.state_since is None else view.state_since)),
             _process(view),
             view.model or "-",
@@ -130,6 +129,12 @@ def working_directory() -> str:
         return clean(os.getcwd())
     except OSError:
         return ""
+
+
+def _status(view: SessionView) -> str:
+    if view.state == "active":
+        return view.status or "-"
+    return f"away ({view.status})" if view.status else "away"
 
 
 def _process(view: SessionView) -> str:

@@ -114,10 +114,10 @@ def _everybody(paths: Paths) -> list[SessionView]:
 
 
 def _listed(session: blocking.Session) -> list[SessionView]:
-    """Return every agent session of every group."""
+    """Return every agent session of every group that is connected."""
     found: dict[str, SessionView] = {}
     for entry in session.list_groups():
-        found.update({view.id: view for view in session.list(entry.group)})
+        found.update({view.id: view for view in session.list(entry.group) if view.state == "active"})
     return list(found.values())
 
 

@@ -83,14 +83,19 @@ def repeatable(message_id: str) -> Iterator[None]:
         raise
 
 
+def say_held(held: Receipt, output: Output) -> None:
+    """Say on standard error why nothing happens."""
+    longest = (held.held_ms or 0) // 1000
+    output.note(f"held: {clipped(visible(held.target))} is being brought back; waiting up to {longest} s")
+
+
 def until_back(session: Session, held: Receipt, arguments: Namespace, output: Output) -> Receipt:
     """Wait until a target that is being brought back has the message, at most for ``--timeout``.
 
     Raises ``OutcomeUnknown`` when time is up: the broker drops what is held with the command, and may have handed it
     over just before.
     """
-    longest = (held.held_ms or 0) // 1000
-    output.note(f"held: {clipped(visible(held.target))} is being brought back; waiting up to {longest} s")
+    say_held(held, output)
     left = None if arguments.timeout is None else time_left(arguments, SEND_MS)
     receipt = session.outcome(held, timeout=left)
     if receipt.state == "held":

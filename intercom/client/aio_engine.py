@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import socket
 from _thread import get_ident
+from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import anyio
@@ -96,11 +97,17 @@ class Engine:
         self.core.lifecycle.keeper.prepare()
         await self.wait(self.core.opening(now(), self._setup.timeout_ms))
 
-    async def wait(self, operation: Operation[Result]) -> Result:
-        """Begin an operation and wait until it is settled; withdraw it when the caller is cancelled."""
+    async def wait(self, operation: Operation[Result], on_held: Callable[[Receipt], None] | None = None) -> Result:
+        """Begin an operation and wait until it is settled; withdraw it when the caller is cancelled.
+
+        ``on_held`` is called once, if the broker holds the message meanwhile.
+        """
         self._begin(operation)
         try:
             while not operation.done:
+                if on_held is not None and isinstance(operation, SendOperation) and operation.held is not None:
+                    on_held(operation.held)
+                    on_held = None
                 await self._move_of(operation)
         except BaseException:
             self.core.withdraw(operation, now())
@@ -120,7 +127,7 @@ class Engine:
             raise
         if operation.done or operation.held is None:
             return self._result(operation)
-        self.core.keep_held(operation)
+        self.core.held.keep(operation)
         return operation.held
 
     async def outcome(self, operation: SendOperation[Receipt], timeout_ms: int | None, held: Receipt) -> Receipt:
@@ -131,7 +138,7 @@ class Engine:
                 await self._move_of(operation)
         if not operation.done:
             return held
-        self.core.forget_held(operation)
+        self.core.held.forget(operation)
         return self._result(operation)
 
     async def next_asked(self, run: Run) -> Asked | Reached:

@@ -68,10 +68,11 @@ class Run(RunShell):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool | None:
         """End the run; raises what the queue raised, else lets the exception of the block pass through unchanged."""
-        if not self._engine.is_foreign:
-            core = self._engine.core
-            core.commitments.runs.end(self._run, is_online=core.is_online)
-            self._engine.flush()
+        if self._engine.is_foreign:
+            return None
+        core = self._engine.core
+        core.commitments.runs.end(self._run, is_online=core.is_online)
+        self._engine.flush()
         self._tasks.cancel_scope.cancel()
         if kind is not None and issubclass(kind, anyio.get_cancelled_exc_class()):
             swallowed = await self._tasks.__aexit__(kind, error, trace)

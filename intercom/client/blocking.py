@@ -76,7 +76,8 @@ def connect(
         purpose: ``"control"`` for a session that is not listed and gets no messages.
         start: whether to start a broker when none answers.
         timeout: seconds for connecting and registering.
-        return_address: secret of an earlier session whose unconfirmed messages this one takes over.
+        return_address: secret of an earlier session whose unconfirmed messages this one takes over. Such a session has
+            no mailbox of its own; ``address`` is the better way to come back.
         session_id: the id that session had.
         cwd: the directory shown to others, else the working directory.
         supervisor: the capability that a supervisor made with ``authorize_child`` for this ``name``.
@@ -332,6 +333,7 @@ class Session:
         logical_target: str | None = None,
         patience: float | None = None,
         on_progress: Callable[[IncomingMessage], object] | None = None,
+        on_held: Callable[[Receipt], None] | None = None,
     ) -> IncomingMessage:
         """Ask a question and wait for the answer.
 
@@ -346,6 +348,7 @@ class Session:
             patience: seconds that each sign of progress gives the other side from then on, within 600 in all.
             on_progress: called with each message that tells of progress, at once; it must not wait. What it raises
                 ends the ask. Without it such a message is an ordinary one.
+            on_held: called once if the target is being brought back, so that the question waits for it in the broker.
 
         Raises ``AskError`` (``PeerGone``, ``AskTimeout``, ``ReplyFailed``) or what ``send`` raises; ``TargetAway`` for
         somebody who is known and not here: only a message, and a question to the person, waits.
@@ -362,7 +365,8 @@ class Session:
                 logical_target=logical_target,
                 patience_ms=None if patience is None else milliseconds(patience, "patience"),
                 on_progress=self._passing(on_progress),
-            )
+            ),
+            on_held,
         )
         return self._ours(answer)
 

@@ -56,11 +56,22 @@ class Engine:
         self.core.lifecycle.keeper.prepare()
         self.wait(lambda: self.core.opening(now(), self._setup.timeout_ms))
 
-    def wait(self, make: Callable[[], Operation[Result]]) -> Result:
-        """Begin an operation and turn until it is settled; withdraw it when that is interrupted."""
+    def wait(self, make: Callable[[], Operation[Result]], on_held: Callable[[Receipt], None] | None = None) -> Result:
+        """Begin an operation and turn until it is settled; withdraw it when that is interrupted.
+
+        ``on_held`` is called once, if the broker holds the message meanwhile.
+        """
         with self._used():
             operation = make()
-            self._begin(operation, lambda: operation.done)
+
+            def done() -> bool:
+                nonlocal on_held
+                if on_held is not None and isinstance(operation, SendOperation) and operation.held is not None:
+                    on_held(operation.held)
+                    on_held = None
+                return operation.done
+
+            self._begin(operation, done)
             return self._result(operation)
 
     def wait_or_held(self, make: Callable[[], SendOperation[Receipt]]) -> Receipt:
@@ -70,17 +81,17 @@ class Engine:
             self._begin(operation, lambda: operation.done or operation.held is not None)
             if operation.done or operation.held is None:
                 return self._result(operation)
-            self.core.keep_held(operation)
+            self.core.held.keep(operation)
             return operation.held
 
     def outcome(self, message_id: str, timeout_ms: int | None, held: Receipt) -> Receipt:
         """Turn until a send that was held is settled; return ``held`` when time is up before."""
         with self._used():
-            operation = self.core.outcome_of(message_id)
+            operation = self.core.held.find(message_id)
             self._turn_until(lambda: operation.done, None if timeout_ms is None else now() + timeout_ms)
             if not operation.done:
                 return held
-            self.core.forget_held(operation)
+            self.core.held.forget(operation)
             return cast("Receipt", self._result(operation))
 
     def serve(self, done: Callable[[], bool], timeout_ms: int | None) -> None:

@@ -26,6 +26,9 @@ ADDRESS = "address"
 OPERATOR = "operator"
 
 AGENT_FEATURES = (LIFECYCLE, RECEIPTS, QUEUE, ADDRESS)
+RETAKEN_FEATURES = (RECEIPTS, QUEUE, ADDRESS)
+"""Of an agent that returns by its return address, as older clients do: what is unconfirmed comes again to whoever shows
+it, which a session with a lifecycle rules out."""
 CONTROL_FEATURES = (OPERATOR,)
 PROTOCOL_VERSION = "1.0"
 """What this client says it speaks beyond the base protocol."""
@@ -114,7 +117,7 @@ class Lifecycle:
         """Return the registration; a token of this session's owner is shown with it."""
         self._is_reattaching = False
         frame = self._profile.register(wall, claims=claims)
-        frame.features = list(CONTROL_FEATURES if self._profile.purpose == "control" else AGENT_FEATURES)
+        frame.features = list(self._wished())
         frame.client_protocol_version = PROTOCOL_VERSION
         frame.kind = self._profile.kind
         if self._owner_token is not None:
@@ -175,6 +178,12 @@ class Lifecycle:
     def present(self, session_id: str) -> str:
         """Return the id that counts now for one this session may have had before."""
         return (self._profile.session_id or session_id) if session_id in self.former_ids else session_id
+
+    def _wished(self) -> tuple[str, ...]:
+        if self._profile.purpose == "control":
+            return CONTROL_FEATURES
+        is_retaken = self._profile.is_retaken and self._profile.address is None
+        return RETAKEN_FEATURES if is_retaken else AGENT_FEATURES
 
     def _token(self) -> str | None:
         """Return the token there is now; one that cannot be read is none, and the broker says what that means."""

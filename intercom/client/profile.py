@@ -81,6 +81,8 @@ class Profile:
         self.model = checked_claim(model, "model")
         self.status = None if status is None else checked_claim(status, "status")
         self.purpose = purpose
+        self.is_retaken = return_address is not None
+        """Whether a later session may take this one's place by its return address, instead of the broker's token."""
         self.return_address = clean_text(return_address or str(uuid.uuid4()), "return_address")
         self.session_id = None if session_id is None else clean_text(session_id, "session_id")
         if supervisor is not None and self.name is None:

@@ -23,6 +23,7 @@ from intercom.client.composing import clean_id
 from intercom.client.contact import Contact, Link, violation
 from intercom.client.feeds import Feed, Feeds, SessionEvent
 from intercom.client.heartbeat import Heartbeat, Pulse
+from intercom.client.held import HeldSends
 from intercom.client.inbox import Inbox
 from intercom.client.lifecycle import LIFECYCLE, QUEUE, Keeper, Lifecycle, Nothing, end_of, told_of
 from intercom.client.notices import Arrived, Event, Happened, Held, HostAsked, Settled, Troubled
@@ -45,7 +46,7 @@ from intercom.errors import (
     RequestRefused,
     UsageError,
 )
-from intercom.limits import HELD_SENDS_KEPT, PENDING_REPLY_RETRY_MS, REBIND_MS, WITHDRAWN_ASKS
+from intercom.limits import PENDING_REPLY_RETRY_MS, REBIND_MS, WITHDRAWN_ASKS
 from intercom.wire.codec import ProtocolError
 from intercom.wire.frames import (
     CancelAsk,
@@ -70,6 +71,7 @@ from intercom.wire.frames import (
     Queued,
     Received,
     Registered,
+    Request,
     RestoringRecipientAck,
     SendHeld,
     SessionJoined,
@@ -137,7 +139,7 @@ class ClientSession:
         self._silence: IntercomError | None = None
         """What is wrong when the broker does not answer any more."""
         self._line = Line(profile)
-        self.commitments = Commitments(self._contact.write, ids)
+        self.commitments = Commitments(self._say, ids)
         self._lifecycle = Lifecycle(profile, keeper or Nothing())
         self._untold_status: str | None = None
         """Request id of the latest announcement, until the broker is known to have it; empty for one not written."""
@@ -157,7 +159,7 @@ class ClientSession:
         self._events: list[Event] = []
         self._untaken: set[str] = set()
         """Message ids of answers to asks, until their caller took them."""
-        self._held: dict[str, SendOperation[Any]] = {}
+        self.held = HeldSends()
         self._notices: dict[str, str] = {}
         """Message ids of notifications that are not confirmed, with the ids under which they are."""
         self._withdrawn: deque[str] = deque(maxlen=WITHDRAWN_ASKS)
@@ -353,24 +355,6 @@ class ClientSession:
         elif isinstance(operation.result, IncomingMessage) and operation.result.id in self._untaken:
             self._untaken.remove(operation.result.id)
             self._keep(operation.result)
-
-    def keep_held(self, operation: SendOperation[Any]) -> None:
-        """Keep the outcome of a send that is held until ``outcome_of`` asks for it."""
-        self._held[operation.message_id] = operation
-        if len(self._held) > HELD_SENDS_KEPT:
-            oldest = next((each for each in self._held.values() if each.done), operation)
-            del self._held[oldest.message_id]
-
-    def outcome_of(self, message_id: str) -> SendOperation[Any]:
-        """Return the operation of a send that was held; raise ``UsageError`` for any other."""
-        operation = self._held.get(message_id)
-        if operation is None:
-            raise UsageError(f"no send with the message id {message_id} was held", hint="Send it again under its id.")
-        return operation
-
-    def forget_held(self, operation: SendOperation[Any]) -> None:
-        """Take notice that the caller has the outcome."""
-        self._held.pop(operation.message_id, None)
 
     def taken(self, operation: Operation[Any], now: int) -> None:
         """Take notice that the caller has the result; an answer is confirmed now."""
@@ -741,6 +725,11 @@ class ClientSession:
     def _finish(self, message_id: str, now: int) -> None:
         if self._inbox.confirm(message_id, now):
             self._confirm([message_id])
+
+    def _say(self, frame: Request) -> None:
+        """Write a frame that means nothing on another connection than the present one."""
+        if self._contact.is_online:
+            self._contact.write(frame)
 
     def _confirm(self, message_ids: Iterable[str]) -> None:
         confirmed = list(message_ids)

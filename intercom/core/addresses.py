@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from intercom.core.clock import Instant
 from intercom.core.features import Refused
 from intercom.core.journal import Journal
+from intercom.core.keeping import Keeping
 from intercom.core.ledger import Ledger
 from intercom.core.records import AddressRecord
 from intercom.limits import TOKEN_CHARACTERS
@@ -44,7 +45,7 @@ def proves(token: str | None, token_hash: str | None) -> bool:
 class Address:
     """Hold one address."""
 
-    __slots__ = ("created_at", "group", "groups", "holder", "last_held_at", "name", "number", "token_hash")
+    __slots__ = ("created_at", "group", "groups", "holder", "is_saved", "last_held_at", "name", "number", "token_hash")
 
     def __init__(self, record: AddressRecord) -> None:
         self.number = record.number
@@ -54,6 +55,8 @@ class Address:
         self.groups = record.groups
         self.created_at = record.created_at
         self.last_held_at = record.last_held_at
+        self.is_saved = True
+        """Its row is on disk as it is, or on its way there."""
         self.holder: Session | None = None
         """The connected session that receives its mail."""
 
@@ -71,7 +74,8 @@ class Address:
         """Tell whether somebody in these groups may send to it."""
         return self.is_of_broker or any(group in self.groups for group in groups)
 
-    def record(self) -> AddressRecord:
+    @property
+    def row(self) -> AddressRecord:
         """Return the row as it is stored."""
         return AddressRecord(
             self.number, self.name, self.group, self.token_hash, self.groups, self.created_at, self.last_held_at
@@ -93,9 +97,12 @@ def _first_token(claim: AddressClaim, new_token: str) -> tuple[str, bool]:
 class Addresses:
     """Find addresses by name and number, and give them to whoever may hold them."""
 
-    def __init__(self, ledger: Ledger, journal: Journal, records: Iterable[AddressRecord], limit: int) -> None:
+    def __init__(
+        self, ledger: Ledger, journal: Journal, keeping: Keeping, records: Iterable[AddressRecord], limit: int
+    ) -> None:
         self._ledger = ledger
         self._journal = journal
+        self._keeping = keeping
         self._limit = limit
         self._by_number: dict[int, Address] = {}
         self._by_name: dict[str, dict[str, Address]] = {}
@@ -150,7 +157,8 @@ class Addresses:
         if address.token_hash is None:
             token, is_new = _first_token(claim, new_token)
             address.token_hash = digest(token)
-            self._save("address.taken", address, now)
+            event = self._journal.event("address.taken", address.row, now)
+            self._ledger.append((event,), self._undo_taken, address)
             return address, is_new
         if not proves(None if not isinstance(claim.token, str) else claim.token, address.token_hash):
             return Refused("address_taken", f"The address {address.name} in group {group!r} belongs to somebody else")
@@ -159,24 +167,22 @@ class Addresses:
     def held(self, address: Address, session: Session, now: Instant) -> None:
         """Note that this session holds the address from now on, in its present groups."""
         address.holder = session
-        self.touch(address, now)
-
-    def touch(self, address: Address, now: Instant) -> None:
-        """Note the groups of the holder, and that it is here."""
-        before = address.record()
-        if address.holder is not None and not address.is_of_broker:
-            address.groups = address.holder.groups
         address.last_held_at = now.wall
-        if address.groups != before.groups:
+        if not address.is_of_broker:
+            address.groups = session.groups
+        self._save("address.held", address, now)
+
+    def moved(self, address: Address, session: Session, now: Instant) -> None:
+        """Note the groups of the holder, if they have changed."""
+        if not address.is_of_broker and address.groups != session.groups:
+            address.groups = session.groups
             self._save("address.moved", address, now)
-        else:
-            self._save("address.held", address, now)
 
     def _create(self, name: str, group: str, token_hash: str | None, groups: tuple[str, ...], now: Instant) -> Address:
         number = self._last_number + 1
         address = Address(AddressRecord(number, name, group, token_hash, groups, now.wall, now.wall))
         self._enter(address)
-        event = self._journal.event("address.created", address.record(), now, event_id=f"address:{number}:created")
+        event = self._journal.event("address.created", address.row, now, event_id=f"address:{number}:created")
         self._ledger.append((event,), self._undo_create, address)
         return address
 
@@ -187,8 +193,15 @@ class Addresses:
         if not named:
             self._by_name.pop(address.name.lower(), None)
 
+    def _undo_taken(self, address: Address, now: Instant) -> None:
+        """Let somebody else take it: nobody was told that it is taken."""
+        address.token_hash = None
+
     def _save(self, kind: str, address: Address, now: Instant) -> None:
-        self._ledger.append((self._journal.event(kind, address.record(), now),))
+        self._keeping.save(kind, address, self._is_there, now)
+
+    def _is_there(self, address: Address) -> bool:
+        return self._by_number.get(address.number) is address
 
     def _enter(self, address: Address) -> None:
         self._by_number[address.number] = address

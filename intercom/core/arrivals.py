@@ -17,7 +17,6 @@ from intercom.core.addresses import Address, Addresses
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection
 from intercom.core.features import Refused
-from intercom.core.journal import Journal
 from intercom.core.ledger import Ledger
 from intercom.core.lifecycle import Known, Lifecycle, record_of
 from intercom.core.mailboxes import Mailboxes
@@ -62,18 +61,16 @@ class Arrivals:
         boxes: Mailboxes,
         mailing: Mailing,
         queueing: Queueing,
-        journal: Journal,
         ledger: Ledger,
         ids: Callable[[], str],
         identity: StoreIdentity,
-        on_not_recorded: Callable[[Session, Instant], None],
+        on_not_recorded: Callable[[Session, str | None, Instant], None],
     ) -> None:
         self._addresses = addresses
         self._lifecycle = lifecycle
         self._boxes = boxes
         self._mailing = mailing
         self._queueing = queueing
-        self._journal = journal
         self._ledger = ledger
         self._ids = ids
         self._identity = identity
@@ -147,24 +144,23 @@ class Arrivals:
         if entry.has_lifecycle:
             incarnation = self._ids().replace("-", "")
             number = self._lifecycle.next_number()
-            address = entry.address.number if entry.holds else None
             record = record_of(
                 session,
                 number,
                 incarnation,
                 arrival.owner_token,
                 now,
-                address=address,
+                address=None if entry.address is None else entry.address.number,
+                holds_address=entry.holds,
                 **_display_of(frame),
             )
             self._close_ghost(session, now)
-            known = self._lifecycle.enter(session, record, now)
-            event = self._journal.event("session.active", known.record, now, cause="register")
-            ticket = self._ledger.append((event,), self._undo_begin, session)
+            self._lifecycle.enter(session, record, now)
             told["incarnation"], told["generation"] = incarnation, record.generation
             told["owner_token"] = arrival.owner_token
-        elif entry.address is not None:
+        if entry.has_lifecycle or entry.address is not None:
             ticket = self._ledger.last_ticket
+            self._ledger.rest(ticket, self._begin_failed, (session, None))
         box = self._mailbox_of(session)
         if box is not None:
             told["mailbox_count"] = len(self._mailing.holder_came(session, box))
@@ -183,18 +179,19 @@ class Arrivals:
 
     def _mailbox_of(self, session: Session) -> str | None:
         """Return the key of the mailbox whose mail the session receives."""
-        if session.address is not None:
-            return session.address.key if session.holds_address else None
+        if session.address is not None and session.holds_address:
+            return session.address.key
         return None if session.known is None else session.target_identity
 
-    def _undo_begin(self, session: Session, now: Instant) -> None:
+    def _begin_failed(self, subject: tuple[Session, str | None], now: Instant) -> None:
+        session, request_id = subject
         if session.connection.session is session:
-            self._on_not_recorded(session, now)
+            self._on_not_recorded(session, request_id, now)
 
     def _free(self, address: Address, session: Session, now: Instant) -> None:
         """Close every session that held this address and is away."""
         for known in self._lifecycle.away():
-            if known.record.address == address.number and known.id != session.id:
+            if known.mailbox_key == address.key and known.id != session.id:
                 self._lifecycle.close(known, Cause.REPLACED.value, now)
 
     # --- reattach ---------------------------------------------------------------------------------------
@@ -231,19 +228,20 @@ class Arrivals:
         frame = Register(info, registration_group=record.home_group, acknowledges_receipt=True)
         address = self._addresses.get(record.address)
         entry = Entry(
-            frozenset(record.features), True, address, address is not None, record.session_id, record.return_hash
+            frozenset(record.features), True, address, record.holds_address, record.session_id, record.return_hash
         )
         return frame, entry
 
-    def reattached(self, known: Known, session: Session, now: Instant) -> int:
+    def reattached(self, known: Known, session: Session, request_id: str, now: Instant) -> int:
         """Bind a known session to its new connection; return the ticket on which the answer rests."""
         earlier = known.last
         if earlier is not None:
             session.supervisor_id, session.owner_token = earlier.supervisor_id, earlier.owner_token
-        if session.address is not None:
+        if session.address is not None and known.record.holds_address:
             self._addresses.held(session.address, session, now)
         self._lifecycle.reattached(known, session, now)
         ticket = self._ledger.last_ticket
+        self._ledger.rest(ticket, self._begin_failed, (session, request_id))
         self._mailing.holder_came(session, known.mailbox_key)
         return ticket
 
@@ -255,7 +253,7 @@ class Arrivals:
             self._lifecycle.changed(session.known, now)
         if session.holds_address:
             assert session.address is not None
-            self._addresses.touch(session.address, now)
+            self._addresses.moved(session.address, session, now)
 
     def departed(self, session: Session, cause: Cause, now: Instant) -> None:
         """Settle what a session leaves behind that has left the table."""

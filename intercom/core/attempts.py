@@ -53,7 +53,7 @@ class Attempt:
         "resolves_target",
         "sender",
         "target",
-        "valid_for",
+        "valid_until",
         "was_delivered",
         "wording",
     )
@@ -71,7 +71,8 @@ class Attempt:
         self.resolves_target = frame.resolve_reply_target is True
         self.may_queue = frame.queue_if_away is True and QUEUE in sender.features
         """If the target leaves before it confirms, the message may wait for it."""
-        self.valid_for = frame.valid_for
+        self.valid_until: int | None = None
+        """When the message must not be handed over any more, epoch ms."""
         self.wording = frame.to
         self.operation: Operation | None = None
         self.is_waiting = True

@@ -20,16 +20,18 @@ from intercom.core.barriers import Barriers
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection, PeerCredentials
 from intercom.core.deadlines import Deadlines
+from intercom.core.deciding import Deciding
 from intercom.core.delivery import Delivery
 from intercom.core.effects import Destroy, Effect, Stop
 from intercom.core.features import Refused
 from intercom.core.holding import Holding
 from intercom.core.inquiries import REQUESTS, Inquiries, Tracing
 from intercom.core.journal import Journal
+from intercom.core.keeping import Keeping
 from intercom.core.ledger import Ledger
 from intercom.core.lifecycle import SHOWN_WHO_IS_AWAY, Known, Lifecycle
 from intercom.core.mailboxes import Mail, Mailboxes
-from intercom.core.mailing import Mailing, Offer, broker_info
+from intercom.core.mailing import GivenUp, Mailing, Offer, broker_info
 from intercom.core.notifications import Notification, Notifications
 from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
@@ -38,6 +40,7 @@ from intercom.core.questions import Questions
 from intercom.core.queueing import Queueing
 from intercom.core.receipts import Receipts
 from intercom.core.records import (
+    Change,
     DropBodies,
     DropHistory,
     HistoryEvent,
@@ -174,8 +177,9 @@ class Broker:
         )
         self._identity = identity or StoreIdentity(instance_id, instance_id, 1)
         journal = Journal(recovered.last_sequence)
-        self._addresses = Addresses(self._ledger, journal, recovered.addresses, limits.addresses)
-        self._lifecycle = Lifecycle(self._deadlines, self._ledger, journal, self._outbox, limits)
+        keeping = Keeping(self._ledger, journal, self._deadlines, limits.mail_retry_ms)
+        self._addresses = Addresses(self._ledger, journal, keeping, recovered.addresses, limits.addresses)
+        self._lifecycle = Lifecycle(self._deadlines, self._ledger, journal, keeping, self._outbox, limits)
         self._boxes = Mailboxes(limits)
         self._mailing = Mailing(
             self._boxes,
@@ -202,12 +206,8 @@ class Broker:
             limits,
         )
         self._delivery = Delivery(
-            Resolver(self._sessions, self._questions, self._crossings),
             self._operations,
             self._receipts,
-            self._holding,
-            self._stages,
-            self._owners,
             self._asking,
             self._crossings,
             self._deadlines,
@@ -216,17 +216,29 @@ class Broker:
             queueing,
             self._mailing,
         )
+        self._deciding = Deciding(
+            Resolver(self._sessions, self._questions, self._crossings),
+            self._operations,
+            self._holding,
+            self._stages,
+            self._owners,
+            self._asking,
+            self._crossings,
+            self._delivery,
+            queueing,
+            limits,
+            self._outbox,
+        )
         self._arrivals = Arrivals(
             self._addresses,
             self._lifecycle,
             self._boxes,
             self._mailing,
             queueing,
-            journal,
             self._ledger,
             ids,
             self._identity,
-            self._registration_not_recorded,
+            self._arrival_not_recorded,
         )
         self._inquiries = Inquiries(
             self._sessions,
@@ -243,7 +255,9 @@ class Broker:
         )
         self._mailing.is_open = self._is_mailbox_open
         self._mailing.on_delivered = self._mail_delivered
-        self._lifecycle.on_closed = self._session_closed
+        self._lifecycle.on_closing = self._session_closing
+        self._lifecycle.on_closed = self._mailing.given_up
+        self._lifecycle.on_unclosed = self._mailing.undo_give_up
         if store_trouble is not None:
             self._ledger.is_closed = True
             self._sessions.stop_recording()
@@ -259,7 +273,9 @@ class Broker:
                 self._sessions.reserve_id(known.id)
         for mail in recovered.mail:
             self._mailing.recover(mail, now)
-        if store_trouble is None and recovered.last_sequence:
+        self._is_tidied = store_trouble is None and recovered.last_sequence > 0
+        """What had its time is deleted every now and then."""
+        if self._is_tidied:
             self._tidy(None, now)
 
     def started(self) -> list[Effect]:
@@ -304,7 +320,7 @@ class Broker:
             if connection.session is None:
                 self._violation(connection, "a frame before register", now)
             else:
-                self._delivery.send(connection, frame, now)  # type: ignore[arg-type]  # narrowed by kind
+                self._deciding.send(connection, frame, now)  # type: ignore[arg-type]  # narrowed by kind
         elif connection.session is None and kind not in _BEFORE_REGISTRATION:
             self._violation(connection, "a frame before register", now)
         else:
@@ -411,25 +427,31 @@ class Broker:
             return self._violation(connection, "register on a registered connection", now)
         if len(frame.session.get("groups", ())) > self._limits.groups:
             return self._violation(connection, f"register with more than {self._limits.groups} groups", now)
-        arrival = self._arrivals.judge(connection, frame, now)
-        if isinstance(arrival, Refused):
-            return self._refuse_and_end(connection, RegistrationFailed(arrival.reason, arrival.code), now)
         supervisor_id: str | UnsetType = UNSET
         if frame.supervisor is not UNSET:
-            claimed = self._claim_supervisor(frame)
+            claimed = self._supervisor_of(frame)
             if claimed is None:
                 return self._refuse_and_end(connection, RegistrationFailed(reasons.INVALID_SUPERVISOR), now)
             supervisor_id = claimed
+        arrival = self._arrivals.judge(connection, frame, now)  # last: it may create an address
+        if isinstance(arrival, Refused):
+            return self._refuse_and_end(connection, RegistrationFailed(arrival.reason, arrival.code), now)
+        if supervisor_id is not UNSET:
+            self._capabilities.bind(frame.supervisor["capability"], trim(frame.session["name"]))
         displaced = [session.connection for session in arrival.replaced]
+        moved = None if arrival.known is None or arrival.known.session is None else arrival.known.session.connection
         for older in displaced:
-            self._retire(older, now, Cause.REPLACED)
+            self._retire(older, now, Cause.MOVED if older is moved else Cause.REPLACED)
         session = self._sessions.enter(connection, frame, arrival.entry)
         for older in displaced:
-            self._outbox.write(older, Replaced("address", session.id))
+            self._outbox.write(older, Replaced("connection" if older is moved else "address", session.id))
             self._end(older)
         if supervisor_id is not UNSET:
             session.supervisor_id = supervisor_id
         told, ticket = self._arrivals.begin(session, arrival, frame, now)
+        if arrival.entry is not None and not self._is_tidied:
+            self._is_tidied = True
+            self._deadlines.add(now.mono + self._limits.tidy_ms, self._tidy)
         registered = Registered(
             session.id,
             supervisor_id,
@@ -442,33 +464,38 @@ class Broker:
         self._arrived(session, now, is_proven=arrival.known is not None)
         if supervisor_id is not UNSET:
             ended = self._restoring.returned(session, frame.supervisor["capability"], supervisor_id)
-            self._delivery.dispatch(self._holding.take_waiting_for(ended), now)
+            self._deciding.dispatch(self._holding.take_waiting_for(ended), now)
         return None
 
     def _arrived(self, session: Session, now: Instant, *, is_proven: bool) -> None:
         groups.announce(session, self._sessions, self._outbox)
-        self._delivery.resend_unconfirmed(session)
+        self._delivery.resend_unconfirmed(session, now)
         self._asking.session_returned(session, now, is_proven=is_proven)
         if session.mailbox is not None:
             self._mailing.offer(session.mailbox, now)
 
-    def _registration_not_recorded(self, session: Session, now: Instant) -> None:
+    def _arrival_not_recorded(self, session: Session, request_id: str | None, now: Instant) -> None:
+        """Let a session that was told nothing be away again, or as if it had never come; its client tries again."""
         connection = session.connection
-        self._retire(connection, now, Cause.UNREGISTERED)
-        self._refuse_and_end(connection, RegistrationFailed(reasons.NOT_RECORDED, "not_recorded"), now)
+        self._retire(connection, now)
+        if request_id is None:
+            return self._refuse_and_end(connection, RegistrationFailed(reasons.NOT_RECORDED, "not_recorded"), now)
+        self._outbox.write(connection, RequestFailed(request_id, "not_recorded", reasons.NOT_RECORDED, True))
+        self._end(connection)
+        return None
 
     def _force_closed(self, session: Session, reason: str, now: Instant) -> None:
         connection = session.connection
         self._retire(connection, now, Cause.FORCED)
         self._end(connection)
 
-    def _session_closed(self, known: Known, reason: str, now: Instant) -> None:
+    def _session_closing(self, known: Known, reason: str, changes: list[Change], now: Instant) -> GivenUp:
         """Do what the end of a known session leads to: nobody comes back to its questions and its own mailbox."""
         self._sessions.release_id(known.id)
         for question in self._asking.asked_in_absence(known.id):
             self._asking.close(question)
-        if known.record.address is None:
-            self._mailing.give_up_all(known.mailbox_key, notices.session_closed(reason), now)
+        mail = [] if known.record.holds_address else self._mailing.all_of(known.mailbox_key)
+        return self._mailing.give_up(mail, "undeliverable", notices.session_closed(reason), changes, now)
 
     def _is_mailbox_open(self, key: str) -> bool:
         kind, _, rest = key.partition(":")
@@ -477,7 +504,7 @@ class Broker:
         known = self._lifecycle.get(rest)
         return known is not None and known.state is not SessionState.CLOSED
 
-    def _mail_delivered(self, mail: Mail, session: Session, ticket: int, now: Instant) -> None:
+    def _mail_delivered(self, mail: Mail, ticket: int, now: Instant) -> None:
         operation = mail.operation
         if mail.record.is_ask and operation is not None and operation.question_due > now.mono:
             self._asking.open_to_mailbox(operation, mail.record.mailbox)
@@ -492,35 +519,40 @@ class Broker:
     def _reattach(self, connection: Connection, frame: SessionReattach, now: Instant) -> None:
         """Let a known session be on this connection; what waits for it is read first."""
         if connection.session is not None:
-            no = RequestFailed(frame.request_id, "session_not_reconnecting", "This session is here already", False)
-            self._outbox.write(connection, no)
-            return
+            return self._refuse_reattach(connection, frame)
         known = self._arrivals.judge_reattach(connection, frame)
         if isinstance(known, RequestFailed):
             self._outbox.write(connection, known)
-            return
+            return None
         box = self._boxes.get(known.mailbox_key)
-        chosen = () if box is None else tuple(mail.number for mail in box.next_to_offer(self._limits))
+        chosen = () if box is None else tuple(mail.number for mail in self._mailing.next_to_offer(box))
         token = Reattaching(connection, frame, known)
         if chosen and known.state is SessionState.RECONNECTING:
             self._outbox.add(ReadBodies(token, chosen))
         else:
             self._finish_reattach(token, (), {}, now)
+        return None
+
+    def _refuse_reattach(self, connection: Connection, frame: SessionReattach) -> None:
+        no = RequestFailed(frame.request_id, "session_not_reconnecting", "This session is here already", False)
+        self._outbox.write(connection, no)
 
     def _finish_reattach(
         self, token: Reattaching, numbers: tuple[int, ...], bodies: dict[int, bytes] | None, now: Instant
     ) -> None:
         connection, frame = token.connection, token.frame
-        if connection.number not in self._connections or connection.session is not None:
-            return
+        if connection.number not in self._connections:
+            return None
+        if connection.session is not None:
+            return self._refuse_reattach(connection, frame)
         known = self._arrivals.judge_reattach(connection, frame)
         if isinstance(known, RequestFailed):
             self._outbox.write(connection, known)
-            return
+            return None
         if bodies is None:
             reason = "The mail could not be read; reattach again"
             self._outbox.write(connection, RequestFailed(frame.request_id, "mailbox_drain_failed", reason, True))
-            return
+            return None
         older = None if known.session is None else known.session.connection
         if older is not None:
             self._retire(older, now, Cause.MOVED)
@@ -528,7 +560,7 @@ class Broker:
             self._end(older)
         registration, entry = self._arrivals.entry_of(known)
         session = self._sessions.enter(connection, registration, entry)
-        ticket = self._arrivals.reattached(known, session, now)
+        ticket = self._arrivals.reattached(known, session, frame.request_id, now)
         self._sessions.release_id(known.id)
         assert session.mailbox is not None
         answer = SessionReattached(
@@ -543,9 +575,10 @@ class Broker:
         if bodies:
             self._mailing.bodies_read(Offer(session.mailbox, session), bodies, numbers, now)
         self._arrived(session, now, is_proven=True)
+        return None
 
-    def _claim_supervisor(self, frame: Register) -> str | None:
-        """Return the connected supervisor this registration may claim, and bind the slot; None: not authorised."""
+    def _supervisor_of(self, frame: Register) -> str | None:
+        """Return the connected supervisor this registration may claim; None: not authorised."""
         child_name = trim(frame.session.get("name", ""))
         claim = frame.supervisor
         if not child_name or not isinstance(claim, dict):
@@ -556,7 +589,6 @@ class Broker:
         current = self._capabilities.claim(capability, child_name)
         if current is None or self._sessions.get(current) is None:
             return None
-        self._capabilities.bind(capability, child_name)
         return current
 
     def _unregister(self, connection: Connection, frame: Unregister, now: Instant) -> None:
@@ -574,7 +606,8 @@ class Broker:
             self._sessions.reserve_id(session.id)
         else:
             self._asking.asker_left(session)
-        self._asking.target_left(session)
+        if cause is not Cause.MOVED:
+            self._asking.target_left(session)
         self._stages.owner_left(session)
         self._owners.owner_left(session)
         self._notifications.session_left(session, now)
@@ -584,7 +617,7 @@ class Broker:
         if session.features:
             self._arrivals.departed(session, cause, now)
         groups.announce_departure(session, self._sessions, self._outbox)
-        self._delivery.dispatch(kept_aside, now)
+        self._deciding.dispatch(kept_aside, now)
 
     def _end(self, connection: Connection) -> None:
         self._connections.pop(connection.number, None)
@@ -642,7 +675,7 @@ class Broker:
 
     def _malformed(self, connection: Connection, frame: Malformed, now: Instant) -> None:
         if frame.type in ("send", "supervisor_send"):
-            self._delivery.send(connection, frame, now)
+            self._deciding.send(connection, frame, now)
         elif frame.type == "send_pending_stage_notification":
             self._notifications.send(connection, frame, now)
         else:
@@ -679,7 +712,7 @@ class Broker:
         self._delivery.received(_session_of(connection), frame, now)
 
     def _cancel_ask(self, connection: Connection, frame: CancelAsk, now: Instant) -> None:
-        self._delivery.withdraw(_session_of(connection), frame.message_id, now)
+        self._deciding.withdraw(_session_of(connection), frame.message_id, now)
 
     def _authorize_supervisor(self, connection: Connection, frame: AuthorizeSupervisor, now: Instant) -> None:
         session = _session_of(connection)
@@ -707,7 +740,7 @@ class Broker:
         self._outbox.write(connection, RestoringRecipientAck(frame.request_id))
         released = [] if ended is None else self._holding.take_waiting_for([ended])
         if text is None:
-            return self._delivery.dispatch(released, now)
+            return self._deciding.dispatch(released, now)
         for held in released:
             self._holding.fail(held, text)
         return None

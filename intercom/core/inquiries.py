@@ -22,6 +22,7 @@ from intercom.core.outbox import Outbox
 from intercom.core.records import DropBodies, DropHistory, HistoryEvent, OperationState, ReadHistory, SessionState
 from intercom.core.sessions import Session, SessionTable
 from intercom.limits import TASK_HINT_CHARACTERS, Limits
+from intercom.wire import reasons
 from intercom.wire.frames import BadRequest, trim
 from intercom.wire.mail import (
     AddressEntry,
@@ -128,6 +129,16 @@ class Inquiries:
             self._refuse(connection, frame.request_id, refused)
         return None
 
+    def _promise(self, connection: Connection, answer: Any) -> None:
+        """Answer once everything the answer speaks of is recorded; when it cannot be, a refusal takes its place."""
+        ticket = self._ledger.last_ticket
+        self._outbox.write(connection, answer, ticket)
+        self._ledger.rest(ticket, self._not_recorded, (connection, answer.request_id))
+
+    def _not_recorded(self, subject: Any, now: Instant) -> None:
+        connection, request_id = subject
+        self._refuse(connection, request_id, No("not_recorded", reasons.NOT_RECORDED, retryable=True))
+
     def _refuse(self, connection: Connection, request_id: str, no: No) -> None:
         self._outbox.write(connection, RequestFailed(request_id, no.code, no.reason, no.retryable))
 
@@ -137,7 +148,7 @@ class Inquiries:
         assert session.known is not None
         hint = trim(frame.task_hint)[:TASK_HINT_CHARACTERS]
         self._lifecycle.hint(session.known, hint or None, now)
-        self._outbox.write(connection, TaskHintStored(frame.request_id, hint), self._ledger.last_ticket)
+        self._promise(connection, TaskHintStored(frame.request_id, hint))
         return None
 
     def _records(
@@ -187,8 +198,7 @@ class Inquiries:
             if known.session is not None:
                 self._on_force_close(known.session, reason, now)
             self._lifecycle.close(known, reason, now)
-        answer = SessionForceClosed(frame.request_id, frame.session_id, is_there)
-        self._outbox.write(connection, answer, self._ledger.last_ticket)
+        self._promise(connection, SessionForceClosed(frame.request_id, frame.session_id, is_there))
         return None
 
     # --- addresses and mailboxes ------------------------------------------------------------------------
@@ -197,7 +207,7 @@ class Inquiries:
         self, connection: Connection, session: Session, frame: AddressesRequest, now: Instant
     ) -> No | None:
         sees_all = features.OPERATOR in session.features
-        away = {known.record.address: known for known in self._lifecycle.away()}
+        away = {known.record.address: known for known in self._lifecycle.away() if known.record.holds_address}
         entries = []
         for address in self._addresses:
             if not (sees_all or address is session.address or address.is_reachable_from(session.groups)):
@@ -350,6 +360,8 @@ class Inquiries:
                 if not any(event.state == "delivered" for event in told):
                     told.append(TraceEvent(operation.accepted_at or operation.reserved_at, "delivered"))
                 state = "answered" if operation.answered else "delivered"
+            elif operation.state is OperationState.QUEUED:
+                state = "offered" if operation.mail is not None and operation.mail.is_offered else "queued"
             elif operation.state is OperationState.RESERVED:
                 state = (
                     "reserved" if operation.under_way is not None or operation.unconfirmed is not None else "uncertain"
@@ -363,7 +375,7 @@ class Inquiries:
             sender=sender,
             recipient=recipient,
         )
-        self._outbox.write(tracing.connection, answer)
+        self._promise(tracing.connection, answer)
         return None
 
     def _where(self, state: str, operation: Any) -> str:
@@ -397,7 +409,7 @@ class Inquiries:
         ticket = self._ledger.append((DropBodies(before + self._limits.bodies_kept_ms), DropHistory(before)))
         if not ticket:
             return No("store_unusable", "The store cannot be used; nothing was deleted")
-        self._outbox.write(connection, Purged(frame.request_id, count), ticket)
+        self._promise(connection, Purged(frame.request_id, count))
         return None
 
 

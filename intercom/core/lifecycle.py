@@ -23,9 +23,10 @@ from intercom.core.deadlines import Deadline, Deadlines
 from intercom.core.effects import ForgetProcess, WatchProcess
 from intercom.core.features import LIFECYCLE, OPERATOR
 from intercom.core.journal import Journal
+from intercom.core.keeping import Keeping
 from intercom.core.ledger import Ledger
 from intercom.core.outbox import Outbox
-from intercom.core.records import KnownSessionRecord, SessionState
+from intercom.core.records import Change, KnownSessionRecord, SessionState
 from intercom.limits import Limits
 
 if TYPE_CHECKING:
@@ -39,10 +40,16 @@ SHOWN_WHO_IS_AWAY = frozenset({LIFECYCLE, OPERATOR})
 class Known:
     """Hold one session that may come back, or was closed."""
 
-    __slots__ = ("grace", "last", "record", "session")
+    __slots__ = ("_shown", "_shown_from", "change", "grace", "is_saved", "last", "record", "session")
 
     def __init__(self, record: KnownSessionRecord) -> None:
         self.record = record
+        self.is_saved = True
+        """Its row is on disk as it is, or on its way there."""
+        self._shown: dict[str, Any] = {}
+        self._shown_from: bytes | None = None
+        self.change: Deadline | None = None
+        """Set while a change of what peers see waits to be stored."""
         self.session: Session | None = None
         """The connected one."""
         self.last: Session | None = None
@@ -62,8 +69,9 @@ class Known:
     @property
     def info(self) -> dict[str, Any]:
         """Return the session object as peers saw it last."""
-        info: dict[str, Any] = decode(self.record.info)
-        return info
+        if self._shown_from is not self.record.info:
+            self._shown, self._shown_from = decode(self.record.info), self.record.info
+        return self._shown
 
     @property
     def name(self) -> str | None:
@@ -78,7 +86,12 @@ class Known:
     @property
     def mailbox_key(self) -> str:
         """Return the key of the mailbox it opens."""
-        return f"session:{self.id}" if self.record.address is None else f"address:{self.record.address}"
+        return f"address:{self.record.address}" if self.record.holds_address else f"session:{self.id}"
+
+    @property
+    def row(self) -> KnownSessionRecord:
+        """Return the row as it is stored."""
+        return self.record
 
     @property
     def process_ref(self) -> str:
@@ -102,19 +115,25 @@ class Known:
 
 
 class Lifecycle:
-    """Move known sessions from state to state; ``on_closed`` is told of each that is closed."""
+    """Move known sessions from state to state.
+
+    ``on_closing`` is told of each that is being closed and adds what changes with it, so that all of it is one append;
+    what it returns is handed to ``on_closed`` with the ticket, or to ``on_unclosed`` when it could not be recorded.
+    """
 
     def __init__(
         self,
         deadlines: Deadlines,
         ledger: Ledger,
         journal: Journal,
+        keeping: Keeping,
         outbox: Outbox,
         limits: Limits,
     ) -> None:
         self._deadlines = deadlines
         self._ledger = ledger
         self._journal = journal
+        self._keeping = keeping
         self._outbox = outbox
         self._limits = limits
         self._known: dict[str, Known] = {}
@@ -123,7 +142,9 @@ class Lifecycle:
         self._by_process: dict[str, Known] = {}
         self._last_number = 0
         self._away: dict[str, Known] = {}
-        self.on_closed: Callable[[Known, str, Instant], None] = lambda known, reason, now: None
+        self.on_closing: Callable[[Known, str, list[Change], Instant], Any] = lambda known, reason, changes, now: None
+        self.on_closed: Callable[[Any, int, Instant], None] = lambda closing, ticket, now: None
+        self.on_unclosed: Callable[[Any, Instant], None] = lambda closing, now: None
 
     def __iter__(self) -> Iterator[Known]:
         return iter(list(self._known.values()))
@@ -144,8 +165,9 @@ class Lifecycle:
     # --- from state to state ----------------------------------------------------------------------------
 
     def enter(self, session: Session, record: KnownSessionRecord, now: Instant) -> Known:
-        """Begin the life of a session, or of its next incarnation; the caller appends ``event_of``."""
+        """Begin the life of a session, or of its next incarnation."""
         known = self._known.get(record.session_id.lower())
+        before = None if known is None else known.record
         if known is None:
             known = Known(record)
             self._known[record.session_id.lower()] = known
@@ -155,7 +177,37 @@ class Lifecycle:
             self._closed.pop(record.session_id.lower(), None)
             known.record = record
         self._bind(known, session)
+        known.is_saved = True
+        event = self._journal.event("session.active", record, now, cause="register")
+        self._ledger.append((event,), self._undo_enter, (known, before))
         return known
+
+    def _undo_enter(self, subject: Any, now: Instant) -> None:
+        """Take back a beginning that could not be recorded; nobody was told of it, so the owner before is the owner."""
+        known, before = subject
+        left_ms = 0 if known.grace is None else known.grace.due - now.mono
+        self._leave_grace(known)
+        if before is None:
+            self._known.pop(known.id.lower(), None)
+            self._closed.pop(known.id.lower(), None)
+            if known.session is not None:
+                known.session.known = None
+            return
+        is_closed = known.state is SessionState.CLOSED
+        known.record = replace(
+            before,
+            state=known.state,
+            state_since=known.record.state_since,
+            grace_deadline=known.record.grace_deadline,
+            closed_reason=known.record.closed_reason if is_closed else None,
+        )
+        if known.state is SessionState.RECONNECTING:
+            self._begin_grace(known, left_ms, now)
+        self._keeping.save_later("session.changed", known, self.is_known, now)
+
+    def is_known(self, known: Known) -> bool:
+        """Tell whether this session is still remembered."""
+        return self._known.get(known.id.lower()) is known
 
     def next_number(self) -> int:
         """Return the number of the next session to enter."""
@@ -178,11 +230,14 @@ class Lifecycle:
 
     def connection_lost(self, known: Known, now: Instant) -> None:
         """Move an active session to reconnecting and have its process judged."""
+        info = known.record.info if known.session is None else encode(known.session.info)
+        self._forget_change(known)
         known.session = None
         self._set(
             known,
             now,
             "session.reconnecting",
+            info=info,
             state=SessionState.RECONNECTING,
             state_since=now.wall,
             grace_deadline=now.wall + self._limits.grace_ms,
@@ -194,21 +249,46 @@ class Lifecycle:
         if known.state is SessionState.CLOSED:
             return
         self._leave_grace(known)
+        self._forget_change(known)
         known.session = None
-        self._set(
-            known,
-            now,
-            "session.closed",
+        known.record = replace(
+            known.record,
             state=SessionState.CLOSED,
             state_since=now.wall,
             grace_deadline=None,
             closed_reason=reason,
         )
         self._closed[known.id.lower()] = known
-        self.on_closed(known, reason, now)
+        self._append_close(known, now)
+
+    def _append_close(self, known: Known, now: Instant) -> None:
+        known.is_saved = True
+        changes: list[Change] = [self._journal.event("session.closed", known.record, now)]
+        closing = self.on_closing(known, known.record.closed_reason or "", changes, now)
+        ticket = self._ledger.append(tuple(changes), self._undo_close, (known, closing))
+        self.on_closed(closing, ticket, now)
+
+    def _undo_close(self, subject: Any, now: Instant) -> None:
+        """Record the end of a session again a little later, with what becomes of its mail; it stays closed."""
+        known, closing = subject
+        self.on_unclosed(closing, now)
+        self._deadlines.add(now.mono + self._limits.mail_retry_ms, self._close_again, known)
+
+    def _close_again(self, known: Known, now: Instant) -> None:
+        if self.is_known(known) and known.state is SessionState.CLOSED:
+            self._append_close(known, now)
 
     def changed(self, known: Known, now: Instant) -> None:
-        """Store what peers see of a session, if that has changed."""
+        """Store soon what peers see of a session: some say what they do many times a second."""
+        if known.change is None:
+            known.change = self._deadlines.add(now.mono + self._limits.presence_stored_ms, self._store_change, known)
+
+    def _forget_change(self, known: Known) -> None:
+        self._deadlines.cancel(known.change)
+        known.change = None
+
+    def _store_change(self, known: Known, now: Instant) -> None:
+        known.change = None
         session = known.session
         if session is not None:
             info = encode(session.info)
@@ -269,7 +349,7 @@ class Lifecycle:
 
     def _set(self, known: Known, now: Instant, kind: str, **members: object) -> None:
         known.record = replace(known.record, **members)
-        self._ledger.append((self._journal.event(kind, known.record, now),))
+        self._keeping.save(kind, known, self.is_known, now)
 
     def _make_room(self, now: Instant) -> None:
         """Forget closed sessions that had their time, and the oldest ones beyond the limit."""
@@ -284,7 +364,13 @@ class Lifecycle:
         """Remember a closed session no longer."""
         self._known.pop(known.id.lower(), None)
         self._closed.pop(known.id.lower(), None)
-        self._ledger.append((self._journal.event("session.forgotten", known.record, now, is_gone=True),))
+        event = self._journal.event("session.forgotten", known.record, now, is_gone=True)
+        self._ledger.append((event,), self._undo_forget, known)
+
+    def _undo_forget(self, known: Known, now: Instant) -> None:
+        """Remember a session again until the next one makes room."""
+        if known.id.lower() not in self._known:
+            self._known[known.id.lower()] = self._closed[known.id.lower()] = known
 
 
 def record_of(

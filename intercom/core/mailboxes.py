@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Mail:
     """Hold one message that waits, and what only this process knows of it; its body is on disk."""
 
-    __slots__ = ("deadline", "is_offered", "offers", "operation", "record", "ticket")
+    __slots__ = ("confirmed_by", "deadline", "due", "is_offered", "offers", "operation", "record", "ticket")
 
     def __init__(self, record: MailRecord, operation: Operation | None) -> None:
         self.record = record
@@ -30,7 +30,11 @@ class Mail:
         self.ticket = 0
         self.is_offered = False
         """Written, or about to be, to who holds the mailbox now."""
+        self.confirmed_by: str | None = None
+        """The session whose receipt came and could not be recorded yet; it waits for nothing else."""
         self.deadline: Deadline | None = None
+        self.due = 0
+        """When its time is over by the monotonic clock, ms."""
 
     @property
     def number(self) -> int:
@@ -46,13 +50,13 @@ class Mail:
 class Mailbox:
     """Hold the mail of one address or session."""
 
-    __slots__ = ("_in_order", "by_message", "bytes", "entries", "holder", "is_read", "key", "offered", "offered_bytes")
+    __slots__ = ("_by_message", "_in_order", "bytes", "entries", "holder", "is_read", "key", "offered", "offered_bytes")
 
     def __init__(self, key: str) -> None:
         self.key = key
         self.entries: dict[int, Mail] = {}
         self._in_order = True
-        self.by_message: dict[str, Mail] = {}
+        self._by_message: dict[str, list[Mail]] = {}
         self.bytes = 0
         self.holder: Session | None = None
         """The connected session it is handed over to."""
@@ -70,8 +74,26 @@ class Mailbox:
         if self.entries and next(reversed(self.entries)) > mail.number:
             self._in_order = False
         self.entries[mail.number] = mail
-        self.by_message[mail.message_id] = mail
+        self._by_message.setdefault(mail.message_id, []).append(mail)
         self.bytes += mail.record.size
+
+    def leave(self, mail: Mail) -> None:
+        """Let mail out."""
+        self.unmark_offered(mail)
+        del self.entries[mail.number]
+        alike = self._by_message[mail.message_id]
+        alike.remove(mail)
+        if not alike:
+            del self._by_message[mail.message_id]
+        self.bytes -= mail.record.size
+
+    def offered_as(self, message_id: str) -> Mail | None:
+        """Return the oldest entry under this message id that waits for the holder's receipt.
+
+        A sender may choose the id of one of the broker's notices, so there may be several.
+        """
+        offered = [mail for mail in self._by_message.get(message_id, ()) if mail.is_offered]
+        return min(offered, key=lambda mail: mail.number, default=None)
 
     def in_order(self) -> list[Mail]:
         """Return all mail, the oldest first."""
@@ -102,7 +124,7 @@ class Mailbox:
         chosen: list[Mail] = []
         count, size = self.offered, self.offered_bytes
         for mail in self.in_order():
-            if mail.is_offered:
+            if mail.is_offered or mail.confirmed_by is not None:
                 continue
             if count and (count >= limits.mail_offers or size + mail.record.size > limits.mail_offer_bytes):
                 break
@@ -135,8 +157,8 @@ class Mailboxes:
 
     def discard_if_unused(self, box: Mailbox) -> None:
         """Forget a mailbox that is empty and nobody holds."""
-        if not box.entries and box.holder is None:
-            self._boxes.pop(box.key, None)
+        if not box.entries and box.holder is None and self._boxes.get(box.key) is box:
+            del self._boxes[box.key]
 
     def has_room(self, box: Mailbox, size: int) -> bool:
         """Tell whether one more message of ``size`` bytes may wait."""
@@ -153,10 +175,7 @@ class Mailboxes:
     def remove(self, mail: Mail) -> Mailbox:
         """Take mail out; returns the mailbox it was in."""
         box = self._boxes[mail.record.mailbox]
-        box.unmark_offered(mail)
-        del box.entries[mail.number]
-        del box.by_message[mail.message_id]
-        box.bytes -= mail.record.size
+        box.leave(mail)
         if mail.operation is not None:
             mail.operation.mail = None
         return box

@@ -13,6 +13,7 @@ is sent later and may wait overtakes it. Rule 3: only a receipt ends a mail as d
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Raw, Struct
@@ -62,6 +63,16 @@ class Letter(Struct, frozen=True):
         return len(self.message) + len(self.sender_info)
 
 
+class GivenUp(Struct, frozen=True):
+    """Hold what ended undelivered in one append, and who is told of it."""
+
+    mail: list[Mail]
+    told: list[Mail]
+    """The notices that wait in the mailboxes of senders."""
+    direct: list[tuple[Any, MessageFrame]]
+    """The notices for senders without a mailbox that are here."""
+
+
 class Offer(Struct, frozen=True):
     """Remember for whom bodies are read."""
 
@@ -95,7 +106,7 @@ class Mailing:
         self._broker_info = broker_info
         self.is_open: Callable[[str], bool] = lambda key: True
         """Tells whether a mailbox can still be opened by somebody."""
-        self.on_delivered: Callable[[Mail, Session, int, Instant], None] = lambda mail, session, ticket, now: None
+        self.on_delivered: Callable[[Mail, int, Instant], None] = lambda mail, ticket, now: None
         """Is told of every mail that was confirmed, with the ticket on which that rests."""
 
     # --- put down ---------------------------------------------------------------------------------------
@@ -156,6 +167,11 @@ class Mailing:
         self._boxes.discard_if_unused(box)
         undo(more, now)
 
+    @property
+    def can_promise(self) -> bool:
+        """Tell whether anything can be recorded: else nothing may be promised, and no mail moves."""
+        return not self._ledger.is_closed
+
     def recover(self, record: MailRecord, now: Instant) -> None:
         """Enter mail read from the store."""
         mail = Mail(record, None)
@@ -166,9 +182,11 @@ class Mailing:
         self._arm(mail, now)
 
     def _arm(self, mail: Mail, now: Instant) -> None:
+        """Set its end: what is left by the wall clock, and never more than it had when it was queued."""
         record = mail.record
         due = record.expires_at if record.valid_until is None else min(record.valid_until, record.expires_at)
-        mail.deadline = self._deadlines.add(now.mono + max(0, due - now.wall), self._is_due, mail)
+        mail.due = now.mono + min(max(0, due - now.wall), max(0, due - record.queued_at))
+        mail.deadline = self._deadlines.add(mail.due, self._is_due, mail)
 
     # --- hand over --------------------------------------------------------------------------------------
 
@@ -199,11 +217,15 @@ class Mailing:
         """Hand over what may be handed over; first the bodies are read."""
         if box.holder is None or box.is_read or self._ledger.is_closed:
             return
-        chosen = [mail for mail in box.next_to_offer(self._limits) if self._ledger.is_committed(mail.ticket)]
+        chosen = self.next_to_offer(box)
         if chosen:
             box.is_read = True
             numbers = tuple(mail.number for mail in chosen)
             self._outbox.add(ReadBodies(Offer(box, box.holder), numbers))
+
+    def next_to_offer(self, box: Mailbox) -> list[Mail]:
+        """Return what may be handed over now; what is not recorded yet lets nothing pass."""
+        return list(takewhile(lambda mail: self._ledger.is_committed(mail.ticket), box.next_to_offer(self._limits)))
 
     def _offer_when_committed(self, box: Mailbox, now: Instant) -> None:
         self.offer(box, now)
@@ -228,14 +250,14 @@ class Mailing:
         offered: list[Mail] = []
         for number in numbers:
             mail = box.entries.get(number)
-            if mail is None or mail.is_offered:
+            if mail is None or mail.is_offered or mail.confirmed_by is not None:
                 continue
             body = bodies.get(number)
             if body is None:
                 self._give_up([mail], "undeliverable", notices.BODY_LOST, now)
                 continue
             if self._is_over(mail, now):
-                self._is_due(mail, now)
+                self._end_of_time(mail, now)
                 continue
             mail.offers += 1
             mail.record = replace(mail.record, offers=mail.offers)
@@ -275,98 +297,138 @@ class Mailing:
     def received(self, session: Session, message_id: str, now: Instant) -> bool:
         """Take the holder's receipt; return whether it was for mail."""
         box = session.mailbox
-        if box is None:
+        mail = None if box is None else box.offered_as(message_id)
+        if box is None or mail is None or box.holder is not session or self._ledger.is_closed:
             return False
-        mail = box.by_message.get(message_id)
-        if mail is None or not mail.is_offered or box.holder is not session:
-            return False
-        operation = mail.operation
-        record = mail.record
+        self._confirm(mail, session.id, now)
+        self.on_delivered(mail, mail.ticket, now)
+        self.offer(box, now)
+        return True
+
+    def _confirm(self, mail: Mail, session_id: str, now: Instant) -> None:
+        operation, record = mail.operation, mail.record
         self._deadlines.cancel(mail.deadline)
-        mail.deadline = None
-        self._boxes.remove(mail)
+        mail.deadline = mail.confirmed_by = None
+        self._boxes.discard_if_unused(self._boxes.remove(mail))
         rows: tuple[Change, ...] = ()
         if operation is not None and self._operations.is_present(operation):
             operation.state = OperationState.ACCEPTED
             operation.accepted_at = now.wall
-            operation.recipient_session = record.mailbox if record.is_ask else session.id
+            operation.recipient_session = record.mailbox if record.is_ask else session_id
             rows = (SaveOperation(operation.record()),)
         event_id = f"mail:{record.number}:delivered"
-        event = self._journal.event("mail.delivered", record, now, event_id=event_id, is_gone=True, session=session.id)
+        event = self._journal.event("mail.delivered", record, now, event_id=event_id, is_gone=True, session=session_id)
         release = ReleaseBody(record.number, now.wall + self._limits.bodies_kept_ms)
-        ticket = self._ledger.append((*rows, event, release), self._undo_received, mail)
+        mail.ticket = self._ledger.append((*rows, event, release), self._undo_confirm, (mail, session_id))
         if operation is not None:
-            operation.ticket = ticket
-        self.on_delivered(mail, session, ticket, now)
-        self.offer(box, now)
-        return True
+            operation.ticket = mail.ticket
 
-    def _undo_received(self, mail: Mail, now: Instant) -> None:
-        """Let a mail wait again whose end could not be recorded; its holder knows the message when it comes again."""
+    def _undo_confirm(self, subject: Any, now: Instant) -> None:
+        """Record a receipt again a little later: the holder has the message and will not confirm it twice."""
+        mail, session_id = subject
         if mail.operation is not None:
             mail.operation.state = OperationState.QUEUED
             mail.operation.accepted_at = mail.operation.recipient_session = None
+        mail.ticket = 0
+        mail.confirmed_by = session_id
         self._boxes.add(mail)
-        self._arm(mail, now)
-        self._offer_later(self._boxes.open(mail.record.mailbox), now)
+        mail.deadline = self._deadlines.add(now.mono + self._limits.mail_retry_ms, self._confirm_again, mail)
+
+    def _confirm_again(self, mail: Mail, now: Instant) -> None:
+        session_id = mail.confirmed_by
+        if session_id is not None and self.can_promise:
+            self._confirm(mail, session_id, now)
 
     def _is_over(self, mail: Mail, now: Instant) -> bool:
+        """Tell whether its time is over by one of the clocks: the wall clock goes on while the machine sleeps."""
         record = mail.record
-        return record.expires_at <= now.wall or (record.valid_until is not None and record.valid_until <= now.wall)
+        until = record.expires_at if record.valid_until is None else min(record.valid_until, record.expires_at)
+        return mail.due <= now.mono or until <= now.wall
 
     def _is_due(self, mail: Mail, now: Instant) -> None:
         mail.deadline = None
-        if mail.is_offered:
-            return  # decided when the receipt comes, or the holder leaves
-        if not self._is_over(mail, now):
-            self._arm(mail, now)  # the clock was set back
-        elif mail.record.valid_until is not None and mail.record.valid_until <= now.wall:
-            self._give_up([mail], "expired", notices.NO_LONGER_VALID, now)
-        else:
-            self._give_up([mail], "undeliverable", notices.NEVER_FETCHED, now)
+        if not mail.is_offered and self.can_promise:
+            self._end_of_time(mail, now)  # else it is decided when the receipt comes, or the holder leaves
+
+    def _end_of_time(self, mail: Mail, now: Instant) -> None:
+        record = mail.record
+        is_expired = record.valid_until is not None and record.valid_until <= record.expires_at
+        reason = notices.NO_LONGER_VALID if is_expired else notices.NEVER_FETCHED
+        self._give_up(
+            [mail],
+            "expired" if is_expired else "undeliverable",
+            reason if mail.offers == 0 else notices.NEVER_CONFIRMED,
+            now,
+        )
 
     def purge(self, key: str, before: int, now: Instant) -> int:
         """Give up what was queued in a mailbox before this moment (epoch ms); return how much that was."""
-        box = self._boxes.get(key)
-        purged = [] if box is None else [mail for mail in box.in_order() if mail.record.queued_at <= before]
+        purged = [mail for mail in self.all_of(key) if mail.record.queued_at <= before]
         if purged:
             self._give_up(purged, "undeliverable", notices.PURGED, now)
         return len(purged)
 
-    def give_up_all(self, key: str, reason: str, now: Instant) -> None:
-        """Give up everything in a mailbox that nobody can open any more, in one transaction."""
+    def all_of(self, key: str) -> list[Mail]:
+        """Return what waits in a mailbox, the oldest first."""
         box = self._boxes.get(key)
-        if box is not None and box.entries:
-            self._give_up(box.in_order(), "undeliverable", reason, now)
+        return [] if box is None else [mail for mail in box.in_order() if mail.confirmed_by is None]
 
-    def _give_up(self, given_up: list[Mail], kind: Any, reason: str, now: Instant) -> None:
-        """End mail undelivered and tell each sender once: in its mailbox, or at once when it has none and is here."""
+    def _give_up(self, mail: list[Mail], kind: Any, reason: str, now: Instant) -> None:
+        """End mail undelivered, in an append of its own."""
         changes: list[Change] = []
-        told: list[Mail] = []
-        direct: list[tuple[Session, MessageFrame]] = []
-        for mail in given_up:
-            record = mail.record
-            self._deadlines.cancel(mail.deadline)
-            mail.deadline = None
-            box = self._boxes.remove(mail)
-            self._boxes.discard_if_unused(box)
+        given_up = self.give_up(mail, kind, reason, changes, now)
+        self.given_up(given_up, self._ledger.append(tuple(changes), self._undo_given_up, given_up), now)
+
+    def give_up(self, mail: list[Mail], kind: Any, reason: str, changes: list[Change], now: Instant) -> GivenUp:
+        """End mail undelivered and tell each sender once: in its mailbox, or at once when it has none and is here.
+
+        The caller appends ``changes`` and hands the ticket to ``given_up``.
+        """
+        given_up = GivenUp(mail, [], [])
+        for one in mail:
+            record = one.record
+            self._deadlines.cancel(one.deadline)
+            one.deadline = None
+            self._boxes.discard_if_unused(self._boxes.remove(one))
             changes.append(
                 self._journal.event(
                     f"mail.{kind}", record, now, event_id=f"mail:{record.number}:{kind}", is_gone=True, reason=reason
                 )
             )
             changes.append(ReleaseBody(record.number, now.wall + self._limits.bodies_kept_ms))
-            if mail.operation is not None:
-                changes.extend(self._operations.drop(mail.operation))
+            if one.operation is not None:
+                changes.extend(self._operations.drop(one.operation))
             if record.notice is None:
-                self._tell_sender(record, kind, reason, changes, told, direct, now)
-        ticket = self._ledger.append(tuple(changes), self._undo_give_up, (given_up, told))
-        for mail in told:
-            mail.ticket = ticket
-            self._ledger.when_committed(ticket, self._offer_when_committed, self._boxes.open(mail.record.mailbox))
-            self._arm(mail, now)
-        for session, frame in direct:
+                self._tell_sender(record, kind, reason, changes, given_up, now)
+        return given_up
+
+    def given_up(self, given_up: GivenUp, ticket: int, now: Instant) -> None:
+        """Tell the senders behind the append with this ticket."""
+        for notice in given_up.told:
+            notice.ticket = ticket
+            box = self._boxes.open(notice.record.mailbox)
+            self._ledger.when_committed(ticket, self._offer_when_committed, box)
+            self._arm(notice, now)
+        for session, frame in given_up.direct:
             self._outbox.write(session.connection, frame, ticket)
+
+    def undo_give_up(self, given_up: GivenUp, now: Instant) -> None:
+        """Let mail wait again whose end could not be recorded."""
+        for notice in given_up.told:
+            self._deadlines.cancel(notice.deadline)
+            self._boxes.discard_if_unused(self._boxes.remove(notice))
+        for mail in given_up.mail:
+            if mail.operation is not None:
+                self._operations.put_back(mail.operation)
+            mail.ticket = 0
+            self._boxes.add(mail)
+
+    def _undo_given_up(self, given_up: GivenUp, now: Instant) -> None:
+        self.undo_give_up(given_up, now)
+        for mail in given_up.mail:
+            due = max(mail.due, now.mono + self._limits.mail_retry_ms)
+            mail.deadline = self._deadlines.add(due, self._is_due, mail)
+            self._offer_later(self._boxes.open(mail.record.mailbox), now)
 
     def _tell_sender(
         self,
@@ -374,8 +436,7 @@ class Mailing:
         kind: Any,
         reason: str,
         changes: list[Change],
-        told: list[Mail],
-        direct: list[tuple[Session, MessageFrame]],
+        given_up: GivenUp,
         now: Instant,
     ) -> None:
         notice = Notice(kind, record.message_id, record.target, reason)
@@ -404,32 +465,14 @@ class Mailing:
             )
             mail = Mail(notified, None)
             self._boxes.add(mail)
-            told.append(mail)
+            given_up.told.append(mail)
             event_id = f"mail:{notified.number}:queued"
             changes.append(SaveBody(notified.number, body))
             changes.append(self._journal.event("mail.queued", notified, now, event_id=event_id))
             return
         sender = self._sessions.get(record.sender_session)
         if sender is not None and QUEUE in sender.features:
-            direct.append((sender, MessageFrame(Raw(self._broker_info), Raw(encode(message)), notice=notice)))
-
-    def _undo_give_up(self, subject: Any, now: Instant) -> None:
-        """Let mail wait again whose end could not be recorded."""
-        given_up, told = subject
-        for mail in told:
-            self._deadlines.cancel(mail.deadline)
-            self._boxes.discard_if_unused(self._boxes.remove(mail))
-        for mail in given_up:
-            if mail.operation is not None:
-                self._operations.put_back(mail.operation)
-            self._boxes.add(mail)
-            mail.deadline = self._deadlines.add(now.mono + self._limits.mail_retry_ms, self._try_again, mail)
-
-    def _try_again(self, mail: Mail, now: Instant) -> None:
-        if self.is_open(mail.record.mailbox):
-            self._is_due(mail, now)
-        else:
-            self._give_up([mail], "undeliverable", notices.NEVER_FETCHED, now)
+            given_up.direct.append((sender, MessageFrame(Raw(self._broker_info), Raw(encode(message)), notice=notice)))
 
 
 def broker_info(broker_id: str, pid: int, now: Instant) -> bytes:

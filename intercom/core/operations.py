@@ -10,7 +10,6 @@ remembers the ticket of its last change, and whoever rests an answer on the row 
 
 from __future__ import annotations
 
-import hmac
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -20,9 +19,12 @@ from msgspec.json import encode
 
 from intercom.core.clock import Instant
 from intercom.core.deadlines import Deadlines
+from intercom.core.keyed import KeyedDigest
 from intercom.core.ledger import Ledger
 from intercom.core.operation import Operation, Standing
 from intercom.core.records import (
+    AcceptOperation,
+    AnswerQuestion,
     Change,
     DropOperation,
     OperationRecord,
@@ -67,12 +69,14 @@ class Operations:
         recovered: Recovered,
         trouble: str | None,
     ) -> None:
-        self._key = key
+        self._digest = KeyedDigest(key)
         self._limits = limits
         self._ledger = ledger
         self._deadlines = deadlines
         self._rows: OrderedDict[str, Operation] = OrderedDict()
         self._bytes = 0
+        self._swept_at: int | None = None
+        """When expired rows were last looked for (monotonic ms): twice within a millisecond finds nothing new."""
         self._shares: dict[str, _Share] = {}
         self._evictable: deque[tuple[Operation, Connection]] = deque()
         self._last_number = recovered.last_number
@@ -127,7 +131,7 @@ class Operations:
                 group_identity,
             )
         )
-        return hmac.digest(self._key, canonical, "sha256")
+        return self._digest.of(canonical)
 
     # --- look-up ----------------------------------------------------------------------------------------
 
@@ -306,11 +310,11 @@ class Operations:
         operation.state = OperationState.ACCEPTED
         operation.accepted_at = now.wall
         operation.recipient_session = recipient.id
-        changes: tuple[Change, ...] = (SaveOperation(operation.record()),)
+        changes: tuple[Change, ...] = (AcceptOperation(operation.number, operation.recipient_session, now.wall),)
         if answers is not None:
             answers.answered = True
             if self._rows.get(answers.message_id) is answers:
-                changes = (*changes, SaveOperation(answers.record()))
+                changes = (*changes, AnswerQuestion(answers.number))
         operation.ticket = self._ledger.append(changes, undo, subject)
         if answers is not None:
             answers.ticket = operation.ticket
@@ -435,6 +439,9 @@ class Operations:
         return False
 
     def _drop_expired(self, now: Instant) -> None:
+        if now.mono == self._swept_at:
+            return
+        self._swept_at = now.mono
         rows = self._rows
         while rows:
             operation = next(iter(rows.values()))

@@ -159,9 +159,9 @@ class Queueing:
             return None
         is_ask = message.expects_reply is True
         if is_ask and not away.is_me:
-            return Refusal("away", reasons.away(away.label), _AWAY_CODE)
+            return Refusal("E7", reasons.away(away.label), _AWAY_CODE)
         if frame.queue_if_away is not True:
-            return Refusal("away", reasons.away_unqueued(away.label), _AWAY_CODE)
+            return Refusal("E7", reasons.away_unqueued(away.label), _AWAY_CODE)
         question = None
         if message.reply_to is not UNSET and away.session_id:
             question = self.question_of(away.session_id, sender, message.reply_to)
@@ -170,6 +170,13 @@ class Queueing:
         if not self._is_in_reach(away, sender, question, message, now):
             return Refusal("D7", reasons.DIFFERENT_GROUP)
         return self._put(connection, sender, away.key, away.label, frame, message, signature, operation, question, now)
+
+    def open_question(self, asker: Session, sender: Session, message_id: str) -> Question | None:
+        """Return the open question of an asker who is here that a reply of this sender answers."""
+        if sender.address is None:
+            return self._asking.find(asker.id, sender.id, message_id)
+        question = self.question_of(asker.id, sender, message_id)
+        return None if question is None or question.is_waiting else question
 
     def question_of(self, asker_id: str, sender: Session, message_id: str) -> Question | None:
         """Return the question that a reply of this sender answers: its own, or that of whoever acts for its address."""
@@ -243,7 +250,11 @@ class Queueing:
 
     def _take_over_one(self, unconfirmed: Unconfirmed, now: Instant, *, is_offered: bool = False) -> None:
         attempt, operation, frame = unconfirmed.waiter, unconfirmed.operation, unconfirmed.frame
-        if operation.state is not OperationState.RESERVED or not self._operations.is_present(operation):
+        if (
+            operation.state is not OperationState.RESERVED
+            or not self._operations.is_present(operation)
+            or not self._mailing.can_promise
+        ):
             return
         key = operation.target
         assert key is not None
@@ -256,7 +267,7 @@ class Queueing:
             sender.return_mailbox,
             sender.id,
             attempt.wording,
-            None if attempt.valid_for is UNSET else now.wall + attempt.valid_for,
+            attempt.valid_until,
             False,
             None if attempt.reply_to is UNSET else attempt.reply_to,
         )
@@ -362,7 +373,8 @@ class Queueing:
         else:
             operation.state, operation.position = OperationState.RESERVED, None
         self._unanswer(subject.question)
-        failed = DeliveryFailed(operation.message_id, reasons.NOT_RECORDED, subject.frame.attempt_id)
+        reason = reasons.NOT_RECORDED if subject.is_new else reasons.RECEIPT_MISSING  # an earlier copy may have arrived
+        failed = DeliveryFailed(operation.message_id, reason, subject.frame.attempt_id)
         self._outbox.write(subject.connection, failed)
 
     def _answer_again(self, connection: Connection, frame: Send, operation: Operation) -> None:

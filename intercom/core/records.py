@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 
 class OperationState(str, Enum):
@@ -120,7 +121,9 @@ class KnownSessionRecord(Struct, frozen=True):
     grace_deadline: int | None = None
     closed_reason: str | None = None
     address: int | None = None
-    """Number of the address it holds."""
+    """Number of the address under which it acts."""
+    holds_address: bool = False
+    """It receives the mail of that address."""
     kind: str | None = None
     runtime_session_id: str | None = None
     tracking_ref: str | None = None
@@ -162,6 +165,22 @@ class SaveOperation(Struct, frozen=True):
     """Insert the row, or replace the one with the same number."""
 
     record: OperationRecord
+
+
+class AcceptOperation(Struct, frozen=True):
+    """Move the reserved row with this number to accepted; a missing one is fine."""
+
+    number: int
+    recipient_session: str | None
+    """Also the target of its question, when it has one."""
+    accepted_at: int
+    """Epoch ms."""
+
+
+class AnswerQuestion(Struct, frozen=True):
+    """Mark the question of the row with this number as answered; a missing one is fine."""
+
+    number: int
 
 
 class DropOperation(Struct, frozen=True):
@@ -232,13 +251,15 @@ class DropBodies(Struct, frozen=True):
 
 
 class DropHistory(Struct, frozen=True):
-    """Delete events older than this moment (epoch ms) whose row is gone."""
+    """Delete events older than this moment (epoch ms), but the newest one of every row that is there."""
 
     before: int
 
 
 Change: TypeAlias = (
     SaveOperation
+    | AcceptOperation
+    | AnswerQuestion
     | DropOperation
     | SaveRetiredId
     | DropRetiredId
@@ -249,6 +270,25 @@ Change: TypeAlias = (
     | DropHistory
 )
 """One change of one row. Changes of one append are committed together; appends in the order of their tickets."""
+
+
+def accepted(record: OperationRecord, change: AcceptOperation) -> OperationRecord:
+    """Return the row after it was accepted."""
+    question = record.question
+    if question is not None:
+        question = replace(question, target_session=change.recipient_session or "")
+    return replace(
+        record,
+        state=OperationState.ACCEPTED,
+        recipient_session=change.recipient_session,
+        accepted_at=change.accepted_at,
+        question=question,
+    )
+
+
+def answered(record: OperationRecord) -> OperationRecord:
+    """Return the row after its question was answered."""
+    return record if record.question is None else replace(record, question=replace(record.question, answered=True))
 
 
 class Recovered(Struct, frozen=True, kw_only=True):

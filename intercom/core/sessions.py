@@ -381,6 +381,7 @@ class SessionTable:
         self._retired[key] = session.return_hash
         self._retired.move_to_end(key)
         address = None if session.address is None else session.address.number
+        self._retired_addresses.pop(key, None)
         if address is not None:
             self._retired_addresses[key] = address
         dropped: list[str] = []

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import select
+import selectors
 import signal
 import socket
 import sys
@@ -26,6 +28,7 @@ from intercom.limits import (
     COLLECT_OLD,
     COLLECT_YOUNG,
     KEY_BYTES,
+    LINGER_US,
     OWNERSHIP_CHECK_MS,
     STOP_FLUSH_MS,
     STOP_RESERVE_MS,
@@ -137,7 +140,9 @@ class Serving:
         self._log = log
         self._end_process = end_process
         self._territory = territory
-        self._loop = asyncio.SelectorEventLoop()  # named, because a program may have set a policy for its own loops
+        self._selector = selectors.DefaultSelector()
+        # Named, because a program may have set a policy for its own loops.
+        self._loop = asyncio.SelectorEventLoop(self._selector)
         self._loop.set_exception_handler(self._on_exception)
         self._store = open_store(paths, settings, log)
         self._writer: Writer | NoWriter = NoWriter()
@@ -162,7 +167,8 @@ class Serving:
             self._broker,
             self._writer,
             clock=now,
-            schedule=self._loop.call_soon,
+            schedule=self._run_after_input,
+            linger=self._linger,
             log=log,
             on_stop=self.stop,
             on_ended=self._on_ended,
@@ -320,6 +326,15 @@ class Serving:
     def _on_judged(self, ref: str, is_alive: bool) -> None:
         moment = now()
         self._performer.run(self._broker.process_judged(ref, is_alive, moment), moment)
+
+    def _run_after_input(self, turn: Callable[[], None]) -> None:
+        # Timers that are due come after the readers of the same turn of the loop, other callbacks before them.
+        self._loop.call_at(0, turn)
+
+    def _linger(self) -> None:
+        with suppress(ValueError):  # the descriptor is too high a number: the program has a thousand open files
+            # The selector is readable when something in it is; its own wait counts in milliseconds.
+            select.select((self._selector,), (), (), LINGER_US / 1_000_000)
 
     def _on_deadline(self) -> None:
         moment = now()

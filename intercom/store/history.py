@@ -76,10 +76,12 @@ _SAVE_BODY = "INSERT OR REPLACE INTO bodies (number, message, until) VALUES (?, 
 _RELEASE_BODY = "UPDATE bodies SET until = ? WHERE number = ?"
 _DROP_BODIES = "DELETE FROM bodies WHERE until <= ?"
 _DROP_HISTORY = """
-    DELETE FROM journal WHERE at < ? AND stream NOT IN (
-        SELECT 'address:' || number FROM addresses
-        UNION ALL SELECT 'session:' || session_id FROM sessions
-        UNION ALL SELECT 'mail:' || message_id FROM mail
+    DELETE FROM journal WHERE at < ? AND seq NOT IN (
+        SELECT MAX(seq) FROM journal WHERE stream IN (
+            SELECT 'address:' || number FROM addresses
+            UNION ALL SELECT 'session:' || session_id FROM sessions
+            UNION ALL SELECT 'mail:' || message_id FROM mail
+        ) GROUP BY stream
     )
 """
 
@@ -202,5 +204,5 @@ def _stored(value: Any) -> Any:
 
 _TUPLES = frozenset({"groups", "features"})
 """Columns that hold a JSON array."""
-_FLAGS = frozenset({"needs_registration", "is_ask"})
+_FLAGS = frozenset({"needs_registration", "holds_address", "is_ask"})
 """Columns that hold 0 or 1."""

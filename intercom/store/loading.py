@@ -66,13 +66,18 @@ def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int) -> Loaded:
             mail.append(found)
         elif type(row[2]) is str:
             damaged.add(row[2])
+    # Ids of events hold the numbers of mail: one whose history is kept is not used again.
+    (last_event,) = connection.execute(
+        "SELECT COALESCE(MAX(CAST(SUBSTR(event_id, 6) AS INTEGER)), 0) FROM journal "
+        "WHERE event_id >= 'mail:' AND event_id < 'mail;'"
+    ).fetchone()
     (last_body,) = connection.execute("SELECT COALESCE(MAX(number), 0) FROM bodies").fetchone()
     retired = map(retired_from_row, connection.execute(f"SELECT {RETIRED_COLUMNS} FROM retired_ids ORDER BY number"))
     recovered = Recovered(
         operations=operations,
         retired_ids=[record for record in retired if record is not None],
         damaged=frozenset(damaged),
-        last_number=max(last_number, last_body),
+        last_number=max(last_number, last_event, last_body),
         addresses=[found for _, found in read_records(connection, AddressRecord) if found is not None],
         known_sessions=[found for _, found in read_records(connection, KnownSessionRecord) if found is not None],
         mail=mail,

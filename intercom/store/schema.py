@@ -45,7 +45,8 @@ STEPS: tuple[Step, ...] = (
             session_id TEXT PRIMARY KEY, number INTEGER, state TEXT, state_since INTEGER, incarnation TEXT,
             generation INTEGER, token_hash TEXT, return_hash TEXT, pid INTEGER, started INTEGER, home_group TEXT,
             features TEXT, info BLOB, needs_registration INTEGER, grace_deadline INTEGER, closed_reason TEXT,
-            address INTEGER, kind TEXT, runtime_session_id TEXT, tracking_ref TEXT, task_hint TEXT
+            address INTEGER, holds_address INTEGER, kind TEXT, runtime_session_id TEXT, tracking_ref TEXT,
+            task_hint TEXT
         )
         """,
         """

@@ -94,7 +94,7 @@ class MemoryBroker:
             model=model,
             status=status,
             purpose=purpose,
-            return_address=return_address or self._ids(),
+            return_address=return_address,
             session_id=session_id,
             cwd=cwd,
             supervisor=supervisor,
@@ -104,6 +104,8 @@ class MemoryBroker:
             kind=kind,
         )
         profile.pid, profile.started_at = _PID, self._now.wall
+        if return_address is None:
+            profile.return_address = self._ids()
         session = MemorySession(self, profile, self._ids, answer, self._keeper(profile.address))
         self._sessions.append(session)
         opening = session._begin(session._core.opening(self._now.mono, CONNECT_MS))

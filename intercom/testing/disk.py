@@ -10,7 +10,9 @@ from msgspec.structs import asdict
 
 from intercom.core.effects import Append
 from intercom.core.records import (
+    AcceptOperation,
     AddressRecord,
+    AnswerQuestion,
     DropBodies,
     DropOperation,
     DropRetiredId,
@@ -27,6 +29,8 @@ from intercom.core.records import (
     SaveBody,
     SaveOperation,
     SaveRetiredId,
+    accepted,
+    answered,
 )
 from intercom.limits import Limits
 
@@ -56,6 +60,12 @@ class MemoryDisk:
         for change in append.changes:
             if isinstance(change, SaveOperation):
                 self.operations[change.record.number] = change.record
+            elif isinstance(change, AcceptOperation):
+                if (record := self.operations.get(change.number)) is not None:
+                    self.operations[change.number] = accepted(record, change)
+            elif isinstance(change, AnswerQuestion):
+                if (record := self.operations.get(change.number)) is not None:
+                    self.operations[change.number] = answered(record)
             elif isinstance(change, DropOperation):
                 self.operations.pop(change.number, None)
             elif isinstance(change, SaveRetiredId):
@@ -95,11 +105,16 @@ class MemoryDisk:
                 del self.bodies[number]
 
     def _drop_history(self, before: int) -> None:
+        newest = {event.stream: event.seq for event in self.journal}
+
         def is_kept(event: Happened) -> bool:
             rows, key = self._place_of(event.row)
-            return event.at >= before or key in rows
+            return event.at >= before or (key in rows and newest[event.stream] == event.seq)
 
         self.journal = [event for event in self.journal if is_kept(event)]
+
+    def _numbers_in_history(self) -> list[int]:
+        return [event.row.number for event in self.journal if isinstance(event.row, MailRecord)]
 
     def read_bodies(self, numbers: tuple[int, ...]) -> dict[int, bytes]:
         """Return the messages of these mails, as far as they are there."""
@@ -132,7 +147,7 @@ class MemoryDisk:
         return Recovered(
             operations=[self.operations[number] for number in sorted(self.operations)],
             retired_ids=sorted(self.retired.values(), key=lambda row: row.number),
-            last_number=max([0, *self.operations, *self.mail, *self.bodies]),
+            last_number=max([0, *self.operations, *self.mail, *self.bodies, *self._numbers_in_history()]),
             addresses=[self.addresses[number] for number in sorted(self.addresses)],
             known_sessions=sorted(self.known_sessions.values(), key=lambda row: row.number),
             mail=[self.mail[number] for number in sorted(self.mail)],

@@ -1,4 +1,4 @@
-"""Keep in memory what a home would keep of an address: its token, and the ids of messages that were done with."""
+"""Keep in memory what a session keeps of its address in files: for all sessions of one broker."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from collections.abc import Callable, Iterable
 
 
 class MemoryKeeper:
-    """Keep one address for all sessions that act under it; the methods are those of ``lifecycle.Keeper``."""
+    """Keep the token of one address, and the ids of messages it was done with."""
 
     def __init__(self, ids: Callable[[], str]) -> None:
-        """Begin without a token; ``ids`` makes one when it is needed."""
+        """Begin without a token; ``ids`` gives texts that nobody else has."""
         self._ids = ids
         self._token: str | None = None
         self._seen: set[str] = set()
 
     def prepare(self) -> None:
         """Make the token if there is none."""
-        self._token = self._token or self._ids()
+        if self._token is None:
+            self._token = self._ids()
 
     def token(self) -> str | None:
         """Return the token."""
@@ -31,8 +32,8 @@ class MemoryKeeper:
         return message_id in self._seen
 
     def note(self, message_ids: Iterable[str]) -> None:
-        """Remember messages that are about to be confirmed."""
+        """Take notice of messages that are done with."""
         self._seen.update(message_ids)
 
     def refresh(self) -> None:
-        """Do nothing: what is kept is the same for all."""
+        """Do nothing: all sessions share what is here."""

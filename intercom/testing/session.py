@@ -163,7 +163,7 @@ class MemorySession(Inquiries):
     ) -> None:
         """Begin offline."""
         self._broker = broker
-        self._answer = answer
+        self._answer_with = answer
         self._core = ClientSession(profile, ids=ids, chance=lambda: 0.0, message_kind=IncomingMessage, keeper=keeper)
         self._wire: Wire | None = None
         self._activity = Activity(self.announce)
@@ -236,7 +236,8 @@ class MemorySession(Inquiries):
     ) -> Pending[Receipt]:
         """Send a message; it is delivered when its reader asks for the next one, answers it, or closes.
 
-        With ``hold`` it may wait for a target that is being brought back; then ``held`` of what is returned tells so.
+        It is queued when its target is away, or confirms nothing for 2 s, unless ``queue`` is false. With ``hold`` it
+        may wait for a target that is being brought back; then ``held`` of what is returned tells so.
         """
         return self._begin(
             commands.send(
@@ -258,12 +259,12 @@ class MemorySession(Inquiries):
 
     def outcome(self, held: Receipt, *, timeout: float | None = None) -> Receipt:
         """Return what became of a send that was held, or ``held`` again when it still is; a timeout passes first."""
-        operation = self._core.outcome_of(held.message_id)
+        operation = self._core.held.find(held.message_id)
         if timeout is not None and not operation.done:
             self._broker._advance(milliseconds(timeout, "timeout"), lambda: operation.done)
         if not operation.done:
             return held
-        self._core.forget_held(operation)
+        self._core.held.forget(operation)
         return cast("Receipt", Pending(self, operation).result())
 
     def ask(
@@ -277,8 +278,9 @@ class MemorySession(Inquiries):
         logical_target: str | None = None,
         patience: float | None = None,
         on_progress: Callable[[IncomingMessage], object] | None = None,
+        on_held: Callable[[Receipt], None] | None = None,
     ) -> Pending[IncomingMessage]:
-        """Ask a question; the result is the answer."""
+        """Ask a question; the result is the answer. ``on_held`` is called at once when the broker holds it."""
         operation = commands.ask(
             target,
             text,
@@ -291,7 +293,10 @@ class MemorySession(Inquiries):
             patience_ms=_milliseconds(patience, "patience"),
             on_progress=None if on_progress is None else lambda message: on_progress(self._ours(message)),
         )
-        return cast("Pending[IncomingMessage]", self._begin(operation))
+        asked = self._begin(operation)
+        if on_held is not None and asked.held is not None:
+            on_held(asked.held)
+        return cast("Pending[IncomingMessage]", asked)
 
     def authorize_child(self, name: str, *, capability: str | None = None) -> str:
         """Let a session of that name claim this one as its supervisor, and return the capability it has to show."""
@@ -545,14 +550,14 @@ class MemorySession(Inquiries):
                     self._ours(event.operation.result)
                 self._core.taken(event.operation, now)
             elif isinstance(event, Held) and not isinstance(event.operation, AskOperation):
-                self._core.keep_held(event.operation)
+                self._core.held.keep(event.operation)
         runs = self._core.commitments.runs
         for run in runs.waiting():
             moved = True
             ask_host(runs, run, self._queues[run.id])
-        if self._answer is not None and (message := self._core.take_message(self, now)) is not None:
+        if self._answer_with is not None and (message := self._core.take_message(self, now)) is not None:
             moved = True
-            text = self._answer(self._ours(message))
+            text = self._answer_with(self._ours(message))
             if text is not None:
                 self._ours(message).reply(text)
         if self._wire is not None and (outgoing := self._core.outgoing()):
@@ -578,7 +583,7 @@ class MemorySession(Inquiries):
         if self._core.wants_data and (data := wire.read()):
             moved = True
             self._core.receive(data, now)
-        if self._core.link is Link.BROKEN:
+        if self._core.link is Link.BROKEN or self._core.was_ended:
             wire.close()
             wire.read()
         if not wire.is_open and not wire.has_data:

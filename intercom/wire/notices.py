@@ -5,6 +5,7 @@ from __future__ import annotations
 BODY_LOST = "its text cannot be read from the store any more"
 NEVER_FETCHED = "nobody fetched it in time"
 NO_LONGER_VALID = "it was valid for a limited time, and that is over"
+NEVER_CONFIRMED = "it was written to its recipient, which never confirmed it, and its time is over"
 PURGED = "the mailbox was emptied by its owner"
 
 

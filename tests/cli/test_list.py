@@ -187,16 +187,16 @@ def test_how_long_a_session_says_the_same(shell: Shell) -> None:
     [row] = rows_of([view], 1_000 + 65_000, "/x")
     assert row == ("-", "0f0f0f0f", "-", "1 min 5 s", "says 5", "-", "a,b", "/x (here)")
     [row] = rows_of([replace(view, status="busy", state="reconnecting", state_since=61_000)], 66_000, "/x")
-    assert row[2:4] == ("away", "5 s")
+    assert row[2:4] == ("away (busy)", "5 s")
 
 
 def test_who_lost_the_connection_is_away(shell: Shell) -> None:
-    """FE 1.2: listed while it may come back, whatever it said of itself before; the document is the broker's own."""
+    """FE 1.2: listed while it may come back, and since when it is away; the document is the broker's own."""
     shell.serve()
     with shell.connect() as peer:
         peer.register("worker", session={"status": "busy"}, features=["session.lifecycle"])
     result = shell.run("list")
-    away = re.compile(r"^worker +[0-9a-f]+ +away +0 s ", re.MULTILINE)
+    away = re.compile(r"^worker +[0-9a-f]+ +away \(busy\) +0 s ", re.MULTILINE)
     deadline = time.monotonic() + PATIENCE_S
     while not away.search(result.text):
         assert time.monotonic() < deadline, result.text

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import signal
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from intercom import blocking
 from tests.support.brokers import BrokerProcess
 from tests.support.commands import Running, Shell, is_alive
 
@@ -127,6 +130,42 @@ def test_a_message_that_was_confirmed_is_never_shown_again(shell: Shell) -> None
     worker = restarted(shell, "worker")
     send(shell, "end")
     assert next_text(worker) == "end"
+
+
+def test_whatever_is_killed_and_whenever(shell: Shell) -> None:
+    """No message lost, order kept, none shown twice but what the listener was killed with."""
+    shell.serve()
+    chance = random.Random(11)
+    worker = restarted(shell, "worker")
+    shown: list[dict[str, Any]] = []
+    kills = 0
+
+    def drain() -> None:
+        """Take what a killed listener had printed before."""
+        rest, _ = worker.process.communicate()
+        lines = (worker.rest + rest).decode().splitlines()
+        shown.extend(json.loads(line) for line in lines)
+
+    with blocking.connect("planner", home=shell.home, address=True) as planner:
+        for number in range(30):
+            planner.send("worker", str(number), timeout=30)
+            fate = chance.random()
+            if fate < 0.2:
+                end_broker(shell, signal.SIGKILL)
+            if fate > 0.75:
+                worker.process.kill()
+                drain()
+                kills += 1
+                worker = restarted(shell, "worker")
+        planner.send("worker", "end", timeout=30)
+        while not shown or shown[-1]["text"] != "end":
+            shown.append(worker.event("message"))
+    texts = [document["text"] for document in shown]
+    firsts = list(dict.fromkeys(texts))
+    assert firsts == [*map(str, range(30)), "end"]
+    again = [document for place, document in enumerate(shown) if document["text"] in texts[:place]]
+    assert len(again) <= kills * 2
+    assert all(document["mail"]["offers"] > 1 for document in again), "a copy says that it was handed over before"
 
 
 def test_everybody_gets_his_own_mail_in_order(shell: Shell) -> None:

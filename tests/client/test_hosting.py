@@ -11,12 +11,14 @@ import pytest
 from intercom.client import aio, blocking
 from intercom.client.queueing import StageAnswer, StageRequest
 from intercom.client.rosters import RosterStage
+from intercom.client.views import Receipt
 from intercom.errors import RunRefused, StageRefused, UsageError
 from intercom.paths import Paths
 from intercom.wire import reasons
 from tests.support.client import PEER
 from tests.support.fake_broker import FakeBroker, FakeLink
 from tests.support.hosting import GROUP, NESTED, ROOT, Host
+from tests.support.processes import in_child
 from tests.support.raw import PATIENCE_S, Frame
 
 ROSTER = [RosterStage(id="st-1", name="reviewer-a")]
@@ -420,3 +422,64 @@ def test_a_send_that_is_not_held_returns_as_ever(paths: Paths) -> None:
 
     with FakeBroker(paths.socket, script), blocking.connect("ada", home=paths.home, start=False) as session:
         assert session.send("worker", "hi", hold=True).state == "delivered"
+
+
+@pytest.mark.anyio
+async def test_an_asker_is_told_that_its_question_is_held(paths: Paths) -> None:
+    """Nobody waits for minutes without knowing why."""
+    answered = threading.Event()
+
+    def script(link: FakeLink, number: int) -> None:
+        link.take_registration()
+        sent = link.expect("send")
+        held = {"messageId": sent["message"]["id"], "attemptId": sent["attemptId"]}
+        link.send({"type": "send_held", **held, "timeoutMs": 120_000})
+        assert answered.wait(PATIENCE_S)
+        link.deliver(sent)
+        reply = {"id": "r1", "timestamp": 1, "replyTo": sent["message"]["id"], "content": {"text": "yes"}}
+        link.send({"type": "message", "from": PEER, "message": reply})
+        link.wait_for_end()
+
+    told: list[int | None] = []
+
+    def note(receipt: Receipt) -> None:
+        told.append(receipt.held_ms)
+        answered.set()
+
+    with anyio.fail_after(3 * PATIENCE_S), FakeBroker(paths.socket, script):
+        async with aio.connect("ada", home=paths.home, start=False) as session:
+            answer = await session.ask("worker", "?", on_held=note)
+    assert (answer.text, told) == ("yes", [120_000])
+
+
+# --- a forked child -------------------------------------------------------------------------------------
+
+
+def test_a_forked_child_neither_ends_the_run_nor_leaves_the_stage(paths: Paths) -> None:
+    """Both belong to the process that opened the session; leaving the blocks in the child is no goodbye."""
+
+    def script(link: FakeLink, number: int) -> None:
+        link.take_registration()
+        take_run(link)
+        take_stage(link)
+        listing = link.expect("list")
+        link.send({"type": "sessions", "requestId": listing["requestId"], "sessions": []})
+        link.wait_for_end()
+
+    def leave(session: Any, run: Any, stage: Any) -> None:
+        for call in (lambda: run.serve(timeout=0.01), run.announce, lambda: run.notify("s", "x")):
+            with pytest.raises(UsageError, match="process"):
+                call()
+        stage.__exit__(None, None, None)
+        run.__exit__(None, None, None)
+
+    with (
+        FakeBroker(paths.socket, script),
+        blocking.connect("ada", home=paths.home, start=False, group=GROUP) as session,
+    ):
+        run = session.workflow(ROOT, Host(), roster=ROSTER)
+        run.__enter__()
+        stage = session.stage(ROOT, "st-1", capability=run.capability)
+        stage.__enter__()
+        in_child(lambda: leave(session, run, stage))
+        assert session.list() == []

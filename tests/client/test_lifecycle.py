@@ -57,6 +57,13 @@ def test_an_agent_asks_for_everything_it_understands() -> None:
     assert Rig(kind="codex").connect()["kind"] == "codex"
 
 
+def test_whoever_returns_by_its_return_address_has_no_lifecycle() -> None:
+    """A lifecycle rules out that somebody takes a session by that alone (design section 7, Addresses)."""
+    rig = Rig(return_address="ret")
+    assert "session.lifecycle" not in rig.connect()["features"]
+    assert "session.lifecycle" in Rig(keeper=Keeps("t"), return_address="ret", address="desk").connect()["features"]
+
+
 def test_a_control_session_asks_to_see_what_belongs_to_others() -> None:
     assert Rig(purpose="control").connect()["features"] == ["operator"]
 

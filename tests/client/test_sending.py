@@ -23,7 +23,7 @@ from intercom.errors import (
     TooLarge,
     UsageError,
 )
-from intercom.limits import HELD_SENDS_KEPT, PENDING_REPLY_RETRY_MS, RETRY_IDENTITY_MS, SEND_MS, SEND_RETRY_MS
+from intercom.limits import PENDING_REPLY_RETRY_MS, RETRY_IDENTITY_MS, SEND_MS, SEND_RETRY_MS
 from intercom.wire import reasons
 from tests.support.client import PEER, WALL, Frame, Rig, message
 
@@ -481,23 +481,6 @@ def test_only_who_can_wait_says_so() -> None:
     stale = {**hold(frame), "attemptId": "another"}
     rig.feed(stale)
     assert not any(isinstance(event, Held) for event in rig.events())
-
-
-def test_outcomes_are_kept_until_they_are_asked_for() -> None:
-    rig = online()
-    operations = []
-    for number in range(HELD_SENDS_KEPT + 1):
-        operation, frame = held(rig, message_id=f"m{number}")
-        rig.core.keep_held(operation)
-        operations.append(operation)
-        if number == 1:
-            rig.feed(delivered(frame))
-    with pytest.raises(UsageError, match="m1"):
-        rig.core.outcome_of("m1")
-    assert rig.core.outcome_of("m0") is operations[0], "the oldest one that is settled goes first"
-    rig.core.forget_held(operations[0])
-    with pytest.raises(UsageError, match="m0"):
-        rig.core.outcome_of("m0")
 
 
 def test_queued_outside_of_what_is_known() -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from intercom.client import aio, blocking, control, recovery
 from intercom.client.rosters import RosterStage
+from intercom.client.views import Receipt
 from intercom.errors import BrokerError, NotNow, SendError, TargetNotFound
 from intercom.paths import Paths
 from tests.support.brokers import BrokerProcess
@@ -139,7 +140,10 @@ def test_children_of_one_name_stay_with_their_own(broker: BrokerProcess) -> None
             opened("stranger", "elsewhere").send("reviewer", "for whom?", hold=True)
         for group in ("right", "left"):
             child = opened("reviewer", group, supervisor=capabilities[group])
-            assert [message.text for message in child.messages(timeout=0.2)] == [f"for {group}"]
+            found = child.receive(timeout=PATIENCE_S)
+            assert found is not None
+            assert found.text == f"for {group}"
+            assert child.receive(timeout=0.01) is None
             sender, receipt = held[group]
             assert sender.outcome(receipt, timeout=PATIENCE_S).state == "delivered"
 
@@ -191,11 +195,87 @@ def test_a_question_waits_for_a_child_that_comes_back(broker: BrokerProcess) -> 
         lead = stack.enter_context(blocking.connect("lead", home=broker.home))
         capability = boss.authorize_child("reviewer")
         boss.reserve_child("reviewer")
-        asking = threading.Thread(target=lambda: answers.append(lead.ask("reviewer", "are you back?", timeout=60)))
+        held: list[Receipt] = []
+        waits = threading.Event()
+
+        def noted(receipt: Receipt) -> None:
+            held.append(receipt)
+            waits.set()
+
+        def ask() -> None:
+            answers.append(lead.ask("reviewer", "are you back?", timeout=60, on_held=noted))
+
+        asking = threading.Thread(target=ask)
         asking.start()
+        assert waits.wait(PATIENCE_S)
         child = stack.enter_context(blocking.connect("reviewer", home=broker.home, supervisor=capability))
         question = child.receive(timeout=PATIENCE_S)
         assert question is not None and question.expects_reply
         question.reply("yes")
         asking.join(2 * PATIENCE_S)
         assert [answer.text for answer in answers] == ["yes"]
+        assert [(receipt.state, receipt.target) for receipt in held] == [("held", "reviewer")]
+
+
+def test_what_each_attempt_of_a_stage_sees(broker: BrokerProcess) -> None:
+    """F99: what a failed attempt had not finished comes again; what came in between is queued; nothing comes twice."""
+    outcome: list[Any] = []
+    queue = Router()
+    with hosting(broker.home, queue, ROSTER) as run, ExitStack() as stack:
+        lead = stack.enter_context(blocking.connect("lead", home=broker.home, group=GROUP))
+        other = stack.enter_context(blocking.connect("other", home=broker.home, group=GROUP))
+        target = run.target("reviewer-a")
+
+        def stage(session_id: str | None = None) -> Any:
+            return blocking.connect("stage", home=broker.home, group=GROUP, return_address="s", session_id=session_id)
+
+        with (
+            pytest.raises(Broken),
+            stage() as session,
+            session.stage(ROOT, "st-1", "reviewer-a", capability=run.capability),
+        ):
+            assert lead_sends(lead, session, target, "finished") == "finished"
+            sending = threading.Thread(target=lambda: outcome.append(lead.send(target, "begun", timeout=60)))
+            sending.start()
+            begun = session.receive(timeout=PATIENCE_S)
+            assert begun is not None
+            assert begun.text == "begun"
+            raise Broken
+        between = other.send(target, "in between", message_id="m2")
+        assert (between.state, between.position) == ("queued", 1)
+        with stage(session.id) as session, session.stage(ROOT, "st-1", "reviewer-a", capability=run.capability):
+            assert queue.kept == ["m2"], "what the host has for the first turn"
+            again = session.receive(timeout=PATIENCE_S)
+            assert again is not None
+            assert (again.id, again.text) == (begun.id, "begun")
+            assert session.receive(timeout=0.01) is None
+        sending.join(2 * PATIENCE_S)
+        assert [receipt.state for receipt in outcome] == ["delivered"]
+
+
+def lead_sends(lead: blocking.Session, session: blocking.Session, target: str, text: str) -> str:
+    """Send a message to a stage, and return what the stage got and finished."""
+    sending = threading.Thread(target=lambda: lead.send(target, text, timeout=60))
+    sending.start()
+    found = session.receive(timeout=PATIENCE_S)
+    assert found is not None
+    assert session.receive(timeout=0.01) is None
+    sending.join(2 * PATIENCE_S)
+    assert not sending.is_alive()
+    return found.text
+
+
+def test_a_session_that_was_a_stage(broker: BrokerProcess) -> None:
+    """Protocol 6.12.5: the aliases go with the session's connection; the session itself goes on under its id."""
+    with hosting(broker.home, Router(), ROSTER) as run, ExitStack() as stack:
+        lead = stack.enter_context(blocking.connect("lead", home=broker.home, group=GROUP))
+        session = stack.enter_context(blocking.connect("worker", home=broker.home, group=GROUP))
+        before = session.id
+        for _ in range(2):
+            with session.stage(ROOT, "st-1", "reviewer-a", capability=run.capability):
+                assert [view.state for view in lead.list_stages()] == ["running", "pending"]
+                assert lead_sends(lead, session, run.target("reviewer-a"), "to the stage") == "to the stage"
+            assert session.id == before
+            assert [view.state for view in lead.list_stages()] == ["pending", "pending"]
+            assert lead.send(run.target("reviewer-a"), "to nobody yet").state == "queued"
+            assert lead_sends(lead, session, "worker", "to the session") == "to the session"

@@ -41,7 +41,8 @@ class Actor:
     last_id: str | None = None
     conn: int | None = None
     unconfirmed: list[str] = field(default_factory=list)
-    notified: list[str] = field(default_factory=list)
+    notified: list[tuple[str, str]] = field(default_factory=list)
+    """Request id and message id of notifications that wait for this program."""
 
 
 @dataclass(eq=False)
@@ -95,12 +96,15 @@ class StageWitness(Watcher):
         self.pending: dict[str, Pending] = {}
         self.sent: dict[str, list[Sent]] = {}
         self.notifications: set[str] = set()
+        self.admitted: set[str] = set()
+        """Notifications that a recipient took."""
         self.notified: Counter[str] = Counter()
         self.waits: dict[tuple[int, str], set[str]] = {}
         self.released: list[Pending] = []
         """Questions a barrier did not wait for any more; their owners must have left."""
         self.reached: Counter[tuple[str, Actor]] = Counter()
         self.cause: Sent | None = None
+        self.forwarded: Sent | None = None
         self.world = World(limits=limits, auto=False, watcher=self)
 
     # --- the account ------------------------------------------------------------------------------------
@@ -154,8 +158,12 @@ class StageWitness(Watcher):
                 pending = self.pending.get(request_id)
                 if pending is not None and self.is_undecided(pending):
                     self.released.append(pending)
+        elif isinstance(frame, MessageFrame) and self.forwarded is not None:
+            assert self.is_here(self.forwarded.conn), "forwarded for a sender that had left"
         elif isinstance(frame, Delivered) and frame.message_id in self.sent:
             self._check_delivered(frame)
+        elif isinstance(frame, Delivered):
+            assert frame.message_id in self.admitted, "a notification nobody took"
         elif isinstance(frame, Queued):
             sent = self._of(frame.message_id, frame.attempt_id)
             assert sent.decided == "queued", "queued by nobody"
@@ -192,13 +200,14 @@ class StageWitness(Watcher):
         if isinstance(write.frame, MessageFrame):
             self._message_taken(actor, frame["message"]["id"])
         elif kind == "pending_stage_notification":
-            actor.notified.append(frame["requestId"])
+            actor.notified.append((frame["requestId"], frame["message"]["id"]))
         elif kind in ("delivered", "delivery_failed", "queued"):
             self._answered(write.to, frame)
 
     def _message_taken(self, actor: Actor, message_id: str) -> None:
         if message_id in self.notifications:
             assert not actor.is_newest and actor.home in actor.groups
+            self.admitted.add(message_id)
             return
         sent = self.sent[message_id][-1]
         assert owns_group(sent.target.invocation_group, actor.home), "a message crossed into another invocation"

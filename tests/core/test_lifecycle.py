@@ -305,3 +305,36 @@ def test_who_is_away_is_listed_for_those_who_know_what_that_is() -> None:
     assert "state" not in shown["p"]
     assert listed(agent, group="far").keys() == {"f"}
     assert listed(operator(world)).keys() == {"p", "old", "a"}
+
+
+def test_what_peers_see_is_not_stored_at_every_change() -> None:
+    """Somebody who says what it does many times a second must not fill the disk."""
+    world = World()
+    session = enter(world, "a")
+    before = len(world.disk.journal)
+    for number in range(50):
+        session.write("presence", requestId="p", status=f"step {number}")
+    assert len(world.disk.journal) == before
+    world.pass_time(10_000)
+    assert [event.kind for event in world.disk.journal[before:]] == ["session.changed"]
+    session.write("presence", requestId="p", status="last")
+    session.leave()
+    assert b'"last"' in world.disk.known_sessions[session.id].info
+
+
+def test_the_owner_may_register_on_another_connection_at_any_time() -> None:
+    """Its mailbox stays its own, and nobody who asked it hears that it left."""
+    world = World()
+    sender, session = enter(world, "s"), enter(world, "a")
+    sender.ask("a", "q1")
+    session.confirm("q1")
+    sender.queue("a", "m1")
+    session.got(), sender.got()
+    again = enter(world, "a", preferredSessionId=session.id, ownerToken=session.token)
+    assert again.id == session.id
+    assert {"type": "replaced", "by": "connection", "sessionId": session.id} in session.got()
+    assert [frame["message"]["id"] for frame in again.first if frame["type"] == "message"] == ["m1"]
+    assert [frame["type"] for frame in sender.got() if frame["type"] in ("peer_disconnected", "message")] == []
+    again.confirm("m1")
+    again.reply(sender.id, "r1", "q1")
+    assert sender.mail()[0]["message"]["id"] == "r1"

@@ -402,6 +402,20 @@ def test_a_failed_reservation_is_taken_back() -> None:
     assert is_delivered(owner.got())
 
 
+def test_what_was_answered_before_its_commit_failed_is_not_answered_again() -> None:
+    """design 4: one final answer"""
+    world = World()
+    owner, sender = owned(world), original(world)
+    world.auto = False
+    notify(owner, sender.id)
+    world.end(sender.conn)
+    world.take()
+    assert reason(owner.got()) == reasons.NOTIFICATION_RECIPIENT_LEFT
+    world.fail_commit()
+    world.settle()
+    assert owner.got() == []
+
+
 def test_a_failed_acceptance_is_not_called_delivered() -> None:
     """protocol 4.18: failed if acceptance fails"""
     world = World()

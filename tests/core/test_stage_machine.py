@@ -22,7 +22,7 @@ from tests.core.stage_witness import Actor, Pending, Sent, StageWitness
 from tests.core.test_machine import left_in
 
 EXAMPLES = os.environ.get("INTERCOM_EXAMPLES")
-STEPS = 30
+STEPS = 40
 LIMITS = Limits(receipt_wait_ms=2_000)
 TIMES_MS = (1, 2_000, 6_000, 10_000)
 FOREVER_MS = 800_000
@@ -47,7 +47,7 @@ ACTS = (
     + ("decide",) * 9
     + ("go_live",) * 4
     + ("notify", "take_notice", "retry") * 2
-    + ("confirm", "announce")
+    + ("confirm", "announce", "announce")
 )
 RARE_ACTS = ("arrive", "depart", "look")
 OUTCOMES = ("queued", "queued", "forward", "forward", "forward", "delivered", "refused")
@@ -74,6 +74,7 @@ def actors() -> list[Actor]:
         Actor(10, "sender", "default", ("default",)),
         Actor(11, "stage", root, (root, "own-11"), confirms=True),
         Actor(12, "sender", root, (root,)),
+        Actor(13, "host", root, ("hosts",), capability="cap-0"),
     ]
 
 
@@ -114,7 +115,7 @@ class StageWorld(RuleBasedStateMachine):
         for actor in self.actors:
             if actor.number not in (6, 10):
                 self.arrive(actor.number, 0, 0)
-        self.announce(0, 0, pick % 3)
+        self.announce(0, 0, pick % 12)
         self.announce(2, 3, 1)
         self.go_live(2, 0, 0)
         if pick % 2:
@@ -157,6 +158,14 @@ class StageWorld(RuleBasedStateMachine):
             if self.here():
                 getattr(self, act)(first, second, third)
 
+    @rule(acts=scene)
+    def play_on(self, acts: list[tuple[str, int, int, int]]) -> None:
+        self.play(acts)
+
+    @rule(acts=scene)
+    def play_more(self, acts: list[tuple[str, int, int, int]]) -> None:
+        self.play(acts)
+
     def arrive(self, which: int, _: int, __: int) -> None:
         actor = self.actors[which % len(self.actors)]
         if actor.conn is not None and actor.conn in self.world.open:
@@ -181,6 +190,7 @@ class StageWorld(RuleBasedStateMachine):
         actor.last_id = first["sessionId"]
         self.go_on()
 
+    @precondition(lambda self: len(self.here()) < len(self.actors) - 2)
     @rule(which=index)
     def come(self, which: int) -> None:
         absent = [actor.number for actor in self.actors if actor not in self.here()]
@@ -326,6 +336,7 @@ class StageWorld(RuleBasedStateMachine):
             self.ledger[sent.id] = what
         sent.decided = what
         del self.witness.pending[pending.id]
+        self.witness.forwarded = sent if what == "forward" else None
         self.write(
             self.witness.actors[pending.conn],
             "pending_stage_message_result",
@@ -333,6 +344,7 @@ class StageWorld(RuleBasedStateMachine):
             outcome=what,
             **members,
         )
+        self.witness.forwarded = None
 
     def confirm(self, which: int, _: int, __: int) -> None:
         stages = [actor for actor in self.here("stage") if actor.unconfirmed]
@@ -368,7 +380,9 @@ class StageWorld(RuleBasedStateMachine):
         actors = [actor for actor in self.here() if actor.notified]
         if actors:
             actor = actors[which % len(actors)]
-            request_id = actor.notified.pop()
+            request_id, message_id = actor.notified.pop()
+            if odd % 3:
+                self.witness.admitted.add(message_id)
             self.write(actor, "pending_stage_notification_result", requestId=request_id, delivered=odd % 3 > 0)
 
     def look(self, which: int, _: int, __: int) -> None:
@@ -458,7 +472,7 @@ class StageWorld(RuleBasedStateMachine):
 
 TestStageWorld = StageWorld.TestCase
 TestStageWorld.settings = settings(
-    max_examples=int(EXAMPLES or 200),
+    max_examples=int(EXAMPLES or 300),
     stateful_step_count=STEPS,
     derandomize=EXAMPLES is None,
     database=None,

@@ -13,8 +13,9 @@ from typing import Any, get_args
 import pytest
 
 from intercom import limits
+from intercom.core import addresses, arrivals, broker, features, inquiries
 from intercom.limits import Limits
-from intercom.wire import reasons
+from intercom.wire import notices, reasons
 from intercom.wire.frames import Answer, Request
 from intercom.wire.schema import schema
 from tests.core.harness import World
@@ -76,12 +77,21 @@ def test_the_client_of_the_page_sends_and_reports_refusals(broker: BrokerProcess
 # --- frames and objects ---------------------------------------------------------------------------------
 
 
+OTHER_NAMES = {
+    "SessionObject": "SessionInfo",
+    "SessionInfo": "Session",
+    "MessageObject": "Message",
+    "MailboxName": "MailboxOf",
+}
+"""Structs that the page calls otherwise."""
+
+
 def struct_name(heading: str) -> str | None:
     """Return the definition a heading of the page describes, if it does."""
     tag = re.fullmatch(r"(?:[45]\.\d+ )?`(\w+)`", heading)
     if tag is None:
         name = "".join(word.capitalize() for word in heading.split())
-        name = {"SessionObject": "SessionInfo", "SessionInfo": "Session", "MessageObject": "Message"}.get(name, name)
+        name = OTHER_NAMES.get(name, name)
         return name if name in DEFINITIONS else None
     union = Request if heading.startswith("4") else Answer
     return str(next(frame.__name__ for frame in get_args(union) if frame.__struct_config__.tag == tag[1]))
@@ -92,8 +102,9 @@ DESCRIBED = {heading: name for heading in SECTIONS if (name := struct_name(headi
 
 def words(name: str) -> str:
     """Return how the page speaks of a definition."""
-    known = {"SessionInfo": "session object", "Session": "session info", "Message": "message object"}
-    return known.get(name) or re.sub("(?<!^)([A-Z])", r" \1", name).lower()
+    known = {struct: heading for heading, struct in OTHER_NAMES.items()}
+    name = known.get(name, name)
+    return re.sub("(?<!^)([A-Z])", r" \1", name).lower()
 
 
 def type_of(rule: dict[str, Any]) -> str:
@@ -120,6 +131,11 @@ def type_of(rule: dict[str, Any]) -> str:
     return str(rule["type"])
 
 
+def is_tag(name: str, rule: dict[str, Any]) -> bool:
+    """Tell whether a member only says which frame or object it is."""
+    return name in ("type", "kind") and len(rule.get("enum", ())) == 1
+
+
 def members(heading: str) -> dict[str, tuple[str, str]]:
     """Return type and requiredness of every member a section of the page lists."""
     found = tables(SECTIONS[heading], MEMBER_TABLE)
@@ -134,7 +150,7 @@ def test_a_table_says_what_the_struct_says(heading: str) -> None:
     told = {
         name: (type_of(rule), "yes" if name in required else "no")
         for name, rule in definition["properties"].items()
-        if name not in ("type", "kind") or DESCRIBED[heading] == "Attachment"
+        if not is_tag(name, rule)
     }
     assert members(heading) == told
 
@@ -198,12 +214,21 @@ FILLED = {
     "too_many_routes": reasons.too_many_routes(1234).replace("1234", "<n>"),
     "roster_too_large": reasons.roster_too_large(1234).replace("1234", "<n>"),
     "reserved_group": reasons.reserved_group("<name>"),
+    "away": reasons.away("<name>"),
+    "away_unqueued": reasons.away_unqueued("<name>"),
+    "mailbox_full": reasons.mailbox_full("<name>", 1000).replace(" 1 s", " <n> s"),
 }
 """What the functions of ``reasons`` write, with the placeholders of the page."""
 
 
+BEGINNINGS = frozenset({"CAPACITY", "MAILBOX_FULL"})
+"""Parts of texts that stand alone in ``reasons``."""
+
+
 def refusal_texts() -> set[str]:
-    written = {text for name, text in vars(reasons).items() if name.isupper() and name[0] != "_" and name != "CAPACITY"}
+    written = {
+        text for name, text in vars(reasons).items() if name.isupper() and name[0] != "_" and name not in BEGINNINGS
+    }
     return written | set(FILLED.values())
 
 
@@ -230,11 +255,49 @@ def test_the_codes_are_those_of_our_client() -> None:
 def test_the_codes_on_the_wire() -> None:
     """protocol 5.29"""
     rule = DEFINITIONS["DeliveryFailed"]["properties"]["reasonCode"]
-    assert set(rule["enum"]) == {"message_id_conflict", "session_not_found"}
+    assert set(rule["enum"]) == {"away", "message_id_conflict", "session_not_found"}
     [rows] = tables(SECTIONS["6.12.5 Live stages"], ["code", "condition"])
     named = re.search(r"`registration_failed.code`, one of(.+?)\(6\.12\.5\)", SECTIONS["5.29 Refusals"], re.DOTALL)
     assert named is not None
     assert {code(row[0]) for row in rows} == set(re.findall("`([a-z_]+)`", named[1]))
+
+
+def codes_in(*modules: Any, pattern: str) -> set[str]:
+    """Return what the core refuses requests of features with."""
+    return {found for module in modules for found in re.findall(pattern, inspect.getsource(module))}
+
+
+def codes_of(heading: str) -> set[str]:
+    [rows] = tables(SECTIONS[heading], ["code", "when", "what a client does"])
+    return {code(row[0]) for row in rows}
+
+
+def test_the_codes_of_features() -> None:
+    """protocol 9.1.3, 9.4.2, 9.6.2"""
+    refused = codes_in(features, addresses, pattern=r'Refused\(\s*"(\w+)"')
+    refused |= codes_in(broker, pattern=r'RegistrationFailed\([\w.]+, "(\w+)"')
+    assert codes_of("9.1.3 Refused registrations") == refused
+    reattach = codes_in(arrivals, pattern=r'_no\(\s*frame,\s*"(\w+)"')
+    reattach |= codes_in(broker, pattern=r'RequestFailed\((?:\w+\.)?request_id, "(\w+)"')
+    assert codes_of("9.4.2 Coming back") == reattach | {"bad_request"}
+    assert codes_of("9.6.2 Refused requests") == codes_in(inquiries, pattern=r'No\(\s*"(\w+)"')
+
+
+def test_the_features_and_what_they_open() -> None:
+    """protocol 9.1.1, 9.6.1"""
+    [rows] = tables(SECTIONS["9.1.1 Asking and granting"], ["feature", "what it opens", "granted"])
+    names = {features.PUSH_RECEIPTS, features.LIFECYCLE, features.ADDRESS, features.QUEUE, features.OPERATOR}
+    assert {code(row[0]) for row in rows} == names
+    [rows] = tables(SECTIONS["9.6.1 Requests"], ["request", "answer", "features, one of"])
+    told = {code(row[0]): set(re.findall("`([^`]+)`", row[2])) for row in rows}
+    assert told == {kind.__struct_config__.tag: set(needed) for kind, needed in inquiries._NEEDED.items()}
+
+
+def test_the_reasons_of_notices() -> None:
+    """protocol 9.5.6"""
+    [rows] = tables(SECTIONS["9.5.6 Given up"], ["kind", "reason"])
+    texts = {text for name, text in vars(notices).items() if name.isupper()}
+    assert {code(row[1]) for row in rows} == texts | {notices.session_closed("<reason>")}
 
 
 @pytest.mark.parametrize(
@@ -324,7 +387,9 @@ def test_every_section_a_docstring_names_is_there(path: Any) -> None:
 
 
 def test_every_section_the_page_names_is_there() -> None:
-    named = set(re.findall(r"(?<![\w.])([1-8]\.\d+(?:\.\d+)?)(?![\w.]|, | ms)", re.sub("`[^`]*`", "", TEXT)))
+    named = set(
+        re.findall(r"(?<![\w.])([1-9]\.\d+(?:\.\d+)?)(?![\w.]|, | ms)", re.sub("`[^`]*`|(?m:^    .*$)", "", TEXT))
+    )
     assert {"4.8", "6.12.5"} <= named
     assert named <= PLACES
 
@@ -333,7 +398,7 @@ def test_the_rules_of_a_send_are_complete() -> None:
     """protocol 4.8"""
     rules = {place.split()[1] for place in PLACES if place.startswith("4.8 ")}
     expected = {
-        f"{part}{number}" for part, count in zip("ABDE", (8, 5, 18, 6), strict=True) for number in range(1, count + 1)
+        f"{part}{number}" for part, count in zip("ABDE", (8, 5, 19, 7), strict=True) for number in range(1, count + 1)
     }
     assert rules == expected
 

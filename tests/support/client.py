@@ -95,13 +95,15 @@ class Rig:
     """Hold a session with its clock; ids are ``id1``, ``id2`` and so on."""
 
     def __init__(self, *, keeper: Keeper | None = None, **profile: Any) -> None:
-        profile.setdefault("return_address", "ret")
         profile.setdefault("cwd", "/here")
+        made = Profile(**profile)
+        if "return_address" not in profile:
+            made.return_address = "ret"
         self.now = 1_000_000
         self._ids = 0
         self.young_for: int | None = None
         """Time for which the next broker counts as just started, in ms."""
-        self.core = ClientSession(Profile(**profile), ids=self._id, chance=lambda: 0.0, keeper=keeper)
+        self.core = ClientSession(made, ids=self._id, chance=lambda: 0.0, keeper=keeper)
 
     def _id(self) -> str:
         self._ids += 1

@@ -95,6 +95,11 @@ class Running:
         line, self._read = self._read.split(b"\n", 1)
         return line.decode()
 
+    @property
+    def rest(self) -> bytes:
+        """Return what was read and not given out as a line yet."""
+        return self._read
+
     def event(self, name: str, verb: str = "listen") -> dict[str, Any]:
         """Return the next JSON document; fail unless it is this event."""
         document: dict[str, Any] = strict(self.line())

@@ -82,6 +82,7 @@ async def messages(session: intercom.Session) -> None:
     assert_type(await session.send_supervisor("hi"), intercom.Receipt)
     answer = await session.ask("bob", "?", attachments=[{"type": "file", "name": "n", "content": "c"}], timeout=60)
     assert_type(answer, intercom.IncomingMessage)
+    assert_type(await session.ask("bob", "?", on_held=lambda receipt: None), intercom.IncomingMessage)
     assert_type(await session.ask_supervisor("?"), intercom.IncomingMessage)
     await session.ask(
         "bob", "?", patience=5, on_progress=lambda message: assert_type(message, intercom.IncomingMessage)
@@ -144,6 +145,7 @@ def views(view: intercom.SessionView, group: intercom.GroupView) -> None:
     assert_type(view.started_at, int | float)
     assert_type(view.last_activity, int | float)
     assert_type(view.raw, dict[str, Any])
+    assert_type(view.state, Literal["active", "reconnecting"])
     assert_type(group.group, str)
     assert_type(group.session_count, int)
     assert_type(group.member, bool)
