@@ -54,9 +54,10 @@ from intercom.core.resolving import Resolver
 from intercom.core.restoring import Restoring
 from intercom.core.sessions import Session, SessionTable, normalise_group
 from intercom.core.stages import Stages
-from intercom.core.supervision import Capabilities, Crossings, capability_for, is_made_with
+from intercom.core.supervision import Capabilities, Crossings
 from intercom.limits import Limits
 from intercom.wire import notices, reasons
+from intercom.wire.capability import capability_for, is_made_with
 from intercom.wire.frames import (
     AuthorizeSupervisor,
     BadRequest,
