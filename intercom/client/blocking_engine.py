@@ -325,6 +325,8 @@ class Engine:
         try:
             if was_online and self._link is not None:
                 self._say_goodbye(self._link, now() + DISCONNECT_MS)
+            else:
+                self._flush()
         finally:
             if self._link is not None:
                 self._link.close()

@@ -79,7 +79,6 @@ from intercom.wire.frames import (
     Sessions,
     StickyLiveDelivered,
     SupervisorAuthorized,
-    Unregister,
 )
 from intercom.wire.mail import (
     Addresses,
@@ -409,8 +408,6 @@ class ClientSession:
         for operation in self._waiting:
             operation.abandon(ConnectionLost("The session was closed", retry="never"))
             self._after(operation, now)
-        if self._contact.is_online:
-            self._contact.write(Unregister())
         self._contact.close()
         self._heartbeat.stop()
         self.recovery.begun()
@@ -493,7 +490,7 @@ class ClientSession:
             self._after(operation, now)
         if self._was_online:
             self._tell(SessionEvent(kind="disconnected", reason=error.reason))
-        self._contact.close()
+        self._contact.cut()
         self._heartbeat.stop()
         self.recovery.begun()
         self._events.append(Troubled())

@@ -255,6 +255,7 @@ class Broker:
         )
         self._mailing.is_open = self._is_mailbox_open
         self._mailing.on_delivered = self._mail_delivered
+        self._lifecycle.on_undone = self._sessions.release_id
         self._lifecycle.on_closing = self._session_closing
         self._lifecycle.on_closed = self._mailing.given_up
         self._lifecycle.on_unclosed = self._mailing.undo_give_up
