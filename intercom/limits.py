@@ -240,6 +240,8 @@ IDENTITY_FILE_BYTES = 4 * KIB
 """Largest file that is taken for the token of an address."""
 NAME_CHARACTERS = 128
 """Longest name our own client registers under."""
+CLAIM_CHARACTERS = 4_096
+"""Longest status and model our own client tells of itself: every peer gets it, and it must fit into ``register``."""
 LOG_TAIL_LINES = 10
 """Most lines of a broker's error output that are quoted."""
 HEARTBEAT_MS = 30_000

@@ -15,7 +15,7 @@ USAGE = ""
 DESCRIPTION = """Show the addresses of this home: their name and home group, the session that receives for each, and how
 much waits there since when. An address outlives sessions, commands and brokers; mail waits there while nobody receives.
 
-Names such as `terminal-...` are those of commands that have no name of their own.
+Names such as `terminal-...` are those of commands that have no name of their own. Starts a broker when none runs.
 """
 HEAD = ("NAME", "GROUP", "RECEIVES", "WAITING", "OLDEST", "LAST HELD")
 

@@ -138,7 +138,7 @@ def group_name(word: str) -> str:
 
 def add_timeout(parser: Parser, meaning: str, most_s: int = WAIT_CEILING_S) -> None:
     """Add ``--timeout``; ``meaning`` says what it bounds, ``most_s`` how many seconds it may name."""
-    parser.add_argument("--timeout", metavar="SECONDS", type=lambda text: _seconds(text, most_s), help=meaning)
+    parser.add_argument("--timeout", metavar="SECONDS", type=lambda text: seconds(text, most_s), help=meaning)
 
 
 def add_span(parser: Parser, option: str, meaning: str) -> None:
@@ -151,7 +151,8 @@ def add_home(parser: Parser) -> None:
     parser.add_argument("--home", metavar="DIRECTORY", help="where the broker lives (or INTERCOM_HOME)")
 
 
-def _seconds(text: str, most_s: int) -> float:
+def seconds(text: str, most_s: int) -> float:
+    """Return a time given on the command line, above 0 and at most ``most_s`` s."""
     try:
         value = float(text)
     except ValueError:

@@ -161,12 +161,17 @@ _STORE: Schema = {
     "unfinished": _COUNT,
     "openQuestions": _COUNT,
     "retiredIds": _COUNT,
+    "addresses": _COUNT,
+    "mail": _COUNT,
     "brokerId": _TEXT,
     "journalId": _TEXT,
     "askedBroker": _FLAG,
     "pid": _COUNT,
     "movedTo": _OPTIONAL_TEXT,
     "trouble": _TEXT,
+    "rebuilt": _FLAG,
+    "savedKey": _FLAG,
+    "lostRows": _TEXTS,
 }
 _INSTALLED = _success(
     {
@@ -197,7 +202,7 @@ DOCUMENTS: dict[str, list[Schema]] = {
     "send": [
         _success(
             {"state": {"enum": ["delivered", "queued"]}, "messageId": _TEXT, "target": _TEXT, "guest": _FLAG},
-            {"position": _COUNT, "known": _FLAG},
+            {"position": _COUNT, "known": _FLAG, "hint": _TEXT},
         )
     ],
     "receive": [

@@ -25,11 +25,12 @@ USAGE = ""
 DESCRIPTION = """Show the sessions in reach: those of the group given by --group, else of those joined with
 `intercom join`, else of `default`.
 
-Shown are the name, the shortest id that `send` takes, what the session says that it is doing and since when it said
-nothing new, its process, model and groups, and its directory, marked when it is the one you are in. The process is what
-the kernel says; what a session claims is added where it differs.
+Shown are the name, the shortest id that `send` takes, what the session says that it is doing and since when, its
+process, model and groups, and its directory, marked when it is the one you are in. `intercom listen --answer` is `busy`
+or `idle`; other sessions say what they like, or nothing. The process is what the kernel says; what a session claims is
+added where it differs.
 
-`away` is a session that lost its connection and may come back: messages to it wait.
+`away` is a session that lost its connection then and may come back: messages to it wait.
 
 Ids are always whole and work when pasted. Where the terminal is narrow, other cells are cut and columns left out; in a
 pipe no column is.
@@ -112,7 +113,7 @@ def rows_of(views: list[SessionView], now: float, here: str) -> list[tuple[str, 
             view.name or "-",
             short[view.id],
             _status(view),
-            duration(now - view.last_activity),
+            duration(now - (view.last_activity if view.state_since is None else view.state_since)),
             _process(view),
             view.model or "-",
             ",".join(view.groups),

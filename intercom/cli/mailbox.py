@@ -24,7 +24,7 @@ DESCRIPTION = """Show what waits in the mailbox of this identity (`intercom whoa
 session without one. Nothing is taken out and no text is shown: `intercom receive` does that.
 
 `queued` is a message nobody has, `offered` one that was handed over and not confirmed yet. EXPIRES says when its sender
-is told that it was not delivered.
+is told that it was not delivered. Starts a broker when none runs.
 """
 HEAD = ("PLACE", "STATE", "WAITS", "EXPIRES", "BYTES", "FROM", "ID")
 OWN = "show"

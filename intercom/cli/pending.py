@@ -16,7 +16,7 @@ USAGE = ""
 DESCRIPTION = """Show the open questions that this identity (`intercom whoami`) owes an answer, the oldest first: also
 those that another process under its address received. `intercom reply ID TEXT` answers one.
 
-What was asked is not kept; only who received it knows the text.
+What was asked is not kept; only who received it knows the text. Starts a broker when none runs.
 """
 HEAD = ("ASKED", "LEFT", "BY", "ID")
 

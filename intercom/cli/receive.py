@@ -33,7 +33,7 @@ reads the mail of the person, which is for the person to do.
 With --json one document holds the messages that were handed over together, at most 32, and the number `left` that still
 wait; with --follow each line is a document with an `event`: `message`, and at last `ended`.
 
-Ends with 6 when --wait was given and nothing came in time.
+Starts a broker when none runs. Ends with 6 when --wait was given and nothing came in time.
 """
 
 LOOK_S = 0.001

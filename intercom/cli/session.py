@@ -28,7 +28,7 @@ may come back (`reconnecting`, with the time they have left), and `closed` ones,
     close ID   close one for good; what waits for it alone is given up and the senders are told (for the person)
     hint TEXT  say in a few words what the session of this command works on; an empty text takes it back
 
-ID is a session id or at least 4 characters of one.
+ID is a session id or at least 4 characters of one. Starts a broker when none runs.
 """
 HEAD = ("NAME", "ID", "STATE", "SINCE", "WAITING", "PID", "GROUPS", "HINT")
 

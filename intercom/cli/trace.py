@@ -30,7 +30,7 @@ DESCRIPTION = """Show what became of a message: its states with their times, and
 
 Of a message to somebody who was there the broker remembers the fate for 12 minutes, of one that waited for longer.
 
-Ends with 3 when nothing is known of it.
+Starts a broker when none runs. Ends with 3 when nothing is known of it.
 """
 UNKNOWN = "unknown"
 

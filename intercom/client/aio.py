@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TypeAlias
 
 import anyio
 
 from intercom.client import commands
+from intercom.client.activity import Activity
 from intercom.client.aio_engine import Engine
 from intercom.client.aio_hosting import LiveStage, Run
 from intercom.client.aio_mail import MailCalls
+from intercom.client.asking import OnProgress
 from intercom.client.feeds import Feed, SessionEvent
 from intercom.client.owning import new_run
-from intercom.client.profile import DEFAULT_KIND, Purpose
+from intercom.client.profile import DEFAULT_KIND, Purpose, checked_claim
 from intercom.client.queueing import AsyncStageQueue, StageQueue
 from intercom.client.restoring import release_child, reserve_child
 from intercom.client.rosters import PossibleStage, RosterStage
@@ -238,6 +241,7 @@ class Session(MailCalls):
         """Begin offline."""
         self._engine = engine
         self._core = engine.core
+        self._activity = Activity(self.announce)
 
     @property
     def id(self) -> str:
@@ -282,6 +286,7 @@ class Session(MailCalls):
         hold: bool = False,
         queue: bool = True,
         valid_for: float | None = None,
+        progress: bool | str = False,
     ) -> Receipt:
         """Send a message and wait until its fate is known.
 
@@ -296,10 +301,15 @@ class Session(MailCalls):
             hold: let it wait longer for a target that is being brought back, and return at once when it does.
             queue: whether the message may wait for a target that is known and away.
             valid_for: seconds after which it must not be handed over any more; then this session is told.
+            progress: say that this answers no question but tells how far it is; true for the only one that the
+                target asked, or the id of the question.
 
-        Returns a receipt: delivered, queued at a ``position``, or with ``hold`` perhaps held. Raises ``SendError`` (its
-        ``retry`` says whether the same message id may be sent again), ``TooLarge``, ``UsageError``, or ``BrokerError``
-        when nothing left this process. A cancelled send may have taken effect.
+        Returns a receipt: delivered, queued at a ``position``, or with ``hold`` perhaps held. A message to a session
+        that asked exactly one question which this session has taken and not answered is sent as the answer, and the
+        receipt says so (``inferred_reply_to``); with several it answers none, and the receipt tells how to (``hint``).
+        A message to a stage never is one. Raises ``SendError`` (its ``retry`` says whether the same message id may be
+        sent again), ``TooLarge``, ``UsageError``, or ``BrokerError`` when nothing left this process. A cancelled send
+        may have taken effect.
         """
         operation = commands.send(
             target,
@@ -314,6 +324,7 @@ class Session(MailCalls):
             hold=hold,
             queue=queue,
             valid_for_ms=None if valid_for is None else milliseconds(valid_for, "valid_for"),
+            progress=progress,
         )
         return await (self._engine.wait_or_held(operation) if hold else self._engine.wait(operation))
 
@@ -339,6 +350,8 @@ class Session(MailCalls):
         message_id: str | None = None,
         timeout: float = ASK_MS / 1000,  # noqa: ASYNC109 - it decides what the outcome is called
         logical_target: str | None = None,
+        patience: float | None = None,
+        on_progress: Callable[[IncomingMessage], object] | None = None,
         on_held: Callable[[Receipt], None] | None = None,
     ) -> IncomingMessage:
         """Ask a question and wait for the answer; any number of asks may be under way.
@@ -351,6 +364,9 @@ class Session(MailCalls):
             logical_target: what the user wrote, where the program found out itself that it means ``target``.
             timeout: seconds for the answer, at most 600; then the question is withdrawn, as on cancellation. The person
                 (``@me``) may be given any time.
+            patience: seconds that each sign of progress gives the other side from then on, within 600 in all.
+            on_progress: called with each message that tells of progress, at once; it must not wait. What it raises
+                ends the ask. Without it such a message is an ordinary one.
             on_held: called once if the target is being brought back, so that the question waits for it in the broker.
 
         Raises ``AskError`` (``PeerGone``, ``AskTimeout``, ``ReplyFailed``) or what ``send`` raises; ``TargetAway`` for
@@ -366,6 +382,8 @@ class Session(MailCalls):
                 attachments=attachments,
                 timeout_ms=milliseconds(timeout, "timeout"),
                 logical_target=logical_target,
+                patience_ms=None if patience is None else milliseconds(patience, "patience"),
+                on_progress=self._passing(on_progress),
             ),
             on_held,
         )
@@ -522,6 +540,8 @@ class Session(MailCalls):
         attachments: Attachments = (),
         message_id: str | None = None,
         timeout: float = ASK_MS / 1000,  # noqa: ASYNC109 - it decides what the outcome is called
+        patience: float | None = None,
+        on_progress: Callable[[IncomingMessage], object] | None = None,
     ) -> IncomingMessage:
         """Ask the supervisor a question and wait for the answer; else as ``ask`` and ``send_supervisor``."""
         answer = await self._engine.wait(
@@ -533,6 +553,8 @@ class Session(MailCalls):
                 wall=wall(),
                 attachments=attachments,
                 timeout_ms=milliseconds(timeout, "timeout"),
+                patience_ms=None if patience is None else milliseconds(patience, "patience"),
+                on_progress=self._passing(on_progress),
             )
         )
         return self._ours(answer)
@@ -585,19 +607,36 @@ class Session(MailCalls):
 
     async def join(self, group: str) -> tuple[str, ...]:
         """Join a group and return all memberships; raises ``PresenceRefused``."""
-        return await self._engine.wait(commands.join(self._core.profile, group, now=now()))
+        return await self._engine.wait(commands.join(self._core.profile, group, now=now(), wall=wall()))
 
     async def leave(self, group: str | None = None) -> tuple[str, ...]:
         """Leave a group, or all but the home group, and return all memberships; raises ``PresenceRefused``."""
-        return await self._engine.wait(commands.leave(self._core.profile, group, now=now()))
+        return await self._engine.wait(commands.leave(self._core.profile, group, now=now(), wall=wall()))
 
     async def set_presence(
         self, *, name: str | None = None, status: str | None = None, model: str | None = None
     ) -> None:
         """Change what others see; what is ``None`` stays. Raises ``PresenceRefused``."""
         await self._engine.wait(
-            commands.set_presence(self._core.profile, now=now(), name=name, status=status, model=model)
+            commands.set_presence(self._core.profile, now=now(), wall=wall(), name=name, status=status, model=model)
         )
+
+    def announce(self, status: str) -> None:
+        """Tell others what the session is doing; this waits for nobody, and does not fail for want of a broker.
+
+        One that comes later is told when the session registers, with the time of this call.
+        """
+        self._engine.announce(checked_claim(status, "status"))
+
+    def busy(self, what: str = "") -> AbstractContextManager[None]:
+        """Announce ``busy``, or ``busy: WHAT``, for the length of a ``with`` block, and ``idle`` after it.
+
+        Blocks may lie in one another and overlap: what began last counts, and the end of the last one is ``idle``.
+        """
+        return self._activity.busy(what)
+
+    def _passing(self, on_progress: Callable[[IncomingMessage], object] | None) -> OnProgress | None:
+        return None if on_progress is None else lambda message: on_progress(self._ours(message))
 
     def _ours(self, message: _IncomingMessage) -> IncomingMessage:
         assert isinstance(message, IncomingMessage), "prepare was told the kind"

@@ -200,6 +200,12 @@ class Engine:
         """Write and wake what a call that does not wait has left."""
         self._act()
 
+    def announce(self, status: str) -> None:
+        """Tell others a status; nothing is waited for."""
+        self.check_caller()
+        self.core.announce(status, wall())
+        self._act()
+
     # --- after every call of the core -------------------------------------------------------------------
 
     def _act(self) -> None:

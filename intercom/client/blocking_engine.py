@@ -153,6 +153,12 @@ class Engine:
                     return event
                 self._turn_until(lambda: feed.has_news, until)
 
+    def announce(self, status: str) -> None:
+        """Tell others a status; nothing is waited for."""
+        with self._used():
+            self.core.announce(status, wall())
+            self._flush()
+
     @property
     def is_foreign(self) -> bool:
         """Tell whether this is a forked child: the connection belongs to the process that opened it."""
@@ -319,6 +325,8 @@ class Engine:
         try:
             if was_online and self._link is not None:
                 self._say_goodbye(self._link, now() + DISCONNECT_MS)
+            else:
+                self._flush()
         finally:
             if self._link is not None:
                 self._link.close()

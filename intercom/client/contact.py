@@ -27,6 +27,7 @@ from intercom.wire.frames import (
     Registered,
     RegistrationFailed,
     Request,
+    Unregister,
 )
 from intercom.wire.framing import FrameReader
 from intercom.wire.mail import RequestFailed, SessionReattach, SessionReattached
@@ -112,9 +113,20 @@ class Contact:
         return cause
 
     def close(self) -> None:
-        """Speak no more after what is in ``outgoing``."""
-        if self.link is not Link.ONLINE:
+        """Speak no more after what is in ``outgoing``, which ends with a goodbye where anything was said.
+
+        Also behind a registration that was not answered: it would leave a session that nobody can take back.
+        """
+        if self.link is Link.ONLINE or (self.link is Link.REGISTERING and not self._out):
+            self.write(Unregister())
+        else:
             self._out.clear()
+        self.link = Link.CLOSED
+        self.registration_due = None
+
+    def cut(self) -> None:
+        """Speak no more at all: the broker has ended the session."""
+        self._out.clear()
         self.link = Link.CLOSED
         self.registration_due = None
 

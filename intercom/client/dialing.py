@@ -11,7 +11,7 @@ import socket
 import stat
 
 from intercom.errors import AccessDenied, BrokerBusy, HomeError, IntercomError, NoBroker
-from intercom.paths import Paths, check_socket_directory
+from intercom.paths import Paths, check_socket_directory, read_ordinary_file
 
 _ABSENT = frozenset({errno.ENOENT, errno.ECONNREFUSED})
 _BUSY = frozenset({errno.EAGAIN, errno.EINPROGRESS, errno.ETIMEDOUT})
@@ -69,7 +69,7 @@ def told(error: OSError, paths: Paths) -> IntercomError:
 def not_answering(paths: Paths) -> BrokerBusy:
     """Return the error for a broker that accepts connections and does not answer, naming its process."""
     try:
-        record = paths.pid.read_text("ascii")[:20].strip()
+        record = read_ordinary_file(paths.pid)[:20].decode("ascii").strip()
     except (OSError, ValueError):
         record = ""
     who = f"The broker (pid {record})" if record.isdigit() else "The broker"

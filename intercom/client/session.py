@@ -6,8 +6,7 @@ when ``recovery.at`` is due, makes a connection and says so (``connecting``, ``c
 times are monotonic milliseconds unless they are called ``wall``, which are epoch milliseconds.
 
 What an answer of the broker sets off is all here, one short method for each kind; whatever has rules of its own is a
-module: contact, inbox, waiting, operations, recovery, heartbeat, supervision, commitments, feeds.
-module: contact, lifecycle, inbox, waiting, operations, recovery, heartbeat, supervision, feeds.
+module: contact, lifecycle, inbox, waiting, owing, operations, recovery, heartbeat, supervision, commitments, feeds.
 """
 
 from __future__ import annotations
@@ -26,10 +25,11 @@ from intercom.client.feeds import Feed, Feeds, SessionEvent
 from intercom.client.heartbeat import Heartbeat, Pulse
 from intercom.client.held import HeldSends
 from intercom.client.inbox import Inbox
-from intercom.client.lifecycle import QUEUE, Keeper, Lifecycle, Nothing, end_of, told_of
+from intercom.client.lifecycle import LIFECYCLE, QUEUE, Keeper, Lifecycle, Nothing, end_of, told_of
 from intercom.client.notices import Arrived, Event, Happened, Held, HostAsked, Settled, Troubled
 from intercom.client.operations import Opening, Operation, RequestOperation, Stage
 from intercom.client.outcomes import again, refusal_of
+from intercom.client.owing import Owing
 from intercom.client.profile import Profile
 from intercom.client.recovery import DOUBTFUL, HOPELESS, Recovery
 from intercom.client.sending import SendOperation
@@ -63,6 +63,7 @@ from intercom.wire.frames import (
     PendingStageNotificationResult,
     PendingStageRouteRegistered,
     PendingStageRouteRevoked,
+    Presence,
     PresenceAck,
     PresenceFailed,
     PresenceUpdate,
@@ -78,7 +79,6 @@ from intercom.wire.frames import (
     Sessions,
     StickyLiveDelivered,
     SupervisorAuthorized,
-    Unregister,
 )
 from intercom.wire.mail import (
     Addresses,
@@ -140,6 +140,8 @@ class ClientSession:
         self._line = Line(profile)
         self.commitments = Commitments(self._say, ids)
         self._lifecycle = Lifecycle(profile, keeper or Nothing())
+        self._untold_status: str | None = None
+        """Request id of the latest announcement, until the broker is known to have it; empty for one not written."""
         self._is_anew = False
         """Whether the next connection begins with a registration, whatever there was before."""
         self._wall_ahead = 0
@@ -150,6 +152,7 @@ class ClientSession:
         """Whether the present connection was registered."""
         self._inbox = Inbox()
         self._waiting = Waiting()
+        self._owing = Owing()
         self._ids = ids
         self._kind = message_kind
         self._events: list[Event] = []
@@ -328,6 +331,8 @@ class ClientSession:
         """Start an operation; ``Settled`` tells when it has its result. While offline it makes an attempt due now."""
         if self.link is Link.CLOSED:
             raise self.over()
+        if isinstance(operation, SendOperation):
+            self._owing.infer(operation, now)
         self._waiting.add(operation)
         if self._contact.is_online:
             self._launch(operation, now)
@@ -357,6 +362,18 @@ class ClientSession:
             self._untaken.remove(answer.id)
             self._finish(answer.id, now)
 
+    def announce(self, status: str, wall: int) -> None:
+        """Tell others a status, now or when the session is registered or back; nobody waits for the answer.
+
+        ``wall`` is now in epoch milliseconds. After the end of the session it does nothing.
+        """
+        if self.link is Link.CLOSED:
+            return
+        self.profile.announced(status, wall)
+        self._untold_status = ""
+        if self._contact.is_online:
+            self._tell_status()
+
     @property
     def has_news(self) -> bool:
         """Tell whether ``take_message`` would give a message or ``take_trouble`` an error."""
@@ -365,6 +382,8 @@ class ClientSession:
     def take_message(self, consumer: object, now: int) -> IncomingMessage | None:
         """Give the next message to a consumer, confirming the one it had; ``None`` when there is none yet."""
         message, finished = self._inbox.take(consumer, now)
+        if message is not None:
+            self._owing.note(message, now)
         self._confirm(finished)
         return message
 
@@ -389,8 +408,6 @@ class ClientSession:
         for operation in self._waiting:
             operation.abandon(ConnectionLost("The session was closed", retry="never"))
             self._after(operation, now)
-        if self._contact.is_online:
-            self._contact.write(Unregister())
         self._contact.close()
         self._heartbeat.stop()
         self.recovery.begun()
@@ -416,6 +433,7 @@ class ClientSession:
             return
         for frame in self._line.registered(answer, self._ids):
             self._contact.write(frame)
+        self._untold_status = None  # the registration told it
         if answer.broker_status is True:
             self._heartbeat.begin(now)
         self._is_online(now, is_back=is_back)
@@ -425,6 +443,8 @@ class ClientSession:
         for frame in self._line.shown_again(self._ids):
             self._contact.write(frame)
         self._heartbeat.begin(now)
+        if self._untold_status is not None:
+            self._tell_status()
         self._is_online(now, is_back=True)
 
     def _on_request_failed(self, answer: RequestFailed, now: int) -> None:
@@ -470,7 +490,7 @@ class ClientSession:
             self._after(operation, now)
         if self._was_online:
             self._tell(SessionEvent(kind="disconnected", reason=error.reason))
-        self._contact.close()
+        self._contact.cut()
         self._heartbeat.stop()
         self.recovery.begun()
         self._events.append(Troubled())
@@ -486,6 +506,13 @@ class ClientSession:
             return
         if message.notice is not None and self._settles(message.notice, now):
             self._confirm([message.id])
+            return
+        # What refers to a question by ``replyTo`` has closed it at the broker, whatever else it says (protocol 6.5).
+        working = self._waiting.ask(message.progress_of) if message.reply_to is None else None
+        if working is not None and working.progressed(message, now):
+            self._inbox.note(message.id)
+            self._finish(message.id, now)
+            self._after(working, now)
             return
         # Protocol 5.10: the broker writes this one itself, because the other side will never answer.
         is_settlement = message.reply_error is not None and message.id == f"terminal:{message.reply_to}"
@@ -525,6 +552,7 @@ class ClientSession:
         operation = self._waiting.send(answer.message_id)
         if operation is not None and operation.is_current(answer):
             operation.accepted(answer)
+            self._owing.learn(operation)
             self._after(operation, now)
 
     def _on_delivery_failed(self, answer: DeliveryFailed, now: int) -> None:
@@ -534,6 +562,7 @@ class ClientSession:
         if code_of(answer.reason) == "not_registered" and self._registers_anew(operation):
             return
         operation.refused(answer, now, self._returning_until, self._young_until)
+        self._owing.learn(operation)
         self._after(operation, now)
 
     def _on_question_target(self, answer: QuestionTarget, now: int) -> None:
@@ -562,6 +591,11 @@ class ClientSession:
         else:
             raise ProtocolError(f"{type(answer).__name__} answers a request of another kind")
         self._after(operation, now)
+
+    def _on_presence_ack(self, answer: PresenceAck, now: int) -> None:
+        if answer.request_id == self._untold_status:
+            self._untold_status = None
+        self._on_answer(answer, now)
 
     def _on_route_registered(self, answer: PendingStageRouteRegistered, now: int) -> None:
         self.commitments.runs.answered(answer.request_id)
@@ -663,6 +697,15 @@ class ClientSession:
             else:
                 self._withdrawn.append(operation.message_id)
 
+    def _tell_status(self) -> None:
+        status = UNSET if self.profile.status is None else self.profile.status
+        if LIFECYCLE not in self._lifecycle.features:
+            self._contact.write(Presence(status=status))
+            return
+        # Whoever takes himself back tells nothing of himself, so what was lost on the way has to be told again.
+        self._untold_status = self._ids()
+        self._contact.write(Presence(request_id=self._untold_status, status=status))
+
     def _settles(self, notice: Notice, now: int) -> bool:
         """Tell whether a notice of the broker ends an ask that waits; others are messages like any."""
         asked = self._waiting.ask(notice.message_id)
@@ -743,7 +786,7 @@ _HANDLERS: dict[type[Any], Callable[[ClientSession, Any, int], None]] = {
     Sessions: ClientSession._on_answer,
     Groups: ClientSession._on_answer,
     MembershipAck: ClientSession._on_answer,
-    PresenceAck: ClientSession._on_answer,
+    PresenceAck: ClientSession._on_presence_ack,
     PresenceFailed: ClientSession._on_answer,
     SupervisorAuthorized: ClientSession._on_answer,
     RestoringRecipientAck: ClientSession._on_answer,

@@ -95,6 +95,7 @@ class Asking:
         for question in self._questions.asked_by(asker.id):
             question.dormant = True
             question.asker_return = asker.return_hash
+            self._questions.target_returned([question])  # the wait for the other side begins anew with its return
 
     def asker_left(self, asker: Session) -> None:
         """Drop what a departing session waits for."""

@@ -54,9 +54,10 @@ from intercom.core.resolving import Resolver
 from intercom.core.restoring import Restoring
 from intercom.core.sessions import Session, SessionTable, normalise_group
 from intercom.core.stages import Stages
-from intercom.core.supervision import Capabilities, Crossings, capability_for, is_made_with
+from intercom.core.supervision import Capabilities, Crossings
 from intercom.limits import Limits
 from intercom.wire import notices, reasons
+from intercom.wire.capability import capability_for, is_made_with
 from intercom.wire.frames import (
     AuthorizeSupervisor,
     BadRequest,
@@ -254,6 +255,7 @@ class Broker:
         )
         self._mailing.is_open = self._is_mailbox_open
         self._mailing.on_delivered = self._mail_delivered
+        self._lifecycle.on_undone = self._sessions.release_id
         self._lifecycle.on_closing = self._session_closing
         self._lifecycle.on_closed = self._mailing.given_up
         self._lifecycle.on_unclosed = self._mailing.undo_give_up

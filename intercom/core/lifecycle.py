@@ -151,6 +151,8 @@ class Lifecycle:
         self._away: dict[str, Known] = {}
         self.on_closing: Callable[[Known, str, list[Change], Instant], Any] = lambda known, reason, changes, now: None
         self.on_closed: Callable[[Any, int, Instant], None] = lambda closing, ticket, now: None
+        self.on_undone: Callable[[str], None] = lambda session_id: None
+        """Is told of each session that was never recorded."""
         self.on_unclosed: Callable[[Any, Instant], None] = lambda closing, now: None
 
     def __iter__(self) -> Iterator[Known]:
@@ -199,6 +201,7 @@ class Lifecycle:
             self._closed.pop(known.id.lower(), None)
             if known.session is not None:
                 known.session.known = None
+            self.on_undone(known.id)
             return
         is_closed = known.state is SessionState.CLOSED
         known.record = replace(

@@ -250,15 +250,13 @@ class Mailing:
         read = [mail for number in numbers if (mail := box.entries.get(number)) is not None and mail.waits]
         if lost := [mail for mail in read if mail.number not in bodies]:
             self._give_up(lost, "undeliverable", notices.BODY_LOST, now)
-        found = [(mail, bodies[mail.number]) for mail in read if mail.number in bodies]
-        for mail in [mail for mail, _ in found if self._is_over(mail, now)]:
-            self._end_of_time(mail, now)
+        for mail in read:
+            if mail.number in bodies and self._is_over(mail, now):
+                self._end_of_time(mail, now)
         events: list[Change] = []
         frames: list[MessageFrame] = []
         offered: list[Mail] = []
-        for mail, body in found:
-            if mail.number not in box.entries:
-                continue  # its time was over
+        for mail in takewhile(lambda mail: mail.number in bodies, self.next_to_offer(box)):
             mail.offers += 1
             mail.record = replace(mail.record, offers=mail.offers)
             box.mark_offered(mail)
@@ -266,7 +264,7 @@ class Mailing:
             event_id = f"mail:{mail.number}:offered:{mail.offers}"
             session_id = box.holder.id
             events.append(self._journal.event("mail.offered", mail.record, now, event_id=event_id, session=session_id))
-            frames.append(self._frame(mail, body, now))
+            frames.append(self._frame(mail, bodies[mail.number], now))
         if offered:
             ticket = self._ledger.append(tuple(events), self._undo_offer, (box, offered))
             for frame in frames:

@@ -341,7 +341,6 @@ class Performer:
     def commit_ready(self) -> None:
         """Take outcomes at once: the writer's thread finished a commit."""
         self._scheduled = True
-        self._may_linger = False
         self.turn()
 
     @property

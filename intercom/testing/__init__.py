@@ -21,10 +21,11 @@ from __future__ import annotations
 
 from intercom.testing.broker import MemoryBroker
 from intercom.testing.hosting import LiveStage, Run
-from intercom.testing.session import IncomingMessage, MemorySession, NotSettled, Pending, Withdrawn
+from intercom.testing.session import Events, IncomingMessage, MemorySession, NotSettled, Pending, Withdrawn
 from intercom.testing.wire import Wire
 
 __all__ = [
+    "Events",
     "IncomingMessage",
     "LiveStage",
     "MemoryBroker",

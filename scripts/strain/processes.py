@@ -23,6 +23,7 @@ LASTING = {
     "broker.log",
     "broker.replace.lock",
     "intercom.db",
+    "intercom.head",
     "intercom.key",
     "intercom.log",
     "intercom.spawn.lock",

@@ -1,6 +1,6 @@
 """Every verb under every condition: no broker, one that is silent, one that dies in the middle, no permission.
 
-Each runs with ``--json``, and ``document`` holds what it prints against the schema of the verb.
+Each runs with ``--json``, and ``document`` holds what it prints against the schema of the verb (F118, F119).
 """
 
 from __future__ import annotations
@@ -228,17 +228,40 @@ def test_a_broker_that_dies_while_somebody_listens(
     ends_with(worker.finish()._replace(verb="listen"), 143, "interrupted")
 
 
+@pytest.mark.parametrize(
+    "place", ["intercom.toml", "config.json", "installed.json", "broker.pid", "identities", "identities/command.key"]
+)
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_no_file_where_one_is_expected(shell: Shell, place: str, make: Callable[[Path], None]) -> None:
+    """A pipe is never waited for, whatever the verb; and nothing of it is a fault of the command's own."""
+    shell.serve({"INTERCOM_IDLE_MS": "60000"})
+    (shell.home / place).unlink(missing_ok=True)
+    (shell.home / place).parent.mkdir(mode=0o700, exist_ok=True)
+    if not (shell.home / place).exists():
+        make(shell.home / place)
+    for verb in CALLS:
+        if verb not in ("serve", "demo", "restart", "stop"):
+            result = called(shell, verb)
+            assert b"Traceback" not in result.err, result
+            assert result.documents[-1].get("code") != "internal", result
+    if place != "installed.json":
+        findings = called(shell, "doctor").documents[-1]["checks"]
+        if make is os.mkfifo or place != "identities":
+            assert [each["id"] for each in findings if str(shell.home / place) in each["found"]], findings
+
+
 @needs_root
-@pytest.mark.parametrize("verb", [verb for verb in CALLS if verb != "demo"])
+@pytest.mark.parametrize("verb", CALLS)
 def test_no_permission(shell: Shell, verb: str) -> None:
     """F27: another user's process is told so within a moment; nothing is started, unlinked or tried again.
 
-    The demo has a home of its own and needs nothing of this one.
+    The demo has a home of its own: it may not look into the directory it is to tell about.
     """
     shell.serve()
     pid = shell.broker_pid()
     before = sorted(path.name for path in shell.home.iterdir())
-    result = as_other_user(shell, *CALLS[verb], "--json")
+    call = CALLS[verb] if verb != "demo" else ("demo", str(shell.cwd / "empty"))
+    result = as_other_user(shell, *call, "--json")
     expected = {
         **dict.fromkeys(("docs", "schema", "whoami", "completion"), (0, None)),
         "doctor": (1, "unhealthy"),

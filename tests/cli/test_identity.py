@@ -2,16 +2,18 @@ from __future__ import annotations
 
 import stat
 from argparse import Namespace
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
-from intercom.cli.identity import MOMENT_S, _return_address, name_of, time_left
+from intercom.cli.identity import MOMENT_S, _return_address, name_of, opened, time_left
 from intercom.cli.main import main
 from intercom.client import blocking
-from intercom.errors import NoBroker, UsageError
+from intercom.errors import NoBroker, RegistrationRefused, UsageError
 from intercom.paths import Paths
+from intercom.wire.mail import Hold
 
 
 def test_the_name_is_the_flag_then_the_variable_then_none(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,3 +98,41 @@ def test_without_a_secret_a_session_is_like_no_other(home: Path, damage: str) ->
     else:
         place.write_bytes(b"short")
     assert _return_address(paths, "send", "m") is None
+
+
+@pytest.mark.parametrize(("hold", "goes_on"), [("none", True), ("free", False)])
+def test_who_only_speaks_goes_without_an_address_where_no_more_are_kept(
+    home: Path, monkeypatch: pytest.MonkeyPatch, hold: Hold, goes_on: bool
+) -> None:
+    """What a command says matters more than what answers it later; to receive needs the address."""
+    asked = []
+
+    def connect(*_: object, address: str | bool, **__: object) -> AbstractContextManager[str]:
+        asked.append(address)
+        if address is not False:
+            raise RegistrationRefused("full", code="address_limit")
+        return nullcontext("session")
+
+    monkeypatch.setattr(blocking, "connect", connect)
+    arguments = Namespace(name="ada", groups=["g"], home=str(home), timeout=None, began=0.0)
+    if goes_on:
+        with opened(arguments, "send", hold=hold) as session:
+            assert session == "session"
+    else:
+        with pytest.raises(RegistrationRefused), opened(arguments, "receive", hold=hold):
+            pass
+    assert asked == (["ada", False] if goes_on else ["ada"])
+
+
+def test_a_failure_inside_the_block_is_not_taken_for_a_refusal(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def connect(*_: object, address: str | bool, **__: object) -> AbstractContextManager[str]:
+        asked.append(address)
+        return nullcontext("session")
+
+    monkeypatch.setattr(blocking, "connect", connect)
+    arguments = Namespace(name="ada", groups=None, home=str(home), timeout=None, began=0.0)
+    with pytest.raises(RegistrationRefused), opened(arguments, "send", hold="none"):
+        raise RegistrationRefused("later", code="address_limit")
+    assert asked == ["ada"]

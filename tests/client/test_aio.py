@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import threading
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from hashlib import sha256
 from typing import Any
 
@@ -308,3 +308,37 @@ async def test_a_question_another_session_of_the_address_may_answer(broker: Brok
                 [question] = await other.pending()
                 assert (await other.answer(question, "because")).state == "delivered"
         assert answers == ["because"]
+
+
+async def test_many_sessions_come_back_at_once_and_each_gets_its_own(broker: BrokerProcess) -> None:
+    """Twenty connections are cut together; what is sent meanwhile comes to whom it is for, in order, once."""
+    count, texts = 20, ["a", "b", "c"]
+    async with AsyncExitStack() as stack:
+        ada = await stack.enter_async_context(aio.connect("ada", home=broker.home))
+        sessions = [
+            await stack.enter_async_context(aio.connect(f"s{number}", home=broker.home)) for number in range(count)
+        ]
+        ids = [session.id for session in sessions]
+        taken: dict[str, list[str]] = {session_id: [] for session_id in ids}
+
+        complete = anyio.Event()
+
+        async def consume(session: aio.Session) -> None:
+            async for found in session.messages():
+                taken[session.id].append(found.text)
+                if sum(map(len, taken.values())) == count * len(texts):
+                    complete.set()
+
+        with anyio.fail_after(3 * PATIENCE_S):
+            async with anyio.create_task_group() as tasks:
+                for session in sessions:
+                    tasks.start_soon(consume, session)
+                    assert session._engine._link is not None
+                    session._engine._link.shutdown(socket.SHUT_RDWR)
+                for text in texts:
+                    for session_id in ids:
+                        await ada.send(session_id, f"{text} for {session_id}", timeout=PATIENCE_S)
+                await complete.wait()
+                tasks.cancel_scope.cancel()
+        assert taken == {session_id: [f"{text} for {session_id}" for text in texts] for session_id in ids}
+        assert [session.id for session in sessions] == ids

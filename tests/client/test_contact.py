@@ -10,7 +10,7 @@ from intercom.client.contact import Contact, Link
 from intercom.client.profile import Profile
 from intercom.errors import BrokerBusy, ConnectionLost, ProtocolViolation, RegistrationRefused
 from intercom.limits import CONNECT_MS
-from intercom.wire.frames import Answer, Health, Registered, Unregister
+from intercom.wire.frames import Answer, Health, Registered
 from tests.support.client import UNANSWERED, WALL, Frame, unpacked
 from tests.support.raw import packed
 
@@ -124,7 +124,6 @@ def test_closing_keeps_the_goodbye() -> None:
     contact = begun()
     contact.outgoing()
     heard(contact, REGISTERED)
-    contact.write(Unregister())
     contact.close()
     assert unpacked(contact.outgoing()) == [{"type": "unregister"}]
 
@@ -133,6 +132,14 @@ def test_closing_before_registration_says_nothing() -> None:
     contact = begun()
     contact.close()
     assert contact.outgoing() == b""
+
+
+def test_closing_behind_a_registration_that_was_not_answered_takes_it_back() -> None:
+    """The broker may have made the session all the same, and nobody could take it back."""
+    contact = begun()
+    assert unpacked(contact.outgoing())[0]["type"] == "register"
+    contact.close()
+    assert unpacked(contact.outgoing()) == [{"type": "unregister"}]
 
 
 def test_one_connection_at_a_time() -> None:

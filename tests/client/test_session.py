@@ -184,9 +184,9 @@ def test_requests_and_their_answers() -> None:
         commands.list_sessions(None, now=now),
         commands.list_sessions("b", now=now),
         commands.list_groups(now=now),
-        commands.join(profile, " b ", now=now),
-        commands.leave(profile, None, now=now),
-        commands.set_presence(profile, now=now, name="ada", status="busy", model="m2"),
+        commands.join(profile, " b ", now=now, wall=WALL),
+        commands.leave(profile, None, now=now, wall=WALL),
+        commands.set_presence(profile, now=now, wall=WALL, name="ada", status="busy", model="m2"),
     ]
     frames = [frame for operation in operations for frame in rig.begin(operation)]
     asked = [{name: value for name, value in frame.items() if name != "requestId"} for frame in frames]
@@ -219,9 +219,9 @@ def test_requests_and_their_answers() -> None:
 def test_changes_survive_a_reconnect() -> None:
     """Protocol 4.1: registering again tells the present name, groups and home group, and wishes the former id."""
     rig = online(group="a", name="ada")
-    [join] = rig.begin(commands.join(rig.core.profile, "b", now=rig.now))
+    [join] = rig.begin(commands.join(rig.core.profile, "b", now=rig.now, wall=WALL))
     rig.feed({"type": "membership_ack", "requestId": join["requestId"], "groups": ["a", "b"]})
-    [rename] = rig.begin(commands.set_presence(rig.core.profile, now=rig.now, name="grace"))
+    [rename] = rig.begin(commands.set_presence(rig.core.profile, now=rig.now, wall=WALL, name="grace"))
     rig.feed({"type": "presence_ack", "requestId": rename["requestId"], "group": "a"})
     rig.lose()
     frame = rig.connect()
@@ -232,7 +232,7 @@ def test_changes_survive_a_reconnect() -> None:
 def test_a_refused_change() -> None:
     """Protocol 5.7: presence_failed also answers joins."""
     rig = online()
-    [frame] = rig.begin(commands.join(rig.core.profile, "b", now=rig.now))
+    [frame] = rig.begin(commands.join(rig.core.profile, "b", now=rig.now, wall=WALL))
     rig.feed({"type": "presence_failed", "requestId": frame["requestId"], "reason": "no"})
     error = error_of(rig)
     assert isinstance(error, PresenceRefused)
@@ -242,7 +242,7 @@ def test_a_refused_change() -> None:
 def test_a_change_of_a_session_the_broker_does_not_know_registers_anew() -> None:
     """F83: once, then it is told."""
     rig = online()
-    [frame] = rig.begin(commands.join(rig.core.profile, "b", now=rig.now))
+    [frame] = rig.begin(commands.join(rig.core.profile, "b", now=rig.now, wall=WALL))
     rig.feed({"type": "presence_failed", "requestId": frame["requestId"], "reason": reasons.SESSION_NOT_FOUND})
     assert rig.is_broken
     rig.lose()
@@ -286,7 +286,7 @@ def test_a_request_gives_up_in_time() -> None:
 
 def test_an_empty_change_is_refused() -> None:
     with pytest.raises(UsageError):
-        commands.set_presence(Rig().core.profile, now=0)
+        commands.set_presence(Rig().core.profile, now=0, wall=WALL)
 
 
 # --- connecting -----------------------------------------------------------------------------------------

@@ -65,6 +65,7 @@ VALIDITIES_MS = (1, 800, 3_000, 25_000)
 FOREVER_MS = 400_000
 TOKEN = "t" * 32
 index = st.integers(0, 59)
+conversation = st.lists(st.tuples(index, index, index), min_size=1, max_size=4)
 seldom = st.sampled_from([False, False, False, True])
 
 
@@ -163,6 +164,7 @@ class MailWorld(RuleBasedStateMachine):
 
     # --- sessions come and go ---------------------------------------------------------------------------
 
+    @precondition(lambda self: len(self.lines()) < 7)
     @rule(which=index, how=index)
     def arrive(self, which: int, how: int) -> None:
         self.arrive_as(self.actors[which % len(self.actors)], how)
@@ -234,7 +236,7 @@ class MailWorld(RuleBasedStateMachine):
             self.register(line, self.registration(actor, how))
 
     @precondition(lambda self: self.lines())
-    @rule(which=index, how=st.sampled_from(["fin", "reset", "reset unnoticed", "unregister", "nonsense", "leave"]))
+    @rule(which=index, how=st.sampled_from(["fin", "fin", "reset", "reset unnoticed", "unregister", "nonsense"]))
     def depart(self, which: int, how: str) -> None:
         line = self.lines()[which % len(self.lines())]
         match how:
@@ -282,7 +284,29 @@ class MailWorld(RuleBasedStateMachine):
         return some[number % len(some)]
 
     @precondition(lambda self: self.members())
-    @rule(acts=st.lists(st.tuples(index, index, index), min_size=1, max_size=4), kind=st.sampled_from("smmmmaar"))
+    @rule(acts=conversation, kind=st.sampled_from("mmmmmsar"))
+    def talk_on(self, acts: list[tuple[int, int, int]], kind: str) -> None:
+        self.talk(acts, kind)
+
+    @precondition(lambda self: self.members() and self.world.broker.away_count)
+    @rule(which=index, to=index, flags=index)
+    def write_to_the_absent(self, which: int, to: int, flags: int) -> None:
+        lines = [line for line in self.members() if "queue" in line.actor.features]
+        away = [row for row in self.witness.disk.known_sessions.values() if row.state is SessionState.RECONNECTING]
+        if lines and away:
+            message = {"id": self.next("m"), "timestamp": 1, "content": {"text": "x" * (1 + flags % 50)}}
+            frame: dict[str, Any] = {"to": away[to % len(away)].session_id, "message": message}
+            self.let_wait(frame, flags)
+            self.send(lines[which % len(lines)], frame)
+
+    @precondition(lambda self: any(actor.owner_token and self.line_of(actor) is None for actor in self.actors))
+    @rule(which=index, how=index)
+    def come_back(self, which: int, how: int) -> None:
+        gone = [actor for actor in self.actors if actor.owner_token and self.line_of(actor) is None]
+        self.arrive_as(gone[which % len(gone)], 1 + how % 3)
+
+    @precondition(lambda self: self.members())
+    @rule(acts=conversation, kind=st.sampled_from("smmmmaar"))
     def talk(self, acts: list[tuple[int, int, int]], kind: str) -> None:
         for which, to, flags in acts:
             members = self.members()
@@ -293,7 +317,7 @@ class MailWorld(RuleBasedStateMachine):
                 if kind == "a":
                     message["expectsReply"] = True
                 elif kind == "r" and line.actor.heard:
-                    heard = line.actor.heard[-1 - to % len(line.actor.heard)]
+                    heard = line.actor.heard[-1 - to % min(len(line.actor.heard), 8)]
                     frame["to"] = heard["from"]["id"] if flags % 3 else frame["to"]
                     message["replyTo"] = heard["message"]["id"]
                     if flags % 2:
@@ -341,7 +365,7 @@ class MailWorld(RuleBasedStateMachine):
         lines = [line for line in self.members() if line.actor.heard and line.actor.confirms]
         if lines:
             line = lines[which % len(lines)]
-            heard = line.actor.heard[-1 - what % len(line.actor.heard)]
+            heard = line.actor.heard[-1 - what % min(len(line.actor.heard), 8)]
             self.receive(line, heard["message"]["id"])
             self.go_on()
 
@@ -359,6 +383,7 @@ class MailWorld(RuleBasedStateMachine):
                 members["messageId"] = ids[-1 - which % min(len(ids), 6)]
             self.request(line, what, **members)
 
+    @precondition(lambda self: self.deeds > 4)
     @rule(which=index, what=st.sampled_from(["session_force_close", "purge", "purge of", "trace", "mailbox"]))
     def operate(self, which: int, what: str) -> None:
         """Be the person for one request."""
@@ -535,7 +560,8 @@ class MailWorld(RuleBasedStateMachine):
         assert not disk.mail and not disk.operations
         assert self.witness.clock_was_set or not disk.bodies
         assert all(row.state is SessionState.CLOSED for row in disk.known_sessions.values())
-        assert not left_in(self.world.broker)
+        left = left_in(self.world.broker)
+        assert not left, left
 
 
 def left_in(broker: Any) -> dict[str, int]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from intercom.core.supervision import capability_for, is_made_with
 from intercom.limits import UNREGISTERED_FRAME_BYTES
+from intercom.wire.capability import capability_for, is_made_with
 from intercom.wire.framing import FrameReader, FramingError
 from tests.core.harness import World
 from tests.support.vectors import VECTORS, conversations, play

@@ -314,6 +314,17 @@ def test_an_acceptance_waits_a_moment_for_a_reply_and_shares_its_commit(stage: S
     assert stage.read(2) == ["delivered", "reply"]
 
 
+def test_an_acceptance_waits_for_a_reply_on_a_slow_disk_too(stage: Stage) -> None:
+    """There the writer's thread reports a commit between two turns."""
+    stage.core.answers["taken", "m"] = [Append(2, CHANGES)]
+    stage.arrives = [Append(3, CHANGES)]
+    stage.run(Append(1, CHANGES), Write(1, note("message"), after=1, token="m"))
+    stage.loop.settle()
+    stage.commit(1)
+    assert stage.disk.kicks == [[1], [2, 3]]
+    assert stage.lingered == 1
+
+
 def test_what_a_frame_asked_for_never_waits(stage: Stage) -> None:
     stage.disk.at_once = True
     stage.core.answers["taken", "free"] = [Append(2, CHANGES)]

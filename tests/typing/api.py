@@ -43,11 +43,14 @@ async def sessions() -> None:
         assert_type(await session.join("g"), tuple[str, ...])
         assert_type(await session.leave(), tuple[str, ...])
         await session.set_presence(name="n", status="s", model="m")
+        session.announce("busy")
+        with session.busy("w"), session.busy() as nothing:
+            assert_type(nothing, None)
+        assert_type(await session.authorize_child("c"), str)
         assert_type(await session.authorize_child("c", capability="kept"), str)
         await session.reserve_child("c", aliases=["id"], group="g", dormant=False)
         await session.release_child("c", gone="it was cancelled")
         await session.release_child("c", refusal="not now")
-        assert_type(await session.authorize_child("c"), str)
         assert_type(session.former_ids, tuple[str, ...])
         assert_type(session.features, frozenset[str])
         assert_type(session.waiting, int)
@@ -56,7 +59,14 @@ async def sessions() -> None:
 async def messages(session: intercom.Session) -> None:
     attachment = intercom.Attachment("file", "a.txt", "text", "plain")
     receipt = await session.send(
-        "bob", "hi", attachments=[attachment], reply_to="q", message_id="m", timeout=1, logical_target="b"
+        "bob",
+        "hi",
+        attachments=[attachment],
+        reply_to="q",
+        message_id="m",
+        timeout=1,
+        logical_target="b",
+        progress=True,
     )
     assert_type(receipt, intercom.Receipt)
     assert_type(receipt.state, Literal["delivered", "queued", "held"])
@@ -67,11 +77,17 @@ async def messages(session: intercom.Session) -> None:
     assert_type(receipt.held_ms, int | None)
     held = await session.send("bob", "hi", hold=True)
     assert_type(await session.outcome(held, timeout=1.5), intercom.Receipt)
+    assert_type(receipt.inferred_reply_to, str | None)
+    assert_type(receipt.hint, str)
     assert_type(await session.send_supervisor("hi"), intercom.Receipt)
     answer = await session.ask("bob", "?", attachments=[{"type": "file", "name": "n", "content": "c"}], timeout=60)
     assert_type(answer, intercom.IncomingMessage)
     assert_type(await session.ask("bob", "?", on_held=lambda receipt: None), intercom.IncomingMessage)
     assert_type(await session.ask_supervisor("?"), intercom.IncomingMessage)
+    await session.ask(
+        "bob", "?", patience=5, on_progress=lambda message: assert_type(message, intercom.IncomingMessage)
+    )
+    await session.send("bob", "half", progress=answer.id)
     assert_type(await session.receive(), intercom.IncomingMessage)
     assert_type(session.messages(), intercom.Messages)
     async for message in session.messages():
@@ -85,6 +101,7 @@ async def messages(session: intercom.Session) -> None:
         assert_type(message.reply_error, str | None)
         assert_type(message.timestamp, int | float)
         assert_type(message.channel, Literal["supervisor"] | None)
+        assert_type(message.progress_of, str | None)
         assert_type(message.raw, dict[str, Any])
         assert_type(message.is_notification, bool)
         assert_type(await message.reply("ok", error=False, attachments=[]), intercom.Receipt)
@@ -238,6 +255,9 @@ def without_a_loop() -> None:
         assert_type(session.list_groups(), list[intercom.GroupView])
         assert_type(session.join("g"), tuple[str, ...])
         session.set_presence(status="s")
+        session.announce("busy")
+        with session.busy("w") as nothing:
+            assert_type(nothing, None)
         for message in session.messages(timeout=1):
             assert_type(message, blocking.IncomingMessage)
             assert_type(message.reply("ok"), intercom.Receipt)
