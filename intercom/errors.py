@@ -4,7 +4,7 @@
     ├── UsageError              usage                 called with something that can never work
     ├── ConfigError             config                a setting is unknown or out of range
     ├── HomeError               home                  the home cannot be used
-    ├── BrokerError                                   no conversation with a broker
+    ├── BrokerError             not_recorded          no conversation with a broker, or its disk is full
     │   ├── NoBroker            no_broker             nothing answers, and nothing was to be started
     │   ├── BrokerBusy          busy                  it accepts but does not answer, or its backlog is full
     │   ├── BrokerStarting      starting              somebody is still starting it
@@ -13,15 +13,14 @@
     │   ├── ConnectionLost      connection_lost       the connection ended before the answer
     │   ├── RequestTimeout      request_timeout       no answer in time
     │   └── ProtocolViolation   protocol              the other side broke the protocol
-    ├── RegistrationRefused     registration_refused, supervisor_refused  the broker refused this session
-    │   ├── RunRefused          run_not_authorized, invalid_roster, invalid_possible_stages
-    │   └── StageRefused        owner_missing, owner_not_workflow, registrant_not_agent, capability_mismatch,
-    │                           group_mismatch, invalid_stage_key, non_agent_stage_key, duplicate_live_owner
-    ├── ReservationRefused      not_supervised, reservation_refused   a child's place was not kept
     ├── RegistrationRefused     registration_refused, supervisor_refused, address_limit and every other code
     │   │                                             the broker refused this session
+    │   ├── RunRefused          run_not_authorized, invalid_roster, invalid_possible_stages
+    │   ├── StageRefused        owner_missing, owner_not_workflow, registrant_not_agent, capability_mismatch,
+    │   │                       group_mismatch, invalid_stage_key, non_agent_stage_key, duplicate_live_owner
     │   ├── AddressTaken        address_taken         the address was made by somebody else
     │   └── AddressHeld         address_held          another session receives for the address
+    ├── ReservationRefused      not_supervised, reservation_refused   a child's place was not kept
     ├── SessionReplaced         replaced              another session took the place of this one
     ├── SessionClosed           force_closed          the person closed this session
     ├── PresenceRefused         presence_refused      a presence or membership change was refused

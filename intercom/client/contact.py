@@ -12,6 +12,7 @@ from intercom.client.supervision import refusal_of_claim
 from intercom.errors import (
     AddressHeld,
     AddressTaken,
+    BrokerError,
     ConnectionLost,
     IntercomError,
     ProtocolViolation,
@@ -161,7 +162,7 @@ class Contact:
             self.break_off(ProtocolViolation(f"The broker reports: {answer.error}"))
 
 
-def _refusal(answer: RegistrationFailed) -> RegistrationRefused:
+def _refusal(answer: RegistrationFailed) -> RegistrationRefused | BrokerError:
     if answer.reason == INVALID_SUPERVISOR:
         return refusal_of_claim(answer.reason)
     code = None if answer.code is UNSET else answer.code
@@ -173,10 +174,14 @@ def _refusal(answer: RegistrationFailed) -> RegistrationRefused:
     if answer.reason in RUN_CODES:
         code, hint = RUN_CODES[answer.reason]
         return RunRefused(f"The broker did not take the run: {answer.reason}", code=code, hint=hint)
+    if code == NOT_RECORDED:
+        return BrokerError(answer.reason, code=code, hint="Free some space; the broker goes on once it can write.")
     kind = _REFUSALS.get(code or "", RegistrationRefused)
     return kind(f"The broker refused to register this session: {answer.reason}", code=code)
 
 
+NOT_RECORDED = "not_recorded"
+"""The one refusal of a registration that passes by itself: the broker's disk could not take it."""
 _REFUSALS: dict[str, type[RegistrationRefused]] = {"address_taken": AddressTaken, "address_held": AddressHeld}
 
 

@@ -480,8 +480,10 @@ class Broker:
         connection = session.connection
         self._retire(connection, now)
         if request_id is None:
-            return self._refuse_and_end(connection, RegistrationFailed(reasons.NOT_RECORDED, "not_recorded"), now)
-        self._outbox.write(connection, RequestFailed(request_id, "not_recorded", reasons.NOT_RECORDED, True))
+            return self._refuse_and_end(
+                connection, RegistrationFailed(reasons.SESSION_NOT_RECORDED, "not_recorded"), now
+            )
+        self._outbox.write(connection, RequestFailed(request_id, "not_recorded", reasons.SESSION_NOT_RECORDED, True))
         self._end(connection)
         return None
 
