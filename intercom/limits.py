@@ -405,6 +405,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """How long a session whose connection was lost may come back."""
     restart_grace_ms: int = 30_000
     """A session that was away when the broker ended has at least this long to come back to the next one."""
+    late_ms: int = 1_000
+    """The end of a grace that is noticed later than this came while the process stood still: nobody could come back."""
     presence_stored_ms: int = 10_000
     """Longest time until a change of what peers see of a session is on disk."""
     tombstone_ms: int = 7 * 24 * 60 * MINUTE_MS

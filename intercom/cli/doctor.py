@@ -14,7 +14,7 @@ from intercom.cli.checks import Finding, State, concluded
 from intercom.cli.identity import paths_of, time_left
 from intercom.cli.locking import InUse, holder, is_held, locked
 from intercom.cli.render import Output, visible
-from intercom.cli.status import last_failure, quiet_report
+from intercom.cli.status import RESTORED, last_failure, quiet_report
 from intercom.errors import AccessDenied, ConnectionLost, HomeError, IntercomError, NoBroker
 from intercom.limits import PROBE_MS
 from intercom.paths import Paths
@@ -200,6 +200,9 @@ class Broker:
                     f"it {failed}",
                     "Messages are refused until that is mended; `disk` above and `intercom log` tell more.",
                 )
+            if isinstance(ours, dict) and ours.get("journalRestored"):
+                hint = "Ask for what was sent since the copy was made; after `intercom restart` this is not said again."
+                return Finding("store", "bad", RESTORED, hint)
             return Finding("store", "ok", f"in order, says the broker; {store.get('operations')} message ids")
         from intercom.store.inspection import files_of, inspect
 

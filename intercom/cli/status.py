@@ -21,6 +21,8 @@ DESCRIPTION = """Show the broker: its process, version, home, socket, sessions, 
 Never starts a broker; ends with 5 when none answers.
 """
 
+RESTORED = "an older copy of it was put back, and what happened since that copy is lost"
+
 
 def configure(parser: Parser) -> None:
     """Add the options of ``status``."""
@@ -69,15 +71,26 @@ def described(report: dict[str, Any], paths: Paths) -> list[tuple[str, str]]:
     sessions = str(report.get("sessions"))
     if ours.get("openQuestions"):
         sessions += f", {ours['openQuestions']} open questions"
+    mail = ours.get("mail")
+    if isinstance(mail, dict) and mail.get("sessionsAway"):
+        sessions += f", {mail['sessionsAway']} away"
     lines.append(("sessions", sessions))
+    if isinstance(mail, dict) and mail.get("waiting"):
+        lines.append(("mail", _mail(mail)))
     store = ours.get("store")
     if isinstance(store, dict):
-        lines.append(("store", _store(store)))
+        restored = f"; {RESTORED}" if ours.get("journalRestored") else ""
+        lines.append(("store", _store(store) + restored))
     if "durability" in ours:
         lines.append(("durability", str(ours["durability"])))
     if "startedBy" in ours:
         lines.append(("started by", str(ours["startedBy"])))
     return lines
+
+
+def _mail(mail: dict[str, Any]) -> str:
+    waiting, age_ms = mail["waiting"], time.time() * 1000 - mail["oldestAt"]
+    return f"{waiting} message{'' if waiting == 1 else 's'} waiting, the oldest for {duration(age_ms)}"
 
 
 def _version(ours: dict[str, Any]) -> str:

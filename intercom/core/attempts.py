@@ -10,6 +10,7 @@ from intercom.core.features import QUEUE
 from intercom.wire.frames import Message, Send, SupervisorSend
 
 if TYPE_CHECKING:
+    from intercom.core.clock import Instant
     from intercom.core.connections import Connection
     from intercom.core.operation import Operation
     from intercom.core.questions import Question
@@ -71,8 +72,8 @@ class Attempt:
         self.resolves_target = frame.resolve_reply_target is True
         self.may_queue = frame.queue_if_away is True and QUEUE in sender.features
         """If the target leaves before it confirms, the message may wait for it."""
-        self.valid_until: int | None = None
-        """When the message must not be handed over any more, epoch ms."""
+        self.valid_until: Instant | None = None
+        """When the message must not be handed over any more, by either clock."""
         self.wording = frame.to
         self.operation: Operation | None = None
         self.is_waiting = True

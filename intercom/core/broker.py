@@ -801,6 +801,11 @@ class Broker:
                 "ownerRequests": len(self._owners),
                 "waitingStages": len(self._barriers),
                 "notifications": len(self._notifications),
+                "mail": {
+                    **self._boxes.totals(),
+                    "addresses": len(self._addresses),
+                    "sessionsAway": self._lifecycle.away_count,
+                },
                 "store": store,
             },
         }

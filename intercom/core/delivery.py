@@ -117,7 +117,7 @@ class Delivery:
         if request is not None:
             attempt.is_withdrawn = request.is_withdrawn
         if frame.valid_for is not UNSET:
-            attempt.valid_until = now.wall + frame.valid_for
+            attempt.valid_until = Instant(now.mono + frame.valid_for, now.wall + frame.valid_for)
         if is_ask:
             sender.asks_under_way += 1
         if operation is None:
@@ -224,7 +224,7 @@ class Delivery:
         if session.confirms_receipts:
             for unconfirmed in self._receipts.awaited_from(session.target_identity):
                 valid_until = unconfirmed.waiter.valid_until
-                if valid_until is not None and valid_until <= now.wall:
+                if valid_until is not None and (valid_until.wall <= now.wall or valid_until.mono <= now.mono):
                     continue
                 operation = unconfirmed.operation
                 operation.copies += 1

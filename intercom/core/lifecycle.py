@@ -355,7 +355,12 @@ class Lifecycle:
                 self._outbox.add(ForgetProcess(known.process_ref))
 
     def _grace_is_over(self, known: Known, now: Instant) -> None:
-        self.close(known, "grace_timeout", now)
+        assert known.grace is not None
+        if now.mono - known.grace.due > self._limits.late_ms:
+            self._leave_grace(known)
+            self._begin_grace(known, self._limits.restart_grace_ms, now)
+        else:
+            self.close(known, "grace_timeout", now)
 
     def _set(self, known: Known, now: Instant, kind: str, **members: object) -> None:
         known.record = replace(known.record, **members)

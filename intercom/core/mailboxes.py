@@ -102,10 +102,13 @@ class Mailbox:
 
     def in_order(self) -> list[Mail]:
         """Return all mail, the oldest first."""
+        return list(self._oldest_first())
+
+    def _oldest_first(self) -> Iterable[Mail]:
         if not self._in_order:
             self.entries = dict(sorted(self.entries.items()))
             self._in_order = True
-        return list(self.entries.values())
+        return self.entries.values()
 
     def position_of(self, mail: Mail) -> int:
         """Return the place of an entry, the first is 1."""
@@ -128,7 +131,7 @@ class Mailbox:
         """Return the oldest entries that may be handed over now, ahead of the receipts of those before them."""
         chosen: list[Mail] = []
         count, size = self.offered, self.offered_bytes
-        for mail in self.in_order():
+        for mail in self._oldest_first():
             if not mail.waits:
                 continue
             if count and (count >= limits.mail_offers or size + mail.record.size > limits.mail_offer_bytes):
@@ -184,6 +187,14 @@ class Mailboxes:
         if mail.operation is not None:
             mail.operation.mail = None
         return box
+
+    def totals(self) -> dict[str, int]:
+        """Return how much waits in all: messages, their bytes, in how many mailboxes, and since when (epoch ms)."""
+        boxes = [box for box in self._boxes.values() if box.entries]
+        totals = {"waiting": len(self), "bytes": sum(box.bytes for box in boxes), "mailboxes": len(boxes)}
+        if boxes:
+            totals["oldestAt"] = min(box.in_order()[0].record.queued_at for box in boxes)
+        return totals
 
     def all(self) -> Iterable[Mailbox]:
         """Return every mailbox."""

@@ -258,7 +258,7 @@ class Queueing:
             return
         key = operation.target
         assert key is not None
-        sender = attempt.sender
+        sender, until = attempt.sender, attempt.valid_until
         letter = Letter(
             key,
             attempt.message_id,
@@ -267,7 +267,7 @@ class Queueing:
             sender.return_mailbox,
             sender.id,
             attempt.wording,
-            attempt.valid_until,
+            None if until is None else min(until.wall, now.wall + until.mono - now.mono),
             False,
             None if attempt.reply_to is UNSET else attempt.reply_to,
         )

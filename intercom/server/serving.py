@@ -98,6 +98,11 @@ class StorePart(NamedTuple):
     trouble: str | None
     identity: StoreIdentity | None
 
+    def facts(self) -> dict[str, Any]:
+        """Return what the status report tells of it beside the core."""
+        is_restored = self.store is not None and self.store.was_restored
+        return {"journalRestored": True} if is_restored else {}
+
 
 def open_store(paths: Paths, settings: Settings, log: Log) -> StorePart:
     """Open the store; one that cannot be used leaves a broker that refuses every send and says why."""
@@ -160,7 +165,7 @@ class Serving:
             limits=settings.limits(),
             recovered=self._store.recovered,
             store_trouble=self._store.trouble,
-            facts={"startedAt": started.wall, **facts},
+            facts={"startedAt": started.wall, **self._store.facts(), **facts},
             identity=self._store.identity,
         )
         self._idle = IdleCheck(started.mono, None if end_process is None else settings.idle_ms)

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
+import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -124,6 +127,23 @@ def test_one_thing_is_broken_and_that_one_is_named(
     assert everything(shell.home) == before
     if check_id not in ("log",):
         assert found[check_id]["hint"]
+
+
+def test_an_older_copy_of_the_store_is_explained(shell: Shell) -> None:
+    """A5.7."""
+    shell.serve()
+    assert shell.run("stop").status == 0
+    with closing(sqlite3.connect(shell.home / "intercom.db")) as database:
+        (journal_id,) = database.execute("SELECT value FROM meta WHERE key = 'journalId'").fetchone()
+    (shell.home / "intercom.head").write_text(json.dumps({"journalId": journal_id, "seq": 99}))
+    shell.serve()
+    found = examined(shell, 1)
+    assert wrong(found) == {"store": "bad"}
+    assert "an older copy of it was put back" in found["store"]["found"]
+    assert "intercom restart" in found["store"]["hint"]
+    assert shell.run("stop").status == 0
+    shell.serve()
+    assert wrong(examined(shell, 0)) == {}
 
 
 def test_a_home_that_is_none(shell: Shell) -> None:

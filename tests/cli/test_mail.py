@@ -94,8 +94,9 @@ def test_the_broker_restarts_while_somebody_listens(shell: Shell, number: int) -
         end_broker(shell, number)
     assert send(shell, "last") in ("delivered", "queued")
     assert next_text(worker) == "last"
-    [session] = shell.run("session", "list", "--json").document["sessions"]
-    assert (session["name"], session["id"]) == ("worker", before["id"])
+    # A command whose goodbye was lost with the broker may be listed for the moment in which its process is judged.
+    found = shell.run("session", "list", "--json").document["sessions"]
+    assert [session["id"] for session in found if session["name"] == "worker"] == [before["id"]]
 
 
 def test_agent_and_broker_die_together(shell: Shell) -> None:

@@ -107,3 +107,18 @@ def test_a_commit_that_failed_is_said() -> None:
     assert lines["store"].startswith("could not be written ")
     assert "ago: the disk is full" in lines["store"]
     assert last_failure({"usable": True}) is None
+
+
+def test_mail_and_who_is_away_are_told() -> None:
+    """F128: how much waits, and since when."""
+    mail = {"waiting": 2, "bytes": 10, "mailboxes": 1, "oldestAt": (time.time() - 7_200) * 1000, "sessionsAway": 3}
+    lines = dict(described({"pid": 5, "sessions": 1, "broker": {"mail": mail}}, Paths(Path("/home"))))
+    assert lines["mail"] == "2 messages waiting, the oldest for 2 h 0 min"
+    assert lines["sessions"] == "1, 3 away"
+
+
+def test_an_older_copy_is_told() -> None:
+    """A5.7."""
+    ours = {"store": {"usable": True, "operations": 0}, "journalRestored": True}
+    lines = dict(described({"pid": 5, "sessions": 0, "broker": ours}, Paths(Path("/home"))))
+    assert "an older copy of it was put back" in lines["store"]

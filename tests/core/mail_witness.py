@@ -284,7 +284,7 @@ class MailWitness(Watcher):
         name = line.actor.visible
         for attempt in self.of_message[message_id]:
             target = attempt.frame["to"]
-            if target == line.session_id or (name is not None and target.lower() == name.lower()):
+            if target in line.actor.mine or (name is not None and target.lower() == name.lower()):
                 return
             if line.actor.address is not None and not line.actor.is_thief:
                 owner = self.owners.get(target)

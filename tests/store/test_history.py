@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from intercom.core.records import (
     AddressRecord,
@@ -91,6 +92,41 @@ def test_a_replayed_journal_equals_the_live_rows(connection: sqlite3.Connection,
     live = rows(connection)
     history.replay(connection)
     assert rows(connection) == live
+
+
+@given(events=lives(), times=st.lists(st.integers(-5, 5), min_size=12, max_size=12), before=st.integers(-6, 6))
+def test_dropping_history_changes_no_row(
+    connection: sqlite3.Connection, events: list[Happened], times: list[int], before: int
+) -> None:
+    """A5.3, A5.5: whatever the clock did between the events."""
+    for table in ("journal", *(table.name for table in history.TABLES.values())):
+        connection.execute(f"DELETE FROM {table}")
+    moved = [replace(event, at=NOW + at) for event, at in zip(events, times, strict=False)]
+    history.write(connection, moved, 1)
+    live = rows(connection)
+    history.write(connection, [DropHistory(NOW + before)], 1)
+    assert history.last_sequence(connection) == len(events)
+    history.replay(connection)
+    assert rows(connection) == live
+
+
+def test_a_number_whose_history_is_kept_is_not_used_again(open_store: Callable[..., Store]) -> None:
+    """Ids of events hold the numbers of mail: the second one's events would be taken for those of the first."""
+    store = open_store()
+    store.commit([(1, (replace(event(1, letter(7)), event_id="mail:7:queued"),))])
+    store.commit([(2, (replace(event(2, letter(7), is_gone=True), event_id="mail:7:delivered"),))])
+    store.close()
+    assert open_store().recovered.last_number == 7
+
+
+def test_the_sequence_goes_on_after_the_newest_events_were_dropped(open_store: Callable[..., Store]) -> None:
+    """A5.7: else the store would be taken for an older copy of itself."""
+    store = open_store()
+    store.commit([(1, (event(1, letter(1)), event(2, letter(1), is_gone=True), DropHistory(NOW + 1)))])
+    journal_id = store.journal_id
+    store.close()
+    again = open_store()
+    assert (again.recovered.last_sequence, again.journal_id, again.was_restored) == (2, journal_id, False)
 
 
 def test_an_event_is_written_once(connection: sqlite3.Connection) -> None:
