@@ -164,6 +164,8 @@ class Mailing:
         mail, undo, more = subject
         self._deadlines.cancel(mail.deadline)
         box = self._boxes.remove(mail)
+        if box.entries:
+            self._offer_later(box, now)  # what is behind it waited for it
         self._boxes.discard_if_unused(box)
         undo(more, now)
 
