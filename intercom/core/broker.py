@@ -108,6 +108,13 @@ _SHUTDOWN = "shutdown"
 """Token of ``shutdown_ack``: the broker leaves once that frame was settled."""
 
 
+class ToldOf(Struct, frozen=True):
+    """Mark the answer that tells a client of its session: one that never reached it leaves nobody who could return."""
+
+    known: Any
+    generation: int
+
+
 class Reattaching(Struct, frozen=True):
     """Remember who comes back while what waits for it is read."""
 
@@ -372,7 +379,7 @@ class Broker:
             self._operations.answer_taken(token.operation, token.connection)
         elif isinstance(token, Notification):
             self._notifications.frame_taken(token, now)
-        else:
+        elif token is _SHUTDOWN:
             self._outbox.add(Stop("a client asked for it"))
         return self._outbox.take()
 
@@ -382,6 +389,9 @@ class Broker:
             self._delivery.frame_lost(token, now)
         elif isinstance(token, Notification):
             self._notifications.frame_lost(token, now)
+        elif isinstance(token, ToldOf):
+            if token.known.record.generation == token.generation:
+                self._lifecycle.close(token.known, "never_told", now)
         elif token is _SHUTDOWN:
             self._outbox.add(Stop("a client asked for it"))
         return self._outbox.take()
@@ -461,7 +471,8 @@ class Broker:
             broker_status=True,
             **told,
         )
-        self._outbox.write(connection, registered, ticket)
+        token = None if session.known is None else ToldOf(session.known, session.known.record.generation)
+        self._outbox.write(connection, registered, ticket, token)
         self._arrived(session, now, is_proven=arrival.known is not None)
         if supervisor_id is not UNSET:
             ended = self._restoring.returned(session, frame.supervisor["capability"], supervisor_id)
@@ -609,6 +620,9 @@ class Broker:
             self._sessions.reserve_id(session.id)
         else:
             self._asking.asker_left(session)
+        if session.holds_address and cause in (Cause.UNREGISTERED, Cause.REPLACED):
+            for ask in self._asking.owed_by_mailbox(session, session.target_identity):
+                self._operations.note_recipient(ask)
         if cause is not Cause.MOVED:
             self._asking.target_left(session)
         self._stages.owner_left(session)

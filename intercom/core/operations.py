@@ -342,6 +342,10 @@ class Operations:
         operation.question_due = now.mono
         self._save(operation)
 
+    def note_recipient(self, operation: Operation) -> None:
+        """Store who owes the answer to an ask."""
+        self._save(operation)
+
     def renew_question(self, operation: Operation, ask_ms: int, now: Instant) -> None:
         """Give an ask that is sent again after its question had ended its full time."""
         if operation.question_due <= now.mono:

@@ -10,7 +10,7 @@ from intercom.core.addresses import ME
 from intercom.limits import Limits
 from intercom.wire import reasons
 from tests.core.harness import INFO, World, answers, only, reason, types, without_announcements
-from tests.core.mail import AGENT, PEER, Agent, enter, holder
+from tests.core.mail import AGENT, PEER, Agent, enter, holder, reattach
 
 
 def claim(world: World, name: str, group: str | None = None, **address: Any) -> dict[str, Any]:
@@ -306,3 +306,55 @@ def test_a_token_of_the_clients_own_survives_a_broker_that_dies_before_its_answe
     assert holder(world, "bob", token).registered["mailboxCount"] == 0
     assert claim(world, "bob", token="u" * 32)["code"] == "address_taken"
     assert "addressToken" in claim(world, "short", token="t" * 31)
+
+
+def test_a_question_is_owed_by_the_address_when_its_reader_has_ended() -> None:
+    """A command that reads a question ends before an agent answers it; the answer comes from another one."""
+    for restarts in (False, True):
+        world = World()
+        asker, reader = enter(world, "a"), holder(world, "bob")
+        token = reader.registered["addressToken"]
+        asker.ask("bob", "q1")
+        reader.confirm("q1")
+        asker.got()
+        reader.write("unregister")
+        assert without_announcements(asker.got()) == [], "nobody is told that it will not be answered"
+        if restarts:
+            world.crash()
+            asker = reattach(world, asker)
+        helper = holder(world, "bob", token, "none")
+        assert [entry["messageId"] for entry in only(helper.write("pending", requestId="p"))["asks"]] == ["q1"]
+        asker.got()
+        helper.reply(asker.id, "r1", "q1")
+        told = without_announcements(asker.got())
+        assert told[0] == {"type": "question_target", "messageId": "q1", "attemptId": "", "sessionId": helper.id}
+        assert told[1]["message"]["id"] == "r1"
+        asker.confirm("r1")
+        assert only(answers(helper.got()))["type"] == "delivered"
+        assert reason(answers(helper.reply(asker.id, "r2", "q1"))) == reasons.NO_OPEN_QUESTION
+
+
+def test_the_asker_of_a_reader_that_died_is_told() -> None:
+    """Nobody waits in silence for a process that crashed."""
+    world = World()
+    asker, reader = enter(world, "a"), holder(world, "bob")
+    asker.ask("bob", "q1")
+    reader.confirm("q1")
+    asker.got()
+    reader.leave()
+    assert [frame["type"] for frame in without_announcements(asker.got())] == ["peer_disconnected"]
+
+
+def test_an_answer_out_of_a_mailbox_says_whose_it_is() -> None:
+    world = World()
+    asker, reader = enter(world, "a"), holder(world, "bob")
+    asker.ask("bob", "q1")
+    reader.confirm("q1")
+    reader.write("unregister")
+    asker.leave()
+    helper = holder(world, "bob", reader.registered["addressToken"], "none")
+    extra = {"queueIfAway": True, "requirePendingReply": True}
+    assert only(answers(helper.message(asker.id, "r1", "!", replyTo="q1", extra=extra)))["type"] == "queued"
+    back = reattach(world, asker)
+    assert back.first[1] == {"type": "question_target", "messageId": "q1", "attemptId": "", "sessionId": helper.id}
+    assert back.first[2]["message"]["id"] == "r1"

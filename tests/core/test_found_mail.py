@@ -171,6 +171,24 @@ def test_a_second_attempt_that_could_not_be_recorded_does_not_deny_the_first() -
     assert reasons.NOT_RECORDED not in [answer.get("reason") for answer in answers(sender.got())]
 
 
+def test_mail_behind_one_that_could_not_be_recorded_is_handed_over() -> None:
+    """It had to wait for its turn, and the turn of the one before it never came."""
+    world = World()
+    sender, target, absent = enter(world, "a"), enter(world, "b"), enter(world, "c")
+    absent.leave()
+    sender.message("b", "m1")
+    target.queue("c", "m2", validFor=10_000)
+    target.got()
+    world.auto = False
+    world.pass_time(10_000)
+    sender.queue("b", "m1")
+    world.commit(1)
+    world.fail_commit()
+    world.auto = True
+    world.pass_time(world.limits.mail_retry_ms)
+    assert ids(target.got()) == ["undeliverable:m2"]
+
+
 # --- what is not recorded yet ---------------------------------------------------------------------------
 
 
