@@ -274,7 +274,7 @@ def codes_of(heading: str) -> set[str]:
 
 def test_the_codes_of_features() -> None:
     """protocol 9.1.3, 9.4.2, 9.6.2"""
-    refused = codes_in(features, addresses, pattern=r'Refused\(\s*"(\w+)"')
+    refused = codes_in(features, addresses, arrivals, pattern=r'Refused\(\s*"(\w+)"')
     refused |= codes_in(broker, pattern=r'RegistrationFailed\([\w.]+, "(\w+)"')
     assert codes_of("9.1.3 Refused registrations") == refused
     reattach = codes_in(arrivals, pattern=r'_no\(\s*frame,\s*"(\w+)"')
