@@ -194,7 +194,8 @@ def test_who_lost_the_connection_is_away(shell: Shell) -> None:
     """FE 1.2: listed while it may come back, and since when it is away; the document is the broker's own."""
     shell.serve()
     with shell.connect() as peer:
-        peer.register("worker", session={"status": "busy"}, features=["session.lifecycle"])
+        asked = {"features": ["push.receipts", "session.lifecycle"], "clientProtocolVersion": "1.0", "kind": "custom"}
+        peer.register("worker", session={"status": "busy"}, acknowledgesReceipt=True, **asked)
     result = shell.run("list")
     away = re.compile(r"^worker +[0-9a-f]+ +away \(busy\) +0 s ", re.MULTILINE)
     deadline = time.monotonic() + PATIENCE_S
