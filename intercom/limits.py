@@ -53,6 +53,8 @@ UNCOMMITTED_BYTES = 4 * MIB
 """The same in bytes; one frame is always admitted."""
 READ_BYTES = 256 * KIB
 """Most that one read takes from a socket."""
+CLIENT_READ_BYTES = 64 * KIB
+"""Most that one read of a client takes; it goes through one buffer of this size per connection."""
 SEND_BYTES = 256 * KIB
 """Small frames are joined up to this size before they are handed to the kernel."""
 FINISH_MS = 2_000

@@ -67,12 +67,14 @@ def opened(
     hold: Hold | None = None,
     address: str | None = None,
     status: str | None = None,
+    keep_questions: bool = False,
 ) -> Iterator[blocking.Session]:
     """Open the session of this command for the length of a ``with`` block.
 
     ``occasion`` is what a second process that means the same has in common with this one; without it the session is
     like no other. Connecting is bounded by ``--timeout``, or by ``default_ms``, the time the verb takes without it;
-    ``start`` tells whether a broker may be started, ``status`` what others see that the command is doing. ``hold`` is
+    ``start`` tells whether a broker may be started, ``status`` what others see that the command is doing,
+    ``keep_questions`` whether its address goes on owing what it was asked. ``hold`` is
     what it wants of the address of its identity, or of ``address``; ``None`` for nothing. One that only speaks goes
     without where the broker keeps no more addresses.
     """
@@ -96,6 +98,7 @@ def opened(
             return_address=None if occasion is None else _return_address(paths, verb, occasion),
             address=False if address is None else address,
             hold=hold or "none",
+            keep_questions=keep_questions,
             kind="command",
         )
 

@@ -60,6 +60,7 @@ def connect(
     owner_token: str | None = None,
     address: bool | str = False,
     hold: Hold = "take",
+    keep_questions: bool = False,
     kind: str = DEFAULT_KIND,
 ) -> Connection:
     """Register a session for the length of an ``async with`` block, starting a broker if none answers.
@@ -84,6 +85,8 @@ def connect(
             waits while nobody receives it, and its token is kept in the home.
         hold: ``"take"`` receives its mail and takes the place of who did before; ``"free"`` does so unless somebody
             does; ``"none"`` receives nothing, and what answers this session later goes to the address.
+        keep_questions: at the end of the block, questions that were taken and not answered stay with the address; else
+            who asked is told that nobody answers.
         kind: what hosts the session, such as ``claude-code``.
 
     Raises ``UsageError`` or ``HomeError`` at once, ``BrokerError`` or ``RegistrationRefused`` on entering. Leaving
@@ -107,6 +110,7 @@ def connect(
             owner_token=owner_token,
             address=address,
             hold=hold,
+            keep_questions=keep_questions,
             kind=kind,
             message_kind=IncomingMessage,
         )

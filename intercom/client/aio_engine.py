@@ -27,7 +27,7 @@ from intercom.client.setup import Setup, now, wall
 from intercom.client.unsent import Unsent
 from intercom.client.views import IncomingMessage, Receipt
 from intercom.errors import AccessDenied, IntercomError, UsageError
-from intercom.limits import DISCONNECT_MS, READ_BYTES
+from intercom.limits import CLIENT_READ_BYTES, DISCONNECT_MS
 
 Result = TypeVar("Result")
 
@@ -57,6 +57,7 @@ class Engine:
         """Set when something became due earlier than ``_alarm``."""
         self._alarm: int | None = None
         self._news = anyio.Event()
+        self._input = memoryview(bytearray(CLIENT_READ_BYTES))
         """Set, and replaced, when a message or trouble came."""
         self._asked = anyio.Event()
         """Set, and replaced, when the host of a run has something to look at."""
@@ -337,7 +338,8 @@ class Engine:
                 self._roomier = anyio.Event()
                 await self._roomier.wait()
             try:
-                data = os.read(link.fileno(), READ_BYTES)
+                # Into one buffer: a new one each time, of which little is kept, breaks the heap into pieces.
+                data = bytes(self._input[: os.readv(link.fileno(), (self._input,))])
             except BlockingIOError:
                 await anyio.wait_readable(link)
                 continue

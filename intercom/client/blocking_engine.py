@@ -25,7 +25,7 @@ from intercom.client.setup import Setup, now, wall
 from intercom.client.unsent import Unsent
 from intercom.client.views import IncomingMessage, Receipt
 from intercom.errors import AccessDenied, IntercomError, UsageError
-from intercom.limits import DISCONNECT_MS, READ_BYTES
+from intercom.limits import CLIENT_READ_BYTES, DISCONNECT_MS
 
 if TYPE_CHECKING:
     from intercom.client.queueing import StageQueue
@@ -43,6 +43,7 @@ class Engine:
         self._link: socket.socket | None = None
         self._poll = select.poll()
         self._unsent = Unsent()
+        self._input = memoryview(bytearray(CLIENT_READ_BYTES))
         self._launch: Launch | None = None
         self._steps: Steps | None = None
         self._in_use = allocate_lock()
@@ -260,7 +261,8 @@ class Engine:
 
     def _read(self, link: socket.socket) -> None:
         try:
-            data = os.read(link.fileno(), READ_BYTES)
+            # Into one buffer: a new one each time, of which little is kept, breaks the heap into pieces.
+            data = bytes(self._input[: os.readv(link.fileno(), (self._input,))])
         except BlockingIOError:
             return
         except OSError as error:
@@ -342,7 +344,7 @@ class Engine:
             link.shutdown(socket.SHUT_WR)
             self._poll.register(link, select.POLLIN)
             while now() < until and self._poll.poll(max(0, until - now())):
-                if not os.read(link.fileno(), READ_BYTES):
+                if not os.readv(link.fileno(), (self._input,)):
                     return
 
 

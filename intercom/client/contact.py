@@ -113,13 +113,13 @@ class Contact:
         self._out.clear()
         return cause
 
-    def close(self) -> None:
+    def close(self, *, keeps_questions: bool = False) -> None:
         """Speak no more after what is in ``outgoing``, which ends with a goodbye where anything was said.
 
         Also behind a registration that was not answered: it would leave a session that nobody can take back.
         """
         if self.link is Link.ONLINE or (self.link is Link.REGISTERING and not self._out):
-            self.write(Unregister())
+            self.write(Unregister(True if keeps_questions else UNSET))
         else:
             self._out.clear()
         self.link = Link.CLOSED

@@ -55,6 +55,7 @@ class Profile:
         owner_token: str | None = None,
         address: bool | str = False,
         hold: Hold = "take",
+        keep_questions: bool = False,
         kind: str = DEFAULT_KIND,
     ) -> None:
         """Check everything that could never work; raise ``UsageError``.
@@ -81,6 +82,8 @@ class Profile:
         self.model = checked_claim(model, "model")
         self.status = None if status is None else checked_claim(status, "status")
         self.purpose = purpose
+        self.keep_questions = keep_questions
+        """The address goes on owing what this session was asked and has not answered when it leaves."""
         self.is_retaken = return_address is not None
         """Whether a later session may take this one's place by its return address, instead of the broker's token."""
         self.return_address = clean_text(return_address or str(uuid.uuid4()), "return_address")

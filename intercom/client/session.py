@@ -408,7 +408,7 @@ class ClientSession:
         for operation in self._waiting:
             operation.abandon(ConnectionLost("The session was closed", retry="never"))
             self._after(operation, now)
-        self._contact.close()
+        self._contact.close(keeps_questions=self.profile.keep_questions)
         self._heartbeat.stop()
         self.recovery.begun()
 

@@ -73,6 +73,7 @@ def prepare(
     owner_token: str | None = None,
     address: bool | str = False,
     hold: Hold = "take",
+    keep_questions: bool = False,
     kind: str = DEFAULT_KIND,
     message_kind: type[IncomingMessage],
 ) -> Setup:
@@ -91,6 +92,7 @@ def prepare(
         owner_token=owner_token,
         address=address,
         hold=hold,
+        keep_questions=keep_questions,
         kind=kind,
     )
     paths = Paths(resolve_home(None if home is None else os.fspath(home), os.environ))

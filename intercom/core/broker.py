@@ -606,6 +606,8 @@ class Broker:
         return current
 
     def _unregister(self, connection: Connection, frame: Unregister, now: Instant) -> None:
+        if connection.session is not None:
+            connection.session.keeps_questions = frame.keeps_questions is True
         self._retire(connection, now, Cause.UNREGISTERED)
 
     def _retire(self, connection: Connection, now: Instant, cause: Cause = Cause.LOST) -> None:
@@ -620,7 +622,7 @@ class Broker:
             self._sessions.reserve_id(session.id)
         else:
             self._asking.asker_left(session)
-        if session.holds_address and cause in (Cause.UNREGISTERED, Cause.REPLACED):
+        if session.holds_address and (cause is Cause.REPLACED or session.keeps_questions):
             for ask in self._asking.owed_by_mailbox(session, session.target_identity):
                 self._operations.note_recipient(ask)
         if cause is not Cause.MOVED:

@@ -54,6 +54,7 @@ class Session:
         "id",
         "info",
         "is_agent",
+        "keeps_questions",
         "known",
         "mailbox",
         "number",
@@ -86,6 +87,8 @@ class Session:
         self.is_agent = info.get("recipientPurpose") != "control"
         self.asks_under_way = 0
         self.features: frozenset[str] = NONE
+        self.keeps_questions = False
+        """It leaves what it was asked to the address it holds."""
         self.address: Address | None = None
         """Under which it acts."""
         self.known: Known | None = None

@@ -79,6 +79,7 @@ class MemoryBroker:
         owner_token: str | None = None,
         address: bool | str = False,
         hold: Hold = "take",
+        keep_questions: bool = False,
         kind: str = DEFAULT_KIND,
         answer: Callable[[IncomingMessage], str | None] | None = None,
     ) -> MemorySession:
@@ -101,6 +102,7 @@ class MemoryBroker:
             owner_token=owner_token or (self._ids() if purpose == "agent" else None),
             address=address,
             hold=hold,
+            keep_questions=keep_questions,
             kind=kind,
         )
         profile.pid, profile.started_at = _PID, self._now.wall

@@ -79,6 +79,9 @@ class Register(RequestFrame, tag="register"):
 class Unregister(RequestFrame, tag="unregister"):
     """Leave the session table and keep the connection (protocol 4.2)."""
 
+    keeps_questions: bool | UnsetType = UNSET
+    """The address it holds goes on owing the answers to what it was asked."""
+
 
 class ListSessions(RequestFrame, tag="list"):
     """Ask for the sessions in reach, or those of one group (protocol 4.3)."""

@@ -480,6 +480,9 @@ class MailWitness(Watcher):
                     actor = self.owners[session_id]
                     place = actor.address if row.holds_address else actor.return_address
                     assert place in self.replacements, f"nobody took the place of {session_id}"
+                case "never_told":
+                    told = [line for line in self.lines.values() if line.session_id == session_id and line.is_told]
+                    assert not told, f"{session_id} was told of itself"
                 case _:
                     raise AssertionError(f"closed: {reason}")
 

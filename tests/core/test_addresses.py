@@ -317,7 +317,7 @@ def test_a_question_is_owed_by_the_address_when_its_reader_has_ended() -> None:
         asker.ask("bob", "q1")
         reader.confirm("q1")
         asker.got()
-        reader.write("unregister")
+        reader.write("unregister", keepsQuestions=True)
         assert without_announcements(asker.got()) == [], "nobody is told that it will not be answered"
         if restarts:
             world.crash()
@@ -334,14 +334,18 @@ def test_a_question_is_owed_by_the_address_when_its_reader_has_ended() -> None:
         assert reason(answers(helper.reply(asker.id, "r2", "q1"))) == reasons.NO_OPEN_QUESTION
 
 
-def test_the_asker_of_a_reader_that_died_is_told() -> None:
-    """Nobody waits in silence for a process that crashed."""
+@pytest.mark.parametrize("how", ["crash", "unregister"])
+def test_the_asker_of_a_reader_that_is_gone_is_told(how: str) -> None:
+    """Nobody waits in silence for a process that crashed, or left without saying that it will be answered."""
     world = World()
     asker, reader = enter(world, "a"), holder(world, "bob")
     asker.ask("bob", "q1")
     reader.confirm("q1")
     asker.got()
-    reader.leave()
+    if how == "crash":
+        reader.leave()
+    else:
+        reader.write("unregister")
     assert [frame["type"] for frame in without_announcements(asker.got())] == ["peer_disconnected"]
 
 
@@ -350,7 +354,7 @@ def test_an_answer_out_of_a_mailbox_says_whose_it_is() -> None:
     asker, reader = enter(world, "a"), holder(world, "bob")
     asker.ask("bob", "q1")
     reader.confirm("q1")
-    reader.write("unregister")
+    reader.write("unregister", keepsQuestions=True)
     asker.leave()
     helper = holder(world, "bob", reader.registered["addressToken"], "none")
     extra = {"queueIfAway": True, "requirePendingReply": True}
