@@ -115,7 +115,9 @@ class Arrivals:
             None if known is None else known.id,
             None if known is None else known.record.return_hash,
         )
-        return Arrival(entry, known, self._secret(), address_token, tuple(replaced))
+        # The token that was shown stays: an answer that gets lost on its way must lock nobody out.
+        owner_token = self._secret() if known is None else str(frame.owner_token)
+        return Arrival(entry, known, owner_token, address_token, tuple(replaced))
 
     def _owned(self, frame: Register) -> Known | None:
         """Return the known session this registration proves to be."""

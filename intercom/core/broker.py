@@ -471,7 +471,8 @@ class Broker:
             broker_status=True,
             **told,
         )
-        token = None if session.known is None else ToldOf(session.known, session.known.record.generation)
+        known = session.known
+        token = ToldOf(known, known.record.generation) if known is not None and arrival.known is None else None
         self._outbox.write(connection, registered, ticket, token)
         self._arrived(session, now, is_proven=arrival.known is not None)
         if supervisor_id is not UNSET:
@@ -491,10 +492,8 @@ class Broker:
         connection = session.connection
         self._retire(connection, now)
         if request_id is None:
-            return self._refuse_and_end(
-                connection, RegistrationFailed(reasons.SESSION_NOT_RECORDED, "not_recorded"), now
-            )
-        self._outbox.write(connection, RequestFailed(request_id, "not_recorded", reasons.SESSION_NOT_RECORDED, True))
+            return self._refuse_and_end(connection, RegistrationFailed(reasons.NOT_STORED, "not_recorded"), now)
+        self._outbox.write(connection, RequestFailed(request_id, "not_recorded", reasons.NOT_STORED, True))
         self._end(connection)
         return None
 

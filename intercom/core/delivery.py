@@ -121,7 +121,7 @@ class Delivery:
         if is_ask:
             sender.asks_under_way += 1
         if operation is None:
-            identity, ask_ms = target.target_identity, self._ask_ms(target)
+            identity, ask_ms = target.target_identity, self._ask_ms(target) if is_ask else 0
             operation = self._operations.reserve(message.id, signature, sender, target, identity, is_ask, ask_ms, now)
             operation.under_way = attempt
             self._operations.append_reservation(operation, self._undo_reservation, attempt)

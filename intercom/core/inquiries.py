@@ -137,7 +137,7 @@ class Inquiries:
 
     def _not_recorded(self, subject: Any, now: Instant) -> None:
         connection, request_id = subject
-        self._refuse(connection, request_id, No("not_recorded", reasons.SESSION_NOT_RECORDED, retryable=True))
+        self._refuse(connection, request_id, No("not_recorded", reasons.NOT_STORED, retryable=True))
 
     def _refuse(self, connection: Connection, request_id: str, no: No) -> None:
         self._outbox.write(connection, RequestFailed(request_id, no.code, no.reason, no.retryable))

@@ -39,7 +39,7 @@ UNDER_WAY = (
 )
 CAPACITY = "Capacity reached"
 NOT_RECORDED = "Not recorded: the broker could not write its store; nothing was sent, retry with the same message id"
-SESSION_NOT_RECORDED = "Not recorded: the broker could not write its store; nothing has changed, try again later"
+NOT_STORED = "Not recorded: the broker could not write its store; nothing has changed, try again"
 NOT_CONFIRMED_DURABLY = (
     "Outcome not durably confirmed: the message went out but the store could not record it; "
     "retry with the same message id"

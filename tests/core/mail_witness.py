@@ -191,6 +191,8 @@ class MailWitness(Watcher):
         self.tokens: dict[str, str] = {}
         """Of addresses, as those who share a home know them."""
         self.told_tokens: set[str] = set()
+        self.told_sessions: set[str] = set()
+        """Sessions whose clients heard of them."""
         self.receipts: dict[str, set[Actor]] = defaultdict(set)
         self.taken_live: set[str] = set()
         self.direct_notices: Counter[str] = Counter()
@@ -315,6 +317,8 @@ class MailWitness(Watcher):
             self._answered(line, frame)
         elif kind == "trace":
             self._traced(frame)
+        elif kind == "request_failed" and frame["code"] == "not_owner":
+            assert actor.is_thief, "the owner was locked out"
         elif kind == "registration_failed" and frame.get("code") == "address_taken":
             rows = [row for row in self.disk.addresses.values() if row.name == actor.address]
             shown = line.request["address"].get("token")
@@ -328,6 +332,7 @@ class MailWitness(Watcher):
         actor = line.actor
         line.is_told = True
         actor.session_id = frame["sessionId"]
+        self.told_sessions.add(frame["sessionId"])
         if not actor.features:
             assert frame.keys() <= BASE_REGISTERED, frame
         if "ownerToken" in frame:
@@ -476,6 +481,8 @@ class MailWitness(Watcher):
                     assert session_id in self.judged
                 case "grace_timeout":
                     assert session_id in self.left_at or self.life
+                case "never_told":
+                    assert session_id not in self.told_sessions, f"{session_id} could come back"
                 case "replaced":
                     actor = self.owners[session_id]
                     place = actor.address if row.holds_address else actor.return_address

@@ -78,6 +78,21 @@ def test_a_failed_commit_at_the_return_costs_no_mail() -> None:
     assert ids(sender.got()) == []
 
 
+def test_an_answer_that_gets_lost_locks_no_owner_out() -> None:
+    """The return was recorded, and its client never heard of it: the token it has still opens its mailbox."""
+    world = World()
+    sender, target = away(world)
+    sender.queue("b", "m1")
+    world.auto = False
+    conn = try_to_enter(world, preferredSessionId=target.id, ownerToken=target.token)
+    world.commit()
+    world.break_off(conn)
+    world.perform([])
+    world.auto = True
+    world.settle()
+    assert ids(reattach(world, target).first) == ["m1"]
+
+
 def test_a_reattach_that_could_not_be_recorded_is_answered() -> None:
     world = World()
     sender, target = away(world)
