@@ -7,7 +7,7 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False  # importing typing costs more than everything a command needs of this module
 if TYPE_CHECKING:
     from intercom.client import blocking
-    from intercom.client.aio import Connection, Events, IncomingMessage, Messages, Session, connect
+    from intercom.client.aio import Connection, Events, IncomingMessage, LiveStage, Messages, Run, Session, connect
     from intercom.client.feeds import SessionEvent
     from intercom.client.mailviews import (
         AddressView,
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
         Trace,
         TraceEvent,
     )
+    from intercom.client.queueing import AsyncStageQueue, StageAnswer, StageQueue, StageRequest
+    from intercom.client.rosters import DeliveryState, PossibleStage, RosterStage
+    from intercom.client.stage_views import StageView
     from intercom.client.views import Attachment, GroupView, Mail, Notice, Receipt, SessionView
     from intercom.errors import (
         AccessDenied,
@@ -45,10 +48,13 @@ if TYPE_CHECKING:
         ReplyFailed,
         RequestRefused,
         RequestTimeout,
+        ReservationRefused,
+        RunRefused,
         SendError,
         SendRefused,
         SessionClosed,
         SessionReplaced,
+        StageRefused,
         StartFailed,
         TargetAway,
         TargetNotFound,
@@ -65,6 +71,7 @@ __all__ = [
     "AmbiguousTarget",
     "AskError",
     "AskTimeout",
+    "AsyncStageQueue",
     "Attachment",
     "BrokerBusy",
     "BrokerError",
@@ -72,12 +79,14 @@ __all__ = [
     "ConfigError",
     "Connection",
     "ConnectionLost",
+    "DeliveryState",
     "EmbeddedBroker",
     "Events",
     "GroupView",
     "HomeError",
     "IncomingMessage",
     "IntercomError",
+    "LiveStage",
     "Mail",
     "Mailbox",
     "MailboxEntry",
@@ -89,6 +98,7 @@ __all__ = [
     "OutcomeUnknown",
     "PeerGone",
     "PendingAsk",
+    "PossibleStage",
     "PresenceRefused",
     "ProtocolViolation",
     "Purged",
@@ -97,6 +107,10 @@ __all__ = [
     "ReplyFailed",
     "RequestRefused",
     "RequestTimeout",
+    "ReservationRefused",
+    "RosterStage",
+    "Run",
+    "RunRefused",
     "SendError",
     "SendRefused",
     "Session",
@@ -105,6 +119,11 @@ __all__ = [
     "SessionRecord",
     "SessionReplaced",
     "SessionView",
+    "StageAnswer",
+    "StageQueue",
+    "StageRefused",
+    "StageRequest",
+    "StageView",
     "StartFailed",
     "TargetAway",
     "TargetNotFound",
@@ -119,8 +138,20 @@ __all__ = [
 ]
 
 _HOMES = {
-    "intercom.client.aio": ("Connection", "Events", "IncomingMessage", "Messages", "Session", "connect"),
+    "intercom.client.aio": (
+        "Connection",
+        "Events",
+        "IncomingMessage",
+        "LiveStage",
+        "Messages",
+        "Run",
+        "Session",
+        "connect",
+    ),
     "intercom.client.feeds": ("SessionEvent",),
+    "intercom.client.queueing": ("AsyncStageQueue", "StageAnswer", "StageQueue", "StageRequest"),
+    "intercom.client.rosters": ("DeliveryState", "PossibleStage", "RosterStage"),
+    "intercom.client.stage_views": ("StageView",),
     "intercom.client.mailviews": (
         "AddressView",
         "Mailbox",

@@ -6,21 +6,48 @@ error. Until the command has begun its work an interrupt ends the process at onc
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
+from contextlib import suppress
 from typing import NoReturn
 
 INTERRUPTED = 130
+YOUNG_OBJECTS = 50_000
+"""New objects after which a command looks for garbage in cycles: more than it makes, unless it stays."""
 
 
 def run() -> NoReturn:
     """Run the command of this process and exit."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
+    make_haste()
     from intercom.cli.main import main
 
-    sys.exit(main(sys.argv[1:], _interrupt_as_usual))
+    _leave(main(sys.argv[1:], _interrupt_as_usual))
+
+
+def make_haste() -> None:
+    """Spare this process work at its start that it would not profit from; only for a process of our own."""
+    gc.set_threshold(YOUNG_OBJECTS)
+    if "typing_extensions" not in sys.modules:
+        # msgspec prefers it to what typing has itself since Python 3.11; loading it takes a seventh of a command's
+        # time.
+        sys.modules["typing_extensions"] = None  # type: ignore[assignment]  # how the import system marks "not there"
+        try:
+            import msgspec  # noqa: F401
+        finally:
+            del sys.modules["typing_extensions"]
+
+
+def _leave(status: int) -> NoReturn:
+    """End at once: taking the interpreter apart takes a tenth of a command's time, and nothing is waiting for it."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and not stream.closed:
+            with suppress(OSError):  # its reader has gone
+                stream.flush()
+    os._exit(status)
 
 
 def _end(_number: int, _frame: object) -> NoReturn:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
@@ -22,7 +21,7 @@ from intercom.limits import (
     UNREGISTERED_FRAME_BYTES,
     Limits,
 )
-from intercom.paths import Paths
+from intercom.paths import Paths, read_ordinary_file
 
 Durability: TypeAlias = Literal["full", "memory"]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
@@ -49,7 +48,11 @@ class Settings(Struct, frozen=True, kw_only=True):
     ] = FRAME_BYTES
     idle_ms: Annotated[
         int,
-        About("A broker without a session leaves this long after the last activity.", "ms", *IDLE_RANGE_MS),
+        About(
+            "A broker without a session leaves this long after the last activity; a new one stays a second at least.",
+            "ms",
+            *IDLE_RANGE_MS,
+        ),
     ] = IDLE_MS
     receipt_wait_ms: Annotated[
         int,
@@ -163,19 +166,11 @@ def load_settings(paths: Paths, environ: Mapping[str, str], overrides: Mapping[s
 
 def _read(paths: Paths) -> dict[str, Any]:
     try:
-        with open(paths.settings, "rb", opener=_without_waiting) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ConfigError(f"{paths.settings} is not a regular file", hint="Move it away.")
-            return _parse(paths.settings, file.read())
+        return _parse(paths.settings, read_ordinary_file(paths.settings))
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except OSError as error:
         raise ConfigError(f"{paths.settings} cannot be read: {error.strerror}") from error
-
-
-def _without_waiting(path: str, flags: int) -> int:
-    """Open what may turn out to be a pipe."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _parse(path: os.PathLike[str], content: bytes) -> dict[str, Any]:

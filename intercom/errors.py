@@ -4,7 +4,7 @@
     ├── UsageError              usage                 called with something that can never work
     ├── ConfigError             config                a setting is unknown or out of range
     ├── HomeError               home                  the home cannot be used
-    ├── BrokerError                                   no conversation with a broker
+    ├── BrokerError             not_recorded          no conversation with a broker, or its disk is full
     │   ├── NoBroker            no_broker             nothing answers, and nothing was to be started
     │   ├── BrokerBusy          busy                  it accepts but does not answer, or its backlog is full
     │   ├── BrokerStarting      starting              somebody is still starting it
@@ -15,8 +15,12 @@
     │   └── ProtocolViolation   protocol              the other side broke the protocol
     ├── RegistrationRefused     registration_refused, supervisor_refused, address_limit and every other code
     │   │                                             the broker refused this session
+    │   ├── RunRefused          run_not_authorized, invalid_roster, invalid_possible_stages
+    │   ├── StageRefused        owner_missing, owner_not_workflow, registrant_not_agent, capability_mismatch,
+    │   │                       group_mismatch, invalid_stage_key, non_agent_stage_key, duplicate_live_owner
     │   ├── AddressTaken        address_taken         the address was made by somebody else
     │   └── AddressHeld         address_held          another session receives for the address
+    ├── ReservationRefused      not_supervised, reservation_refused   a child's place was not kept
     ├── SessionReplaced         replaced              another session took the place of this one
     ├── SessionClosed           force_closed          the person closed this session
     ├── PresenceRefused         presence_refused      a presence or membership change was refused
@@ -27,9 +31,11 @@
     │   ├── TargetAway          away                  the target is known and not here; nothing was sent
     │   ├── AmbiguousTarget     ambiguous             several sessions match
     │   ├── MessageConflict     conflict              the message id was used for something else
-    │   ├── NotNow              capacity, not_recorded           nothing took effect; retry with the same id
-    │   ├── OutcomeUnknown      outcome_unknown, under_way, receipt_missing, not_confirmed,
-    │   │                                             send_timeout, connection_lost
+    │   ├── NotNow              capacity, not_recorded, not_restored
+    │   │                                             nothing took effect; retry with the same id
+    │   ├── OutcomeUnknown      outcome_unknown, under_way, receipt_missing, not_confirmed, owner_silent,
+    │   │                       notification_unanswered, still_held, send_timeout,
+    │   │                       connection_lost
     │   └── SendRefused         refused and every other code     it will not work as asked
     ├── TooLarge                too_large             a message above the limit, checked before sending
     └── AskError                                      an ask ended without an answer
@@ -180,6 +186,24 @@ class RegistrationRefused(IntercomError):
     """Say that the broker refused to register this session."""
 
     code = "registration_refused"
+
+
+class RunRefused(RegistrationRefused):
+    """Say that the broker did not take what a session announced of a workflow run; nothing of it holds."""
+
+    code = "run_not_authorized"
+
+
+class StageRefused(RegistrationRefused):
+    """Say that the broker did not let a session go live as a workflow stage; ``code`` says why."""
+
+    code = "owner_missing"
+
+
+class ReservationRefused(IntercomError):
+    """Say that the broker does not keep the place of a child that is being brought back."""
+
+    code = "reservation_refused"
 
 
 class AddressTaken(RegistrationRefused):

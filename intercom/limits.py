@@ -53,6 +53,8 @@ UNCOMMITTED_BYTES = 4 * MIB
 """The same in bytes; one frame is always admitted."""
 READ_BYTES = 256 * KIB
 """Most that one read takes from a socket."""
+CLIENT_READ_BYTES = 64 * KIB
+"""Most that one read of a client takes; it goes through one buffer of this size per connection."""
 SEND_BYTES = 256 * KIB
 """Small frames are joined up to this size before they are handed to the kernel."""
 FINISH_MS = 2_000
@@ -64,10 +66,27 @@ ACCEPT_BATCH = 64
 ACCEPT_PAUSE_MS = 100
 """Pause in accepting while the process is out of file descriptors or memory."""
 
+# --- workflow stages and restoring recipients -----------------------------------------------------------
+
+STAGE_KEYS = 2
+"""Most keys of one live stage: its id and its name."""
+STAGE_TARGET_CHARACTERS = 4_096
+"""Longest target of a workflow stage; a longer text is none."""
+RESTORING_ALIASES = 4
+"""Most alias ids of one reserved restoring recipient."""
+RESTORING_GROUP_CHARACTERS = 4_096
+"""Longest group name a recipient is reserved in."""
+RELEASE_TEXT_CHARACTERS = 1_000
+"""What is kept of the text an owner gives for a recipient that does not come back."""
+WHOLE_NUMBER_MAX = 2**53 - 1
+"""Largest count on the wire that every JSON reader reads exactly."""
+
 # --- lifecycle of the broker ----------------------------------------------------------------------------
 
 IDLE_MS = 5_000
 """A broker without a session leaves this long after the last activity."""
+FIRST_VISIT_MS = 1_000
+"""A broker that has just begun stays this long, however short ``IDLE_MS`` is set: who started it looks in pauses."""
 IDLE_RECHECK_MS = 100
 """Pause before the idle check looks again while a young connection has not said what it is."""
 UNCLASSIFIED_PROTECTS_MS = 5_000
@@ -91,6 +110,8 @@ STOP_RESERVE_MS = 300
 """The part of STOP_TOTAL_MS that is kept for closing the store and giving the home back."""
 DESCRIPTORS = 65_536
 """Open files the broker asks for, as far as the system's hard limit allows."""
+LARGEST_FILE_BYTES = 256 * MIB
+"""Largest file a broker must be allowed to write: a full table of operations with its write-ahead log stays below."""
 COLLECT_YOUNG = 50_000
 """New objects after which the broker looks for cycles among them."""
 COLLECT_MIDDLE = 20
@@ -126,6 +147,8 @@ BUSY_MS = 5_000
 """SQLite's wait for a lock on the database."""
 INLINE_SYNC_US = 300
 """The event loop commits by itself while the median sync takes less than this many microseconds."""
+LINGER_US = 100
+"""How long a commit of nothing but acceptances waits for input that it could share its sync with, in microseconds."""
 APPEND_US = 3
 """What each append adds to the time of a commit beside the sync, in microseconds."""
 SYNC_SAMPLES = 64
@@ -181,6 +204,8 @@ STARTING_MS = 15_000
 READY_POLL_MS = 10
 """First pause between two looks for a starting broker; doubles up to READY_POLL_MAX_MS."""
 READY_POLL_MAX_MS = 100
+CONTROL_TALKS = 3
+"""Connections in a row that may end before the answer to ``health`` or ``broker_status``."""
 DISCONNECT_MS = 2_000
 """Time for a polite goodbye before the socket is destroyed."""
 RECONNECT_PATIENCE = 3
@@ -217,6 +242,8 @@ IDENTITY_FILE_BYTES = 4 * KIB
 """Largest file that is taken for the token of an address."""
 NAME_CHARACTERS = 128
 """Longest name our own client registers under."""
+CLAIM_CHARACTERS = 4_096
+"""Longest status and model our own client tells of itself: every peer gets it, and it must fit into ``register``."""
 LOG_TAIL_LINES = 10
 """Most lines of a broker's error output that are quoted."""
 HEARTBEAT_MS = 30_000
@@ -233,6 +260,16 @@ SUPERVISOR_RETURN_MS = 3_000
 """After a reconnect: how long a child waits for its supervisor to return before it registers without it."""
 SUPERVISOR_RETRY_MS = 200
 """Pause between two such attempts."""
+STAGE_LIVE_MS = 25_000
+"""Default wait of a session that goes live as a stage: two owner answers may come before its own."""
+STAGE_RETRY_MS = 500
+"""Pause before a stage tries again whose run has no owner yet, or whose place is still taken."""
+STAGE_RETURN_MS = 30_000
+"""How long a stage that lost its connection tries to go live again before it goes on as an ordinary session."""
+STAGE_REQUESTS = 1_000
+"""Requests of one run that its host has not looked at; further ones are refused."""
+HELD_SENDS_KEPT = 100
+"""Held sends of which a session keeps the outcome until it is asked for; the oldest settled one goes first."""
 
 # --- the command ----------------------------------------------------------------------------------------
 
@@ -312,6 +349,42 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Recorded supervisor messages whose reply may cross groups; the oldest goes first."""
     crossing_ms: int = 10 * MINUTE_MS
     """How long such a reply may come."""
+    reservations_per_session: int = 1_000
+    """Restoring recipients one session may reserve, markers of those that are gone included."""
+    reservations: int = 10_000
+    """Restoring recipients in all."""
+    held_per_session: int = 100
+    """Sends of one session that may wait for restoring recipients."""
+    held_per_reservation: int = 100
+    """Sends that may wait for one of them."""
+    held: int = 1_000
+    """Sends that may wait in all."""
+    held_bytes_per_session: int = 8 * MIB
+    """What one session's waiting sends may weigh."""
+    held_bytes: int = 64 * MIB
+    """What all waiting sends may weigh."""
+    hold_ms: int = 120_000
+    """How long a send waits whose sender was told so."""
+    silent_hold_ms: int = 8_000
+    """How long it waits when its sender does not understand that it waits."""
+    routes_per_session: int = 1_000
+    """Workflow runs one session may own."""
+    roster_characters: int = 8 * MIB
+    """What all runs of one owner may announce, in characters."""
+    owner_answer_ms: int = 10_000
+    """How long the owner of a run may take to decide about a message."""
+    owner_requests_per_session: int = 256
+    """Messages of one session that owners may be deciding about."""
+    owner_request_bytes_per_session: int = 8 * MIB
+    """What those may weigh."""
+    owner_requests: int = 10_000
+    """Messages that owners may be deciding about in all."""
+    owner_request_bytes: int = 64 * MIB
+    """What all those may weigh."""
+    notification_answer_ms: int = 10_000
+    """How long the recipient of a notification may take to accept it."""
+    notifications: int = 1_000
+    """Notifications that may wait for their recipients in all."""
     retired_ids: int = 10_000
     """Session ids remembered after their session left; the oldest goes first."""
     operations: int = 300_000

@@ -85,8 +85,14 @@ def resolve_home(explicit: str | None, environ: Mapping[str, str]) -> Path:
 
     ``explicit`` (the flag ``--home``) comes before ``INTERCOM_HOME``, then the platform's per-user state directory.
     A leading ``~`` is expanded, because agent hosts hand variables over as they are written in their settings.
-    Raises ``HomeError`` when the value cannot be a path.
+    Raises ``HomeError`` when the value cannot be a path, and on a system that can have no home at all: whatever needs
+    one begins here, so this is where such a system gets its one clear line.
     """
+    if not hasattr(os, "geteuid"):
+        raise HomeError(
+            "intercom needs Unix sockets and Unix users, which this system does not have",
+            hint="On Windows, run it inside the Windows Subsystem for Linux.",
+        )
     if explicit is not None:
         chosen, origin = explicit, "--home"
     else:
@@ -164,12 +170,12 @@ def open_private_file(path: Path, flags: int) -> int:
         descriptor = os.open(path, flags | always, PRIVATE_FILE)
     except OSError as error:
         if error.errno == errno.ENXIO:  # a pipe that nobody reads, or a socket
-            raise _not_ordinary(path) from error
+            raise not_ordinary(path) from error
         raise
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise _not_ordinary(path)
+            raise not_ordinary(path)
         if stat.S_IMODE(status.st_mode) != PRIVATE_FILE:
             os.fchmod(descriptor, PRIVATE_FILE)
     except BaseException:
@@ -178,7 +184,29 @@ def open_private_file(path: Path, flags: int) -> int:
     return descriptor
 
 
-def _not_ordinary(path: Path) -> OSError:
+def read_ordinary_file(path: Path) -> bytes:
+    """Return the content of an ordinary file; a symbolic link to one is followed.
+
+    Raises ``OSError``, also when the path leads to a pipe or anything else that is no ordinary file: whoever reads
+    must not wait for somebody to write.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # a socket
+            raise not_ordinary(path) from error
+        raise
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise not_ordinary(path)
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(descriptor)
+
+
+def not_ordinary(path: Path) -> OSError:
+    """Return the error for something at ``path`` that is no ordinary file."""
     return OSError(errno.EINVAL, "it is not an ordinary file", str(path))
 
 

@@ -121,7 +121,7 @@ def test_file_that_is_no_toml_is_refused(paths: Paths, content: bytes) -> None:
 
 def test_file_that_cannot_be_read_is_refused(paths: Paths) -> None:
     paths.settings.mkdir()
-    assert refusal(paths) == f"{paths.settings} cannot be read: Is a directory"
+    assert refusal(paths) == f"{paths.settings} cannot be read: it is not an ordinary file"
 
 
 @pytest.mark.parametrize("content", ["", "# nothing is set\n"])

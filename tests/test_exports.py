@@ -11,17 +11,22 @@ import intercom
 from intercom import errors
 
 NAMES = {
-    "AddressView", "Attachment", "Connection", "EmbeddedBroker", "Events", "GroupView", "IncomingMessage", "Mail",
-    "Mailbox", "MailboxEntry", "Messages", "Notice", "PendingAsk", "Purged", "Receipt", "Session", "SessionEvent",
-    "SessionRecord", "SessionView", "Trace", "TraceEvent", "__version__", "blocking", "connect", "serve",
+    "AddressView", "AsyncStageQueue", "Attachment", "Connection", "DeliveryState", "EmbeddedBroker", "Events",
+    "GroupView", "IncomingMessage", "LiveStage", "Mail", "Mailbox", "MailboxEntry", "Messages", "Notice",
+    "PendingAsk", "PossibleStage", "Purged", "Receipt", "RosterStage", "Run", "Session", "SessionEvent",
+    "SessionRecord", "SessionView", "StageAnswer", "StageQueue", "StageRequest", "StageView", "Trace", "TraceEvent",
+    "__version__", "blocking", "connect", "serve",
 }  # fmt: skip
 
 SESSION = {
-    "addresses", "answer", "ask", "ask_supervisor", "authorize_child", "events", "features", "force_close",
-    "former_ids", "groups", "id", "join", "leave", "list", "list_groups", "mailbox", "messages", "model", "name",
-    "pending", "purge", "receive", "send", "send_supervisor", "session_records", "set_presence", "status",
-    "supervisor_id", "task_hint", "trace", "waiting",
+    "addresses", "announce", "answer", "ask", "ask_supervisor", "authorize_child", "busy", "events", "features",
+    "force_close", "former_ids", "groups", "id", "join", "leave", "list", "list_groups", "list_stages", "mailbox",
+    "messages", "model", "name", "outcome", "pending", "purge", "receive", "release_child", "reserve_child", "send",
+    "send_supervisor", "session_records", "set_presence", "stage", "status", "supervisor_id", "task_hint", "trace",
+    "waiting", "workflow",
 }  # fmt: skip
+
+RUN = {"announce", "capability", "group", "id", "lost", "notify", "target"}
 
 
 def test_the_public_names() -> None:
@@ -40,7 +45,7 @@ def test_every_name_is_there(name: str) -> None:
 
 
 def test_names_are_the_ones_of_their_modules() -> None:
-    from intercom.client import aio, blocking, feeds, views
+    from intercom.client import aio, blocking, feeds, queueing, rosters, stage_views, views
 
     assert intercom.connect is aio.connect
     assert intercom.Session is aio.Session
@@ -49,18 +54,27 @@ def test_names_are_the_ones_of_their_modules() -> None:
     assert intercom.Events is aio.Events
     assert intercom.SessionEvent is feeds.SessionEvent
     assert intercom.Receipt is views.Receipt
+    assert intercom.Run is aio.Run
+    assert intercom.StageAnswer is queueing.StageAnswer
+    assert intercom.RosterStage is rosters.RosterStage
+    assert intercom.StageView is stage_views.StageView
     assert intercom.NoBroker is errors.NoBroker
 
 
 def test_both_shells_have_the_same_calls() -> None:
     from intercom.client import aio, blocking, views
+    from intercom.client.owning import RunShell
 
     def calls(kind: type) -> set[str]:
         return {name for name in dir(kind) if not name.startswith("_")}
 
     assert calls(aio.Session) == calls(blocking.Session) == SESSION
     assert calls(aio.IncomingMessage) == calls(blocking.IncomingMessage) == {"reply", *calls(views.IncomingMessage)}
-    assert set(blocking.__all__) == {"Events", "IncomingMessage", "Messages", "Session", "connect"}
+    assert calls(aio.Run) | {"serve"} == calls(blocking.Run)
+    assert calls(blocking.Run) | calls(RunShell) == RUN | {"serve"}
+    assert calls(aio.LiveStage) == calls(blocking.LiveStage) == {"lost"}
+    public = {"Events", "IncomingMessage", "LiveStage", "Messages", "Run", "Session", "connect"}
+    assert set(blocking.__all__) == public
 
 
 def test_an_unknown_name_is_an_ordinary_error() -> None:

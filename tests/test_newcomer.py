@@ -157,7 +157,12 @@ def test_what_else_is_named_works(newcomer: Newcomer) -> None:
     named = set(re.findall(r"`(intercom (?:docs|doctor|status|install|uninstall)(?: [a-z-]+)*)`", newcomer.readme))
     assert {"intercom docs", "intercom docs atomic-and-pi", "intercom docs embedding", "intercom doctor"} <= named
     assert {"intercom install atomic", "intercom install pi", "intercom uninstall atomic"} <= named
-    newcomer.type("intercom list")
-    for line in sorted(named):
-        newcomer.type(f"{line} --dry-run" if "install" in line else line)
+    listener = newcomer.start("intercom listen --as somebody")  # the broker stays for as long as it does
+    try:
+        assert listener.process.stderr is not None
+        assert listener.process.stderr.readline().startswith(b"listening as somebody (")
+        for line in sorted(named):
+            newcomer.type(f"{line} --dry-run" if "install" in line else line)
+    finally:
+        listener.close()
     assert newcomer.type(f"intercom demo {newcomer.clone}").splitlines()[-1].startswith("checked: 3 questions")

@@ -8,7 +8,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import platformdirs
@@ -25,6 +25,7 @@ from intercom.paths import (
     make_private_directory,
     open_private_file,
     prepare_home,
+    read_ordinary_file,
     resolve_home,
 )
 from tests.support.processes import OTHER_USER, in_child, needs_root
@@ -144,6 +145,7 @@ def test_names_in_the_home() -> None:
         "lock": "/h/broker.replace.lock",
         "spawn_lock": "/h/intercom.spawn.lock",
         "database": "/h/intercom.db",
+        "head": "/h/intercom.head",
         "key": "/h/intercom.key",
         "log": "/h/intercom.log",
         "stderr_log": "/h/broker.log",
@@ -433,6 +435,30 @@ def test_a_pipe_is_no_file_and_is_not_waited_for(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="not an ordinary file"):
             open_private_file(path, flags)
     assert os.listdir("/proc/self/fd") == before
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
+def test_only_an_ordinary_file_is_read(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    """Whoever reads waits for nobody, and for nothing that never ends."""
+    make(tmp_path / "place")
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(OSError, match="not an ordinary file"):
+        read_ordinary_file(tmp_path / "place")
+    assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_file_is_read_whole_also_behind_a_link(tmp_path: Path) -> None:
+    content = bytes(range(256)) * 1_000
+    (tmp_path / "file").write_bytes(content)
+    (tmp_path / "link").symlink_to("file")
+    assert read_ordinary_file(tmp_path / "link") == content
+
+
+def test_a_socket_is_no_file(short_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(short_path / "s"))
+        with pytest.raises(OSError, match="not an ordinary file"):
+            read_ordinary_file(short_path / "s")
 
 
 @needs_root

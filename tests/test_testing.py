@@ -213,10 +213,130 @@ def test_the_page_tells_which_calls_there_are() -> None:
     assert public(MemorySession) | public(library) | public(MemoryBroker) | public(Pending) <= words
     for ours, theirs in [
         (MemoryBroker.connect, blocking.connect),
-        *((getattr(MemorySession, name), getattr(library, name)) for name in ("send", "ask", "receive", "messages")),
+        *(
+            (getattr(MemorySession, name), getattr(library, name))
+            for name in public(library)
+            if callable(getattr(library, name))
+        ),
         (IncomingMessage.reply, blocking.IncomingMessage.reply),
     ]:
         assert (parameters(ours) | parameters(theirs)) - {"self"} <= words
+
+
+def test_whatever_the_library_has_is_there() -> None:
+    """A program that is tested with it uses nothing that is missing: every call, with every argument."""
+    library = blocking.Session
+    assert public(library) <= public(MemorySession)
+    assert public(blocking.IncomingMessage) <= public(IncomingMessage)
+    for name in public(library):
+        call = getattr(library, name)
+        if callable(call):
+            assert parameters(call) == parameters(getattr(MemorySession, name)), name
+    assert parameters(blocking.IncomingMessage.reply) == parameters(IncomingMessage.reply)
+    elsewhere = {"home", "start", "timeout"}
+    assert parameters(blocking.connect) - elsewhere == parameters(MemoryBroker.connect) - {"self", "answer"}
+
+
+# --- supervisors, events, presence
+
+
+def test_a_supervisor_and_its_child(broker: MemoryBroker) -> None:
+    """Protocol 6.6: whatever the groups."""
+    boss = broker.connect("boss", group="a")
+    capability = boss.authorize_child("reviewer")
+    child = broker.connect("reviewer", group="b", supervisor=capability)
+    assert (child.supervisor_id, boss.supervisor_id) == (boss.id, None)
+    question = child.ask_supervisor("which?")
+    for message in boss.messages():
+        assert message.channel == "supervisor"
+        message.reply("this one")
+    assert question.result().text == "this one"
+    sent = child.send_supervisor("done")
+    assert texts(boss) == ["done"] and sent.result().target == boss.id
+    with pytest.raises(UsageError):
+        boss.send_supervisor("up")
+    boss.close()
+    with pytest.raises(TargetNotFound) as gone:
+        child.send_supervisor("there?").result()
+    assert gone.value.code == "supervisor_gone"
+
+
+def test_a_line_that_is_taken_up_again(broker: MemoryBroker) -> None:
+    """F94: broker and children come back in any order."""
+    boss = broker.connect("boss")
+    child = broker.connect("reviewer", supervisor=boss.authorize_child("reviewer"))
+    broker.restart()
+    broker.advance(SEND_MS)
+    sent = child.send_supervisor("still here")
+    assert texts(boss) == ["still here"] and sent.result().state == "delivered"
+
+
+def test_what_happens_around_a_session(broker: MemoryBroker, planner: MemorySession) -> None:
+    events = planner.events()
+    assert next(events, None) is None
+    other = broker.connect("other", status="idle")
+    other.announce("busy")
+    other.close()
+    broker.restart()
+    told = [(event.kind, event.session.status if event.session else None) for event in events]
+    assert told[:3] == [("joined", "idle"), ("presence", "busy"), ("left", None)]
+    assert [kind for kind, _ in told[3:]] == ["disconnected", "reconnected"]
+    broker.connect("late")
+    assert [event.kind for event in events] == ["joined"], "it goes on where it ended"
+
+
+def test_idle_and_busy(broker: MemoryBroker, planner: MemorySession, worker: MemorySession) -> None:
+    def seen() -> tuple[str | None, float]:
+        [found] = [view for view in planner.list() if view.name == "worker"]
+        return found.status, found.last_activity
+
+    broker.advance(1_000)
+    began = broker.now.wall
+    with worker.busy("counting"):
+        assert seen() == ("busy: counting", began)
+        broker.advance(60_000)
+        broker.restart()
+        broker.advance(SEND_MS)
+        assert seen() == ("busy: counting", began), "since when is not forgotten with the broker"
+    assert seen() == ("idle", broker.now.wall)
+    assert worker.status == "idle" and worker.model == ""
+
+
+# --- time that a call may take
+
+
+def test_time_passes_until_something_is_there(
+    broker: MemoryBroker, planner: MemorySession, worker: MemorySession
+) -> None:
+    broker.fail_next_commit()
+    planner.send("worker", "x")
+    before = broker.now.mono
+    assert worker.receive() is None
+    message = worker.receive(timeout=60)
+    assert message is not None and message.text == "x"
+    assert broker.now.mono - before == SEND_RETRY_MS
+    assert worker.receive(timeout=1.5) is None
+    assert broker.now.mono - before == SEND_RETRY_MS + 1_500
+    assert [message.text for message in worker.messages(timeout=1)] == []
+    assert [event.kind for event in worker.events(timeout=1)] == []
+
+
+def test_limits_of_time_are_in_seconds(broker: MemoryBroker, planner: MemorySession, worker: MemorySession) -> None:
+    question, sent = planner.ask("worker", "2+2", timeout=2), planner.send("worker", "x", timeout=1)
+    broker.advance(999)
+    assert not sent.done
+    broker.advance(1)
+    assert isinstance(sent.error, OutcomeUnknown) and not question.done
+    broker.advance(1_000)
+    assert isinstance(question.error, AskTimeout)
+    with pytest.raises(UsageError):
+        planner.send("worker", "x", timeout=0)
+
+
+def test_a_target_in_other_words(planner: MemorySession, worker: MemorySession) -> None:
+    """Protocol 6.2.4: a receipt names what the user wrote."""
+    sent = planner.send(worker.id, "x", logical_target=worker.id[:6])
+    assert texts(worker) == ["x"] and sent.result().target == worker.id[:6]
 
 
 # --- the clock
@@ -248,7 +368,10 @@ def test_time_stands_still_unless_it_is_turned(
 
 
 def test_a_receipt_that_never_comes(broker: MemoryBroker, planner: MemorySession, worker: MemorySession) -> None:
-    """Protocol 6.10.6: the outcome is not known, and a retry under the id is safe."""
+    """Protocol 6.10.6: the outcome is not known, and a retry under the id is safe.
+
+    F81, F82: a session that takes nothing is never said to have the message.
+    """
     sent = planner.send("worker", "x", queue=False)
     broker.advance(SEND_MS)
     error = sent.error
@@ -292,7 +415,7 @@ def test_mail_for_an_address(broker: MemoryBroker, planner: MemorySession) -> No
 
 def test_a_message_expires(broker: MemoryBroker, planner: MemorySession) -> None:
     broker.connect("desk", address=True).close()
-    planner.send("desk", "x", valid_for_ms=5_000).result()
+    planner.send("desk", "x", valid_for=5).result()
     broker.advance(6_000)
     [notice] = planner.messages()
     assert notice.notice is not None and notice.notice.kind == "expired"

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import IO, TYPE_CHECKING, NamedTuple
 
+from intercom.cli.who import ASKED_VARIABLES
 from intercom.limits import (
     ANSWER_COMMAND_MS,
     ANSWER_VARIABLE_CHARACTERS,
@@ -105,9 +106,7 @@ def variables(message: IncomingMessage, environ: Mapping[str, str]) -> dict[str,
     ``INTERCOM_NAME`` is left out: a command that speaks while its listener does must not look like the listener.
     """
     told = {
-        "INTERCOM_MESSAGE_ID": message.id,
-        "INTERCOM_SENDER_ID": message.sender.id,
-        "INTERCOM_SENDER_NAME": message.sender.name or "",
+        **dict(zip(ASKED_VARIABLES, (message.id, message.sender.id, message.sender.name or ""), strict=True)),
         "INTERCOM_SENDER_DIRECTORY": message.sender.cwd,
         "INTERCOM_CHANNEL": message.channel or "",
     }

@@ -15,10 +15,17 @@ from intercom.limits import LONGEST_VALIDITY_MS, NAME_CHARACTERS, WAIT_CEILING_S
 
 VALUED = ("--as", "--group", "--timeout", "--home")
 """Shared options that take a value; they may also stand before the verb."""
-
-
+HELP_COLUMNS = 80
+"""Width of a help that is not shown on a terminal."""
 JOINERS = "\u200c\u200d"
 """Characters that take no room and belong to words and emoji."""
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Know its width: argparse makes a formatter for every option, and finding the width imports half of ``shutil``."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=(Output(as_json=False).columns() or HELP_COLUMNS) - 2)
 
 
 class Parser(argparse.ArgumentParser):
@@ -30,7 +37,7 @@ class Parser(argparse.ArgumentParser):
             usage=f"intercom {verb} [options] {usage}".rstrip(),
             description=description,
             allow_abbrev=False,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_Formatter,
         )
         self.verb = verb
 
@@ -131,7 +138,7 @@ def group_name(word: str) -> str:
 
 def add_timeout(parser: Parser, meaning: str, most_s: int = WAIT_CEILING_S) -> None:
     """Add ``--timeout``; ``meaning`` says what it bounds, ``most_s`` how many seconds it may name."""
-    parser.add_argument("--timeout", metavar="SECONDS", type=lambda text: _seconds(text, most_s), help=meaning)
+    parser.add_argument("--timeout", metavar="SECONDS", type=lambda text: seconds(text, most_s), help=meaning)
 
 
 def add_span(parser: Parser, option: str, meaning: str) -> None:
@@ -144,7 +151,8 @@ def add_home(parser: Parser) -> None:
     parser.add_argument("--home", metavar="DIRECTORY", help="where the broker lives (or INTERCOM_HOME)")
 
 
-def _seconds(text: str, most_s: int) -> float:
+def seconds(text: str, most_s: int) -> float:
+    """Return a time given on the command line, above 0 and at most ``most_s`` s."""
     try:
         value = float(text)
     except ValueError:

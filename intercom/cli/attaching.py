@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import stat
 from argparse import Namespace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,15 +26,16 @@ def add_attach(parser: Parser) -> None:
         dest="files",
         metavar="FILE",
         action="append",
-        help=f"send this text file along; repeat it for several, {ATTACHMENTS_BYTES // 1_048_576} MiB with the text",
+        help="send this text file, or what a pipe such as <(COMMAND) brings, along; repeat it for several, "
+        f"{ATTACHMENTS_BYTES // 1_048_576} MiB with the text",
     )
 
 
 def attachments_of(arguments: Namespace) -> list[Attachment]:
     """Return the files named by ``--attach``, each under the last part of its path.
 
-    Raises ``UsageError`` for what is no file or no text, ``AccessDenied``, and ``TooLarge`` before more is read than
-    a message can hold.
+    A pipe is read to its end, however long its writers take. Raises ``UsageError`` for what is no file or no text,
+    ``AccessDenied``, and ``TooLarge`` before more is read than a message can hold.
     """
     if not arguments.files:
         return []
@@ -60,19 +63,28 @@ def _content(given: str, left: int) -> bytes:
             kind = os.fstat(descriptor).st_mode
             if stat.S_ISDIR(kind):
                 raise UsageError(f"{clean(given)} is a directory", hint="Attach the files in it one by one.")
-            if not stat.S_ISREG(kind):  # it might never end, or never begin
-                raise UsageError(f"{clean(given)} is not a regular file", hint="Attach a file with its content.")
-            parts: list[bytes] = []
-            while data := os.read(descriptor, READ_BYTES):
-                parts.append(data)
-                left -= len(data)
-                if left < 0:
-                    raise TooLarge(f"the attached files have more than {ATTACHMENTS_BYTES} bytes; nothing was sent")
+            if not (stat.S_ISREG(kind) or stat.S_ISFIFO(kind)):
+                raise UsageError(f"{clean(given)} is neither a file nor a pipe", hint="Attach a file with its content.")
+            return b"".join(_parts(descriptor, left))
         finally:
             os.close(descriptor)
     except (OSError, ValueError) as error:
         raise _refused(given, error) from error
-    return b"".join(parts)
+
+
+def _parts(descriptor: int, left: int) -> Iterator[bytes]:
+    """Yield what a file holds or the writers of a pipe write, at most ``left`` bytes; a pipe is waited for."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    while True:
+        poll.poll()  # of a pipe that nobody has opened yet, a read would see the end
+        data = os.read(descriptor, READ_BYTES)
+        if not data:
+            return
+        left -= len(data)
+        if left < 0:
+            raise TooLarge(f"the attached files have more than {ATTACHMENTS_BYTES} bytes; nothing was sent")
+        yield data
 
 
 def _refused(given: str, error: OSError | ValueError) -> IntercomError:

@@ -12,6 +12,8 @@ import shutil
 import socket
 import stat
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from intercom.cli import hostconfig
@@ -71,11 +73,21 @@ def permissions(paths: Paths) -> Finding:
     if paths.home.exists() and not paths.home.is_dir():
         return Finding("permissions", "ok", "there is no home whose files could be open")
     wrong = []
-    wanted = [(paths.home, PRIVATE_DIRECTORY), (paths.identities, PRIVATE_DIRECTORY)]
+    places = (paths.home, paths.identities, *_inside(paths.identities))
+    wanted = [(place, PRIVATE_DIRECTORY) for place in places]
     if paths.socket_is_elsewhere:
         wanted.append((paths.socket.parent, PRIVATE_DIRECTORY))
-    files = (paths.lock, paths.pid, paths.database, paths.key, paths.log, paths.stderr_log)
-    wanted += [(path, PRIVATE_FILE) for path in files]
+    files = (
+        paths.lock,
+        paths.spawn_lock,
+        paths.pid,
+        paths.database,
+        paths.key,
+        paths.head,
+        paths.log,
+        paths.stderr_log,
+    )
+    wanted += [(path, PRIVATE_FILE) for path in (*files, *_kept(paths.identities))]
     for path, mode in wanted:
         try:
             found = os.lstat(path).st_mode
@@ -83,11 +95,16 @@ def permissions(paths: Paths) -> Finding:
             continue
         except OSError as error:
             return refused("permissions", f"{path} cannot be examined", error)
+        if mode == PRIVATE_DIRECTORY and not stat.S_ISDIR(found):
+            return Finding("permissions", "bad", f"{path} is not a directory", f"Move {path} away.")
         if mode == PRIVATE_FILE and not stat.S_ISREG(found):
             return Finding("permissions", "bad", f"{path} is not a regular file", f"Move {path} away.")
         present = stat.S_IMODE(found)
         if present & ~mode:
             wrong.append((path, mode, present))
+    settings = paths.home / hostconfig.NAME  # the user's own, which may be a link and which others may read
+    if settings.exists() and not settings.is_file():
+        return Finding("permissions", "bad", f"{settings} is not a regular file", f"Move {settings} away.")
     if wrong:
         path, mode, present = wrong[0]
         others = f", and {len(wrong) - 1} others are" if len(wrong) > 1 else ""
@@ -98,6 +115,20 @@ def permissions(paths: Paths) -> Finding:
             f"Run `chmod {mode:o} {path}`.",
         )
     return Finding("permissions", "ok", "nobody else can use the files of the home")
+
+
+def _kept(identities: Path) -> list[Path]:
+    """Return what lies in the directory of the identities and in those inside; only ordinary files belong there."""
+    found = []
+    for directory in (identities, *_inside(identities)):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            found += [directory / name for name in sorted(os.listdir(directory))]
+    return [path for path in found if path not in _inside(identities)]
+
+
+def _inside(identities: Path) -> tuple[Path, Path]:
+    """Return the directories that belong into that of the identities."""
+    return identities / "groups", identities / "addresses"
 
 
 def file_system(paths: Paths) -> Finding:

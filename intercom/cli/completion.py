@@ -144,7 +144,7 @@ def _words(verb: str) -> list[str]:
 
     known = {
         "completion": ["bash", "zsh", "fish"],
-        "store": ["check", "move-aside"],
+        "store": ["check", "rebuild", "move-aside"],
         "schema": [*_verbs(), "wire"],
         "docs": list(pages()),
         "install": sorted(HOSTS),

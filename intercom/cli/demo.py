@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from intercom.cli.arguments import Parser, add_common
+from intercom.cli.arguments import Parser, add_common, clean
 from intercom.cli.ending import Watched
 from intercom.cli.identity import MOMENT_S
 from intercom.cli.render import Output, visible
@@ -30,7 +30,7 @@ from intercom.cli.status import quiet_report
 from intercom.cli.stop import stop
 from intercom.client import blocking
 from intercom.client.spawning import environment
-from intercom.errors import IntercomError, UsageError
+from intercom.errors import AccessDenied, IntercomError, UsageError
 from intercom.limits import DEMO_STEP_S, GONE_POLL_MS, PROBE_MS
 from intercom.paths import Paths, resolve_home
 
@@ -105,9 +105,8 @@ def run(arguments: Namespace, output: Output) -> int:
     if len(arguments.words) > 1:
         raise UsageError("the demo takes one directory")
     directory = Path(os.path.realpath(arguments.words[0] if arguments.words else "."))
-    if not directory.is_dir():
-        raise UsageError(f"{directory} is not a directory")
-    with tempfile.TemporaryDirectory(prefix="intercom-demo-") as place:
+    _require_readable(directory)
+    with _temporary() as place:
         demo = Demo(Path(os.path.realpath(place)), directory, output)
         document = demo.play()
     output.document({"ok": True, **document})
@@ -117,6 +116,28 @@ def run(arguments: Namespace, output: Output) -> int:
         f"broker {document['newBroker']} took over"
     )
     return 0
+
+
+def _require_readable(directory: Path) -> None:
+    """Raise ``UsageError`` for what is no directory, and ``AccessDenied`` for one that may not be looked into."""
+    try:
+        os.scandir(directory / ".").close()
+        may_enter = os.access(directory, os.X_OK)
+    except PermissionError:
+        may_enter = False
+    except OSError as error:
+        raise UsageError(f"{clean(str(directory))} is not a directory ({error.strerror})") from error
+    if not may_enter:
+        raise AccessDenied(f"This process may not look into {clean(str(directory))}", hint="Name another directory.")
+
+
+def _temporary() -> tempfile.TemporaryDirectory[str]:
+    try:
+        return tempfile.TemporaryDirectory(prefix="intercom-demo-")
+    except OSError as error:
+        raise AccessDenied(
+            f"There is no place for temporary files: {error.strerror or error}", hint="Let TMPDIR name one."
+        ) from error
 
 
 class Demo:

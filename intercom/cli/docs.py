@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
 from difflib import get_close_matches
 from importlib.resources import files
@@ -11,10 +12,11 @@ from intercom.cli.arguments import Parser, add_home, add_json
 from intercom.cli.render import Output
 from intercom.errors import IntercomError, UsageError
 
-USAGE = "[PAGE]"
-DESCRIPTION = """List the pages of the documentation, or print one.
+USAGE = "[PAGE [SECTION]]"
+DESCRIPTION = """List the pages of the documentation, or print one, or one section of it.
 
-At a terminal a page is laid out, elsewhere it is Markdown as it stands. Ends with 3 when there is no such page.
+A section is named by its number, or by the beginning of its heading; those below it are printed too. At a terminal a
+page is laid out, elsewhere it is Markdown as it stands. Ends with 3 when there is no such page or section.
 """
 ORDER = (
     "index",
@@ -26,13 +28,14 @@ ORDER = (
     "files",
     "troubleshooting",
     "embedding",
+    "protocol",
     "changelog",
 )
 """The pages in the order in which a new user may want them; others follow by name."""
 
 
 class NoPage(IntercomError):
-    """Say that there is no such page, and which ones are like it."""
+    """Say that there is no such page or section, and which ones are like it."""
 
     code = "no_page"
     exit_status = 3
@@ -40,16 +43,16 @@ class NoPage(IntercomError):
 
 def configure(parser: Parser) -> None:
     """Add the options of ``docs``."""
-    parser.add_argument("words", nargs="*", metavar="PAGE", help="the page to print")
+    parser.add_argument("words", nargs="*", metavar="PAGE", help="the page to print, and a section of it")
     add_json(parser)
     add_home(parser)
 
 
 def run(arguments: Namespace, output: Output) -> int:
-    """Print a page, or the list of all, and return 0."""
+    """Print a page, a section of one, or the list of all pages, and return 0."""
     found = pages()
-    if len(arguments.words) > 1:
-        raise UsageError("name one page", hint="`intercom docs` lists them.")
+    if len(arguments.words) > 2:
+        raise UsageError("name one page, and one section of it", hint="`intercom docs` lists the pages.")
     if not arguments.words:
         titles = {name: _title(page.read_text("utf-8")) for name, page in found.items()}
         output.document({"ok": True, "pages": [{"page": name, "title": title} for name, title in titles.items()]})
@@ -62,6 +65,8 @@ def run(arguments: Namespace, output: Output) -> int:
         hint = f"Did you mean {near[0]}?" if near else "`intercom docs` lists the pages."
         raise NoPage(f"There is no page {wanted!r}", hint=hint)
     text = found[wanted].read_text("utf-8")
+    if len(arguments.words) == 2:
+        text = _section(wanted, text, arguments.words[1])
     output.document({"ok": True, "page": wanted, "text": text})
     if output.fancy():
         _lay_out(text)
@@ -76,6 +81,25 @@ def pages() -> dict[str, Traversable]:
     found = {page.name.removesuffix(".md"): page for page in place.iterdir() if page.name.endswith(".md")}
     rank = {name: number for number, name in enumerate(ORDER)}
     return {name: found[name] for name in sorted(found, key=lambda name: (rank.get(name, len(rank)), name))}
+
+
+def _section(page: str, text: str, wanted: str) -> str:
+    """Return the section of a page with this number or beginning of a heading, and those below it."""
+    headings = list(re.finditer(r"^(#+) (.+)$", text, re.MULTILINE))
+    for number, heading in enumerate(headings):
+        if _is_called(heading[2], wanted):
+            later = (other.start() for other in headings[number + 1 :] if len(other[1]) <= len(heading[1]))
+            return text[heading.start() : next(later, len(text))].rstrip() + "\n"
+    top = [heading[2] for heading in headings if len(heading[1]) == 2]
+    raise NoPage(f"The page {page!r} has no section {wanted!r}", hint="Its sections are: " + "; ".join(top))
+
+
+def _is_called(heading: str, wanted: str) -> bool:
+    number = re.fullmatch(r"\d[\d.]*", wanted)
+    if number is not None:
+        return heading.split()[0].rstrip(".") == wanted.rstrip(".")
+    words = re.sub(r"^\d[\d.]* |`", "", heading)
+    return words.lower().startswith(wanted.lower())
 
 
 def _title(text: str) -> str:

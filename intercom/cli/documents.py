@@ -62,9 +62,40 @@ _MESSAGE = _object(
         "replyTo": _TEXT,
         "replyError": _TEXT,
         "channel": {"const": "supervisor"},
+        "notification": {"const": True},
         "mail": _object({"queuedAt": _COUNT, "ageMs": _COUNT, "offers": _COUNT}),
         "notice": _object(
             {"kind": {"enum": ["undeliverable", "expired"]}, "messageId": _TEXT, "target": _TEXT, "reason": _TEXT}
+        ),
+    },
+)
+_STAGE = _object(
+    {
+        "kind": {"const": "workflow-stage"},
+        "runId": _TEXT,
+        "stageId": _TEXT,
+        "stageName": _TEXT,
+        "target": _TEXT,
+        "lifecycle": {"enum": ["pending", "running"]},
+        "group": _TEXT,
+    },
+    {"sessionId": _TEXT},
+)
+_POSSIBLE_STAGE = _object(
+    {
+        "kind": {"const": "workflow-future-stage"},
+        "runId": _TEXT,
+        "target": _TEXT,
+        "queuedCount": _COUNT,
+        "group": _TEXT,
+    },
+    {
+        "deliveryOnly": {"const": True},
+        "deliveryStates": _array(
+            _object(
+                {"messageId": _TEXT, "runId": _TEXT, "stageId": _TEXT, "state": _TEXT, "reason": _TEXT},
+                {"sessionId": _TEXT},
+            )
         ),
     },
 )
@@ -104,6 +135,8 @@ _KNOWN_SESSION = _object(
 _DEFINITIONS: Schema = {
     "Session": _SESSION,
     "Message": _MESSAGE,
+    "Stage": _STAGE,
+    "PossibleStage": _POSSIBLE_STAGE,
     "KnownSession": _KNOWN_SESSION,
     "Failure": _FAILURE,
 }
@@ -128,12 +161,17 @@ _STORE: Schema = {
     "unfinished": _COUNT,
     "openQuestions": _COUNT,
     "retiredIds": _COUNT,
+    "addresses": _COUNT,
+    "mail": _COUNT,
     "brokerId": _TEXT,
     "journalId": _TEXT,
     "askedBroker": _FLAG,
     "pid": _COUNT,
     "movedTo": _OPTIONAL_TEXT,
     "trouble": _TEXT,
+    "rebuilt": _FLAG,
+    "savedKey": _FLAG,
+    "lostRows": _TEXTS,
 }
 _INSTALLED = _success(
     {
@@ -152,11 +190,19 @@ def _event(name: str, required: Schema, optional: Schema | None = None) -> Schem
 
 
 DOCUMENTS: dict[str, list[Schema]] = {
-    "list": [_success({"sessions": _array(_ref("Session"))})],
+    "list": [
+        _success(
+            {
+                "sessions": _array(_ref("Session")),
+                "stages": _array(_ref("Stage")),
+                "possibleStages": _array(_ref("PossibleStage")),
+            }
+        )
+    ],
     "send": [
         _success(
             {"state": {"enum": ["delivered", "queued"]}, "messageId": _TEXT, "target": _TEXT, "guest": _FLAG},
-            {"position": _COUNT},
+            {"position": _COUNT, "known": _FLAG, "hint": _TEXT},
         )
     ],
     "receive": [

@@ -1,13 +1,17 @@
-"""Watch a broker until it is gone: its process, or, of one inside another program, its socket."""
+"""End a broker and watch it until it is gone: its process, or, of one inside another program, its socket."""
 
 from __future__ import annotations
 
 import os
 import select
 import time
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
+from intercom.cli.identity import MOMENT_S
+from intercom.client.control import shutdown
+from intercom.errors import ConnectionLost, NoBroker, RequestTimeout
 from intercom.limits import GONE_POLL_MS
 from intercom.paths import Paths
 
@@ -102,3 +106,19 @@ def watched(report: dict[str, Any], paths: Paths) -> Watched | WatchedSocket:
     if isinstance(broker, dict) and broker.get("embedded") is True:
         return WatchedSocket(paths)
     return Watched(int(report["pid"]))
+
+
+def end(paths: Paths, report: dict[str, Any], seconds: float) -> None:
+    """Ask the broker that gave this report to leave, and wait until it is gone, also when it goes by itself.
+
+    ``seconds`` bounds it all. Raises ``RequestTimeout`` when it is still there, ``BrokerBusy`` or ``AccessDenied``.
+    """
+    until = time.monotonic() + seconds
+    with watched(report, paths) as process:
+        with suppress(ConnectionLost, NoBroker):
+            shutdown(paths, timeout=seconds)
+        if not process.wait(max(MOMENT_S, until - time.monotonic())):
+            raise RequestTimeout(
+                f"The broker (pid {report['pid']}) was asked to leave and is still there",
+                hint="`intercom status` shows whether it still answers.",
+            )

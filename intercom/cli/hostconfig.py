@@ -13,7 +13,7 @@ from typing import Any
 from intercom.client.spawning import PACKAGE_ROOT
 from intercom.errors import ConfigError, HomeError, StartFailed
 from intercom.limits import REQUEST_MS
-from intercom.paths import open_private_file
+from intercom.paths import open_private_file, read_ordinary_file
 
 COMMAND, ARGUMENTS = "brokerCommand", "brokerArgs"
 NAME = "config.json"
@@ -29,8 +29,7 @@ def read(path: Path) -> dict[str, Any] | None:
     Raises ``ConfigError`` when it holds something else and ``HomeError`` when this process may not read it.
     """
     try:
-        with open(path, "rb") as file:
-            found = json.loads(file.read().decode("utf-8-sig"))
+        found = json.loads(read_ordinary_file(path).decode("utf-8-sig"))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except PermissionError as error:

@@ -24,7 +24,14 @@ from intercom.client import blocking
 from intercom.client.profile import DEFAULT_GROUP
 from intercom.errors import AccessDenied, HomeError, RegistrationRefused
 from intercom.limits import CONNECT_MS, KEY_BYTES
-from intercom.paths import Paths, make_private_directory, open_private_file, prepare_home, resolve_home
+from intercom.paths import (
+    Paths,
+    make_private_directory,
+    open_private_file,
+    prepare_home,
+    read_ordinary_file,
+    resolve_home,
+)
 from intercom.wire.mail import Hold
 
 MOMENT_S = 0.05
@@ -59,13 +66,17 @@ def opened(
     start: bool = True,
     hold: Hold | None = None,
     address: str | None = None,
+    status: str | None = None,
+    keep_questions: bool = False,
 ) -> Iterator[blocking.Session]:
     """Open the session of this command for the length of a ``with`` block.
 
     ``occasion`` is what a second process that means the same has in common with this one; without it the session is
     like no other. Connecting is bounded by ``--timeout``, or by ``default_ms``, the time the verb takes without it;
-    ``start`` tells whether a broker may be started. ``hold`` is what it wants of the address of its identity, or of
-    ``address``; ``None`` for nothing. One that only speaks goes without where the broker keeps no more addresses.
+    ``start`` tells whether a broker may be started, ``status`` what others see that the command is doing,
+    ``keep_questions`` whether its address goes on owing what it was asked. ``hold`` is
+    what it wants of the address of its identity, or of ``address``; ``None`` for nothing. One that only speaks goes
+    without where the broker keeps no more addresses.
     """
     paths = paths_of(arguments)
     groups = groups_of(arguments, paths)
@@ -80,12 +91,14 @@ def opened(
             groups=groups,
             home=arguments.home,
             model=f"intercom {verb}",
+            status=status,
             purpose=purpose,
             start=start,
             timeout=timeout,
             return_address=None if occasion is None else _return_address(paths, verb, occasion),
             address=False if address is None else address,
             hold=hold or "none",
+            keep_questions=keep_questions,
             kind="command",
         )
 
@@ -129,7 +142,7 @@ def _secret(paths: Paths) -> bytes:
     """Return the secret of this home, made at the first use by whoever is first."""
     place = paths.identities / "command.key"
     try:
-        key = place.read_bytes()
+        key = read_ordinary_file(place)
     except FileNotFoundError:
         prepare_home(paths)
         make_private_directory(paths.identities)
@@ -143,7 +156,7 @@ def _secret(paths: Paths) -> bytes:
         with suppress(FileExistsError):
             os.link(draft, place)
         os.unlink(draft)
-        key = place.read_bytes()
+        key = read_ordinary_file(place)
     if len(key) != KEY_BYTES:
         raise OSError(f"{place} is not a key")
     return key

@@ -1,4 +1,4 @@
-"""Show the sessions in reach."""
+"""Show the sessions in reach, and the workflow stages."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING, Any
 from intercom.cli.arguments import Parser, add_common, clean
 from intercom.cli.identity import opened, paths_of, time_left
 from intercom.cli.render import Output, duration, short_ids
+from intercom.cli.stages import DRAWN, PLAIN, documents_of
+from intercom.cli.stages import FIT as STAGE_FIT
+from intercom.cli.stages import HEAD as STAGE_HEAD
+from intercom.cli.stages import rows_of as stage_rows_of
 from intercom.cli.tables import Fit, show_table
 from intercom.limits import COMING_BACK_MS, EARLIER_HOME_MS, REQUEST_MS
 
@@ -21,14 +25,20 @@ USAGE = ""
 DESCRIPTION = """Show the sessions in reach: those of the group given by --group, else of those joined with
 `intercom join`, else of `default`.
 
-Shown are the name, the shortest id that `send` takes, what the session says that it is doing and since when it said
-nothing new, its process, model and groups, and its directory, marked when it is the one you are in. The process is what
-the kernel says; what a session claims is added where it differs.
+Shown are the name, the shortest id that `send` takes, what the session says that it is doing and since when, its
+process, model and groups, and its directory, marked when it is the one you are in. `intercom listen --answer` is `busy`
+or `idle`; other sessions say what they like, or nothing. The process is what the kernel says; what a session claims is
+added where it differs.
 
-`away` is a session that lost its connection and may come back: messages to it wait.
+`away` is a session that lost its connection then and may come back: messages to it wait.
 
 Ids are always whole and work when pasted. Where the terminal is narrow, other cells are cut and columns left out; in a
 pipe no column is.
+
+Below them come the stages of workflow runs that may be seen from those groups, as a tree: the run, and in it each
+stage with its name, whether it is running (in which session) or pending, and the stages that are only possible, with
+the number of messages that wait for them. Run and stage joined with `/` are a target for `send`. Those in the group of
+a run see its stages: `intercom list --group workflow:RUN`.
 
 The command itself is not shown: it connects as a control session, which nobody sees. It starts a broker when none runs.
 When the broker was just started in a home that had one before, it waits a moment for the sessions on their way back.
@@ -54,7 +64,8 @@ def run(arguments: Namespace, output: Output) -> int:
         # Half of the time is kept for the answer, which matters more.
         time.sleep(min(until_all_are_back(paths_of(arguments)), time_left(arguments, REQUEST_MS) / 2))
         found = session.list(timeout=time_left(arguments, REQUEST_MS))
-    output.document({"ok": True, "sessions": [described(view) for view in found]})
+        stages = session.list_stages(timeout=time_left(arguments, REQUEST_MS))
+    output.document({"ok": True, "sessions": [described(view) for view in found], **documents_of(stages)})
     if output.as_json:
         return 0
     rows = rows_of(found, time.time() * 1000, working_directory())
@@ -62,6 +73,11 @@ def run(arguments: Namespace, output: Output) -> int:
         show_table(output, HEAD, rows, FIT)
     else:
         output.line("nobody is here")
+    if stages:
+        output.line("")
+        short = short_ids([view.id for view in found])
+        branches = DRAWN if output.fancy() else PLAIN
+        show_table(output, STAGE_HEAD, stage_rows_of(stages, short, branches), STAGE_FIT)
     return 0
 
 
@@ -97,7 +113,7 @@ def rows_of(views: list[SessionView], now: float, here: str) -> list[tuple[str, 
             view.name or "-",
             short[view.id],
             _status(view),
-            duration(now - view.last_activity),
+            duration(now - (view.last_activity if view.state_since is None else view.state_since)),
             _process(view),
             view.model or "-",
             ",".join(view.groups),

@@ -15,6 +15,7 @@ from intercom.cli.identity import opened, paths_of
 from intercom.cli.messages import clock, described, indented, shown
 from intercom.cli.render import Output, visible, who
 from intercom.cli.who import name_of
+from intercom.client.activity import BUSY, IDLE
 from intercom.errors import BrokerError, SendError, TooLarge
 from intercom.limits import ANSWER_POLL_MAX_MS, ANSWER_POLL_MS, INCOMING_MESSAGES
 
@@ -30,6 +31,8 @@ received for it before is told that it was replaced, and ends. Mail is taken out
 With --answer, COMMAND is run by the shell for every question, one after the other. The text is its standard input;
 INTERCOM_MESSAGE_ID, INTERCOM_SENDER_ID, INTERCOM_SENDER_NAME, INTERCOM_SENDER_DIRECTORY and INTERCOM_CHANNEL are in its
 environment. What it prints is the answer; a status other than 0 tells the asker that there is none.
+
+Others see in `intercom list` that it is busy while COMMAND is at work, and idle else, and since when.
 
 With --json every line is a document with an `event`: `listening`, `message`, `answered`, `unanswered`, and at last
 `ended`.
@@ -53,7 +56,8 @@ def run(arguments: Namespace, output: Output) -> int:
     output.marks["event"] = "ended"
     occasion = None if name is None else "\0".join([name.lower(), *groups])
     # What was printed for nobody must not be confirmed, so the block is left by the exception.
-    with suppress(ReaderGone), opened(arguments, "listen", occasion=occasion, hold="take") as session:
+    status = None if arguments.answer is None else IDLE
+    with suppress(ReaderGone), opened(arguments, "listen", occasion=occasion, hold="take", status=status) as session:
         Listening(arguments, output, session).run()
         output.document({"ok": True, "event": "ended"})
     return 0
@@ -119,15 +123,22 @@ class Listening:
                 return
             asked, self._asked, self._running = self._asked, None, None
             self._reply(asked, answer.text, failed=answer.failed)
-        if self._questions and self._command is not None:
-            asked = self._questions.popleft()
-            try:
-                self._running = RunningAnswer(self._command, asked, self._environ, _now())
-            except OSError as error:
-                self._reply(asked, f"the command could not be started: {error.strerror}", failed=True)
-                return
-            self._asked = asked
-            self._pause_ms = ANSWER_POLL_MS
+        while self._questions and self._running is None:
+            self._begin(self._questions.popleft())
+        if self._command is not None:
+            status = IDLE if self._running is None else BUSY
+            if self._session.status != status:
+                self._session.announce(status)
+
+    def _begin(self, asked: IncomingMessage) -> None:
+        assert self._command is not None, "without a command no question is kept"
+        try:
+            self._running = RunningAnswer(self._command, asked, self._environ, _now())
+        except OSError as error:
+            self._reply(asked, f"the command could not be started: {error.strerror}", failed=True)
+            return
+        self._asked = asked
+        self._pause_ms = ANSWER_POLL_MS
 
     def _reply(self, message: IncomingMessage, text: str, *, failed: bool) -> None:
         asker = who(message.sender.name, message.sender.id)

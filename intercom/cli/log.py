@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 import time
 from argparse import ArgumentTypeError, Namespace
 from collections import deque
@@ -18,6 +19,7 @@ from intercom.cli.identity import paths_of
 from intercom.cli.render import Output, visible
 from intercom.errors import AccessDenied, HomeError, IntercomError
 from intercom.limits import LOG_FILES, LOG_LINES, LOG_LINES_CEILING, LOG_POLL_MS, READ_BYTES
+from intercom.paths import not_ordinary, read_ordinary_file
 
 USAGE = ""
 DESCRIPTION = """Show the last lines of the broker's log, the oldest first. No broker is needed, nothing is changed.
@@ -78,6 +80,9 @@ class _Tail:
 
     def __enter__(self) -> _Tail:
         self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
+            os.close(self._descriptor)
+            raise not_ordinary(self._path)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -100,7 +105,8 @@ class _Tail:
             other = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError:
             return None
-        if os.path.samestat(os.fstat(other), os.fstat(self._descriptor)):
+        found = os.fstat(other)
+        if not stat.S_ISREG(found.st_mode) or os.path.samestat(found, os.fstat(self._descriptor)):
             os.close(other)
             return None
         return other
@@ -113,7 +119,7 @@ def _last(path: Path, tail: _Tail, wanted: int) -> list[bytes]:
         if len(found) >= wanted:
             break
         try:
-            older = path.with_name(f"{path.name}.{number}").read_bytes().splitlines()
+            older = read_ordinary_file(path.with_name(f"{path.name}.{number}")).splitlines()
         except OSError:
             break
         found.extendleft(reversed(older[-(wanted - len(found)) :]))

@@ -17,7 +17,7 @@ from intercom.cli.who import Identity
 from intercom.client.profile import DEFAULT_GROUP
 from intercom.errors import AccessDenied, HomeError, IntercomError
 from intercom.limits import REMEMBERED_IDENTITIES
-from intercom.paths import Paths, make_private_directory, open_private_file, prepare_home
+from intercom.paths import Paths, make_private_directory, open_private_file, prepare_home, read_ordinary_file
 
 
 def remembered(paths: Paths, identity: Identity) -> tuple[str, ...]:
@@ -30,7 +30,7 @@ def remembered(paths: Paths, identity: Identity) -> tuple[str, ...]:
         return ()
     file = _file(place, identity.key)
     try:
-        content = file.read_bytes()
+        content = read_ordinary_file(file)
     except (FileNotFoundError, NotADirectoryError):
         return ()
     except OSError as error:

@@ -25,6 +25,8 @@ def described(message: IncomingMessage) -> dict[str, Any]:
     }
     if message.attachments:
         document["attachments"] = [dict(attachment) for attachment in message.raw["content"]["attachments"]]
+    if message.is_notification:
+        document["notification"] = True
     if message.mail is not None:
         mail = message.mail
         document["mail"] = {"queuedAt": mail.queued_at, "ageMs": mail.age_ms, "offers": mail.offers}
@@ -91,6 +93,8 @@ def _verb(message: IncomingMessage) -> str:
         return f"says {message.notice.kind}"
     if message.reply_error is not None:
         return "cannot answer"
+    if message.is_notification:
+        return "reports"
     if message.expects_reply:
         return "asks"
     return "replies" if message.reply_to is not None else "says"

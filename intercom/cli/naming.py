@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from intercom.cli.tables import Fit, table
 from intercom.errors import AmbiguousTarget, IntercomError, TargetNotFound
 from intercom.limits import NEAR_NAMES, PREFIX_CHARACTERS, SHORT_ID_CHARACTERS
+from intercom.wire.targets import SCHEME
 
 if TYPE_CHECKING:
     from intercom.client.blocking import Session
@@ -46,7 +47,11 @@ def helpful(session: Session, target: str) -> Iterator[None]:
         found = [view for view in _in_reach(session) if _matches(view, target) and view.id != session.id]
         raise AmbiguousAmong(error, found) from error
     except TargetNotFound as error:
-        near = _similar(target, [*_names_of(_in_reach(session)), *_addresses(session)])
+        if target.startswith(SCHEME):
+            near = _near_stages(session, target)
+            error.hint = "`intercom list --group workflow:RUN` shows the stages of a run."
+        else:
+            near = _similar(target, [*_names_of(_in_reach(session)), *_addresses(session)])
         if near:
             error.hint = f"Did you mean {' or '.join(near)}? {error.hint}".rstrip()
         raise
@@ -88,6 +93,18 @@ def _in_reach(session: Session) -> list[SessionView]:
 def _matches(view: SessionView, target: str) -> bool:
     wanted = target.strip().lower()
     return (view.name or "").lower() == wanted or view.id.lower().startswith(wanted)
+
+
+def _near_stages(session: Session, target: str) -> list[str]:
+    """Return the targets, by id and by name, that are like one of which nothing is known."""
+    from difflib import get_close_matches
+
+    try:
+        stages = [stage for stage in session.list_stages() if stage.state != "possible"]
+    except IntercomError:
+        return []
+    known = [f"{stage.target.rpartition('/')[0]}/{stage.name}" for stage in stages] + [stage.target for stage in stages]
+    return get_close_matches(target, dict.fromkeys(known), n=NEAR_NAMES)
 
 
 def _names_of(views: Sequence[SessionView]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 from intercom.cli.arguments import Parser, add_group, add_home, add_json, add_span, add_timeout, clean
-from intercom.cli.identity import opened, time_left
+from intercom.cli.identity import opened, paths_of, time_left
 from intercom.cli.person import require_person
 from intercom.cli.render import Output
 from intercom.errors import UsageError
@@ -33,6 +33,7 @@ def configure(parser: Parser) -> None:
 
 def run(arguments: Namespace, output: Output) -> int:
     """Delete and return 0."""
+    paths_of(arguments)  # first: a system without Unix sockets says so
     require_person("deleting what the broker keeps")
     if arguments.groups and arguments.address is None:
         raise UsageError("--group tells addresses apart", hint="Name one with --address, or leave --group out.")

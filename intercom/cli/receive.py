@@ -71,7 +71,7 @@ def run(arguments: Namespace, output: Output) -> int:
         # What was printed for nobody must not be confirmed, so the block is left by the exception.
         with (
             suppress(ReaderGone),
-            opened(arguments, "receive", hold=hold, address=address) as session,
+            opened(arguments, "receive", hold=hold, address=address, keep_questions=True) as session,
         ):
             Receiving(arguments, output, session).run()
     except AddressHeld as error:

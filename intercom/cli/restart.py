@@ -6,17 +6,15 @@ import os
 import time
 from argparse import Namespace
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from intercom.cli.arguments import Parser, add_home, add_json, add_timeout
-from intercom.cli.ending import watched
+from intercom.cli.ending import end
 from intercom.cli.identity import paths_of, time_left
 from intercom.cli.render import Output, visible, who
 from intercom.cli.status import quiet_report
 from intercom.client import blocking
-from intercom.client.control import shutdown
-from intercom.errors import ConnectionLost, IntercomError, NoBroker, RequestTimeout
+from intercom.errors import ConnectionLost, IntercomError, NoBroker
 from intercom.limits import CONNECT_MS, GONE_POLL_MS, RETURN_WAIT_MS, STOP_WAIT_MS
 from intercom.paths import Paths
 
@@ -95,7 +93,7 @@ def restart(paths: Paths, seconds: float) -> Replaced:
     except (NoBroker, ConnectionLost) as error:
         error.hint = LEAVING_HINT
         raise
-    _end(paths, old)
+    end(paths, old, STOP_WAIT_MS / 1000)
     until = time.monotonic() + seconds
     with blocking.connect(
         home=paths.home, purpose="control", model="intercom restart", timeout=CONNECT_MS / 1000
@@ -106,18 +104,6 @@ def restart(paths: Paths, seconds: float) -> Replaced:
             if all(fate != "missing" for _, fate in fates) or time.monotonic() >= until:
                 return Replaced(old, new, fates)
             time.sleep(GONE_POLL_MS / 1000)
-
-
-def _end(paths: Paths, report: dict[str, Any]) -> None:
-    """Ask the broker to leave and wait until its process is gone."""
-    with watched(report, paths) as process:
-        with suppress(ConnectionLost, NoBroker):  # when it dies by itself, that is what was wanted
-            shutdown(paths, timeout=STOP_WAIT_MS / 1000)
-        if not process.wait(STOP_WAIT_MS / 1000):
-            raise RequestTimeout(
-                f"The broker (pid {report['pid']}) said that it leaves, and is still there",
-                hint="`intercom status` shows whether it still answers.",
-            )
 
 
 def _everybody(paths: Paths) -> list[SessionView]:

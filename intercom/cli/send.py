@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import time
 import uuid
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from shlex import quote
 from typing import TYPE_CHECKING
@@ -14,11 +16,13 @@ from intercom.cli.attaching import add_attach, attachments_of
 from intercom.cli.identity import opened, time_left
 from intercom.cli.naming import helpful, resolved
 from intercom.cli.render import Output, clipped, visible
-from intercom.cli.who import identity_of
-from intercom.errors import AskError, SendError, TargetAway
-from intercom.limits import SEND_MS
+from intercom.cli.who import ASKED_VARIABLES, identity_of
+from intercom.errors import AskError, OutcomeUnknown, SendError, TargetAway
+from intercom.limits import PREFIX_CHARACTERS, SEND_MS
+from intercom.wire.targets import SCHEME
 
 if TYPE_CHECKING:
+    from intercom.client.blocking import Session
     from intercom.client.views import Receipt
 
 USAGE = "TARGET TEXT..."
@@ -29,8 +33,16 @@ It waits for a session that lost its connection, for an address that nobody hold
 yet; `delivered` that the other side has it. With --no-queue the command ends with 5 instead of waiting on disk.
 
 TARGET is a name, a session id, or at least 4 characters that only one id in reach begins with; a name comes first.
+TARGET may also be a stage of a workflow run, such as `workflow:RUN/reviewer-a`, or a pattern, such as
+`workflow:RUN/reviewer-*` or `workflow:RUN/**`, for those in the group of the run (`--group workflow:RUN`). What is sent
+to a stage that has not started is queued by the host of the run, and its place in the queue is printed. A target that
+is being brought back is waited for, as long as the broker or --timeout allows.
+
 TEXT may be several words; `-` alone reads standard input, of which one trailing line break is removed. Words after `--`
 are never taken for options.
+
+In a command of `intercom listen --answer` a send to the one who asked is not the answer: what the command prints is.
+That is said, unless --progress tells that it is meant so: then the asker learns how far its question is.
 
 A message has an id, printed with the result. After "outcome unknown" run the same command with --message-id and that
 id: the message cannot arrive twice.
@@ -41,6 +53,7 @@ def configure(parser: Parser) -> None:
     """Add the options of ``send``."""
     parser.add_argument("words", nargs="*", metavar="TARGET TEXT", help="who gets it, and what to say")
     add_attach(parser)
+    parser.add_argument("--progress", action="store_true", help="this is not the answer to a question of TARGET")
     add_message_id(parser)
     parser.add_argument("--no-queue", action="store_true", help="do not let it wait for somebody who is away")
     add_span(parser, "--valid-for", "do not hand it over later than that")
@@ -70,10 +83,37 @@ def repeatable(message_id: str) -> Iterator[None]:
         raise
 
 
+def say_held(held: Receipt, output: Output) -> None:
+    """Say on standard error why nothing happens."""
+    longest = (held.held_ms or 0) // 1000
+    output.note(f"held: {clipped(visible(held.target))} is being brought back; waiting up to {longest} s")
+
+
+def until_back(session: Session, held: Receipt, arguments: Namespace, output: Output) -> Receipt:
+    """Wait until a target that is being brought back has the message, at most for ``--timeout``.
+
+    Raises ``OutcomeUnknown`` when time is up: the broker drops what is held with the command, and may have handed it
+    over just before.
+    """
+    say_held(held, output)
+    left = None if arguments.timeout is None else time_left(arguments, SEND_MS)
+    receipt = session.outcome(held, timeout=left)
+    if receipt.state == "held":
+        error = OutcomeUnknown("The target is still being brought back", code="still_held")
+        error.message_id = held.message_id
+        raise error
+    return receipt
+
+
 def run(arguments: Namespace, output: Output) -> int:
     """Send the message and return 0 when the target has it, or will find it."""
     target, text = target_and_text(arguments.words, verb="send")
+    hint = how_to_answer(target, os.environ)
+    progress: bool | str = arguments.progress
+    if progress and hint:
+        progress, hint = os.environ[ASKED_VARIABLES[0]], ""
     carried = attachments_of(arguments)
+    arguments.began = time.monotonic()  # what standard input and pipes took is nobody's time but the caller's
     message_id = message_id_of(arguments)
     with (
         opened(arguments, "send", occasion=message_id, default_ms=SEND_MS, hold="none") as session,
@@ -89,25 +129,37 @@ def run(arguments: Namespace, output: Output) -> int:
             attachments=carried,
             message_id=message_id,
             timeout=time_left(arguments, SEND_MS),
+            hold=True,
             queue=not arguments.no_queue,
             valid_for=arguments.valid_for,
+            progress=progress,
         )
+        if receipt.state == "held":
+            receipt = until_back(session, receipt, arguments, output)
     guest = identity_of(arguments).key is None
-    tell(receipt, target, output, guest=guest)
-    if guest and not output.as_json:
+    tell(receipt, target, output, guest=guest, **({"hint": hint} if hint else {}))
+    if hint and not output.as_json:
+        output.note(hint)
+    elif guest and not output.as_json:
         output.note("sent as a guest, whom no reply reaches: act and listen under a name (--as NAME) to be answered")
     return 0
 
 
 def tell(receipt: Receipt, target: str, output: Output, **more: object) -> None:
     """Say what became of a message: who has it, or where it waits and how to look after it."""
-    place: dict[str, int] = {} if receipt.position is None else {"position": receipt.position}
+    place: dict[str, int] = (
+        {} if receipt.position is None else {"position": receipt.position, "known": receipt.is_known}
+    )
     told = {"state": receipt.state, "messageId": receipt.message_id, "target": receipt.target}
     output.document({"ok": True, **told, **more, **place})
     waiting = "" if receipt.position is None else f", at place {receipt.position}"
+    if not receipt.is_known:
+        waiting += ", although no known stage matches"
     message_id = visible(receipt.message_id)
-    output.line(f"{receipt.state} to {clipped(visible(target))}{waiting} (message {message_id})")
-    if receipt.state == "queued" and not output.as_json:
+    is_stage = target.startswith(SCHEME)
+    shown = visible(target) if is_stage else clipped(visible(target))
+    output.line(f"{receipt.state} to {shown}{waiting} (message {message_id})")
+    if receipt.state == "queued" and not is_stage and not output.as_json:
         output.note(
             f"it waits on disk, nobody has it yet; `intercom trace {quote(message_id)}` shows what becomes of it"
         )
@@ -120,3 +172,18 @@ def _hinting_at_the_queue() -> Iterator[None]:
     except TargetAway as error:
         error.hint = "Without --no-queue it waits until the target is back."
         raise
+
+
+def how_to_answer(target: str, environ: Mapping[str, str]) -> str:
+    """Say how the question is answered at which this command is at work, when ``target`` is who asked it (F67)."""
+    asked, asker, name = (environ.get(variable, "") for variable in ASKED_VARIABLES)
+    wanted = target.strip().lower()
+    is_asker = wanted in (asker.lower(), name.lower()) or (
+        len(wanted) >= PREFIX_CHARACTERS and asker.startswith(wanted)
+    )
+    if not asked or not wanted or not is_asker:
+        return ""
+    return (
+        f"this is no answer to the question {visible(asked)}: what the command of `listen --answer` prints is. "
+        "Use --progress where that is meant"
+    )

@@ -9,7 +9,7 @@ from typing import Any
 from intercom.cli.arguments import Parser, add_common, clean
 from intercom.cli.identity import paths_of, time_left
 from intercom.cli.render import Output, duration, visible
-from intercom.client.control import Exchange
+from intercom.client.control import Exchange, converse
 from intercom.errors import IntercomError
 from intercom.limits import REQUEST_MS
 from intercom.paths import Paths
@@ -51,9 +51,12 @@ def quiet_report(paths: Paths, timeout: float) -> dict[str, Any]:
 
     ``timeout`` is in seconds; errors are those of ``intercom.client.control.health``.
     """
-    with Exchange(paths, timeout) as exchange:
+
+    def look(exchange: Exchange) -> BrokerStatus:
         exchange.ask(HealthRequest, Health)
-        return exchange.ask(BrokerStatusRequest, BrokerStatus).report
+        return exchange.ask(BrokerStatusRequest, BrokerStatus)
+
+    return converse(paths, timeout, look).report
 
 
 def described(report: dict[str, Any], paths: Paths) -> list[tuple[str, str]]:

@@ -6,12 +6,10 @@ import time
 from argparse import Namespace
 
 from intercom.cli.arguments import Parser, add_common
-from intercom.cli.ending import watched
+from intercom.cli.ending import end
 from intercom.cli.identity import MOMENT_S, paths_of, time_left
 from intercom.cli.render import Output
 from intercom.cli.status import quiet_report
-from intercom.client.control import shutdown
-from intercom.errors import RequestTimeout
 from intercom.limits import STOP_WAIT_MS
 from intercom.paths import Paths
 
@@ -38,21 +36,9 @@ def run(arguments: Namespace, output: Output) -> int:
 def stop(paths: Paths, seconds: float) -> int:
     """Stop the broker of a home and return the process id it had.
 
-    ``seconds`` bounds it all. Raises what ``intercom.client.control.health`` raises, and ``RequestTimeout`` when the
-    process is still there.
+    ``seconds`` bounds it all. Raises what ``intercom.client.control.health`` and ``end`` raise.
     """
     until = time.monotonic() + seconds
-
-    def left() -> float:
-        return max(MOMENT_S, until - time.monotonic())
-
     report = quiet_report(paths, seconds)
-    pid = int(report["pid"])
-    with watched(report, paths) as process:
-        shutdown(paths, timeout=left())
-        if not process.wait(left()):
-            raise RequestTimeout(
-                f"The broker (pid {pid}) said that it leaves, and is still there",
-                hint="`intercom status` shows whether it still answers.",
-            )
-    return pid
+    end(paths, report, max(MOMENT_S, until - time.monotonic()))
+    return int(report["pid"])

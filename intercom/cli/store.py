@@ -20,17 +20,24 @@ from intercom.paths import Paths
 
 if TYPE_CHECKING:
     from intercom.store.inspection import Inspection
+    from intercom.store.rebuilding import Rescued
 
-USAGE = "check | move-aside --yes"
+USAGE = "check | rebuild --yes | move-aside --yes"
 DESCRIPTION = """Look after the files in which the broker keeps what became of every message id.
 
 `check` says whether a broker can use them, and what they hold; it changes nothing. While a broker runs, the broker is
 asked. Ends with 1 when the files cannot be used.
 
+`rebuild --yes` saves what can be read of files that cannot be used into new ones, and says what is lost. The old ones
+are kept in a new directory in the home. Where their key is lost, nobody can tell any more what a message id was used
+for: repeating such a message is refused, and its question gets no answer.
+
 `move-aside --yes` puts them into a new directory in the home, whole, so that the next broker begins with an empty one.
-What that forgets is printed: ids of messages that are repeated arrive twice, and open questions get no answer. Without
---yes nothing is done. It needs the files for itself, so it ends with 5 while a broker runs. It is for the person: it
-needs a terminal, and ends with 7 when an agent runs it.
+What that forgets is printed: ids of messages that are repeated arrive twice, open questions get no answer, and what
+waited for somebody never arrives.
+
+Without --yes these two only say what would be lost. They need the files for themselves, so they end with 5 while a
+broker runs. They are for the person: they need a terminal, and end with 7 when an agent runs them.
 """
 
 
@@ -38,13 +45,13 @@ class StoreTrouble(IntercomError):
     """Say that the files of the store cannot be used, and why."""
 
     code = "store_unusable"
-    hint = "Nothing is delivered until they are whole. A person can run `intercom store move-aside` to begin anew."
+    hint = "Nothing is delivered until they are whole. A person can run `intercom store rebuild` to save what is left."
 
 
 def configure(parser: Parser) -> None:
     """Add the options of ``store``."""
-    parser.add_argument("words", nargs="*", metavar="check | move-aside", help="what to do")
-    parser.add_argument("--yes", action="store_true", help="really put the files aside")
+    parser.add_argument("words", nargs="*", metavar="check | rebuild | move-aside", help="what to do")
+    parser.add_argument("--yes", action="store_true", help="really do it")
     add_json(parser)
     add_timeout(parser, f"longest wait for a broker that runs (default {REQUEST_MS // 1000})")
     add_home(parser)
@@ -58,7 +65,10 @@ def run(arguments: Namespace, output: Output) -> int:
     if arguments.words == ["move-aside"]:
         require_person("`intercom store move-aside`")
         return _move_aside(paths, arguments, output)
-    raise UsageError("say `check` or `move-aside`", hint="`intercom store --help` tells what they do.")
+    if arguments.words == ["rebuild"]:
+        require_person("`intercom store rebuild`")
+        return _rebuild(paths, arguments, output)
+    raise UsageError("say `check`, `rebuild` or `move-aside`", hint="`intercom store --help` tells what they do.")
 
 
 def _check(paths: Paths, arguments: Namespace, output: Output) -> int:
@@ -127,6 +137,59 @@ def _move_aside(paths: Paths, arguments: Namespace, output: Output) -> int:
     return 0
 
 
+def _rebuild(paths: Paths, arguments: Namespace, output: Output) -> int:
+    import sqlite3
+
+    from intercom.store.inspection import inspect
+    from intercom.store.rebuilding import MENDED, rebuild, rescue
+
+    with _alone(paths):
+        found = inspect(paths)
+        if found.trouble is None:
+            output.document({"ok": True, "rebuilt": False, **described(found)})
+            output.line("there is no store yet" if not found.files else "in order: there is nothing to rebuild")
+            return 0
+        if found.trouble.code not in MENDED:
+            raise StoreTrouble(found.trouble.reason, hint="Rebuilding does not mend that; see to what is named.")
+        saved = rescue(paths)
+        if not arguments.yes:
+            raise UsageError(
+                f"nothing was rebuilt. It would save {_saved(saved)}; {_lost(saved)}",
+                hint="`intercom store rebuild --yes` does it; the old files are kept.",
+            )
+        try:
+            place, saved = rebuild(paths, time.strftime("store-aside-%Y%m%d-%H%M%S", time.gmtime()))
+        except (OSError, sqlite3.Error) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise HomeError(f"The files could not be written or moved: {why or error}") from error
+        made = inspect(paths)
+    losses = {
+        "savedKey": saved.key is not None,
+        "lostRows": [name for name, part in saved.tables.items() if not part.is_whole],
+    }
+    output.document({"ok": True, "rebuilt": True, "movedTo": clean(str(place)), **losses, **described(made)})
+    output.line(f"saved {_saved(saved)}; {_lost(saved)}")
+    output.line(f"the old files are in {visible(str(place))}")
+    return 0
+
+
+def _saved(saved: Rescued) -> str:
+    return (
+        f"{_many(saved.count('operations'))}, {saved.count('retired_ids')} former session ids, "
+        f"{saved.count('addresses')} addresses and {saved.count('mail')} waiting messages"
+    )
+
+
+def _lost(saved: Rescued) -> str:
+    """Say what rebuilding loses."""
+    losses = []
+    if not saved.tables or not all(table.is_whole for table in saved.tables.values()):
+        losses.append("what cannot be read is lost")
+    if saved.key is None:
+        losses.append("the key is lost, so that repeating one of these message ids is refused")
+    return " and ".join(losses) or "nothing is lost"
+
+
 def described(found: Inspection) -> dict[str, Any]:
     """Return what was found as members of a JSON document."""
     members: dict[str, Any] = {
@@ -135,6 +198,8 @@ def described(found: Inspection) -> dict[str, Any]:
         "unfinished": found.unfinished,
         "openQuestions": found.open_questions,
         "retiredIds": found.retired_ids,
+        "addresses": found.addresses,
+        "mail": found.mail,
     }
     if found.identity is not None:
         members["brokerId"] = found.identity.broker_id
@@ -159,7 +224,7 @@ def _losses(found: Inspection) -> str:
         return "nothing that could be read" if found.trouble is not None else "nothing yet"
     return (
         f"{_many(found.operations)}, {found.unfinished} of them unsettled and {found.open_questions} open questions, "
-        f"{found.retired_ids} former session ids"
+        f"{found.retired_ids} former session ids, {found.addresses} addresses, {found.mail} waiting messages"
     )
 
 

@@ -24,7 +24,6 @@ DESCRIPTION = """Show what became of a message: its states with their times, and
     offered        it was written to the session that receives, which has not confirmed it
     delivered      the other side has it
     answered       it was a question, and the answer was delivered
-    failed         it was refused and has no effect
     expired        its time was over before anybody had it; its sender was told
     undeliverable  nobody came for it in time, or its mailbox is gone; its sender was told
     uncertain      it may have arrived or not

@@ -24,6 +24,8 @@ from intercom.limits import ADDRESS_DIGITS
 Rule: TypeAlias = Literal["name", "host", "terminal", "guest"]
 
 NAME_VARIABLE = "INTERCOM_NAME"
+ASKED_VARIABLES = ("INTERCOM_MESSAGE_ID", "INTERCOM_SENDER_ID", "INTERCOM_SENDER_NAME")
+"""What tells the command of ``listen --answer`` which question it is at work on, and who asked it."""
 SESSION_VARIABLES = {
     "CLAUDE_CODE_SESSION_ID": "Claude Code",
     "CODEX_THREAD_ID": "Codex CLI",

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import socket
 from _thread import get_ident
-from typing import TypeVar, cast
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 import anyio
 import anyio.lowlevel
@@ -18,18 +19,21 @@ import anyio.lowlevel
 from intercom.client.dialing import not_answering, told
 from intercom.client.feeds import Feed, SessionEvent
 from intercom.client.operations import Operation
-from intercom.client.session import Arrived, Happened, Link, Settled, Troubled
+from intercom.client.owning import Run
+from intercom.client.queueing import Asked, Reached
+from intercom.client.sending import SendOperation
+from intercom.client.session import Arrived, Happened, Held, HostAsked, Link, Settled, Troubled
 from intercom.client.setup import Setup, now, wall
 from intercom.client.unsent import Unsent
-from intercom.client.views import IncomingMessage
+from intercom.client.views import IncomingMessage, Receipt
 from intercom.errors import AccessDenied, IntercomError, UsageError
-from intercom.limits import DISCONNECT_MS, READ_BYTES
+from intercom.limits import CLIENT_READ_BYTES, DISCONNECT_MS
 
 Result = TypeVar("Result")
 
 
 class Engine:
-    """Run one session; ``hold_connection`` and ``keep_time`` run as tasks from ``open`` to ``close``."""
+    """Run one session; ``run`` is a task of its own from before ``open`` until ``close`` has ended it."""
 
     def __init__(self, setup: Setup) -> None:
         """Begin offline."""
@@ -53,9 +57,16 @@ class Engine:
         """Set when something became due earlier than ``_alarm``."""
         self._alarm: int | None = None
         self._news = anyio.Event()
+        self._input = memoryview(bytearray(CLIENT_READ_BYTES))
         """Set, and replaced, when a message or trouble came."""
+        self._asked = anyio.Event()
+        """Set, and replaced, when the host of a run has something to look at."""
         self._ended = anyio.Event()
         """Set when the connection ended after the session was closed."""
+        self._run_scope = anyio.CancelScope(shield=True)
+        """Around the tasks of the session: whoever cancels the block wants it to end with a goodbye, too."""
+        self._finished = anyio.Event()
+        """Set when they have ended."""
 
     @property
     def _is_closed(self) -> bool:
@@ -87,20 +98,68 @@ class Engine:
         self.core.lifecycle.keeper.prepare()
         await self.wait(self.core.opening(now(), self._setup.timeout_ms))
 
-    async def wait(self, operation: Operation[Result]) -> Result:
-        """Begin an operation and wait until it is settled; withdraw it when the caller is cancelled."""
-        self.check_caller()
-        operation.token = settled = anyio.Event()
-        self.core.begin(operation, now())
-        self._hurried.set()
-        self._roomier.set()
-        self._act()
+    async def wait(self, operation: Operation[Result], on_held: Callable[[Receipt], None] | None = None) -> Result:
+        """Begin an operation and wait until it is settled; withdraw it when the caller is cancelled.
+
+        ``on_held`` is called once, if the broker holds the message meanwhile.
+        """
+        self._begin(operation)
         try:
-            await settled.wait()
+            while not operation.done:
+                if on_held is not None and isinstance(operation, SendOperation) and operation.held is not None:
+                    on_held(operation.held)
+                    on_held = None
+                await self._move_of(operation)
         except BaseException:
             self.core.withdraw(operation, now())
             self._act()
             raise
+        return self._result(operation)
+
+    async def wait_or_held(self, operation: SendOperation[Receipt]) -> Receipt:
+        """Begin a send and wait until it is settled or held; then it goes on, and ``outcome`` waits for the end."""
+        self._begin(operation)
+        try:
+            while not operation.done and operation.held is None:
+                await self._move_of(operation)
+        except BaseException:
+            self.core.withdraw(operation, now())
+            self._act()
+            raise
+        if operation.done or operation.held is None:
+            return self._result(operation)
+        self.core.held.keep(operation)
+        return operation.held
+
+    async def outcome(self, operation: SendOperation[Receipt], timeout_ms: int | None, held: Receipt) -> Receipt:
+        """Wait until a send that was held is settled; return ``held`` when time is up before."""
+        self.check_caller()
+        with anyio.move_on_after(None if timeout_ms is None else timeout_ms / 1000):
+            while not operation.done:
+                await self._move_of(operation)
+        if not operation.done:
+            return held
+        self.core.held.forget(operation)
+        return self._result(operation)
+
+    async def next_asked(self, run: Run) -> Asked | Reached:
+        """Return what the host of a run is to look at next."""
+        while not run.waiting:
+            await self._asked.wait()
+        return run.waiting.popleft()
+
+    def _begin(self, operation: Operation[Any]) -> None:
+        self.check_caller()
+        self.core.begin(operation, now())
+        self._hurried.set()
+        self._roomier.set()
+        self._act()
+
+    async def _move_of(self, operation: Operation[Any]) -> None:
+        operation.token = moved = anyio.Event()
+        await moved.wait()
+
+    def _result(self, operation: Operation[Result]) -> Result:
         self.core.taken(operation, now())
         self._act()
         if operation.error is not None:
@@ -138,6 +197,16 @@ class Engine:
                 return event
             await self._news.wait()
 
+    def flush(self) -> None:
+        """Write and wake what a call that does not wait has left."""
+        self._act()
+
+    def announce(self, status: str) -> None:
+        """Tell others a status; nothing is waited for."""
+        self.check_caller()
+        self.core.announce(status, wall())
+        self._act()
+
     # --- after every call of the core -------------------------------------------------------------------
 
     def _act(self) -> None:
@@ -145,9 +214,12 @@ class Engine:
         self._write()
         for event in self.core.events():
             match event:
-                case Settled(operation):
+                case Settled(operation) | Held(operation):
                     if operation.token is not None:
                         operation.token.set()
+                case HostAsked():
+                    self._asked.set()
+                    self._asked = anyio.Event()
                 case Arrived() | Happened() | Troubled():
                     self._news.set()
                     self._news = anyio.Event()
@@ -177,7 +249,17 @@ class Engine:
 
     # --- the tasks of the session -----------------------------------------------------------------------
 
-    async def keep_time(self) -> None:
+    async def run(self) -> None:
+        """Hold the connection and keep time until ``close`` ends it."""
+        try:
+            with self._run_scope:
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._keep_time)
+                    tasks.start_soon(self._hold_connection)
+        finally:
+            self._finished.set()
+
+    async def _keep_time(self) -> None:
         """Do what is due, for ever."""
         while True:
             self._earlier = anyio.Event()
@@ -187,7 +269,7 @@ class Engine:
             self.core.tick(now())
             self._act()
 
-    async def hold_connection(self) -> None:
+    async def _hold_connection(self) -> None:
         """Connect, and connect again, until the session is closed."""
         while not self._is_closed:
             await self._until_due()
@@ -256,7 +338,8 @@ class Engine:
                 self._roomier = anyio.Event()
                 await self._roomier.wait()
             try:
-                data = os.read(link.fileno(), READ_BYTES)
+                # Into one buffer: a new one each time, of which little is kept, breaks the heap into pieces.
+                data = bytes(self._input[: os.readv(link.fileno(), (self._input,))])
             except BlockingIOError:
                 await anyio.wait_readable(link)
                 continue
@@ -283,7 +366,15 @@ class Engine:
     # --- the end ----------------------------------------------------------------------------------------
 
     async def close(self, *, finished: bool) -> None:
-        """Say goodbye and wait up to ``DISCONNECT_MS`` until the broker has taken everything."""
+        """Say goodbye, wait up to ``DISCONNECT_MS`` until the broker has taken everything, and end ``run``."""
+        try:
+            await self._say_goodbye(finished=finished)
+        finally:
+            self._run_scope.cancel()
+            with anyio.CancelScope(shield=True):
+                await self._finished.wait()
+
+    async def _say_goodbye(self, *, finished: bool) -> None:
         was_online = self.core.link is Link.ONLINE
         self.core.close(now(), finished=finished)
         self._ended = anyio.Event()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 from msgspec import Raw
 
 from intercom.client.operations import Stage
 from intercom.client.sending import SendOperation
-from intercom.client.views import IncomingMessage, Notice, SessionView
+from intercom.client.views import IncomingMessage, Notice, SessionView, may_mean
 from intercom.errors import AskError, AskTimeout, IntercomError, PeerGone, ReplyFailed, SendError, TargetNotFound
 from intercom.limits import REBIND_RETRY_MS
-from intercom.wire.frames import Delivered, Queued, Send, trim
+from intercom.wire.frames import Delivered, Queued, Send, SendHeld
+
+OnProgress: TypeAlias = Callable[[IncomingMessage], object]
 
 
 class AskOperation(SendOperation[IncomingMessage]):
@@ -38,6 +43,7 @@ class AskOperation(SendOperation[IncomingMessage]):
             deadline=deadline,
             is_supervised=is_supervised,
             logical_target=logical_target,
+            may_be_held=not is_supervised,
             queue=queue,
         )
         self.answerer: str | None = None
@@ -46,6 +52,31 @@ class AskOperation(SendOperation[IncomingMessage]):
         """Whether it ended while the question may still be open at the broker."""
         self._accepted = False
         self._rebind_until: int | None = None
+        self.on_progress: OnProgress | None = None
+        """Called with every message that tells the progress of this question."""
+        self._patience_ms: int | None = None
+        self._latest = deadline
+
+    def be_patient(self, patience_ms: int | None, latest: int) -> None:
+        """Let every sign of progress give the other side that much time from then on, until ``latest`` at most."""
+        self._patience_ms = patience_ms
+        self._latest = latest
+
+    def progressed(self, message: IncomingMessage, now: int) -> bool:
+        """Take a sign of progress; tell whether somebody took it. What that raises ends the ask.
+
+        Who knows the id of the question was told it by who asked or who was asked, and may do no more than this.
+        """
+        if self._patience_ms is not None and self.deadline is not None:
+            self.deadline = max(self.deadline, min(now + self._patience_ms, self._latest))
+        if self.on_progress is None:
+            return False
+        try:
+            self.on_progress(message)
+        except Exception as error:
+            self.leaves_question = True
+            self.fail(error)
+        return True
 
     def answered_by(self, session_id: str, attempt_id: str) -> None:
         """Take ``question_target``; without an attempt it names another session of the identity, which replies."""
@@ -58,9 +89,7 @@ class AskOperation(SendOperation[IncomingMessage]):
             return False
         if self.answerer is not None:
             return sender.id == self.answerer
-        wanted = trim(self.target)
-        named = sender.name is not None and sender.name.lower() == wanted.lower()
-        return sender.id == wanted or named or (len(wanted) == 8 and sender.id.lower().startswith(wanted.lower()))
+        return may_mean(self.target, sender)
 
     def replied(self, message: IncomingMessage) -> None:
         """Take the reply."""
@@ -90,6 +119,12 @@ class AskOperation(SendOperation[IncomingMessage]):
         self._doubt = self._refusal = self._next = None
         self._move(Stage.OPEN)
 
+    def keeps(self, answer: SendHeld, now: int) -> None:
+        """Take ``send_held``; the time for the answer stays what it was."""
+        deadline = self.deadline
+        super().keeps(answer, now)
+        self.deadline = deadline
+
     def rebind(self, until: int) -> None:
         """Take notice of a reconnect: until then the other side may still come back."""
         self._rebind_until = until
@@ -104,8 +139,8 @@ class AskOperation(SendOperation[IncomingMessage]):
         self.leaves_question = self.written
         super().abandon(trouble)
 
-    def _frame(self, attempt_id: str) -> Send:
-        frame = super()._frame(attempt_id)
+    def _send(self, attempt_id: str) -> Send:
+        frame = super()._send(attempt_id)
         frame.resolve_reply_target = True
         return frame
 

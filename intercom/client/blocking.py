@@ -7,26 +7,37 @@ where that is needed.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, TypeAlias
 
 from intercom.client import commands
+from intercom.client.activity import Activity
+from intercom.client.asking import OnProgress
 from intercom.client.blocking_engine import Engine
 from intercom.client.blocking_mail import MailCalls
 from intercom.client.feeds import Feed, SessionEvent
-from intercom.client.profile import DEFAULT_KIND, Purpose
+from intercom.client.profile import DEFAULT_KIND, Purpose, checked_claim
+from intercom.client.restoring import release_child, reserve_child
 from intercom.client.setup import milliseconds, now, prepare, wall
+from intercom.client.stage_views import StageView
+from intercom.client.staging import new_stage
 from intercom.client.views import Attachment, GroupView, Receipt, SessionView
 from intercom.client.views import IncomingMessage as _IncomingMessage
-from intercom.limits import ASK_MS, CONNECT_MS, REQUEST_MS
+from intercom.limits import ASK_MS, CONNECT_MS, REQUEST_MS, STAGE_LIVE_MS
 from intercom.wire.mail import Hold
 
-__all__ = ["Events", "IncomingMessage", "Messages", "Session", "connect"]
+__all__ = ["Events", "IncomingMessage", "LiveStage", "Messages", "Run", "Session", "connect"]
+
+if TYPE_CHECKING:  # a command owns no runs and is no stage, so it does not pay for what that needs
+    from intercom.client.blocking_hosting import LiveStage, Run
+    from intercom.client.queueing import StageQueue
+    from intercom.client.rosters import PossibleStage, RosterStage
 
 Attachments: TypeAlias = Iterable[Attachment | Mapping[str, str]]
 GroupViews: TypeAlias = list[GroupView]
 SessionViews: TypeAlias = list[SessionView]
+StageViews: TypeAlias = list[StageView]
 
 
 @contextmanager
@@ -45,8 +56,10 @@ def connect(
     session_id: str | None = None,
     cwd: str | None = None,
     supervisor: str | None = None,
+    owner_token: str | None = None,
     address: bool | str = False,
     hold: Hold = "take",
+    keep_questions: bool = False,
     kind: str = DEFAULT_KIND,
 ) -> Iterator[Session]:
     """Register a session for the length of a ``with`` block, starting a broker if none answers.
@@ -66,10 +79,13 @@ def connect(
         session_id: the id that session had.
         cwd: the directory shown to others, else the working directory.
         supervisor: the capability that a supervisor made with ``authorize_child`` for this ``name``.
+        owner_token: a secret of the program's own under which capabilities are made, so that it can be restarted.
         address: the address to act under, in the home group; ``True`` for one with the name of the session. Its mail
             waits while nobody receives it, and its token is kept in the home.
         hold: ``"take"`` receives its mail and takes the place of who did before; ``"free"`` does so unless somebody
             does; ``"none"`` receives nothing, and what answers this session later goes to the address.
+        keep_questions: at the end of the block, questions that were taken and not answered stay with the address; else
+            who asked is told that nobody answers.
         kind: what hosts the session, such as ``claude-code``.
 
     Raises ``BrokerError``, ``RegistrationRefused``, ``HomeError`` or ``UsageError``. Leaving the block confirms the
@@ -90,8 +106,10 @@ def connect(
             session_id=session_id,
             cwd=cwd,
             supervisor=supervisor,
+            owner_token=owner_token,
             address=address,
             hold=hold,
+            keep_questions=keep_questions,
             kind=kind,
             message_kind=IncomingMessage,
         )
@@ -194,6 +212,7 @@ class Session(MailCalls):
         """Begin offline."""
         self._engine = engine
         self._core = engine.core
+        self._activity = Activity(self.announce)
 
     @property
     def id(self) -> str:
@@ -235,27 +254,35 @@ class Session(MailCalls):
         message_id: str | None = None,
         timeout: float | None = None,
         logical_target: str | None = None,
+        hold: bool = False,
         queue: bool = True,
         valid_for: float | None = None,
+        progress: bool | str = False,
     ) -> Receipt:
         """Send a message and wait until its fate is known.
 
         Args:
-            target: a name, a session id, or the first eight digits of one.
+            target: a name, a session id, the first eight digits of one, or the target of a workflow stage.
             text: the message.
             attachments: files, snippets or contexts beside the text.
             reply_to: id of the message this one refers to.
             message_id: id of an earlier attempt that is to be repeated.
             timeout: seconds for the outcome, 10 by default, at most 660.
             logical_target: what the user wrote, where the program found out itself that it means ``target``.
+            hold: let it wait longer for a target that is being brought back, and return at once when it does.
             queue: whether the message may wait for a target that is known and away.
             valid_for: seconds after which it must not be handed over any more; then this session is told.
+            progress: say that this answers no question but tells how far it is; true for the only one that the
+                target asked, or the id of the question.
 
-        Returns a receipt: delivered, or queued at a ``position`` of the mailbox of the target. Raises ``SendError``
-        (its ``retry`` says whether the same message id may be sent again), ``TooLarge``, ``UsageError``, or
-        ``BrokerError`` when nothing left this process.
+        Returns a receipt: delivered, queued at a ``position``, or with ``hold`` perhaps held. A message to a session
+        that asked exactly one question which this session has taken and not answered is sent as the answer, and the
+        receipt says so (``inferred_reply_to``); with several it answers none, and the receipt tells how to (``hint``).
+        A message to a stage never is one. Raises ``SendError`` (its ``retry`` says whether the same message id may be
+        sent again), ``TooLarge``, ``UsageError``, or ``BrokerError`` when nothing left this process.
         """
-        return self._engine.wait(
+        wait = self._engine.wait_or_held if hold else self._engine.wait
+        return wait(
             lambda: commands.send(
                 target,
                 text,
@@ -266,10 +293,20 @@ class Session(MailCalls):
                 reply_to=reply_to,
                 timeout_ms=None if timeout is None else milliseconds(timeout, "timeout"),
                 logical_target=logical_target,
+                hold=hold,
                 queue=queue,
                 valid_for_ms=None if valid_for is None else milliseconds(valid_for, "valid_for"),
+                progress=progress,
             )
         )
+
+    def outcome(self, held: Receipt, *, timeout: float | None = None) -> Receipt:
+        """Return what became of a send that was held, or ``held`` again when ``timeout`` seconds were not enough.
+
+        Raises what ``send`` raises. A message that is held is lost with this session: it is not on disk yet.
+        """
+        timeout_ms = None if timeout is None else milliseconds(timeout, "timeout")
+        return self._engine.outcome(held.message_id, timeout_ms, held)
 
     def ask(
         self,
@@ -280,6 +317,9 @@ class Session(MailCalls):
         message_id: str | None = None,
         timeout: float = ASK_MS / 1000,
         logical_target: str | None = None,
+        patience: float | None = None,
+        on_progress: Callable[[IncomingMessage], object] | None = None,
+        on_held: Callable[[Receipt], None] | None = None,
     ) -> IncomingMessage:
         """Ask a question and wait for the answer.
 
@@ -289,9 +329,15 @@ class Session(MailCalls):
             attachments: files, snippets or contexts beside the text.
             message_id: id of an earlier attempt that is to be repeated.
             logical_target: what the user wrote, where the program found out itself that it means ``target``.
-            timeout: seconds for the answer, at most 600; then the question is withdrawn.
+            timeout: seconds for the answer, at most 600; then the question is withdrawn. The person (``@me``) may be
+                given any time.
+            patience: seconds that each sign of progress gives the other side from then on, within 600 in all.
+            on_progress: called with each message that tells of progress, at once; it must not wait. What it raises
+                ends the ask. Without it such a message is an ordinary one.
+            on_held: called once if the target is being brought back, so that the question waits for it in the broker.
 
-        Raises ``AskError`` (``PeerGone``, ``AskTimeout``, ``ReplyFailed``) or what ``send`` raises.
+        Raises ``AskError`` (``PeerGone``, ``AskTimeout``, ``ReplyFailed``) or what ``send`` raises; ``TargetAway`` for
+        somebody who is known and not here: only a message, and a question to the person, waits.
         """
         answer = self._engine.wait(
             lambda: commands.ask(
@@ -303,17 +349,134 @@ class Session(MailCalls):
                 attachments=attachments,
                 timeout_ms=milliseconds(timeout, "timeout"),
                 logical_target=logical_target,
-            )
+                patience_ms=None if patience is None else milliseconds(patience, "patience"),
+                on_progress=self._passing(on_progress),
+            ),
+            on_held,
         )
         return self._ours(answer)
 
-    def authorize_child(self, name: str) -> str:
+    def authorize_child(self, name: str, *, capability: str | None = None) -> str:
         """Let a session of that name claim this one as its supervisor, and return the capability it has to show.
 
         It holds as long as this session, over reconnects and broker restarts. The same name gets the same capability;
-        ``*`` gets a new one each time, for whoever shows it first. Give it to the child alone.
+        ``*`` gets a new one each time, for whoever shows it first. Give it to the child alone. A session opened with
+        the ``owner_token`` of an earlier one takes over a ``capability`` that was made for the same ``name``; raises
+        ``UsageError`` for any other.
         """
-        return self._engine.wait(lambda: commands.authorize_child(self._core.profile, name, now=now()))
+        return self._engine.wait(
+            lambda: commands.authorize_child(self._core.profile, name, now=now(), capability=capability)
+        )
+
+    def reserve_child(
+        self, child: str, *, aliases: Iterable[str] = (), group: str | None = None, dormant: bool = False
+    ) -> None:
+        """Let messages to a child wait while it is being brought back; a child that registers gets them.
+
+        Args:
+            child: the name this session authorised it under, or its capability.
+            aliases: session ids it had, at most 4; messages to them wait too.
+            group: whose members' messages wait, else those of the home group of this session.
+            dormant: it is not being brought back right now: only senders that can wait for long do.
+
+        It is kept over reconnects until ``release_child``, also after the child is back. Raises ``ReservationRefused``
+        (protocol 4.12).
+        """
+        self._engine.wait(
+            lambda: reserve_child(
+                self._core.profile,
+                self._core.commitments.places,
+                child,
+                now=now(),
+                group=group,
+                aliases=aliases,
+                dormant=dormant,
+            )
+        )
+
+    def release_child(self, child: str, *, gone: str | None = None, refusal: str | None = None) -> None:
+        """Keep a child's place no longer; what still waits for it is looked up anew.
+
+        With ``refusal`` that fails with this text instead. With ``gone`` it does too, and so do later messages to a
+        child that has not come back, as long as this session holds. Texts are cut to 1,000 characters (protocol 4.13).
+        """
+        self._engine.wait(
+            lambda: release_child(
+                self._core.profile, self._core.commitments.places, child, now=now(), gone=gone, refusal=refusal
+            )
+        )
+
+    def workflow(
+        self,
+        run_id: str,
+        queue: StageQueue,
+        *,
+        roster: Iterable[RosterStage] = (),
+        possible: Iterable[PossibleStage | str] = (),
+        parent: str | None = None,
+        boundary: Sequence[str] = (),
+        capability: str | None = None,
+        dormant: bool = False,
+        timeout: float = REQUEST_MS / 1000,
+    ) -> Run:
+        """Own a workflow run for a ``with`` block: its stages are listed, messages to them come to this session.
+
+        Args:
+            run_id: a UUID; of the root run, or of one below it.
+            queue: says what is to become of each message to a stage.
+            roster: the stages the run has.
+            possible: the stages it may still have, as ``PossibleStage`` or as targets.
+            parent: id of the run above.
+            boundary: the names that lead from that run to this one.
+            capability: the secret of the run, else a new one; a host that is restarted passes the one it had.
+            dormant: the run is interrupted: another session may take it over, with another capability.
+            timeout: seconds for the broker's answer.
+
+        The home group of the session must be ``workflow:<id of the root run>``; ``purpose="control"`` keeps it out of
+        sight. A session may own many runs of one root. Raises ``UsageError`` at once, ``RunRefused`` on entering
+        (protocol 4.14).
+        """
+        from intercom.client.blocking_hosting import Run
+        from intercom.client.owning import new_run
+
+        run = new_run(
+            self._core.profile,
+            self._core.commitments.runs,
+            run_id,
+            capability=capability,
+            dormant=dormant,
+            parent=parent,
+            boundary=boundary,
+            ids=self._core.new_id,
+        )
+        return Run(self._engine, run, queue, roster, possible, milliseconds(timeout, "timeout"))
+
+    def stage(
+        self,
+        run_id: str,
+        stage_id: str,
+        name: str | None = None,
+        *,
+        capability: str,
+        timeout: float = STAGE_LIVE_MS / 1000,
+    ) -> LiveStage:
+        """Be live as a stage of a run for a ``with`` block: messages to the stage reach this session.
+
+        Args:
+            run_id: id of the run.
+            stage_id: id of the stage in the run's roster.
+            name: its name there.
+            capability: the secret of the run.
+            timeout: seconds in all; while the run has no owner yet, or the stage is still taken, it is tried again.
+
+        The home group must be that of the run, or lie below it. When the block begins, everything sent to the stage
+        before is settled: queued by the host, or handed to this session. A session is one stage at a time; after the
+        block it is registered anew, under the same id. Raises ``StageRefused`` on entering (protocol 4.15).
+        """
+        from intercom.client.blocking_hosting import LiveStage
+
+        stage = new_stage(self._core.profile, self._core.commitments.stage, run_id, stage_id, name, capability)
+        return LiveStage(self._engine, stage, milliseconds(timeout, "timeout"))
 
     def send_supervisor(
         self,
@@ -349,6 +512,8 @@ class Session(MailCalls):
         attachments: Attachments = (),
         message_id: str | None = None,
         timeout: float = ASK_MS / 1000,
+        patience: float | None = None,
+        on_progress: Callable[[IncomingMessage], object] | None = None,
     ) -> IncomingMessage:
         """Ask the supervisor a question and wait for the answer; else as ``ask`` and ``send_supervisor``."""
         answer = self._engine.wait(
@@ -360,6 +525,8 @@ class Session(MailCalls):
                 wall=wall(),
                 attachments=attachments,
                 timeout_ms=milliseconds(timeout, "timeout"),
+                patience_ms=None if patience is None else milliseconds(patience, "patience"),
+                on_progress=self._passing(on_progress),
             )
         )
         return self._ours(answer)
@@ -388,6 +555,11 @@ class Session(MailCalls):
         timeout_ms = milliseconds(timeout, "timeout")
         return self._engine.wait(lambda: commands.list_sessions(group, now=now(), timeout_ms=timeout_ms))
 
+    def list_stages(self, group: str | None = None, *, timeout: float = REQUEST_MS / 1000) -> StageViews:
+        """Return the workflow stages this session may see, or those of one group; ``timeout`` in seconds."""
+        timeout_ms = milliseconds(timeout, "timeout")
+        return self._engine.wait(lambda: commands.list_stages(group, now=now(), timeout_ms=timeout_ms))
+
     def list_groups(self, *, timeout: float = REQUEST_MS / 1000) -> GroupViews:
         """Return every group with a session in it; ``timeout`` in seconds."""
         timeout_ms = milliseconds(timeout, "timeout")
@@ -395,19 +567,49 @@ class Session(MailCalls):
 
     def join(self, group: str) -> tuple[str, ...]:
         """Join a group and return all memberships; raises ``PresenceRefused``."""
-        return self._engine.wait(lambda: commands.join(self._core.profile, group, now=now()))
+        return self._engine.wait(lambda: commands.join(self._core.profile, group, now=now(), wall=wall()))
 
     def leave(self, group: str | None = None) -> tuple[str, ...]:
         """Leave a group, or all but the home group, and return all memberships; raises ``PresenceRefused``."""
-        return self._engine.wait(lambda: commands.leave(self._core.profile, group, now=now()))
+        return self._engine.wait(lambda: commands.leave(self._core.profile, group, now=now(), wall=wall()))
 
     def set_presence(self, *, name: str | None = None, status: str | None = None, model: str | None = None) -> None:
         """Change what others see; what is ``None`` stays. Raises ``PresenceRefused``."""
         self._engine.wait(
-            lambda: commands.set_presence(self._core.profile, now=now(), name=name, status=status, model=model)
+            lambda: commands.set_presence(
+                self._core.profile, now=now(), wall=wall(), name=name, status=status, model=model
+            )
         )
+
+    def announce(self, status: str) -> None:
+        """Tell others what the session is doing; this waits for nobody, and does not fail for want of a broker.
+
+        One that comes later is told when the session registers, with the time of this call.
+        """
+        self._engine.announce(checked_claim(status, "status"))
+
+    def busy(self, what: str = "") -> AbstractContextManager[None]:
+        """Announce ``busy``, or ``busy: WHAT``, for the length of a ``with`` block, and ``idle`` after it.
+
+        Blocks may lie in one another and overlap: what began last counts, and the end of the last one is ``idle``.
+        """
+        return self._activity.busy(what)
+
+    def _passing(self, on_progress: Callable[[IncomingMessage], object] | None) -> OnProgress | None:
+        return None if on_progress is None else lambda message: on_progress(self._ours(message))
 
     def _ours(self, message: _IncomingMessage) -> IncomingMessage:
         assert isinstance(message, IncomingMessage), "prepare was told the kind"
         message._session = self
         return message
+
+
+if not TYPE_CHECKING:  # for a type checker both are imported above
+
+    def __getattr__(name: str) -> object:
+        """Load the classes of runs and stages on first use."""
+        if name not in ("LiveStage", "Run"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from intercom.client import blocking_hosting
+
+        return getattr(blocking_hosting, name)

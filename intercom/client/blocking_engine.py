@@ -10,21 +10,25 @@ import os
 import select
 import socket
 import time
-from _thread import allocate_lock
+from _thread import allocate_lock, get_ident
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from intercom.client.dialing import not_answering, told
 from intercom.client.feeds import Feed, SessionEvent
 from intercom.client.launch import Launch, Steps
 from intercom.client.operations import Operation
+from intercom.client.sending import SendOperation
 from intercom.client.session import Link
 from intercom.client.setup import Setup, now, wall
 from intercom.client.unsent import Unsent
-from intercom.client.views import IncomingMessage
+from intercom.client.views import IncomingMessage, Receipt
 from intercom.errors import AccessDenied, IntercomError, UsageError
-from intercom.limits import DISCONNECT_MS, READ_BYTES
+from intercom.limits import CLIENT_READ_BYTES, DISCONNECT_MS
+
+if TYPE_CHECKING:
+    from intercom.client.queueing import StageQueue
 
 Result = TypeVar("Result")
 
@@ -39,28 +43,82 @@ class Engine:
         self._link: socket.socket | None = None
         self._poll = select.poll()
         self._unsent = Unsent()
+        self._input = memoryview(bytearray(CLIENT_READ_BYTES))
         self._launch: Launch | None = None
         self._steps: Steps | None = None
         self._in_use = allocate_lock()
+        self._user: int | None = None
+        """The thread that uses it."""
+        self.queues: dict[str, StageQueue] = {}
+        """What the hosts of this session's runs answer with, by run id."""
 
     def open(self) -> None:
         """Wait until the session is registered; raise why it cannot be."""
         self.core.lifecycle.keeper.prepare()
         self.wait(lambda: self.core.opening(now(), self._setup.timeout_ms))
 
-    def wait(self, make: Callable[[], Operation[Result]]) -> Result:
-        """Begin an operation and turn until it is settled; withdraw it when that is interrupted."""
+    def wait(self, make: Callable[[], Operation[Result]], on_held: Callable[[Receipt], None] | None = None) -> Result:
+        """Begin an operation and turn until it is settled; withdraw it when that is interrupted.
+
+        ``on_held`` is called once, if the broker holds the message meanwhile.
+        """
         with self._used():
             operation = make()
-            try:
-                self.core.begin(operation, now())
-                self._turn_until(lambda: operation.done)
+
+            def done() -> bool:
+                nonlocal on_held
+                if on_held is not None and isinstance(operation, SendOperation) and operation.held is not None:
+                    on_held(operation.held)
+                    on_held = None
+                return operation.done
+
+            self._begin(operation, done)
+            return self._result(operation)
+
+    def wait_or_held(self, make: Callable[[], SendOperation[Receipt]]) -> Receipt:
+        """Begin a send and turn until it is settled or held; then it goes on in later calls."""
+        with self._used():
+            operation = make()
+            self._begin(operation, lambda: operation.done or operation.held is not None)
+            if operation.done or operation.held is None:
+                return self._result(operation)
+            self.core.held.keep(operation)
+            return operation.held
+
+    def outcome(self, message_id: str, timeout_ms: int | None, held: Receipt) -> Receipt:
+        """Turn until a send that was held is settled; return ``held`` when time is up before."""
+        with self._used():
+            operation = self.core.held.find(message_id)
+            self._turn_until(lambda: operation.done, None if timeout_ms is None else now() + timeout_ms)
+            if not operation.done:
+                return held
+            self.core.held.forget(operation)
+            return cast("Receipt", self._result(operation))
+
+    def serve(self, done: Callable[[], bool], timeout_ms: int | None) -> None:
+        """Turn until ``done`` or until time is up, so that hosts are asked."""
+        with self._used():
+            self._turn_until(done, None if timeout_ms is None else now() + timeout_ms)
+            self._flush()
+
+    def flush(self) -> None:
+        """Write what a call that does not wait has left."""
+        with self._used():
+            self._flush()
+
+    def _begin(self, operation: Operation[Any], done: Callable[[], bool]) -> None:
+        try:
+            self.core.begin(operation, now())
+            self._turn_until(done)
+            if operation.done:
                 self.core.taken(operation, now())
                 self._flush()
-            except BaseException:
-                self.core.withdraw(operation, now())
-                self._flush()
-                raise
+        except BaseException:
+            self.core.withdraw(operation, now())
+            self._flush()
+            raise
+
+    def _result(self, operation: Operation[Result]) -> Result:
         if operation.error is not None:
             raise operation.error
         return cast("Result", operation.result)
@@ -96,19 +154,30 @@ class Engine:
                     return event
                 self._turn_until(lambda: feed.has_news, until)
 
+    def announce(self, status: str) -> None:
+        """Tell others a status; nothing is waited for."""
+        with self._used():
+            self.core.announce(status, wall())
+            self._flush()
+
     @property
-    def _is_foreign(self) -> bool:
+    def is_foreign(self) -> bool:
+        """Tell whether this is a forked child: the connection belongs to the process that opened it."""
         return self.core.profile.pid != os.getpid()
 
     @contextmanager
     def _used(self) -> Iterator[None]:
-        if self._is_foreign:
+        if self.is_foreign:
             raise UsageError("the session belongs to the process that opened it", hint="Open one in each process.")
         if not self._in_use.acquire(blocking=False):
+            if self._user == get_ident():
+                raise UsageError("a stage queue used the session that asked it", hint="Use it when the call is over.")
             raise UsageError("the session is being used by another thread", hint="Open one in each thread.")
+        self._user = get_ident()
         try:
             yield
         finally:
+            self._user = None
             self._in_use.release()
 
     def _turn_until(self, done: Callable[[], bool], until: int | None = None) -> None:
@@ -126,10 +195,25 @@ class Engine:
                     self._turn_online(self._link, wake)
                 self.core.tick(now())
                 self.core.events()
+                self._ask_hosts()
                 if until is not None and now() >= until:
                     return
         finally:
             self._give_up_launch()
+
+    def _ask_hosts(self) -> None:
+        if not self.queues:
+            return
+        from intercom.client.owning import ask_host  # loaded already, with the first run
+
+        runs = self.core.commitments.runs
+        for run in runs.waiting():
+            queue = self.queues.get(run.id)
+            if queue is not None:
+                try:
+                    ask_host(runs, run, queue)
+                finally:
+                    self._flush()
 
     def _turn_offline(self, wake: int | None) -> None:
         if self._steps is None:
@@ -177,7 +261,8 @@ class Engine:
 
     def _read(self, link: socket.socket) -> None:
         try:
-            data = os.read(link.fileno(), READ_BYTES)
+            # Into one buffer: a new one each time, of which little is kept, breaks the heap into pieces.
+            data = bytes(self._input[: os.readv(link.fileno(), (self._input,))])
         except BlockingIOError:
             return
         except OSError as error:
@@ -233,7 +318,7 @@ class Engine:
 
         A forked child closes its copy of the connection, which the parent does not notice.
         """
-        if self._is_foreign:
+        if self.is_foreign:
             if self._link is not None:
                 self._link.close()
             return
@@ -259,7 +344,7 @@ class Engine:
             link.shutdown(socket.SHUT_WR)
             self._poll.register(link, select.POLLIN)
             while now() < until and self._poll.poll(max(0, until - now())):
-                if not os.read(link.fileno(), READ_BYTES):
+                if not os.readv(link.fileno(), (self._input,)):
                     return
 
 

@@ -6,16 +6,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TypeAlias
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
-from intercom.client.asking import AskOperation
+from intercom.client.asking import AskOperation, OnProgress
 from intercom.client.composing import clean_target, clean_text, compose
 from intercom.client.mailviews import PendingAsk
 from intercom.client.operations import RequestOperation
-from intercom.client.profile import PERSON, Profile, checked_group, checked_name
+from intercom.client.profile import PERSON, Profile, checked_claim, checked_group, checked_name
 from intercom.client.sending import SendOperation
+from intercom.client.stage_views import StageView, stage_views
 from intercom.client.supervision import authorize_child, claimed
 from intercom.client.views import Attachment, GroupView, IncomingMessage, Receipt, SessionView, view_of
 from intercom.errors import UsageError
@@ -32,6 +34,7 @@ from intercom.wire.frames import (
     Sessions,
     trim,
 )
+from intercom.wire.targets import SCHEME
 
 __all__ = [
     "Attachments",
@@ -43,6 +46,7 @@ __all__ = [
     "leave",
     "list_groups",
     "list_sessions",
+    "list_stages",
     "reply",
     "send",
     "send_supervisor",
@@ -63,28 +67,54 @@ def send(
     reply_to: str | None = None,
     timeout_ms: int | None = None,
     logical_target: str | None = None,
+    hold: bool = False,
     queue: bool = True,
     valid_for_ms: int | None = None,
+    progress: bool | str = False,
 ) -> SendOperation[Receipt]:
     """Send a message; the result is a ``Receipt``.
 
     The time-out is at most ``RETRY_IDENTITY_MS``, by default ``SEND_MS``. ``logical_target`` is what the user wrote
-    when the caller found out that it means ``target`` (protocol 6.2.4). ``queue`` lets the message wait for who is
-    away, ``valid_for_ms`` bounds how long.
+    when the caller found out that it means ``target`` (protocol 6.2.4). With ``hold`` it may wait longer for a target
+    that is being brought back, which ``SendOperation.held`` tells. ``queue`` lets the message wait for who is away,
+    ``valid_for_ms`` bounds how long. With neither ``reply_to`` nor ``progress`` the message may turn out to be the
+    answer to the only question the target asked (F67), unless the target is a stage. ``progress`` is true, or the id of
+    the question whose progress the message tells.
     """
+    if progress == "":
+        raise UsageError("progress is an empty id", hint="Give the id of the question, or True.")
+    if progress and reply_to is not None:
+        raise UsageError("a message that tells progress answers nothing", hint="Leave out reply_to or progress.")
     deadline = _send_deadline(timeout_ms, now)
     if valid_for_ms is not None and valid_for_ms > LONGEST_VALIDITY_MS:
         raise UsageError(f"a message is valid for at most {LONGEST_VALIDITY_MS // 1000} s")
     wanted = clean_target(target)
-    message = compose(message_id=message_id, timestamp=wall, text=text, attachments=attachments, reply_to=reply_to)
+    carried = list(attachments)
+
+    def referring(to: str | None, progress_of: str | None = None) -> Raw:
+        return compose(
+            message_id=message_id,
+            timestamp=wall,
+            text=text,
+            attachments=carried,
+            reply_to=to,
+            progress_of=progress_of,
+        )
+
+    # What a run is told at a stage is for whoever the stage will be: it answers nobody.
+    may_refer = reply_to is None and not trim(wanted).startswith(SCHEME)
     return SendOperation(
         message_id,
         wanted,
-        message,
+        referring(reply_to, progress if isinstance(progress, str) else None),
         deadline=deadline,
         logical_target=_wording(logical_target),
+        may_be_held=hold,
         queue=queue,
         valid_until=None if valid_for_ms is None else now + valid_for_ms,
+        answers=reply_to,
+        as_answer=referring if may_refer and not progress else None,
+        as_progress=partial(referring, None) if may_refer and progress is True else None,
     )
 
 
@@ -98,18 +128,24 @@ def ask(
     attachments: Attachments = (),
     timeout_ms: int = ASK_MS,
     logical_target: str | None = None,
+    patience_ms: int | None = None,
+    on_progress: OnProgress | None = None,
 ) -> AskOperation:
     """Ask a question; the result is the answer.
 
-    The time-out is at most ``ASK_MS``, for the person any; ``logical_target`` as in ``send``.
+    The time-out is at most ``ASK_MS``, for the person any; ``logical_target`` as in ``send``. Every sign of progress
+    gives the other side ``patience_ms`` from then on, within the longest time, and goes to ``on_progress`` (F93).
     """
     wanted = clean_target(target)
     longest_ms = max(ASK_MS, timeout_ms) if trim(wanted).lower() == PERSON else ASK_MS
     deadline = now + _bounded(timeout_ms, longest_ms, "an ask")
     message = compose(message_id=message_id, timestamp=wall, text=text, attachments=attachments, expects_reply=True)
-    return AskOperation(
+    operation = AskOperation(
         message_id, wanted, message, deadline=deadline, logical_target=_wording(logical_target), queue=True
     )
+    operation.on_progress = on_progress
+    operation.be_patient(patience_ms, now + longest_ms)
+    return operation
 
 
 def send_supervisor(
@@ -138,12 +174,17 @@ def ask_supervisor(
     wall: int,
     attachments: Attachments = (),
     timeout_ms: int = ASK_MS,
+    patience_ms: int | None = None,
+    on_progress: OnProgress | None = None,
 ) -> AskOperation:
     """Ask the supervisor a question; else as ``ask``."""
     claimed(profile)
     deadline = now + _bounded(timeout_ms, ASK_MS, "an ask")
     message = compose(message_id=message_id, timestamp=wall, text=text, attachments=attachments, expects_reply=True)
-    return AskOperation(message_id, "", message, deadline=deadline, is_supervised=True)
+    operation = AskOperation(message_id, "", message, deadline=deadline, is_supervised=True)
+    operation.on_progress = on_progress
+    operation.be_patient(patience_ms, now + ASK_MS)
+    return operation
 
 
 def reply(
@@ -173,6 +214,7 @@ def reply(
         message,
         deadline=deadline,
         is_reply=to.expects_reply,
+        answers=to.id,
         expected_recipient=to.sender.id,
         finishes=to.id,
         queue=True,
@@ -208,6 +250,7 @@ def answer(
         message,
         deadline=deadline,
         is_reply=True,
+        answers=question.message_id,
         finishes=question.message_id,
         logical_target=question.asker_name,
         queue=True,
@@ -225,6 +268,14 @@ def list_sessions(group: str | None, *, now: int, timeout_ms: int = REQUEST_MS) 
     )
 
 
+def list_stages(group: str | None, *, now: int, timeout_ms: int = REQUEST_MS) -> RequestOperation[list[StageView]]:
+    """Ask which workflow stages are in sight, or those of one group; the result is a list of ``StageView``."""
+    wanted: str | UnsetType = UNSET if group is None else clean_text(group, "group")
+    return RequestOperation(
+        lambda request_id: ListSessions(request_id, wanted), Sessions, stage_views, now + timeout_ms
+    )
+
+
 def list_groups(*, now: int, timeout_ms: int = REQUEST_MS) -> RequestOperation[list[GroupView]]:
     """Ask which groups there are; the result is a list of ``GroupView``."""
 
@@ -234,26 +285,28 @@ def list_groups(*, now: int, timeout_ms: int = REQUEST_MS) -> RequestOperation[l
     return RequestOperation(ListGroups, Groups, read, now + timeout_ms)
 
 
-def join(profile: Profile, group: str, *, now: int, timeout_ms: int = REQUEST_MS) -> RequestOperation[tuple[str, ...]]:
+def join(
+    profile: Profile, group: str, *, now: int, wall: int, timeout_ms: int = REQUEST_MS
+) -> RequestOperation[tuple[str, ...]]:
     """Join a group; the result is the tuple of all memberships."""
     wanted = checked_group(group)
     return RequestOperation(
         lambda request_id: JoinGroup(wanted, request_id),
         MembershipAck,
-        lambda answer: profile.regroup(answer.groups),
+        lambda answer: profile.regroup(answer.groups, wall),
         now + timeout_ms,
     )
 
 
 def leave(
-    profile: Profile, group: str | None, *, now: int, timeout_ms: int = REQUEST_MS
+    profile: Profile, group: str | None, *, now: int, wall: int, timeout_ms: int = REQUEST_MS
 ) -> RequestOperation[tuple[str, ...]]:
     """Leave a group, or all but the home group; the result is the tuple of all memberships."""
     wanted: str | UnsetType = UNSET if group is None else checked_group(group)
     return RequestOperation(
         lambda request_id: LeaveGroup(request_id, wanted),
         MembershipAck,
-        lambda answer: profile.regroup(answer.groups),
+        lambda answer: profile.regroup(answer.groups, wall),
         now + timeout_ms,
     )
 
@@ -262,6 +315,7 @@ def set_presence(
     profile: Profile,
     *,
     now: int,
+    wall: int,
     name: str | None = None,
     status: str | None = None,
     model: str | None = None,
@@ -271,10 +325,14 @@ def set_presence(
     if name is None and status is None and model is None:
         raise UsageError("set_presence was called without a change")
     new_name = None if name is None else checked_name(name)
-    new_status = None if status is None else clean_text(status, "status")
-    new_model = None if model is None else clean_text(model, "model")
+    new_status = None if status is None else checked_claim(status, "status")
+    new_model = None if model is None else checked_claim(model, "model")
+
+    announcements = profile.announcements
 
     def make(request_id: str) -> Presence:
+        nonlocal announcements
+        announcements = profile.announcements
         return Presence(
             request_id=request_id,
             name=UNSET if new_name is None else new_name,
@@ -284,7 +342,9 @@ def set_presence(
 
     def read(answer: PresenceAck) -> None:
         profile.name = profile.name if new_name is None else new_name
-        profile.status = profile.status if new_status is None else new_status
+        if new_status is not None and announcements == profile.announcements:
+            profile.status = new_status
+        profile.last_activity = wall
         profile.model = profile.model if new_model is None else new_model
 
     return RequestOperation(make, PresenceAck, read, now + timeout_ms)

@@ -12,6 +12,8 @@ from intercom.errors import TooLarge, UsageError
 from intercom.limits import ATTACHMENTS_BYTES, FRAME_BYTES, KIB
 from intercom.wire.frames import Attachment, Content, Message, is_blank
 
+PROGRESS_OF = "progressOf"
+"""Member of a message object that tells the progress of a question; it leaves the question open."""
 ENVELOPE_BYTES = 64 * KIB
 """Room that target and routing members of a frame may take beside its message."""
 
@@ -55,10 +57,12 @@ def compose(
     reply_to: str | None = None,
     expects_reply: bool = False,
     error: bool = False,
+    progress_of: str | None = None,
 ) -> Raw:
     """Return the encoded message object.
 
-    ``timestamp`` is in epoch milliseconds; ``error`` marks a reply that says there will be no answer. Raises
+    ``timestamp`` is in epoch milliseconds; ``error`` marks a reply that says there will be no answer, ``progress_of``
+    is the id of the question that is being worked on: a member of our own, which brokers pass on (protocol 4). Raises
     ``UsageError`` for an attachment of the wrong form and ``TooLarge`` above ``ATTACHMENTS_BYTES`` of text and
     attachments, or when JSON makes more of it than a frame may hold.
     """
@@ -76,6 +80,8 @@ def compose(
         reply_error=cleaned if error else UNSET,
     )
     encoded = encode(message)
+    if progress_of is not None:
+        encoded = encoded[:-1] + b"," + encode({PROGRESS_OF: clean_text(progress_of, "progress")})[1:]
     if len(encoded) > FRAME_BYTES - ENVELOPE_BYTES:
         raise TooLarge(f"the message takes {len(encoded)} bytes as JSON; a frame holds {FRAME_BYTES}")
     return Raw(encoded)

@@ -7,14 +7,18 @@ from enum import Enum
 
 from msgspec import UNSET
 
+from intercom.client.outcomes import RUN_CODES, STAGE_HINTS
 from intercom.client.supervision import refusal_of_claim
 from intercom.errors import (
     AddressHeld,
     AddressTaken,
+    BrokerError,
     ConnectionLost,
     IntercomError,
     ProtocolViolation,
     RegistrationRefused,
+    RunRefused,
+    StageRefused,
 )
 from intercom.limits import CONNECT_MS, FRAME_CEILING_BYTES
 from intercom.wire.codec import ProtocolError, decode_answer, encode
@@ -109,13 +113,13 @@ class Contact:
         self._out.clear()
         return cause
 
-    def close(self) -> None:
+    def close(self, *, keeps_questions: bool = False) -> None:
         """Speak no more after what is in ``outgoing``, which ends with a goodbye where anything was said.
 
         Also behind a registration that was not answered: it would leave a session that nobody can take back.
         """
         if self.link is Link.ONLINE or (self.link is Link.REGISTERING and not self._out):
-            self.write(Unregister())
+            self.write(Unregister(True if keeps_questions else UNSET))
         else:
             self._out.clear()
         self.link = Link.CLOSED
@@ -158,14 +162,26 @@ class Contact:
             self.break_off(ProtocolViolation(f"The broker reports: {answer.error}"))
 
 
-def _refusal(answer: RegistrationFailed) -> RegistrationRefused:
+def _refusal(answer: RegistrationFailed) -> RegistrationRefused | BrokerError:
     if answer.reason == INVALID_SUPERVISOR:
         return refusal_of_claim(answer.reason)
     code = None if answer.code is UNSET else answer.code
+    if code in STAGE_HINTS:
+        hint, retry = STAGE_HINTS[code]
+        return StageRefused(
+            f"The broker did not let this session go live: {answer.reason}", code=code, hint=hint, retry=retry
+        )
+    if answer.reason in RUN_CODES:
+        code, hint = RUN_CODES[answer.reason]
+        return RunRefused(f"The broker did not take the run: {answer.reason}", code=code, hint=hint)
+    if code == NOT_RECORDED:
+        return BrokerError(answer.reason, code=code, hint="Free some space; the broker goes on once it can write.")
     kind = _REFUSALS.get(code or "", RegistrationRefused)
     return kind(f"The broker refused to register this session: {answer.reason}", code=code)
 
 
+NOT_RECORDED = "not_recorded"
+"""The one refusal of a registration that passes by itself: the broker's disk could not take it."""
 _REFUSALS: dict[str, type[RegistrationRefused]] = {"address_taken": AddressTaken, "address_held": AddressHeld}
 
 

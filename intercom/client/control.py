@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from intercom.client.dialing import dial, not_answering, told
 from intercom.client.setup import milliseconds, now
-from intercom.errors import AccessDenied, BrokerBusy, ConnectionLost, ProtocolViolation
-from intercom.limits import FRAME_CEILING_BYTES, PROBE_MS, READ_BYTES, READY_POLL_MS, REQUEST_MS
+from intercom.errors import AccessDenied, BrokerBusy, ConnectionLost, NoBroker, ProtocolViolation
+from intercom.limits import CONTROL_TALKS, FRAME_CEILING_BYTES, PROBE_MS, READ_BYTES, READY_POLL_MS, REQUEST_MS
 from intercom.paths import Paths
 from intercom.wire.codec import ProtocolError, decode_answer, encode
 from intercom.wire.frames import (
@@ -31,6 +31,7 @@ from intercom.wire.frames import (
 )
 from intercom.wire.framing import FrameReader
 
+Result = TypeVar("Result")
 Wanted = TypeVar("Wanted", Health, BrokerStatus, ShutdownAck)
 
 
@@ -43,24 +44,47 @@ def health(paths: Paths, *, timeout: float = PROBE_MS / 1000) -> str:
 
     Raises ``NoBroker``, ``BrokerBusy``, ``AccessDenied``, ``HomeError``, ``ConnectionLost`` or ``ProtocolViolation``.
     """
-    with Exchange(paths, timeout) as exchange:
-        return exchange.ask(HealthRequest, Health).instance_id
+    return converse(paths, timeout, lambda exchange: exchange.ask(HealthRequest, Health)).instance_id
 
 
 def broker_status(paths: Paths, *, timeout: float = REQUEST_MS / 1000) -> dict[str, Any]:
     """Return the broker's report about itself; arguments and errors as ``health``."""
-    with Exchange(paths, timeout) as exchange:
-        return exchange.ask(BrokerStatusRequest, BrokerStatus).report
+    return converse(paths, timeout, lambda exchange: exchange.ask(BrokerStatusRequest, BrokerStatus)).report
 
 
 def shutdown(paths: Paths, *, timeout: float = REQUEST_MS / 1000) -> None:
     """Ask the broker to leave and return once it has said that it will and closed the connection.
 
-    Its process may live a moment longer. Arguments and errors as ``health``.
+    Its process may live a moment longer. Arguments and errors as ``health``; ``ConnectionLost`` may also mean that it
+    left by itself before it answered.
     """
     with Exchange(paths, timeout) as exchange:
         exchange.ask(Shutdown, ShutdownAck)
         exchange.wait_for_end()
+
+
+def converse(paths: Paths, timeout: float, talk: Callable[[Exchange], Result]) -> Result:
+    """Return what comes of a talk with the broker; arguments and errors as ``health``.
+
+    A talk whose connection ends before the answer is begun anew on another one, so ``talk`` must be one that may be
+    repeated: a broker that leaves takes its socket with it, and then nobody is there. One that crashed leaves its
+    socket behind; that is ``ConnectionLost``.
+    """
+    until = now() + milliseconds(timeout, "timeout")
+    lost: ConnectionLost | None = None
+    for _ in range(CONTROL_TALKS):
+        try:
+            with Exchange(paths, max(1, until - now()) / 1000) as exchange:
+                return talk(exchange)
+        except ConnectionLost as error:
+            lost = error
+        except NoBroker:
+            if lost is None or not os.path.lexists(paths.socket):
+                raise
+            break
+        select.select((), (), (), READY_POLL_MS / 1000)
+    assert lost is not None, "only a lost connection leads here"
+    raise lost
 
 
 class Exchange:

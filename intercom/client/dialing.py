@@ -10,8 +10,8 @@ import os
 import socket
 import stat
 
-from intercom.errors import AccessDenied, BrokerBusy, HomeError, IntercomError, NoBroker, UsageError
-from intercom.paths import Paths, check_socket_directory
+from intercom.errors import AccessDenied, BrokerBusy, HomeError, IntercomError, NoBroker
+from intercom.paths import Paths, check_socket_directory, read_ordinary_file
 
 _ABSENT = frozenset({errno.ENOENT, errno.ECONNREFUSED})
 _BUSY = frozenset({errno.EAGAIN, errno.EINPROGRESS, errno.ETIMEDOUT})
@@ -39,8 +39,6 @@ def dial(paths: Paths) -> socket.socket:
 
 
 def _connect(paths: Paths) -> socket.socket:
-    if not hasattr(socket, "AF_UNIX"):
-        raise UsageError("intercom needs Unix sockets, which this system does not have")
     try:
         link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     except OSError as error:
@@ -71,7 +69,7 @@ def told(error: OSError, paths: Paths) -> IntercomError:
 def not_answering(paths: Paths) -> BrokerBusy:
     """Return the error for a broker that accepts connections and does not answer, naming its process."""
     try:
-        record = paths.pid.read_text("ascii")[:20].strip()
+        record = read_ordinary_file(paths.pid)[:20].decode("ascii").strip()
     except (OSError, ValueError):
         record = ""
     who = f"The broker (pid {record})" if record.isdigit() else "The broker"

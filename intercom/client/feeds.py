@@ -11,7 +11,9 @@ from msgspec import Struct
 from intercom.client.views import SessionView
 from intercom.limits import EVENTS_KEPT
 
-EventKind: TypeAlias = Literal["joined", "left", "presence", "disconnected", "reconnected", "missed"]
+EventKind: TypeAlias = Literal[
+    "joined", "left", "presence", "disconnected", "reconnected", "run_lost", "stage_lost", "missed"
+]
 
 
 class SessionEvent(Struct, frozen=True, kw_only=True):
@@ -19,8 +21,10 @@ class SessionEvent(Struct, frozen=True, kw_only=True):
 
     ``joined`` and ``presence`` carry the ``session`` they are about as it is now, and its ``session_id``; of a session
     that ``left``, only the id is known. ``disconnected`` carries the ``reason`` and ``reconnected`` this session's own
-    id: what others did in between is not told, ``list`` shows it. ``missed`` says that ``count`` events before the
-    next one were dropped because they were not taken in time.
+    id: what others did in between is not told, ``list`` shows it. ``run_lost`` says that the broker does not know the
+    run ``run_id`` as this session's any more, ``stage_lost`` that this session is no stage of it any more, each with
+    the ``reason``. ``missed`` says that ``count`` events before the next one were dropped because they were not taken
+    in time.
     """
 
     kind: EventKind
@@ -28,6 +32,7 @@ class SessionEvent(Struct, frozen=True, kw_only=True):
     session: SessionView | None = None
     reason: str | None = None
     count: int = 0
+    run_id: str | None = None
 
 
 class Feed:

@@ -7,12 +7,23 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 from intercom.client.operations import Operation
+from intercom.client.sending import SendOperation
 
 
 class Settled(Struct, frozen=True):
     """Say that an operation has its result or its error."""
 
     operation: Operation[Any]
+
+
+class Held(Struct, frozen=True):
+    """Say that a send is held by the broker, for who waits for no more than that."""
+
+    operation: SendOperation[Any]
+
+
+class HostAsked(Struct, frozen=True):
+    """Say that the host of a run has something to look at."""
 
 
 class Arrived(Struct, frozen=True):
@@ -27,4 +38,4 @@ class Troubled(Struct, frozen=True):
     """Say that consumers of messages should be told: recovery needs somebody to look (``take_trouble``)."""
 
 
-Event: TypeAlias = Settled | Arrived | Happened | Troubled
+Event: TypeAlias = Settled | Held | HostAsked | Arrived | Happened | Troubled

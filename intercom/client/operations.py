@@ -49,7 +49,8 @@ class Operation(Generic[Result]):
         self.stage = Stage.WAITING
         self.deadline = deadline
         self.result: Result | None = None
-        self.error: IntercomError | None = None
+        self.error: Exception | None = None
+        """An ``IntercomError``, or what a callback of the caller's own raised."""
         self.token: Any = None
         """Free for the shell: whom to wake when the operation is settled."""
         self.scheduled: int | None = None
@@ -96,7 +97,7 @@ class Operation(Generic[Result]):
         self._move(Stage.DONE)
         self.result = result
 
-    def fail(self, error: IntercomError) -> None:
+    def fail(self, error: Exception) -> None:
         """Settle with an error."""
         self._move(Stage.DONE)
         self.error = error

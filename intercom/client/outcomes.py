@@ -22,9 +22,11 @@ from intercom.errors import (
 )
 from intercom.wire.frames import DeliveryFailed
 from intercom.wire.mail import RequestFailed
-from intercom.wire.reasons import code_of
+from intercom.wire.reasons import DIFFERENT_RUN, INVALID_POSSIBLE_ROSTER, INVALID_ROSTER, ROUTE_NOT_AUTHORIZED, code_of
 
-UNCERTAIN_CODES = frozenset({"receipt_missing", "not_confirmed", "under_way"})
+UNCERTAIN_CODES = frozenset(
+    {"receipt_missing", "not_confirmed", "under_way", "owner_silent", "notification_unanswered"}
+)
 """Refusals after which the message may have arrived."""
 RETRIED_CODES = UNCERTAIN_CODES | {"not_recorded"}
 """Refusals after which the same message id is sent again without asking the caller."""
@@ -42,6 +44,9 @@ _CLASSES: dict[str, type[SendError]] = {
     "receipt_missing": OutcomeUnknown,
     "not_confirmed": OutcomeUnknown,
     "under_way": OutcomeUnknown,
+    "owner_silent": OutcomeUnknown,
+    "notification_unanswered": OutcomeUnknown,
+    "not_restored": NotNow,
 }
 _REASON_CODES = {"message_id_conflict": "conflict", "session_not_found": "not_found", "away": "away"}
 _HINTS = {
@@ -52,7 +57,30 @@ _HINTS = {
     "route_lost": "Ask again under a new message id.",
     "no_open_question": "The question was answered, withdrawn, or its asker is gone; send an ordinary message instead.",
     "store_unusable": "`intercom status` says what is wrong with the store.",
+    "stage_ask": "Send it as a message instead of asking: it waits until the stage starts.",
 }
+_OTHER_RUN = "Join the group workflow:<root run id> of the target; `--group` or `intercom join` does that."
+
+STAGE_HINTS: dict[str, tuple[str, Retry]] = {
+    "owner_missing": ("Let the host of the run announce it first.", "after"),
+    "duplicate_live_owner": ("Wait until the session that is this stage has left.", "after"),
+    "owner_not_workflow": ("The host of the run must be in the group workflow:<root run id>.", "never"),
+    "registrant_not_agent": ("Connect with purpose='agent'.", "never"),
+    "capability_mismatch": ("Use the capability that the run has now.", "never"),
+    "group_mismatch": ("Connect with the group of the run, or one below it, as the home group.", "never"),
+    "invalid_stage_key": ("Use the id and the name that the roster has.", "never"),
+    "non_agent_stage_key": ("The roster says that this node takes no messages.", "never"),
+}
+"""What helps against each refusal to go live, and whether it may pass (protocol 6.12.5)."""
+RUN_CODES: dict[str, tuple[str, str]] = {
+    ROUTE_NOT_AUTHORIZED: (
+        "run_not_authorized",
+        "Own the run from a session whose home group is the run's, and only once: another session may own it already.",
+    ),
+    INVALID_ROSTER: ("invalid_roster", "Check targets and groups of the stages: all must lie in this run."),
+    INVALID_POSSIBLE_ROSTER: ("invalid_possible_stages", "Check the targets of the possible stages."),
+}
+"""Codes of the refusals of an announcement, and what helps (protocol 4.14)."""
 _RETRIES: dict[str, Retry] = {"outcome_unknown": "never"}
 _AFTER = re.compile(r"after (\d{1,6}) s$", re.ASCII)
 
@@ -66,7 +94,7 @@ def refusal(answer: DeliveryFailed) -> SendError:
     error = _CLASSES.get(code, SendRefused)(
         answer.reason,
         code=code,
-        hint=_HINTS.get(code),
+        hint=_OTHER_RUN if answer.reason == DIFFERENT_RUN else _HINTS.get(code),
         retry=_RETRIES.get(code),
         retry_after_ms=int(later[1]) * 1000 if later else None,
     )

@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from intercom.client.composing import clean_text
 from intercom.errors import UsageError
-from intercom.limits import NAME_CHARACTERS
+from intercom.limits import CLAIM_CHARACTERS, NAME_CHARACTERS
 from intercom.wire.frames import Register, is_blank, trim
 from intercom.wire.mail import Hold
 
@@ -52,14 +52,17 @@ class Profile:
         session_id: str | None = None,
         cwd: str | None = None,
         supervisor: str | None = None,
+        owner_token: str | None = None,
         address: bool | str = False,
         hold: Hold = "take",
+        keep_questions: bool = False,
         kind: str = DEFAULT_KIND,
     ) -> None:
         """Check everything that could never work; raise ``UsageError``.
 
         ``group`` is the home group, else the first of ``groups``; ``session_id`` is a wish for a former id, granted
         only with the return address it had; ``supervisor`` is the capability a supervisor made for this name;
+        ``owner_token`` is the secret under which an earlier session made capabilities for its children.
         ``address`` is the name of the address to act under, ``True`` for the name of the session.
         """
         if purpose not in ("agent", "control"):
@@ -76,9 +79,11 @@ class Profile:
             self.home_group = memberships[0] if memberships else DEFAULT_GROUP
         self.groups: tuple[str, ...] = tuple(dict.fromkeys([*memberships, self.home_group]))
         self.group = self.home_group
-        self.model = clean_text(model, "model")
-        self.status = None if status is None else clean_text(status, "status")
+        self.model = checked_claim(model, "model")
+        self.status = None if status is None else checked_claim(status, "status")
         self.purpose = purpose
+        self.keep_questions = keep_questions
+        """The address goes on owing what this session was asked and has not answered when it leaves."""
         self.is_retaken = return_address is not None
         """Whether a later session may take this one's place by its return address, instead of the broker's token."""
         self.return_address = clean_text(return_address or str(uuid.uuid4()), "return_address")
@@ -92,7 +97,14 @@ class Profile:
         """Session id of the supervisor, while this session is registered as its child."""
         self.child_name = self.name
         """The name the capability is for; it stays when the session takes another one."""
-        self.owner_token = str(uuid.uuid4()) if purpose == "agent" else None
+        if owner_token == "":
+            raise UsageError("owner_token is empty", hint="Leave it out to begin without children.")
+        if owner_token is not None and purpose != "agent":
+            raise UsageError("a control session has no children, so it needs no owner_token")
+        self.owner_token = None
+        """Secret under which the broker makes the capabilities of this session's children."""
+        if purpose == "agent":
+            self.owner_token = clean_text(owner_token or str(uuid.uuid4()), "owner_token")
         self.children: dict[str, str] = {}
         """Capabilities this session made, with the names of the children."""
         self.address = self._wish(address, hold)
@@ -102,6 +114,10 @@ class Profile:
         self.cwd = clean_text(cwd if cwd is not None else _working_directory(), "cwd")
         self.pid = os.getpid()
         self.started_at = time.time_ns() // 1_000_000
+        self.last_activity: int | None = None
+        """When others last heard something new of this session, in epoch ms; registering again is nothing new."""
+        self.announcements = 0
+        """How often the status was announced without waiting for an answer."""
 
     def register(self, wall: int, *, claims: bool = True) -> Register:
         """Return the frame that enters the session table.
@@ -109,12 +125,14 @@ class Profile:
         ``wall`` is now in epoch milliseconds; ``claims`` tells whether a child claims its supervisor.
         """
         claims = claims and self.supervisor is not None
+        if self.last_activity is None:
+            self.last_activity = wall
         session: dict[str, Any] = {
             "cwd": self.cwd,
             "model": self.model,
             "pid": self.pid,
             "startedAt": self.started_at,
-            "lastActivity": wall,
+            "lastActivity": self.last_activity,
             "group": self.group,
             "groups": list(self.groups),
             "recipientPurpose": self.purpose,
@@ -151,8 +169,15 @@ class Profile:
         """Return the claim of a child; the broker goes by the capability alone (protocol 4.1)."""
         return {"capability": self.supervisor, "supervisorSessionId": self.supervisor_id or ""}
 
-    def regroup(self, groups: Iterable[str]) -> tuple[str, ...]:
-        """Take over the memberships the broker acknowledged, and return them."""
+    def announced(self, status: str, wall: int) -> None:
+        """Take notice that others are told a status; what is acknowledged later was written before."""
+        self.status = status
+        self.last_activity = wall
+        self.announcements += 1
+
+    def regroup(self, groups: Iterable[str], wall: int) -> tuple[str, ...]:
+        """Take over the memberships the broker acknowledged, and return them; ``wall`` is now in epoch ms."""
+        self.last_activity = wall
         self.groups = tuple(groups)
         if self.group not in self.groups and self.groups:
             self.group = self.groups[0]
@@ -173,6 +198,14 @@ def checked_name(name: Any) -> str:
         raise UsageError(f"the name {cleaned!a} is reserved", hint="Choose another name.")
     if _looks_like_id(plain):
         raise UsageError(f"the name {cleaned!a} looks like a session id", hint="Choose another name.")
+    return cleaned
+
+
+def checked_claim(text: Any, what: str) -> str:
+    """Return what a session tells of itself; raise ``UsageError`` for what is too long to be told to everybody."""
+    cleaned = clean_text(text, what)
+    if len(cleaned) > CLAIM_CHARACTERS:
+        raise UsageError(f"the {what} has {len(cleaned)} characters; at most {CLAIM_CHARACTERS} are allowed")
     return cleaned
 
 

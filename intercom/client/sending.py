@@ -6,6 +6,7 @@ may have arrived although no answer says so, nothing but ``delivered`` or ``queu
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import cast
 
 from msgspec import UNSET, Raw
@@ -13,10 +14,13 @@ from msgspec import UNSET, Raw
 from intercom.client.operations import Operation, Result, Stage
 from intercom.client.outcomes import RETRIED_CODES, RETURNING_CODES, UNCERTAIN_CODES, again, refusal, unknown
 from intercom.client.supervision import GONE_CODE, gone
-from intercom.client.views import Receipt
+from intercom.client.views import IncomingMessage, Receipt
 from intercom.errors import ConnectionLost, IntercomError, MessageConflict, OutcomeUnknown, SendError, TargetNotFound
 from intercom.limits import SEND_MS, SEND_RETRY_MS
-from intercom.wire.frames import Delivered, DeliveryFailed, Queued, Send, SupervisorSend
+from intercom.wire.frames import Delivered, DeliveryFailed, Queued, Request, Send, SendHeld, SupervisorSend
+
+_STAYS_PLAIN = frozenset({"no_open_question", "other_recipient", "ambiguous"})
+"""Refusals of an answer nobody said was one, after which it is sent as the ordinary message it was given as."""
 
 
 class SendOperation(Operation[Result]):
@@ -24,7 +28,10 @@ class SendOperation(Operation[Result]):
 
     ``is_reply`` marks the answer to an open question, ``is_supervised`` a message up the supervisor line, whose target
     is set anew for each attempt. ``logical_target`` is what the caller called the target, where that is something else.
-    ``queue`` lets it wait for who is away; after ``valid_until`` it must not be handed over any more.
+    ``may_be_held`` lets it wait for a recipient that is being brought back (protocol 6.11), ``queue`` for who is away;
+    after ``valid_until`` it must not be handed over any more. ``answers`` is the id of the message it refers to;
+    ``as_answer`` and ``as_progress`` make the same message one that answers a question, or tells its progress, where
+    there turns out to be just one.
     """
 
     def __init__(
@@ -39,8 +46,12 @@ class SendOperation(Operation[Result]):
         finishes: str | None = None,
         is_supervised: bool = False,
         logical_target: str | None = None,
+        may_be_held: bool = False,
         queue: bool = False,
         valid_until: int | None = None,
+        answers: str | None = None,
+        as_answer: Callable[[str], Raw] | None = None,
+        as_progress: Callable[[str], Raw] | None = None,
     ) -> None:
         super().__init__(deadline)
         self.message_id = message_id
@@ -50,13 +61,24 @@ class SendOperation(Operation[Result]):
         self.reregistered = False
         self.written = False
         """Whether any attempt was ever written."""
+        self.closed: str | None = None
+        """Id of the question that is known to be closed by what became of this message."""
         self.is_reply = is_reply
         self.is_supervised = is_supervised
+        self.held: Receipt | None = None
+        """What the broker said while it holds the present attempt."""
+        self._may_be_held = may_be_held
         self._logical_target = logical_target
         self._queue = queue
         self._valid_until = valid_until
         self._message = message
         self._expected_recipient = expected_recipient
+        self._answers = answers
+        self._as_answer = as_answer
+        self._as_progress = as_progress
+        self._plain: Raw | None = None
+        """The message as it was given, while it is sent as the answer to a question instead."""
+        self._hint = ""
         self._attempt: str | None = None
         self._doubt: OutcomeUnknown | None = None
         """Set once the message may have arrived although no answer says so."""
@@ -65,14 +87,49 @@ class SendOperation(Operation[Result]):
         self._was_lost = False
         self._broker_is_young = False
 
-    def attempt(self, attempt_id: str, now: int, *, queues: bool = False) -> Send:
+    @property
+    def may_refer(self) -> bool:
+        """Tell whether this is a message that could as well be the answer to a question, or tell its progress."""
+        return self._as_answer is not None or self._as_progress is not None
+
+    def refer(self, questions: Sequence[IncomingMessage]) -> None:
+        """Take notice of what the target asked: one question is answered or told of, several are not."""
+        if self._as_progress is not None:
+            if len(questions) == 1:
+                self._message = self._as_progress(questions[0].id)
+        elif len(questions) == 1:
+            self._become_answer(questions[0])
+        elif questions:
+            self._advise(questions)
+
+    def _become_answer(self, question: IncomingMessage) -> None:
+        """Be the answer to a question; should it not be open any more, the message is sent as it was given.
+
+        The target stays as it was named: should that mean another session by now, that one gets the message.
+        """
+        assert self._as_answer is not None, "only what may be an answer becomes one"
+        self._plain, self._message = self._message, self._as_answer(question.id)
+        self._answers = question.id
+        self.is_reply = True
+        self._expected_recipient = question.sender.id
+
+    def _advise(self, questions: Sequence[IncomingMessage]) -> None:
+        """Say in the receipt how to answer the target, which asked several questions."""
+        ids = ", ".join(question.id for question in questions)
+        self._hint = (
+            f"{self.named} asked {len(questions)} questions that are open, and this message answers none of them: "
+            f"reply to one of them, or send with its id as reply_to ({ids})."
+        )
+
+    def attempt(self, attempt_id: str, now: int, *, queues: bool = False) -> Request:
         """Return the frame of the next attempt; ``queues`` tells whether the broker keeps mail."""
         self._move(Stage.FLYING)
         self._attempt = attempt_id
         self._next = now + SEND_MS
         self.written = True
+        self.held = None
         frame = self._frame(attempt_id)
-        if queues and not self.is_supervised:
+        if queues and type(frame) is Send:
             frame.queue_if_away = True if self._queue else UNSET
             frame.valid_for = UNSET if self._valid_until is None else max(1, self._valid_until - now)
         return frame
@@ -84,12 +141,21 @@ class SendOperation(Operation[Result]):
             self._doubts("The connection ended before the broker said what became of the message", "connection_lost")
         super().lost()
 
-    def is_current(self, answer: Delivered | DeliveryFailed | Queued) -> bool:
+    def is_current(self, answer: Delivered | DeliveryFailed | Queued | SendHeld) -> bool:
         """Tell whether an answer is to the present attempt."""
         return self.stage is Stage.FLYING and answer.attempt_id in (self._attempt, UNSET)
 
+    def keeps(self, answer: SendHeld, now: int) -> None:
+        """Take ``send_held``: the final answer comes when the recipient is back, or the broker's time for it is up."""
+        hold_ms = int(answer.timeout_ms)
+        self.held = Receipt("held", self.message_id, self.named, held_ms=hold_ms)
+        self._next = now + hold_ms + SEND_MS
+        if self.deadline is not None:
+            self.deadline = max(self.deadline, self._next)
+
     def accepted(self, answer: Delivered | Queued) -> None:
         """Take ``delivered`` or ``queued``."""
+        self.closed = self._answers
         self.succeed(cast("Result", self._receipt(answer)))
 
     def refused(
@@ -107,7 +173,11 @@ class SendOperation(Operation[Result]):
         if error.code in UNCERTAIN_CODES:
             self._doubts(error.reason, error.code)
         pause = self._pause_after(error, now, returning_until)
-        if pause is None:
+        if pause is None and error.code == "no_open_question":
+            self.closed = self._answers
+        if pause is None and self._plain is not None and self._doubt is None and error.code in _STAYS_PLAIN:
+            self._stay_plain(self._plain)
+        elif pause is None:
             self.fail(self._final(error))
         else:
             self._move(Stage.PAUSED)
@@ -134,7 +204,18 @@ class SendOperation(Operation[Result]):
             return "The supervisor"
         return self.target if self._logical_target is None else self._logical_target
 
-    def _frame(self, attempt_id: str) -> Send:
+    def _stay_plain(self, message: Raw) -> None:
+        """Go out as the ordinary message it was given as: nothing took effect yet, so the id is free for it."""
+        self._message, self._plain, self._answers = message, None, None
+        self.is_reply = False
+        self._expected_recipient = None
+        self._hint = "It was sent as an ordinary message: the question it might have answered is not open any more."
+        self.put_back()
+
+    def _frame(self, attempt_id: str) -> Request:
+        return self._send(attempt_id)
+
+    def _send(self, attempt_id: str) -> Send:
         return self._kind(
             to=self.target,
             message=self._message,
@@ -142,6 +223,7 @@ class SendOperation(Operation[Result]):
             logical_target=UNSET if self._logical_target is None else self._logical_target,
             require_pending_reply=True if self.is_reply else UNSET,
             expected_recipient_id=UNSET if self._expected_recipient is None else self._expected_recipient,
+            await_restoring_recipient=True if self._may_be_held else UNSET,
         )
 
     @property
@@ -150,9 +232,18 @@ class SendOperation(Operation[Result]):
 
     def _receipt(self, answer: Delivered | Queued) -> Receipt:
         target = self.target if self.is_supervised else self.named
+        inferred = None if self._plain is None else self._answers
         if isinstance(answer, Queued):
-            return Receipt("queued", self.message_id, target, answer.position)
-        return Receipt("delivered", self.message_id, target)
+            return Receipt(
+                "queued",
+                self.message_id,
+                target,
+                answer.position,
+                is_known=answer.not_in_known_set is not True,
+                inferred_reply_to=inferred,
+                hint=self._hint,
+            )
+        return Receipt("delivered", self.message_id, target, inferred_reply_to=inferred, hint=self._hint)
 
     def _pause_after(self, error: SendError, now: int, returning_until: int | None) -> int | None:
         """Return how long to wait before the same id is sent again, or ``None`` to give up."""

@@ -6,7 +6,7 @@ when ``recovery.at`` is due, makes a connection and says so (``connecting``, ``c
 times are monotonic milliseconds unless they are called ``wall``, which are epoch milliseconds.
 
 What an answer of the broker sets off is all here, one short method for each kind; whatever has rules of its own is a
-module: contact, lifecycle, inbox, waiting, operations, recovery, heartbeat, supervision, feeds.
+module: contact, lifecycle, inbox, waiting, owing, operations, recovery, heartbeat, supervision, commitments, feeds.
 """
 
 from __future__ import annotations
@@ -18,18 +18,22 @@ from typing import Any, Literal
 from msgspec import UNSET
 
 from intercom.client.asking import AskOperation
+from intercom.client.commitments import Commitments
 from intercom.client.composing import clean_id
 from intercom.client.contact import Contact, Link, violation
 from intercom.client.feeds import Feed, Feeds, SessionEvent
 from intercom.client.heartbeat import Heartbeat, Pulse
+from intercom.client.held import HeldSends
 from intercom.client.inbox import Inbox
-from intercom.client.lifecycle import QUEUE, Keeper, Lifecycle, Nothing, end_of, told_of
-from intercom.client.notices import Arrived, Event, Happened, Settled, Troubled
+from intercom.client.lifecycle import LIFECYCLE, QUEUE, Keeper, Lifecycle, Nothing, end_of, told_of
+from intercom.client.notices import Arrived, Event, Happened, Held, HostAsked, Settled, Troubled
 from intercom.client.operations import Opening, Operation, RequestOperation, Stage
 from intercom.client.outcomes import again, refusal_of
+from intercom.client.owing import Owing
 from intercom.client.profile import Profile
 from intercom.client.recovery import DOUBTFUL, HOPELESS, Recovery
 from intercom.client.sending import SendOperation
+from intercom.client.staging import LiveStage
 from intercom.client.supervision import REFUSED_CODE, Line
 from intercom.client.views import IncomingMessage, Malformed, Notice, Receipt, SessionView, message_of, view_of
 from intercom.client.waiting import Waiting
@@ -50,9 +54,16 @@ from intercom.wire.frames import (
     DeliveryFailed,
     Groups,
     HealthRequest,
+    LiveWorkflowStageRouteRegistered,
     MembershipAck,
     MessageFrame,
     PeerDisconnected,
+    PendingStageMessage,
+    PendingStageNotification,
+    PendingStageNotificationResult,
+    PendingStageRouteRegistered,
+    PendingStageRouteRevoked,
+    Presence,
     PresenceAck,
     PresenceFailed,
     PresenceUpdate,
@@ -60,9 +71,13 @@ from intercom.wire.frames import (
     Queued,
     Received,
     Registered,
+    Request,
+    RestoringRecipientAck,
+    SendHeld,
     SessionJoined,
     SessionLeft,
     Sessions,
+    StickyLiveDelivered,
     SupervisorAuthorized,
 )
 from intercom.wire.mail import (
@@ -85,6 +100,8 @@ __all__ = [
     "ClientSession",
     "Event",
     "Happened",
+    "Held",
+    "HostAsked",
     "IncomingMessage",
     "Link",
     "Receipt",
@@ -121,7 +138,10 @@ class ClientSession:
         self._silence: IntercomError | None = None
         """What is wrong when the broker does not answer any more."""
         self._line = Line(profile)
+        self.commitments = Commitments(self._say, ids)
         self._lifecycle = Lifecycle(profile, keeper or Nothing())
+        self._untold_status: str | None = None
+        """Request id of the latest announcement, until the broker is known to have it; empty for one not written."""
         self._is_anew = False
         """Whether the next connection begins with a registration, whatever there was before."""
         self._wall_ahead = 0
@@ -132,11 +152,15 @@ class ClientSession:
         """Whether the present connection was registered."""
         self._inbox = Inbox()
         self._waiting = Waiting()
+        self._owing = Owing()
         self._ids = ids
         self._kind = message_kind
         self._events: list[Event] = []
         self._untaken: set[str] = set()
         """Message ids of answers to asks, until their caller took them."""
+        self.held = HeldSends()
+        self._notices: dict[str, str] = {}
+        """Message ids of notifications that are not confirmed, with the ids under which they are."""
         self._withdrawn: deque[str] = deque(maxlen=WITHDRAWN_ASKS)
         """Message ids of asks that ended while offline."""
         self._returning_until: int | None = None
@@ -149,6 +173,11 @@ class ClientSession:
     def link(self) -> Link:
         """Return what there is of a connection."""
         return self._contact.link
+
+    @property
+    def is_online(self) -> bool:
+        """Tell whether the session is registered."""
+        return self._contact.is_online
 
     @property
     def lifecycle(self) -> Lifecycle:
@@ -217,16 +246,26 @@ class ClientSession:
         if was_cut and cause is None:
             self._lifecycle.unanswered()
         self._heartbeat.stop()
+        ended = None
         if self._was_online:
             self._was_online = False
+            ended = self.commitments.ended(cause, now)
             self._line.begin_anew()
             assert self._contact.trouble is not None, "a connection that ended leaves its reason"
             self._tell(SessionEvent(kind="disconnected", reason=self._contact.trouble.reason))
         self._waiting.forget_names()
+        if ended is not None and ended.event is not None:
+            self._tell(ended.event)
         for operation in self._waiting:
+            if operation.done:
+                self._after(operation, now)
+                continue
             operation.lost()
             self._waiting.schedule(operation)
-        self._lose(cause, now)
+        if ended is None:
+            self._lose(cause, now)
+        else:
+            self.recovery.wait(now, ended.pause_ms)
 
     @property
     def wants_data(self) -> bool:
@@ -292,6 +331,8 @@ class ClientSession:
         """Start an operation; ``Settled`` tells when it has its result. While offline it makes an attempt due now."""
         if self.link is Link.CLOSED:
             raise self.over()
+        if isinstance(operation, SendOperation):
+            self._owing.infer(operation, now)
         self._waiting.add(operation)
         if self._contact.is_online:
             self._launch(operation, now)
@@ -321,6 +362,18 @@ class ClientSession:
             self._untaken.remove(answer.id)
             self._finish(answer.id, now)
 
+    def announce(self, status: str, wall: int) -> None:
+        """Tell others a status, now or when the session is registered or back; nobody waits for the answer.
+
+        ``wall`` is now in epoch milliseconds. After the end of the session it does nothing.
+        """
+        if self.link is Link.CLOSED:
+            return
+        self.profile.announced(status, wall)
+        self._untold_status = ""
+        if self._contact.is_online:
+            self._tell_status()
+
     @property
     def has_news(self) -> bool:
         """Tell whether ``take_message`` would give a message or ``take_trouble`` an error."""
@@ -329,6 +382,8 @@ class ClientSession:
     def take_message(self, consumer: object, now: int) -> IncomingMessage | None:
         """Give the next message to a consumer, confirming the one it had; ``None`` when there is none yet."""
         message, finished = self._inbox.take(consumer, now)
+        if message is not None:
+            self._owing.note(message, now)
         self._confirm(finished)
         return message
 
@@ -353,9 +408,19 @@ class ClientSession:
         for operation in self._waiting:
             operation.abandon(ConnectionLost("The session was closed", retry="never"))
             self._after(operation, now)
-        self._contact.close()
+        self._contact.close(keeps_questions=self.profile.keep_questions)
         self._heartbeat.stop()
         self.recovery.begun()
+
+    def leave_stage(self, stage: LiveStage) -> bool:
+        """Be a stage no longer; tell whether the connection is cut for it.
+
+        Only a new connection makes the broker forget the stage, and one is made at once.
+        """
+        is_cut = self.commitments.leave(stage, is_online=self._contact.is_online)
+        if is_cut:
+            self._contact.break_off(None)
+        return is_cut
 
     # --- what the broker answers ------------------------------------------------------------------------
 
@@ -368,6 +433,7 @@ class ClientSession:
             return
         for frame in self._line.registered(answer, self._ids):
             self._contact.write(frame)
+        self._untold_status = None  # the registration told it
         if answer.broker_status is True:
             self._heartbeat.begin(now)
         self._is_online(now, is_back=is_back)
@@ -377,6 +443,8 @@ class ClientSession:
         for frame in self._line.shown_again(self._ids):
             self._contact.write(frame)
         self._heartbeat.begin(now)
+        if self._untold_status is not None:
+            self._tell_status()
         self._is_online(now, is_back=True)
 
     def _on_request_failed(self, answer: RequestFailed, now: int) -> None:
@@ -398,6 +466,7 @@ class ClientSession:
         self.recovery.registered(now)
         self._was_told = False
         self._was_online = True
+        self.commitments.registered()
         if is_back:
             self._tell(SessionEvent(kind="reconnected", session_id=self.session_id))
         while self._withdrawn:
@@ -438,6 +507,13 @@ class ClientSession:
         if message.notice is not None and self._settles(message.notice, now):
             self._confirm([message.id])
             return
+        # What refers to a question by ``replyTo`` has closed it at the broker, whatever else it says (protocol 6.5).
+        working = self._waiting.ask(message.progress_of) if message.reply_to is None else None
+        if working is not None and working.progressed(message, now):
+            self._inbox.note(message.id)
+            self._finish(message.id, now)
+            self._after(working, now)
+            return
         # Protocol 5.10: the broker writes this one itself, because the other side will never answer.
         is_settlement = message.reply_error is not None and message.id == f"terminal:{message.reply_to}"
         asked = self._waiting.ask(message.reply_to)
@@ -453,10 +529,30 @@ class ClientSession:
         elif not is_settlement and not (self._contact.confirms and self._inbox.overflows):
             self._keep(message)
 
+    def _on_notification(self, frame: PendingStageNotification, now: int) -> None:
+        message = message_of(MessageFrame(frame.sender, frame.message), self._kind, is_notification=True)
+        if self._inbox.was_confirmed(message.id):
+            self._contact.write(PendingStageNotificationResult(frame.request_id, True))
+        elif self._inbox.knows(message.id):
+            self._notices[message.id] = frame.request_id
+        elif self._inbox.overflows:
+            self._contact.write(PendingStageNotificationResult(frame.request_id, False))
+        else:
+            self._notices[message.id] = frame.request_id
+            self._keep(message)
+
+    def _on_send_held(self, answer: SendHeld, now: int) -> None:
+        operation = self._waiting.send(answer.message_id)
+        if operation is not None and operation.is_current(answer):
+            operation.keeps(answer, now)
+            self._waiting.schedule(operation)
+            self._events.append(Held(operation))
+
     def _on_delivered(self, answer: Delivered | Queued, now: int) -> None:
         operation = self._waiting.send(answer.message_id)
         if operation is not None and operation.is_current(answer):
             operation.accepted(answer)
+            self._owing.learn(operation)
             self._after(operation, now)
 
     def _on_delivery_failed(self, answer: DeliveryFailed, now: int) -> None:
@@ -466,6 +562,7 @@ class ClientSession:
         if code_of(answer.reason) == "not_registered" and self._registers_anew(operation):
             return
         operation.refused(answer, now, self._returning_until, self._young_until)
+        self._owing.learn(operation)
         self._after(operation, now)
 
     def _on_question_target(self, answer: QuestionTarget, now: int) -> None:
@@ -494,6 +591,32 @@ class ClientSession:
         else:
             raise ProtocolError(f"{type(answer).__name__} answers a request of another kind")
         self._after(operation, now)
+
+    def _on_presence_ack(self, answer: PresenceAck, now: int) -> None:
+        if answer.request_id == self._untold_status:
+            self._untold_status = None
+        self._on_answer(answer, now)
+
+    def _on_route_registered(self, answer: PendingStageRouteRegistered, now: int) -> None:
+        self.commitments.runs.answered(answer.request_id)
+        self._on_answer(answer, now)
+
+    def _on_stage_registered(self, answer: LiveWorkflowStageRouteRegistered, now: int) -> None:
+        self.commitments.stage.settled()
+        self._on_answer(answer, now)
+
+    def _on_route_revoked(self, answer: PendingStageRouteRevoked, now: int) -> None:
+        reason = "another session has taken the run over"
+        if self.commitments.runs.lose(answer.run_id, reason):
+            self._tell(SessionEvent(kind="run_lost", run_id=answer.run_id, reason=reason))
+
+    def _on_stage_message(self, frame: PendingStageMessage, now: int) -> None:
+        if self.commitments.runs.asked(frame):
+            self._events.append(HostAsked())
+
+    def _on_broadcast(self, frame: StickyLiveDelivered, now: int) -> None:
+        if self.commitments.runs.reached(frame):
+            self._events.append(HostAsked())
 
     def _on_peer(self, answer: SessionJoined | PresenceUpdate | SessionLeft, now: int) -> None:
         if not self._feeds:
@@ -574,6 +697,15 @@ class ClientSession:
             else:
                 self._withdrawn.append(operation.message_id)
 
+    def _tell_status(self) -> None:
+        status = UNSET if self.profile.status is None else self.profile.status
+        if LIFECYCLE not in self._lifecycle.features:
+            self._contact.write(Presence(status=status))
+            return
+        # Whoever takes himself back tells nothing of himself, so what was lost on the way has to be told again.
+        self._untold_status = self._ids()
+        self._contact.write(Presence(request_id=self._untold_status, status=status))
+
     def _settles(self, notice: Notice, now: int) -> bool:
         """Tell whether a notice of the broker ends an ask that waits; others are messages like any."""
         asked = self._waiting.ask(notice.message_id)
@@ -591,12 +723,22 @@ class ClientSession:
         if self._inbox.confirm(message_id, now):
             self._confirm([message_id])
 
+    def _say(self, frame: Request) -> None:
+        """Write a frame that means nothing on another connection than the present one."""
+        if self._contact.is_online:
+            self._contact.write(frame)
+
     def _confirm(self, message_ids: Iterable[str]) -> None:
         confirmed = list(message_ids)
         if confirmed:
             self._lifecycle.keeper.note(confirmed)
-        if self._contact.is_online and self._contact.confirms:
-            for message_id in confirmed:
+        for message_id in confirmed:
+            request_id = self._notices.pop(message_id, None)
+            if not self._contact.is_online:
+                continue
+            if request_id is not None:
+                self._contact.write(PendingStageNotificationResult(request_id, True))
+            elif self._contact.confirms:
                 self._contact.write(Received(message_id))
 
     def _tell(self, event: SessionEvent) -> None:
@@ -644,9 +786,17 @@ _HANDLERS: dict[type[Any], Callable[[ClientSession, Any, int], None]] = {
     Sessions: ClientSession._on_answer,
     Groups: ClientSession._on_answer,
     MembershipAck: ClientSession._on_answer,
-    PresenceAck: ClientSession._on_answer,
+    PresenceAck: ClientSession._on_presence_ack,
     PresenceFailed: ClientSession._on_answer,
     SupervisorAuthorized: ClientSession._on_answer,
+    RestoringRecipientAck: ClientSession._on_answer,
+    SendHeld: ClientSession._on_send_held,
+    PendingStageRouteRegistered: ClientSession._on_route_registered,
+    PendingStageRouteRevoked: ClientSession._on_route_revoked,
+    PendingStageMessage: ClientSession._on_stage_message,
+    StickyLiveDelivered: ClientSession._on_broadcast,
+    LiveWorkflowStageRouteRegistered: ClientSession._on_stage_registered,
+    PendingStageNotification: ClientSession._on_notification,
     TaskHintStored: ClientSession._on_answer,
     SessionRecords: ClientSession._on_answer,
     SessionForceClosed: ClientSession._on_answer,

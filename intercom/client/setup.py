@@ -70,8 +70,10 @@ def prepare(
     session_id: str | None,
     cwd: str | None,
     supervisor: str | None = None,
+    owner_token: str | None = None,
     address: bool | str = False,
     hold: Hold = "take",
+    keep_questions: bool = False,
     kind: str = DEFAULT_KIND,
     message_kind: type[IncomingMessage],
 ) -> Setup:
@@ -87,8 +89,10 @@ def prepare(
         session_id=session_id,
         cwd=cwd,
         supervisor=supervisor,
+        owner_token=owner_token,
         address=address,
         hold=hold,
+        keep_questions=keep_questions,
         kind=kind,
     )
     paths = Paths(resolve_home(None if home is None else os.fspath(home), os.environ))

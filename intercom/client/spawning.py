@@ -10,7 +10,7 @@ from pathlib import Path
 
 from intercom.errors import HomeError, StartFailed
 from intercom.limits import DISCONNECT_MS, DISK_FULL_BYTES, LOG_TAIL_BYTES, LOG_TAIL_LINES
-from intercom.paths import Paths, open_private_file
+from intercom.paths import Paths, open_private_file, read_ordinary_file
 
 PACKAGE_ROOT = Path(__file__).resolve().parent.parent.parent
 """The directory from which ``intercom`` is imported."""
@@ -102,9 +102,7 @@ def environment(environ: Mapping[str, str]) -> dict[str, str]:
 def tail(log: Path) -> str:
     """Return the last lines of a file, at most ``LOG_TAIL_BYTES``; empty when there are none."""
     try:
-        with log.open("rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_TAIL_BYTES))
-            text = file.read(LOG_TAIL_BYTES).decode("utf-8", "replace")
+        text = read_ordinary_file(log)[-LOG_TAIL_BYTES:].decode("utf-8", "replace")
     except OSError:
         return ""
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from msgspec import UNSET
 
+from intercom.client.composing import clean_text
 from intercom.client.operations import RequestOperation
 from intercom.client.profile import Profile, checked_child
 from intercom.errors import RegistrationRefused, TargetNotFound, UsageError
@@ -72,19 +73,26 @@ class Line:
         self._until = now
 
 
-def authorize_child(profile: Profile, name: str, *, now: int, timeout_ms: int = REQUEST_MS) -> RequestOperation[str]:
+def authorize_child(
+    profile: Profile, name: str, *, now: int, capability: str | None = None, timeout_ms: int = REQUEST_MS
+) -> RequestOperation[str]:
     """Let a child of that name claim this session as its supervisor; the result is its capability.
 
-    A name that was authorised before gets the same capability; ``*`` always gets a new one.
+    ``capability`` is one that was made under the same owner token for the same name. Without it a name that was
+    authorised before gets the same one again, and ``*`` always a new one.
     """
     child = checked_child(name)
     if profile.owner_token is None:
         raise UsageError("a control session gets no messages, so it cannot be a supervisor")
-    known = next((capability for capability, of in profile.children.items() if of == child), None)
-    if child == ANY_CHILD:
+    if capability is not None:
+        _refuse_foreign(clean_text(capability, "capability"), profile.owner_token, child)
+        known: str | None = capability
+    elif child == ANY_CHILD:
         known = None
+    else:
+        known = next((shown for shown, of in profile.children.items() if of == child), None)
     most = Limits().capabilities_per_session
-    if known is None and len(profile.children) >= most:
+    if known not in profile.children and len(profile.children) >= most:
         raise UsageError(f"this session has authorised {most} children, which is the limit")
 
     def read(answer: SupervisorAuthorized) -> str:
@@ -94,6 +102,17 @@ def authorize_child(profile: Profile, name: str, *, now: int, timeout_ms: int = 
     return RequestOperation(
         lambda request_id: authorization(request_id, child, known), SupervisorAuthorized, read, now + timeout_ms
     )
+
+
+def _refuse_foreign(capability: str, owner_token: str, child: str) -> None:
+    """Refuse what would break the connection: the broker takes no capability of another owner or name."""
+    from intercom.wire.capability import is_made_with  # only a supervisor that was restarted pays for it
+
+    if not is_made_with(capability, owner_token, child):
+        raise UsageError(
+            "the capability was not made under this owner_token for this name",
+            hint="Give the owner_token of the session that made it, and the same name.",
+        )
 
 
 def authorization(request_id: str, child: str, capability: str | None) -> AuthorizeSupervisor:

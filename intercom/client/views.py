@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from msgspec import UNSET, DecodeError, Raw, Struct, ValidationError, convert
 from msgspec.json import decode
 
+from intercom.client.composing import PROGRESS_OF
 from intercom.wire.codec import parse_message
-from intercom.wire.frames import Attachment, GroupEntry, MessageFrame, SessionInfo
+from intercom.wire.frames import Attachment, GroupEntry, MessageFrame, SessionInfo, trim
 
 __all__ = [
     "Attachment",
@@ -19,11 +20,13 @@ __all__ = [
     "Notice",
     "Receipt",
     "SessionView",
+    "may_mean",
     "message_of",
     "view_of",
 ]
 
 GroupView = GroupEntry
+ListedState: TypeAlias = Literal["active", "reconnecting"]
 
 
 class Malformed(Exception):
@@ -34,7 +37,8 @@ class SessionView(Struct, frozen=True, kw_only=True):
     """Describe a session as the broker shows it; ``raw`` holds every member as it came.
 
     ``pid`` is what the session claims, ``peer_pid`` what the kernel says of it, where the broker knows; times are
-    epoch milliseconds. ``state`` is ``"reconnecting"`` for one that lost its connection and may come back.
+    epoch milliseconds. ``state`` is ``"reconnecting"`` for one that lost its connection at ``state_since`` and may come
+    back.
     """
 
     id: str
@@ -49,7 +53,8 @@ class SessionView(Struct, frozen=True, kw_only=True):
     started_at: int | float
     last_activity: int | float
     raw: dict[str, Any]
-    state: Literal["active", "reconnecting"] = "active"
+    state: ListedState = "active"
+    state_since: int | float | None = None
 
 
 class Mail(Struct, frozen=True):
@@ -79,8 +84,10 @@ class IncomingMessage:
 
     ``reply_to`` is the id of the message it answers, ``reply_error`` is set when it says that there will be no
     answer, ``timestamp`` is the sender's clock in epoch milliseconds, ``channel`` is ``"supervisor"`` or ``None``,
-    ``raw`` the message object as it came. ``mail`` is set when it waited in a mailbox, ``notice`` when the broker wrote
-    it to say what became of a message of this session.
+    ``raw`` the message object as it came, ``progress_of`` the id of the question of which it tells the progress.
+    ``is_notification`` marks what the host of a workflow run tells of the message ``reply_to`` names, which this
+    session sent to a stage. ``mail`` is set when it waited in a mailbox, ``notice`` when the broker wrote it to say
+    what became of a message of this session.
     """
 
     __slots__ = (
@@ -88,8 +95,10 @@ class IncomingMessage:
         "channel",
         "expects_reply",
         "id",
+        "is_notification",
         "mail",
         "notice",
+        "progress_of",
         "raw",
         "reply_error",
         "reply_to",
@@ -111,6 +120,7 @@ class IncomingMessage:
         timestamp: int | float = 0,
         channel: Literal["supervisor"] | None = None,
         raw: dict[str, Any] | None = None,
+        is_notification: bool = False,
         mail: Mail | None = None,
         notice: Notice | None = None,
     ) -> None:
@@ -124,6 +134,9 @@ class IncomingMessage:
         self.timestamp = timestamp
         self.channel = channel
         self.raw: dict[str, Any] = raw if raw is not None else {}
+        progress_of = self.raw.get(PROGRESS_OF)
+        self.progress_of = progress_of if isinstance(progress_of, str) else None
+        self.is_notification = is_notification
         self.mail = mail
         self.notice = notice
 
@@ -137,13 +150,31 @@ class IncomingMessage:
 
 
 class Receipt(Struct, frozen=True):
-    """Say what became of a message that was sent: the recipient has it, or it waits durably at ``position``."""
+    """Say what became of a message that was sent.
 
-    state: Literal["delivered", "queued"]
+    ``delivered``: the recipient has it. ``queued``: it waits durably at ``position``; ``is_known`` is false when no
+    known stage of its run matches the target. ``held``: it waits in the broker for a recipient that is being brought
+    back, for ``held_ms`` milliseconds at most; that is not the end, the session's ``outcome`` tells it.
+    """
+
+    state: Literal["delivered", "queued", "held"]
     message_id: str
     target: str
     """The target as it was named."""
     position: int | None = None
+    is_known: bool = True
+    held_ms: int | None = None
+    inferred_reply_to: str | None = None
+    """Id of the question it was taken as the answer to, although it was sent as an ordinary message."""
+    hint: str = ""
+    """How to answer, where the target asked questions and this message answers none of them."""
+
+
+def may_mean(target: str, session: SessionView) -> bool:
+    """Tell whether a target can mean a session: by its id, its name, or eight digits of its id (protocol 6.2.1)."""
+    wanted = trim(target)
+    named = session.name is not None and session.name.lower() == wanted.lower()
+    return session.id == wanted or named or (len(wanted) == 8 and session.id.lower().startswith(wanted.lower()))
 
 
 _LACKING = {"cwd": "", "model": "", "pid": 0, "startedAt": 0, "lastActivity": 0}
@@ -165,6 +196,7 @@ def view_of(raw: Raw, *, is_partial: bool = False) -> SessionView:
         raise Malformed("a session object has no id")
     group = _known(info.group)
     groups = info.groups if info.groups is not UNSET else [] if group is None else [group]
+    is_away, since = members.get("state") == "reconnecting", members.get("stateSince")
     return SessionView(
         id=session_id,
         name=_known(info.name),
@@ -178,11 +210,14 @@ def view_of(raw: Raw, *, is_partial: bool = False) -> SessionView:
         started_at=info.started_at,
         last_activity=info.last_activity,
         raw=members,
-        state="reconnecting" if members.get("state") == "reconnecting" else "active",
+        state="reconnecting" if is_away else "active",
+        state_since=since if is_away and type(since) in (int, float) else None,
     )
 
 
-def message_of(frame: MessageFrame, kind: type[IncomingMessage] = IncomingMessage) -> IncomingMessage:
+def message_of(
+    frame: MessageFrame, kind: type[IncomingMessage] = IncomingMessage, *, is_notification: bool = False
+) -> IncomingMessage:
     """Return the message a frame brought, as a ``kind``; raise ``Malformed`` for one that breaks the protocol."""
     message = parse_message(frame.message)
     if message is None:
@@ -202,6 +237,7 @@ def message_of(frame: MessageFrame, kind: type[IncomingMessage] = IncomingMessag
         timestamp=message.timestamp,
         channel=None if frame.channel is UNSET else frame.channel,
         raw=decode(frame.message),
+        is_notification=is_notification,
         mail=None if mail is UNSET else Mail(mail.entry, mail.queued_at, mail.age_ms, mail.offers),
         notice=None if notice is UNSET else Notice(notice.kind, notice.message_id, notice.target, notice.reason),
     )

@@ -92,6 +92,8 @@ class Arrivals:
                 return claimed
             claim = claimed
         known = self._owned(frame) if features.LIFECYCLE in granted else None
+        if known is not None and known.was_force_closed:
+            return Refused("force_closed", "The operator closed this session; do not come back by yourself")
         replaced: list[Session] = []
         if known is not None and known.session is not None:
             replaced.append(known.session)
@@ -211,6 +213,8 @@ class Arrivals:
                 return _no(
                     frame, "replaced", "Another session holds the place of this one; do not come back by yourself"
                 )
+            if known.was_force_closed:
+                return _no(frame, "force_closed", "The operator closed this session; do not come back by yourself")
             return _no(
                 frame, "session_not_active", f"The session was closed ({record.closed_reason}); register a new one"
             )

@@ -61,7 +61,7 @@ class Asking:
             self.settle_if_over(asker, question.target_id, question.message_id, now)
 
     def withdraw(self, asker: Session, message_id: str) -> None:
-        """End the questions this session asked under this message id (protocol OP-6)."""
+        """End the questions this session asked under this message id (protocol 4.24)."""
         for question in self._questions.asked_by(asker.id):
             if question.message_id == message_id:
                 self._questions.close(question)
@@ -89,6 +89,21 @@ class Asking:
         """Return the questions these sessions and mailboxes owe an answer, oldest first."""
         owed = {id(question): question for identity in identities for question in self._questions.owed_by(identity)}
         return sorted(owed.values(), key=lambda question: question.operation.number)
+
+    def owed_by_mailbox(self, target: Session, key: str) -> list[Operation]:
+        """Let the open questions to a session that leaves in order be owed by its address from now on.
+
+        Whoever acts under the address answers them: a command that reads a question has ended before it is answered.
+        Returns the asks whose rows have to say so.
+        """
+        handed = []
+        for question in self._questions.owed_by(target.id):
+            if not question.is_waiting:
+                self._questions.close(question)
+                self._questions.open(question.asker_id, key, question.operation)
+                question.operation.recipient_session = key
+                handed.append(question.operation)
+        return handed
 
     def asker_away(self, asker: Session) -> None:
         """Let what a session waits for wait for its return."""

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from intercom.core.sessions import Session
 
 
+CONFLICT_CODE = "message_id_conflict"
+NOT_FOUND_CODE = "session_not_found"
+
+
 class Refusal(Struct, frozen=True):
     """Say no: which rule of protocol 4.8, the sentence, the code, and the ticket the sentence rests on."""
 

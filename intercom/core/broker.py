@@ -9,19 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Raw, Struct, UnsetType
 
-from intercom.core import groups
+from intercom.core import groups, stage_lists
 from intercom.core.addresses import Addresses
 from intercom.core.arrivals import Arrivals, Cause
 from intercom.core.asking import Asking
 from intercom.core.attempts import AnswerTaken, Attempt
+from intercom.core.barriers import Barriers
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection, PeerCredentials
 from intercom.core.deadlines import Deadlines
+from intercom.core.deciding import Deciding
 from intercom.core.delivery import Delivery
 from intercom.core.effects import Destroy, Effect, Stop
 from intercom.core.features import Refused
+from intercom.core.holding import Holding
 from intercom.core.inquiries import REQUESTS, Inquiries, Tracing
 from intercom.core.journal import Journal
 from intercom.core.keeping import Keeping
@@ -29,8 +32,10 @@ from intercom.core.ledger import Ledger
 from intercom.core.lifecycle import SHOWN_WHO_IS_AWAY, Known, Lifecycle
 from intercom.core.mailboxes import Mail, Mailboxes
 from intercom.core.mailing import GivenUp, Mailing, Offer, broker_info
+from intercom.core.notifications import Notification, Notifications
 from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
+from intercom.core.owners import Owners
 from intercom.core.questions import Questions
 from intercom.core.queueing import Queueing
 from intercom.core.receipts import Receipts
@@ -46,10 +51,13 @@ from intercom.core.records import (
     StoreIdentity,
 )
 from intercom.core.resolving import Resolver
+from intercom.core.restoring import Restoring
 from intercom.core.sessions import Session, SessionTable, normalise_group
-from intercom.core.supervision import Capabilities, Crossings, capability_for, is_made_with
+from intercom.core.stages import Stages
+from intercom.core.supervision import Capabilities, Crossings
 from intercom.limits import Limits
 from intercom.wire import notices, reasons
+from intercom.wire.capability import capability_for, is_made_with
 from intercom.wire.frames import (
     AuthorizeSupervisor,
     BadRequest,
@@ -66,15 +74,24 @@ from intercom.wire.frames import (
     ListSessions,
     Malformed,
     MembershipAck,
+    PendingStageMessageResult,
+    PendingStageNotificationResult,
+    PendingStageRouteRegistered,
     Presence,
     PresenceAck,
     PresenceFailed,
     Received,
     Register,
     Registered,
+    RegisterLiveWorkflowStageRoute,
+    RegisterPendingStageRoute,
     RegistrationFailed,
+    ReleaseRestoringRecipient,
     Request,
+    ReserveRestoringRecipient,
+    RestoringRecipientAck,
     Send,
+    SendPendingStageNotification,
     Sessions,
     Shutdown,
     ShutdownAck,
@@ -89,6 +106,13 @@ MULTI_NODE_OFF = {"status": "off", "reason": "no shared storage is selected"}
 
 _SHUTDOWN = "shutdown"
 """Token of ``shutdown_ack``: the broker leaves once that frame was settled."""
+
+
+class ToldOf(Struct, frozen=True):
+    """Mark the answer that tells a client of its session: one that never reached it leaves nobody who could return."""
+
+    known: Any
+    generation: int
 
 
 class Reattaching(Struct, frozen=True):
@@ -150,6 +174,14 @@ class Broker:
         self._crossings = Crossings(limits)
         self._operations = Operations(key, limits, self._ledger, self._deadlines, recovered, store_trouble)
         self._receipts = Receipts(limits, self._deadlines)
+        self._restoring = Restoring(self._capabilities, limits)
+        self._holding = Holding(self._restoring, self._operations, self._deadlines, limits, self._outbox)
+        self._stages = Stages(limits, self._outbox)
+        self._owners = Owners(self._stages, ids, self._deadlines, limits, self._outbox)
+        self._barriers = Barriers(self._stages, self._owners, self._outbox)
+        self._notifications = Notifications(
+            self._stages.routes, self._sessions, self._operations, ids, self._deadlines, limits, self._outbox
+        )
         self._identity = identity or StoreIdentity(instance_id, instance_id, 1)
         journal = Journal(recovered.last_sequence)
         keeping = Keeping(self._ledger, journal, self._deadlines, limits.mail_retry_ms)
@@ -181,7 +213,6 @@ class Broker:
             limits,
         )
         self._delivery = Delivery(
-            Resolver(self._sessions, self._questions, self._crossings),
             self._operations,
             self._receipts,
             self._asking,
@@ -191,6 +222,19 @@ class Broker:
             self._outbox,
             queueing,
             self._mailing,
+        )
+        self._deciding = Deciding(
+            Resolver(self._sessions, self._questions, self._crossings),
+            self._operations,
+            self._holding,
+            self._stages,
+            self._owners,
+            self._asking,
+            self._crossings,
+            self._delivery,
+            queueing,
+            limits,
+            self._outbox,
         )
         self._arrivals = Arrivals(
             self._addresses,
@@ -284,7 +328,7 @@ class Broker:
             if connection.session is None:
                 self._violation(connection, "a frame before register", now)
             else:
-                self._delivery.send(connection, frame, now)  # type: ignore[arg-type]  # narrowed by kind
+                self._deciding.send(connection, frame, now)  # type: ignore[arg-type]  # narrowed by kind
         elif connection.session is None and kind not in _BEFORE_REGISTRATION:
             self._violation(connection, "a frame before register", now)
         else:
@@ -333,7 +377,9 @@ class Broker:
             self._delivery.frame_taken(token, now)
         elif isinstance(token, AnswerTaken):
             self._operations.answer_taken(token.operation, token.connection)
-        else:
+        elif isinstance(token, Notification):
+            self._notifications.frame_taken(token, now)
+        elif token is _SHUTDOWN:
             self._outbox.add(Stop("a client asked for it"))
         return self._outbox.take()
 
@@ -341,6 +387,11 @@ class Broker:
         """Go on after it became certain that the frame with this token never left completely."""
         if isinstance(token, Attempt):
             self._delivery.frame_lost(token, now)
+        elif isinstance(token, Notification):
+            self._notifications.frame_lost(token, now)
+        elif isinstance(token, ToldOf):
+            if token.known.record.generation == token.generation:
+                self._lifecycle.close(token.known, "never_told", now)
         elif token is _SHUTDOWN:
             self._outbox.add(Stop("a client asked for it"))
         return self._outbox.take()
@@ -376,6 +427,7 @@ class Broker:
     def stop(self, now: Instant) -> list[Effect]:
         """Fall silent: from now on ``frame_lost`` only forgets reservations, and nobody is told anything."""
         self._outbox.muted = True
+        self._holding.drop_all()
         self._operations.drop_leftovers()
         return self._outbox.take()
 
@@ -390,11 +442,11 @@ class Broker:
         if frame.supervisor is not UNSET:
             claimed = self._supervisor_of(frame)
             if claimed is None:
-                return self._refuse_registration(connection, reasons.INVALID_SUPERVISOR)
+                return self._refuse_and_end(connection, RegistrationFailed(reasons.INVALID_SUPERVISOR), now)
             supervisor_id = claimed
         arrival = self._arrivals.judge(connection, frame, now)  # last: it may create an address
         if isinstance(arrival, Refused):
-            return self._refuse_registration(connection, arrival.reason, arrival.code)
+            return self._refuse_and_end(connection, RegistrationFailed(arrival.reason, arrival.code), now)
         if supervisor_id is not UNSET:
             self._capabilities.bind(frame.supervisor["capability"], trim(frame.session["name"]))
         displaced = [session.connection for session in arrival.replaced]
@@ -419,8 +471,13 @@ class Broker:
             broker_status=True,
             **told,
         )
-        self._outbox.write(connection, registered, ticket)
+        known = session.known
+        token = ToldOf(known, known.record.generation) if known is not None and arrival.known is None else None
+        self._outbox.write(connection, registered, ticket, token)
         self._arrived(session, now, is_proven=arrival.known is not None)
+        if supervisor_id is not UNSET:
+            ended = self._restoring.returned(session, frame.supervisor["capability"], supervisor_id)
+            self._deciding.dispatch(self._holding.take_waiting_for(ended), now)
         return None
 
     def _arrived(self, session: Session, now: Instant, *, is_proven: bool) -> None:
@@ -430,18 +487,13 @@ class Broker:
         if session.mailbox is not None:
             self._mailing.offer(session.mailbox, now)
 
-    def _refuse_registration(self, connection: Connection, reason: str, code: str | UnsetType = UNSET) -> None:
-        self._outbox.write(connection, RegistrationFailed(reason, code))
-        self._outbox.note("registration_refused", reason=reason)
-        self._end(connection)
-
     def _arrival_not_recorded(self, session: Session, request_id: str | None, now: Instant) -> None:
         """Let a session that was told nothing be away again, or as if it had never come; its client tries again."""
         connection = session.connection
         self._retire(connection, now)
         if request_id is None:
-            return self._refuse_registration(connection, reasons.NOT_RECORDED, "not_recorded")
-        self._outbox.write(connection, RequestFailed(request_id, "not_recorded", reasons.NOT_RECORDED, True))
+            return self._refuse_and_end(connection, RegistrationFailed(reasons.NOT_STORED, "not_recorded"), now)
+        self._outbox.write(connection, RequestFailed(request_id, "not_recorded", reasons.NOT_STORED, True))
         self._end(connection)
         return None
 
@@ -553,6 +605,8 @@ class Broker:
         return current
 
     def _unregister(self, connection: Connection, frame: Unregister, now: Instant) -> None:
+        if connection.session is not None:
+            connection.session.keeps_questions = frame.keeps_questions is True
         self._retire(connection, now, Cause.UNREGISTERED)
 
     def _retire(self, connection: Connection, now: Instant, cause: Cause = Cause.LOST) -> None:
@@ -560,21 +614,38 @@ class Broker:
         session = connection.session
         if session is None:
             return
+        self._holding.sender_left(session)
+        kept_aside = self._holding.take_waiting_for(self._restoring.owner_left(session))
         if session.known is not None and cause in (Cause.LOST, Cause.MOVED):
             self._asking.asker_away(session)
             self._sessions.reserve_id(session.id)
         else:
             self._asking.asker_left(session)
+        if session.holds_address and (cause is Cause.REPLACED or session.keeps_questions):
+            for ask in self._asking.owed_by_mailbox(session, session.target_identity):
+                self._operations.note_recipient(ask)
         if cause is not Cause.MOVED:
             self._asking.target_left(session)
+        self._stages.owner_left(session)
+        self._owners.owner_left(session)
+        self._notifications.session_left(session, now)
+        self._stages.stage_left(session)
+        self._barriers.session_left(session)
         self._sessions.leave(session)
         if session.features:
             self._arrivals.departed(session, cause, now)
         groups.announce_departure(session, self._sessions, self._outbox)
+        self._deciding.dispatch(kept_aside, now)
 
     def _end(self, connection: Connection) -> None:
         self._connections.pop(connection.number, None)
         self._outbox.finish(connection)
+
+    def _refuse_and_end(self, connection: Connection, refusal: RegistrationFailed, now: Instant) -> None:
+        self._outbox.write(connection, refusal)
+        self._outbox.note("registration_refused", reason=refusal.reason)
+        self._end(connection)
+        self._retire(connection, now)
 
     def _violation(self, connection: Connection, reason: str, now: Instant) -> None:
         self._connections.pop(connection.number, None)
@@ -586,15 +657,25 @@ class Broker:
 
     def _list(self, connection: Connection, frame: ListSessions, now: Instant) -> None:
         session = _session_of(connection)
-        if frame.group is UNSET:
+        group = None if frame.group is UNSET else normalise_group(frame.group)
+        if group is None:
             found = self._sessions.in_reach_of(session.groups)
+        elif stage_lists.may_inspect(session, group, self._stages):
+            found = self._sessions.in_reach_of([group])
         else:
-            found = self._sessions.in_reach_of([normalise_group(frame.group)])
+            found = []
         entries = [peer.encoded() for peer in found if peer.is_agent]
         if session.features & SHOWN_WHO_IS_AWAY:
-            groups = session.groups if frame.group is UNSET else (normalise_group(frame.group),)
-            entries += [known.shown_as_away() for known in self._lifecycle.away() if known.is_in(groups)]
-        self._outbox.write(connection, Sessions(frame.request_id, entries, [], []))
+            entries += self._away_rows(session, group)
+        stages = stage_lists.stage_rows(session, group, self._stages)
+        possible = stage_lists.future_rows(session, group, self._stages)
+        self._outbox.write(connection, Sessions(frame.request_id, entries, stages, possible))
+
+    def _away_rows(self, session: Session, group: str | None) -> list[Raw]:
+        if group is not None and not stage_lists.may_inspect(session, group, self._stages):
+            return []
+        groups = session.groups if group is None else (group,)
+        return [known.shown_as_away() for known in self._lifecycle.away() if known.is_in(groups)]
 
     def _list_groups(self, connection: Connection, frame: ListGroups, now: Instant) -> None:
         mine = _session_of(connection).groups
@@ -612,7 +693,9 @@ class Broker:
 
     def _malformed(self, connection: Connection, frame: Malformed, now: Instant) -> None:
         if frame.type in ("send", "supervisor_send"):
-            self._delivery.send(connection, frame, now)
+            self._deciding.send(connection, frame, now)
+        elif frame.type == "send_pending_stage_notification":
+            self._notifications.send(connection, frame, now)
         else:
             self._change_presence(connection, frame.type, frame.fields, now)
 
@@ -647,7 +730,7 @@ class Broker:
         self._delivery.received(_session_of(connection), frame, now)
 
     def _cancel_ask(self, connection: Connection, frame: CancelAsk, now: Instant) -> None:
-        self._delivery.withdraw(_session_of(connection), frame.message_id, now)
+        self._deciding.withdraw(_session_of(connection), frame.message_id, now)
 
     def _authorize_supervisor(self, connection: Connection, frame: AuthorizeSupervisor, now: Instant) -> None:
         session = _session_of(connection)
@@ -665,6 +748,43 @@ class Broker:
         answer = SupervisorAuthorized(frame.request_id, capability, session.id, child_name)
         self._outbox.write(connection, answer)
         return None
+
+    def _reserve_restoring(self, connection: Connection, frame: ReserveRestoringRecipient, now: Instant) -> None:
+        error = self._restoring.reserve(_session_of(connection), frame)
+        self._outbox.write(connection, RestoringRecipientAck(frame.request_id, UNSET if error is None else error))
+
+    def _release_restoring(self, connection: Connection, frame: ReleaseRestoringRecipient, now: Instant) -> None:
+        ended, text = self._restoring.release(_session_of(connection), frame)
+        self._outbox.write(connection, RestoringRecipientAck(frame.request_id))
+        released = [] if ended is None else self._holding.take_waiting_for([ended])
+        if text is None:
+            return self._deciding.dispatch(released, now)
+        for held in released:
+            self._holding.fail(held, text)
+        return None
+
+    # --- workflow stages --------------------------------------------------------------------------------
+
+    def _announce_route(self, connection: Connection, frame: RegisterPendingStageRoute, now: Instant) -> None:
+        refusal = self._stages.announce(_session_of(connection), frame)
+        if refusal is not None:
+            self._refuse_and_end(connection, RegistrationFailed(refusal), now)
+        elif frame.request_id is not UNSET:
+            self._outbox.write(connection, PendingStageRouteRegistered(frame.request_id))
+
+    def _go_live(self, connection: Connection, frame: RegisterLiveWorkflowStageRoute, now: Instant) -> None:
+        refusal = self._barriers.go_live(_session_of(connection), frame)
+        if refusal is not None:
+            self._refuse_and_end(connection, refusal, now)
+
+    def _owner_answered(self, connection: Connection, frame: PendingStageMessageResult, now: Instant) -> None:
+        self._owners.answered(_session_of(connection), frame, now)
+
+    def _notify_sender(self, connection: Connection, frame: SendPendingStageNotification, now: Instant) -> None:
+        self._notifications.send(connection, frame, now)
+
+    def _notified(self, connection: Connection, frame: PendingStageNotificationResult, now: Instant) -> None:
+        self._notifications.answered(_session_of(connection), frame, now)
 
     # --- control ----------------------------------------------------------------------------------------
 
@@ -689,6 +809,13 @@ class Broker:
                 "instanceId": self._instance_id,
                 "openQuestions": len(self._questions),
                 "unconfirmedFrames": len(self._receipts),
+                "restoringRecipients": len(self._restoring),
+                "heldSends": len(self._holding),
+                "workflowRuns": len(self._stages.routes),
+                "liveStageTargets": len(self._stages.aliases),
+                "ownerRequests": len(self._owners),
+                "waitingStages": len(self._barriers),
+                "notifications": len(self._notifications),
                 "mail": {
                     **self._boxes.totals(),
                     "addresses": len(self._addresses),
@@ -724,6 +851,13 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     Received: Broker._received,
     CancelAsk: Broker._cancel_ask,
     AuthorizeSupervisor: Broker._authorize_supervisor,
+    ReserveRestoringRecipient: Broker._reserve_restoring,
+    ReleaseRestoringRecipient: Broker._release_restoring,
+    RegisterPendingStageRoute: Broker._announce_route,
+    RegisterLiveWorkflowStageRoute: Broker._go_live,
+    PendingStageMessageResult: Broker._owner_answered,
+    SendPendingStageNotification: Broker._notify_sender,
+    PendingStageNotificationResult: Broker._notified,
     HealthRequest: Broker._health,
     BrokerStatusRequest: Broker._broker_status,
     Shutdown: Broker._shutdown,

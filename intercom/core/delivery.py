@@ -1,6 +1,4 @@
-"""Live through a message: check, reserve, forward, accept, answer (protocol 4.8 A to E, 6.9, 6.10).
-
-    form (A) -> line (B) -> resolve (C) -> found (D) or not found (E)
+"""Carry out a send that was decided about: reserve, forward, accept, answer (protocol 4.8 D15 to D18, 6.9, 6.10).
 
     D15 reserve --commit--> D17 forward --kernel took it--> finish --commit--> delivered
          |                     |               |
@@ -8,8 +6,8 @@
          |                     +-- not written: forget, Session not found
          +-- commit failed: withdraw, Not recorded
 
-Rule 1: every move of a message is in this file; the rows it moves are in ``operations``. Rule 2: a refusal is a value
-that names the rule of the protocol; an illegal move changes nothing.
+Rule 1: every move of a message is in this file; the rows it moves are in ``operations``. Rule 2: an illegal move
+changes nothing.
 """
 
 from __future__ import annotations
@@ -19,48 +17,39 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from intercom.core.asking import Asking
-from intercom.core.attempts import AnswerTaken, Attempt, Refusal
+from intercom.core.attempts import NOT_FOUND_CODE, AnswerTaken, Attempt, Refusal
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection
 from intercom.core.deadlines import Deadlines
-from intercom.core.form import form_refusal, identify, members_of
+from intercom.core.features import QUEUE
 from intercom.core.mailing import Mailing
-from intercom.core.operation import Operation, Standing
+from intercom.core.operation import Operation
 from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
-from intercom.core.questions import Question
-from intercom.core.queueing import Away, Queueing
+from intercom.core.owners import OwnerRequest
+from intercom.core.queueing import Queueing
 from intercom.core.receipts import Receipts, Unconfirmed
-from intercom.core.resolving import Resolver, Unresolved
 from intercom.core.sessions import Session
 from intercom.core.supervision import Crossings
 from intercom.limits import Limits
 from intercom.wire import reasons
-from intercom.wire.codec import message_of, parse_message
 from intercom.wire.frames import (
     Delivered,
     DeliveryFailed,
-    Malformed,
     Message,
     MessageFrame,
     QuestionTarget,
-    Queued,
     Received,
     Send,
     SupervisorSend,
-    trim,
 )
-
-CONFLICT_CODE = "message_id_conflict"
-NOT_FOUND_CODE = "session_not_found"
 
 
 class Delivery:
-    """Decide about sends and carry them out."""
+    """Carry messages to their recipients, and say what became of them."""
 
     def __init__(
         self,
-        resolver: Resolver,
         operations: Operations,
         receipts: Receipts,
         asking: Asking,
@@ -73,7 +62,6 @@ class Delivery:
     ) -> None:
         self._queueing = queueing
         self._mailing = mailing
-        self._resolver = resolver
         self._operations = operations
         self._receipts = receipts
         self._asking = asking
@@ -83,201 +71,9 @@ class Delivery:
         self._outbox = outbox
         operations.on_expiry = self._operation_expired
 
-    # --- the decision -----------------------------------------------------------------------------------
-
-    def send(self, connection: Connection, frame: Send | Malformed, now: Instant) -> None:
-        """Decide about a ``send`` or ``supervisor_send`` and answer or forward it."""
-        refusal = self._decide(connection, frame, now)
-        if refusal is not None:
-            message_id, attempt_id = identify(members_of(frame))
-            answer = DeliveryFailed(message_id, refusal.reason, attempt_id, refusal.code)  # type: ignore[arg-type]  # the codes are literals
-            otherwise = DeliveryFailed(message_id, reasons.NOT_RECORDED, attempt_id)
-            self._answer(connection, answer, refusal.after, otherwise)
-
-    def _answer(
-        self, connection: Connection, answer: DeliveryFailed | Delivered | Queued, after: int, otherwise: DeliveryFailed
-    ) -> None:
-        """Give an answer that rests on a row; ``otherwise`` takes its place when that row cannot be recorded."""
-        self._outbox.write(connection, answer, after)
-        self._operations.rest(after, self._tell_otherwise, (connection, otherwise))
-
-    def _tell_otherwise(self, subject: Any, now: Instant) -> None:
-        connection, otherwise = subject
-        self._outbox.write(connection, otherwise)
-
-    def _decide(self, connection: Connection, frame: Send | Malformed, now: Instant) -> Refusal | None:
-        """Go through protocol 4.8 A to E; the first match wins. None: answered, or on its way."""
-        # A. Form
-        if isinstance(frame, Malformed):
-            is_valid = message_of(frame.fields.get("message")) is not None
-            return form_refusal(frame.type == "supervisor_send", frame.fields, is_valid)
-        message = parse_message(frame.message)
-        if (
-            message is None
-            or frame.require_pending_reply is not UNSET
-            or frame.resolve_reply_target is False
-            or frame.channel is not UNSET
-            or frame.valid_for is not UNSET
-        ):
-            refusal = form_refusal(isinstance(frame, SupervisorSend), members_of(frame), message is not None)
-            if refusal is not None or message is None:
-                return refusal
-        sender = connection.session
-        if sender is None:
-            return Refusal("A8", reasons.SENDER_NOT_FOUND)
-
-        # B. Supervisor line
-        is_supervised = isinstance(frame, SupervisorSend)
-        if is_supervised:
-            if sender.supervisor_id is None:
-                return Refusal("B1", reasons.NOT_A_CHILD)
-            if trim(frame.to) != sender.supervisor_id:
-                return Refusal("B2", reasons.OTHER_SUPERVISOR)
-
-        # C. Resolution
-        is_reply = message.reply_to is not UNSET
-        pending_reply = frame.require_pending_reply is True
-        gone_code = NOT_FOUND_CODE if pending_reply else UNSET
-        found: Session | Away | Unresolved
-        found = self._resolver.resolve(frame.to, sender, is_reply=is_reply or is_supervised, now=now)
-
-        # E. No session was found
-        if found is Unresolved.NOT_FOUND:
-            found = self._queueing.find(frame.to, sender, now)
-        if isinstance(found, Away):
-            return self._queueing.send(connection, sender, found, frame, message, now)
-        if isinstance(found, Unresolved):
-            if found is Unresolved.NOT_FOUND:
-                if self._resolver.names_a_control_session(frame.to, sender):
-                    return Refusal("E1", reasons.NOT_AN_AGENT)
-                return Refusal("E6", reasons.SESSION_NOT_FOUND, gone_code)
-            wording = trim(frame.to)
-            if found is Unresolved.AMBIGUOUS_NAME:
-                return Refusal("E5", reasons.ambiguous_name(wording))
-            return Refusal("E5", reasons.ambiguous_prefix(wording))
-
-        # D. A session was found
-        return self._decide_found(connection, sender, found, frame, message, now)
-
-    def _decide_found(
-        self, connection: Connection, sender: Session, target: Session, frame: Send, message: Message, now: Instant
-    ) -> Refusal | None:
-        if not target.is_agent:
-            return Refusal("D2", reasons.NOT_AN_AGENT)
-        if target is sender:
-            return Refusal("D3", reasons.SELF_TARGET)
-        if frame.expected_recipient_id is not UNSET and frame.expected_recipient_id != target.id:
-            return Refusal("D4", reasons.OTHER_RECIPIENT)
-        wording = frame.to
-        if frame.logical_target is not UNSET:
-            wording = frame.logical_target
-            is_reply = isinstance(frame, SupervisorSend) or message.reply_to is not UNSET
-            if not self._resolver.wording_still_leads_to(wording, target, frame.to, sender, is_reply=is_reply, now=now):
-                return Refusal("D4", reasons.OTHER_RECIPIENT)
-
-        pending_reply = frame.require_pending_reply is True
-        signature = self._operations.signature(wording, message, sender, pending_reply=pending_reply)
-        operation = self._operations.find(message.id, now)
-        standing = self._operations.standing(operation, message.id, signature, target.target_identity)
-        after = 0 if operation is None else operation.ticket
-
-        is_answer = False
-        reply_to = message.reply_to
-        if reply_to is not UNSET:
-            self._take_reply_for_receipt(sender, target, reply_to, now)
-            is_answer = self._question(target, sender, reply_to) is not None
-        is_known = standing is Standing.MATCH or standing is Standing.QUEUED
-        if pending_reply:
-            refusal = self._refuse_known("D5", standing, operation, target, message)
-            if refusal is not None:
-                return refusal
-            if is_known:
-                return self._answer_again(connection, sender, target, frame, operation, standing, now)
-            if not is_answer:
-                return Refusal("D6", reasons.NO_OPEN_QUESTION, after=self._ticket_behind(reply_to, now))
-        is_supervised = isinstance(frame, SupervisorSend)
-        if not (
-            is_supervised
-            or is_answer
-            or sender.shares_group_with(target)
-            or (target.address is not None and target.address.is_of_broker)
-            or (reply_to is not UNSET and self._crossings.allows(reply_to, sender.id, target.id, now))
-        ):
-            return Refusal("D7", reasons.DIFFERENT_GROUP, after=self._ticket_behind(reply_to, now))
-        if is_known:
-            return self._answer_again(connection, sender, target, frame, operation, standing, now)  # D8
-        refusal = self._refuse_known("D9 to D11", standing, operation, target, message)
-        if refusal is not None:
-            return refusal
-        is_ask = message.expects_reply is True
-        if is_ask and target.is_terminal:
-            return Refusal("D12", reasons.TERMINAL, after=after)
-        if target.mailbox is not None and self._queueing.must_wait(sender, target, frame, message):
-            return self._queueing.put_behind(connection, sender, target, frame, message, signature, operation, now)
-        return self._reserve(connection, sender, target, frame, message, signature, operation, is_answer, now)
-
-    def _question(self, asker: Session, sender: Session, reply_to: str) -> Question | None:
-        """Return the open question that this reply answers."""
-        if sender.address is None:
-            return self._asking.find(asker.id, sender.id, reply_to)
-        question = self._queueing.question_of(asker.id, sender, reply_to)
-        return None if question is None or question.is_waiting else question
-
-    def _ticket_behind(self, reply_to: str | UnsetType, now: Instant) -> int:
-        """Return the ticket on which it rests that this question is not open: another answer may have closed it."""
-        question = None if reply_to is UNSET else self._operations.find(reply_to, now)
-        return 0 if question is None else question.ticket
-
-    def _refuse_known(
-        self, rule: str, standing: Standing, operation: Operation | None, target: Session, message: Message
-    ) -> Refusal | None:
-        """Refuse what the row of this message id forbids (D5, D9 to D11)."""
-        after = 0 if operation is None else operation.ticket
-        if standing is Standing.CONFLICT:
-            return Refusal(rule, reasons.conflict(message.id), CONFLICT_CODE, after)
-        if standing is Standing.INVALID:
-            return Refusal(rule, reasons.authority_invalid(self._operations.trouble))
-        if standing is Standing.UNCERTAIN and not target.confirms_receipts:
-            assert operation is not None
-            reason = reasons.UNDER_WAY if operation.under_way is not None else reasons.UNCERTAIN
-            return Refusal(rule, reason, after=after)
-        return None
-
-    def _answer_again(
-        self,
-        connection: Connection,
-        sender: Session,
-        target: Session,
-        frame: Send,
-        operation: Operation | None,
-        standing: Standing,
-        now: Instant,
-    ) -> Refusal | None:
-        """Answer a retry of an operation whose fate is known, without forwarding it (D8, 6.9.5)."""
-        assert operation is not None
-        message_id, ticket = operation.message_id, operation.ticket
-        otherwise = DeliveryFailed(message_id, reasons.NOT_CONFIRMED_DURABLY, frame.attempt_id)
-        if standing is Standing.QUEUED:
-            if not sender.knows_newest_frames:
-                return Refusal("D8", reasons.SESSION_NOT_FOUND, after=ticket)
-            queued = Queued(message_id, trim(frame.to), operation.position or 1, frame.attempt_id)
-            self._answer(connection, queued, ticket, otherwise)
-            return None
-        if operation.is_ask:
-            if operation.sender_groups != sender.group_identity:
-                return Refusal("6.9.5", reasons.ROUTE_LOST, after=ticket)
-            if not operation.answered:
-                self._operations.renew_question(operation, self._limits.ask_ms, now)
-                self._asking.open(sender, target, operation, now)
-            if frame.resolve_reply_target is True and frame.attempt_id is not UNSET:
-                self._outbox.write(connection, QuestionTarget(message_id, frame.attempt_id, target.id), ticket)
-        self._answer(connection, Delivered(message_id, frame.attempt_id), ticket, otherwise)
-        self._asking.settle_if_over(sender, target.id, message_id, now, ticket)
-        return None
-
     # --- reserve and forward ----------------------------------------------------------------------------
 
-    def _reserve(
+    def carry(
         self,
         connection: Connection,
         sender: Session,
@@ -287,6 +83,7 @@ class Delivery:
         signature: bytes,
         operation: Operation | None,
         is_answer: bool,
+        request: OwnerRequest | None,
         now: Instant,
     ) -> Refusal | None:
         """Charge, reserve (D15), tell who will answer (D16) and forward behind the commit (D17).
@@ -298,10 +95,13 @@ class Delivery:
         if is_ask and operation is None and self._asking.count(sender) >= self._limits.asks:
             return Refusal("D15", reasons.capacity(f"{self._limits.asks} asks are open", self._limits.ask_ms))
         channel = "supervisor" if isinstance(frame, SupervisorSend) else UNSET
-        forwarded = MessageFrame(sender.encoded(), frame.message, channel)  # type: ignore[arg-type]  # a literal
+        sender_info = sender.encoded() if request is None else request.sender_info
+        forwarded = MessageFrame(sender_info, frame.message, channel)  # type: ignore[arg-type]  # a literal
         earlier = None
         if target.confirms_receipts:
             earlier = self._receipts.find(target.target_identity, message.id)
+            if earlier is not None and request is not None and request.is_replaced:
+                return None  # the frame is on its way, and the newest attempt is the one that is owed an answer
             size = len(forwarded.message) + len(forwarded.sender)
             if earlier is None and not is_answer and not self._receipts.has_room(target.target_identity, size):
                 reason = reasons.capacity(
@@ -314,12 +114,15 @@ class Delivery:
                 return Refusal("D15", reasons.capacity("too many recent messages are remembered", retry_after))
 
         attempt = Attempt(connection, sender, target, frame, message)
+        if request is not None:
+            attempt.is_withdrawn = request.is_withdrawn
         if frame.valid_for is not UNSET:
             attempt.valid_until = Instant(now.mono + frame.valid_for, now.wall + frame.valid_for)
         if is_ask:
             sender.asks_under_way += 1
         if operation is None:
-            operation = self._operations.reserve(message, signature, sender, target, self._ask_ms(target), now)
+            identity, ask_ms = target.target_identity, self._ask_ms(target) if is_ask else 0
+            operation = self._operations.reserve(message.id, signature, sender, target, identity, is_ask, ask_ms, now)
             operation.under_way = attempt
             self._operations.append_reservation(operation, self._undo_reservation, attempt)
         elif is_ask:
@@ -329,6 +132,8 @@ class Delivery:
             forwarded = self._await_receipt(attempt, operation, forwarded, earlier, now)
         if is_ask:
             self._tell_question_target(attempt, target, operation.ticket)
+        if is_answer:
+            self._tell_who_answers(sender, target, message.reply_to, operation.ticket)
         operation.copies += 1
         if not self._outbox.write(target.connection, forwarded, operation.ticket, attempt):
             self.frame_lost(attempt, now)
@@ -367,6 +172,12 @@ class Delivery:
         if attempt.resolves_target and attempt.attempt_id is not UNSET:
             frame = QuestionTarget(attempt.message_id, attempt.attempt_id, target.id)
             self._outbox.write(attempt.connection, frame, after)
+
+    def _tell_who_answers(self, sender: Session, asker: Session, reply_to: Any, after: int) -> None:
+        """Tell an asker that another session of the address than the one it asked answers (protocol 5.15)."""
+        question = self._queueing.open_question(asker, sender, reply_to)
+        if question is not None and question.target_id != sender.id and QUEUE in asker.features:
+            self._outbox.write(asker.connection, QuestionTarget(question.message_id, "", sender.id), after)
 
     # --- the fate of a forwarded frame ------------------------------------------------------------------
 
@@ -419,27 +230,12 @@ class Delivery:
                 operation.copies += 1
                 self._outbox.write(session.connection, unconfirmed.frame, operation.ticket, unconfirmed.waiter)
 
-    def _take_reply_for_receipt(self, sender: Session, asker: Session, reply_to: str, now: Instant) -> None:
+    def take_reply_for_receipt(self, sender: Session, asker: Session, reply_to: str, now: Instant) -> None:
         """Let a reply prove that the ask arrived, even when it overtakes the receipt."""
         if sender.confirms_receipts:
             unconfirmed = self._receipts.find(sender.target_identity, reply_to)
             if unconfirmed is not None and unconfirmed.waiter.sender is asker:
                 self._confirm(unconfirmed, sender, now, by_reply=True)
-
-    def withdraw(self, asker: Session, message_id: str, now: Instant) -> None:
-        """End the questions of an ask, open ones and the one it would still open, also for the next broker process.
-
-        The same ask sent again asks again (protocol OP-6).
-        """
-        self._asking.withdraw(asker, message_id)
-        operation = self._operations.find(message_id, now)
-        if operation is None or not operation.is_ask:
-            return
-        waiter = operation.under_way if operation.unconfirmed is None else operation.unconfirmed.waiter
-        if waiter is not None and waiter.sender is asker:
-            waiter.is_withdrawn = True
-        if operation.sender == asker.sender_identity:
-            self._operations.end_question(operation, now)
 
     def _confirm(self, unconfirmed: Unconfirmed, recipient: Session, now: Instant, *, by_reply: bool = False) -> None:
         attempt = unconfirmed.waiter
@@ -472,7 +268,7 @@ class Delivery:
         operation, message_id, sender = attempt.operation, attempt.message_id, attempt.sender
         assert operation is not None
         if attempt.reply_to is not UNSET:
-            attempt.closed = self._question(recipient, sender, attempt.reply_to)
+            attempt.closed = self._queueing.open_question(recipient, sender, attempt.reply_to)
         if attempt.closed is not None and not attempt.closed.operation.answered:
             attempt.marked = attempt.closed.operation
         ticket = self._operations.accept(operation, recipient, attempt.marked, self._undo_acceptance, attempt, now)

@@ -1,4 +1,4 @@
-"""Decide which features a connection gets; whoever names none stays an older client (protocol 11.1)."""
+"""Decide which features a connection gets; whoever names none stays an older client (protocol 9.1)."""
 
 from __future__ import annotations
 

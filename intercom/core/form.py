@@ -11,10 +11,10 @@ from msgspec.json import encode
 from intercom.core.attempts import Refusal
 from intercom.limits import LONGEST_VALIDITY_MS
 from intercom.wire import reasons
-from intercom.wire.frames import Malformed, Send
+from intercom.wire.frames import Malformed, Send, SendPendingStageNotification
 
 
-def members_of(frame: Send | Malformed) -> dict[str, Any]:
+def members_of(frame: Send | SendPendingStageNotification | Malformed) -> dict[str, Any]:
     """Return the members of a send by their names on the wire, decoded."""
     if isinstance(frame, Malformed):
         return frame.fields

@@ -14,7 +14,7 @@ from intercom.core.clock import Instant
 from intercom.core.connections import Connection
 from intercom.core.journal import mail_stream
 from intercom.core.ledger import Ledger
-from intercom.core.lifecycle import Known, Lifecycle
+from intercom.core.lifecycle import FORCE_CLOSE, Known, Lifecycle
 from intercom.core.mailboxes import Mailbox, Mailboxes
 from intercom.core.mailing import Mailing
 from intercom.core.operations import Operations
@@ -137,7 +137,7 @@ class Inquiries:
 
     def _not_recorded(self, subject: Any, now: Instant) -> None:
         connection, request_id = subject
-        self._refuse(connection, request_id, No("not_recorded", reasons.NOT_RECORDED, retryable=True))
+        self._refuse(connection, request_id, No("not_recorded", reasons.NOT_STORED, retryable=True))
 
     def _refuse(self, connection: Connection, request_id: str, no: No) -> None:
         self._outbox.write(connection, RequestFailed(request_id, no.code, no.reason, no.retryable))
@@ -192,7 +192,7 @@ class Inquiries:
         self, connection: Connection, session: Session, frame: SessionForceClose, now: Instant
     ) -> No | None:
         known = self._lifecycle.get(frame.session_id)
-        reason = "force_close" if frame.reason is UNSET else f"force_close: {trim(frame.reason)}"
+        reason = FORCE_CLOSE if frame.reason is UNSET else f"{FORCE_CLOSE}: {trim(frame.reason)}"
         is_there = known is not None and known.state is not SessionState.CLOSED
         if known is not None and is_there:
             if known.session is not None:
@@ -207,7 +207,7 @@ class Inquiries:
         self, connection: Connection, session: Session, frame: AddressesRequest, now: Instant
     ) -> No | None:
         sees_all = features.OPERATOR in session.features
-        away = {known.record.address: known for known in self._lifecycle.away()}
+        away = {known.record.address: known for known in self._lifecycle.away() if known.record.holds_address}
         entries = []
         for address in self._addresses:
             if not (sees_all or address is session.address or address.is_reachable_from(session.groups)):

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from intercom.core.sessions import Session
 
 
+FORCE_CLOSE = "force_close"
+"""How the reason of a session begins that the operator closed."""
 SHOWN_WHO_IS_AWAY = frozenset({LIFECYCLE, OPERATOR})
 """Whoever has one of these features is also listed the sessions that lost their connection."""
 
@@ -108,6 +110,11 @@ class Known:
         record = self.record
         away = {"state": record.state.value, "stateSince": record.state_since, "graceDeadline": record.grace_deadline}
         return Raw(encode({**self.info, **away}))
+
+    @property
+    def was_force_closed(self) -> bool:
+        """Tell whether the operator closed it."""
+        return (self.record.closed_reason or "").partition(":")[0] == FORCE_CLOSE
 
     def is_owned_by(self, token: str | None) -> bool:
         """Tell whether this is its owner token."""

@@ -30,7 +30,7 @@ from intercom.core.outbox import Outbox
 from intercom.core.records import Change, MailRecord, OperationState, ReadBodies, ReleaseBody, SaveBody, SaveOperation
 from intercom.limits import Limits
 from intercom.wire import notices
-from intercom.wire.frames import MessageFrame
+from intercom.wire.frames import MessageFrame, QuestionTarget
 from intercom.wire.mail import MailInfo, Notice
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ class Mailing:
             if mail.number in bodies and self._is_over(mail, now):
                 self._end_of_time(mail, now)
         events: list[Change] = []
-        frames: list[MessageFrame] = []
+        frames: list[MessageFrame | QuestionTarget] = []
         offered: list[Mail] = []
         for mail in takewhile(lambda mail: mail.number in bodies, self.next_to_offer(box)):
             mail.offers += 1
@@ -266,6 +266,9 @@ class Mailing:
             event_id = f"mail:{mail.number}:offered:{mail.offers}"
             session_id = box.holder.id
             events.append(self._journal.event("mail.offered", mail.record, now, event_id=event_id, session=session_id))
+            if mail.record.reply_to is not None and QUEUE in box.holder.features:
+                # Whoever answered may not be the session that was asked, but act under the same address.
+                frames.append(QuestionTarget(mail.record.reply_to, "", mail.record.sender_session))
             frames.append(self._frame(mail, bodies[mail.number], now))
         if offered:
             ticket = self._ledger.append(tuple(events), self._undo_offer, (box, offered))

@@ -10,7 +10,6 @@ remembers the ticket of its last change, and whoever rests an answer on the row 
 
 from __future__ import annotations
 
-import hmac
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -20,9 +19,12 @@ from msgspec.json import encode
 
 from intercom.core.clock import Instant
 from intercom.core.deadlines import Deadlines
+from intercom.core.keyed import KeyedDigest
 from intercom.core.ledger import Ledger
 from intercom.core.operation import Operation, Standing
 from intercom.core.records import (
+    AcceptOperation,
+    AnswerQuestion,
     Change,
     DropOperation,
     OperationRecord,
@@ -67,12 +69,14 @@ class Operations:
         recovered: Recovered,
         trouble: str | None,
     ) -> None:
-        self._key = key
+        self._digest = KeyedDigest(key)
         self._limits = limits
         self._ledger = ledger
         self._deadlines = deadlines
         self._rows: OrderedDict[str, Operation] = OrderedDict()
         self._bytes = 0
+        self._swept_at: int | None = None
+        """When expired rows were last looked for (monotonic ms): twice within a millisecond finds nothing new."""
         self._shares: dict[str, _Share] = {}
         self._evictable: deque[tuple[Operation, Connection]] = deque()
         self._last_number = recovered.last_number
@@ -97,8 +101,13 @@ class Operations:
     def signature(self, to: str, message: Message, sender: Session, *, pending_reply: bool) -> bytes:
         """Return the keyed digest that says whether two sends are the same operation.
 
-        Sessions without a return address leave their identity out: it changes when they reconnect (OP-7).
+        Sessions without a return address leave their identity out: it changes when they reconnect (protocol 6.9.1).
         """
+        identity = sender.sender_identity if sender.return_hash is not None else None
+        return self.digest(to, message, identity, sender.group_identity if pending_reply else None)
+
+    def digest(self, to: str, message: Message, sender_identity: str | None, group_identity: str | None) -> bytes:
+        """Return the keyed digest of a message to ``to`` from whoever the two identities stand for."""
         content = message.content
         attachments = [] if content.attachments is UNSET else content.attachments
         source = None
@@ -117,12 +126,12 @@ class Operations:
                 None if message.reply_to is UNSET else message.reply_to,
                 message.expects_reply is True,
                 None if message.reply_error is UNSET else message.reply_error,
-                sender.sender_identity if sender.return_hash is not None else None,
+                sender_identity,
                 source,
-                sender.group_identity if pending_reply else None,
+                group_identity,
             )
         )
-        return hmac.digest(self._key, canonical, "sha256")
+        return self._digest.of(canonical)
 
     # --- look-up ----------------------------------------------------------------------------------------
 
@@ -142,7 +151,7 @@ class Operations:
 
     def standing(self, operation: Operation | None, message_id: str, signature: bytes, target: str | None) -> Standing:
         """Compare a send with the row of its message id (protocol 6.9.2)."""
-        if self.trouble is not None or message_id in self._damaged:
+        if self.is_unusable(message_id):
             return Standing.INVALID
         if operation is None:
             return Standing.MISS
@@ -153,6 +162,10 @@ class Operations:
         if operation.state is OperationState.QUEUED:
             return Standing.QUEUED
         return Standing.UNCERTAIN
+
+    def is_unusable(self, message_id: str) -> bool:
+        """Tell whether nothing can be decided about this message id: the store or its row cannot be read."""
+        return self.trouble is not None or message_id in self._damaged
 
     # --- moves ------------------------------------------------------------------------------------------
 
@@ -179,36 +192,48 @@ class Operations:
         return None
 
     def reserve(
-        self, message: Message, signature: bytes, sender: Session, target: Session, ask_ms: int, now: Instant
+        self,
+        message_id: str,
+        signature: bytes,
+        sender: Session,
+        target: Session,
+        target_identity: str | None,
+        is_ask: bool,
+        ask_ms: int,
+        now: Instant,
     ) -> Operation:
         """Enter a reserved row; the caller has asked ``retry_after_ms`` and found a miss.
 
+        A row without target identity is bound to whoever its signature names.
+
         The append is made by ``append_reservation``, so that its inverse can be the caller's.
         """
-        return self._new(message, signature, sender, target.target_identity, target.id, ask_ms, now)
+        return self._new(message_id, signature, sender, target_identity, target.id, is_ask, ask_ms, now)
 
     def enqueue(
         self, message: Message, signature: bytes, sender: Session, target: str, position: int, ask_ms: int, now: Instant
     ) -> Operation:
         """Enter a queued row for the mailbox ``target``; the caller appends its record."""
-        operation = self._new(message, signature, sender, target, None, ask_ms, now)
+        is_ask = message.expects_reply is True
+        operation = self._new(message.id, signature, sender, target, None, is_ask, ask_ms, now)
         operation.state = OperationState.QUEUED
         operation.position = position
         return operation
 
     def _new(
         self,
-        message: Message,
+        message_id: str,
         signature: bytes,
         sender: Session,
-        target: str,
+        target: str | None,
         recipient_session: str | None,
+        is_ask: bool,
         ask_ms: int,
         now: Instant,
     ) -> Operation:
         operation = Operation()
         operation.number = self.next_number()
-        operation.message_id = message.id
+        operation.message_id = message_id
         operation.state = OperationState.RESERVED
         operation.signature = signature
         operation.sender = sender.sender_identity
@@ -217,9 +242,9 @@ class Operations:
         operation.recipient_session = recipient_session
         operation.reserved_at = now.wall
         operation.accepted_at = operation.position = None
-        operation.is_ask = message.expects_reply is True
+        operation.is_ask = is_ask
         operation.asker_return = sender.return_hash
-        operation.sender_groups = sender.group_identity if operation.is_ask else ""
+        operation.sender_groups = sender.group_identity if is_ask else ""
         operation.answered = False
         operation.born = now.mono
         operation.question_due = now.mono + ask_ms
@@ -285,11 +310,11 @@ class Operations:
         operation.state = OperationState.ACCEPTED
         operation.accepted_at = now.wall
         operation.recipient_session = recipient.id
-        changes: tuple[Change, ...] = (SaveOperation(operation.record()),)
+        changes: tuple[Change, ...] = (AcceptOperation(operation.number, operation.recipient_session, now.wall),)
         if answers is not None:
             answers.answered = True
             if self._rows.get(answers.message_id) is answers:
-                changes = (*changes, SaveOperation(answers.record()))
+                changes = (*changes, AnswerQuestion(answers.number))
         operation.ticket = self._ledger.append(changes, undo, subject)
         if answers is not None:
             answers.ticket = operation.ticket
@@ -315,6 +340,10 @@ class Operations:
     def end_question(self, operation: Operation, now: Instant) -> None:
         """Let the question of an ask end now; a later process will not open it again."""
         operation.question_due = now.mono
+        self._save(operation)
+
+    def note_recipient(self, operation: Operation) -> None:
+        """Store who owes the answer to an ask."""
         self._save(operation)
 
     def renew_question(self, operation: Operation, ask_ms: int, now: Instant) -> None:
@@ -414,6 +443,9 @@ class Operations:
         return False
 
     def _drop_expired(self, now: Instant) -> None:
+        if now.mono == self._swept_at:
+            return
+        self._swept_at = now.mono
         rows = self._rows
         while rows:
             operation = next(iter(rows.values()))

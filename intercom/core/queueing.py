@@ -159,9 +159,9 @@ class Queueing:
             return None
         is_ask = message.expects_reply is True
         if is_ask and not away.is_me:
-            return Refusal("away", reasons.away(away.label), _AWAY_CODE)
+            return Refusal("E7", reasons.away(away.label), _AWAY_CODE)
         if frame.queue_if_away is not True:
-            return Refusal("away", reasons.away_unqueued(away.label), _AWAY_CODE)
+            return Refusal("E7", reasons.away_unqueued(away.label), _AWAY_CODE)
         question = None
         if message.reply_to is not UNSET and away.session_id:
             question = self.question_of(away.session_id, sender, message.reply_to)
@@ -170,6 +170,13 @@ class Queueing:
         if not self._is_in_reach(away, sender, question, message, now):
             return Refusal("D7", reasons.DIFFERENT_GROUP)
         return self._put(connection, sender, away.key, away.label, frame, message, signature, operation, question, now)
+
+    def open_question(self, asker: Session, sender: Session, message_id: str) -> Question | None:
+        """Return the open question of an asker who is here that a reply of this sender answers."""
+        if sender.address is None:
+            return self._asking.find(asker.id, sender.id, message_id)
+        question = self.question_of(asker.id, sender, message_id)
+        return None if question is None or question.is_waiting else question
 
     def question_of(self, asker_id: str, sender: Session, message_id: str) -> Question | None:
         """Return the question that a reply of this sender answers: its own, or that of whoever acts for its address."""

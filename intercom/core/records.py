@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Any, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 
 class OperationState(str, Enum):
@@ -166,6 +167,22 @@ class SaveOperation(Struct, frozen=True):
     record: OperationRecord
 
 
+class AcceptOperation(Struct, frozen=True):
+    """Move the reserved row with this number to accepted; a missing one is fine."""
+
+    number: int
+    recipient_session: str | None
+    """Also the target of its question, when it has one."""
+    accepted_at: int
+    """Epoch ms."""
+
+
+class AnswerQuestion(Struct, frozen=True):
+    """Mark the question of the row with this number as answered; a missing one is fine."""
+
+    number: int
+
+
 class DropOperation(Struct, frozen=True):
     """Delete the row with this number; a missing one is fine."""
 
@@ -245,6 +262,8 @@ class DropHistory(Struct, frozen=True):
 
 Change: TypeAlias = (
     SaveOperation
+    | AcceptOperation
+    | AnswerQuestion
     | DropOperation
     | SaveRetiredId
     | DropRetiredId
@@ -255,6 +274,25 @@ Change: TypeAlias = (
     | DropHistory
 )
 """One change of one row. Changes of one append are committed together; appends in the order of their tickets."""
+
+
+def accepted(record: OperationRecord, change: AcceptOperation) -> OperationRecord:
+    """Return the row after it was accepted."""
+    question = record.question
+    if question is not None:
+        question = replace(question, target_session=change.recipient_session or "")
+    return replace(
+        record,
+        state=OperationState.ACCEPTED,
+        recipient_session=change.recipient_session,
+        accepted_at=change.accepted_at,
+        question=question,
+    )
+
+
+def answered(record: OperationRecord) -> OperationRecord:
+    """Return the row after its question was answered."""
+    return record if record.question is None else replace(record, question=replace(record.question, answered=True))
 
 
 class Recovered(Struct, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,7 @@ def is_uuid(text: str) -> bool:
 
 
 def fingerprint(secret: str) -> str:
-    """Return the SHA-256 of a return address; the address itself is kept nowhere."""
+    """Return the SHA-256 of a return address; the address itself never reaches the disk."""
     return sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -54,11 +54,13 @@ class Session:
         "id",
         "info",
         "is_agent",
+        "keeps_questions",
         "known",
         "mailbox",
         "number",
         "owner_token",
         "registration_name",
+        "return_address",
         "return_hash",
         "sender_identity",
         "supervisor_id",
@@ -77,6 +79,7 @@ class Session:
         legacy_group = legacy_group_of(info)
         self.home_group = home_group_of(frame)
         self.registration_name = trim(info.get("name", "")) or None
+        self.return_address = None if frame.return_address is UNSET else frame.return_address
         self.return_hash = None if frame.return_address is UNSET else fingerprint(frame.return_address)
         self.supervisor_id: str | None = None
         self.owner_token = None if frame.supervisor_owner_token is UNSET else frame.supervisor_owner_token
@@ -84,6 +87,8 @@ class Session:
         self.is_agent = info.get("recipientPurpose") != "control"
         self.asks_under_way = 0
         self.features: frozenset[str] = NONE
+        self.keeps_questions = False
+        """It leaves what it was asked to the address it holds."""
         self.address: Address | None = None
         """Under which it acts."""
         self.known: Known | None = None
@@ -229,6 +234,9 @@ class SessionTable:
 
     def __len__(self) -> int:
         return len(self._by_id)
+
+    def __iter__(self) -> Iterator[Session]:
+        return iter(self._by_id.values())
 
     def stop_recording(self) -> None:
         """Append nothing from now on: the store cannot be used."""

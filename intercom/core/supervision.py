@@ -2,48 +2,16 @@
 
 from __future__ import annotations
 
-import binascii
 import hmac
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections import OrderedDict
 
 from intercom.core.clock import Instant
 from intercom.limits import Limits
+from intercom.wire.capability import utf8
 from intercom.wire.frames import trim
 
 ANY_CHILD = "*"
 """Child name of a dynamic slot: the first child that claims it gives it its name."""
-
-
-def capability_for(owner_token: str, child_name: str, nonce: str) -> str:
-    """Make the capability of one child: the nonce and its HMAC under the owner token."""
-    return f"{nonce}.{_encode(_mac(owner_token, child_name, nonce))}"
-
-
-def is_made_with(capability: str, owner_token: str, child_name: str) -> bool:
-    """Tell whether ``capability`` was made with this owner token for this child name."""
-    nonce, dot, encoded = capability.partition(".")
-    if not nonce or not dot or not encoded:
-        return False
-    try:
-        mac = urlsafe_b64decode(
-            encoded.replace("+", "-").replace("/", "_").rstrip("=") + "=" * (-len(encoded.rstrip("=")) % 4)
-        )
-    except (binascii.Error, ValueError):
-        return False
-    return hmac.compare_digest(mac, _mac(owner_token, child_name, nonce))
-
-
-def _mac(owner_token: str, child_name: str, nonce: str) -> bytes:
-    return hmac.digest(_utf8(owner_token), _utf8(nonce) + b"\0" + _utf8(child_name), "sha256")
-
-
-def _utf8(text: str) -> bytes:
-    return text.encode("utf-8", "replace")
-
-
-def _encode(mac: bytes) -> str:
-    return urlsafe_b64encode(mac).rstrip(b"=").decode()
 
 
 class _Capability:
@@ -80,7 +48,7 @@ class Capabilities:
         known = self._known.get(capability)
         if known is None:
             known = _Capability(supervisor_id, child_name, owner_token)
-        elif known.child_name != child_name or not hmac.compare_digest(_utf8(known.owner_token), _utf8(owner_token)):
+        elif known.child_name != child_name or not hmac.compare_digest(utf8(known.owner_token), utf8(owner_token)):
             return False
         else:
             self._let_go(known)
@@ -108,6 +76,16 @@ class Capabilities:
         known = self._known[capability]
         if known.child_name == ANY_CHILD and known.bound_name is None:
             known.bound_name = trim(child_name)
+
+    def supervised_child(self, capability: str, supervisor_id: str) -> str | None:
+        """Return the child's name if this session is the capability's present supervisor, else None.
+
+        ``ANY_CHILD`` stands for a dynamic slot that no child has claimed.
+        """
+        known = self._known.get(capability)
+        if known is None or known.supervisor_id != supervisor_id:
+            return None
+        return known.bound_name or known.child_name
 
     def _let_go(self, known: _Capability) -> None:
         left = self._held[known.supervisor_id] - 1

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from intercom import __version__
 from intercom.config import Settings, load_settings
 from intercom.errors import IntercomError
-from intercom.limits import DESCRIPTORS
+from intercom.limits import DESCRIPTORS, DESCRIPTORS_LOW, LARGEST_FILE_BYTES
 from intercom.paths import PRIVATE_DIRECTORY, Paths, prepare_home
 from intercom.server import ownership, stderr
 
@@ -61,6 +61,7 @@ def main(home: Path, *, overrides: Mapping[str, Any] | None = None, foreign: boo
 
 def _serve(paths: Paths, overrides: Mapping[str, Any], foreign: bool, signals: Signals) -> int:
     settings = load_settings(paths, os.environ, overrides)
+    _require_room()
     with ownership.held(paths, gave_up=lambda: signals.received is not None) as (sock, territory):
         return _run(paths, settings, sock, territory, foreign, signals)
 
@@ -77,7 +78,6 @@ def _run(
     from intercom.server.serving import Serving
 
     log = Log(paths.log, level=settings.log_level)
-    _raise_descriptor_limit()
     facts = facts_of(paths, settings)
     if foreign:
         facts["startedBy"] = "another program, which chose the home"
@@ -123,11 +123,19 @@ class Signals:
 _STOPPING = (signal.SIGTERM, signal.SIGINT)
 
 
-def _raise_descriptor_limit() -> None:
+def _require_room() -> None:
+    """Raise what this process may have to what a broker can use; refuse to be one that would fail in the middle."""
     import resource
 
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(DESCRIPTORS, hard)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    for what, wanted, least, words in (
+        (resource.RLIMIT_NOFILE, DESCRIPTORS, DESCRIPTORS_LOW, "files may be open in this process (`ulimit -Hn`)"),
+        (resource.RLIMIT_FSIZE, LARGEST_FILE_BYTES, LARGEST_FILE_BYTES, "bytes may be in one file (`ulimit -Hf`)"),
+    ):
+        soft, hard = resource.getrlimit(what)
+        if hard != resource.RLIM_INFINITY:
+            wanted = min(wanted, hard)
+        if soft != resource.RLIM_INFINITY and soft < wanted:
+            with suppress(OSError, ValueError):
+                resource.setrlimit(what, (wanted, hard))
+        if wanted < least:
+            raise ownership.StartRefused(f"only {hard} {words}, a broker needs {least}")

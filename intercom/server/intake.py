@@ -2,7 +2,7 @@
 
 Frames of one connection are handled strictly in order, each with all its effects before the next frame of any
 connection is looked at (protocol 1.3, 4.22). A connection whose frames wait for our own commit is read no further
-(design OP-1); waiting for anybody else never stops it.
+(protocol 1.5); waiting for anybody else never stops it.
 """
 
 from __future__ import annotations

@@ -5,22 +5,21 @@ Pure: times come in as monotonic milliseconds, and who asks ``next_check`` sleep
 
 from __future__ import annotations
 
-from intercom.limits import IDLE_MS, IDLE_RECHECK_MS, UNCLASSIFIED_PROTECTS_MS
+from intercom.limits import FIRST_VISIT_MS, IDLE_MS, IDLE_RECHECK_MS, UNCLASSIFIED_PROTECTS_MS
 
 
 class IdleCheck:
     """Keep the account of connections that keep the broker alive, and the one idle check.
 
     Args:
-        now: when listening began; the first check is armed then.
+        now: when listening began; the first check is armed then, and not sooner than whoever started it can come.
         idle_ms: how long after the last activity a broker without a session leaves; None when it never does.
     """
 
     def __init__(self, now: int, idle_ms: int | None = IDLE_MS) -> None:
         self._idle_ms = idle_ms
-        self._check: int | None = None
+        self._check: int | None = None if idle_ms is None else now + max(idle_ms, FIRST_VISIT_MS)
         self._unclassified: dict[int, int] = {}
-        self.arm(now)
 
     @property
     def next_check(self) -> int | None:
@@ -73,4 +72,4 @@ class IdleCheck:
 
     def _record_activity(self, now: int) -> None:
         if self._check is not None and self._idle_ms is not None:
-            self._check = now + self._idle_ms
+            self._check = max(self._check, now + self._idle_ms)

@@ -72,45 +72,56 @@ class Presence(Enum):
 def probe(path: Path, timeout_ms: int = PROBE_MS) -> Presence:
     """Find out whether a broker answers ``health`` at ``path`` within ``timeout_ms``; never raises."""
     deadline = monotonic() + timeout_ms / 1000
+    while (found := _look(path, deadline)) is None:
+        if monotonic() >= deadline:
+            return Presence.BUSY
+        sleep(_BUSY_POLL_S)
+    return found
+
+
+def _look(path: Path, deadline: float) -> Presence | None:
+    """Make one connection; None when what it met is passing: a full backlog, a broker that comes or goes."""
+    seen = _identity(path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-        while True:
-            # With a time-out the connect would wait in the kernel while the backlog is full, and not answer EAGAIN.
-            sock.setblocking(False)
-            try:
-                sock.connect(os.fspath(path))
-            except OSError as error:
-                if error.errno == errno.EAGAIN and monotonic() < deadline:
-                    sleep(_BUSY_POLL_S)
-                    continue
-                return _presence_after(error, path)
-            break
+        # With a time-out the connect would wait in the kernel while the backlog is full, and not answer EAGAIN.
+        sock.setblocking(False)
+        try:
+            sock.connect(os.fspath(path))
+        except OSError as error:
+            return _presence_after(error, path, seen)
         try:
             sock.settimeout(max(deadline - monotonic(), _BUSY_POLL_S))
             sock.sendall(encode(HealthRequest("probe")))
             return _await_health(sock, deadline)
-        except OSError:
+        except TimeoutError:
             return Presence.BUSY
+        except OSError:
+            return None
 
 
-def _presence_after(error: OSError, path: Path) -> Presence:
+def _presence_after(error: OSError, path: Path, seen: _Identity | None) -> Presence | None:
     if error.errno in (errno.EACCES, errno.EPERM):
         return Presence.DENIED
     if error.errno == errno.ECONNREFUSED:
         return Presence.ABSENT
+    if error.errno == errno.EAGAIN:
+        return None
     if error.errno == errno.ENOENT:
-        # A sandbox may hide what is there; a dangling symbolic link is there too.
-        return Presence.DENIED if os.path.lexists(path) else Presence.ABSENT
+        # A sandbox may hide what is there, and a dangling symbolic link is there too. What was not there before the
+        # attempt proves nothing: another broker has just begun to listen.
+        there = _identity(path)
+        return Presence.ABSENT if there is None else Presence.DENIED if there == seen else None
     return Presence.BUSY
 
 
-def _await_health(sock: socket.socket, deadline: float) -> Presence:
+def _await_health(sock: socket.socket, deadline: float) -> Presence | None:
     reader = FrameReader(_LONGEST_ANSWER_BYTES)
     try:
         while (remaining := deadline - monotonic()) > 0:
             sock.settimeout(remaining)
             data = sock.recv(_LONGEST_ANSWER_BYTES)
             if not data:
-                break
+                return None
             reader.feed(data)
             payload = reader.next_frame()
             if payload is not None:
@@ -238,8 +249,11 @@ def read_pid(path: Path) -> int | None:
 
 
 def write_pid(path: Path) -> None:
-    """Write this process's id, replacing whatever file was there; raises ``StartRefused`` when it cannot be."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    """Write this process's id, replacing whatever file was there; only who holds the lock may call this.
+
+    Raises ``StartRefused`` when it cannot be written.
+    """
+    temporary = path.with_name(f"{path.name}.new")  # one name, so that what a killed process leaves is used up
     try:
         with suppress(FileNotFoundError):
             temporary.unlink()

@@ -86,7 +86,8 @@ class Performer:
         broker: the core.
         writer: where appends go.
         clock: gives the present moment.
-        schedule: calls a function once in the next turn of the event loop.
+        schedule: calls a function once in the next turn of the event loop, after what arrived for that turn.
+        linger: waits for input, for less time than a sync takes.
         log: takes notes.
         on_stop: called with the reason when the core wants the broker to shut down.
         on_ended: called with every connection that the core does not know any more.
@@ -103,6 +104,7 @@ class Performer:
         *,
         clock: Callable[[], Instant],
         schedule: Callable[[Callable[[], None]], object],
+        linger: Callable[[], object],
         log: Log,
         on_stop: Callable[[str], None],
         on_ended: Callable[[Link, Instant], None],
@@ -117,6 +119,7 @@ class Performer:
         self._writer = writer
         self._clock = clock
         self._schedule = schedule
+        self._linger = linger
         self._log = log
         self._on_stop = on_stop
         self._on_ended = on_ended
@@ -126,8 +129,9 @@ class Performer:
         self._finishing: set[Link] = set()
         self._committed = 0
         self._last_ticket = 0
-        self._must_kick = False
-        self._postponed = False
+        self._must_commit = False
+        self._may_linger = True
+        """Nothing that must be committed was asked for by a frame, and it has not waited yet."""
         self._scheduled = False
         self._dirty: list[Link] = []
         self._waiting: dict[Link, None] = {}
@@ -170,6 +174,8 @@ class Performer:
         Returns the last ticket appended by ``effects`` themselves, 0 if there was none.
         """
         ticket = self._perform(effects, now)
+        if ticket:
+            self._may_linger = False
         if self._broken or self._lost:
             self._settle(now)
         self.wake()
@@ -187,7 +193,7 @@ class Performer:
                     self._lost.append(effect.token)
             elif isinstance(effect, Append):
                 ticket = self._last_ticket = effect.ticket
-                self._must_kick = True
+                self._must_commit = True
                 self._writer.submit(ticket, effect.changes)
             elif isinstance(effect, Broadcast):
                 data = encode(effect.frame)
@@ -238,7 +244,7 @@ class Performer:
         self._reader.close(timeout_s)
 
     def charge(self, link: Link, ticket: int, size: int) -> None:
-        """Count a frame of ``size`` bytes against its link until ``ticket`` is committed (design OP-1)."""
+        """Count a frame of ``size`` bytes against its link until ``ticket`` is committed (protocol 1.5)."""
         link.uncommitted_frames += 1
         link.uncommitted_bytes += size
         self._charges.append((ticket, link, size))
@@ -313,12 +319,10 @@ class Performer:
         self._scheduled = False
         now = self._clock()
         self._flush(now)
-        if self._must_kick:
-            # One turn later the replies to frames that just left are here, and share the sync with their acceptances.
-            if self._postponed:
-                self._must_kick = False
-                self._writer.kick()
-            self._postponed = not self._postponed
+        if self._must_commit and not self._may_linger:
+            self._must_commit = False
+            self._may_linger = True
+            self._writer.kick()
         self._take_outcomes(now)
         self._flush(now)
         if self._resumable:
@@ -326,13 +330,17 @@ class Performer:
             for link in resumable:
                 if not link.closed:
                     self._on_resume(link, now)
-        if self._dirty or self._must_kick or self._broken or self._lost:
+        if self._dirty or self._must_commit or self._broken or self._lost:
             self.wake()
         self._after_turn()
+        if self._must_commit and self._may_linger:
+            # Only acceptances of frames that just left: the replies will be here in a moment and share their sync.
+            self._may_linger = False
+            self._linger()
 
     def commit_ready(self) -> None:
         """Take outcomes at once: the writer's thread finished a commit."""
-        self._must_kick = self._scheduled = True
+        self._scheduled = True
         self.turn()
 
     @property

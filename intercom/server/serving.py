@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import select
+import selectors
 import signal
 import socket
 import sys
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from threading import Timer
 from time import monotonic_ns, time_ns
 from typing import Any, NamedTuple
@@ -26,6 +29,7 @@ from intercom.limits import (
     COLLECT_OLD,
     COLLECT_YOUNG,
     KEY_BYTES,
+    LINGER_US,
     OWNERSHIP_CHECK_MS,
     STOP_FLUSH_MS,
     STOP_RESERVE_MS,
@@ -142,7 +146,10 @@ class Serving:
         self._log = log
         self._end_process = end_process
         self._territory = territory
-        self._loop = asyncio.SelectorEventLoop()  # named, because a program may have set a policy for its own loops
+        selector = selectors.DefaultSelector()
+        self._selector = selector.fileno()
+        # Named, because a program may have set a policy for its own loops.
+        self._loop = asyncio.SelectorEventLoop(selector)
         self._loop.set_exception_handler(self._on_exception)
         self._store = open_store(paths, settings, log)
         self._writer: Writer | NoWriter = NoWriter()
@@ -167,7 +174,9 @@ class Serving:
             self._broker,
             self._writer,
             clock=now,
-            schedule=self._loop.call_soon,
+            # Timers that are due come after the readers of the same turn of the loop, other callbacks before them.
+            schedule=partial(self._loop.call_at, 0),
+            linger=self._linger,
             log=log,
             on_stop=self.stop,
             on_ended=self._on_ended,
@@ -326,6 +335,13 @@ class Serving:
         moment = now()
         self._performer.run(self._broker.process_judged(ref, is_alive, moment), moment)
 
+    def _linger(self) -> None:
+        try:
+            # The selector is readable when something in it is; its own wait counts in milliseconds.
+            select.select((self._selector,), (), (), LINGER_US / 1_000_000)
+        except ValueError:  # the descriptor is too high a number: the program has a thousand open files
+            return
+
     def _on_deadline(self) -> None:
         moment = now()
         self._performer.run(self._broker.deadline_passed(moment), moment)
@@ -333,7 +349,7 @@ class Serving:
             self.stop("nobody needs the broker")
 
     def _after_turn(self) -> None:
-        if self._is_stopping:
+        if self._guard is not None:  # it is stopping
             self._turned.set()
             return
         due, check = self._broker.next_deadline(), self._idle.next_check

@@ -1,4 +1,4 @@
-"""End a process whose event loop stands still, so that clients can start a new one (design OP-3).
+"""End a process whose event loop stands still, so that clients can start a new one (protocol 3.7).
 
 A thread ticks. A tick that comes late proves that the whole process was stopped or suspended and is not counted
 against the loop; neither is the time the machine sleeps.

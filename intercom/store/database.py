@@ -4,49 +4,28 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import perf_counter_ns
-from typing import TypeAlias
 from uuid import uuid4
 
 from msgspec.structs import replace
 
 from intercom.config import Durability
-from intercom.core.records import (
-    Change,
-    DropOperation,
-    DropRetiredId,
-    OperationRecord,
-    OperationState,
-    RetiredIdRecord,
-    SaveOperation,
-    SaveRetiredId,
-)
+from intercom.core.records import OperationState
 from intercom.limits import BUSY_MS, CACHE_KIB, CHECKPOINT_PAGES, Limits
 from intercom.paths import Paths
 from intercom.store import schema
 from intercom.store.failures import CommitFailed, StoreUnusable, commit_failure, no_space_left, opening_failure
 from intercom.store.head import HeadFile, read_head
-from intercom.store.history import HistoryChange, last_sequence, write
+from intercom.store.history import last_sequence, write
 from intercom.store.identity import Identity, read_identity
 from intercom.store.loading import Loaded, load, text_or_bytes
-from intercom.store.pair import has_log, obtain_pair, read_only
-from intercom.store.rows import (
-    DROP_OPERATION,
-    DROP_RETIRED,
-    SAVE_OPERATION,
-    SAVE_PLAIN,
-    SAVE_RETIRED,
-    is_plain,
-    operation_row,
-    plain_row,
-    retired_row,
-)
+from intercom.store.log_space import extend_log
+from intercom.store.merging import Batch, Merged, merge
+from intercom.store.pair import beside, has_log, obtain_pair, read_only
+from intercom.store.rows import DROP_OPERATION
 
 __all__ = ["Batch", "CommitFailed", "Store", "StoreUnusable"]
-
-Batch: TypeAlias = Sequence[tuple[int, tuple[Change, ...]]]
-"""Appends by ticket, oldest first."""
 
 
 class Store:
@@ -70,12 +49,15 @@ class Store:
         self._database = str(paths.database)
         self._file = _file_id(self._database)
         self._connection = connection
+        self._cursor = connection.cursor()
         self._keeps_operations = True
         self._waiting: set[int] = set()
         """Numbers of the operations on disk, while only those of waiting mail are kept there."""
         self._head = HeadFile(paths.head, identity.journal_id)
         self.was_restored = identity.was_restored
         """An older copy of the database was put in its place; its journal has a new id."""
+        self._is_fresh = True
+        """Nothing was committed since it was opened."""
         self._final: str | None = None
 
     @classmethod
@@ -111,6 +93,8 @@ class Store:
             else:
                 connection.executemany(DROP_OPERATION, ((number,) for number in loaded.stale))
             connection.execute("COMMIT")
+            (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
+            extend_log(beside(paths.database, "-wal"), CHECKPOINT_PAGES, page_bytes)
             store = cls(paths, connection, key, identity, loaded)
         except BaseException as error:
             if connection is not None:
@@ -129,9 +113,10 @@ class Store:
         """Make all changes of a batch durable in one transaction, or none of them.
 
         Of several changes to one row only the last is written. Returns the duration of the commit itself in
-        microseconds; 0 when there was nothing to write. Raises ``CommitFailed``, and after a final one always.
+        microseconds; 0 when it says nothing of the disk: nothing was written, or what the start left to be put on
+        disk as well. Raises ``CommitFailed``, and after a final one always.
         """
-        if self._final is None and _file_id(self._database) != self._file:
+        if self._final is None and self._is_elsewhere():
             self._final = f"{self._database} was moved, replaced or deleted"
         if self._final is not None:
             raise CommitFailed(self._final, final=True)
@@ -157,41 +142,18 @@ class Store:
         self._connection.close()
 
     def _commit(self, batch: Batch) -> int:
-        operations: dict[int, OperationRecord | None] = {}
-        retired: dict[str, RetiredIdRecord | None] = {}
-        history: list[HistoryChange] = []
-        for _, changes in batch:
-            for change in changes:
-                if isinstance(change, SaveOperation):
-                    operations[change.record.number] = change.record
-                elif isinstance(change, DropOperation):
-                    operations[change.number] = None
-                elif isinstance(change, SaveRetiredId):
-                    retired[change.record.session_id] = change.record
-                elif isinstance(change, DropRetiredId):
-                    retired[change.session_id] = None
-                else:
-                    history.append(change)
-        if not self._keeps_operations:
-            operations = self._of_mail(operations)
-        if not operations and not retired and not history:
+        merged = merge(batch)
+        if merged is not None and not self._keeps_operations:
+            self._keep_mail_only(merged)
+        if merged is None or merged.is_empty:
             return 0
-        execute, executemany = self._connection.execute, self._connection.executemany
+        execute = self._cursor.execute
         execute("BEGIN IMMEDIATE")
         (epoch,) = execute("SELECT value FROM meta WHERE key = 'epoch'").fetchone()
         if epoch != self.epoch:
             raise CommitFailed("another broker has opened the store since", final=True)
-        saved = [record for record in operations.values() if record is not None]
-        if plain := [plain_row(record) for record in saved if is_plain(record)]:
-            executemany(SAVE_PLAIN, plain)
-        if len(plain) < len(saved):
-            executemany(SAVE_OPERATION, [operation_row(record) for record in saved if not is_plain(record)])
-        if len(saved) < len(operations):
-            executemany(DROP_OPERATION, [(number,) for number, record in operations.items() if record is None])
-        if retired:
-            executemany(SAVE_RETIRED, [retired_row(record) for record in retired.values() if record is not None])
-            executemany(DROP_RETIRED, [(session_id,) for session_id, record in retired.items() if record is None])
-        sequence = write(self._connection, history, self.epoch) if history else 0
+        merged.write(self._cursor)
+        sequence = write(self._connection, merged.history, self.epoch) if merged.history else 0
         if self.before_commit is not None:
             self.before_commit()
         started = perf_counter_ns()
@@ -199,19 +161,32 @@ class Store:
         ended = perf_counter_ns()
         if sequence:
             self._head.committed(sequence, ended // 1_000_000)
+        if self._is_fresh:
+            self._is_fresh = False
+            return 0
         return (ended - started) // 1_000
 
-    def _of_mail(self, operations: dict[int, OperationRecord | None]) -> dict[int, OperationRecord | None]:
-        """Return the changes to operations that concern mail: it is kept on disk whatever becomes of the others."""
-        kept: dict[int, OperationRecord | None] = {}
-        for number, record in operations.items():
+    def _keep_mail_only(self, merged: Merged) -> None:
+        """Leave of the changes to operations those that concern mail: it is on disk whatever becomes of the others."""
+        changed = dict(merged.operations)
+        changed.update(dict.fromkeys(merged.acceptances))
+        merged.operations.clear()
+        merged.acceptances.clear()
+        merged.answers.clear()
+        for number, record in changed.items():
             if record is not None and record.state is OperationState.QUEUED:
-                kept[number] = record
+                merged.operations[number] = record
                 self._waiting.add(number)
             elif number in self._waiting:
-                kept[number] = None
+                merged.operations[number] = None
                 self._waiting.discard(number)
-        return kept
+
+    def _is_elsewhere(self) -> bool:
+        """Tell whether the file is at its path no more; raises ``CommitFailed`` while nobody may look there."""
+        try:
+            return _file_id(self._database) != self._file
+        except OSError as error:
+            raise CommitFailed(f"{self._database} cannot be reached ({error.strerror})", final=False) from error
 
     def _rolled_back(self) -> bool:
         """Undo what is left of a failed transaction; tell whether the connection can be used again."""
@@ -253,8 +228,12 @@ def examine(paths: Paths, key: bytes) -> Identity:
 
 
 def _connect(paths: Paths) -> sqlite3.Connection:
+    # The holder of the home's lock is alone: SQLite locks the file once and keeps the index of the log in memory,
+    # instead of taking six locks a commit. A further connection of this process needs the same vfs. What reading
+    # the log before left of an index in a file is of no use to anybody.
+    beside(paths.database, "-shm").unlink(missing_ok=True)
     connection = sqlite3.connect(
-        f"{paths.database.as_uri()}?mode=rw",
+        f"{paths.database.as_uri()}?mode=rw&vfs=unix-excl",
         uri=True,
         isolation_level=None,  # transactions are begun and ended here, never by the module
         check_same_thread=False,
@@ -280,8 +259,9 @@ def _connect(paths: Paths) -> sqlite3.Connection:
 
 
 def _file_id(path: str) -> tuple[int, int] | None:
+    """Return what the kernel knows a file by, or None when there is none; raises ``OSError`` when it does not say."""
     try:
         status = os.stat(path)
-    except OSError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     return status.st_dev, status.st_ino

@@ -29,9 +29,12 @@ class Identity(Struct, frozen=True):
     """The database is an older copy of one that got further."""
 
 
-def create_identity(connection: sqlite3.Connection, key: bytes) -> None:
-    """Make the tables of a new store and give it an identity bound to ``key``."""
-    broker_id = str(uuid4())
+def create_identity(connection: sqlite3.Connection, key: bytes, broker_id: str | None = None) -> None:
+    """Make the tables of a new store and give it an identity bound to ``key``.
+
+    ``broker_id`` is that of the store it takes the place of; the journal is a new one in any case.
+    """
+    broker_id = broker_id or str(uuid4())
     connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
     connection.execute("BEGIN IMMEDIATE")
     schema.advance(connection, 0)

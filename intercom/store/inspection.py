@@ -17,7 +17,8 @@ from intercom.paths import PRIVATE_FILE, Paths, make_private_directory
 from intercom.store.database import examine
 from intercom.store.failures import StoreUnusable, opening_failure
 from intercom.store.identity import Identity
-from intercom.store.pair import SIDECARS, beside, read_key, read_only, unfinished_of
+from intercom.store.pair import SIDECARS, beside, drafts_of, read_key, read_only, unfinished_of
+from intercom.store.schema import tables
 
 
 class Inspection(Struct, frozen=True):
@@ -37,6 +38,10 @@ class Inspection(Struct, frozen=True):
     """Those of them that are questions still to be answered."""
     retired_ids: int = 0
     """Session ids that are kept for those who had them."""
+    addresses: int = 0
+    """Addresses, each with its mailbox."""
+    mail: int = 0
+    """Messages that wait for somebody who is away."""
 
 
 def inspect(paths: Paths) -> Inspection:
@@ -52,8 +57,7 @@ def inspect(paths: Paths) -> Inspection:
                     return Inspection(files)  # the next broker finishes what a start began, or refuses it
                 raise StoreUnusable("half_pair", f"{path} is missing while {other} exists")
         identity = examine(paths, read_key(paths.key))
-        operations, unfinished, questions, retired = _counts(paths)
-        return Inspection(files, None, identity, operations, unfinished, questions, retired)
+        return Inspection(files, None, identity, *_counts(paths, identity.version))
     except StoreUnusable as trouble:
         return Inspection(_sizes(paths), trouble)
     except (OSError, sqlite3.Error) as error:
@@ -63,7 +67,7 @@ def inspect(paths: Paths) -> Inspection:
 def files_of(paths: Paths) -> list[Path]:
     """Return the files of the store that exist, in the order in which they are put aside."""
     whole = [paths.database, *(beside(paths.database, suffix) for suffix in SIDECARS), paths.key]
-    drafts = [unfinished_of(paths.database), unfinished_of(paths.key)]
+    drafts = [unfinished_of(paths.database), unfinished_of(paths.key), *drafts_of(paths)]
     return [path for path in (*whole, *drafts) if os.path.lexists(path)]
 
 
@@ -101,7 +105,8 @@ def too_open(paths: Paths) -> list[Path]:
     return [path for path in files_of(paths) if stat.S_IMODE(path.lstat().st_mode) & ~PRIVATE_FILE]
 
 
-def _counts(paths: Paths) -> tuple[int, int, int, int]:
+def _counts(paths: Paths, version: int) -> tuple[int, ...]:
+    """Return the numbers of an inspection, in their order; tables that a later version brought hold nothing yet."""
     connection = read_only(paths.database)
     try:
         (operations,) = connection.execute("SELECT count(*) FROM operations").fetchone()
@@ -112,10 +117,13 @@ def _counts(paths: Paths) -> tuple[int, int, int, int]:
             "SELECT count(*) FROM operations WHERE question_asker IS NOT NULL AND question_answered = 0 AND state = ?",
             (OperationState.ACCEPTED.value,),
         ).fetchone()
-        (retired,) = connection.execute("SELECT count(*) FROM retired_ids").fetchone()
+        kept = [
+            connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] if table in tables(version) else 0
+            for table in ("retired_ids", "addresses", "mail")
+        ]
     finally:
         connection.close()
-    return operations, unfinished, questions, retired
+    return operations, unfinished, questions, *kept
 
 
 def _sizes(paths: Paths) -> dict[str, int]:

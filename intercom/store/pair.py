@@ -78,7 +78,7 @@ def _is_ours(path: Path) -> bool:
 
 def read_key(path: Path) -> bytes:
     """Return the key in a file; raises ``StoreUnusable`` or ``OSError``."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         key = os.read(descriptor, KEY_BYTES + 1)
     finally:
@@ -93,8 +93,8 @@ def _create(paths: Paths) -> None:
     for leftover in (key, database, *(beside(database, suffix) for suffix in SIDECARS)):
         leftover.unlink(missing_ok=True)
     secret = os.urandom(KEY_BYTES)
-    _write_new(key, secret)
-    _write_new(database, b"")
+    write_new(key, secret)
+    write_new(database, b"")
     connection = sqlite3.connect(f"{database.as_uri()}?mode=rw", uri=True, isolation_level=None)
     try:
         # No journal: a file that is not complete is never renamed.
@@ -102,10 +102,10 @@ def _create(paths: Paths) -> None:
         create_identity(connection, secret)
     finally:
         connection.close()
-    _sync(database, os.O_RDWR)
-    _sync(paths.home, os.O_RDONLY | os.O_DIRECTORY)
+    sync(database, os.O_RDWR)
+    sync(paths.home, os.O_RDONLY | os.O_DIRECTORY)
     os.rename(key, paths.key)
-    _sync(paths.home, os.O_RDONLY | os.O_DIRECTORY)
+    sync(paths.home, os.O_RDONLY | os.O_DIRECTORY)
     _rename_database(paths)
 
 
@@ -127,7 +127,7 @@ def _finish(paths: Paths, key: bytes) -> None:
 
 def _rename_database(paths: Paths) -> None:
     os.rename(unfinished_of(paths.database), paths.database)
-    _sync(paths.home, os.O_RDONLY | os.O_DIRECTORY)
+    sync(paths.home, os.O_RDONLY | os.O_DIRECTORY)
 
 
 def unfinished_of(path: Path) -> Path:
@@ -135,7 +135,13 @@ def unfinished_of(path: Path) -> Path:
     return beside(path, ".new")
 
 
-def _write_new(path: Path, content: bytes) -> None:
+def drafts_of(paths: Paths) -> tuple[Path, Path]:
+    """Return where a database and a key wait that were rebuilt out of a damaged pair, until they take its place."""
+    return beside(paths.database, ".rebuilt"), beside(paths.key, ".rebuilt")
+
+
+def write_new(path: Path, content: bytes) -> None:
+    """Make a file with this content, on disk when this returns; raises ``OSError`` when it exists."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, PRIVATE_FILE)
     try:
@@ -147,7 +153,8 @@ def _write_new(path: Path, content: bytes) -> None:
         os.close(descriptor)
 
 
-def _sync(path: Path, flags: int) -> None:
+def sync(path: Path, flags: int) -> None:
+    """Wait until a file, or the names in a directory, are on disk; ``flags`` are those it is opened with."""
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -91,7 +91,7 @@ class Reader:
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            f"{self._database.as_uri()}?mode=ro", uri=True, isolation_level=None, timeout=BUSY_MS / 1_000
+            f"{self._database.as_uri()}?mode=ro&vfs=unix-excl", uri=True, isolation_level=None, timeout=BUSY_MS / 1_000
         )
         connection.text_factory = text_or_bytes
         return connection

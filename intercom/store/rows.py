@@ -20,6 +20,12 @@ RETIRED_COLUMNS = "session_id, return_hash, number, address"
 SAVE_PLAIN = f"INSERT OR REPLACE INTO operations ({_PLAIN_COLUMNS}) VALUES ({', '.join('?' * 10)})"
 """Save an operation that has neither place nor question; the other columns become NULL."""
 SAVE_OPERATION = f"INSERT OR REPLACE INTO operations ({OPERATION_COLUMNS}) VALUES ({', '.join('?' * 17)})"
+ACCEPT_OPERATION = """
+UPDATE operations SET state = 'accepted', recipient_session = ?1, accepted_at = ?2,
+    question_target = iif(question_asker IS NULL, NULL, ifnull(?1, '')) WHERE number = ?3
+"""
+"""Write what acceptance changes: a third of the time of the whole row."""
+ANSWER_QUESTION = "UPDATE operations SET question_answered = 1 WHERE number = ? AND question_asker IS NOT NULL"
 DROP_OPERATION = "DELETE FROM operations WHERE number = ?"
 SAVE_RETIRED = f"INSERT OR REPLACE INTO retired_ids ({RETIRED_COLUMNS}) VALUES (?, ?, ?, ?)"
 DROP_RETIRED = "DELETE FROM retired_ids WHERE session_id = ?"

@@ -7,8 +7,9 @@ released never change.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
-from typing import TypeAlias
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
 
 Step: TypeAlias = tuple[str, ...]
 """Statements that lead from one version to the next."""
@@ -81,18 +82,42 @@ def advance(connection: sqlite3.Connection, present: int) -> None:
     connection.execute("INSERT OR REPLACE INTO meta VALUES ('schema', ?)", (version(),))
 
 
+def tables(present: int | None = None) -> dict[str, tuple[str, ...]]:
+    """Return the tables of a version, by default of this program's, that hold records, with their primary keys."""
+    with _model(version() if present is None else present) as model:
+        names = [name for (name,) in model.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        return {
+            name: tuple(column for column, _, place in _columns(model, name) if place)
+            for name in names
+            if name != "meta"
+        }
+
+
+def columns(table: str) -> tuple[str, ...]:
+    """Return the columns of a table of the present version, in their order."""
+    with _model(version()) as model:
+        return tuple(str(column) for column, _, _ in _columns(model, table))
+
+
 def differences(connection: sqlite3.Connection, present: int) -> list[str]:
     """Return the tables of version ``present`` that are missing or have other columns; further tables are ignored."""
+    with _model(present) as model:
+        names = [name for (name,) in model.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        return [name for name in names if _columns(model, name) != _columns(connection, name)]
+
+
+@contextmanager
+def _model(present: int) -> Iterator[sqlite3.Connection]:
+    """Give an empty database in memory with the tables of version ``present``."""
     model = sqlite3.connect(":memory:", isolation_level=None)
     try:
         for step in STEPS[:present]:
             for statement in step:
                 model.execute(statement)
-        names = [name for (name,) in model.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
-        return [name for name in names if _columns(model, name) != _columns(connection, name)]
+        yield model
     finally:
         model.close()
 
 
-def _columns(connection: sqlite3.Connection, table: str) -> Sequence[tuple[object, ...]]:
+def _columns(connection: sqlite3.Connection, table: str) -> Sequence[tuple[Any, ...]]:
     return connection.execute("SELECT name, type, pk FROM pragma_table_info(?)", (table,)).fetchall()

@@ -44,40 +44,48 @@ class Writer:
         self._store = store
         self._notify = notify
         self._condition = Condition()
-        # Guarded by the condition:
-        self._queue: list[tuple[int, tuple[Change, ...]]] = []
+        self._submitted: list[tuple[int, tuple[Change, ...]]] = []
+        """Touched by the event loop's thread alone, so that an append needs no lock."""
         self._outcomes: list[Outcome] = []
+        self._dropping = False
+        self._syncs: deque[bool] = deque(maxlen=SYNC_SAMPLES)
+        """Whether each of the last syncs was quick; their median is, when more than half of them were."""
+        self._quick = 0
+        self._fast = True
+        self._handed_over = False
+        """The worker has something to do. While it has, everything here is guarded by the condition; else it is this
+        thread's alone."""
+        self._queue: list[tuple[int, tuple[Change, ...]]] = []
         self._wanted = False
         """The worker is to commit what is queued."""
-        self._busy = False
-        """The worker is committing."""
-        self._dropping = False
         self._closing = False
-        self._syncs: deque[int] = deque(maxlen=SYNC_SAMPLES)
-        self._fast = True
         self._worker: Thread | None = None
 
     def submit(self, ticket: int, changes: tuple[Change, ...]) -> None:
         """Queue an append; tickets only grow. Dropped between a failure and ``resume``."""
-        with self._condition:
-            if self._closing:
-                raise RuntimeError("the writer is closed")
-            if not self._dropping:
-                self._queue.append((ticket, changes))
+        if self._closing:
+            raise RuntimeError("the writer is closed")
+        self._submitted.append((ticket, changes))
 
     def kick(self) -> None:
         """Start committing all that is queued; on a fast disk it is committed when this returns."""
+        if not self._submitted:
+            return
+        if self._fast and not self._handed_over:
+            batch, self._submitted = self._submitted, []
+            if not self._dropping:
+                self._note(self._commit(batch))
+            return
         with self._condition:
-            if not self._queue:
-                return
-            if not self._fast or self._busy or self._wanted:
+            self._enqueue()
+            if self._queue:
                 self._hand_over()
-                return
-            batch = self._take()
-        self._commit(batch)
 
     def outcomes(self) -> list[Outcome]:
         """Return what has become of appends since the last call, oldest first."""
+        if not self._handed_over:
+            outcomes, self._outcomes = self._outcomes, []
+            return outcomes
         with self._condition:
             outcomes, self._outcomes = self._outcomes, []
         return outcomes
@@ -85,6 +93,7 @@ class Writer:
     def resume(self) -> None:
         """Take appends again after a failure that was not final, once all that were dropped are undone."""
         with self._condition:
+            self._submitted.clear()
             self._dropping = False
 
     def close(self, timeout_s: float) -> bool:
@@ -95,6 +104,7 @@ class Writer:
         """
         with self._condition:
             self._closing = True
+            self._enqueue()
             if self._queue or self._worker is not None:
                 self._hand_over()  # also on a fast disk: it may have become slow, and this call is bounded
             worker = self._worker
@@ -103,8 +113,13 @@ class Writer:
         worker.join(timeout_s)
         return not worker.is_alive()
 
+    def _enqueue(self) -> None:
+        if not self._dropping:
+            self._queue += self._submitted
+        self._submitted.clear()
+
     def _hand_over(self) -> None:
-        self._wanted = True
+        self._handed_over = self._wanted = True
         if self._worker is None:
             # A daemon, so that a disk that never answers cannot keep the process from ending.
             self._worker = Thread(target=self._work, name="intercom-store", daemon=True)
@@ -117,35 +132,35 @@ class Writer:
                 while not self._wanted:
                     self._condition.wait()
                 self._wanted = False
-                batch = self._take()
-                self._busy = bool(batch)
-            if batch:
-                self._commit(batch)
+                batch, self._queue = self._queue, []
+            outcome = self._commit(batch) if batch else None
             with self._condition:
-                self._busy = False
+                if outcome is not None:
+                    self._note(outcome)
                 closing = self._closing
                 if closing and not self._queue:
                     return
-            if batch and not closing:
+                self._handed_over = self._wanted
+            if outcome is not None and not closing:
                 self._notify()
 
-    def _take(self) -> list[tuple[int, tuple[Change, ...]]]:
-        batch, self._queue = self._queue, []
-        return batch
-
-    def _commit(self, batch: list[tuple[int, tuple[Change, ...]]]) -> None:
+    def _commit(self, batch: list[tuple[int, tuple[Change, ...]]]) -> Outcome:
         try:
             sync_us = self._store.commit(batch)
         except CommitFailed as failure:
-            with self._condition:
-                self._dropping = True
-                self._fast = False  # what failed may hang next; the worker finds out
-                self._queue.clear()
-                self._outcomes.append(Failed(batch[0][0], failure.reason, failure.final))
-            return
-        with self._condition:
-            if sync_us:
-                # A commit of many appends takes longer without the disk being slower.
-                self._syncs.append(max(0, sync_us - APPEND_US * len(batch)))
-                self._fast = sorted(self._syncs)[len(self._syncs) // 2] < INLINE_SYNC_US
-            self._outcomes.append(Committed(batch[-1][0]))
+            return Failed(batch[0][0], failure.reason, failure.final)
+        if sync_us:
+            # A commit of many appends takes longer without the disk being slower.
+            if len(self._syncs) == SYNC_SAMPLES:
+                self._quick -= self._syncs[0]
+            self._syncs.append(sync_us - APPEND_US * len(batch) < INLINE_SYNC_US)
+            self._quick += self._syncs[-1]
+            self._fast = self._quick > len(self._syncs) // 2
+        return Committed(batch[-1][0])
+
+    def _note(self, outcome: Outcome) -> None:
+        self._outcomes.append(outcome)
+        if isinstance(outcome, Failed):
+            self._dropping = True
+            self._fast = False  # what failed may hang next; the worker finds out
+            self._queue.clear()

@@ -20,7 +20,19 @@ commit that fails (``fail_next_commit``), a connection that breaks (``MemorySess
 from __future__ import annotations
 
 from intercom.testing.broker import MemoryBroker
-from intercom.testing.session import IncomingMessage, MemorySession, NotSettled, Pending, Withdrawn
+from intercom.testing.hosting import LiveStage, Run
+from intercom.testing.session import Events, IncomingMessage, MemorySession, NotSettled, Pending, Withdrawn
 from intercom.testing.wire import Wire
 
-__all__ = ["IncomingMessage", "MemoryBroker", "MemorySession", "NotSettled", "Pending", "Wire", "Withdrawn"]
+__all__ = [
+    "Events",
+    "IncomingMessage",
+    "LiveStage",
+    "MemoryBroker",
+    "MemorySession",
+    "NotSettled",
+    "Pending",
+    "Run",
+    "Wire",
+    "Withdrawn",
+]

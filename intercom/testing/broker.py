@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from intercom.client.profile import AddressWish, Profile, Purpose
+from intercom.client.profile import DEFAULT_KIND, AddressWish, Profile, Purpose
 from intercom.core.broker import Broker
 from intercom.core.clock import Instant
 from intercom.core.connections import PeerCredentials
@@ -74,8 +74,13 @@ class MemoryBroker:
         purpose: Purpose = "agent",
         return_address: str | None = None,
         session_id: str | None = None,
+        cwd: str = "/",
+        supervisor: str | None = None,
+        owner_token: str | None = None,
         address: bool | str = False,
         hold: Hold = "take",
+        keep_questions: bool = False,
+        kind: str = DEFAULT_KIND,
         answer: Callable[[IncomingMessage], str | None] | None = None,
     ) -> MemorySession:
         """Register a session; what all but ``answer`` mean is told by ``intercom.blocking.connect``.
@@ -92,9 +97,13 @@ class MemoryBroker:
             purpose=purpose,
             return_address=return_address,
             session_id=session_id,
-            cwd="/",
+            cwd=cwd,
+            supervisor=supervisor,
+            owner_token=owner_token or (self._ids() if purpose == "agent" else None),
             address=address,
             hold=hold,
+            keep_questions=keep_questions,
+            kind=kind,
         )
         profile.pid, profile.started_at = _PID, self._now.wall
         if return_address is None:
@@ -109,13 +118,6 @@ class MemoryBroker:
             raise
         return session
 
-    def _keeper(self, wish: AddressWish | None) -> MemoryKeeper | None:
-        if wish is None:
-            return None
-        keeper = self._keepers.setdefault((wish.name.lower(), wish.group), MemoryKeeper(self._ids))
-        keeper.prepare()
-        return keeper
-
     def wire(self) -> Wire:
         """Open a connection that carries bytes, for a client that is not ours; raises ``NoBroker``."""
         if self._core is None:
@@ -127,6 +129,14 @@ class MemoryBroker:
         self._turn()
         return wire
 
+    def _keeper(self, wish: AddressWish | None) -> MemoryKeeper | None:
+        """Return who keeps an address; names are the same whatever their case, as for the broker."""
+        if wish is None:
+            return None
+        keeper = self._keepers.setdefault((wish.name.lower(), wish.group), MemoryKeeper(self._ids))
+        keeper.prepare()
+        return keeper
+
     # --- time and trouble -------------------------------------------------------------------------------
 
     def advance(self, milliseconds: int) -> None:
@@ -136,16 +146,21 @@ class MemoryBroker:
         """
         if milliseconds < 0:
             raise UsageError(f"advance takes 0 or more milliseconds, not {milliseconds}: time does not run backwards")
+        self._advance(milliseconds, lambda: False)
+
+    def _advance(self, milliseconds: int, until: Callable[[], bool]) -> None:
+        """Let time pass, at most until something holds."""
         end = self._now.mono + milliseconds
         self._turn()
-        while (due := self._next_due()) is not None and due <= end:
+        while not until() and (due := self._next_due()) is not None and due <= end:
             self._set(max(due, self._now.mono))
             if self._core is not None:
                 self._perform(self._core.deadline_passed(self._now))
             for session in list(self._sessions):
                 session._core.tick(self._now.mono)
             self._turn()
-        self._set(end)
+        if not until():
+            self._set(end)
 
     def fail_next_commit(self, reason: str = "the disk is full", *, final: bool = False) -> None:
         """Let the next commit fail, once; called again, the one after it too.

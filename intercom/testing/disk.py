@@ -11,7 +11,9 @@ from msgspec.structs import asdict
 from intercom.core.effects import Append
 from intercom.core.journal import stream_of
 from intercom.core.records import (
+    AcceptOperation,
     AddressRecord,
+    AnswerQuestion,
     DropBodies,
     DropOperation,
     DropRetiredId,
@@ -28,6 +30,8 @@ from intercom.core.records import (
     SaveBody,
     SaveOperation,
     SaveRetiredId,
+    accepted,
+    answered,
 )
 from intercom.limits import Limits
 
@@ -59,6 +63,12 @@ class MemoryDisk:
         for change in append.changes:
             if isinstance(change, SaveOperation):
                 self.operations[change.record.number] = change.record
+            elif isinstance(change, AcceptOperation):
+                if (record := self.operations.get(change.number)) is not None:
+                    self.operations[change.number] = accepted(record, change)
+            elif isinstance(change, AnswerQuestion):
+                if (record := self.operations.get(change.number)) is not None:
+                    self.operations[change.number] = answered(record)
             elif isinstance(change, DropOperation):
                 self.operations.pop(change.number, None)
             elif isinstance(change, SaveRetiredId):

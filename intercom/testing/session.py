@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
-from intercom.client import commands, mailing
+from intercom.client import commands
+from intercom.client.activity import Activity
+from intercom.client.asking import AskOperation
 from intercom.client.commands import Attachments
+from intercom.client.feeds import Feed, SessionEvent
 from intercom.client.lifecycle import Keeper
-from intercom.client.mailviews import AddressView, Mailbox, PendingAsk, SessionRecord, Trace
+from intercom.client.mailviews import PendingAsk
+from intercom.client.notices import Held
 from intercom.client.operations import Operation
-from intercom.client.profile import Profile
+from intercom.client.owning import ask_host, new_run
+from intercom.client.profile import Profile, checked_claim
+from intercom.client.queueing import StageQueue
+from intercom.client.restoring import release_child, reserve_child
+from intercom.client.rosters import PossibleStage, RosterStage
+from intercom.client.sending import SendOperation
 from intercom.client.session import ClientSession, Link, Settled
+from intercom.client.setup import milliseconds
+from intercom.client.stage_views import StageView
+from intercom.client.staging import new_stage
 from intercom.client.views import GroupView, Receipt, SessionView
 from intercom.client.views import IncomingMessage as _IncomingMessage
 from intercom.errors import BrokerBusy, NoBroker
-from intercom.limits import ASK_MS
+from intercom.limits import ASK_MS, REQUEST_MS, STAGE_LIVE_MS
+from intercom.testing.hosting import LiveStage, Run
+from intercom.testing.inquiring import Inquiries
 from intercom.testing.wire import Wire
 
 if TYPE_CHECKING:
@@ -25,9 +40,7 @@ Result = TypeVar("Result")
 Other = TypeVar("Other")
 SessionViews: TypeAlias = list[SessionView]
 GroupViews: TypeAlias = list[GroupView]
-PendingAsks: TypeAlias = list[PendingAsk]
-AddressViews: TypeAlias = list[AddressView]
-SessionRecords: TypeAlias = list[SessionRecord]
+StageViews: TypeAlias = list[StageView]
 
 
 class NotSettled(RuntimeError):
@@ -57,6 +70,11 @@ class Pending(Generic[Result]):
         """Return the error it ended with, ``None`` when there is none or it is not settled."""
         return self._withdrawn or self._operation.error
 
+    @property
+    def held(self) -> Receipt | None:
+        """Return what the broker said while it holds the message for a target that is being brought back."""
+        return self._operation.held if isinstance(self._operation, SendOperation) else None
+
     def result(self) -> Result:
         """Return the result; raise the ``IntercomError`` it ended with, ``NotSettled`` or ``Withdrawn``."""
         if not self.done:
@@ -83,7 +101,13 @@ class IncomingMessage(_IncomingMessage):
     _session: MemorySession
 
     def reply(
-        self, text: str, *, error: bool = False, attachments: Attachments = (), message_id: str | None = None
+        self,
+        text: str,
+        *,
+        error: bool = False,
+        attachments: Attachments = (),
+        message_id: str | None = None,
+        timeout: float | None = None,
     ) -> Pending[Receipt]:
         """Answer the message, which confirms it; ``error`` says that there will be no answer, ``text`` why."""
         session = self._session
@@ -96,15 +120,37 @@ class IncomingMessage(_IncomingMessage):
                 wall=session._broker.now.wall,
                 attachments=attachments,
                 error=error,
+                timeout_ms=_milliseconds(timeout),
             )
         )
 
 
-class MemorySession:
+class Events:
+    """Iterate over what happened around a session; it ends when nothing is there, and may be gone on with later."""
+
+    def __init__(self, session: MemorySession, feed: Feed, timeout_ms: int) -> None:
+        self._session = session
+        self._feed = feed
+        self._timeout_ms = timeout_ms
+
+    def __iter__(self) -> Events:
+        """Return the iterator itself."""
+        return self
+
+    def __next__(self) -> SessionEvent:
+        """Return the next event; time passes for as long as the iterator may wait for it."""
+        self._session._broker._advance(self._timeout_ms, lambda: self._feed.has_news)
+        event = self._feed.take()
+        if event is None:
+            raise StopIteration
+        return event
+
+
+class MemorySession(Inquiries):
     """Be a session of a ``MemoryBroker``; made by ``connect``.
 
-    It has part of the calls of the library's sessions, and they mean the same. ``send``, ``ask`` and ``reply`` return a
-    ``Pending``; everything else has its result at once.
+    It has all calls of the library's sessions, and they mean the same. Those that send return a ``Pending``; everything
+    else has its result at once. A ``timeout`` is in seconds of the broker's clock.
     """
 
     def __init__(
@@ -120,11 +166,28 @@ class MemorySession:
         self._answer_with = answer
         self._core = ClientSession(profile, ids=ids, chance=lambda: 0.0, message_kind=IncomingMessage, keeper=keeper)
         self._wire: Wire | None = None
+        self._activity = Activity(self.announce)
+        self._queues: dict[str, StageQueue] = {}
 
     @property
     def id(self) -> str:
         """Return the session id the broker granted."""
         return self._core.session_id
+
+    @property
+    def former_ids(self) -> tuple[str, ...]:
+        """Return the ids it had before, oldest first; calls that take an id take them for the present one."""
+        return self._core.lifecycle.former_ids
+
+    @property
+    def features(self) -> frozenset[str]:
+        """Return what the present broker granted."""
+        return self._core.lifecycle.features
+
+    @property
+    def waiting(self) -> int:
+        """Return how many messages waited for this session when its present connection was made."""
+        return self._core.lifecycle.mailbox_count
 
     @property
     def name(self) -> str | None:
@@ -137,14 +200,19 @@ class MemorySession:
         return self._core.profile.groups
 
     @property
-    def features(self) -> frozenset[str]:
-        """Return what the broker granted."""
-        return self._core.lifecycle.features
+    def status(self) -> str | None:
+        """Return the present status."""
+        return self._core.profile.status
 
     @property
-    def waiting(self) -> int:
-        """Return how many messages waited for this session when its present connection was made."""
-        return self._core.lifecycle.mailbox_count
+    def model(self) -> str:
+        """Return the present model."""
+        return self._core.profile.model
+
+    @property
+    def supervisor_id(self) -> str | None:
+        """Return the session id of the supervisor, or ``None`` without one or while it is gone."""
+        return self._core.profile.supervisor_id
 
     @property
     def online(self) -> bool:
@@ -159,12 +227,17 @@ class MemorySession:
         attachments: Attachments = (),
         reply_to: str | None = None,
         message_id: str | None = None,
+        timeout: float | None = None,
+        logical_target: str | None = None,
+        hold: bool = False,
         queue: bool = True,
-        valid_for_ms: int | None = None,
+        valid_for: float | None = None,
+        progress: bool | str = False,
     ) -> Pending[Receipt]:
         """Send a message; it is delivered when its reader asks for the next one, answers it, or closes.
 
-        It is queued when its target is away, or confirms nothing for 2 s, unless ``queue`` is false.
+        It is queued when its target is away, or confirms nothing for 2 s, unless ``queue`` is false. With ``hold`` it
+        may wait for a target that is being brought back; then ``held`` of what is returned tells so.
         """
         return self._begin(
             commands.send(
@@ -175,10 +248,24 @@ class MemorySession:
                 wall=self._broker.now.wall,
                 attachments=attachments,
                 reply_to=reply_to,
+                timeout_ms=_milliseconds(timeout),
+                logical_target=logical_target,
+                hold=hold,
                 queue=queue,
-                valid_for_ms=valid_for_ms,
+                valid_for_ms=_milliseconds(valid_for, "valid_for"),
+                progress=progress,
             )
         )
+
+    def outcome(self, held: Receipt, *, timeout: float | None = None) -> Receipt:
+        """Return what became of a send that was held, or ``held`` again when it still is; a timeout passes first."""
+        operation = self._core.held.find(held.message_id)
+        if timeout is not None and not operation.done:
+            self._broker._advance(milliseconds(timeout, "timeout"), lambda: operation.done)
+        if not operation.done:
+            return held
+        self._core.held.forget(operation)
+        return cast("Receipt", Pending(self, operation).result())
 
     def ask(
         self,
@@ -187,9 +274,13 @@ class MemorySession:
         *,
         attachments: Attachments = (),
         message_id: str | None = None,
-        timeout_ms: int = ASK_MS,
+        timeout: float = ASK_MS / 1000,
+        logical_target: str | None = None,
+        patience: float | None = None,
+        on_progress: Callable[[IncomingMessage], object] | None = None,
+        on_held: Callable[[Receipt], None] | None = None,
     ) -> Pending[IncomingMessage]:
-        """Ask a question; the result is the answer."""
+        """Ask a question; the result is the answer. ``on_held`` is called at once when the broker holds it."""
         operation = commands.ask(
             target,
             text,
@@ -197,47 +288,193 @@ class MemorySession:
             now=self._broker.now.mono,
             wall=self._broker.now.wall,
             attachments=attachments,
-            timeout_ms=timeout_ms,
+            timeout_ms=milliseconds(timeout, "timeout"),
+            logical_target=logical_target,
+            patience_ms=_milliseconds(patience, "patience"),
+            on_progress=None if on_progress is None else lambda message: on_progress(self._ours(message)),
+        )
+        asked = self._begin(operation)
+        if on_held is not None and asked.held is not None:
+            on_held(asked.held)
+        return cast("Pending[IncomingMessage]", asked)
+
+    def authorize_child(self, name: str, *, capability: str | None = None) -> str:
+        """Let a session of that name claim this one as its supervisor, and return the capability it has to show."""
+        now = self._broker.now.mono
+        return self._now(commands.authorize_child(self._core.profile, name, now=now, capability=capability))
+
+    def send_supervisor(
+        self,
+        text: str,
+        *,
+        attachments: Attachments = (),
+        reply_to: str | None = None,
+        message_id: str | None = None,
+        timeout: float | None = None,
+    ) -> Pending[Receipt]:
+        """Send a message to the supervisor, whatever the groups."""
+        return self._begin(
+            commands.send_supervisor(
+                self._core.profile,
+                text,
+                message_id=self._core.new_id(message_id),
+                now=self._broker.now.mono,
+                wall=self._broker.now.wall,
+                attachments=attachments,
+                reply_to=reply_to,
+                timeout_ms=_milliseconds(timeout),
+            )
+        )
+
+    def ask_supervisor(
+        self,
+        text: str,
+        *,
+        attachments: Attachments = (),
+        message_id: str | None = None,
+        timeout: float = ASK_MS / 1000,
+        patience: float | None = None,
+        on_progress: Callable[[IncomingMessage], object] | None = None,
+    ) -> Pending[IncomingMessage]:
+        """Ask the supervisor a question; the result is the answer."""
+        operation = commands.ask_supervisor(
+            self._core.profile,
+            text,
+            message_id=self._core.new_id(message_id),
+            now=self._broker.now.mono,
+            wall=self._broker.now.wall,
+            attachments=attachments,
+            timeout_ms=milliseconds(timeout, "timeout"),
+            patience_ms=_milliseconds(patience, "patience"),
+            on_progress=None if on_progress is None else lambda message: on_progress(self._ours(message)),
         )
         return cast("Pending[IncomingMessage]", self._begin(operation))
 
-    def receive(self) -> IncomingMessage | None:
-        """Return the next message, ``None`` when none is there; either way the one before is confirmed."""
+    def events(self, *, timeout: float | None = None) -> Events:
+        """Iterate over what happens around this session from now on; with a timeout, time passes until it comes."""
+        return Events(self, self._core.feed(), _milliseconds(timeout) or 0)
+
+    def receive(self, *, timeout: float | None = None) -> IncomingMessage | None:
+        """Return the next message, ``None`` when none is there; either way the one before is confirmed.
+
+        With a timeout, time passes until one is there. Raises ``SessionReplaced`` or ``SessionClosed`` after that.
+        """
+        if self._core.was_ended:
+            raise self._core.over()
         message = self._core.take_message(self, self._broker.now.mono)
         self._broker._turn()
+        if message is None and timeout is not None:
+            self._broker._advance(milliseconds(timeout, "timeout"), lambda: self._core.has_news)
+            message = self._core.take_message(self, self._broker.now.mono)
         if message is None and (trouble := self._core.take_trouble()) is not None:
             raise trouble
         return None if message is None else self._ours(message)
 
-    def messages(self) -> Iterator[IncomingMessage]:
-        """Iterate over what is there now, and over what comes meanwhile; the last one is confirmed at the end."""
-        while (message := self.receive()) is not None:
+    def messages(self, *, timeout: float | None = None) -> Iterator[IncomingMessage]:
+        """Iterate over what is there now, and over what comes meanwhile; the last one is confirmed at the end.
+
+        With a timeout, time passes until the next one is there, and the end comes when none came for so long.
+        """
+        while (message := self.receive(timeout=timeout)) is not None:
             yield message
 
-    def list(self, group: str | None = None) -> SessionViews:
+    def list(self, group: str | None = None, *, timeout: float = REQUEST_MS / 1000) -> SessionViews:
         """Return the sessions in reach, this one included, or those of one group."""
-        return self._now(commands.list_sessions(group, now=self._broker.now.mono))
+        now, timeout_ms = self._broker.now.mono, milliseconds(timeout, "timeout")
+        return self._now(commands.list_sessions(group, now=now, timeout_ms=timeout_ms))
 
-    def list_groups(self) -> GroupViews:
+    def list_groups(self, *, timeout: float = REQUEST_MS / 1000) -> GroupViews:
         """Return every group with a session in it."""
-        return self._now(commands.list_groups(now=self._broker.now.mono))
+        now, timeout_ms = self._broker.now.mono, milliseconds(timeout, "timeout")
+        return self._now(commands.list_groups(now=now, timeout_ms=timeout_ms))
 
     def join(self, group: str) -> tuple[str, ...]:
         """Join a group and return all memberships."""
-        return self._now(commands.join(self._core.profile, group, now=self._broker.now.mono))
+        return self._now(
+            commands.join(self._core.profile, group, now=self._broker.now.mono, wall=self._broker.now.wall)
+        )
 
     def leave(self, group: str | None = None) -> tuple[str, ...]:
         """Leave a group, or all but the home group, and return all memberships."""
-        return self._now(commands.leave(self._core.profile, group, now=self._broker.now.mono))
+        return self._now(
+            commands.leave(self._core.profile, group, now=self._broker.now.mono, wall=self._broker.now.wall)
+        )
 
     def set_presence(self, *, name: str | None = None, status: str | None = None, model: str | None = None) -> None:
         """Change what others see; what is ``None`` stays."""
-        now = self._broker.now.mono
-        self._now(commands.set_presence(self._core.profile, now=now, name=name, status=status, model=model))
+        now = self._broker.now
+        self._now(
+            commands.set_presence(
+                self._core.profile, now=now.mono, wall=now.wall, name=name, status=status, model=model
+            )
+        )
 
-    def pending(self) -> PendingAsks:
-        """Return the questions this session, or anybody under its address, owes an answer, oldest first."""
-        return self._now(mailing.pending(now=self._broker.now.mono))
+    def announce(self, status: str) -> None:
+        """Tell others what the session is doing, now or with its next registration."""
+        self._core.announce(checked_claim(status, "status"), self._broker.now.wall)
+        self._broker._turn()
+
+    def busy(self, what: str = "") -> AbstractContextManager[None]:
+        """Announce ``busy``, or ``busy: WHAT``, for the length of a ``with`` block, and ``idle`` after it."""
+        return self._activity.busy(what)
+
+    def list_stages(self, group: str | None = None, *, timeout: float = REQUEST_MS / 1000) -> StageViews:
+        """Return the workflow stages this session may see, or those of one group."""
+        now, timeout_ms = self._broker.now.mono, milliseconds(timeout, "timeout")
+        return self._now(commands.list_stages(group, now=now, timeout_ms=timeout_ms))
+
+    def reserve_child(
+        self, child: str, *, aliases: Iterable[str] = (), group: str | None = None, dormant: bool = False
+    ) -> None:
+        """Let messages to a child wait while it is being brought back."""
+        places, now = self._core.commitments.places, self._broker.now.mono
+        self._now(
+            reserve_child(self._core.profile, places, child, now=now, aliases=aliases, group=group, dormant=dormant)
+        )
+
+    def release_child(self, child: str, *, gone: str | None = None, refusal: str | None = None) -> None:
+        """Keep a child's place no longer."""
+        places, now = self._core.commitments.places, self._broker.now.mono
+        self._now(release_child(self._core.profile, places, child, now=now, gone=gone, refusal=refusal))
+
+    def workflow(
+        self,
+        run_id: str,
+        queue: StageQueue,
+        *,
+        roster: Iterable[RosterStage] = (),
+        possible: Iterable[PossibleStage | str] = (),
+        parent: str | None = None,
+        boundary: Sequence[str] = (),
+        capability: str | None = None,
+        dormant: bool = False,
+        timeout: float = REQUEST_MS / 1000,
+    ) -> Run:
+        """Own a workflow run for a ``with`` block; its queue is asked as soon as a message comes."""
+        run = new_run(
+            self._core.profile,
+            self._core.commitments.runs,
+            run_id,
+            capability=capability,
+            dormant=dormant,
+            parent=parent,
+            boundary=boundary,
+            ids=self._core.new_id,
+        )
+        return Run(self, run, queue, roster, possible, milliseconds(timeout, "timeout"))
+
+    def stage(
+        self,
+        run_id: str,
+        stage_id: str,
+        name: str | None = None,
+        *,
+        capability: str,
+        timeout: float = STAGE_LIVE_MS / 1000,
+    ) -> LiveStage:
+        """Be live as a stage of a run for a ``with`` block; while the run has no owner, time passes on entering."""
+        stage = new_stage(self._core.profile, self._core.commitments.stage, run_id, stage_id, name, capability)
+        return LiveStage(self, stage, milliseconds(timeout, "timeout"))
 
     def answer(
         self,
@@ -247,8 +484,9 @@ class MemorySession:
         error: bool = False,
         attachments: Attachments = (),
         message_id: str | None = None,
+        timeout: float | None = None,
     ) -> Pending[Receipt]:
-        """Answer a question that ``pending`` returned."""
+        """Answer a question that ``pending`` returned, also one that another session of the address received."""
         return self._begin(
             commands.answer(
                 question,
@@ -258,27 +496,9 @@ class MemorySession:
                 wall=self._broker.now.wall,
                 attachments=attachments,
                 error=error,
+                timeout_ms=_milliseconds(timeout),
             )
         )
-
-    def trace(self, message_id: str) -> Trace:
-        """Return what became of a message, and where it is now."""
-        return self._now(mailing.trace(message_id, now=self._broker.now.mono))
-
-    def mailbox(
-        self, address: str | None = None, *, group: str | None = None, session_id: str | None = None
-    ) -> Mailbox:
-        """Return what waits in a mailbox, this session's own unless another is named; nothing is taken out."""
-        now = self._broker.now.mono
-        return self._now(mailing.mailbox(now=now, address=address, group=group, session_id=session_id))
-
-    def addresses(self) -> AddressViews:
-        """Return the addresses: who holds each, and how much waits there."""
-        return self._now(mailing.addresses(now=self._broker.now.mono))
-
-    def session_records(self) -> SessionRecords:
-        """Return the sessions that are known, also those that are away or closed."""
-        return self._now(mailing.session_records(now=self._broker.now.mono))
 
     def cut(self) -> None:
         """Break the connection; the session makes another one as soon as it is due, at the first time at once."""
@@ -329,6 +549,12 @@ class MemorySession:
                 if isinstance(event.operation.result, _IncomingMessage):
                     self._ours(event.operation.result)
                 self._core.taken(event.operation, now)
+            elif isinstance(event, Held) and not isinstance(event.operation, AskOperation):
+                self._core.held.keep(event.operation)
+        runs = self._core.commitments.runs
+        for run in runs.waiting():
+            moved = True
+            ask_host(runs, run, self._queues[run.id])
         if self._answer_with is not None and (message := self._core.take_message(self, now)) is not None:
             moved = True
             text = self._answer_with(self._ours(message))
@@ -365,3 +591,7 @@ class MemorySession:
             self._wire = None
             self._core.eof(now)
         return moved
+
+
+def _milliseconds(seconds: float | None, what: str = "timeout") -> int | None:
+    return None if seconds is None else milliseconds(seconds, what)

@@ -46,8 +46,10 @@ class _PlainMessage(Message, forbid_unknown_fields=True, kw_only=True):
     source: _PlainSource | UnsetType = UNSET
 
 
-ANSWERED_IN_BAND = frozenset({"send", "supervisor_send", "presence", "join_group", "leave_group"})
-"""Frame types whose members may be wrong without a protocol error (protocol 4.5 to 4.9)."""
+ANSWERED_IN_BAND = frozenset(
+    {"send", "supervisor_send", "presence", "join_group", "leave_group", "send_pending_stage_notification"}
+)
+"""Frame types whose members may be wrong without a protocol error (protocol 4.5 to 4.9, 4.17)."""
 
 
 def decode_request(payload: bytes) -> Request | Malformed | BadRequest:

@@ -8,98 +8,44 @@ answered in-band.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType, ValidationError, convert, field
+from msgspec import UNSET, Raw, Struct, UnsetType, ValidationError, convert, field
 
 from intercom.limits import HEALTH_ID_UNITS
 from intercom.wire.mail import MailAnswer, MailInfo, MailRequest, Notice
-
-OptionalText: TypeAlias = str | UnsetType
-NonEmpty: TypeAlias = Annotated[str, Meta(min_length=1)]
-Number: TypeAlias = int | float
-
-
-WHITE_SPACE = (
-    "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
-    "\u2028\u2029\u202f\u205f\u3000\ufeff"
-)
-"""The characters with the Unicode property White_Space, and U+FEFF."""
-
-
-def is_blank(text: str) -> bool:
-    """Tell whether nothing is left of ``text`` after trimming."""
-    return not trim(text)
-
-
-def trim(text: str) -> str:
-    """Remove leading and trailing Unicode white space and U+FEFF (protocol OP-18)."""
-    return text.strip(WHITE_SPACE)
-
-
-# --- objects inside frames ------------------------------------------------------------------------------
-
-
-class Source(Struct, rename="camel"):
-    """Name the subagent run a message comes from."""
-
-    subagent_run_id: str
-    subagent_agent: OptionalText = UNSET
-    subagent_index: Number | UnsetType = UNSET
-
-
-class Attachment(Struct, rename="camel", omit_defaults=True):
-    """Carry a file, snippet or context beside a text."""
-
-    type: Literal["file", "snippet", "context"]
-    name: str
-    content: str
-    language: OptionalText = UNSET
-
-
-class Content(Struct, omit_defaults=True):
-    """Hold the text and attachments of a message."""
-
-    text: str
-    attachments: list[Attachment] | UnsetType = UNSET
-
-
-class Message(Struct, rename="camel", omit_defaults=True):
-    """Describe the message object; it is validated by this shape and forwarded as the bytes that came."""
-
-    id: str
-    timestamp: Number
-    content: Content
-    reply_to: OptionalText = UNSET
-    expects_reply: bool | UnsetType = UNSET
-    reply_error: OptionalText = UNSET
-    source: Source | UnsetType = UNSET
-
-
-class SessionInfo(Struct, rename="camel", omit_defaults=True):
-    """Describe the known members of a session object; unknown ones are kept and shown as they came."""
-
-    cwd: str
-    model: str
-    pid: Number
-    started_at: Number
-    last_activity: Number
-    name: OptionalText = UNSET
-    status: OptionalText = UNSET
-    group: OptionalText = UNSET
-    groups: list[str] | UnsetType = UNSET
-    recipient_purpose: Literal["agent", "control"] | UnsetType = UNSET
-    reply_capability: Literal["live", "terminal"] | UnsetType = UNSET
-
+from intercom.wire.restoring_frames import ReleaseRestoringRecipient as ReleaseRestoringRecipient
+from intercom.wire.restoring_frames import ReserveRestoringRecipient as ReserveRestoringRecipient
+from intercom.wire.restoring_frames import RestoringRecipientAck as RestoringRecipientAck
+from intercom.wire.restoring_frames import SendHeld as SendHeld
+from intercom.wire.shapes import WHITE_SPACE as WHITE_SPACE
+from intercom.wire.shapes import AnswerFrame, NonEmpty, OptionalText, RequestFrame
+from intercom.wire.shapes import Attachment as Attachment
+from intercom.wire.shapes import Content as Content
+from intercom.wire.shapes import Message as Message
+from intercom.wire.shapes import SessionInfo as SessionInfo
+from intercom.wire.shapes import Source as Source
+from intercom.wire.shapes import is_blank as is_blank
+from intercom.wire.shapes import trim as trim
+from intercom.wire.stage_frames import DeliveryState as DeliveryState
+from intercom.wire.stage_frames import FutureStage as FutureStage
+from intercom.wire.stage_frames import LiveWorkflowStageRouteRegistered as LiveWorkflowStageRouteRegistered
+from intercom.wire.stage_frames import PendingStageMessage as PendingStageMessage
+from intercom.wire.stage_frames import PendingStageMessageResult as PendingStageMessageResult
+from intercom.wire.stage_frames import PendingStageNotification as PendingStageNotification
+from intercom.wire.stage_frames import PendingStageNotificationResult as PendingStageNotificationResult
+from intercom.wire.stage_frames import PendingStageRouteRegistered as PendingStageRouteRegistered
+from intercom.wire.stage_frames import PendingStageRouteRevoked as PendingStageRouteRevoked
+from intercom.wire.stage_frames import RegisterLiveWorkflowStageRoute as RegisterLiveWorkflowStageRoute
+from intercom.wire.stage_frames import RegisterPendingStageRoute as RegisterPendingStageRoute
+from intercom.wire.stage_frames import SendPendingStageNotification as SendPendingStageNotification
+from intercom.wire.stage_frames import StickyLiveDelivered as StickyLiveDelivered
+from intercom.wire.stage_frames import WorkflowStage as WorkflowStage
 
 # --- client to broker -----------------------------------------------------------------------------------
 
 
-class _Request(Struct, tag_field="type", rename="camel", omit_defaults=True):
-    """Give all frames their tag and naming."""
-
-
-class Register(_Request, tag="register"):
+class Register(RequestFrame, tag="register"):
     """Enter the session table (protocol 4.1)."""
 
     session: dict[str, Any]
@@ -130,24 +76,27 @@ class Register(_Request, tag="register"):
             raise ValidationError("acknowledgesReceipt may only be true")
 
 
-class Unregister(_Request, tag="unregister"):
+class Unregister(RequestFrame, tag="unregister"):
     """Leave the session table and keep the connection (protocol 4.2)."""
 
+    keeps_questions: bool | UnsetType = UNSET
+    """The address it holds goes on owing the answers to what it was asked."""
 
-class ListSessions(_Request, tag="list"):
+
+class ListSessions(RequestFrame, tag="list"):
     """Ask for the sessions in reach, or those of one group (protocol 4.3)."""
 
     request_id: str
     group: OptionalText = UNSET
 
 
-class ListGroups(_Request, tag="list_groups"):
+class ListGroups(RequestFrame, tag="list_groups"):
     """Ask for every group with an agent in it (protocol 4.4)."""
 
     request_id: str
 
 
-class Presence(_Request, tag="presence"):
+class Presence(RequestFrame, tag="presence"):
     """Change what peers see of this session (protocol 4.5)."""
 
     request_id: OptionalText = UNSET
@@ -159,7 +108,7 @@ class Presence(_Request, tag="presence"):
     reply_capability: Literal["live", "terminal"] | UnsetType = UNSET
 
 
-class JoinGroup(_Request, tag="join_group"):
+class JoinGroup(RequestFrame, tag="join_group"):
     """Add one group (protocol 4.6)."""
 
     group: str
@@ -170,7 +119,7 @@ class JoinGroup(_Request, tag="join_group"):
     reply_capability: Literal["live", "terminal"] | UnsetType = UNSET
 
 
-class LeaveGroup(_Request, tag="leave_group"):
+class LeaveGroup(RequestFrame, tag="leave_group"):
     """Remove one group, or all but the home group (protocol 4.7)."""
 
     request_id: OptionalText = UNSET
@@ -181,7 +130,7 @@ class LeaveGroup(_Request, tag="leave_group"):
     reply_capability: Literal["live", "terminal"] | UnsetType = UNSET
 
 
-class Send(_Request, tag="send"):
+class Send(RequestFrame, tag="send"):
     """Send a message to one target (protocol 4.8)."""
 
     to: str
@@ -191,6 +140,8 @@ class Send(_Request, tag="send"):
     require_pending_reply: bool | UnsetType = UNSET
     expected_recipient_id: OptionalText = UNSET
     resolve_reply_target: bool | UnsetType = UNSET
+    await_restoring_recipient: Any = UNSET
+    """Any value; only ``true`` says that the sender understands ``send_held``."""
     channel: Raw | UnsetType = UNSET
     """Clients may not claim the supervisor channel: any value is refused."""
     queue_if_away: bool | UnsetType = UNSET
@@ -203,13 +154,13 @@ class SupervisorSend(Send, tag="supervisor_send"):
     """Send a message up the supervisor line (protocol 4.9)."""
 
 
-class Received(_Request, tag="received"):
+class Received(RequestFrame, tag="received"):
     """Confirm that a message was saved (protocol 4.10)."""
 
     message_id: str
 
 
-class AuthorizeSupervisor(_Request, tag="authorize_supervisor"):
+class AuthorizeSupervisor(RequestFrame, tag="authorize_supervisor"):
     """Issue or restore the capability for one child (protocol 4.11)."""
 
     request_id: str
@@ -221,13 +172,13 @@ class AuthorizeSupervisor(_Request, tag="authorize_supervisor"):
             raise ValidationError("childName is blank")
 
 
-class BrokerStatusRequest(_Request, tag="broker_status"):
+class BrokerStatusRequest(RequestFrame, tag="broker_status"):
     """Ask for the status report (protocol 4.19)."""
 
     request_id: str
 
 
-class HealthRequest(_Request, tag="health"):
+class HealthRequest(RequestFrame, tag="health"):
     """Ask whether the event loop turns; not activity (protocol 4.20)."""
 
     request_id: str
@@ -237,13 +188,13 @@ class HealthRequest(_Request, tag="health"):
             raise ValidationError("requestId is too long")
 
 
-class Shutdown(_Request, tag="shutdown"):
+class Shutdown(RequestFrame, tag="shutdown"):
     """Ask the broker to leave (protocol 4.21)."""
 
     request_id: str
 
 
-class CancelAsk(_Request, tag="cancel_ask"):
+class CancelAsk(RequestFrame, tag="cancel_ask"):
     """Withdraw an open question; known to legacy pi clients (protocol 4.24)."""
 
     message_id: str
@@ -255,7 +206,7 @@ class Malformed(Struct):
     ``fields`` holds the members as they came; the core names the first rule they break.
     """
 
-    type: Literal["send", "supervisor_send", "presence", "join_group", "leave_group"]
+    type: Literal["send", "supervisor_send", "presence", "join_group", "leave_group", "send_pending_stage_notification"]
     fields: dict[str, Any]
 
 
@@ -279,6 +230,13 @@ Request: TypeAlias = (
     | SupervisorSend
     | Received
     | AuthorizeSupervisor
+    | ReserveRestoringRecipient
+    | ReleaseRestoringRecipient
+    | RegisterPendingStageRoute
+    | RegisterLiveWorkflowStageRoute
+    | PendingStageMessageResult
+    | SendPendingStageNotification
+    | PendingStageNotificationResult
     | BrokerStatusRequest
     | HealthRequest
     | Shutdown
@@ -291,11 +249,7 @@ Request: TypeAlias = (
 # --- broker to client -----------------------------------------------------------------------------------
 
 
-class _Answer(Struct, tag_field="type", rename="camel", omit_defaults=True):
-    """Give all frames their tag and naming; optional members that are absent are left out."""
-
-
-class Registered(_Answer, tag="registered"):
+class Registered(AnswerFrame, tag="registered"):
     """Begin every session (protocol 5.1)."""
 
     session_id: str
@@ -316,20 +270,20 @@ class Registered(_Answer, tag="registered"):
     mailbox_count: int | UnsetType = UNSET
 
 
-class RegistrationFailed(_Answer, tag="registration_failed"):
+class RegistrationFailed(AnswerFrame, tag="registration_failed"):
     """Refuse a registration; FIN follows (protocol 5.2)."""
 
     reason: str
     code: OptionalText = UNSET
 
 
-class Sessions(_Answer, tag="sessions"):
+class Sessions(AnswerFrame, tag="sessions"):
     """Answer ``list`` (protocol 5.3)."""
 
     request_id: str
     sessions: list[Raw]
-    workflow_stages: list[Raw] | UnsetType = UNSET
-    workflow_future_stages: list[Raw] | UnsetType = UNSET
+    workflow_stages: list[WorkflowStage] | UnsetType = UNSET
+    workflow_future_stages: list[FutureStage] | UnsetType = UNSET
 
 
 class GroupEntry(Struct, rename="camel", frozen=True):
@@ -340,35 +294,35 @@ class GroupEntry(Struct, rename="camel", frozen=True):
     member: bool
 
 
-class Groups(_Answer, tag="groups"):
+class Groups(AnswerFrame, tag="groups"):
     """Answer ``list_groups`` (protocol 5.4)."""
 
     request_id: str
     groups: list[GroupEntry]
 
 
-class MembershipAck(_Answer, tag="membership_ack"):
+class MembershipAck(AnswerFrame, tag="membership_ack"):
     """Answer ``join_group`` and ``leave_group`` (protocol 5.5)."""
 
     request_id: str
     groups: list[str]
 
 
-class PresenceAck(_Answer, tag="presence_ack"):
+class PresenceAck(AnswerFrame, tag="presence_ack"):
     """Answer ``presence`` (protocol 5.6)."""
 
     request_id: str
     group: str
 
 
-class PresenceFailed(_Answer, tag="presence_failed"):
+class PresenceFailed(AnswerFrame, tag="presence_failed"):
     """Refuse a presence or membership change (protocol 5.7)."""
 
     request_id: str
     reason: str
 
 
-class SupervisorAuthorized(_Answer, tag="supervisor_authorized"):
+class SupervisorAuthorized(AnswerFrame, tag="supervisor_authorized"):
     """Answer ``authorize_supervisor`` (protocol 5.8)."""
 
     request_id: str
@@ -377,7 +331,7 @@ class SupervisorAuthorized(_Answer, tag="supervisor_authorized"):
     child_name: str
 
 
-class MessageFrame(_Answer, tag="message"):
+class MessageFrame(AnswerFrame, tag="message"):
     """Bring a message to its recipient (protocol 5.10)."""
 
     sender: Raw = field(name="from")
@@ -387,14 +341,14 @@ class MessageFrame(_Answer, tag="message"):
     notice: Notice | UnsetType = UNSET
 
 
-class Delivered(_Answer, tag="delivered"):
+class Delivered(AnswerFrame, tag="delivered"):
     """Say that the recipient has the message (protocol 5.11)."""
 
     message_id: str
     attempt_id: OptionalText = UNSET
 
 
-class DeliveryFailed(_Answer, tag="delivery_failed"):
+class DeliveryFailed(AnswerFrame, tag="delivery_failed"):
     """Say that a send was refused or failed (protocol 5.12)."""
 
     message_id: str
@@ -403,7 +357,7 @@ class DeliveryFailed(_Answer, tag="delivery_failed"):
     reason_code: Literal["message_id_conflict", "session_not_found", "away"] | UnsetType = UNSET
 
 
-class Queued(_Answer, tag="queued"):
+class Queued(AnswerFrame, tag="queued"):
     """Say that the message waits durably (protocol 5.13)."""
 
     message_id: str
@@ -413,7 +367,7 @@ class Queued(_Answer, tag="queued"):
     not_in_known_set: bool | UnsetType = UNSET
 
 
-class QuestionTarget(_Answer, tag="question_target"):
+class QuestionTarget(AnswerFrame, tag="question_target"):
     """Tell an asker whose reply will answer (protocol 5.15)."""
 
     message_id: str
@@ -421,7 +375,7 @@ class QuestionTarget(_Answer, tag="question_target"):
     session_id: str
 
 
-class PeerDisconnected(_Answer, tag="peer_disconnected"):
+class PeerDisconnected(AnswerFrame, tag="peer_disconnected"):
     """Tell an asker that the other side left (protocol 5.16)."""
 
     reply_to: str
@@ -429,45 +383,45 @@ class PeerDisconnected(_Answer, tag="peer_disconnected"):
     peer_name: OptionalText = UNSET
 
 
-class SessionJoined(_Answer, tag="session_joined"):
+class SessionJoined(AnswerFrame, tag="session_joined"):
     """Announce a session that came into reach (protocol 5.17)."""
 
     session: Raw
 
 
-class PresenceUpdate(_Answer, tag="presence_update"):
+class PresenceUpdate(AnswerFrame, tag="presence_update"):
     """Announce a change of a session in reach (protocol 5.18)."""
 
     session: Raw
 
 
-class SessionLeft(_Answer, tag="session_left"):
+class SessionLeft(AnswerFrame, tag="session_left"):
     """Announce a session that went out of reach (protocol 5.19)."""
 
     session_id: str
 
 
-class Health(_Answer, tag="health"):
+class Health(AnswerFrame, tag="health"):
     """Answer ``health`` (protocol 5.26)."""
 
     request_id: str
     instance_id: str
 
 
-class BrokerStatus(_Answer, tag="broker_status"):
+class BrokerStatus(AnswerFrame, tag="broker_status"):
     """Answer ``broker_status`` (protocol 5.27)."""
 
     request_id: str
     report: dict[str, Any]
 
 
-class ShutdownAck(_Answer, tag="shutdown_ack"):
+class ShutdownAck(AnswerFrame, tag="shutdown_ack"):
     """Answer ``shutdown`` (protocol 5.28)."""
 
     request_id: str
 
 
-class ErrorFrame(_Answer, tag="error"):
+class ErrorFrame(AnswerFrame, tag="error"):
     """Report an error; known to every client, never written by this broker (protocol 5.28)."""
 
     error: str
@@ -482,15 +436,23 @@ Answer: TypeAlias = (
     | PresenceAck
     | PresenceFailed
     | SupervisorAuthorized
+    | RestoringRecipientAck
     | MessageFrame
     | Delivered
     | DeliveryFailed
     | Queued
+    | SendHeld
     | QuestionTarget
     | PeerDisconnected
     | SessionJoined
     | PresenceUpdate
     | SessionLeft
+    | PendingStageRouteRegistered
+    | PendingStageRouteRevoked
+    | PendingStageMessage
+    | StickyLiveDelivered
+    | LiveWorkflowStageRouteRegistered
+    | PendingStageNotification
     | Health
     | BrokerStatus
     | ShutdownAck

@@ -88,6 +88,8 @@ class FrameReader:
             if end <= len(chunk):
                 self._at = end
                 return chunk[at + HEADER_BYTES : end]
+        elif not here and not self._tail and self._error is None:
+            return None
         return self._across(here)
 
     def _across(self, here: int) -> bytes | None:

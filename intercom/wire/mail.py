@@ -1,7 +1,7 @@
 """Define the frames of addresses, session lifecycle, mailboxes, trace and purge.
 
 None of them is ever written to a connection that was not granted the feature it belongs to, and none of their members
-is put into a frame of such a connection (protocol 11).
+is put into a frame of such a connection (protocol 9, 5.30).
 """
 
 from __future__ import annotations
@@ -49,35 +49,35 @@ class _Request(Struct, tag_field="type", rename="camel", omit_defaults=True, for
 
 
 class SessionReattach(_Request, tag="session_reattach"):
-    """Be the session again whose connection was lost; takes the place of ``register``."""
+    """Be the session again whose connection was lost; takes the place of ``register`` (protocol 4.25)."""
 
     session_id: str
     owner_token: str
 
 
 class TaskHint(_Request, tag="task_hint"):
-    """Say in a few words what this session works on; an empty text takes it back."""
+    """Say in a few words what this session works on; an empty text takes it back (protocol 4.26)."""
 
     task_hint: str
 
 
 class SessionRecordsRequest(_Request, tag="session_records"):
-    """Ask for the known sessions, also those that are away."""
+    """Ask for the known sessions, also those that are away (protocol 4.27)."""
 
 
 class SessionForceClose(_Request, tag="session_force_close"):
-    """Close a session for good (operator)."""
+    """Close a session for good; for the operator (protocol 4.28)."""
 
     session_id: str
     reason: OptionalText = UNSET
 
 
 class AddressesRequest(_Request, tag="addresses"):
-    """Ask for the addresses."""
+    """Ask for the addresses (protocol 4.29)."""
 
 
 class MailboxRequest(_Request, tag="mailbox"):
-    """Ask what waits in a mailbox, without the bodies."""
+    """Ask what waits in a mailbox, without the bodies (protocol 4.30)."""
 
     of: MailboxOf | UnsetType = UNSET
     """Left out: the requester's own."""
@@ -87,17 +87,17 @@ class MailboxRequest(_Request, tag="mailbox"):
 
 
 class PendingRequest(_Request, tag="pending"):
-    """Ask which open questions this session, or anybody under its address, owes an answer."""
+    """Ask which open questions this session, or its address, owes an answer (protocol 4.31)."""
 
 
 class TraceRequest(_Request, tag="trace"):
-    """Ask what became of a message."""
+    """Ask what became of a message (protocol 4.32)."""
 
     message_id: NonEmpty
 
 
 class PurgeRequest(_Request, tag="purge"):
-    """Delete bodies and history (operator); mail that still waits only when its address is named."""
+    """Delete bodies and history, and the mail of a mailbox that is named; for the operator (protocol 4.33)."""
 
     older_than_ms: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
     of: MailboxOf | UnsetType = UNSET
@@ -125,7 +125,7 @@ class _Answer(Struct, tag_field="type", rename="camel", omit_defaults=True):
 
 
 class RequestFailed(_Answer, tag="request_failed"):
-    """Refuse any request of a feature."""
+    """Refuse any request of a feature (protocol 5.31)."""
 
     code: str
     reason: str
@@ -134,7 +134,7 @@ class RequestFailed(_Answer, tag="request_failed"):
 
 
 class SessionReattached(_Answer, tag="session_reattached"):
-    """Answer ``session_reattach``; the mail follows."""
+    """Answer ``session_reattach``; the mail follows (protocol 5.32)."""
 
     session_id: str
     incarnation: str
@@ -144,7 +144,7 @@ class SessionReattached(_Answer, tag="session_reattached"):
 
 
 class TaskHintStored(_Answer, tag="task_hint_stored"):
-    """Answer ``task_hint``."""
+    """Answer ``task_hint`` (protocol 5.33)."""
 
     task_hint: str
 
@@ -172,13 +172,13 @@ class SessionRecordEntry(Struct, rename="camel", omit_defaults=True):
 
 
 class SessionRecords(_Answer, tag="session_records"):
-    """Answer ``session_records``."""
+    """Answer ``session_records`` (protocol 5.34)."""
 
     sessions: list[SessionRecordEntry]
 
 
 class SessionForceClosed(_Answer, tag="session_force_closed"):
-    """Answer ``session_force_close``; closing a session that is not known is done already."""
+    """Answer ``session_force_close``; closing what is not known is done already (protocol 5.35)."""
 
     session_id: str
     was_known: bool
@@ -201,7 +201,7 @@ class AddressEntry(Struct, rename="camel", omit_defaults=True):
 
 
 class Addresses(_Answer, tag="addresses"):
-    """Answer ``addresses``."""
+    """Answer ``addresses`` (protocol 5.36)."""
 
     addresses: list[AddressEntry]
 
@@ -224,7 +224,7 @@ class MailEntry(Struct, rename="camel", omit_defaults=True):
 
 
 class MailboxEntries(_Answer, tag="mailbox"):
-    """Answer ``mailbox``; ``count`` and ``bytes`` are of the whole mailbox."""
+    """Answer ``mailbox``; ``count`` and ``bytes`` are of the whole mailbox (protocol 5.37)."""
 
     owner: str
     count: int
@@ -244,7 +244,7 @@ class PendingAsk(Struct, rename="camel", omit_defaults=True):
 
 
 class Pending(_Answer, tag="pending"):
-    """Answer ``pending``, oldest first."""
+    """Answer ``pending``, oldest first (protocol 5.38)."""
 
     asks: list[PendingAsk]
 
@@ -259,7 +259,7 @@ class TraceEvent(Struct, rename="camel", omit_defaults=True):
 
 
 class Trace(_Answer, tag="trace"):
-    """Answer ``trace``: every state with its time, and where the message is now."""
+    """Answer ``trace``: every state with its time, and where the message is now (protocol 5.39)."""
 
     message_id: str
     state: str
@@ -270,13 +270,13 @@ class Trace(_Answer, tag="trace"):
 
 
 class Purged(_Answer, tag="purged"):
-    """Answer ``purge`` with how much mail was given up; bodies and history are deleted by now."""
+    """Answer ``purge`` with how much mail was given up; bodies and history are deleted by now (protocol 5.40)."""
 
     mail: int
 
 
 class Replaced(Struct, tag_field="type", rename="camel", omit_defaults=True, tag="replaced"):
-    """Tell a session that another one holds its place now; FIN follows, and it must not come back by itself."""
+    """Tell a session that another one holds its place now; FIN follows, it must not come back (protocol 5.41)."""
 
     by: Literal["connection", "address"]
     session_id: str

@@ -39,6 +39,7 @@ UNDER_WAY = (
 )
 CAPACITY = "Capacity reached"
 NOT_RECORDED = "Not recorded: the broker could not write its store; nothing was sent, retry with the same message id"
+NOT_STORED = "Not recorded: the broker could not write its store; nothing has changed, try again"
 NOT_CONFIRMED_DURABLY = (
     "Outcome not durably confirmed: the message went out but the store could not record it; "
     "retry with the same message id"
@@ -49,6 +50,48 @@ RECEIPT_MISSING = (
 INVALID_QUEUEING = "Invalid queueIfAway or validFor: true or false, and whole milliseconds above 0"
 MAILBOX_FULL = "Mailbox full"
 INVALID_SUPERVISOR = "Invalid supervisor authorization"
+
+# --- workflow stages ------------------------------------------------------------------------------------
+
+DIFFERENT_RUN = "Target workflow run is in a different intercom group"
+ROUTE_NOT_AUTHORIZED = "Pending-stage route is not authorized"
+INVALID_ROSTER = "Invalid workflow-stage roster"
+INVALID_POSSIBLE_ROSTER = "Invalid workflow possible-stage roster"
+DUPLICATE_LIVE_OWNER = "Live workflow-stage route is owned by another active session"
+LIVE_INVALID_KEY = "Live workflow-stage route is invalid: a stage key contains / or *"
+LIVE_NO_OWNER = "Live workflow-stage route has no registered owner: the run has no pending-stage route at this broker"
+LIVE_NOT_AN_AGENT = "Live workflow-stage route is refused: the registering session is not an agent"
+LIVE_OTHER_CAPABILITY = "Live workflow-stage route is refused: the capability is not the run's"
+LIVE_OTHER_GROUP = "Live workflow-stage route is refused: the session's home group does not belong to the run's group"
+LIVE_NOT_A_WORKFLOW = "Live workflow-stage route is refused: the group of the run's owner is no workflow group"
+LIVE_NON_AGENT_KEY = "Live workflow-stage route is refused: a stage key names a node that is not an agent"
+STAGE_ASK = (
+    "Only a live stage with its exact target can be asked; send the message without waiting for a reply instead, "
+    "and it will be queued"
+)
+STAGE_REFUSED = "Workflow refused the message"
+STAGE_UNACKNOWLEDGED = (
+    "Workflow route did not acknowledge the message in time; the outcome is uncertain, retry with the same message id"
+)
+STAGE_OWNER_LEFT = (
+    "Workflow route disconnected before acknowledging the message; the outcome is uncertain, "
+    "retry with the same message id"
+)
+NOT_THE_ROUTE_OWNER = "Workflow notification is not authorized: it takes the run's owner, its capability and its group"
+NOTIFICATION_REFUSED = "Workflow notification was not taken by its recipient"
+NOTIFICATION_UNACKNOWLEDGED = "Workflow notification was not acknowledged in time; retry with the same message id"
+NOTIFICATION_RECIPIENT_LEFT = "Workflow notification was not acknowledged: its recipient disconnected"
+
+# --- restoring recipients -------------------------------------------------------------------------------
+
+RESTORING_NOT_SUPERVISED = "Only the authorized supervisor may reserve this recipient"
+RESTORING_INVALID_ALIAS = "Invalid alias: a restoring recipient is reserved under session ids"
+RESTORING_UNCLAIMED = "Invalid capability: no child has claimed it yet, so there is nobody to be restored"
+RESTORING_LONG_GROUP = "Invalid group: its name is too long to reserve a recipient in it"
+RESTORING_CAPACITY = f"{CAPACITY}: too many recipients are reserved; release those that are back or gone, then reserve"
+RESTORING_TIMED_OUT = "Recipient is being restored and did not come back in time; retry later under the same message id"
+RESTORING_DORMANT = "Recipient belongs to an interrupted run that is not being restored now"
+RESTORING_WITHDRAWN = "Withdrawn: its sender took the ask back before anything was sent"
 
 
 def conflict(message_id: str) -> str:
@@ -71,6 +114,22 @@ def authority_invalid(trouble: str | None) -> str:
     return f"Accepted-delivery authority is invalid: {trouble or 'the record of this message ID is damaged'}"
 
 
+def removed_target_form(target: str | None) -> str:
+    """Say that ``<run>:<stage>`` is understood no more, and the stage's ``target`` where exactly one is known."""
+    hint = "" if target is None else f"; the stage is {target}"
+    return "Workflow target form <run id>:<stage> is no longer supported, use workflow:<root run id>/<segment>" + hint
+
+
+def too_many_routes(limit: int) -> str:
+    """Say that a session owns as many runs as it may."""
+    return f"Pending-stage route limit reached: one session owns at most {limit} runs"
+
+
+def roster_too_large(limit: int) -> str:
+    """Say that an owner announces more than is kept of it."""
+    return f"{INVALID_ROSTER}: all runs of one owner may announce {limit} characters"
+
+
 def capacity(what: str, retry_after_ms: int) -> str:
     """Say which limit was reached and when a retry with the same id may pass.
 
@@ -78,6 +137,11 @@ def capacity(what: str, retry_after_ms: int) -> str:
     """
     seconds = max(1, -(-retry_after_ms // 1000))
     return f"{CAPACITY}: {what}; retry with the same message id after {seconds} s"
+
+
+def ambiguous_restoring(target: str) -> str:
+    """Say that several sessions that are being restored answer to this name or id (protocol 6.11)."""
+    return f'Multiple sessions that are being restored answer to "{target}"; send again when they are back'
 
 
 def away(label: str) -> str:
@@ -106,6 +170,21 @@ _CODES = (
     (SENDER_NOT_FOUND, "not_registered"),
     (SELF_TARGET, "self_target"),
     (DIFFERENT_GROUP, "different_group"),
+    (DIFFERENT_RUN, "different_group"),
+    (DUPLICATE_LIVE_OWNER, "route_refused"),
+    ("Live workflow-stage route", "route_refused"),
+    ("Pending-stage route", "route_refused"),
+    (STAGE_ASK, "stage_ask"),
+    (STAGE_REFUSED, "stage_refused"),
+    ("Workflow route ", "owner_silent"),
+    (NOT_THE_ROUTE_OWNER, "not_route_owner"),
+    (NOTIFICATION_REFUSED, "notification_refused"),
+    ("Workflow notification was not acknowledged", "notification_unanswered"),
+    ("Workflow target form", "removed_target_form"),
+    (RESTORING_NOT_SUPERVISED, "not_supervised"),
+    ("Recipient is being restored", "not_restored"),
+    (RESTORING_DORMANT, "not_restored"),
+    ("Withdrawn", "withdrawn"),
     (NOT_AN_AGENT, "not_an_agent"),
     (TERMINAL, "terminal"),
     (OTHER_RECIPIENT, "other_recipient"),

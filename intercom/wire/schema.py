@@ -7,7 +7,10 @@ from typing import Any
 
 from msgspec.json import schema_components
 
+from intercom.limits import LONGEST_VALIDITY_MS
 from intercom.wire.frames import Answer, Message, Request, SessionInfo
+from intercom.wire.mail import AddressClaim
+from intercom.wire.stage_frames import ParentRun, PossibleStage, StageAnnouncement
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -27,11 +30,35 @@ _NARROWER: dict[tuple[str, str], dict[str, Any]] = {
         "properties": {"capability": {"type": "string"}, "supervisorSessionId": {"type": "string"}},
         "required": ["capability", "supervisorSessionId"],
     },
+    ("Register", "features"): {"type": "array", "items": {"type": "string"}},
+    ("Register", "clientProtocolVersion"): {"type": "string", "pattern": "^[0-9]{1,6}\\.[0-9]{1,6}$"},
+    ("Register", "kind"): _NOT_BLANK,
+    ("Register", "address"): {"$ref": "#/$defs/AddressClaim"},
+    ("Register", "ownerToken"): {"type": "string"},
+    ("Register", "runtimeSessionId"): {"type": "string"},
+    ("Register", "trackingRef"): {"type": "string"},
     ("AuthorizeSupervisor", "childName"): _NOT_BLANK,
+    ("RegisterPendingStageRoute", "stages"): {"type": "array", "items": {"$ref": "#/$defs/StageAnnouncement"}},
+    ("RegisterPendingStageRoute", "possibleStages"): {"type": "array", "items": {"$ref": "#/$defs/PossibleStage"}},
+    ("RegisterPendingStageRoute", "parent"): {"$ref": "#/$defs/ParentRun"},
+    ("PendingStageMessageResult", "notInKnownSet"): _ONLY_TRUE,
+    ("SendPendingStageNotification", "message"): _MESSAGE,
+    ("PendingStageMessage", "from"): _SESSION,
+    ("PendingStageMessage", "message"): _MESSAGE,
+    ("PendingStageMessage", "live"): _ONLY_TRUE,
+    ("PendingStageNotification", "from"): _SESSION,
+    ("PendingStageNotification", "message"): _MESSAGE,
+    ("FutureStage", "deliveryOnly"): _ONLY_TRUE,
+    ("PossibleStage", "deliveryOnly"): _ONLY_TRUE,
     **{
         (frame, member): narrower
         for frame in ("Send", "SupervisorSend")
-        for member, narrower in (("message", _MESSAGE), ("resolveReplyTarget", _ONLY_TRUE), ("channel", _NEVER))
+        for member, narrower in (
+            ("message", _MESSAGE),
+            ("resolveReplyTarget", _ONLY_TRUE),
+            ("channel", _NEVER),
+            ("validFor", {"type": "integer", "minimum": 1, "maximum": LONGEST_VALIDITY_MS}),
+        )
     },
     ("Send", "requirePendingReply"): _ONLY_TRUE,
     ("SupervisorSend", "requirePendingReply"): _NEVER,
@@ -42,19 +69,22 @@ _NARROWER: dict[tuple[str, str], dict[str, Any]] = {
     ("MessageFrame", "from"): _SESSION,
     ("MessageFrame", "message"): _MESSAGE,
     ("Queued", "notInKnownSet"): _ONLY_TRUE,
+    ("MailEntry", "sender"): _SESSION,
     ("SessionJoined", "session"): _SESSION,
     ("PresenceUpdate", "session"): _SESSION,
 }
-"""What the rules of protocol 4 and 5 say beyond the type of a member, by struct and name on the wire."""
+"""What the rules of protocol 4, 5 and 9 say beyond the type of a member, by struct and name on the wire."""
 
 
 def schema() -> dict[str, Any]:
     """Return one JSON Schema for a frame of either direction.
 
     Its ``$defs`` hold every frame under the name of its struct, the objects inside them, and ``Request`` and
-    ``Answer``, which are any frame a client and the broker may write. Members that are not named are allowed.
+    ``Answer``, which are any frame a client and the broker may write. Members that are not named are allowed, except in
+    the requests of features and in the claim of an address.
     """
-    (request, answer, _, _), found = schema_components([Request, Answer, Message, SessionInfo], ref_template=_TEMPLATE)
+    kinds = [Request, Answer, Message, SessionInfo, StageAnnouncement, PossibleStage, ParentRun, AddressClaim]
+    (request, answer, *_), found = schema_components(kinds, ref_template=_TEMPLATE)
     definitions: dict[str, Any] = dict(found)
     for (struct, member), narrower in _NARROWER.items():
         definitions[struct]["properties"][member] = deepcopy(narrower)

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import os
+import threading
 from argparse import Namespace
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ from intercom.cli.attaching import attachments_of
 from intercom.errors import AccessDenied, TooLarge, UsageError
 from intercom.limits import ATTACHMENTS_BYTES
 from tests.support.processes import OTHER_USER, in_child, needs_root
+from tests.support.raw import PATIENCE_S
 
 
 def attach(*files: object) -> list[tuple[str, str, str]]:
@@ -26,12 +30,49 @@ def test_files_go_under_the_last_part_of_their_path(tmp_path: Path) -> None:
     assert attach(tmp_path / "a.txt", tmp_path / "b" / "c") == [("file", "a.txt", "one\n"), ("file", "c", "é\0")]
 
 
-def test_what_may_never_end_is_refused_at_once(tmp_path: Path) -> None:
-    """A pipe without a writer would be waited for."""
+def test_a_device_never_ends_and_is_refused_at_once() -> None:
+    with pytest.raises(UsageError, match="is neither a file nor a pipe"):
+        attach("/dev/zero")
+
+
+@contextmanager
+def written(place: Path, parts: list[bytes]) -> Iterator[None]:
+    """Let a thread open a pipe for writing, write the parts and leave; it is gone at the end."""
+
+    def write() -> None:
+        with suppress(BrokenPipeError), open(place, "wb", buffering=0) as pipe:
+            for part in parts:
+                pipe.write(part)
+
+    writer = threading.Thread(target=write, daemon=True)
+    writer.start()
+    yield
+    writer.join(PATIENCE_S)
+    assert not writer.is_alive()
+
+
+def test_a_pipe_is_read_to_its_end(tmp_path: Path) -> None:
+    """As process substitution makes one: a slow writer is waited for, also before it opened its end."""
     os.mkfifo(tmp_path / "pipe")
-    for place in (tmp_path / "pipe", "/dev/zero"):
-        with pytest.raises(UsageError, match="is not a regular file"):
-            attach(place)
+    with written(tmp_path / "pipe", [b"one ", b"x" * 100_000, b" two"]):
+        assert attach(tmp_path / "pipe") == [("file", "pipe", "one " + "x" * 100_000 + " two")]
+
+
+def test_a_pipe_whose_writer_has_gone(tmp_path: Path) -> None:
+    ours, theirs = os.pipe()
+    os.write(theirs, b"left behind")
+    os.close(theirs)
+    try:
+        assert attach(f"/dev/fd/{ours}") == [("file", str(ours), "left behind")]
+    finally:
+        os.close(ours)
+
+
+def test_a_pipe_that_brings_more_than_a_message_holds(tmp_path: Path) -> None:
+    """F120: bounded; its writer is told by the system that nobody reads any more."""
+    os.mkfifo(tmp_path / "pipe")
+    with written(tmp_path / "pipe", [b"x" * ATTACHMENTS_BYTES, b"x"]), pytest.raises(TooLarge):
+        attach(tmp_path / "pipe")
 
 
 def test_what_cannot_be_attached_is_named(tmp_path: Path) -> None:

@@ -192,7 +192,31 @@ def test_a_pipe_in_place_of_the_settings(home: Path) -> None:
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.mkfifo(home / "intercom.toml")
     finding = checks.settings(Paths(home), {})
-    assert (finding.state, finding.found) == ("bad", f"{home / 'intercom.toml'} is not a regular file")
+    assert (finding.state, finding.found) == (
+        "bad",
+        f"{home / 'intercom.toml'} cannot be read: it is not an ordinary file",
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "config.json",
+        "identities",
+        "identities/command.key",
+        "identities/groups",
+        "identities/addresses",
+        "identities/addresses/a.json",
+    ],
+)
+def test_a_pipe_in_place_of_what_commands_read(home: Path, name: str) -> None:
+    (home / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    home.chmod(0o700)
+    os.mkfifo(home / name)
+    finding = checks.permissions(Paths(home))
+    kind = "a directory" if name in ("identities", "identities/groups", "identities/addresses") else "a regular file"
+    assert (finding.state, finding.found) == ("bad", f"{home / name} is not {kind}")
+    assert finding.hint == f"Move {home / name} away."
 
 
 def test_a_pipe_in_place_of_the_log(home: Path) -> None:

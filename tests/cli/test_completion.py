@@ -71,7 +71,7 @@ SHELLS = [installed("bash"), installed("zsh"), installed("fish")]
 def test_verbs_options_and_fixed_words(shell: Shell, path: str, name: str) -> None:
     assert set(complete(shell, path, name, "")) >= set(VERBS)
     assert "--attach" in complete(shell, path, name, "send", "--")
-    assert set(complete(shell, path, name, "store", "")) >= {"check", "move-aside"}
+    assert set(complete(shell, path, name, "store", "")) >= {"check", "rebuild", "move-aside"}
     assert "concepts" in complete(shell, path, name, "docs", "")
 
 

@@ -1,6 +1,6 @@
 """Every verb under every condition: no broker, one that is silent, one that dies in the middle, no permission.
 
-Each runs with ``--json``, and ``document`` holds what it prints against the schema of the verb.
+Each runs with ``--json``, and ``document`` holds what it prints against the schema of the verb (F118, F119).
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ Broker.frame_received = die
         ("restart", ("BrokerStatusRequest",), 6, "connection_lost"),
         ("restart", ("Shutdown",), 0, None),
         ("stop", ("BrokerStatusRequest",), 6, "connection_lost"),
-        ("stop", ("Shutdown",), 6, "connection_lost"),
+        ("stop", ("Shutdown",), 0, None),
         ("store", ("BrokerStatusRequest",), 6, "connection_lost"),
         ("completion", ("ListSessions",), 0, None),
         ("receive", ("MailboxRequest",), 0, None),
@@ -205,7 +205,7 @@ def test_a_broker_that_dies_in_the_middle(
     status: int,
     code: str | None,
 ) -> None:
-    """Who may start a broker goes on with a new one; all others say that they do not know."""
+    """Who may start a broker goes on with a new one, `stop` has what it wanted, all others say they do not know."""
     broker = start_broker(command=patched(DIES.format(frames=frames)))
     if verb in ("send", "ask"):
         shell.listen("worker", "--answer", "cat")
@@ -228,17 +228,40 @@ def test_a_broker_that_dies_while_somebody_listens(
     ends_with(worker.finish()._replace(verb="listen"), 143, "interrupted")
 
 
+@pytest.mark.parametrize(
+    "place", ["intercom.toml", "config.json", "installed.json", "broker.pid", "identities", "identities/command.key"]
+)
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_no_file_where_one_is_expected(shell: Shell, place: str, make: Callable[[Path], None]) -> None:
+    """A pipe is never waited for, whatever the verb; and nothing of it is a fault of the command's own."""
+    shell.serve({"INTERCOM_IDLE_MS": "60000"})
+    (shell.home / place).unlink(missing_ok=True)
+    (shell.home / place).parent.mkdir(mode=0o700, exist_ok=True)
+    if not (shell.home / place).exists():
+        make(shell.home / place)
+    for verb in CALLS:
+        if verb not in ("serve", "demo", "restart", "stop"):
+            result = called(shell, verb)
+            assert b"Traceback" not in result.err, result
+            assert result.documents[-1].get("code") != "internal", result
+    if place != "installed.json":
+        findings = called(shell, "doctor").documents[-1]["checks"]
+        if make is os.mkfifo or place != "identities":
+            assert [each["id"] for each in findings if str(shell.home / place) in each["found"]], findings
+
+
 @needs_root
-@pytest.mark.parametrize("verb", [verb for verb in CALLS if verb != "demo"])
+@pytest.mark.parametrize("verb", CALLS)
 def test_no_permission(shell: Shell, verb: str) -> None:
     """F27: another user's process is told so within a moment; nothing is started, unlinked or tried again.
 
-    The demo has a home of its own and needs nothing of this one.
+    The demo has a home of its own: it may not look into the directory it is to tell about.
     """
     shell.serve()
     pid = shell.broker_pid()
     before = sorted(path.name for path in shell.home.iterdir())
-    result = as_other_user(shell, *CALLS[verb], "--json")
+    call = CALLS[verb] if verb != "demo" else ("demo", str(shell.cwd / "empty"))
+    result = as_other_user(shell, *call, "--json")
     expected = {
         **dict.fromkeys(("docs", "schema", "whoami", "completion"), (0, None)),
         "doctor": (1, "unhealthy"),
@@ -286,3 +309,34 @@ def test_a_home_of_another_user_is_not_used(shell: Shell, short_path: Path) -> N
     for verb in ("list", "send", "join", "status", "groups"):
         result = as_other_user(shell, *CALLS[verb], "--json")
         assert (result.status, result.documents[-1]["code"]) == (7, "home")
+
+
+WINDOWS = """
+import os, socket, sys
+for name in ("fcntl", "grp", "pwd", "resource", "termios"):
+    sys.modules[name] = None
+del os.geteuid, os.getuid, os.getsid, os.fork, socket.AF_UNIX
+from intercom.__main__ import run
+run()
+"""
+"""Takes away what a Python of Windows does not have."""
+
+
+@pytest.mark.parametrize("verb", CALLS)
+def test_a_system_that_is_no_unix(shell: Shell, verb: str) -> None:
+    """F34; design section 10: one clear line, no trace of a crash."""
+    done = subprocess.run(
+        [sys.executable, "-c", WINDOWS, *CALLS[verb], "--json"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env=shell.environment(),
+        cwd=shell.cwd,
+        timeout=3 * PATIENCE_S,
+        check=False,
+    )
+    result = Result(done.returncode, done.stdout, done.stderr, verb)
+    if verb in ("docs", "schema", "completion"):
+        ends_with(result, 0, None)
+    else:
+        assert "needs Unix sockets" in result.documents[-1]["reason"]
+        ends_with(result, 7, "home")

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import errno
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from intercom.cli.demo import FILES, LARGEST, LINES, count
+from tests.cli.test_conditions import as_other_user
 from tests.support.commands import Shell
+from tests.support.processes import needs_root
 
 
 @pytest.fixture
@@ -65,3 +69,25 @@ def test_it_leaves_nothing_behind(shell: Shell, directory: Path, tmp_path: Path)
 def test_a_directory_that_is_none(shell: Shell) -> None:
     result = shell.run("demo", "/dev/null", "--json")
     assert (result.status, result.document["code"]) == (2, "usage")
+
+
+@needs_root
+def test_without_permission(shell: Shell, short_path: Path) -> None:
+    """F27: 7 with the reason, and nothing was started; the system says no, and the command says what to change."""
+    short_path.chmod(0o755)
+    (short_path / "closed").mkdir(mode=0o700)
+    (short_path / "listed").mkdir(mode=0o754)
+    for name in ("closed", "closed/below", "listed"):
+        result = as_other_user(shell, "demo", str(short_path / name), "--json")
+        assert (result.status, result.document["code"]) == (7, "denied"), name
+        assert "may not look into" in result.document["reason"]
+
+
+def test_no_place_for_its_files(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(*arguments: object, **options: object) -> None:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", none)
+    result = shell.run("demo", str(shell.cwd), "--json")
+    assert (result.status, result.document["code"]) == (7, "denied")
+    assert "TMPDIR" in result.document["hint"]

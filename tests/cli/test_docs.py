@@ -58,7 +58,30 @@ def test_a_page_that_is_not_there(shell: Shell) -> None:
         "Did you mean changelog?",
     )
     assert shell.run("docs", "../x").status == 3
-    assert shell.run("docs", "a", "b").status == 2
+    assert shell.run("docs", "a", "b", "c").status == 2
+
+
+@pytest.mark.parametrize(
+    ("section", "first", "last"),
+    [
+        ("4.10", "### 4.10 `received`", "(6.10)."),
+        ("send", "### 4.8 `send`", "code as D1 |"),
+        ("Attachment", "#### Attachment", "for highlighting |"),
+        ("6.2", "### 6.2 Targets", "would reach a namesake."),
+        ("7", "## 7. Numbers", "`DISCONNECT_MS` |"),
+    ],
+)
+def test_a_section_of_a_page_is_printed(shell: Shell, section: str, first: str, last: str) -> None:
+    text = shell.run("docs", "protocol", section).text
+    assert text.splitlines()[0] == first
+    assert text.endswith(last + "\n")
+    assert shell.run("docs", "protocol", section, "--json").document["text"] == text
+
+
+def test_a_section_that_is_not_there(shell: Shell) -> None:
+    result = shell.run("docs", "protocol", "4.99", "--json")
+    assert (result.status, result.document["code"]) == (3, "no_page")
+    assert "4. From client to broker" in result.document["hint"]
 
 
 def test_the_pages_that_are_there_are_in_order() -> None:
@@ -113,7 +136,7 @@ def codes() -> set[str]:
         if family.__module__.startswith("intercom."):
             found.add(family.code)
     tree = (errors.__doc__ or "").split("Each has ``code``")[0]
-    found |= set(re.findall(r"\b[a-z]+_[a-z]+\b", tree))
+    found |= set(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", tree))
     for part in ("client", "cli"):
         for path in (TOP / "intercom" / part).glob("*.py"):
             found |= set(re.findall(r"""(?:\bcode|_CODE)["']?(?: =|[=:]) ?["']([a-z_]+)["']""", path.read_text()))

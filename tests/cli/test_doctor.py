@@ -16,6 +16,7 @@ import pytest
 
 from intercom.cli import doctor
 from intercom.cli.doctor import CHECKS
+from intercom.limits import CONTROL_TALKS
 from intercom.paths import Paths
 from tests.support.brokers import POLL_S, BrokerProcess
 from tests.support.commands import Shell, is_alive
@@ -208,7 +209,7 @@ def dies(link: FakeLink) -> None:
 
 
 def test_a_broker_that_dies_in_the_middle(shell: Shell) -> None:
-    with FakeBroker(shell.home / "broker.sock", lambda link, number: dies(link)):
+    with FakeBroker(shell.home / "broker.sock", lambda link, number: dies(link), connections=CONTROL_TALKS):
         found = examined(shell, 1)
     assert found["broker"]["state"] == "bad"
     assert "before it answered" in found["broker"]["found"]

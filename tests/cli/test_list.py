@@ -1,17 +1,21 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from intercom.cli.list import rows_of, until_all_are_back
 from intercom.client.views import SessionView
 from intercom.limits import COMING_BACK_MS
 from intercom.paths import Paths
 from tests.support.commands import INTERCOM, Shell
+from tests.support.raw import PATIENCE_S
 from tests.support.terminals import shown
 
 EVIL = "evil\x1b]52;c;Zm9v\x07\n\u202e\u200b"
@@ -26,7 +30,7 @@ def test_nobody_is_here_and_a_broker_was_started(shell: Shell) -> None:
 def test_the_first_call_prints_one_document_although_it_started_a_broker(shell: Shell) -> None:
     """F118."""
     result = shell.run("list", "--json")
-    assert result.document == {"ok": True, "sessions": []}
+    assert result.document == {"ok": True, "sessions": [], "stages": [], "possibleStages": []}
     assert result.status == 0
 
 
@@ -40,6 +44,20 @@ def test_sessions_are_rows_with_a_usable_id(shell: Shell) -> None:
     assert int(pid) == session["pid"] == session["peer"]["pid"]
     assert rest == ["intercom", "listen", "default", str(shell.cwd), "(here)"]
     assert shell.run("send", session["id"][:8], "--as", "planner", "hello").status == 0
+
+
+def test_idle_and_busy_and_since_when(shell: Shell) -> None:
+    """A status and its time are the session's claim: they stand there as it told them, whatever they are."""
+    shell.serve()
+    with shell.connect() as idle, shell.connect() as odd:
+        idle.register("idle one", session={"status": "idle", "lastActivity": time.time() * 1000 - 65_500})
+        odd.register("odd one", session={"status": "busy: x", "lastActivity": time.time() * 1000 + 1e9})
+        head, *rows = shell.run("list").text.splitlines()
+        cells = [re.split(" {2,}", row) for row in (head, *rows)]
+        assert [cell[2:4] for cell in cells] == [["STATUS", "SINCE"], ["idle", "1 min 5 s"], ["busy: x", "0 s"]]
+        idle.send({"type": "presence", "requestId": "p", "status": "busy"})
+        idle.expect("presence_ack")
+        assert re.search(r"idle one .* busy +0 s", shell.run("list").text)
 
 
 def test_only_the_group_that_was_named_is_shown(shell: Shell) -> None:
@@ -168,6 +186,25 @@ def test_how_long_a_session_says_the_same(shell: Shell) -> None:
     )
     [row] = rows_of([view], 1_000 + 65_000, "/x")
     assert row == ("-", "0f0f0f0f", "-", "1 min 5 s", "says 5", "-", "a,b", "/x (here)")
+    [row] = rows_of([replace(view, status="busy", state="reconnecting", state_since=61_000)], 66_000, "/x")
+    assert row[2:4] == ("away (busy)", "5 s")
+
+
+def test_who_lost_the_connection_is_away(shell: Shell) -> None:
+    """FE 1.2: listed while it may come back, and since when it is away; the document is the broker's own."""
+    shell.serve()
+    with shell.connect() as peer:
+        asked = {"features": ["push.receipts", "session.lifecycle"], "clientProtocolVersion": "1.0", "kind": "custom"}
+        peer.register("worker", session={"status": "busy"}, acknowledgesReceipt=True, **asked)
+    result = shell.run("list")
+    away = re.compile(r"^worker +[0-9a-f]+ +away \(busy\) +0 s ", re.MULTILINE)
+    deadline = time.monotonic() + PATIENCE_S
+    while not away.search(result.text):
+        assert time.monotonic() < deadline, result.text
+        result = shell.run("list")
+    [session] = shell.run("list", "--json").document["sessions"]
+    assert (session["state"], session["status"]) == ("reconnecting", "busy")
+    assert shell.run("send", "worker", "hello", "--as", "planner", "--json").document["state"] == "queued"
 
 
 def test_the_groups_that_were_joined_are_those_that_are_shown(shell: Shell) -> None:

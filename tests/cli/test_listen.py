@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -110,6 +111,59 @@ def test_questions_are_answered_in_order_and_messages_are_shown_meanwhile(shell:
     assert (first.finish().text, second.finish().text) == ("first\n", "second\n")
 
 
+def status_of(shell: Shell, name: str) -> tuple[str | None, float]:
+    [found] = [each for each in shell.run("list", "--json").document["sessions"] if each.get("name") == name]
+    return found.get("status"), found["lastActivity"]
+
+
+def test_it_is_busy_while_its_command_is_at_work(shell: Shell) -> None:
+    """`list` shows it; between two questions that wait it does not become idle.
+
+    F68: a status is not an answer, so the questions stay open meanwhile.
+    """
+    listener = shell.listen("worker", "--answer", "read name; while [ ! -e $name ]; do sleep 0.02; done; echo $name")
+    assert status_of(shell, "worker")[0] == "idle"
+    first, second = shell.start("ask", "worker", "first"), None
+    listener.event("message")
+    shell.wait_for(lambda: status_of(shell, "worker")[0] == "busy")
+    since = status_of(shell, "worker")[1]
+    second = shell.start("ask", "worker", "second")
+    listener.event("message")
+    (shell.cwd / "first").touch()
+    listener.event("answered")
+    first.finish()
+    assert status_of(shell, "worker") == ("busy", since)
+    (shell.cwd / "second").touch()
+    listener.event("answered")
+    second.finish()
+    shell.wait_for(lambda: status_of(shell, "worker")[0] == "idle")
+
+
+def test_it_is_still_busy_when_the_broker_is_replaced(shell: Shell) -> None:
+    """Neither does the answer wait for a broker that dies, nor is the time lost at which the work began."""
+    listener = shell.listen("worker", "--answer", "while [ ! -e go ]; do sleep 0.02; done; echo done")
+    before = time.time_ns() // 1_000_000
+    asker = shell.start("ask", "worker", "why")
+    listener.event("message")
+    shell.wait_for(lambda: status_of(shell, "worker")[0] == "busy")
+    since = status_of(shell, "worker")[1]
+    os.kill(shell.broker_pid(), signal.SIGKILL)
+    shell.wait_for_sessions(2)
+    status, again = status_of(shell, "worker")
+    assert status == "busy"
+    assert before <= again <= since, "it said so before the first broker took notice"
+    os.kill(shell.broker_pid(), signal.SIGKILL)
+    (shell.cwd / "go").touch()
+    assert asker.finish().text == "done\n"
+    listener.event("answered")
+    shell.wait_for(lambda: status_of(shell, "worker")[0] == "idle")
+
+
+def test_without_a_command_it_says_nothing_of_itself(shell: Shell) -> None:
+    shell.listen("worker")
+    assert status_of(shell, "worker")[0] is None
+
+
 @pytest.mark.parametrize(
     ("command", "reason"),
     [
@@ -202,6 +256,8 @@ def test_a_listener_goes_on_when_the_broker_is_replaced(shell: Shell) -> None:
     shell.wait_for_sessions(1)
     assert shell.run("send", "worker", "still there", "--as", "planner").status == 0
     assert listener.event("message")["text"] == "still there"
+    listener.signal(signal.SIGINT)
+    assert len(listener.finish().errors.splitlines()) == 1, "F131: nothing is said but that it listens"
 
 
 def test_a_guest_may_listen(shell: Shell) -> None:

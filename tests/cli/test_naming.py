@@ -7,6 +7,7 @@ import pytest
 
 from intercom.cli.naming import AmbiguousAmong, helpful, resolved
 from intercom.client.blocking import Session
+from intercom.client.stage_views import StageView
 from intercom.client.views import SessionView
 from intercom.errors import AmbiguousTarget, NoBroker, SendRefused, TargetNotFound
 
@@ -131,3 +132,28 @@ def test_several_ids_that_begin_so_are_all_shown() -> None:
 
 def test_nobody_is_the_target_of_its_own_message() -> None:
     assert resolved(here_as(ONE, view(ONE, "a"), view(TWO, "b")), "1a2b3", 1) == TWO
+
+
+def test_stages_that_are_like_the_target() -> None:
+    """F50: a stage is named by its id or its name; nothing about sessions is said."""
+    group = "workflow:7f0c2f5e-3b1a-4c6d-9e21-5a4b3c2d1e0f"
+
+    class ListsStages(Lists):
+        def list_stages(self) -> list[StageView]:
+            if self._error is not None:
+                raise self._error
+            given: dict[str, Any] = {"run_id": "r", "group": group, "raw": {}}
+            return [
+                StageView(state="pending", target=f"{group}/st-1", id="st-1", name="reviewer-a", **given),
+                StageView(state="possible", target=f"{group}/reviewer-b", **given),
+            ]
+
+    hints = []
+    for error in (None, NoBroker("gone")):
+        here = cast(Session, ListsStages(view("a-1", "reviewer-a"), error=error))
+        with pytest.raises(TargetNotFound) as caught, helpful(here, f"{group}/reviewer-x"):
+            raise TargetNotFound("Session not found")
+        hints.append(caught.value.hint)
+    assert hints[0].startswith(f"Did you mean {group}/reviewer-a")
+    assert f"{group}/reviewer-b" not in hints[0]
+    assert hints[1] == "`intercom list --group workflow:RUN` shows the stages of a run."

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 
 import pytest
 
+from intercom.cli.send import how_to_answer
 from tests.support.commands import INTERCOM, Shell
 
 
@@ -131,7 +133,7 @@ def test_what_is_not_known_can_be_repeated(shell: Shell) -> None:
 def test_bodies_that_look_like_options(shell: Shell) -> None:
     """F120."""
     worker = shell.listen("worker")
-    for body in ("--json", "", " ", "--", "-x", "--as"):
+    for body in ("--json", "", " ", "\n", "--", "-x", "--as", "{}", "one\r\ntwo"):
         assert shell.run("send", "--as", "planner", "--", "worker", body).status == 0
         assert worker.event("message")["text"] == body
 
@@ -338,3 +340,82 @@ def test_a_command_that_cannot_keep_a_token_speaks_without_an_address(shell: She
     assert worker.event("message")["from"]["name"] == "planner"
     result = shell.run("receive", "--as", "planner", "--json")
     assert (result.status, result.document["code"]) == (7, "home")
+
+
+ASKED = {"INTERCOM_MESSAGE_ID": "q-1", "INTERCOM_SENDER_ID": "0123456789", "INTERCOM_SENDER_NAME": "Worker"}
+
+
+def test_a_command_that_sends_its_answer_is_told_how_to_give_it(shell: Shell) -> None:
+    """F67: the question belongs to the listener, so this process cannot answer it; it can say who does."""
+    shell.listen("worker")
+    told = shell.run("send", "worker", "4", env=ASKED)
+    assert (told.status, "no answer to the question q-1" in told.errors) == (0, True)
+    assert "q-1" in shell.run("send", "worker", "4", "--json", env=ASKED).document["hint"]
+    for arguments, env in ((("--progress",), ASKED), ((), {**ASKED, "INTERCOM_SENDER_NAME": "other"}), ((), {})):
+        assert "hint" not in shell.run("send", "worker", "4", "--json", *arguments, env=env).document
+
+
+def test_whom_a_hint_is_for() -> None:
+    for target in ("worker", " WORKER", "0123456789", "0123"):
+        assert how_to_answer(target, ASKED), target
+    for target in ("", "w", "012", "01234567890", "work"):
+        assert not how_to_answer(target, ASKED), target
+    assert not how_to_answer("worker", {"INTERCOM_SENDER_NAME": "worker"})
+
+
+def test_who_asks_sees_the_progress(shell: Shell) -> None:
+    """F67, F93: on standard error, spelled out, and confirmed; the answer is what the command prints."""
+    send = f"{shlex.join(INTERCOM)} send"
+    tell = f'printf "half\\033[2J\\n." | {send} "$INTERCOM_SENDER_ID" - --progress >&2'
+    shell.listen("worker", "--answer", f"{tell}; while [ ! -e go ]; do sleep 0.02; done; echo 4")
+    asker = shell.start("ask", "worker", "2+2", "--patience", "60", "--json")
+    assert asker.process.stderr is not None
+    told = asker.process.stderr.readline().decode()
+    assert told.endswith(": half\\x1b[2J\\n.\n")
+    (shell.cwd / "go").touch()
+    assert asker.finish().document["answer"]["text"] == "4"
+
+
+def test_progress_of_a_command_leaves_the_question_open(shell: Shell) -> None:
+    """F67: as the page about the first steps says."""
+    send = f"{shlex.join(INTERCOM)} send"
+    command = (
+        f'{send} "$INTERCOM_SENDER_ID" --progress "half of it" >&2; {send} "$INTERCOM_SENDER_ID" ready >&2; echo 4'
+    )
+    shell.listen("worker", "--answer", command)
+    with shell.connect() as asker:
+        asker.register("asker", returnAddress="secret")
+        asker.send_message("worker", "q-1", message={"expectsReply": True})
+        brought = []
+        while len(brought) < 3:
+            frame = asker.receive()
+            brought += [frame["message"]] if frame["type"] == "message" else []
+    assert [message["content"]["text"] for message in brought] == ["half of it", "ready", "4"]
+    assert [message.get("replyTo") for message in brought] == [None, None, "q-1"]
+    assert [message.get("progressOf") for message in brought] == ["q-1", None, None]
+
+
+def test_every_outcome_has_a_status_and_a_code_of_its_own(shell: Shell) -> None:
+    """F119; design section 9: status 0 only when the target has it, and what the target has is what was said."""
+    worker = shell.listen("worker")
+    with shell.connect() as twin, shell.connect() as other, shell.connect() as hidden, shell.connect() as ended:
+        twin.register("twin")
+        other.register("twin")
+        hidden.register("hidden", session={"recipientPurpose": "control"})
+        ended.register("ended", session={"replyCapability": "terminal"})
+        outcomes = {
+            ("send", "worker", "a", "--message-id", "m-1"): (0, None),
+            ("send", "worker", "b", "--message-id", "m-1"): (4, "conflict"),
+            ("send", "nobody", "x"): (3, "not_found"),
+            ("send", "twin", "x"): (4, "ambiguous"),
+            ("send", "hidden", "x"): (1, "not_an_agent"),
+            ("send", "worker", "x", "--group", "apart"): (3, "not_found"),
+            ("ask", "ended", "x"): (1, "terminal"),
+            ("ask", "worker", "x", "--timeout", "0.3"): (6, "ask_timeout"),
+            ("send", "", "x"): (2, "usage"),
+        }
+        for call, (status, code) in outcomes.items():
+            result = shell.run(*call, "--json")
+            assert (result.status, result.document.get("code")) == (status, code), call
+            assert result.document["ok"] is (status == 0)
+        assert [worker.event("message")["text"] for _ in range(2)] == ["a", "x"]

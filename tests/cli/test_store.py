@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import subprocess
 from pathlib import Path
 
@@ -65,7 +66,7 @@ def test_a_damaged_store_is_refused_by_both(shell: Shell) -> None:
     (shell.home / "intercom.key").write_bytes(bytes(32))
     result = shell.run("store", "check", "--json")
     assert (result.status, result.document["code"], result.document["trouble"]) == (1, "store_unusable", "wrong_key")
-    assert "move-aside" in shell.run("store", "check").errors
+    assert "intercom store rebuild" in shell.run("store", "check").errors
     shell.serve()
     asked = shell.run("store", "check", "--json")
     assert (asked.status, asked.document["code"], asked.document["askedBroker"]) == (1, "store_unusable", True)
@@ -103,27 +104,71 @@ def test_without_yes_it_only_says_what_would_be_lost(shell: Shell) -> None:
     assert shell.run("store", "check").status == 0
 
 
-def test_not_while_the_broker_uses_it(shell: Shell) -> None:
+@pytest.mark.parametrize("what", ["move-aside", "rebuild"])
+def test_not_while_the_broker_uses_it(shell: Shell, what: str) -> None:
     shell.serve()
-    result = as_person(shell, "store", "move-aside", "--yes", "--json")
+    result = as_person(shell, "store", what, "--yes", "--json")
     assert (result.status, result.document["code"]) == (5, "in_use")
     assert aside(shell) == []
     assert shell.broker_pid() > 1
 
 
+def test_a_person_has_a_damaged_store_rebuilt(shell: Shell) -> None:
+    """Design section 5: says what is lost, keeps the old files, and the next broker has a new journal."""
+    worker = shell.listen("worker")
+    assert shell.run("send", "worker", "once", "--as", "planner", "--message-id", "m-1").status == 0
+    worker.event("message")
+    worker.signal(signal.SIGINT)
+    worker.finish()
+    stopped(shell)
+    before = shell.run("store", "check", "--json").document
+    (shell.home / "intercom.key").unlink()
+    refused = as_person(shell, "store", "rebuild", "--json")
+    assert (refused.status, refused.document["code"]) == (2, "usage")
+    assert "nothing was rebuilt. It would save 1 message ids" in refused.document["reason"]
+    assert "the key is lost" in refused.document["reason"] and "--yes" in refused.document["hint"]
+    assert aside(shell) == []
+    result = as_person(shell, "store", "rebuild", "--yes", "--json")
+    assert result.status == 0, result
+    [place] = aside(shell)
+    document = result.document
+    assert (document["rebuilt"], document["savedKey"], document["movedTo"]) == (True, False, str(place))
+    assert (document["operations"], document["lostRows"]) == (1, [])
+    assert document["brokerId"] == before["brokerId"] and document["journalId"] != before["journalId"]
+    assert (place / "intercom.db").exists()
+    shell.listen("worker")
+    again = shell.run("send", "worker", "once", "--as", "planner", "--message-id", "m-1", "--json")
+    assert (again.status, again.document["code"]) == (1, "store_unusable"), "nobody can tell what it was used for"
+    assert shell.run("send", "worker", "another").status == 0
+
+
+def test_what_rebuilding_does_not_mend(shell: Shell) -> None:
+    assert as_person(shell, "store", "rebuild", "--yes").text == "there is no store yet\n"
+    stopped(shell)
+    fine = as_person(shell, "store", "rebuild", "--yes")
+    assert (fine.status, fine.text) == (0, "in order: there is nothing to rebuild\n")
+    (shell.home / "intercom.key").rename(shell.home / "elsewhere")
+    (shell.home / "intercom.key").symlink_to("elsewhere")
+    result = as_person(shell, "store", "rebuild", "--yes", "--json")
+    assert (result.status, result.document["code"]) == (1, "store_unusable")
+    assert "is not a regular file" in result.document["reason"]
+    assert aside(shell) == []
+
+
+@pytest.mark.parametrize("what", ["move-aside", "rebuild"])
 @pytest.mark.parametrize("env", [None, {"CLAUDECODE": "1"}])
-def test_an_agent_is_refused(shell: Shell, env: dict[str, str] | None) -> None:
+def test_an_agent_is_refused(shell: Shell, env: dict[str, str] | None, what: str) -> None:
     """Design section 7, Trust: 7 with that reason."""
     stopped(shell)
     if env is None:
-        result = shell.run("store", "move-aside", "--yes", "--json")
+        result = shell.run("store", what, "--yes", "--json")
     else:
-        result = as_person(shell, "store", "move-aside", "--yes", "--json", env=env)
+        result = as_person(shell, "store", what, "--yes", "--json", env=env)
     assert (result.status, json.loads(result.out)["code"]) == (7, "not_a_person")
     assert aside(shell) == []
 
 
-@pytest.mark.parametrize("arguments", [[], ["rebuild"], ["check", "check"]])
+@pytest.mark.parametrize("arguments", [[], ["mend"], ["check", "check"]])
 def test_mistakes(shell: Shell, arguments: list[str]) -> None:
     result = shell.run("store", *arguments, "--json")
     assert (result.status, result.document["code"]) == (2, "usage")

@@ -227,6 +227,33 @@ async def test_a_large_text_arrives_whole_at_a_reader_that_takes_little(broker: 
     reader.close()
 
 
+async def test_the_exception_of_the_block_passes_through(broker: BrokerProcess) -> None:
+    """F32: also in a scope that was cancelled meanwhile."""
+    with anyio.fail_after(3 * PATIENCE_S):
+        with anyio.CancelScope() as scope, pytest.raises(ValueError, match="mine"):
+            async with aio.connect("ada", home=broker.home):
+                scope.cancel()
+                raise ValueError("mine")
+        async with aio.connect("bob", home=broker.home) as bob:
+            assert [view.name for view in await bob.list()] == ["bob"]
+
+
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"debug": True})], ids=["asyncio"])
+async def test_the_exception_passes_through_a_task_that_was_cancelled(broker: BrokerProcess) -> None:
+    """F32: a task of asyncio stays marked as cancelled when its code makes something else of it; so do task groups."""
+    task = asyncio.current_task()
+    assert task is not None
+    with anyio.fail_after(3 * PATIENCE_S):
+        with pytest.raises(ValueError, match="mine"):
+            async with aio.connect("ada", home=broker.home):
+                task.cancel()
+                try:
+                    await asyncio.sleep(PATIENCE_S)
+                except asyncio.CancelledError:
+                    raise ValueError("mine") from None
+        assert task.uncancel() == 0
+
+
 async def test_readers_cancelled_while_the_session_closes_end_quietly(broker: BrokerProcess) -> None:
     """F32: a close during a cancel ends in "closed", never in an error of the loop."""
     chance = random.Random(32)

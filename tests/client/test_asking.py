@@ -79,6 +79,7 @@ def test_an_ask_and_its_answer() -> None:
         "message": {"id": "q1", "timestamp": WALL, "expectsReply": True, "content": {"text": "ok?"}},
         "attemptId": frame["attemptId"],
         "resolveReplyTarget": True,
+        "awaitRestoringRecipient": True,
     }
     rig.feed(bound(frame), delivered(frame))
     assert operation.stage is Stage.OPEN
@@ -406,3 +407,33 @@ def test_an_ask_waits_ten_minutes_at_most() -> None:
     assert asking(rig).deadline == rig.now + ASK_MS
     with pytest.raises(UsageError):
         asking(rig, timeout_ms=ASK_MS + 1)
+
+
+def test_a_question_to_who_is_being_brought_back() -> None:
+    """Protocol 6.11: held for as long as the broker says, and never longer than its own time."""
+    rig = online()
+    operation = asking(rig)
+    [frame] = rig.begin(operation)
+    answered = {"messageId": "q1", "attemptId": frame["attemptId"]}
+    rig.feed({"type": "send_held", **answered, "timeoutMs": 120_000})
+    assert operation.deadline == rig.now + ASK_MS
+    assert rig.pass_time(100_000) == []
+    rig.feed(bound(frame), delivered(frame), message("r1", "yes", replyTo="q1"))
+    assert operation.result is not None and operation.result.text == "yes"
+
+
+def test_a_stage_that_has_not_started_is_not_asked() -> None:
+    """Protocol 4.8 B4, F96: refused at once, with the advice to send a message instead."""
+    rig = online()
+    [frame] = rig.begin(asking(rig))
+    rig.feed(
+        {
+            "type": "delivery_failed",
+            "messageId": "q1",
+            "attemptId": frame["attemptId"],
+            "reason": reasons.STAGE_ASK,
+        }
+    )
+    error = error_of(rig)
+    assert (error.code, error.retry) == ("stage_ask", "never")
+    assert "Send it as a message" in error.hint

@@ -44,10 +44,10 @@ def test_a_reply_finishes_its_question() -> None:
         lambda: commands.ask(" ", "hi", **COMMON),
         lambda: commands.ask("worker", "hi", timeout_ms=ASK_MS + 1, **COMMON),
         lambda: commands.reply(QUESTION, "yes", timeout_ms=-1, **COMMON),
-        lambda: commands.join(Profile(), "auto", now=0),
-        lambda: commands.leave(Profile(), " ", now=0),
-        lambda: commands.set_presence(Profile(), now=0),
-        lambda: commands.set_presence(Profile(), now=0, name="broker"),
+        lambda: commands.join(Profile(), "auto", now=0, wall=WALL),
+        lambda: commands.leave(Profile(), " ", now=0, wall=WALL),
+        lambda: commands.set_presence(Profile(), now=0, wall=WALL),
+        lambda: commands.set_presence(Profile(), now=0, wall=WALL, name="broker"),
     ],
 )
 def test_what_can_never_work_is_refused(call: Callable[[], object]) -> None:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from intercom.client.contact import Contact, Link
 from intercom.client.profile import Profile
-from intercom.errors import BrokerBusy, ConnectionLost, ProtocolViolation, RegistrationRefused
+from intercom.client.recovery import HOPELESS
+from intercom.errors import BrokerBusy, BrokerError, ConnectionLost, ProtocolViolation, RegistrationRefused
 from intercom.limits import CONNECT_MS
 from intercom.wire.frames import Answer, Health, Registered
 from tests.support.client import UNANSWERED, WALL, Frame, unpacked
@@ -70,6 +71,16 @@ def test_a_refusal_breaks_off() -> None:
     cause = contact.ended()
     assert isinstance(cause, RegistrationRefused)
     assert cause.code == "owner_missing"
+
+
+def test_a_registration_the_disk_could_not_take_is_tried_again() -> None:
+    """Protocol 9.1.3: it is as if the session had never come; a reconnect must not give up for that."""
+    contact = begun()
+    heard(contact, {"type": "registration_failed", "reason": "Not recorded: no", "code": "not_recorded"})
+    cause = contact.ended()
+    assert not isinstance(cause, HOPELESS)
+    assert isinstance(cause, BrokerError)
+    assert (cause.code, cause.retry, cause.exit_status) == ("not_recorded", "after", 5)
 
 
 @pytest.mark.parametrize(

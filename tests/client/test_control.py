@@ -21,6 +21,7 @@ from intercom.errors import (
     ProtocolViolation,
     UsageError,
 )
+from intercom.limits import CONTROL_TALKS
 from intercom.paths import Paths
 from tests.support.brokers import BrokerProcess
 from tests.support.fake_broker import FakeBroker, FakeLink
@@ -128,11 +129,26 @@ def wrong_kind(link: FakeLink, number: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("script", "kind"), [(nothing, ConnectionLost), (garbage, ProtocolViolation), (wrong_kind, ProtocolViolation)]
+    ("script", "kind", "connections"),
+    [(nothing, ConnectionLost, CONTROL_TALKS), (garbage, ProtocolViolation, 1), (wrong_kind, ProtocolViolation, 1)],
 )
-def test_odd_brokers(paths: Paths, script: Callable[[FakeLink, int], None], kind: type[IntercomError]) -> None:
-    with FakeBroker(paths.socket, script), pytest.raises(kind):
+def test_odd_brokers(
+    paths: Paths, script: Callable[[FakeLink, int], None], kind: type[IntercomError], connections: int
+) -> None:
+    with FakeBroker(paths.socket, script, connections=connections), pytest.raises(kind):
         control.health(paths)
+
+
+@pytest.mark.parametrize("call", CALLS[:2], ids=["health", "status"])
+def test_a_broker_that_leaves_at_this_moment_is_no_broker(paths: Paths, call: Callable[[Paths], object]) -> None:
+    """F130: its last connection ends without an answer; that says nothing to a user, the next look does."""
+
+    def leave(link: FakeLink, number: int) -> None:
+        link.receive()
+        paths.socket.unlink()
+
+    with FakeBroker(paths.socket, leave), pytest.raises(NoBroker):
+        call(paths)
 
 
 def test_other_frames_are_passed_over_and_pieces_are_joined(paths: Paths) -> None:

@@ -130,7 +130,7 @@ async def test_another_thread_is_refused_and_can_come_back(broker: BrokerProcess
 
 @pytest.mark.anyio
 async def test_several_sessions_of_all_kinds_in_one_process(broker: BrokerProcess) -> None:
-    """F136: two under this loop, a blocking one in a thread beside it, and one in this thread."""
+    """F134, F136: two under this loop, one in a thread beside it, and one in this thread; each ends alone."""
 
     def in_thread() -> str:
         with blocking.connect("carl", home=broker.home) as carl:

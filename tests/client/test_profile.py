@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from intercom.client import commands
 from intercom.client.profile import Profile, checked_group, checked_name
 from intercom.errors import UsageError
 from tests.support.client import WALL
@@ -131,7 +132,7 @@ def test_default_is_an_ordinary_group() -> None:
 def test_acknowledged_memberships_are_taken_over() -> None:
     """Protocol 4.7: if the legacy group was left, the first remaining membership becomes it."""
     profile = Profile(group="a")
-    assert profile.regroup(["b", "c"]) == ("b", "c")
+    assert profile.regroup(["b", "c"], WALL) == ("b", "c")
     assert (profile.group, profile.home_group) == ("b", "a")
     session = msgspec.to_builtins(profile.register(WALL))["session"]
     assert (session["group"], session["groups"]) == ("b", ["b", "c"])
@@ -159,6 +160,17 @@ def test_a_child_shows_its_capability() -> None:
     without = msgspec.to_builtins(profile.register(WALL, claims=False))
     assert "supervisor" not in without
     assert without["session"]["name"] == "other"
+
+
+@pytest.mark.parametrize("what", ["status", "model"])
+def test_what_everybody_is_told_is_not_long(what: str) -> None:
+    """A register frame above the limit of the broker would be refused for ever (protocol 1.5)."""
+    longest: dict[str, Any] = {what: "\N{GRINNING FACE}" * 4_096}
+    assert registered(**longest)["session"][what] == longest[what]
+    with pytest.raises(UsageError, match="at most 4096"):
+        Profile(**{what: longest[what] + "x"})
+    with pytest.raises(UsageError, match="at most 4096"):
+        commands.set_presence(Profile(), now=0, wall=WALL, **{what: longest[what] + "x"})
 
 
 def test_a_control_session_has_no_children() -> None:

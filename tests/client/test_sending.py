@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from intercom.client import commands
+from intercom.client.notices import Held
 from intercom.client.sending import SendOperation
 from intercom.client.views import Receipt
 from intercom.errors import (
@@ -414,3 +415,100 @@ def test_the_trouble_of_one_caller_is_not_the_error_of_another() -> None:
     one, two = (operation.error for operation in rig.settled())
     assert one is not two
     assert isinstance(one, BrokerBusy) and isinstance(two, BrokerBusy)
+
+
+# --- held for a recipient that is being brought back
+
+
+def hold(frame: Frame, timeout_ms: int = 120_000) -> Frame:
+    answered = {"messageId": frame["message"]["id"], "attemptId": frame["attemptId"]}
+    return {"type": "send_held", **answered, "timeoutMs": timeout_ms}
+
+
+def held(rig: Rig, **options: Any) -> tuple[SendOperation[Receipt], Frame]:
+    operation = sending(rig, hold=True, **options)
+    [frame] = rig.begin(operation)
+    assert frame["awaitRestoringRecipient"] is True
+    rig.feed(hold(frame))
+    return operation, frame
+
+
+def test_a_send_that_is_held() -> None:
+    """Protocol 5.14: not final; the answer may come as late as the broker said."""
+    rig = online()
+    operation, frame = held(rig)
+    assert operation.held == Receipt("held", "m1", "worker", held_ms=120_000)
+    assert Held(operation) in rig.events()
+    assert rig.pass_time(119_000) == [], "it is not repeated while it is held"
+    rig.feed(delivered(frame))
+    assert operation.result == Receipt("delivered", "m1", "worker")
+
+
+def test_a_send_that_was_held_in_vain() -> None:
+    """Protocol 6.11: failed, the recipient did not come back in time; nothing took effect."""
+    rig = online()
+    operation, frame = held(rig)
+    rig.feed(refused(frame, reasons.RESTORING_TIMED_OUT))
+    assert isinstance(operation.error, NotNow)
+    assert (operation.error.code, operation.error.retry) == ("not_restored", "after")
+
+
+def test_a_broker_that_holds_and_says_no_more() -> None:
+    rig = online()
+    operation, _ = held(rig, timeout_ms=5_000)
+    assert rig.pass_time(120_000 + SEND_MS - 1) == []
+    assert not operation.done
+    rig.pass_time(1)
+    assert isinstance(operation.error, OutcomeUnknown)
+
+
+def test_a_held_send_is_sent_again_after_a_reconnect() -> None:
+    """Protocol 6.11: the broker drops what a session that left had held."""
+    rig = online()
+    operation, _ = held(rig)
+    rig.lose()
+    [again] = rig.register()
+    assert (again["message"]["id"], operation.held) == ("m1", None)
+    rig.feed(hold(again, 1_000))
+    assert operation.held is not None and operation.held.held_ms == 1_000
+
+
+def test_only_who_can_wait_says_so() -> None:
+    """Protocol 4.8: a sender without the flag is held silently, and not for long."""
+    rig = online()
+    [frame] = rig.begin(sending(rig))
+    assert "awaitRestoringRecipient" not in frame
+    stale = {**hold(frame), "attemptId": "another"}
+    rig.feed(stale)
+    assert not any(isinstance(event, Held) for event in rig.events())
+
+
+def test_queued_outside_of_what_is_known() -> None:
+    """Protocol 5.13: accepted speculatively."""
+    rig = online()
+    operation = sending(rig, "workflow:x/y")
+    [frame] = rig.begin(operation)
+    queued = {"messageId": "m1", "attemptId": frame["attemptId"], "target": "workflow:x/y", "position": 3}
+    rig.feed({"type": "queued", **queued, "notInKnownSet": True})
+    assert operation.result == Receipt("queued", "m1", "workflow:x/y", 3, is_known=False)
+
+
+@pytest.mark.parametrize("reason", [reasons.STAGE_UNACKNOWLEDGED, reasons.STAGE_OWNER_LEFT])
+def test_a_host_that_did_not_answer_may_have_the_message(reason: str) -> None:
+    """Protocol 6.12.4: it may be on the host's disk already; the same id is safe, the host knows it."""
+    rig = online()
+    [frame] = rig.begin(operation := sending(rig))
+    rig.feed(refused(frame, reason))
+    [again] = rig.pass_time(SEND_RETRY_MS)
+    rig.feed(refused(again, reasons.SESSION_NOT_FOUND))
+    assert isinstance(operation.error, OutcomeUnknown)
+    assert (operation.error.code, operation.error.retry) == ("owner_silent", "same_id")
+
+
+def test_a_run_in_another_group() -> None:
+    """Protocol 5.29: with advice that can be followed."""
+    rig = online()
+    [frame] = rig.begin(operation := sending(rig))
+    rig.feed(refused(frame, reasons.DIFFERENT_RUN))
+    assert isinstance(operation.error, SendRefused)
+    assert (operation.error.code, "workflow:" in operation.error.hint) == ("different_group", True)

@@ -11,9 +11,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from intercom.client import commands, mailing
 from intercom.client.feeds import Feed, SessionEvent
+from intercom.client.inbox import REMEMBERED_MS
 from intercom.client.operations import Operation
+from intercom.client.owning import Announcement, ask_host
 from intercom.client.sending import SendOperation
 from intercom.client.session import Arrived, Happened, Link, Settled, Troubled
+from intercom.client.staging import GoingLive, LiveStage
 from intercom.errors import (
     AccessDenied,
     BrokerBusy,
@@ -33,9 +36,11 @@ from intercom.limits import (
     HEARTBEAT_MS,
     INCOMING_MESSAGES,
     REQUEST_MS,
+    STAGE_LIVE_MS,
 )
 from intercom.wire import reasons
 from tests.support.client import GRANTED, OTHER, PEER, UNANSWERED, WALL, Frame, Rig, message
+from tests.support.hosting import GROUP, ROOT, Host, run_of
 from tests.support.raw import packed
 
 
@@ -179,9 +184,9 @@ def test_requests_and_their_answers() -> None:
         commands.list_sessions(None, now=now),
         commands.list_sessions("b", now=now),
         commands.list_groups(now=now),
-        commands.join(profile, " b ", now=now),
-        commands.leave(profile, None, now=now),
-        commands.set_presence(profile, now=now, name="ada", status="busy", model="m2"),
+        commands.join(profile, " b ", now=now, wall=WALL),
+        commands.leave(profile, None, now=now, wall=WALL),
+        commands.set_presence(profile, now=now, wall=WALL, name="ada", status="busy", model="m2"),
     ]
     frames = [frame for operation in operations for frame in rig.begin(operation)]
     asked = [{name: value for name, value in frame.items() if name != "requestId"} for frame in frames]
@@ -214,9 +219,9 @@ def test_requests_and_their_answers() -> None:
 def test_changes_survive_a_reconnect() -> None:
     """Protocol 4.1: registering again tells the present name, groups and home group, and wishes the former id."""
     rig = online(group="a", name="ada")
-    [join] = rig.begin(commands.join(rig.core.profile, "b", now=rig.now))
+    [join] = rig.begin(commands.join(rig.core.profile, "b", now=rig.now, wall=WALL))
     rig.feed({"type": "membership_ack", "requestId": join["requestId"], "groups": ["a", "b"]})
-    [rename] = rig.begin(commands.set_presence(rig.core.profile, now=rig.now, name="grace"))
+    [rename] = rig.begin(commands.set_presence(rig.core.profile, now=rig.now, wall=WALL, name="grace"))
     rig.feed({"type": "presence_ack", "requestId": rename["requestId"], "group": "a"})
     rig.lose()
     frame = rig.connect()
@@ -227,7 +232,7 @@ def test_changes_survive_a_reconnect() -> None:
 def test_a_refused_change() -> None:
     """Protocol 5.7: presence_failed also answers joins."""
     rig = online()
-    [frame] = rig.begin(commands.join(rig.core.profile, "b", now=rig.now))
+    [frame] = rig.begin(commands.join(rig.core.profile, "b", now=rig.now, wall=WALL))
     rig.feed({"type": "presence_failed", "requestId": frame["requestId"], "reason": "no"})
     error = error_of(rig)
     assert isinstance(error, PresenceRefused)
@@ -237,7 +242,7 @@ def test_a_refused_change() -> None:
 def test_a_change_of_a_session_the_broker_does_not_know_registers_anew() -> None:
     """F83: once, then it is told."""
     rig = online()
-    [frame] = rig.begin(commands.join(rig.core.profile, "b", now=rig.now))
+    [frame] = rig.begin(commands.join(rig.core.profile, "b", now=rig.now, wall=WALL))
     rig.feed({"type": "presence_failed", "requestId": frame["requestId"], "reason": reasons.SESSION_NOT_FOUND})
     assert rig.is_broken
     rig.lose()
@@ -281,7 +286,7 @@ def test_a_request_gives_up_in_time() -> None:
 
 def test_an_empty_change_is_refused() -> None:
     with pytest.raises(UsageError):
-        commands.set_presence(Rig().core.profile, now=0)
+        commands.set_presence(Rig().core.profile, now=0, wall=WALL)
 
 
 # --- connecting -----------------------------------------------------------------------------------------
@@ -590,23 +595,33 @@ def test_a_session_that_stopped_reading_does_not_judge() -> None:
 # --- chaos ----------------------------------------------------------------------------------------------
 
 
+PROMISED = {
+    "register_pending_stage_route": "pending_stage_route_registered",
+    "register_live_workflow_stage_route": "live_workflow_stage_route_registered",
+}
+"""What a session promises, and how the broker takes it."""
+
+
 class Chaos(RuleBasedStateMachine):
     """Let everything happen in any order.
 
     No move is illegal, only whole frames are written, every operation is settled once and not later than its
-    deadline, what was written and never answered is never told as not sent, and no message is shown twice.
+    deadline, what was written and never answered is never told as not sent, and no message is shown twice for as long
+    as the broker may see it repeated.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.rig = Rig()
+        self.rig = Rig(group=GROUP)
+        self.run = run_of(self.rig)
+        self.promises: list[Frame] = []
         self.consumer = Consumer()
         self.begun: list[Operation[Any]] = []
         self.settled: list[Operation[Any]] = []
         self.withdrawn: list[Operation[Any]] = []
         self.sent: list[Frame] = []
         self.requests: list[Frame] = []
-        self.shown: list[str] = []
+        self.shown: dict[str, int] = {}
         self.questions: list[Any] = []
         self.known_not_sent: set[str] = set()
         self.numbers = 0
@@ -618,6 +633,7 @@ class Chaos(RuleBasedStateMachine):
     def after(self, frames: list[Frame]) -> None:
         self.sent += [frame for frame in frames if frame["type"] == "send"]
         self.requests += [frame for frame in frames if frame["type"] == "list_groups"]
+        self.promises += [frame for frame in frames if frame["type"] in PROMISED]
         for event in self.rig.events():
             if isinstance(event, Settled):
                 assert event.operation not in self.settled
@@ -675,6 +691,57 @@ class Chaos(RuleBasedStateMachine):
     def request(self) -> None:
         self.start(commands.list_groups(now=self.rig.now))
 
+    @rule()
+    def announce(self) -> None:
+        announced = self.run.changed([], None)
+        runs = self.rig.core.commitments.runs
+        self.start(Announcement(runs, self.run, announced, self.rig.now + REQUEST_MS))
+
+    @rule()
+    def go_live(self) -> None:
+        place = self.rig.core.commitments.stage
+        if place.stage is None and (place.operation is None or place.operation.done):
+            stage = LiveStage(run_id=ROOT, keys=("st-1",), capability="cap")
+            self.start(GoingLive(place, stage, self.rig.now + STAGE_LIVE_MS))
+
+    @rule()
+    def leave_stage(self) -> None:
+        stage = self.rig.core.commitments.stage.stage
+        if stage is not None:
+            self.rig.core.leave_stage(stage)
+            self.after(self.rig.written())
+
+    @precondition(lambda self: self.promises and self.online())
+    @rule(data=st.data())
+    def promise_is_taken(self, data: st.DataObject) -> None:
+        promise = data.draw(st.sampled_from(self.promises))
+        self.after(self.rig.feed({"type": PROMISED[promise["type"]], "requestId": promise["requestId"]}))
+
+    @precondition(lambda self: self.online())
+    @rule(code=st.sampled_from([None, "owner_missing", "duplicate_live_owner", "capability_mismatch"]))
+    def promise_is_refused(self, code: str | None) -> None:
+        refusal = {"type": "registration_failed", "reason": reasons.ROUTE_NOT_AUTHORIZED}
+        self.after(self.rig.feed(refusal if code is None else {**refusal, "code": code}))
+        assert self.rig.is_broken
+
+    @precondition(lambda self: self.online())
+    @rule(number=st.integers(1, 3))
+    def host_is_asked(self, number: int) -> None:
+        asked = {"requestId": f"x{number}", "from": PEER, "runId": ROOT, "target": f"{GROUP}/st-1"}
+        message = {"id": f"w{number}", "timestamp": 1, "content": {"text": "hi"}}
+        self.after(self.rig.feed({"type": "pending_stage_message", **asked, "message": message}))
+
+    @rule()
+    def host_answers(self) -> None:
+        runs = self.rig.core.commitments.runs
+        waiting = sum(len(run.waiting) for run in runs.waiting())
+        for run in runs.waiting():
+            ask_host(runs, run, Host())
+        frames = self.rig.written()
+        self.after(frames)
+        answers = [frame for frame in frames if frame["type"] == "pending_stage_message_result"]
+        assert len(answers) == (waiting if self.online() else 0)
+
     @precondition(lambda self: self.questions)
     @rule()
     def reply(self) -> None:
@@ -699,7 +766,9 @@ class Chaos(RuleBasedStateMachine):
         self.after(self.rig.pass_time(milliseconds))
 
     @precondition(lambda self: self.sent and self.online())
-    @rule(data=st.data(), answer=st.sampled_from(["delivered", "queued", "target", "reply", "gone", "terminal"]))
+    @rule(
+        data=st.data(), answer=st.sampled_from(["delivered", "queued", "held", "target", "reply", "gone", "terminal"])
+    )
     def answer(self, data: st.DataObject, answer: str) -> None:
         sent = data.draw(st.sampled_from(self.sent))
         message_id, attempt = sent["message"]["id"], sent["attemptId"]
@@ -707,6 +776,7 @@ class Chaos(RuleBasedStateMachine):
         frames: dict[str, Frame] = {
             "delivered": {"type": "delivered", **answered},
             "queued": {"type": "queued", **answered, "target": "worker", "position": 1},
+            "held": {"type": "send_held", **answered, "timeoutMs": 30_000},
             "target": {"type": "question_target", **answered, "sessionId": PEER["id"]},
             "reply": message(f"a{self.number()}", replyTo=message_id),
             "gone": {"type": "peer_disconnected", "replyTo": message_id, "peerSessionId": PEER["id"]},
@@ -751,8 +821,9 @@ class Chaos(RuleBasedStateMachine):
     def take(self) -> None:
         found = self.rig.core.take_message(self.consumer, self.rig.now)
         if found is not None:
-            assert found.id not in self.shown
-            self.shown.append(found.id)
+            before = self.shown.get(found.id)
+            assert before is None or self.rig.now - before >= REMEMBERED_MS
+            self.shown[found.id] = self.rig.now
             if found.expects_reply:
                 self.questions.append(found)
         self.after(self.rig.written())

@@ -72,6 +72,78 @@ def test_two_parents_of_one_name_have_children_of_their_own(broker: BrokerProces
             assert {message.sender.id for message in taken} == {child.id for child in own}
 
 
+def test_a_supervisor_that_is_restarted_takes_its_capabilities_over(broker: BrokerProcess) -> None:
+    """Protocol 4.11, 6.6: re-authorising points a capability to the session that shows it; F90, F94."""
+    with blocking.connect("boss", home=broker.home, owner_token="owner", return_address="boss") as boss:
+        known, free = boss.authorize_child("c1"), boss.authorize_child("*")
+        before = boss.id
+        with (
+            blocking.connect("c1", home=broker.home, group="far", supervisor=known) as child,
+            pytest.raises(ZeroDivisionError),
+            blocking.connect("boss 2", home=broker.home, owner_token="owner") as early,
+        ):
+            assert early.authorize_child("c1", capability=known) == known
+            with blocking.connect("any", home=broker.home, supervisor=free) as other:
+                assert other.supervisor_id == boss.id, "what it did not show stays with the one before"
+            raise ZeroDivisionError
+        del child
+    restarted = blocking.connect(
+        "boss", home=broker.home, owner_token="owner", return_address="boss", session_id=before
+    )
+    with blocking.connect("watcher", home=broker.home), restarted as boss:
+        assert boss.id == before
+        assert (boss.authorize_child("c1", capability=known), boss.authorize_child("*", capability=free)) == (
+            known,
+            free,
+        )
+        with (
+            blocking.connect("c1", home=broker.home, group="far", supervisor=known) as child,
+            blocking.connect("any", home=broker.home, group="far", supervisor=free) as other,
+            answering(boss, 2) as taken,
+        ):
+            assert child.ask_supervisor("1", timeout=PATIENCE_S).text == "boss to 1"
+            assert other.ask_supervisor("2", timeout=PATIENCE_S).text == "boss to 2"
+        assert [message.channel for message in taken] == ["supervisor"] * 2
+
+
+def test_a_child_goes_on_without_noticing_that_its_supervisor_was_restarted(broker: BrokerProcess) -> None:
+    """Protocol 6.6: the supervisor's id is fixed for the child, and reclaiming it avoids a gap."""
+    secrets = {"owner_token": "owner", "return_address": "boss"}
+    with blocking.connect("boss", home=broker.home, **secrets) as boss:
+        capability, session_id = boss.authorize_child("c1"), boss.id
+        child = blocking.connect("c1", home=broker.home, group="far", supervisor=capability)
+        session = child.__enter__()
+    try:
+        with pytest.raises(TargetNotFound) as gone:
+            session.send_supervisor("there?")
+        assert gone.value.code == "supervisor_gone"
+        with blocking.connect("boss", home=broker.home, session_id=session_id, **secrets) as boss:
+            assert boss.authorize_child("c1", capability=capability) == capability
+            with answering(boss, 1):
+                assert session.ask_supervisor("which?", timeout=PATIENCE_S).text == "boss to which?"
+    finally:
+        child.__exit__(None, None, None)
+
+
+def test_a_capability_of_another_owner_or_name_is_refused_before_it_breaks_the_connection(
+    broker: BrokerProcess,
+) -> None:
+    """Protocol 4.11: the broker ends the connection of whoever shows one."""
+    with blocking.connect("boss", home=broker.home, owner_token="owner") as boss:
+        capability = boss.authorize_child("c1")
+        for name, shown in (("c2", capability), ("*", capability), ("c1", "made.up"), ("c1", "")):
+            with pytest.raises(UsageError, match="was not made under this owner_token"):
+                boss.authorize_child(name, capability=shown)
+        with (
+            blocking.connect("other", home=broker.home) as other,
+            pytest.raises(UsageError, match="was not made under this owner_token"),
+        ):
+            other.authorize_child("c1", capability=capability)
+    for options in ({"owner_token": ""}, {"owner_token": "t", "purpose": "control"}):
+        with pytest.raises(UsageError), blocking.connect("boss", home=broker.home, **options):  # type: ignore[arg-type]
+            raise AssertionError
+
+
 def test_what_cannot_be_claimed(broker: BrokerProcess) -> None:
     """Protocol 6.6: the capability is for one name; a dynamic slot is for the first who shows it."""
     with blocking.connect("boss", home=broker.home) as boss:

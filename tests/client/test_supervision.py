@@ -289,7 +289,7 @@ def test_the_next_connection_claims_with_patience_again() -> None:
 def test_a_child_that_took_another_name_takes_it_again() -> None:
     """The capability is for the name at registration (protocol 6.6)."""
     rig = child()
-    [frame] = rig.begin(commands.set_presence(rig.core.profile, now=rig.now, name="judge"))
+    [frame] = rig.begin(commands.set_presence(rig.core.profile, now=rig.now, wall=WALL, name="judge"))
     rig.feed({"type": "presence_ack", "requestId": frame["requestId"], "group": "default"})
     rig.lose()
     assert rig.connect()["session"]["name"] == "reviewer"

@@ -48,6 +48,16 @@ def test_a_session_that_breaks_the_protocol(wrong: Any) -> None:
         view_of(raw(wrong))
 
 
+def test_who_is_away_is_shown_as_such() -> None:
+    """FE 1.2: a listed session that lost its connection says so; ``state`` is no word of the session's own."""
+    away = view_of(raw({**PEER, "state": "reconnecting", "stateSince": 7, "graceDeadline": 9}))
+    assert (away.state, away.state_since) == ("reconnecting", 7)
+    for told in ({}, {"state": "active", "stateSince": 7}, {"state": 3}):
+        here = view_of(raw({**PEER, **told}))
+        assert (here.state, here.state_since) == ("active", None)
+    assert view_of(raw({**PEER, "state": "reconnecting", "stateSince": "7"})).state_since is None
+
+
 def test_a_message_with_every_member() -> None:
     """Protocol 4: the message object."""
     message = message_of(MessageFrame(raw(PEER), raw(FULL_MESSAGE), "supervisor"))

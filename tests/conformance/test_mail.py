@@ -38,19 +38,14 @@ from intercom import config
 original = config.Settings.limits
 config.Settings.limits = lambda settings: msgspec.structs.replace(original(settings), CHANGES)
 """
-FULL_DISK = """
-import resource, signal
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (BYTES, resource.RLIM_INFINITY))
-"""
-READ_ONLY = """
+TAKES_NOTHING = """
 import sqlite3
 from intercom.store import database
 original = database.Store._commit
 def commit(store, batch):
-    if Path(os.environ["INTERCOM_HOME"], "read-only").exists():
-        error = sqlite3.OperationalError("attempt to write a readonly database")
-        error.sqlite_errorcode = sqlite3.SQLITE_READONLY
+    if Path(os.environ["INTERCOM_HOME"], "takes-nothing").exists():
+        error = sqlite3.OperationalError("TROUBLE")
+        error.sqlite_errorcode = sqlite3.CODE
         raise error
     return original(store, batch)
 database.Store._commit = commit
@@ -253,7 +248,7 @@ def test_a_broker_that_was_stopped_gives_sessions_time_to_come_back(start_broker
 
 
 def test_a_stopped_broker_that_wakes_up_writes_nothing(start_broker: StartBroker) -> None:
-    """A5.2: somebody took its lock away; its epoch is over."""
+    """A5.2: somebody took its lock away. The database is still its own, so the second broker promises nothing."""
     first = start_broker(settings={"watchdog": False})
     holder, registered = enter(first, "target", address={"name": "box", "token": TOKEN})
     holder.send({"type": "unregister"})
@@ -264,12 +259,16 @@ def test_a_stopped_broker_that_wakes_up_writes_nothing(start_broker: StartBroker
     for lock in first.home.glob("*.lock"):
         lock.unlink()
     second = start_broker()
+    _, refused = enter(second, "other")
+    assert "session.lifecycle" not in refused["features"]
     sender.send_message("box", "m2", queueIfAway=True)
     first.signal(signal.SIGCONT)
     with suppress(EndOfStream, ConnectionResetError):
         assert answer_of(sender)["type"] == "delivery_failed"
     assert first.wait() == 0
-    _, told = enter(second, "target", address={"name": "box", "token": TOKEN})
+    assert second.stop() == 0
+    third = start_broker()
+    _, told = enter(third, "target", address={"name": "box", "token": TOKEN})
     assert told["mailboxCount"] == 1
     assert told["epoch"] == registered["epoch"] + 1
 
@@ -277,16 +276,16 @@ def test_a_stopped_broker_that_wakes_up_writes_nothing(start_broker: StartBroker
 @pytest.mark.parametrize("trouble", ["full", "read-only"])
 def test_a_disk_that_takes_nothing_loses_nothing(start_broker: StartBroker, trouble: str) -> None:
     """A5.4: new work is refused, retryable; running sessions stay connected; nothing is acknowledged."""
-    code = FULL_DISK.replace("BYTES", "600_000") if trouble == "full" else READ_ONLY
-    broker = start_broker(command=patched(code))
+    code = {"full": "SQLITE_FULL", "read-only": "SQLITE_READONLY"}[trouble]
+    broker = start_broker(command=patched(TAKES_NOTHING.replace("CODE", code).replace("TROUBLE", trouble)))
     target, registered = enter(broker, "target")
     sender, _ = enter(broker, "sender")
     target.close()
     sender.expect("session_left")
     queued = []
-    for number in range(40):
-        if trouble == "read-only" and number == 3:
-            (broker.home / "read-only").touch()
+    for number in range(5):
+        if number == 3:
+            (broker.home / "takes-nothing").touch()
         answer = queue(sender, "target", f"m{number}", "x" * 30_000)
         if answer["type"] != "queued":
             break
@@ -299,7 +298,7 @@ def test_a_disk_that_takes_nothing_loses_nothing(start_broker: StartBroker, trou
     assert sender.list() is not None, "lists go on"
     assert queue(sender, "target", "later", "x" * 30_000)["type"] == "delivery_failed"
     assert broker.stop() == 0
-    (broker.home / "read-only").unlink(missing_ok=True)
+    (broker.home / "takes-nothing").unlink()
     broker = start_broker()
     back, answer = reattach(broker, registered)
     assert answer["mailboxCount"] == len(queued)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.brokers import BrokerProcess
-from tests.support.raw import EndOfStream, RawClient
+from tests.support.raw import EndOfStream, RawClient, packed
 from tests.support.vectors import conversations, play
 
 
@@ -18,9 +18,12 @@ class BrokerPlayer:
         self.clients: dict[str, RawClient] = {}
 
     def write(self, client: str, frame: dict[str, Any]) -> None:
+        self.write_bytes(client, packed(frame))
+
+    def write_bytes(self, client: str, data: bytes) -> None:
         if client not in self.clients:
             self.clients[client] = RawClient(self.broker.socket)
-        self.clients[client].send(frame)
+        self.clients[client].send_bytes(data)
 
     def read(self, client: str) -> dict[str, Any] | None:
         try:

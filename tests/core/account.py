@@ -11,7 +11,7 @@ from collections import defaultdict
 from typing import Any
 
 from intercom.core.effects import Append, Write
-from intercom.core.records import OperationState, SaveOperation
+from intercom.core.records import AcceptOperation, OperationState, SaveOperation
 from intercom.limits import Limits
 from intercom.wire import reasons
 from intercom.wire.frames import Registered
@@ -32,8 +32,8 @@ class WatchedDisk(Disk):
         for change in append.changes:
             if isinstance(change, SaveOperation):
                 self.ever.add(change.record.message_id)
-                if change.record.state is OperationState.ACCEPTED:
-                    self.ever_accepted.add(change.record.message_id)
+            if isinstance(change, AcceptOperation):
+                self.ever_accepted.add(self.operations[change.number].message_id)
 
     def states_of(self, message_id: str) -> set[OperationState]:
         """Return the states of the rows of this message id."""

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from intercom.core.addresses import digest
 from intercom.core.effects import Append, Write
 from intercom.core.records import (
+    AcceptOperation,
     Happened,
     KnownSessionRecord,
     MailRecord,
@@ -141,6 +142,8 @@ class WatchedDisk(Disk):
         for change in append.changes:
             if isinstance(change, SaveOperation) and change.record.state is OperationState.ACCEPTED:
                 self.accepted.add(change.record.message_id)
+            elif isinstance(change, AcceptOperation) and change.number in self.operations:
+                self.accepted.add(self.operations[change.number].message_id)
             elif isinstance(change, Happened):
                 self._happened(change)
 
@@ -484,6 +487,9 @@ class MailWitness(Watcher):
                     actor = self.owners[session_id]
                     place = actor.address if row.holds_address else actor.return_address
                     assert place in self.replacements, f"nobody took the place of {session_id}"
+                case "never_told":
+                    told = [line for line in self.lines.values() if line.session_id == session_id and line.is_told]
+                    assert not told, f"{session_id} was told of itself"
                 case _:
                     raise AssertionError(f"closed: {reason}")
 

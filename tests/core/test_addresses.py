@@ -9,8 +9,8 @@ import pytest
 from intercom.core.addresses import ME
 from intercom.limits import Limits
 from intercom.wire import reasons
-from tests.core.harness import INFO, World, answers, only, reason
-from tests.core.mail import AGENT, PEER, Agent, enter, holder
+from tests.core.harness import INFO, World, answers, only, reason, types, without_announcements
+from tests.core.mail import AGENT, PEER, Agent, enter, holder, reattach
 
 
 def claim(world: World, name: str, group: str | None = None, **address: Any) -> dict[str, Any]:
@@ -193,6 +193,34 @@ def test_a_question_to_the_person_waits_and_is_answered_from_anywhere() -> None:
     assert only(helper.write("pending", requestId="p"))["asks"] == []
 
 
+@pytest.mark.parametrize("features", [("queue", "push.receipts"), ("push.receipts",)])
+def test_an_asker_is_told_who_answers_in_place_of_the_holder(features: tuple[str, ...]) -> None:
+    """protocol 5.15, 5.30"""
+    world = World()
+    bob = holder(world, "bob")
+    helper = holder(world, "bob", bob.registered["addressToken"], "none")
+    asker = enter(world, "a", features=features)
+    asker.ask("bob", "q1")
+    bob.confirm("q1")
+    asker.got()
+    helper.reply(asker.id, "r1", "q1")
+    told = without_announcements(asker.got())
+    if "queue" in features:
+        assert told.pop(0) == {
+            "type": "question_target",
+            "messageId": "q1",
+            "attemptId": "",
+            "sessionId": helper.id,
+        }
+    assert ids(told) == ["r1"]
+    asker.confirm("r1")
+    asker.ask("bob", "q2")
+    bob.confirm("q2")
+    asker.got()
+    bob.reply(asker.id, "r2", "q2")
+    assert types(without_announcements(asker.got())) == ["message"], "it was asked itself"
+
+
 def test_a_question_to_the_person_survives_a_restart() -> None:
     world = World()
     asker = enter(world, "a")
@@ -278,3 +306,59 @@ def test_a_token_of_the_clients_own_survives_a_broker_that_dies_before_its_answe
     assert holder(world, "bob", token).registered["mailboxCount"] == 0
     assert claim(world, "bob", token="u" * 32)["code"] == "address_taken"
     assert "addressToken" in claim(world, "short", token="t" * 31)
+
+
+def test_a_question_is_owed_by_the_address_when_its_reader_has_ended() -> None:
+    """A command that reads a question ends before an agent answers it; the answer comes from another one."""
+    for restarts in (False, True):
+        world = World()
+        asker, reader = enter(world, "a"), holder(world, "bob")
+        token = reader.registered["addressToken"]
+        asker.ask("bob", "q1")
+        reader.confirm("q1")
+        asker.got()
+        reader.write("unregister", keepsQuestions=True)
+        assert without_announcements(asker.got()) == [], "nobody is told that it will not be answered"
+        if restarts:
+            world.crash()
+            asker = reattach(world, asker)
+        helper = holder(world, "bob", token, "none")
+        assert [entry["messageId"] for entry in only(helper.write("pending", requestId="p"))["asks"]] == ["q1"]
+        asker.got()
+        helper.reply(asker.id, "r1", "q1")
+        told = without_announcements(asker.got())
+        assert told[0] == {"type": "question_target", "messageId": "q1", "attemptId": "", "sessionId": helper.id}
+        assert told[1]["message"]["id"] == "r1"
+        asker.confirm("r1")
+        assert only(answers(helper.got()))["type"] == "delivered"
+        assert reason(answers(helper.reply(asker.id, "r2", "q1"))) == reasons.NO_OPEN_QUESTION
+
+
+@pytest.mark.parametrize("how", ["crash", "unregister"])
+def test_the_asker_of_a_reader_that_is_gone_is_told(how: str) -> None:
+    """Nobody waits in silence for a process that crashed, or left without saying that it will be answered."""
+    world = World()
+    asker, reader = enter(world, "a"), holder(world, "bob")
+    asker.ask("bob", "q1")
+    reader.confirm("q1")
+    asker.got()
+    if how == "crash":
+        reader.leave()
+    else:
+        reader.write("unregister")
+    assert [frame["type"] for frame in without_announcements(asker.got())] == ["peer_disconnected"]
+
+
+def test_an_answer_out_of_a_mailbox_says_whose_it_is() -> None:
+    world = World()
+    asker, reader = enter(world, "a"), holder(world, "bob")
+    asker.ask("bob", "q1")
+    reader.confirm("q1")
+    reader.write("unregister", keepsQuestions=True)
+    asker.leave()
+    helper = holder(world, "bob", reader.registered["addressToken"], "none")
+    extra = {"queueIfAway": True, "requirePendingReply": True}
+    assert only(answers(helper.message(asker.id, "r1", "!", replyTo="q1", extra=extra)))["type"] == "queued"
+    back = reattach(world, asker)
+    assert back.first[1] == {"type": "question_target", "messageId": "q1", "attemptId": "", "sessionId": helper.id}
+    assert back.first[2]["message"]["id"] == "r1"

@@ -60,6 +60,19 @@ def test_addresses() -> None:
     assert len(ask(operator(world), "addresses")["addresses"]) == 1
 
 
+def test_who_acts_under_an_address_without_holding_it_is_not_its_holder() -> None:
+    """protocol 5.36"""
+    world = World()
+    bob = holder(world, "bob")
+    helper = holder(world, "bob", bob.registered["addressToken"], "none")
+    bob.leave(), helper.leave()
+    [entry] = ask(operator(world), "addresses")["addresses"]
+    assert entry["holder"] == bob.id
+    world.judge(bob.id, is_alive=False)
+    [entry] = ask(operator(world), "addresses")["addresses"]
+    assert "holder" not in entry
+
+
 def test_a_mailbox_is_listed_without_its_bodies() -> None:
     world = World()
     bob = holder(world, "bob")

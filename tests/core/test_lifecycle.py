@@ -228,6 +228,16 @@ def test_a_forced_close_ends_it_for_good() -> None:
     assert again["wasKnown"] is False
 
 
+@pytest.mark.parametrize("members", [{}, {"reason": "lost"}], ids=str)
+def test_whom_the_operator_closed_is_told_not_to_come_back(members: dict[str, str]) -> None:
+    """protocol 9.4.2"""
+    world = World()
+    agent = enter(world, "a")
+    agent.leave()
+    operator(world).write("session_force_close", requestId="f", sessionId=agent.id, **members)
+    assert reattach(world, agent).first[0]["code"] == "force_closed"
+
+
 def test_closed_sessions_are_remembered_for_a_while() -> None:
     """FE 1.2: closed is kept as a tombstone, retention 7 days."""
     world = World(limits=Limits(known_sessions=2))
@@ -338,3 +348,43 @@ def test_the_owner_may_register_on_another_connection_at_any_time() -> None:
     again.confirm("m1")
     again.reply(sender.id, "r1", "q1")
     assert sender.mail()[0]["message"]["id"] == "r1"
+
+
+def test_a_session_whose_client_was_never_told_does_not_wait_for_it() -> None:
+    """A client that gave up registers anew; what it never heard of must not catch its mail."""
+    world = World()
+    world.auto = False
+    conn = world.connect(PEER)
+    request = {
+        "session": {**INFO, "name": "a"},
+        "acknowledgesReceipt": True,
+        "features": ["session.lifecycle", "push.receipts"],
+        "clientProtocolVersion": "1.0",
+        "kind": "custom",
+    }
+    world.send(conn, type="register", **request)
+    world.break_off(conn)
+    world.lose(conn)
+    world.auto = True
+    world.settle()
+    assert world.broker.away_count == 0
+    assert [record.closed_reason for record in world.disk.known_sessions.values()] == ["never_told"]
+
+
+def test_a_session_the_operator_closed_does_not_come_back() -> None:
+    world = World()
+    person, session = operator(world), enter(world, "a")
+    person.write("session_force_close", requestId="r", sessionId=session.id)
+    assert only(reattach(world, session).first)["code"] == "force_closed"
+    conn = world.connect(PEER)
+    request = {
+        "session": {**INFO, "name": "a"},
+        "acknowledgesReceipt": True,
+        "features": ["session.lifecycle", "push.receipts"],
+        "clientProtocolVersion": "1.0",
+        "kind": "custom",
+        "preferredSessionId": session.id,
+        "ownerToken": session.token,
+    }
+    refused = world.send(conn, type="register", **request)[0]
+    assert (refused["type"], refused["code"]) == ("registration_failed", "force_closed")

@@ -540,7 +540,7 @@ class BrokerWorld(RuleBasedStateMachine):
 def left_in(broker: Any) -> dict[str, int]:
     """Return the sizes of everything in the core that should be empty when all have left and all time has passed."""
     sessions, questions, receipts = broker._sessions, broker._questions, broker._receipts
-    operations = broker._operations
+    operations, stages, owners = broker._operations, broker._stages, broker._owners
     sizes = {
         "connections": len(broker._connections),
         "sessions": len(sessions),
@@ -556,6 +556,13 @@ def left_in(broker: Any) -> dict[str, int]:
         "shares": len(operations._shares),
         "evictable": len(operations._evictable),
         "uncommitted": len(broker._ledger._uncommitted),
+        "routes": len(stages.routes) + len(stages.routes._by_owner),
+        "rosters": len(stages.rosters._by_run) + len(stages.rosters._by_group) + len(stages.rosters._below),
+        "aliases": len(stages.aliases) + len(stages.aliases._by_session) + len(stages.aliases._by_run),
+        "owner requests": len(owners) + len(owners._by_owner) + len(owners._by_root) + len(owners._by_sender),
+        "owner request bytes": owners._bytes,
+        "barriers": len(broker._barriers),
+        "notifications": len(broker._notifications),
     }
     return {name: size for name, size in sizes.items() if size}
 

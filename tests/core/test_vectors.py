@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from intercom.core.supervision import capability_for, is_made_with
+from intercom.limits import UNREGISTERED_FRAME_BYTES
+from intercom.wire.capability import capability_for, is_made_with
+from intercom.wire.framing import FrameReader, FramingError
 from tests.core.harness import World
 from tests.support.vectors import VECTORS, conversations, play
 
@@ -18,12 +20,27 @@ class CorePlayer:
         self.world = World()
         self.clients: dict[str, int] = {}
         self.unread: dict[str, list[dict[str, Any]]] = {}
+        self.readers: dict[str, FrameReader] = {}
 
     def write(self, client: str, frame: dict[str, Any]) -> None:
+        number = self._number_of(client)
+        self.unread[client].extend(self.world.feed(number, json.dumps(frame).encode()))
+
+    def write_bytes(self, client: str, data: bytes) -> None:
+        number = self._number_of(client)
+        reader = self.readers.setdefault(client, FrameReader(UNREGISTERED_FRAME_BYTES))
+        reader.feed(data)
+        try:
+            while (payload := reader.next_frame()) is not None:
+                self.unread[client].extend(self.world.feed(number, payload))
+        except FramingError as error:
+            self.world.perform(self.world.broker.protocol_error(number, str(error), self.world.now))
+
+    def _number_of(self, client: str) -> int:
         if client not in self.clients:
             self.clients[client] = self.world.connect()
             self.unread.setdefault(client, [])
-        self.unread[client].extend(self.world.send(self.clients[client], **frame))
+        return self.clients[client]
 
     def read(self, client: str) -> dict[str, Any] | None:
         number = self.clients[client]

@@ -278,6 +278,26 @@ def test_a_bug_ends_the_process_at_once_with_its_traceback(start_broker: StartBr
     assert start_broker().stop() == 0
 
 
+@pytest.mark.parametrize(("limit", "told"), [("-n 24", "only 24 files"), ("-f 1000", "only 512000 bytes")])
+def test_a_process_that_may_have_too_little_says_so(
+    start_broker: StartBroker, home: Path, limit: str, told: str
+) -> None:
+    """F102, F114: it would look like one that starts and serve nobody, or refuse every send after a while."""
+    broker = start_broker(command=("/bin/sh", "-c", f'ulimit {limit}; exec "$@"', "sh", *SERVE), wait=False)
+    assert broker.wait() == 1
+    assert told in broker.errors
+    assert not broker.socket.exists() and not (home / "broker.pid").exists()
+
+
+def test_a_limit_that_may_be_lifted_is_lifted(start_broker: StartBroker) -> None:
+    """F102, F114."""
+    broker = start_broker(command=("/bin/sh", "-c", 'ulimit -S -f 1000 -n 24; exec "$@"', "sh", *SERVE))
+    table = Path(f"/proc/{broker.pid}/limits").read_text().splitlines()
+    soft = {line[:25].strip(): int(line[25:].split()[0]) for line in table if line.startswith("Max open files")}
+    assert soft["Max open files"] > 24
+    assert not any(line.startswith("Max file size") and line.split()[3] == "512000" for line in table)
+
+
 def test_settings_that_are_none_are_refused(start_broker: StartBroker, home: Path) -> None:
     home.mkdir()
     (home / "intercom.toml").write_text("idle = 3\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import resource
 import subprocess
 import sys
 import threading
@@ -56,6 +57,26 @@ def test_a_program_serves_for_the_length_of_a_block(home: Path) -> None:
     assert {path.name for path in home.iterdir()} & {"broker.sock", "broker.pid"} == set()
     with intercom.serve(home):  # the home is free again
         pass
+
+
+def test_in_a_program_with_a_thousand_open_files(home: Path) -> None:
+    """The descriptor of the loop's selector is then beyond what ``select`` takes."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
+    files: list[int] = []
+    try:
+        while not files or files[-1] < 1_024:
+            files.append(os.dup(2))
+        with intercom.serve(home) as broker, RawClient(broker.socket) as a, RawClient(broker.socket) as b:
+            a.register("a")
+            b.register("b")
+            a.send_message("b", "m1")
+            b.expect("message")
+            a.expect("delivered", messageId="m1")
+    finally:
+        for descriptor in files:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 def test_inside_a_running_loop_of_asyncio_and_of_trio(home: Path) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from intercom.limits import IDLE_MS, IDLE_RECHECK_MS, UNCLASSIFIED_PROTECTS_MS
+from intercom.limits import FIRST_VISIT_MS, IDLE_MS, IDLE_RECHECK_MS, UNCLASSIFIED_PROTECTS_MS
 from intercom.server.lifecycle import IdleCheck
 
 START = 1_000
@@ -93,7 +93,19 @@ def test_activity_during_the_recheck_gives_the_full_delay(idle: IdleCheck) -> No
 
 
 def test_the_delay_is_a_setting() -> None:
-    assert IdleCheck(START, 700).next_check == START + 700
+    assert IdleCheck(START, 1_700).next_check == START + 1_700
+
+
+def test_a_short_delay_leaves_time_for_the_first_visit() -> None:
+    """F1, F2: whoever started a broker looks in pauses, and must find it; a visit shortens nothing."""
+    idle = IdleCheck(START, 60)
+    assert idle.next_check == START + FIRST_VISIT_MS
+    idle.opened(1, START)
+    idle.ended(1, START + 10)
+    assert idle.next_check == START + FIRST_VISIT_MS
+    idle.registered()
+    idle.ended(1, START + 20)
+    assert idle.next_check == START + 20 + 60
 
 
 def test_sessions_that_may_come_back_keep_the_broker(idle: IdleCheck) -> None:

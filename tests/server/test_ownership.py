@@ -6,7 +6,7 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Thread
 
@@ -142,7 +142,39 @@ def test_a_full_backlog_is_busy(paths: Paths) -> None:
 )
 def test_who_answers_something_else_is_busy(paths: Paths, answer: bytes | None) -> None:
     with server(paths.socket, answer):
-        assert probe(paths.socket, 2_000) is Presence.BUSY
+        assert probe(paths.socket, 200) is Presence.BUSY
+
+
+class Meanwhile(socket.socket):
+    """Connect, and have ``happening`` happen right after the first attempt."""
+
+    happening: Callable[[], object] | None = None
+
+    def connect(self, address: object) -> None:
+        try:
+            super().connect(address)  # type: ignore[arg-type]
+        finally:
+            happening, Meanwhile.happening = Meanwhile.happening, None
+            if happening is not None:
+                happening()
+
+
+def test_a_broker_that_comes_during_the_look_is_no_sandbox(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F1, F27: the socket that could not be found a moment ago is there now."""
+    monkeypatch.setattr(socket, "socket", Meanwhile)
+    with ExitStack() as stack:
+        monkeypatch.setattr(Meanwhile, "happening", lambda: stack.enter_context(server(paths.socket, HEALTHY)))
+        assert probe(paths.socket) is Presence.ANSWERS
+
+
+def test_a_broker_that_goes_during_the_look_is_absent(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F1, F26: what is killed loses its lock before its socket; who has the lock must not take it for busy."""
+    leaving = socket.socket(socket.AF_UNIX)
+    leaving.bind(str(paths.socket))
+    leaving.listen(5)
+    monkeypatch.setattr(socket, "socket", Meanwhile)
+    monkeypatch.setattr(Meanwhile, "happening", leaving.close)
+    assert probe(paths.socket) is Presence.ABSENT
 
 
 def test_what_cannot_be_seen_although_it_is_there_is_denied(paths: Paths) -> None:

@@ -159,6 +159,9 @@ class Stage:
         self.ended: list[int] = []
         self.resumed: list[int] = []
         self.turns = 0
+        self.lingered = 0
+        self.arrives: list[Effect] = []
+        """What a frame asks for that comes while the performer lingers."""
         self.peers: dict[int, socket.socket] = {}
         self.links: dict[int, Link] = {}
         self.performer = Performer(
@@ -166,6 +169,7 @@ class Stage:
             self.disk,
             clock=lambda: NOW,
             schedule=self.loop.call_soon,
+            linger=self._linger,
             log=cast(Any, self.log),
             on_stop=self.stops.append,
             on_ended=lambda link, now: self.ended.append(link.number),
@@ -177,6 +181,12 @@ class Stage:
 
     def _after_turn(self) -> None:
         self.turns += 1
+
+    def _linger(self) -> None:
+        self.lingered += 1
+        if self.arrives:
+            effects, self.arrives = self.arrives, []
+            self.run(*effects)
 
     def arrived(self, link: Link) -> None:
         assert link.eof, "no input is expected here"
@@ -289,8 +299,39 @@ def test_what_follows_from_a_taken_frame_is_committed_in_the_next_turn(stage: St
     stage.run(Append(1, CHANGES), Write(1, note("message"), after=1, token="m"))
     stage.loop.settle()
     assert stage.disk.kicks == [[1], [2]]
-    assert stage.turns == 4
+    assert (stage.turns, stage.lingered) == (2, 1)
     assert (stage.read(1), stage.read(2)) == (["message"], ["delivered"])
+
+
+def test_an_acceptance_waits_a_moment_for_a_reply_and_shares_its_commit(stage: Stage) -> None:
+    stage.disk.at_once = True
+    stage.core.answers["taken", "m"] = [Append(2, CHANGES), Write(2, note("delivered"), after=2)]
+    stage.arrives = [Append(3, CHANGES), Write(2, note("reply"), after=3)]
+    stage.run(Append(1, CHANGES), Write(1, note("message"), after=1, token="m"))
+    stage.loop.settle()
+    assert stage.disk.kicks == [[1], [2, 3]]
+    assert stage.lingered == 1
+    assert stage.read(2) == ["delivered", "reply"]
+
+
+def test_an_acceptance_waits_for_a_reply_on_a_slow_disk_too(stage: Stage) -> None:
+    """There the writer's thread reports a commit between two turns."""
+    stage.core.answers["taken", "m"] = [Append(2, CHANGES)]
+    stage.arrives = [Append(3, CHANGES)]
+    stage.run(Append(1, CHANGES), Write(1, note("message"), after=1, token="m"))
+    stage.loop.settle()
+    stage.commit(1)
+    assert stage.disk.kicks == [[1], [2, 3]]
+    assert stage.lingered == 1
+
+
+def test_what_a_frame_asked_for_never_waits(stage: Stage) -> None:
+    stage.disk.at_once = True
+    stage.core.answers["taken", "free"] = [Append(2, CHANGES)]
+    stage.run(Append(1, CHANGES), Write(1, note("free"), token="free"))
+    stage.loop.settle()
+    assert stage.disk.kicks == [[1, 2]]
+    assert (stage.turns, stage.lingered) == (1, 0)
 
 
 def test_a_broadcast_is_encoded_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import shutil
 import signal
 import sqlite3
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -84,8 +85,16 @@ def test_nothing_to_write_is_no_transaction(open_store: Open) -> None:
     assert store.commit([]) == 0
     assert store.commit([(1, ())]) == 0
     assert asked == []
-    assert store.commit([(2, save(1))]) > 0
+    store.commit([(2, save(1))])
     assert asked == [None]
+
+
+def test_the_first_commit_says_nothing_of_the_disk(open_store: Open) -> None:
+    """It also puts on disk what the start wrote; a writer that took its time for the disk's would leave the loop."""
+    store = open_store()
+    assert store.commit([(1, save(1))]) == 0
+    assert store.commit([(2, save(2))]) > 0
+    assert store.commit([]) == 0
 
 
 changes = st.one_of(
@@ -199,20 +208,25 @@ def test_killed_at_any_moment_keeps_every_reported_commit(paths: Paths) -> None:
     os.close(report)
 
 
-def test_torn_log_ends_at_a_commit(tmp_path: Path) -> None:
-    """Features A3.14 as corrected in design section 7: a torn write-ahead log is SQLite's."""
+@pytest.mark.parametrize("size", [0, 1_000_000])
+def test_torn_log_ends_at_a_commit(tmp_path: Path, size: int) -> None:
+    """Features A3.14 as corrected in design section 7: a torn write-ahead log is SQLite's.
+
+    What follows the tear is nothing, or what the log was extended with.
+    """
     whole, torn = Paths(tmp_path / "whole"), Paths(tmp_path / "torn")
     whole.home.mkdir()
     store = Store.open(whole, NOW)
     for ticket in range(1, 6):
         store.commit([(ticket, save(2 * ticket - 1, 2 * ticket))])
     log = whole.home.joinpath("intercom.db-wal").read_bytes()
+    written = len(log.rstrip(b"\0"))
     counts = []
-    for length in [*range(0, len(log), 512), len(log)]:
+    for length in [*range(0, written, 512), written, len(log)]:
         torn.home.mkdir()
         for path in (whole.database, whole.key):
             shutil.copy(path, torn.home)
-        torn.home.joinpath("intercom.db-wal").write_bytes(log[:length])
+        torn.home.joinpath("intercom.db-wal").write_bytes(log[:length].ljust(size, b"\0"))
         reopened = Store.open(torn, NOW)
         counts.append(len(ids(reopened)))
         reopened.close()
@@ -380,6 +394,21 @@ def test_full_disk_passes_when_there_is_room_again(small_disk: Path) -> None:
     store.close()
 
 
+def test_store_whose_file_nobody_may_look_at_for_a_while(open_store: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """F27, F102: refused meanwhile and nothing concluded from it."""
+    store = open_store()
+
+    def refuse(*arguments: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as closed:
+        closed.setattr(os, "stat", refuse)
+        with pytest.raises(CommitFailed, match="cannot be reached") as caught:
+            store.commit([(1, save(1))])
+    assert not caught.value.final
+    store.commit([(2, save(2))])
+
+
 @pytest.mark.parametrize("fate", ["moved", "replaced", "deleted"])
 def test_store_whose_file_is_gone_is_final(open_store: Open, paths: Paths, fate: str) -> None:
     """F17: nothing is called durable that the next start will not find."""
@@ -463,3 +492,25 @@ def test_everything_comes_back(open_store: Open) -> None:
     store.commit([(1, (*map(SaveOperation, stored), *map(SaveRetiredId, retired)))])
     store.close()
     assert open_store().recovered == Recovered(operations=stored, retired_ids=retired, last_number=3)
+
+
+def test_readers_share_the_store_within_the_process_only(paths: Paths) -> None:
+    """Design section 5, memory and disk: a second, read-only connection; everybody else asks the broker."""
+    store = Store.open(paths, NOW)
+    store.commit([(1, save(1))])
+    reader = sqlite3.connect(f"{paths.database.as_uri()}?mode=ro&vfs=unix-excl", uri=True, isolation_level=None)
+    try:
+        count = "SELECT count(*) FROM operations"
+        reader.execute("BEGIN")
+        assert reader.execute(count).fetchone() == (1,)
+        store.commit([(2, save(2))])
+        assert reader.execute(count).fetchone() == (1,), "a page of a history stays as it was"
+        reader.execute("COMMIT")
+        assert reader.execute(count).fetchone() == (2,)
+        program = f"import sqlite3; sqlite3.connect({str(paths.database)!r}, timeout=0).execute({count!r})"
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+        assert "database is locked" in done.stderr
+        store.commit([(3, save(3))])
+    finally:
+        reader.close()
+        store.close()

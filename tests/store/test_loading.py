@@ -212,8 +212,9 @@ def test_memory_durability_reads_the_operations_once(open_store: Callable[..., S
     store = open_store(durability="memory")
     assert len(store.recovered.operations) == 1
     changes: tuple[Any, ...] = (SaveOperation(operation(2)), SaveRetiredId(RetiredIdRecord("a", None, 1)))
-    assert store.commit([(1, changes)]) > 0
+    store.commit([(1, changes)])
     assert store.commit([(2, (SaveOperation(operation(3)),))]) == 0
+    assert store.commit([(3, changes)]) > 0
     store.close()
     store = open_store()
     assert store.recovered == Recovered(retired_ids=[RetiredIdRecord("a", None, 1)])

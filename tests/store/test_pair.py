@@ -75,7 +75,6 @@ def test_files_are_private_whatever_the_umask(users_paths: Paths, umask: int) ->
 
     assert in_child(modes_while_open, user=OTHER_USER, umask=umask) == {
         "intercom.db": 0o600,
-        "intercom.db-shm": 0o600,
         "intercom.db-wal": 0o600,
         "intercom.key": 0o600,
     }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import struct
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,6 +16,8 @@ class Player(Protocol):
 
     def write(self, client: str, frame: dict[str, Any]) -> None: ...
 
+    def write_bytes(self, client: str, data: bytes) -> None: ...
+
     def read(self, client: str) -> dict[str, Any] | None:
         """Return the next frame, or None at the end of the stream."""
 
@@ -23,14 +27,49 @@ class Player(Protocol):
 
 
 def conversations() -> list[Path]:
-    """Return the files that hold steps."""
-    return [path for path in sorted(VECTORS.glob("*.json")) if "steps" in json.loads(path.read_text())]
+    """Return the files that can be played against a broker."""
+    playable = {"steps", "streams", "breaks"}
+    return [path for path in sorted(VECTORS.glob("*.json")) if playable & json.loads(path.read_text()).keys()]
 
 
 def play(path: Path, player: Player) -> None:
     """Play one file and fail at the first frame that does not match."""
+    vector = json.loads(path.read_text())
+    _play_steps(path, vector.get("steps", []), player)
+    for number, stream in enumerate(vector.get("streams", []), 1):
+        _play_stream(f"{path.name} stream {number}: {stream['why']}", f"stream {number}", stream, player)
+    for number, each in enumerate(vector.get("breaks", []), 1):
+        where, client = f"{path.name} break {number}: {each['why']}", f"breaker {number}"
+        if vector["as"] is not None:
+            player.write(client, vector["as"])
+            frame = player.read(client)
+            assert frame is not None and frame["type"] == "registered", f"{where}: got {json.dumps(frame)}"
+        player.write(client, each["frame"])
+        frame = player.read(client)
+        assert frame is None, f"{where}: got {json.dumps(frame)}"
+
+
+def _play_stream(where: str, client: str, stream: dict[str, Any], player: Player) -> None:
+    for chunk in stream["chunks"]:
+        player.write_bytes(client, _bytes_of(chunk))
+    for answer in stream["answers"]:
+        frame = player.read(client)
+        assert _matches(answer, frame, {}), f"{where}: got {json.dumps(frame)}"
+    if stream["ends"]:
+        frame = player.read(client)
+        assert frame is None, f"{where}: got {json.dumps(frame)}"
+
+
+def _bytes_of(chunk: dict[str, str]) -> bytes:
+    if "hex" in chunk:
+        return bytes.fromhex(chunk["hex"])
+    payload = chunk["payload"].encode()
+    return struct.pack(">I", len(payload)) + payload
+
+
+def _play_steps(path: Path, steps: list[dict[str, Any]], player: Player) -> None:
     variables: dict[str, Any] = {}
-    for number, step in enumerate(json.loads(path.read_text())["steps"], 1):
+    for number, step in enumerate(steps, 1):
         where = f"{path.name} step {number}: {json.dumps(step)}"
         if "from" in step:
             player.write(step["from"], _filled(step["frame"], variables))
@@ -66,7 +105,7 @@ def _matches(pattern: Any, value: Any, variables: dict[str, Any]) -> bool:
         return bool(variables.setdefault(pattern, value) == value)
     if isinstance(pattern, dict):
         if "$any" in pattern:
-            kinds = {"string": str, "number": (int, float)}
+            kinds: dict[str, type | tuple[type, ...]] = {"string": str, "number": (int, float)}
             return isinstance(value, kinds[pattern["$any"]]) and not isinstance(value, bool)
         if not isinstance(value, dict) or not ("..." in pattern or pattern.keys() == value.keys()):
             return False
@@ -81,3 +120,39 @@ def _matches(pattern: Any, value: Any, variables: dict[str, Any]) -> bool:
             and all(_matches(*pair, variables) for pair in zip(pattern, value, strict=True))
         )
     return type(pattern) is type(value) and pattern == value
+
+
+def transcript(path: Path) -> list[str]:
+    """Write a conversation down for people: ``A> frame`` to the broker, ``>A frame`` from it.
+
+    Of session objects only what matters is shown; ``...`` stands for what is left out, ``RUN`` and ``CAPABILITY`` for
+    the run and the capability that most conversations use.
+    """
+    return [_line(step) for step in json.loads(path.read_text())["steps"]]
+
+
+_ABBREVIATIONS = {
+    "7f0c2f5e-3b1a-4c6d-9e21-5a4b3c2d1e0f": "RUN",
+    "5b8f0d0a-2c44-4d7e-8f11-0a9b8c7d6e5f.qeVCJeYelAvEVzM9ayNSagKBox8e_JGwtjLx28UqbIo": "CAPABILITY",
+}
+_EVERY_SESSION = frozenset({"cwd", "model", "pid", "startedAt", "lastActivity"})
+
+
+def _line(step: dict[str, Any]) -> str:
+    if "frame" in step:
+        frame = dict(step["frame"])
+        if frame["type"] == "register":
+            session = {name: value for name, value in frame["session"].items() if name not in _EVERY_SESSION}
+            frame["session"] = {**session, "...": True}
+        text = json.dumps(frame, ensure_ascii=False, separators=(",", ":"))
+        text = re.sub(r'"\.\.\.":true|\{"\$any":"\w+"\}', "...", text)
+        for long, short in _ABBREVIATIONS.items():
+            text = text.replace(long, short)
+        return f"{step['from']}> {text}" if "from" in step else f">{step['to']} {text}"
+    if "end" in step:
+        return f"{step['end']} closes its connection"
+    if "closed" in step:
+        return f"the broker closes the connection of {step['closed']}"
+    if "silent" in step:
+        return f"{step['silent']} gets nothing"
+    return f"the broker ends with status {step['exit']}"

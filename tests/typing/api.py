@@ -23,6 +23,7 @@ async def sessions() -> None:
         session_id="s",
         cwd="/p",
         supervisor="capability",
+        owner_token="secret",
         address=True,
         hold="free",
         kind="custom",
@@ -42,7 +43,14 @@ async def sessions() -> None:
         assert_type(await session.join("g"), tuple[str, ...])
         assert_type(await session.leave(), tuple[str, ...])
         await session.set_presence(name="n", status="s", model="m")
+        session.announce("busy")
+        with session.busy("w"), session.busy() as nothing:
+            assert_type(nothing, None)
         assert_type(await session.authorize_child("c"), str)
+        assert_type(await session.authorize_child("c", capability="kept"), str)
+        await session.reserve_child("c", aliases=["id"], group="g", dormant=False)
+        await session.release_child("c", gone="it was cancelled")
+        await session.release_child("c", refusal="not now")
         assert_type(session.former_ids, tuple[str, ...])
         assert_type(session.features, frozenset[str])
         assert_type(session.waiting, int)
@@ -51,17 +59,35 @@ async def sessions() -> None:
 async def messages(session: intercom.Session) -> None:
     attachment = intercom.Attachment("file", "a.txt", "text", "plain")
     receipt = await session.send(
-        "bob", "hi", attachments=[attachment], reply_to="q", message_id="m", timeout=1, logical_target="b"
+        "bob",
+        "hi",
+        attachments=[attachment],
+        reply_to="q",
+        message_id="m",
+        timeout=1,
+        logical_target="b",
+        progress=True,
     )
     assert_type(receipt, intercom.Receipt)
-    assert_type(receipt.state, Literal["delivered", "queued"])
+    assert_type(receipt.state, Literal["delivered", "queued", "held"])
     assert_type(receipt.message_id, str)
     assert_type(receipt.target, str)
     assert_type(receipt.position, int | None)
+    assert_type(receipt.is_known, bool)
+    assert_type(receipt.held_ms, int | None)
+    held = await session.send("bob", "hi", hold=True)
+    assert_type(await session.outcome(held, timeout=1.5), intercom.Receipt)
+    assert_type(receipt.inferred_reply_to, str | None)
+    assert_type(receipt.hint, str)
     assert_type(await session.send_supervisor("hi"), intercom.Receipt)
     answer = await session.ask("bob", "?", attachments=[{"type": "file", "name": "n", "content": "c"}], timeout=60)
     assert_type(answer, intercom.IncomingMessage)
+    assert_type(await session.ask("bob", "?", on_held=lambda receipt: None), intercom.IncomingMessage)
     assert_type(await session.ask_supervisor("?"), intercom.IncomingMessage)
+    await session.ask(
+        "bob", "?", patience=5, on_progress=lambda message: assert_type(message, intercom.IncomingMessage)
+    )
+    await session.send("bob", "half", progress=answer.id)
     assert_type(await session.receive(), intercom.IncomingMessage)
     assert_type(session.messages(), intercom.Messages)
     async for message in session.messages():
@@ -75,7 +101,9 @@ async def messages(session: intercom.Session) -> None:
         assert_type(message.reply_error, str | None)
         assert_type(message.timestamp, int | float)
         assert_type(message.channel, Literal["supervisor"] | None)
+        assert_type(message.progress_of, str | None)
         assert_type(message.raw, dict[str, Any])
+        assert_type(message.is_notification, bool)
         assert_type(await message.reply("ok", error=False, attachments=[]), intercom.Receipt)
 
 
@@ -127,11 +155,86 @@ async def events(session: intercom.Session) -> None:
     assert_type(session.events(), intercom.Events)
     async for event in session.events():
         assert_type(event, intercom.SessionEvent)
-        assert_type(event.kind, Literal["joined", "left", "presence", "disconnected", "reconnected", "missed"])
+        assert_type(
+            event.kind,
+            Literal["joined", "left", "presence", "disconnected", "reconnected", "run_lost", "stage_lost", "missed"],
+        )
+        assert_type(event.run_id, str | None)
         assert_type(event.session_id, str | None)
         assert_type(event.session, intercom.SessionView | None)
         assert_type(event.reason, str | None)
         assert_type(event.count, int)
+
+
+class Kept:
+    def admit(self, request: intercom.StageRequest) -> intercom.StageAnswer:
+        assert_type(request.id, str)
+        assert_type(request.run_id, str)
+        assert_type(request.target, str)
+        assert_type(request.text, str)
+        assert_type(request.attachments, tuple[intercom.Attachment, ...])
+        assert_type(request.sender, intercom.SessionView)
+        assert_type(request.sender_name, str | None)
+        assert_type(request.return_address, str | None)
+        assert_type(request.expects_reply, bool)
+        assert_type(request.is_live, bool)
+        if request.expects_reply:
+            return intercom.StageAnswer.not_started()
+        return intercom.StageAnswer.queued(1, forward_to=["t"], is_known=False)
+
+    def reached(self, message_id: str, target: str, stages: tuple[str, ...]) -> None:
+        pass
+
+
+class Awaited:
+    async def admit(self, request: intercom.StageRequest) -> intercom.StageAnswer:
+        return intercom.StageAnswer.forward("t") if request.is_live else intercom.StageAnswer.delivered()
+
+    async def reached(self, message_id: str, target: str, stages: tuple[str, ...]) -> None:
+        pass
+
+
+async def workflows(session: intercom.Session, stage: intercom.StageView) -> None:
+    roster = [intercom.RosterStage(id="s", name="n", running=True, agent=True, listed=True)]
+    possible: list[intercom.PossibleStage | str] = ["reviewer-*", intercom.PossibleStage(target="t", queued=1)]
+    run = session.workflow(
+        "r", Kept(), roster=roster, possible=possible, parent="p", boundary=["b"], capability="c", dormant=True
+    )
+    assert_type(run, intercom.Run)
+    async with run as entered, session.workflow("r2", Awaited()):
+        assert_type(entered, intercom.Run)
+        assert_type(run.id, str)
+        assert_type(run.group, str)
+        assert_type(run.capability, str)
+        assert_type(run.lost, str | None)
+        assert_type(run.target("a", "b"), str)
+        await run.announce(roster=roster, possible=())
+        receipt = await run.notify("s", "done", reply_to="m", sender_name="n", return_address="r", message_id="i")
+        assert_type(receipt, intercom.Receipt)
+    async with session.stage("r", "s", "n", capability="c", timeout=3) as live:
+        assert_type(live, intercom.LiveStage)
+        assert_type(live.lost, str | None)
+    assert_type(await session.list_stages("g"), list[intercom.StageView])
+    assert_type(stage.state, Literal["pending", "running", "possible"])
+    assert_type(stage.id, str | None)
+    assert_type(stage.target, str)
+    assert_type(stage.queued, int)
+    assert_type(stage.deliveries, tuple[intercom.DeliveryState, ...])
+
+
+def workflows_without_a_loop(session: blocking.Session, queue: intercom.StageQueue) -> None:
+    with session.workflow("r", queue, roster=[], possible=[]) as run:
+        assert_type(run, blocking.Run)
+        run.serve(timeout=1)
+        run.announce(possible=["**"])
+        assert_type(run.notify("s", "done"), intercom.Receipt)
+    with session.stage("r", "s", capability="c") as live:
+        assert_type(live, blocking.LiveStage)
+    assert_type(session.list_stages(), list[intercom.StageView])
+    assert_type(session.outcome(session.send("bob", "hi", hold=True)), intercom.Receipt)
+    session.reserve_child("c")
+    session.release_child("c")
+    session.workflow("r", Awaited())  # type: ignore[arg-type]
 
 
 def without_a_loop() -> None:
@@ -152,6 +255,9 @@ def without_a_loop() -> None:
         assert_type(session.list_groups(), list[intercom.GroupView])
         assert_type(session.join("g"), tuple[str, ...])
         session.set_presence(status="s")
+        session.announce("busy")
+        with session.busy("w") as nothing:
+            assert_type(nothing, None)
         for message in session.messages(timeout=1):
             assert_type(message, blocking.IncomingMessage)
             assert_type(message.reply("ok"), intercom.Receipt)

@@ -23,7 +23,8 @@ TYPES: dict[str, type | tuple[type, ...]] = {
 }
 KNOWN_WORDS = {
     "$ref", "anyOf", "allOf", "not", "type", "const", "enum", "required", "properties", "items", "minLength",
-    "pattern", "title", "description", "discriminator", "$schema", "$defs", "additionalProperties", "default",
+    "minItems", "maxItems", "pattern", "title", "description", "discriminator", "$schema", "$defs",
+    "additionalProperties", "default",
     "maxLength", "minimum", "maximum",
 }  # fmt: skip
 
@@ -51,6 +52,8 @@ def fits(value: Any, rule: dict[str, Any]) -> bool:
         and ("pattern" not in rule or re.search(rule["pattern"], value) is not None)
         and all(name in value for name in rule.get("required", []))
         and all(fits(value[name], part) for name, part in rule.get("properties", {}).items() if name in value)
+        and rule.get("minItems", 0) <= len(value if "minItems" in rule else "")
+        and ("maxItems" not in rule or len(value) <= rule["maxItems"])
         and ("items" not in rule or all(fits(item, rule["items"]) for item in value))
     )
 

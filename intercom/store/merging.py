@@ -1,0 +1,111 @@
+"""Merge the changes of a batch, so that every row is written once, and write them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from intercom.core.records import (
+    AcceptOperation,
+    AnswerQuestion,
+    Change,
+    DropOperation,
+    DropRetiredId,
+    OperationRecord,
+    RetiredIdRecord,
+    SaveOperation,
+    SaveRetiredId,
+    accepted,
+    answered,
+)
+from intercom.store.history import HistoryChange
+from intercom.store.rows import (
+    ACCEPT_OPERATION,
+    ANSWER_QUESTION,
+    DROP_OPERATION,
+    DROP_RETIRED,
+    SAVE_OPERATION,
+    SAVE_PLAIN,
+    SAVE_RETIRED,
+    is_plain,
+    operation_row,
+    plain_row,
+    retired_row,
+)
+
+Batch: TypeAlias = Sequence[tuple[int, tuple[Change, ...]]]
+"""Appends by ticket, oldest first."""
+
+
+class Merged:
+    """Hold what a batch comes to; None stands for a row that is to be deleted."""
+
+    __slots__ = ("acceptances", "answers", "history", "operations", "retired")
+
+    def __init__(self) -> None:
+        self.operations: dict[int, OperationRecord | None] = {}
+        self.acceptances: dict[int, AcceptOperation] = {}
+        """Of rows that were saved by an earlier batch."""
+        self.answers: dict[int, None] = {}
+        """Likewise."""
+        self.retired: dict[str, RetiredIdRecord | None] = {}
+        self.history: list[HistoryChange] = []
+        """In their order; the caller writes them."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Tell whether there is nothing to write."""
+        return not (self.operations or self.acceptances or self.answers or self.retired or self.history)
+
+    def write(self, cursor: sqlite3.Cursor) -> None:
+        """Write everything but the history within the transaction of the caller."""
+        executemany = cursor.executemany
+        # Before the whole rows: what was saved or dropped after it was accepted stays as that left it.
+        if self.acceptances:
+            rows = [(one.recipient_session, one.accepted_at, number) for number, one in self.acceptances.items()]
+            executemany(ACCEPT_OPERATION, rows)
+        if self.answers:
+            executemany(ANSWER_QUESTION, [(number,) for number in self.answers])
+        saved = [record for record in self.operations.values() if record is not None]
+        if plain := [plain_row(record) for record in saved if is_plain(record)]:
+            executemany(SAVE_PLAIN, plain)
+        if len(plain) < len(saved):
+            executemany(SAVE_OPERATION, [operation_row(record) for record in saved if not is_plain(record)])
+        if len(saved) < len(self.operations):
+            executemany(DROP_OPERATION, [(number,) for number, record in self.operations.items() if record is None])
+        if self.retired:
+            retired = self.retired.items()
+            executemany(SAVE_RETIRED, [retired_row(record) for _, record in retired if record is not None])
+            executemany(DROP_RETIRED, [(session_id,) for session_id, record in retired if record is None])
+
+
+def merge(batch: Batch) -> Merged | None:
+    """Return what the changes of a batch come to, or None when there is nothing to write."""
+    merged = Merged()
+    operations = merged.operations
+    for _, changes in batch:
+        for change in changes:
+            if isinstance(change, SaveOperation):
+                operations[change.record.number] = change.record
+            elif isinstance(change, AcceptOperation):
+                number = change.number
+                if number not in operations:
+                    merged.acceptances[number] = change
+                elif (record := operations[number]) is not None:
+                    operations[number] = accepted(record, change)
+            elif isinstance(change, AnswerQuestion):
+                number = change.number
+                if number not in operations:
+                    merged.answers[number] = None
+                elif (record := operations[number]) is not None:
+                    operations[number] = answered(record)
+            elif isinstance(change, DropOperation):
+                operations[change.number] = None
+            elif isinstance(change, SaveRetiredId):
+                merged.retired[change.record.session_id] = change.record
+            elif isinstance(change, DropRetiredId):
+                merged.retired[change.session_id] = None
+            else:
+                merged.history.append(change)
+    return None if merged.is_empty else merged

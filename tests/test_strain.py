@@ -1,0 +1,96 @@
+"""Run the short forms of ``scripts/stampede``, ``idle-race`` and ``soak``, and test how a soak judges."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+
+from scripts.strain.soak import SLACK_DESCRIPTORS, SLACK_KIB, Sample, judge
+from tests.support.brokers import TOP, environment
+
+LONGEST_S = 150
+FLAT = Sample(
+    second=0,
+    memory=30_000,
+    descriptors=64,
+    threads=3,
+    sessions=51,
+    rows=100,
+    allowed_rows=100,
+    unconfirmed=0,
+    questions=0,
+    own_memory=40_000,
+    own_descriptors=56,
+)
+
+
+@pytest.mark.timeout(2 * LONGEST_S)
+@pytest.mark.parametrize(
+    ("script", "arguments"),
+    [
+        ("stampede", ("--rounds", "3")),
+        ("stampede", ("--rounds", "1", "--late-ms", "200")),
+        ("stampede", ("--rounds", "1", "--clients", "10", "--starts", "0", "--late-ms", "6000")),
+        ("idle_race", ("--rounds", "25")),
+        ("soak", ("--minutes", "0.2")),
+    ],
+    ids=["stampede", "late stampede", "slow stampede", "idle race", "soak"],
+)
+def test_a_short_form_passes(script: str, arguments: tuple[str, ...]) -> None:
+    """F1, F2, F4, F7, F10, F26; soak: F8, F63, F77, F83."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", f"scripts.strain.{script}", *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        cwd=TOP,
+        env={name: value for name, value in environment(TOP).items() if name != "INTERCOM_HOME"},
+        timeout=LONGEST_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    assert done.stdout.endswith("\npassed\n")
+
+
+def grown(**growth: int) -> list[Sample]:
+    """Return a run in which these values grow by so much from the second quarter to the last one."""
+    late = {name: getattr(FLAT, name) + amount for name, amount in growth.items()}
+    return [FLAT] * 6 + [dataclasses.replace(FLAT, **late)] * 2
+
+
+@pytest.mark.parametrize(
+    "growth",
+    [
+        {},
+        {"memory": SLACK_KIB},
+        {"memory": SLACK_KIB + 2_000, "rows": 1_000, "allowed_rows": 1_000},
+        {"descriptors": 10, "sessions": 10},
+        {"own_descriptors": SLACK_DESCRIPTORS},
+    ],
+)
+def test_what_is_flat_passes(growth: dict[str, int]) -> None:
+    assert judge(grown(**growth)) == []
+
+
+@pytest.mark.parametrize(
+    ("growth", "said"),
+    [
+        ({"memory": SLACK_KIB + 1}, "memory of the broker"),
+        ({"own_memory": 2 * SLACK_KIB + 1}, "memory of the library"),
+        ({"descriptors": SLACK_DESCRIPTORS + 1}, "descriptors more"),
+        ({"own_descriptors": SLACK_DESCRIPTORS + 1}, "own_descriptors grew"),
+        ({"threads": SLACK_DESCRIPTORS + 1}, "threads grew"),
+        ({"rows": 1_000}, "1100 rows, 100 sent"),
+    ],
+)
+def test_what_grows_does_not(growth: dict[str, int], said: str) -> None:
+    faults = judge(grown(**growth))
+    assert faults and all(said in fault for fault in faults)
+
+
+def test_too_short_a_run_is_none() -> None:
+    assert judge([FLAT] * 3) == ["there are too few samples to judge"]
