@@ -135,7 +135,9 @@ def test_an_older_copy_of_the_store_is_explained(shell: Shell) -> None:
     assert shell.run("stop").status == 0
     with closing(sqlite3.connect(shell.home / "intercom.db")) as database:
         (journal_id,) = database.execute("SELECT value FROM meta WHERE key = 'journalId'").fetchone()
-    (shell.home / "intercom.head").write_text(json.dumps({"journalId": journal_id, "seq": 99}))
+    head = shell.home / "intercom.head"
+    head.touch(0o600)
+    head.write_text(json.dumps({"journalId": journal_id, "seq": 99}))
     shell.serve()
     found = examined(shell, 1)
     assert wrong(found) == {"store": "bad"}
