@@ -295,7 +295,7 @@ def judge(samples: Sequence[Sample]) -> list[str]:
     early, late = samples[quarter : 2 * quarter], samples[-quarter:]
 
     def growth(name: str) -> float:
-        return median(getattr(one, name) for one in late) - median(getattr(one, name) for one in early)
+        return float(median(getattr(one, name) for one in late) - median(getattr(one, name) for one in early))
 
     grown = growth("memory") - ROW_KIB * max(0, growth("rows"))
     if grown > SLACK_KIB:
