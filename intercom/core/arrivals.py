@@ -64,7 +64,6 @@ class Arrivals:
         ledger: Ledger,
         ids: Callable[[], str],
         identity: StoreIdentity,
-        on_not_recorded: Callable[[Session, str | None, Instant], None],
     ) -> None:
         self._addresses = addresses
         self._lifecycle = lifecycle
@@ -74,7 +73,8 @@ class Arrivals:
         self._ledger = ledger
         self._ids = ids
         self._identity = identity
-        self._on_not_recorded = on_not_recorded
+        self.on_not_recorded: Callable[[Session, str | None, Instant], None] = lambda session, request_id, now: None
+        """Is told of each session whose coming could not be recorded, with the id of its reattach."""
 
     # --- register ---------------------------------------------------------------------------------------
 
@@ -190,7 +190,7 @@ class Arrivals:
     def _begin_failed(self, subject: tuple[Session, str | None], now: Instant) -> None:
         session, request_id = subject
         if session.connection.session is session:
-            self._on_not_recorded(session, request_id, now)
+            self.on_not_recorded(session, request_id, now)
 
     def _free(self, address: Address, session: Session, now: Instant) -> None:
         """Close every session that held this address and is away."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Raw
 
 from intercom.core import groups, stage_lists
 from intercom.core.addresses import Addresses
@@ -22,8 +22,8 @@ from intercom.core.connections import Connection, PeerCredentials
 from intercom.core.deadlines import Deadlines
 from intercom.core.deciding import Deciding
 from intercom.core.delivery import Delivery
-from intercom.core.effects import Destroy, Effect, Stop
-from intercom.core.features import Refused
+from intercom.core.departing import Departing
+from intercom.core.effects import Effect, Stop
 from intercom.core.holding import Holding
 from intercom.core.inquiries import REQUESTS, Inquiries, Tracing
 from intercom.core.journal import Journal
@@ -45,18 +45,18 @@ from intercom.core.records import (
     DropHistory,
     HistoryEvent,
     OperationState,
-    ReadBodies,
     Recovered,
     SessionState,
     StoreIdentity,
 )
+from intercom.core.registering import Reattaching, Registering, ToldOf
 from intercom.core.resolving import Resolver
 from intercom.core.restoring import Restoring
 from intercom.core.sessions import Session, SessionTable, normalise_group
 from intercom.core.stages import Stages
 from intercom.core.supervision import Capabilities, Crossings
 from intercom.limits import Limits
-from intercom.wire import notices, reasons
+from intercom.wire import notices
 from intercom.wire.capability import capability_for, is_made_with
 from intercom.wire.frames import (
     AuthorizeSupervisor,
@@ -82,7 +82,6 @@ from intercom.wire.frames import (
     PresenceFailed,
     Received,
     Register,
-    Registered,
     RegisterLiveWorkflowStageRoute,
     RegisterPendingStageRoute,
     RegistrationFailed,
@@ -100,27 +99,12 @@ from intercom.wire.frames import (
     Unregister,
     trim,
 )
-from intercom.wire.mail import Replaced, RequestFailed, SessionReattach, SessionReattached
+from intercom.wire.mail import SessionReattach
 
 MULTI_NODE_OFF = {"status": "off", "reason": "no shared storage is selected"}
 
 _SHUTDOWN = "shutdown"
 """Token of ``shutdown_ack``: the broker leaves once that frame was settled."""
-
-
-class ToldOf(Struct, frozen=True):
-    """Mark the answer that tells a client of its session: one that never reached it leaves nobody who could return."""
-
-    known: Any
-    generation: int
-
-
-class Reattaching(Struct, frozen=True):
-    """Remember who comes back while what waits for it is read."""
-
-    connection: Any
-    frame: SessionReattach
-    known: Any
 
 
 class Broker:
@@ -245,8 +229,40 @@ class Broker:
             self._ledger,
             ids,
             self._identity,
-            self._arrival_not_recorded,
         )
+        self._departing = Departing(
+            self._connections,
+            self._sessions,
+            self._asking,
+            self._operations,
+            self._holding,
+            self._restoring,
+            self._stages,
+            self._owners,
+            self._notifications,
+            self._barriers,
+            self._deciding,
+            self._arrivals,
+            self._outbox,
+        )
+        self._registering = Registering(
+            self._connections,
+            self._sessions,
+            self._capabilities,
+            self._arrivals,
+            self._departing,
+            self._boxes,
+            self._mailing,
+            self._delivery,
+            self._deciding,
+            self._asking,
+            self._holding,
+            self._restoring,
+            self._outbox,
+            limits,
+            self._had_features,
+        )
+        self._arrivals.on_not_recorded = self._registering.arrival_not_recorded
         self._inquiries = Inquiries(
             self._sessions,
             self._addresses,
@@ -258,7 +274,7 @@ class Broker:
             self._ledger,
             self._outbox,
             limits,
-            self._force_closed,
+            self._departing.force_close,
         )
         self._mailing.is_open = self._is_mailbox_open
         self._mailing.on_delivered = self._mail_delivered
@@ -326,11 +342,11 @@ class Broker:
         kind = type(frame)
         if kind is Send or kind is SupervisorSend:
             if connection.session is None:
-                self._violation(connection, "a frame before register", now)
+                self._departing.violation(connection, "a frame before register", now)
             else:
                 self._deciding.send(connection, frame, now)  # type: ignore[arg-type]  # narrowed by kind
         elif connection.session is None and kind not in _BEFORE_REGISTRATION:
-            self._violation(connection, "a frame before register", now)
+            self._departing.violation(connection, "a frame before register", now)
         else:
             _HANDLERS[kind](self, connection, frame, now)
         return self._outbox.take()
@@ -339,15 +355,15 @@ class Broker:
         """Destroy a connection whose bytes break the protocol."""
         connection = self._connections.get(conn)
         if connection is not None:
-            self._violation(connection, reason, now)
+            self._departing.violation(connection, reason, now)
         return self._outbox.take()
 
     def connection_ended(self, conn: int, now: Instant) -> list[Effect]:
         """Retire a connection at its peer's FIN, its error or its close, whichever comes first."""
         connection = self._connections.get(conn)
         if connection is not None:
-            self._retire(connection, now)
-            self._end(connection)
+            self._departing.retire(connection, now)
+            self._departing.end(connection)
         return self._outbox.take()
 
     def bodies_read(
@@ -355,7 +371,7 @@ class Broker:
     ) -> list[Effect]:
         """Go on after the bodies of these mails were read; None: they could not be."""
         if isinstance(token, Reattaching):
-            self._finish_reattach(token, numbers, bodies, now)
+            self._registering.finish_reattach(token, numbers, bodies, now)
         elif isinstance(token, Offer):
             self._mailing.bodies_read(token, bodies, numbers, now)
         return self._outbox.take()
@@ -431,76 +447,24 @@ class Broker:
         self._operations.drop_leftovers()
         return self._outbox.take()
 
-    # --- registration -----------------------------------------------------------------------------------
+    # --- sessions ---------------------------------------------------------------------------------------
 
     def _register(self, connection: Connection, frame: Register, now: Instant) -> None:
+        self._registering.register(connection, frame, now)
+
+    def _reattach(self, connection: Connection, frame: SessionReattach, now: Instant) -> None:
+        self._registering.reattach(connection, frame, now)
+
+    def _unregister(self, connection: Connection, frame: Unregister, now: Instant) -> None:
         if connection.session is not None:
-            return self._violation(connection, "register on a registered connection", now)
-        if len(frame.session.get("groups", ())) > self._limits.groups:
-            return self._violation(connection, f"register with more than {self._limits.groups} groups", now)
-        supervisor_id: str | UnsetType = UNSET
-        if frame.supervisor is not UNSET:
-            claimed = self._supervisor_of(frame)
-            if claimed is None:
-                return self._refuse_and_end(connection, RegistrationFailed(reasons.INVALID_SUPERVISOR), now)
-            supervisor_id = claimed
-        arrival = self._arrivals.judge(connection, frame, now)  # last: it may create an address
-        if isinstance(arrival, Refused):
-            return self._refuse_and_end(connection, RegistrationFailed(arrival.reason, arrival.code), now)
-        if supervisor_id is not UNSET:
-            self._capabilities.bind(frame.supervisor["capability"], trim(frame.session["name"]))
-        displaced = [session.connection for session in arrival.replaced]
-        moved = None if arrival.known is None or arrival.known.session is None else arrival.known.session.connection
-        for older in displaced:
-            self._retire(older, now, Cause.MOVED if older is moved else Cause.REPLACED)
-        session = self._sessions.enter(connection, frame, arrival.entry)
-        for older in displaced:
-            self._outbox.write(older, Replaced("connection" if older is moved else "address", session.id))
-            self._end(older)
-        if supervisor_id is not UNSET:
-            session.supervisor_id = supervisor_id
-        told, ticket = self._arrivals.begin(session, arrival, frame, now)
-        if arrival.entry is not None and not self._is_tidied:
+            connection.session.keeps_questions = frame.keeps_questions is True
+        self._departing.retire(connection, now, Cause.UNREGISTERED)
+
+    def _had_features(self, now: Instant) -> None:
+        """See to it that what had its time is deleted every now and then."""
+        if not self._is_tidied:
             self._is_tidied = True
             self._deadlines.add(now.mono + self._limits.tidy_ms, self._tidy)
-        registered = Registered(
-            session.id,
-            supervisor_id,
-            True if session.confirms_receipts else UNSET,
-            acknowledges_pending_stage_routes=True,
-            broker_status=True,
-            **told,
-        )
-        known = session.known
-        token = ToldOf(known, known.record.generation) if known is not None and arrival.known is None else None
-        self._outbox.write(connection, registered, ticket, token)
-        self._arrived(session, now, is_proven=arrival.known is not None)
-        if supervisor_id is not UNSET:
-            ended = self._restoring.returned(session, frame.supervisor["capability"], supervisor_id)
-            self._deciding.dispatch(self._holding.take_waiting_for(ended), now)
-        return None
-
-    def _arrived(self, session: Session, now: Instant, *, is_proven: bool) -> None:
-        groups.announce(session, self._sessions, self._outbox)
-        self._delivery.resend_unconfirmed(session, now)
-        self._asking.session_returned(session, now, is_proven=is_proven)
-        if session.mailbox is not None:
-            self._mailing.offer(session.mailbox, now)
-
-    def _arrival_not_recorded(self, session: Session, request_id: str | None, now: Instant) -> None:
-        """Let a session that was told nothing be away again, or as if it had never come; its client tries again."""
-        connection = session.connection
-        self._retire(connection, now)
-        if request_id is None:
-            return self._refuse_and_end(connection, RegistrationFailed(reasons.NOT_STORED, "not_recorded"), now)
-        self._outbox.write(connection, RequestFailed(request_id, "not_recorded", reasons.NOT_STORED, True))
-        self._end(connection)
-        return None
-
-    def _force_closed(self, session: Session, reason: str, now: Instant) -> None:
-        connection = session.connection
-        self._retire(connection, now, Cause.FORCED)
-        self._end(connection)
 
     def _session_closing(self, known: Known, reason: str, changes: list[Change], now: Instant) -> GivenUp:
         """Do what the end of a known session leads to: nobody comes back to its questions and its own mailbox."""
@@ -526,132 +490,6 @@ class Broker:
         """Delete what had its time, and look again later."""
         self._ledger.append((DropBodies(now.wall), DropHistory(now.wall - self._limits.history_kept_ms)))
         self._deadlines.add(now.mono + self._limits.tidy_ms, self._tidy)
-
-    # --- coming back ------------------------------------------------------------------------------------
-
-    def _reattach(self, connection: Connection, frame: SessionReattach, now: Instant) -> None:
-        """Let a known session be on this connection; what waits for it is read first."""
-        if connection.session is not None:
-            return self._refuse_reattach(connection, frame)
-        known = self._arrivals.judge_reattach(connection, frame)
-        if isinstance(known, RequestFailed):
-            self._outbox.write(connection, known)
-            return None
-        box = self._boxes.get(known.mailbox_key)
-        chosen = () if box is None else tuple(mail.number for mail in self._mailing.next_to_offer(box))
-        token = Reattaching(connection, frame, known)
-        if chosen and known.state is SessionState.RECONNECTING:
-            self._outbox.add(ReadBodies(token, chosen))
-        else:
-            self._finish_reattach(token, (), {}, now)
-        return None
-
-    def _refuse_reattach(self, connection: Connection, frame: SessionReattach) -> None:
-        no = RequestFailed(frame.request_id, "session_not_reconnecting", "This session is here already", False)
-        self._outbox.write(connection, no)
-
-    def _finish_reattach(
-        self, token: Reattaching, numbers: tuple[int, ...], bodies: dict[int, bytes] | None, now: Instant
-    ) -> None:
-        connection, frame = token.connection, token.frame
-        if connection.number not in self._connections:
-            return None
-        if connection.session is not None:
-            return self._refuse_reattach(connection, frame)
-        known = self._arrivals.judge_reattach(connection, frame)
-        if isinstance(known, RequestFailed):
-            self._outbox.write(connection, known)
-            return None
-        if bodies is None:
-            reason = "The mail could not be read; reattach again"
-            self._outbox.write(connection, RequestFailed(frame.request_id, "mailbox_drain_failed", reason, True))
-            return None
-        older = None if known.session is None else known.session.connection
-        if older is not None:
-            self._retire(older, now, Cause.MOVED)
-            self._outbox.write(older, Replaced("connection", known.id))
-            self._end(older)
-        registration, entry = self._arrivals.entry_of(known)
-        session = self._sessions.enter(connection, registration, entry)
-        ticket = self._arrivals.reattached(known, session, frame.request_id, now)
-        self._sessions.release_id(known.id)
-        assert session.mailbox is not None
-        answer = SessionReattached(
-            frame.request_id,
-            session.id,
-            known.record.incarnation,
-            known.record.generation,
-            sorted(session.features),
-            len(session.mailbox),
-        )
-        self._outbox.write(connection, answer, ticket)
-        if bodies:
-            self._mailing.bodies_read(Offer(session.mailbox, session), bodies, numbers, now)
-        self._arrived(session, now, is_proven=True)
-        return None
-
-    def _supervisor_of(self, frame: Register) -> str | None:
-        """Return the connected supervisor this registration may claim; None: not authorised."""
-        child_name = trim(frame.session.get("name", ""))
-        claim = frame.supervisor
-        if not child_name or not isinstance(claim, dict):
-            return None
-        capability, supervisor_id = claim.get("capability"), claim.get("supervisorSessionId")
-        if not isinstance(capability, str) or not isinstance(supervisor_id, str):
-            return None
-        current = self._capabilities.claim(capability, child_name)
-        if current is None or self._sessions.get(current) is None:
-            return None
-        return current
-
-    def _unregister(self, connection: Connection, frame: Unregister, now: Instant) -> None:
-        if connection.session is not None:
-            connection.session.keeps_questions = frame.keeps_questions is True
-        self._retire(connection, now, Cause.UNREGISTERED)
-
-    def _retire(self, connection: Connection, now: Instant, cause: Cause = Cause.LOST) -> None:
-        """Let a session depart, in the order of protocol 6.15."""
-        session = connection.session
-        if session is None:
-            return
-        self._holding.sender_left(session)
-        kept_aside = self._holding.take_waiting_for(self._restoring.owner_left(session))
-        if session.known is not None and cause in (Cause.LOST, Cause.MOVED):
-            self._asking.asker_away(session)
-            self._sessions.reserve_id(session.id)
-        else:
-            self._asking.asker_left(session)
-        if session.holds_address and (cause is Cause.REPLACED or session.keeps_questions):
-            for ask in self._asking.owed_by_mailbox(session, session.target_identity):
-                self._operations.note_recipient(ask)
-        if cause is not Cause.MOVED:
-            self._asking.target_left(session)
-        self._stages.owner_left(session)
-        self._owners.owner_left(session)
-        self._notifications.session_left(session, now)
-        self._stages.stage_left(session)
-        self._barriers.session_left(session)
-        self._sessions.leave(session)
-        if session.features:
-            self._arrivals.departed(session, cause, now)
-        groups.announce_departure(session, self._sessions, self._outbox)
-        self._deciding.dispatch(kept_aside, now)
-
-    def _end(self, connection: Connection) -> None:
-        self._connections.pop(connection.number, None)
-        self._outbox.finish(connection)
-
-    def _refuse_and_end(self, connection: Connection, refusal: RegistrationFailed, now: Instant) -> None:
-        self._outbox.write(connection, refusal)
-        self._outbox.note("registration_refused", reason=refusal.reason)
-        self._end(connection)
-        self._retire(connection, now)
-
-    def _violation(self, connection: Connection, reason: str, now: Instant) -> None:
-        self._connections.pop(connection.number, None)
-        connection.open = False
-        self._outbox.add(Destroy(connection.number, reason))
-        self._retire(connection, now)
 
     # --- lists ------------------------------------------------------------------------------------------
 
@@ -703,11 +541,11 @@ class Broker:
         session = _session_of(connection)
         request_id = members.get("requestId", UNSET)
         if request_id is not UNSET and not isinstance(request_id, str):
-            return self._violation(connection, f"{kind} with a requestId that is not a string", now)
+            return self._departing.violation(connection, f"{kind} with a requestId that is not a string", now)
         change = groups.read_change(kind, members, session, self._limits)
         if isinstance(change, str):
             if request_id is UNSET:
-                return self._violation(connection, f"{kind} without requestId: {change}", now)
+                return self._departing.violation(connection, f"{kind} without requestId: {change}", now)
             self._outbox.write(connection, PresenceFailed(request_id, change))
             return None
         was_terminal = session.is_terminal
@@ -736,15 +574,15 @@ class Broker:
         session = _session_of(connection)
         child_name = trim(frame.child_name)
         if session.owner_token is None:
-            return self._violation(connection, "authorize_supervisor without an owner token", now)
+            return self._departing.violation(connection, "authorize_supervisor without an owner token", now)
         wished = None if frame.capability is UNSET else frame.capability
         if wished is not None and not is_made_with(wished, session.owner_token, child_name):
-            return self._violation(connection, "authorize_supervisor with a foreign capability", now)
+            return self._departing.violation(connection, "authorize_supervisor with a foreign capability", now)
         if not self._capabilities.has_room(session.id, wished):
-            return self._violation(connection, "authorize_supervisor beyond the limit of capabilities", now)
+            return self._departing.violation(connection, "authorize_supervisor beyond the limit of capabilities", now)
         capability = wished or capability_for(session.owner_token, child_name, self._ids())
         if not self._capabilities.authorize(capability, session.id, child_name, session.owner_token):
-            return self._violation(connection, "authorize_supervisor with a capability bound to another", now)
+            return self._departing.violation(connection, "authorize_supervisor with a capability bound to another", now)
         answer = SupervisorAuthorized(frame.request_id, capability, session.id, child_name)
         self._outbox.write(connection, answer)
         return None
@@ -768,14 +606,14 @@ class Broker:
     def _announce_route(self, connection: Connection, frame: RegisterPendingStageRoute, now: Instant) -> None:
         refusal = self._stages.announce(_session_of(connection), frame)
         if refusal is not None:
-            self._refuse_and_end(connection, RegistrationFailed(refusal), now)
+            self._departing.refuse_and_end(connection, RegistrationFailed(refusal), now)
         elif frame.request_id is not UNSET:
             self._outbox.write(connection, PendingStageRouteRegistered(frame.request_id))
 
     def _go_live(self, connection: Connection, frame: RegisterLiveWorkflowStageRoute, now: Instant) -> None:
         refusal = self._barriers.go_live(_session_of(connection), frame)
         if refusal is not None:
-            self._refuse_and_end(connection, refusal, now)
+            self._departing.refuse_and_end(connection, refusal, now)
 
     def _owner_answered(self, connection: Connection, frame: PendingStageMessageResult, now: Instant) -> None:
         self._owners.answered(_session_of(connection), frame, now)

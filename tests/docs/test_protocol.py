@@ -13,7 +13,7 @@ from typing import Any, get_args
 import pytest
 
 from intercom import limits
-from intercom.core import addresses, arrivals, broker, features, inquiries
+from intercom.core import addresses, arrivals, features, inquiries, registering
 from intercom.limits import Limits
 from intercom.wire import notices, reasons
 from intercom.wire.frames import Answer, Request
@@ -275,10 +275,10 @@ def codes_of(heading: str) -> set[str]:
 def test_the_codes_of_features() -> None:
     """protocol 9.1.3, 9.4.2, 9.6.2"""
     refused = codes_in(features, addresses, arrivals, pattern=r'Refused\(\s*"(\w+)"')
-    refused |= codes_in(broker, pattern=r'RegistrationFailed\([\w.]+, "(\w+)"')
+    refused |= codes_in(registering, pattern=r'RegistrationFailed\([\w.]+, "(\w+)"')
     assert codes_of("9.1.3 Refused registrations") == refused
     reattach = codes_in(arrivals, pattern=r'_no\(\s*frame,\s*"(\w+)"')
-    reattach |= codes_in(broker, pattern=r'RequestFailed\((?:\w+\.)?request_id, "(\w+)"')
+    reattach |= codes_in(registering, pattern=r'RequestFailed\((?:\w+\.)?request_id, "(\w+)"')
     assert codes_of("9.4.2 Coming back") == reattach | {"bad_request"}
     assert codes_of("9.6.2 Refused requests") == codes_in(inquiries, pattern=r'No\(\s*"(\w+)"')
 
