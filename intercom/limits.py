@@ -72,6 +72,8 @@ STAGE_KEYS = 2
 """Most keys of one live stage: its id and its name."""
 STAGE_TARGET_CHARACTERS = 4_096
 """Longest target of a workflow stage; a longer text is none."""
+SUPERVISOR_CHARACTERS = 4_096
+"""Longest name of a child, and longest capability, that a supervisor may have kept."""
 RESTORING_ALIASES = 4
 """Most alias ids of one reserved restoring recipient."""
 RESTORING_GROUP_CHARACTERS = 4_096

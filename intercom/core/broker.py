@@ -55,7 +55,7 @@ from intercom.core.restoring import Restoring
 from intercom.core.sessions import Session, SessionTable, normalise_group
 from intercom.core.stages import Stages
 from intercom.core.supervision import Capabilities, Crossings
-from intercom.limits import Limits
+from intercom.limits import SUPERVISOR_CHARACTERS, Limits
 from intercom.wire import notices
 from intercom.wire.capability import capability_for, is_made_with
 from intercom.wire.frames import (
@@ -576,6 +576,8 @@ class Broker:
         if session.owner_token is None:
             return self._departing.violation(connection, "authorize_supervisor without an owner token", now)
         wished = None if frame.capability is UNSET else frame.capability
+        if max(len(child_name), len(wished or "")) > SUPERVISOR_CHARACTERS:
+            return self._departing.violation(connection, "authorize_supervisor with a text that is too long", now)
         if wished is not None and not is_made_with(wished, session.owner_token, child_name):
             return self._departing.violation(connection, "authorize_supervisor with a foreign capability", now)
         if not self._capabilities.has_room(session.id, wished):

@@ -455,3 +455,12 @@ def test_the_child_of_a_capability_is_named_to_its_present_supervisor_only() -> 
     capabilities.authorize("c", "s2", "reviewer", TOKEN)
     assert capabilities.supervised_child("c", "s1") is None
     assert capabilities.supervised_child("c", "s2") == "reviewer"
+
+
+@pytest.mark.parametrize("members", [{"childName": "x" * 4_097}, {"childName": "x", "capability": "x" * 4_097}])
+def test_nobody_has_long_texts_kept(members: dict[str, str]) -> None:
+    """A thousand of them, as long as a frame, would be kept for one session."""
+    world = World()
+    boss = world.register("boss", supervisorOwnerToken="o")
+    boss.write("authorize_supervisor", requestId="r", **members)
+    assert "too long" in world.destroyed[boss.conn]
