@@ -303,7 +303,7 @@ class TargetAway(SendError):
     """Say that the target is known and not here; nothing was sent."""
 
     code = "away"
-    hint = "Use `send` instead of `ask`."
+    hint = "A message that may wait (`send`, without `queue=False` or `--no-queue`) reaches it when it is back."
     retry: Retry = "after"
     exit_status = 5
 

@@ -210,6 +210,8 @@ CONTROL_TALKS = 3
 """Connections in a row that may end before the answer to ``health`` or ``broker_status``."""
 DISCONNECT_MS = 2_000
 """Time for a polite goodbye before the socket is destroyed."""
+ENDED_RUNS_KEPT = 1_000
+"""Workflow runs a session owned and ended whose capabilities it remembers, to own them again."""
 RECONNECT_PATIENCE = 3
 """Broker starts that may fail in a row before a client says so instead of trying again."""
 SEEN_IDS = 10_000
@@ -328,12 +330,16 @@ DESCRIPTORS_LOW = 64
 """Open files a broker started from here needs at least to serve a few sessions."""
 
 
+GROUPS_CEILING = 64
+"""Groups one session may be in."""
+
+
 class Limits(Struct, frozen=True, kw_only=True):
     """Hold the numbers the core decides by; every field has its documented default."""
 
     asks: int = 256
     """Open questions one session may have asked."""
-    groups: int = 64
+    groups: int = GROUPS_CEILING
     """Groups one session may be in."""
     unconfirmed_frames: int = 1_000
     """Frames without receipt per target identity."""

@@ -612,3 +612,9 @@ def test_neither_sockets_nor_processes_are_needed() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+@pytest.mark.parametrize("milliseconds", [1.5, float("nan"), True, "1"])
+def test_time_passes_in_whole_milliseconds(milliseconds: object) -> None:
+    with pytest.raises(UsageError):
+        MemoryBroker().advance(milliseconds)  # type: ignore[arg-type]

@@ -38,7 +38,7 @@ from intercom.client.rosters import (
     rostered,
 )
 from intercom.errors import RunRefused, UsageError
-from intercom.limits import STAGE_REQUESTS
+from intercom.limits import ENDED_RUNS_KEPT, STAGE_REQUESTS
 from intercom.wire.frames import (
     PendingStageMessage,
     PendingStageRouteRegistered,
@@ -133,10 +133,12 @@ def new_run(
     book.check_new(checked)
     if capability == "":
         raise UsageError("capability is empty", hint="Leave it out to have one made.")
+    if capability is None:
+        capability = book.former_capability(checked) or ids()
     return Run(
         id=checked,
         group=checked_owner_group(profile.home_group),
-        capability=ids() if capability is None else clean_text(capability, "capability"),
+        capability=clean_text(capability, "capability"),
         is_dormant=dormant,
         parent=parent_of(parent, boundary),
         rostered=Rostered(),
@@ -168,6 +170,8 @@ class Runs:
 
     def __init__(self, write: Callable[[Request], None], ids: Callable[[], str]) -> None:
         self._runs: dict[str, Run] = {}
+        self._former: dict[str, str] = {}
+        """Capabilities of runs that ended: the broker keeps their routes as long as it keeps the session."""
         self._write = write
         self._ids = ids
         self._connection = 0
@@ -182,6 +186,10 @@ class Runs:
     def waiting(self) -> list[Run]:
         """Return the runs whose host has something to look at."""
         return [run for run in self._runs.values() if run.waiting]
+
+    def former_capability(self, run_id: str) -> str | None:
+        """Return the capability of a run that this session owned and ended."""
+        return self._former.get(run_id)
 
     def check_new(self, run_id: str) -> None:
         """Raise ``UsageError`` for a run this session owns already."""
@@ -238,6 +246,9 @@ class Runs:
         if self._runs.get(run.id) is not run:
             return
         del self._runs[run.id]
+        self._former[run.id] = run.capability
+        while len(self._former) > ENDED_RUNS_KEPT:
+            del self._former[next(iter(self._former))]
         if is_online:
             for item in run.waiting:
                 if isinstance(item, Asked):

@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from intercom.client.composing import clean_text
 from intercom.errors import UsageError
-from intercom.limits import CLAIM_CHARACTERS, NAME_CHARACTERS
+from intercom.limits import CLAIM_CHARACTERS, GROUPS_CEILING, NAME_CHARACTERS
 from intercom.wire.frames import Register, is_blank, trim
 from intercom.wire.mail import Hold
 
@@ -78,6 +78,8 @@ class Profile:
         else:
             self.home_group = memberships[0] if memberships else DEFAULT_GROUP
         self.groups: tuple[str, ...] = tuple(dict.fromkeys([*memberships, self.home_group]))
+        if len(self.groups) > GROUPS_CEILING:
+            raise UsageError(f"{len(self.groups)} groups are too many: at most {GROUPS_CEILING} are allowed")
         self.group = self.home_group
         self.model = checked_claim(model, "model")
         self.status = None if status is None else checked_claim(status, "status")
@@ -111,7 +113,7 @@ class Profile:
         self.kind = clean_text(kind, "kind")
         if is_blank(self.kind):
             raise UsageError("kind is empty", hint="Leave it out.")
-        self.cwd = clean_text(cwd if cwd is not None else _working_directory(), "cwd")
+        self.cwd = checked_claim(cwd, "cwd") if cwd is not None else clean_text(_working_directory(), "cwd")
         self.pid = os.getpid()
         self.started_at = time.time_ns() // 1_000_000
         self.last_activity: int | None = None
@@ -219,7 +221,7 @@ def checked_group(group: Any) -> str:
     cleaned = clean_text(group, "group")
     if is_blank(cleaned):
         raise UsageError("a group name is empty", hint="Leave it out to be in the group default.")
-    cleaned = trim(cleaned)
+    cleaned = checked_claim(trim(cleaned), "group")
     if cleaned.lower() in RESERVED_GROUPS:
         raise UsageError(f"the group name {cleaned!r} is reserved", hint="Choose another name.")
     return cleaned

@@ -142,8 +142,10 @@ class MemoryBroker:
     def advance(self, milliseconds: int) -> None:
         """Let time pass on both clocks; everything that is due meanwhile happens at its time.
 
-        Raises ``UsageError`` for negative milliseconds; time does not run backwards.
+        Raises ``UsageError`` for anything but whole milliseconds, and for negative ones: time does not run backwards.
         """
+        if not isinstance(milliseconds, int) or isinstance(milliseconds, bool):
+            raise UsageError(f"advance takes whole milliseconds, not {milliseconds!r}")
         if milliseconds < 0:
             raise UsageError(f"advance takes 0 or more milliseconds, not {milliseconds}: time does not run backwards")
         self._advance(milliseconds, lambda: False)

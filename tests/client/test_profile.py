@@ -182,3 +182,12 @@ def test_a_supervisor_that_cannot_be_claimed(arguments: dict[str, Any]) -> None:
     """Protocol 4.1: the child must have a non-empty name."""
     with pytest.raises(UsageError):
         Profile(**arguments)
+
+
+@pytest.mark.parametrize(
+    "members", [{"groups": [f"g{number}" for number in range(65)]}, {"group": "g" * 4_097}, {"cwd": "/" * 4_097}]
+)
+def test_what_a_broker_would_break_off_for_is_refused_before(members: dict[str, Any]) -> None:
+    """It would be tried again and again, and told as a broken connection."""
+    with pytest.raises(UsageError):
+        Profile("x", **members)
