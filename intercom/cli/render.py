@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -120,8 +121,8 @@ class Output:
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
-        self.closed = False
-        """Whether the reader of standard output has gone; whatever is written then is dropped."""
+        self.closed = sys.stdout is None
+        """Whether nobody reads standard output, or no longer; whatever is written then is dropped."""
         self.marks: dict[str, Any] = {}
         """Members of a document that says how the command failed; a verb that prints many documents sets some."""
         for stream in (sys.stdout, sys.stderr):
@@ -176,11 +177,10 @@ class Output:
             return None
 
     def _write(self, text: str) -> None:
-        if self.closed or sys.stdout is None:
+        if self.closed:
             return
         try:
-            sys.stdout.write(text)
-            sys.stdout.flush()
+            _write_whole(sys.stdout, text)
         except BrokenPipeError:
             self.closed = True
             _abandon_stdout()
@@ -188,6 +188,22 @@ class Output:
             self.closed = True
             _abandon_stdout()
             raise OutputFailed(f"standard output cannot be written: {error.strerror}") from error
+
+
+def _write_whole(stream: TextIO, text: str) -> None:
+    """Write all of ``text``; an unbuffered stream alone drops what a pipe did not take at once."""
+    binary = getattr(stream, "buffer", None)
+    if binary is None:
+        stream.write(text)
+    else:
+        stream.flush()
+        rest = memoryview(text.encode(stream.encoding, "backslashreplace"))
+        while rest:
+            written = binary.write(rest)
+            if written is None:
+                raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+            rest = rest[written:]
+    stream.flush()
 
 
 def _speaks_unicode(stream: TextIO) -> bool:

@@ -85,6 +85,7 @@ from intercom.wire.mail import (
     MailboxEntries,
     Pending,
     Purged,
+    QuestionWithdrawn,
     Replaced,
     RequestFailed,
     SessionForceClosed,
@@ -478,6 +479,9 @@ class ClientSession:
                 operation.reregistered = True
             self._launch(operation, now)
 
+    def _on_question_withdrawn(self, answer: QuestionWithdrawn, now: int) -> None:
+        self._owing.withdrawn(answer.message_id)
+
     def _on_replaced(self, answer: Replaced, now: int) -> None:
         wish = self.profile.address
         self._end_session(told_of(answer, None if wish is None else wish.name), now)
@@ -776,6 +780,7 @@ _HANDLERS: dict[type[Any], Callable[[ClientSession, Any, int], None]] = {
     Registered: ClientSession._on_registered,
     SessionReattached: ClientSession._on_reattached,
     Replaced: ClientSession._on_replaced,
+    QuestionWithdrawn: ClientSession._on_question_withdrawn,
     RequestFailed: ClientSession._on_request_failed,
     MessageFrame: ClientSession._on_message,
     Delivered: ClientSession._on_delivered,

@@ -6,6 +6,7 @@ from msgspec import UNSET, Raw
 from msgspec.json import encode
 
 from intercom.core.clock import Instant
+from intercom.core.features import QUEUE
 from intercom.core.operation import Operation
 from intercom.core.outbox import Outbox
 from intercom.core.questions import Question, Questions
@@ -14,6 +15,7 @@ from intercom.core.sessions import Session, SessionTable
 from intercom.limits import Limits
 from intercom.wire import reasons
 from intercom.wire.frames import MessageFrame, PeerDisconnected
+from intercom.wire.mail import QuestionWithdrawn
 
 
 class Asking:
@@ -61,10 +63,18 @@ class Asking:
             self.settle_if_over(asker, question.target_id, question.message_id, now)
 
     def withdraw(self, asker: Session, message_id: str) -> None:
-        """End the questions this session asked under this message id (protocol 4.24)."""
+        """End the questions this session asked under this message id, and tell who was asked (protocol 4.24, 5.42)."""
         for question in self._questions.asked_by(asker.id):
             if question.message_id == message_id:
                 self._questions.close(question)
+                target = self._sessions.get(question.target_id)
+                if target is not None:
+                    self.tell_withdrawn(asker, target, message_id)
+
+    def tell_withdrawn(self, asker: Session, target: Session, message_id: str) -> None:
+        """Tell a session that was asked, if it understands that, that nobody waits for its answer."""
+        if QUEUE in target.features:
+            self._outbox.write(target.connection, QuestionWithdrawn(message_id, asker.id))
 
     def find_any(self, asker_id: str, target_id: str, message_id: str) -> Question | None:
         """Return the question of this triple, also one whose asker has still to return."""

@@ -117,6 +117,7 @@ class Deciding:
         waiter = operation.under_way if operation.unconfirmed is None else operation.unconfirmed.waiter
         if waiter is not None and waiter.sender is asker:
             waiter.is_withdrawn = True
+            self._asking.tell_withdrawn(asker, waiter.target, message_id)
         if operation.sender == asker.sender_identity:
             self._operations.end_question(operation, now)
 

@@ -97,7 +97,7 @@ class Operation:
             question = QuestionRecord(
                 asker_session=self.sender_session,
                 asker_return=self.asker_return,
-                target_session=self.recipient_session or "",
+                target_session=self.recipient_session or self.target or "",
                 sender_groups=self.sender_groups,
                 deadline=self.reserved_at + self.question_due - self.born,
                 answered=self.answered,

@@ -283,6 +283,14 @@ class Replaced(Struct, tag_field="type", rename="camel", omit_defaults=True, tag
     """Of the one that took the place."""
 
 
+class QuestionWithdrawn(Struct, tag_field="type", rename="camel", omit_defaults=True, tag="question_withdrawn"):
+    """Tell who was asked that nobody waits for the answer any more (protocol 5.42)."""
+
+    message_id: str
+    session_id: str
+    """Of who asked."""
+
+
 MailAnswer: TypeAlias = (
     RequestFailed
     | SessionReattached
@@ -295,6 +303,7 @@ MailAnswer: TypeAlias = (
     | Trace
     | Purged
     | Replaced
+    | QuestionWithdrawn
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 from typing import Any
@@ -81,3 +82,16 @@ def test_agents_do_not_act_as_the_person(shell: Shell) -> None:
 def test_no_session_is_called_like_the_person(shell: Shell) -> None:
     for name in ("@me", "me", "@intercom"):
         assert shell.run("listen", "--as", name).status == 2
+
+
+def test_a_question_that_waits_for_the_person_survives_the_broker(shell: Shell) -> None:
+    """Design section 5, asks survive: it opens when the person gets it, however often the broker was killed."""
+    shell.serve()
+    asker = shell.start("ask", "@me", "may I?", "--as", "planner", "--message-id", "q1", "--timeout", "60", "--json")
+    shell.wait_for(lambda: shell.run("mailbox", "show", "@me", "--json").document.get("count") == 1)
+    os.kill(shell.broker_pid(), signal.SIGKILL)
+    assert [message["text"] for message in mail_of_the_person(shell)] == ["may I?"]
+    status, _ = person(shell, "reply", "--me", "q1", "you may")
+    assert status == 0
+    done = asker.finish()
+    assert (done.status, done.document["answer"]["text"]) == (0, "you may")

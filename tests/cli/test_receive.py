@@ -147,6 +147,43 @@ def test_what_nobody_read_stays(shell: Shell) -> None:
     assert texts_of(shell) == ["one", "two"]
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_what_was_read_in_part_stays(shell: Shell, unbuffered: str) -> None:
+    """F62: a reader that goes after the first bytes has not read the message, however the interpreter writes."""
+    long = "x" * 300_000
+    put(shell, long)
+    for options in ((), ("--json",)):
+        reader, writer = os.pipe()
+        process = subprocess.Popen(
+            (*INTERCOM, "receive", "--as", "worker", *options),
+            stdout=writer,
+            stderr=subprocess.DEVNULL,
+            env=shell.environment({"PYTHONUNBUFFERED": unbuffered}),
+            cwd=shell.cwd,
+        )
+        os.close(writer)
+        assert len(os.read(reader, 10)) == 10
+        os.close(reader)
+        assert process.wait(30) == 0
+    assert texts_of(shell) == [long]
+
+
+def test_what_is_printed_nowhere_stays(shell: Shell) -> None:
+    """A command without standard output has no reader."""
+    put(shell, "one")
+    for verb in ("receive", "listen"):
+        closed = subprocess.run(
+            ("sh", "-c", 'exec "$@" >&-', "sh", *INTERCOM, verb, "--as", "worker", "--timeout", "5"),
+            stderr=subprocess.DEVNULL,
+            env=shell.environment(),
+            cwd=shell.cwd,
+            timeout=60,
+            check=False,
+        )
+        assert closed.returncode == 0
+    assert texts_of(shell) == ["one"]
+
+
 def test_what_was_printed_when_the_command_was_killed_comes_again_and_says_so(shell: Shell) -> None:
     """It may have been read, or not: whoever reads it again is told."""
     put(shell, "one")

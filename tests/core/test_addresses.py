@@ -362,3 +362,19 @@ def test_an_answer_out_of_a_mailbox_says_whose_it_is() -> None:
     back = reattach(world, asker)
     assert back.first[1] == {"type": "question_target", "messageId": "q1", "attemptId": "", "sessionId": helper.id}
     assert back.first[2]["message"]["id"] == "r1"
+
+
+@pytest.mark.parametrize("confirms", [False, True])
+def test_who_was_asked_is_told_that_a_question_was_withdrawn(confirms: bool) -> None:
+    """F67, protocol 5.42: what nobody waits for any more is owed by nobody; older clients are told nothing."""
+    world = World()
+    asker, asked, older = enter(world, "a"), enter(world, "b"), world.register("old", returnAddress="r")
+    asker.ask("b", "q1")
+    asker.ask("old", "q2")
+    if confirms:
+        asked.confirm("q1")
+    asked.got(), older.got()
+    asker.write("cancel_ask", messageId="q1")
+    asker.write("cancel_ask", messageId="q2")
+    assert asked.got() == [{"type": "question_withdrawn", "messageId": "q1", "sessionId": asker.id}]
+    assert older.got() == []
