@@ -255,6 +255,7 @@ _REQUEST_STATUSES = {
 }
 _REQUEST_HINTS = {
     "feature_not_granted": "`intercom doctor` compares the versions of this client and its broker.",
+    "store_unusable": "`intercom status` says what is wrong with the store.",
     "unknown_session": "`intercom session list` shows the sessions that are known.",
     "unknown_address": "`intercom addresses` shows the addresses there are.",
     "ambiguous_address": "Name its group too; `intercom addresses` shows it.",

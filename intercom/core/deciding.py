@@ -19,6 +19,7 @@ from intercom.core.attempts import CONFLICT_CODE, NOT_FOUND_CODE, Refusal
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection
 from intercom.core.delivery import Delivery
+from intercom.core.features import QUEUE
 from intercom.core.form import form_refusal, identify, members_of
 from intercom.core.holding import Held, Holding
 from intercom.core.operation import Operation, Standing
@@ -215,6 +216,10 @@ class Deciding:
                     return self._queueing.send(connection, sender, away, frame, message, now)
                 if isinstance(away, Session):
                     return self._decide_found(connection, sender, away, frame, message, now)
+                if away is Unresolved.NOT_FOUND and self._operations.trouble is not None and QUEUE in sender.features:
+                    return Refusal(
+                        "D10", reasons.authority_invalid(self._operations.trouble)
+                    )  # who is away is not known
                 if away is Unresolved.NOT_FOUND:
                     return Refusal("E6", reasons.SESSION_NOT_FOUND, gone_code)
                 found = away

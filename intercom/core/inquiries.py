@@ -118,6 +118,11 @@ class Inquiries:
         assert session is not None, "only called for registered connections"
         if isinstance(frame, BadRequest):
             return self._refuse(connection, frame.request_id, No("bad_request", f"{frame.type}: {frame.reason}"))
+        trouble = self._operations.trouble
+        if trouble is not None and not isinstance(frame, SessionForceClose):
+            # What is kept cannot be read: that nothing is there would be a lie.
+            no = No("store_unusable", f"The store cannot be used, so nothing it keeps is shown or changed: {trouble}")
+            return self._refuse(connection, frame.request_id, no)
         needed = _NEEDED[type(frame)]
         if not needed & session.features:
             names = " or ".join(sorted(needed))
@@ -406,9 +411,7 @@ class Inquiries:
             if isinstance(key, No):
                 return key
             count = self._mailing.purge(key, before, now)
-        ticket = self._ledger.append((DropBodies(before + self._limits.bodies_kept_ms), DropHistory(before)))
-        if not ticket:
-            return No("store_unusable", "The store cannot be used; nothing was deleted")
+        self._ledger.append((DropBodies(before + self._limits.bodies_kept_ms), DropHistory(before)))
         self._promise(connection, Purged(frame.request_id, count))
         return None
 

@@ -72,6 +72,27 @@ def test_a_damaged_store_is_refused_by_both(shell: Shell) -> None:
     assert (asked.status, asked.document["code"], asked.document["askedBroker"]) == (1, "store_unusable", True)
 
 
+def test_with_a_damaged_store_no_verb_says_that_nothing_is_there(shell: Shell) -> None:
+    """Design section 5, fail closed: what waits is not denied, and what to do is said."""
+    shell.serve()
+    shell.run("receive", "--as", "worker")
+    shell.run("send", "worker", "x", "--as", "planner", "--message-id", "m1")
+    stopped(shell)
+    (shell.home / "intercom.key").write_bytes(bytes(32))
+    for words in (
+        ("receive", "--as", "worker"),
+        ("mailbox", "--as", "worker"),
+        ("pending", "--as", "worker"),
+        ("trace", "m1"),
+        ("addresses",),
+        ("session", "list", "--all"),
+        ("send", "worker", "y", "--as", "planner"),
+    ):
+        result = shell.run(*words, "--json")
+        assert (result.status, result.document["code"]) == (1, "store_unusable"), words
+        assert result.document["hint"] == "`intercom status` says what is wrong with the store."
+
+
 def test_nothing_is_there(shell: Shell) -> None:
     assert shell.run("store", "check").text == "there is no store yet\n"
     assert shell.run("store", "check", "--json").document["files"] == []

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from intercom.wire import notices
 from tests.core.harness import World, answers, only
 from tests.core.mail import Agent, enter, holder, operator, reattach
@@ -259,3 +261,22 @@ def test_a_mailbox_purged_tells_its_senders() -> None:
     assert ask(operator(world), "purge", of={"address": "bob"})["mail"] == 1
     assert only(sender.mail())["notice"]["reason"] == notices.PURGED
     assert answers(sender.got()) == []
+
+
+@pytest.mark.parametrize("kind", ["session_records", "addresses", "mailbox", "pending", "trace", "purge", "task_hint"])
+def test_what_an_unusable_store_keeps_is_not_denied(kind: str) -> None:
+    """protocol 9.6.2, design 5 "Fail closed": that nothing waits would be a lie."""
+    world = World(store_trouble="the key is missing")
+    members = {"trace": {"messageId": "m1"}, "task_hint": {"taskHint": "x"}}.get(kind, {})
+    for asked in (enter(world, "one"), operator(world)):
+        refused = ask(asked, kind, **members)
+        assert (refused["type"], refused["code"]) == ("request_failed", "store_unusable")
+        assert refused["reason"].endswith(": the key is missing") and not refused["retryable"]
+
+
+def test_with_an_unusable_store_nobody_is_said_not_to_exist() -> None:
+    """protocol 4.8 E6: who is away is not known; older clients are told what they know"""
+    world = World(store_trouble="the key is missing")
+    refused = only(enter(world, "one").queue("away", "m1"))
+    assert refused["reason"] == "Accepted-delivery authority is invalid: the key is missing"
+    assert only(world.register("old").message("away", "m2"))["reason"] == "Session not found"
