@@ -206,6 +206,7 @@ def test_the_command_ends_with_its_listener(shell: Shell) -> None:
     asker = shell.start("ask", "worker", "why", "--json")
     listener.event("message")
     shell.wait_for(lambda: (shell.cwd / "pid").exists() and (shell.cwd / "pid").read_text().endswith("\n"))
+    shell.wait_for_questions(1)  # before, the message is not confirmed
     listener.signal(signal.SIGINT)
     assert listener.finish().status == 130
     assert asker.finish().document["code"] == "peer_gone"
