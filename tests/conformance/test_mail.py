@@ -247,8 +247,11 @@ def test_a_broker_that_was_stopped_gives_sessions_time_to_come_back(start_broker
 # --- two brokers, old copies, full disks ----------------------------------------------------------------
 
 
-def test_a_stopped_broker_that_wakes_up_writes_nothing(start_broker: StartBroker) -> None:
-    """A5.2: somebody took its lock away. The database is still its own, so the second broker promises nothing."""
+def test_a_stopped_broker_that_wakes_up_promises_nothing_it_does_not_keep(start_broker: StartBroker) -> None:
+    """A5.2: somebody took its lock away. The database is still its own, so the second broker promises nothing.
+
+    The one that wakes up leaves once it sees that; what it was sent before, it refuses, or the database has it.
+    """
     first = start_broker(settings={"watchdog": False})
     holder, registered = enter(first, "target", address={"name": "box", "token": TOKEN})
     holder.send({"type": "unregister"})
@@ -263,13 +266,14 @@ def test_a_stopped_broker_that_wakes_up_writes_nothing(start_broker: StartBroker
     assert "session.lifecycle" not in refused["features"]
     sender.send_message("box", "m2", queueIfAway=True)
     first.signal(signal.SIGCONT)
+    answer = "not known"
     with suppress(EndOfStream, ConnectionResetError):
-        assert answer_of(sender)["type"] == "delivery_failed"
+        answer = answer_of(sender)["type"]
     assert first.wait() == 0
     assert second.stop() == 0
     third = start_broker()
     _, told = enter(third, "target", address={"name": "box", "token": TOKEN})
-    assert told["mailboxCount"] == 1
+    assert told["mailboxCount"] in {"queued": [2], "delivery_failed": [1], "not known": [1, 2]}[answer]
     assert told["epoch"] == registered["epoch"] + 1
 
 
