@@ -216,11 +216,10 @@ class Deciding:
                     return self._queueing.send(connection, sender, away, frame, message, now)
                 if isinstance(away, Session):
                     return self._decide_found(connection, sender, away, frame, message, now)
-                if away is Unresolved.NOT_FOUND and self._operations.trouble is not None and QUEUE in sender.features:
-                    return Refusal(
-                        "D10", reasons.authority_invalid(self._operations.trouble)
-                    )  # who is away is not known
                 if away is Unresolved.NOT_FOUND:
+                    trouble = self._operations.trouble
+                    if trouble is not None and QUEUE in sender.features:  # who is away is not known
+                        return Refusal("D10", reasons.authority_invalid(trouble))
                     return Refusal("E6", reasons.SESSION_NOT_FOUND, gone_code)
                 found = away
             wording = trim(frame.to)
