@@ -43,6 +43,21 @@ LONGEST_VALIDITY_MS = 366 * 24 * 60 * MINUTE_MS
 TASK_HINT_CHARACTERS = 200
 """Where a task hint is cut."""
 
+# --- watches and spawning: the wire and the server ------------------------------------------------------
+
+WATCH_SUBJECTS = 64
+"""Things one watch may name."""
+PREVIEW_CHARACTERS = 80
+"""Where the preview of a text in an event is cut."""
+IDEMPOTENCY_KEY_CHARACTERS = 128
+"""Longest ``idempotencyKey``."""
+SPAWN_PROMPT_CHARACTERS = 262_144
+"""Longest prompt of a session that is to be started."""
+SPAWN_TOKEN_CHARACTERS = 128
+"""Longest ``spawnToken`` of a registration that is looked at."""
+SPAWN_KINDS = 64
+"""Kinds of sessions the settings may name."""
+
 # --- a link between broker and client -------------------------------------------------------------------
 
 UNSENT_BYTES = 64 * MIB
@@ -447,3 +462,25 @@ class Limits(Struct, frozen=True, kw_only=True):
     """How long the body of a message is kept after its mail was handed over or given up."""
     dormant_target_ms: int = 60_000
     """After a restart: how long a returned asker waits for the other side to return."""
+
+    # --- watches and spawning
+    watches_per_session: int = 64
+    """Watches one session may have."""
+    watches: int = 10_000
+    """Watches in all."""
+    watch_alive_ms: int = 15_000
+    """Pause between two signs that a watch lives."""
+    watch_unsent_frames: int = 1_000
+    """Events of one watch its client may leave unread before the watch is ended."""
+    watch_unsent_bytes: int = 1 * MIB
+    """The same in bytes."""
+    watch_page: int = 256
+    """Events read from the journal at once for a watch that catches up."""
+    watch_snapshot: int = 1_000
+    """Most things a snapshot tells of."""
+    spawns: int = 3
+    """Sessions that may be started within ``spawn_window_ms``."""
+    spawn_window_ms: int = 30_000
+    """The time over which they are counted."""
+    spawn_ms: int = 30_000
+    """How long a session that was started may take to register."""

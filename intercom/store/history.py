@@ -20,6 +20,7 @@ from intercom.core.records import (
     DropHistory,
     Happened,
     HistoryEvent,
+    JournalPage,
     KnownSessionRecord,
     MailRecord,
     ReleaseBody,
@@ -65,6 +66,9 @@ TABLES: dict[type[Row], Table] = {
     MailRecord: Table("mail", "number", MailRecord.__struct_fields__),
 }
 
+KINDS: dict[str, type[Row]] = {"address": AddressRecord, "session": KnownSessionRecord, "mail": MailRecord}
+"""What rows the events of a stream carry, by the beginning of its name."""
+
 _STATEMENTS = {kind: (table.save, table.drop, table.key) for kind, table in TABLES.items()}
 _encode = Encoder().encode
 
@@ -76,16 +80,16 @@ _SAVE_BODY = "INSERT OR REPLACE INTO bodies (number, message, until) VALUES (?, 
 _RELEASE_BODY = "UPDATE bodies SET until = ? WHERE number = ?"
 _DROP_BODIES = "DELETE FROM bodies WHERE until <= ?"
 _KEEP_SEQUENCE = "INSERT OR REPLACE INTO meta SELECT 'sequence', MAX(seq) FROM journal WHERE seq > 0"
-_DROP_SUPERSEDED = """
-    DELETE FROM journal WHERE at < ? AND seq < (
+_SUPERSEDED = """
+    at < ? AND seq < (
         SELECT MAX(seq) FROM journal AS newer WHERE newer.stream = journal.stream
     ) AND stream IN (
         SELECT 'address:' || number FROM addresses UNION ALL SELECT 'session:' || session_id FROM sessions
     )
 """
 # A stream goes as a whole, whatever the clock did between its events: what is left of one must not bring a row back.
-_DROP_OVER = """
-    DELETE FROM journal WHERE stream IN (
+_OVER = """
+    stream IN (
         SELECT stream FROM journal GROUP BY stream
         HAVING MAX(at) < ?
     ) AND stream NOT IN (
@@ -93,6 +97,14 @@ _DROP_OVER = """
         UNION ALL SELECT 'session:' || session_id FROM sessions
         UNION ALL SELECT 'mail:' || message_id FROM mail
     )
+"""
+_KEEP_COMPACTED = """
+    INSERT OR REPLACE INTO meta
+    SELECT 'compacted', MAX(deleted, COALESCE((SELECT value FROM meta WHERE key = 'compacted'), 0))
+    FROM (SELECT MAX(seq) AS deleted FROM journal WHERE {}) WHERE deleted IS NOT NULL
+"""
+_READ_PAGE = """
+    SELECT seq, at, stream, kind, event_id, row, is_gone, detail FROM journal WHERE seq > ? ORDER BY seq LIMIT ?
 """
 
 
@@ -126,8 +138,9 @@ def write(connection: sqlite3.Connection, changes: Sequence[HistoryChange], epoc
             connection.execute(_DROP_BODIES, (change.before,))
         else:
             connection.execute(_KEEP_SEQUENCE)
-            connection.execute(_DROP_SUPERSEDED, (change.before,))
-            connection.execute(_DROP_OVER, (change.before,))
+            for deleted in (_SUPERSEDED, _OVER):
+                connection.execute(_KEEP_COMPACTED.format(deleted), (change.before,))
+                connection.execute(f"DELETE FROM journal WHERE {deleted}", (change.before,))
     return last
 
 
@@ -144,9 +157,8 @@ def replay(connection: sqlite3.Connection) -> None:
     """Make the rows anew out of the journal, within the transaction of the caller."""
     for table in TABLES.values():
         connection.execute(f"DELETE FROM {table.name}")
-    kinds = {"address": AddressRecord, "session": KnownSessionRecord, "mail": MailRecord}
     for stream, row, is_gone in connection.execute("SELECT stream, row, is_gone FROM journal ORDER BY seq").fetchall():
-        kind = kinds[stream.partition(":")[0]]
+        kind = KINDS[stream.partition(":")[0]]
         project(connection, decode(row, type=kind), is_gone=bool(is_gone))
 
 
@@ -198,6 +210,32 @@ def read_history(connection: sqlite3.Connection, stream: str) -> list[HistoryEve
         except (ValidationError, ValueError, TypeError):
             continue
     return events
+
+
+def read_page(connection: sqlite3.Connection, after: int, limit: int) -> JournalPage:
+    """Return at most ``limit`` events behind a sequence, all of one moment; one that is damaged is left out."""
+    connection.execute("BEGIN")
+    try:
+        last = last_sequence(connection)
+        compacted = connection.execute("SELECT value FROM meta WHERE key = 'compacted'").fetchone()
+        rows = connection.execute(_READ_PAGE, (after, limit)).fetchall()
+    finally:
+        connection.execute("COMMIT")
+    events = [event for row in rows if (event := _event_from(*row)) is not None]
+    is_whole = len(rows) < limit
+    end = last if is_whole else rows[-1][0]
+    return JournalPage(events, end, is_whole, compacted[0] if compacted and isinstance(compacted[0], int) else 0)
+
+
+def _event_from(
+    seq: Any, at: Any, stream: Any, kind: Any, event_id: Any, row: Any, is_gone: Any, detail: Any
+) -> Happened | None:
+    try:
+        record = decode(row, type=KINDS[stream.partition(":")[0]])
+        event = Happened(seq, at, stream, kind, event_id, record, bool(is_gone), decode(detail))
+        return event if isinstance(at, int) and isinstance(kind, str) and isinstance(event.detail, dict) else None
+    except (ValidationError, ValueError, TypeError, KeyError, AttributeError):
+        return None
 
 
 def last_sequence(connection: sqlite3.Connection) -> int:

@@ -41,6 +41,7 @@ from intercom.wire.stage_frames import RegisterPendingStageRoute as RegisterPend
 from intercom.wire.stage_frames import SendPendingStageNotification as SendPendingStageNotification
 from intercom.wire.stage_frames import StickyLiveDelivered as StickyLiveDelivered
 from intercom.wire.stage_frames import WorkflowStage as WorkflowStage
+from intercom.wire.watching import FollowingAnswer, FollowingRequest
 
 # --- client to broker -----------------------------------------------------------------------------------
 
@@ -67,6 +68,8 @@ class Register(RequestFrame, tag="register"):
     """Of the known session ``preferredSessionId``: proves that this is its owner, who takes its place."""
     runtime_session_id: Any = UNSET
     tracking_ref: Any = UNSET
+    spawn_token: Any = UNSET
+    """Says that this is the session somebody had started."""
 
     def __post_init__(self) -> None:
         convert(self.session, SessionInfo)
@@ -242,6 +245,7 @@ Request: TypeAlias = (
     | Shutdown
     | CancelAsk
     | MailRequest
+    | FollowingRequest
 )
 """Every frame a client may write."""
 
@@ -458,5 +462,6 @@ Answer: TypeAlias = (
     | ShutdownAck
     | ErrorFrame
     | MailAnswer
+    | FollowingAnswer
 )
 """Every frame the broker may write."""

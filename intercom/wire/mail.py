@@ -131,6 +131,7 @@ class RequestFailed(_Answer, tag="request_failed"):
     reason: str
     retryable: bool
     outcome_unknown: bool | UnsetType = UNSET
+    retry_after_ms: int | UnsetType = UNSET
 
 
 class SessionReattached(_Answer, tag="session_reattached"):
