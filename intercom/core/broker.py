@@ -23,6 +23,7 @@ from intercom.core.deadlines import Deadlines
 from intercom.core.deciding import Deciding
 from intercom.core.delivery import Delivery
 from intercom.core.departing import Departing
+from intercom.core.desk import WORK_REQUESTS, Desk
 from intercom.core.effects import Effect, Stop
 from intercom.core.following import Following
 from intercom.core.holding import Holding
@@ -295,6 +296,7 @@ class Broker:
         )
         self._spawning = Spawning(self._outbox)
         self._departing.on_left = self._following.watches.session_left
+        self._desk = Desk(self._outbox)
         self._mailing.is_open = self._is_mailbox_open
         self._mailing.on_delivered = self._mail_delivered
         self._lifecycle.on_undone = self._sessions.release_id
@@ -672,6 +674,9 @@ class Broker:
     def _spawn(self, connection: Connection, frame: SpawnSession, now: Instant) -> None:
         self._spawning.answer(connection, frame, now)
 
+    def _work(self, connection: Connection, frame: Any, now: Instant) -> None:
+        self._desk.answer(connection, frame, now)
+
     def _health(self, connection: Connection, frame: HealthRequest, now: Instant) -> None:
         self._outbox.write(connection, Health(frame.request_id, self._instance_id))
 
@@ -749,4 +754,5 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     UnwatchRequest: Broker._follow,
     SpawnSession: Broker._spawn,
     **dict.fromkeys(REQUESTS, Broker._inquire),
+    **dict.fromkeys(WORK_REQUESTS, Broker._work),
 }

@@ -13,7 +13,7 @@ from msgspec.json import decode
 
 from intercom.core.addresses import key_of
 from intercom.core.records import AddressRecord, Happened, KnownSessionRecord, MailRecord
-from intercom.limits import PREVIEW_CHARACTERS
+from intercom.limits import PREVIEW_CODE_POINTS
 
 
 class Concern(Struct, frozen=True):
@@ -33,8 +33,8 @@ class Concern(Struct, frozen=True):
     def shown(self) -> dict[str, Any]:
         """Return the detail with its preview cut."""
         preview = self.detail.get("preview")
-        if isinstance(preview, str) and len(preview) > PREVIEW_CHARACTERS:
-            return {**self.detail, "preview": preview[:PREVIEW_CHARACTERS]}
+        if isinstance(preview, str) and len(preview) > PREVIEW_CODE_POINTS:
+            return {**self.detail, "preview": preview[:PREVIEW_CODE_POINTS]}
         return self.detail
 
 

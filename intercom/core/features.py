@@ -22,6 +22,14 @@ OPERATOR = "operator"
 """The connection may see and end what belongs to others; for control sessions."""
 WATCH = "watch"
 """The session may follow what happens."""
+INBOX = "inbox"
+"""The client may look into the inbox, and settle what it may claim."""
+WORK = "work.assignments"
+"""The session takes assignments."""
+COORDINATOR = "flow.control"
+"""The session may hand out work in its groups."""
+FOREGROUND = "push.foreground"
+"""Somebody sits in front of the session, and may be interrupted by the continuation of a conversation."""
 
 CLIENT_PROTOCOL_MAJOR = 1
 _VERSION = re.compile(r"(\d{1,6})\.(\d{1,6})", re.ASCII)

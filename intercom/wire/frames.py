@@ -42,6 +42,7 @@ from intercom.wire.stage_frames import SendPendingStageNotification as SendPendi
 from intercom.wire.stage_frames import StickyLiveDelivered as StickyLiveDelivered
 from intercom.wire.stage_frames import WorkflowStage as WorkflowStage
 from intercom.wire.watching import FollowingAnswer, FollowingRequest
+from intercom.wire.work import AssignmentInfo, WorkAnswer, WorkRequest
 
 # --- client to broker -----------------------------------------------------------------------------------
 
@@ -70,6 +71,12 @@ class Register(RequestFrame, tag="register"):
     tracking_ref: Any = UNSET
     spawn_token: Any = UNSET
     """Says that this is the session somebody had started."""
+    work_mode: Any = UNSET
+    """How it takes work: a ``WorkMode``; with the feature ``work.assignments``."""
+    execution_surface: Any = UNSET
+    """An ``ExecutionSurface``."""
+    workspace: Any = UNSET
+    """Where it works: a path, or an object with ``root`` and ``cwd``."""
 
     def __post_init__(self) -> None:
         convert(self.session, SessionInfo)
@@ -161,6 +168,8 @@ class Received(RequestFrame, tag="received"):
     """Confirm that a message was saved (protocol 4.10)."""
 
     message_id: str
+    push_id: OptionalText = UNSET
+    """Of the hand-over that is confirmed, when the message had one."""
 
 
 class AuthorizeSupervisor(RequestFrame, tag="authorize_supervisor"):
@@ -221,6 +230,9 @@ class BadRequest(Struct):
     reason: str
 
 
+FeatureRequests: TypeAlias = MailRequest | WorkRequest | FollowingRequest
+"""Every frame that belongs to a feature: it is refused in-band when a member is wrong."""
+
 Request: TypeAlias = (
     Register
     | Unregister
@@ -244,8 +256,7 @@ Request: TypeAlias = (
     | HealthRequest
     | Shutdown
     | CancelAsk
-    | MailRequest
-    | FollowingRequest
+    | FeatureRequests
 )
 """Every frame a client may write."""
 
@@ -343,6 +354,9 @@ class MessageFrame(AnswerFrame, tag="message"):
     channel: Literal["supervisor"] | UnsetType = UNSET
     mail: MailInfo | UnsetType = UNSET
     notice: Notice | UnsetType = UNSET
+    push_id: OptionalText = UNSET
+    """Of this hand-over; the same at every repetition of it."""
+    assignment: AssignmentInfo | UnsetType = UNSET
 
 
 class Delivered(AnswerFrame, tag="delivered"):
@@ -463,5 +477,6 @@ Answer: TypeAlias = (
     | ErrorFrame
     | MailAnswer
     | FollowingAnswer
+    | WorkAnswer
 )
 """Every frame the broker may write."""

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from intercom.limits import IDEMPOTENCY_KEY_CHARACTERS, SPAWN_PROMPT_CHARACTERS, WATCH_SUBJECTS
-from intercom.wire.mail import NonEmpty, OptionalText, RequestId
+from intercom.wire.shapes import FeatureAnswer, FeatureRequest, NonEmpty, OptionalText
 
 IdempotencyKey: TypeAlias = Annotated[str, Meta(min_length=1, max_length=IDEMPOTENCY_KEY_CHARACTERS)]
 Restart: TypeAlias = Literal["ahead", "compacted", "other_journal"]
@@ -41,13 +41,7 @@ class WatchSubject(Struct, rename="camel", omit_defaults=True, forbid_unknown_fi
 # --- client to broker -----------------------------------------------------------------------------------
 
 
-class _Request(Struct, tag_field="type", rename="camel", omit_defaults=True, forbid_unknown_fields=True):
-    """Give all frames their tag and naming; an unknown member is refused by name."""
-
-    request_id: RequestId
-
-
-class WatchRequest(_Request, tag="watch"):
+class WatchRequest(FeatureRequest, tag="watch"):
     """Follow what happens from now on, or from a sequence of the journal on (protocol 4.55)."""
 
     of: Annotated[list[WatchSubject], Meta(min_length=1, max_length=WATCH_SUBJECTS)] | UnsetType = UNSET
@@ -57,13 +51,13 @@ class WatchRequest(_Request, tag="watch"):
     """The journal ``after_seq`` is a sequence of."""
 
 
-class UnwatchRequest(_Request, tag="unwatch"):
+class UnwatchRequest(FeatureRequest, tag="unwatch"):
     """End a watch (protocol 4.56)."""
 
     watch_id: str
 
 
-class SpawnSession(_Request, tag="spawn_session"):
+class SpawnSession(FeatureRequest, tag="spawn_session"):
     """Have a session started by a command that the settings name (protocol 4.57)."""
 
     idempotency_key: IdempotencyKey
@@ -94,10 +88,9 @@ class WatchedEvent(Struct, rename="camel", omit_defaults=True):
     detail: dict[str, Any] | UnsetType = UNSET
 
 
-class Watching(Struct, tag_field="type", rename="camel", omit_defaults=True, tag="watching"):
+class Watching(FeatureAnswer, tag="watching"):
     """Answer ``watch``: how things are at a sequence; what is behind it follows (protocol 5.65)."""
 
-    request_id: str
     watch_id: str
     journal_id: str
     seq: int
@@ -133,10 +126,9 @@ class WatchEnded(Struct, tag_field="type", rename="camel", omit_defaults=True, t
     """Of ``unwatch``."""
 
 
-class SpawnStatus(Struct, tag_field="type", rename="camel", omit_defaults=True, tag="spawn_status"):
+class SpawnStatus(FeatureAnswer, tag="spawn_status"):
     """Answer ``spawn_session`` first with *received*, then with what became of it (protocol 5.69)."""
 
-    request_id: str
     status: Literal["applied", "failed", "received"]
     session_id: OptionalText = UNSET
     code: OptionalText = UNSET
