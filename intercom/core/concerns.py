@@ -12,7 +12,15 @@ from msgspec import Struct
 from msgspec.json import decode
 
 from intercom.core.addresses import key_of
-from intercom.core.records import AddressRecord, Happened, KnownSessionRecord, MailRecord
+from intercom.core.records import (
+    AddressRecord,
+    AssignmentRecord,
+    Happened,
+    IdempotencyRecord,
+    InboxRecord,
+    KnownSessionRecord,
+    MailRecord,
+)
 from intercom.limits import PREVIEW_CODE_POINTS
 
 
@@ -101,3 +109,42 @@ def of_mail(event: Happened) -> Concern:
         about["target"] = row.target
     shown: dict[str, Any] = {name: event.detail[name] for name in ("session", "reason") if name in event.detail}
     return Concern(tuple(dict.fromkeys(keys)), about, (), {**shown, "state": event.kind.removeprefix("mail.")})
+
+
+def of_inbox(event: Happened) -> Concern:
+    """Say it of a parked message: it concerns its sender, whom it was for, and who may deal with it."""
+    row = event.row
+    assert isinstance(row, InboxRecord)
+    keys = [key("message", row.inbox_id), key("inbox", row.inbox_id)]
+    keys += [key("session", session) for session in (row.sender_session, row.target_session) if session]
+    if row.sender_mailbox is not None:
+        keys.append(row.sender_mailbox)
+    if row.target_address is not None:
+        keys.append(key_of(row.target_address))
+    about = {"inboxId": row.inbox_id, "messageId": row.inbox_id, "target": row.target}
+    if row.assignment is not None:
+        keys.append(key("assignment", row.assignment))
+        about["assignmentId"] = row.assignment
+    shown = {"reason": row.return_reason or row.reason, "preview": row.preview}
+    return Concern(tuple(dict.fromkeys(keys)), about, row.groups, shown)
+
+
+def of_assignment(event: Happened) -> Concern:
+    """Say it of an assignment: it concerns the worker, and whoever follows it or its message."""
+    row = event.row
+    assert isinstance(row, AssignmentRecord)
+    keys = [key("assignment", row.assignment_id), key("message", row.message_id), key("session", row.session_id)]
+    if row.address is not None:
+        keys.append(key_of(row.address))
+    about = {"assignmentId": row.assignment_id, "messageId": row.message_id, "sessionId": row.session_id}
+    shown: dict[str, Any] = {
+        name: event.detail[name] for name in ("retryable", "reasonCode", "reason") if name in event.detail
+    }
+    return Concern(tuple(keys), about, (), {"state": row.state, "sequence": row.sequence, **shown})
+
+
+def of_keyed(event: Happened) -> Concern:
+    """Say it of a request with a key: only the operator sees that one was made."""
+    row = event.row
+    assert isinstance(row, IdempotencyRecord)
+    return Concern((), {"scope": row.scope}, (), {"state": row.state.value})

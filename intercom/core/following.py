@@ -16,7 +16,15 @@ from intercom.core.lifecycle import Known, Lifecycle
 from intercom.core.mailboxes import Mailboxes
 from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
-from intercom.core.records import AddressRecord, KnownSessionRecord, MailRecord, SessionState
+from intercom.core.records import (
+    AddressRecord,
+    AssignmentRecord,
+    IdempotencyRecord,
+    InboxRecord,
+    KnownSessionRecord,
+    MailRecord,
+    SessionState,
+)
 from intercom.core.watches import Watches
 from intercom.limits import Limits
 from intercom.wire.mail import RequestFailed
@@ -49,6 +57,9 @@ class Following:
         self.watches.follow(AddressRecord, concerns.of_address)
         self.watches.follow(KnownSessionRecord, concerns.of_session)
         self.watches.follow(MailRecord, concerns.of_mail)
+        self.watches.follow(InboxRecord, concerns.of_inbox)
+        self.watches.follow(AssignmentRecord, concerns.of_assignment)
+        self.watches.follow(IdempotencyRecord, concerns.of_keyed)
         self.watches.describe("session", self._session, self._sessions)
         self.watches.describe("address", self._address, self._every_address)
         self.watches.describe("message", self._message, lambda: ())
