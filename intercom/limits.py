@@ -51,6 +51,10 @@ SPAWN_PROMPT_CHARACTERS = 262_144
 """Longest prompt of a session that is to be started."""
 SPAWN_TOKEN_CHARACTERS = 128
 """Longest ``spawnToken`` of a registration that is looked at."""
+SPAWN_LOOK_MS = 1_000
+"""Pause between two looks for the end of commands that were started, where the kernel does not announce it."""
+SPENT_TOKENS = 1_024
+"""Used ``spawnToken`` a broker remembers, so that showing one again is no news."""
 SPAWN_KINDS = 64
 """Kinds of sessions the settings may name."""
 
@@ -511,3 +515,5 @@ class Limits(Struct, frozen=True, kw_only=True):
     """The time over which they are counted."""
     spawn_ms: int = 30_000
     """How long a session that was started may take to register."""
+    keyed_requests: int = 10_000
+    """Requests with a key whose outcome is remembered; settled ones give way, the oldest first."""

@@ -25,11 +25,13 @@ QUEUE = "queue"
 ADDRESS = "address"
 OPERATOR = "operator"
 
-AGENT_FEATURES = (LIFECYCLE, RECEIPTS, QUEUE, ADDRESS)
-RETAKEN_FEATURES = (RECEIPTS, QUEUE, ADDRESS)
+WATCH = "watch"
+
+AGENT_FEATURES = (LIFECYCLE, RECEIPTS, QUEUE, ADDRESS, WATCH)
+RETAKEN_FEATURES = (RECEIPTS, QUEUE, ADDRESS, WATCH)
 """Of an agent that returns by its return address, as older clients do: what is unconfirmed comes again to whoever shows
 it, which a session with a lifecycle rules out."""
-CONTROL_FEATURES = (OPERATOR,)
+CONTROL_FEATURES = (OPERATOR, WATCH)
 PROTOCOL_VERSION = "1.0"
 """What this client says it speaks beyond the base protocol."""
 
@@ -126,6 +128,8 @@ class Lifecycle:
         frame.features = list(self._wished())
         frame.client_protocol_version = PROTOCOL_VERSION
         frame.kind = self._profile.kind
+        if self._profile.spawn_token is not None:
+            frame.spawn_token = self._profile.spawn_token
         if self._owner_token is not None:
             frame.owner_token = self._owner_token
         wish = self._profile.address
@@ -137,6 +141,7 @@ class Lifecycle:
 
     def registered(self, answer: Registered) -> None:
         """Take what the broker granted; raise ``HomeError`` or ``AccessDenied`` when a new token cannot be kept."""
+        self._profile.spawn_token = None  # it is good for one registration, and that was it
         self._begin(answer.session_id, [] if answer.features is UNSET else answer.features)
         self._owner_token = None if answer.owner_token is UNSET else answer.owner_token
         self.generation = 0 if answer.generation is UNSET else answer.generation

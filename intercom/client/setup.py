@@ -20,6 +20,9 @@ from intercom.limits import COMING_BACK_MS
 from intercom.paths import Paths, resolve_home
 from intercom.wire.mail import Hold
 
+SPAWN_TOKEN_VARIABLE = "INTERCOM_SPAWN_TOKEN"
+"""Where a process that a broker has started finds the token its first session is to show."""
+
 
 class Setup(NamedTuple):
     """Hold what a shell needs to run a session."""
@@ -95,6 +98,9 @@ def prepare(
         keep_questions=keep_questions,
         kind=kind,
     )
+    if purpose == "agent":
+        # Neither another session of this process nor a program it starts may show the token again.
+        profile.spawn_token = os.environ.pop(SPAWN_TOKEN_VARIABLE, None) or None
     paths = Paths(resolve_home(None if home is None else os.fspath(home), os.environ))
     keeper = _keeper(paths, profile.address)
     core = ClientSession(profile, ids=new_id, chance=chance, message_kind=message_kind, keeper=keeper)

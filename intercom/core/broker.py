@@ -6,7 +6,7 @@ effects of one event, in order, and never blocks, waits, reads a clock or fails 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec import UNSET, Raw
@@ -27,6 +27,7 @@ from intercom.core.desk import WORK_REQUESTS, Desk
 from intercom.core.effects import Effect, Stop
 from intercom.core.following import Following
 from intercom.core.holding import Holding
+from intercom.core.idempotency import Register as IdempotencyRegister
 from intercom.core.inquiries import REQUESTS, Inquiries, Tracing
 from intercom.core.journal import Journal
 from intercom.core.keeping import Keeping
@@ -56,6 +57,7 @@ from intercom.core.registering import Reattaching, Registering, ToldOf
 from intercom.core.resolving import Resolver
 from intercom.core.restoring import Restoring
 from intercom.core.sessions import Session, SessionTable, normalise_group
+from intercom.core.spawning import SCOPE as SPAWN
 from intercom.core.spawning import Spawning
 from intercom.core.stages import Stages
 from intercom.core.supervision import Capabilities, Crossings
@@ -127,6 +129,7 @@ class Broker:
         store_trouble: why the store cannot be used; then every send is refused and nothing is ever appended.
         facts: further members of the status report's ``broker`` object.
         identity: of the store, its journal and this process on it.
+        spawn_kinds: the sessions that may be started.
     """
 
     def __init__(
@@ -142,6 +145,7 @@ class Broker:
         store_trouble: str | None = None,
         facts: dict[str, Any] | None = None,
         identity: StoreIdentity | None = None,
+        spawn_kinds: Iterable[str] = (),
     ) -> None:
         limits = limits or Limits()
         recovered = recovered or Recovered()
@@ -294,7 +298,26 @@ class Broker:
             self._identity.journal_id,
             recovered.last_sequence,
         )
-        self._spawning = Spawning(self._outbox)
+        self._orders = IdempotencyRegister(
+            journal,
+            self._ledger,
+            self._deadlines,
+            {SPAWN: limits.order_ttl_ms},
+            limits.keyed_requests,
+            recovered.idempotency,
+            now,
+        )
+        self._spawning = Spawning(
+            spawn_kinds,
+            self._orders,
+            self._ledger,
+            self._deadlines,
+            self._outbox,
+            limits,
+            ids,
+            lambda: self._operations.trouble,
+        )
+        self._registering.on_spawned = self._spawning.registered
         self._departing.on_left = self._following.watches.session_left
         self._desk = Desk(self._outbox)
         self._mailing.is_open = self._is_mailbox_open
@@ -414,6 +437,11 @@ class Broker:
         self._lifecycle.process_judged(ref, is_alive, now)
         return self._outbox.take()
 
+    def spawn_ended(self, ref: str, reason: str, now: Instant) -> list[Effect]:
+        """Take note that a command could not be started, or ended with a failure."""
+        self._spawning.ended(ref, reason, now)
+        return self._outbox.take()
+
     def frame_taken(self, token: object, now: Instant) -> list[Effect]:
         """Go on after the kernel took the last byte of the frame with this token."""
         if isinstance(token, Attempt):
@@ -473,6 +501,7 @@ class Broker:
 
     def draining(self, now: Instant) -> list[Effect]:
         """Say goodbye to those who must be told, while everything still works; ``stop`` follows."""
+        self._spawning.drain()
         self._following.watches.end_all("broker_shutdown")
         return self._outbox.take()
 
@@ -703,6 +732,7 @@ class Broker:
                 "waitingStages": len(self._barriers),
                 "notifications": len(self._notifications),
                 "watches": len(self._following.watches),
+                "spawnKinds": self._spawning.kinds,
                 "mail": {
                     **self._boxes.totals(),
                     "addresses": len(self._addresses),

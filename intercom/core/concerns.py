@@ -17,6 +17,7 @@ from intercom.core.records import (
     AssignmentRecord,
     Happened,
     IdempotencyRecord,
+    IdempotencyState,
     InboxRecord,
     KnownSessionRecord,
     MailRecord,
@@ -36,6 +37,8 @@ class Concern(Struct, frozen=True):
     """Their members may see it, too."""
     detail: dict[str, Any] = {}
     """What else is shown."""
+    kind: str | None = None
+    """How the event is called when not by its own kind."""
 
     @property
     def shown(self) -> dict[str, Any]:
@@ -143,8 +146,21 @@ def of_assignment(event: Happened) -> Concern:
     return Concern(tuple(keys), about, (), {"state": row.state, "sequence": row.sequence, **shown})
 
 
-def of_keyed(event: Happened) -> Concern:
-    """Say it of a request with a key: only the operator sees that one was made."""
+def of_keyed(event: Happened) -> Concern | None:
+    """Say it of a request with a key: only orders to start sessions are told, to the operator and that session."""
     row = event.row
     assert isinstance(row, IdempotencyRecord)
-    return Concern((), {"scope": row.scope}, (), {"state": row.state.value})
+    kind = _SPAWN_EVENTS.get((event.kind, row.state))
+    if row.scope != "spawn" or kind is None:
+        return None
+    result = decode(row.result)
+    about = {name: result[name] for name in ("kind", "sessionId") if isinstance(result.get(name), str)}
+    keys = (key("session", about["sessionId"]),) if "sessionId" in about else ()
+    return Concern(keys, about, (), {}, kind)
+
+
+_SPAWN_EVENTS = {
+    ("idempotency.begun", IdempotencyState.IN_FLIGHT): "spawn.started",
+    ("idempotency.done", IdempotencyState.DONE): "spawn.applied",
+    ("idempotency.forgotten", IdempotencyState.IN_FLIGHT): "spawn.failed",
+}
