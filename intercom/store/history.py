@@ -16,10 +16,13 @@ from msgspec.structs import asdict
 
 from intercom.core.records import (
     AddressRecord,
+    AssignmentRecord,
     DropBodies,
     DropHistory,
     Happened,
     HistoryEvent,
+    IdempotencyRecord,
+    InboxRecord,
     KnownSessionRecord,
     MailRecord,
     ReleaseBody,
@@ -27,7 +30,15 @@ from intercom.core.records import (
     SaveBody,
 )
 
-AnyRecord = TypeVar("AnyRecord", AddressRecord, KnownSessionRecord, MailRecord)
+AnyRecord = TypeVar(
+    "AnyRecord",
+    AddressRecord,
+    KnownSessionRecord,
+    MailRecord,
+    InboxRecord,
+    AssignmentRecord,
+    IdempotencyRecord,
+)
 HistoryChange: TypeAlias = Happened | SaveBody | ReleaseBody | DropBodies | DropHistory
 
 
@@ -63,7 +74,19 @@ TABLES: dict[type[Row], Table] = {
     AddressRecord: Table("addresses", "number", AddressRecord.__struct_fields__),
     KnownSessionRecord: Table("sessions", "session_id", KnownSessionRecord.__struct_fields__),
     MailRecord: Table("mail", "number", MailRecord.__struct_fields__),
+    InboxRecord: Table("inbox", "number", InboxRecord.__struct_fields__),
+    AssignmentRecord: Table("assignments", "assignment_id", AssignmentRecord.__struct_fields__),
+    IdempotencyRecord: Table("idempotency", "number", IdempotencyRecord.__struct_fields__),
 }
+_KIND_OF_EVENT: dict[str, type[Row]] = {"inbox": InboxRecord, "assignment": AssignmentRecord}
+"""Whose row an event carries, by the beginning of its kind: a message has one stream, wherever it is."""
+_KIND_OF_STREAM: dict[str, type[Row]] = {
+    "address": AddressRecord,
+    "session": KnownSessionRecord,
+    "mail": MailRecord,
+    "idempotency": IdempotencyRecord,
+}
+"""Whose row all other events carry, by the beginning of their stream."""
 
 _STATEMENTS = {kind: (table.save, table.drop, table.key) for kind, table in TABLES.items()}
 _encode = Encoder().encode
@@ -92,6 +115,9 @@ _DROP_OVER = """
         SELECT 'address:' || number FROM addresses
         UNION ALL SELECT 'session:' || session_id FROM sessions
         UNION ALL SELECT 'mail:' || message_id FROM mail
+        UNION ALL SELECT 'mail:' || inbox_id FROM inbox
+        UNION ALL SELECT 'mail:' || message_id FROM assignments
+        UNION ALL SELECT 'idempotency:' || number FROM idempotency
     )
 """
 
@@ -144,10 +170,14 @@ def replay(connection: sqlite3.Connection) -> None:
     """Make the rows anew out of the journal, within the transaction of the caller."""
     for table in TABLES.values():
         connection.execute(f"DELETE FROM {table.name}")
-    kinds = {"address": AddressRecord, "session": KnownSessionRecord, "mail": MailRecord}
-    for stream, row, is_gone in connection.execute("SELECT stream, row, is_gone FROM journal ORDER BY seq").fetchall():
-        kind = kinds[stream.partition(":")[0]]
-        project(connection, decode(row, type=kind), is_gone=bool(is_gone))
+    events = connection.execute("SELECT stream, kind, row, is_gone FROM journal ORDER BY seq").fetchall()
+    for stream, kind, row, is_gone in events:
+        project(connection, decode(row, type=record_kind(stream, kind)), is_gone=bool(is_gone))
+
+
+def record_kind(stream: str, kind: str) -> type[Row]:
+    """Return the kind of row that an event of this kind in this stream carries; raises ``KeyError`` for an unknown."""
+    return _KIND_OF_EVENT.get(kind.partition(".")[0]) or _KIND_OF_STREAM[stream.partition(":")[0]]
 
 
 def values_of(record: Row) -> tuple[Any, ...]:
@@ -217,5 +247,5 @@ def _stored(value: Any) -> Any:
 
 _TUPLES = frozenset({"groups", "features"})
 """Columns that hold a JSON array."""
-_FLAGS = frozenset({"needs_registration", "holds_address", "is_ask"})
+_FLAGS = frozenset({"needs_registration", "holds_address", "is_ask", "accepted"})
 """Columns that hold 0 or 1."""

@@ -14,11 +14,14 @@ from intercom.core.records import (
     AcceptOperation,
     AddressRecord,
     AnswerQuestion,
+    AssignmentRecord,
     DropBodies,
     DropOperation,
     DropRetiredId,
     Happened,
     HistoryEvent,
+    IdempotencyRecord,
+    InboxRecord,
     KnownSessionRecord,
     MailRecord,
     OperationRecord,
@@ -53,6 +56,9 @@ class MemoryDisk:
     addresses: dict[int, AddressRecord] = field(default_factory=dict)
     known_sessions: dict[str, KnownSessionRecord] = field(default_factory=dict)
     mail: dict[int, MailRecord] = field(default_factory=dict)
+    inbox: dict[int, InboxRecord] = field(default_factory=dict)
+    assignments: dict[str, AssignmentRecord] = field(default_factory=dict)
+    idempotency: dict[int, IdempotencyRecord] = field(default_factory=dict)
     bodies: dict[int, Body] = field(default_factory=dict)
     journal: list[Happened] = field(default_factory=list)
     sequence: int = 0
@@ -101,6 +107,12 @@ class MemoryDisk:
             return self.addresses, row.number
         if isinstance(row, KnownSessionRecord):
             return self.known_sessions, row.session_id
+        if isinstance(row, InboxRecord):
+            return self.inbox, row.number
+        if isinstance(row, AssignmentRecord):
+            return self.assignments, row.assignment_id
+        if isinstance(row, IdempotencyRecord):
+            return self.idempotency, row.number
         return self.mail, row.number
 
     def _drop_bodies(self, before: int) -> None:
@@ -109,7 +121,14 @@ class MemoryDisk:
                 del self.bodies[number]
 
     def _drop_history(self, before: int) -> None:
-        rows: list[Row] = [*self.addresses.values(), *self.known_sessions.values(), *self.mail.values()]
+        rows: list[Row] = [
+            *self.addresses.values(),
+            *self.known_sessions.values(),
+            *self.mail.values(),
+            *self.inbox.values(),
+            *self.assignments.values(),
+            *self.idempotency.values(),
+        ]
         there = {stream_of(row) for row in rows}
         newest = {event.stream: event.seq for event in self.journal}
         last_at: dict[str, int] = {}
@@ -120,7 +139,8 @@ class MemoryDisk:
             stream = event.stream
             if stream not in there:
                 return last_at[stream] >= before
-            return event.at >= before or newest[stream] == event.seq or isinstance(event.row, MailRecord)
+            is_superseded = isinstance(event.row, AddressRecord | KnownSessionRecord) and newest[stream] != event.seq
+            return event.at >= before or not is_superseded
 
         self.journal = [event for event in self.journal if is_kept(event)]
 
@@ -158,10 +178,13 @@ class MemoryDisk:
         return Recovered(
             operations=[self.operations[number] for number in sorted(self.operations)],
             retired_ids=sorted(self.retired.values(), key=lambda row: row.number),
-            last_number=max([0, *self.operations, *self.mail, *self.bodies, *self._numbers_in_history()]),
+            last_number=max([0, *self.operations, *self.mail, *self.inbox, *self.bodies, *self._numbers_in_history()]),
             addresses=[self.addresses[number] for number in sorted(self.addresses)],
             known_sessions=sorted(self.known_sessions.values(), key=lambda row: row.number),
             mail=[self.mail[number] for number in sorted(self.mail)],
+            inbox=[self.inbox[number] for number in sorted(self.inbox)],
+            assignments=sorted(self.assignments.values(), key=lambda row: row.number),
+            idempotency=[self.idempotency[number] for number in sorted(self.idempotency)],
             last_sequence=self.sequence,
         )
 

@@ -45,7 +45,7 @@ def rows(connection: sqlite3.Connection) -> dict[str, list[Any]]:
     return {table.name: connection.execute(table.select).fetchall() for table in history.TABLES.values()}
 
 
-@given(row=st.one_of(records.addresses, records.known_sessions, records.mail))
+@given(row=records.rows)
 def test_a_record_comes_back_as_it_was(connection: sqlite3.Connection, row: Row) -> None:
     history.project(connection, row, is_gone=False)
     found = [record for _, record in history.read_records(connection, type(row))]
@@ -79,7 +79,7 @@ def test_a_damaged_row_is_no_record(
 @st.composite
 def lives(draw: st.DrawFn) -> list[Happened]:
     """Draw a journal in which rows come, change and go."""
-    drawn = draw(st.lists(st.one_of(records.addresses, records.known_sessions, records.mail), max_size=12))
+    drawn = draw(st.lists(records.rows, max_size=12))
     return [event(seq, row, is_gone=draw(st.booleans())) for seq, row in enumerate(drawn, 1)]
 
 
