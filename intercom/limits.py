@@ -109,6 +109,23 @@ PREVIEW_CODE_POINTS = 80
 INBOX_ENTRIES_RANGE = (1, 10_000)
 """Least and greatest value of the setting for ``Limits.inbox_entries``."""
 
+# --- work at the client ---------------------------------------------------------------------------------
+
+WORK_REQUEST_MS = 30_000
+"""Time for a report, a reply or an order about work; over a broker that dies meanwhile it is repeated."""
+REQUEST_RETRY_MS = 1_000
+"""Pause before a request is repeated that was refused with the advice to try again."""
+WORK_PAGE = 50
+"""Parked messages or assignments that are asked for at once unless the caller says otherwise."""
+AWAIT_MS = 25_000
+"""Longest single request of a worker that waits for work; longer waits are several of them."""
+ACCEPT_MARGIN_MS = 1_000
+"""Work whose time to be accepted ends sooner than this is not shown to the worker any more."""
+ASSIGNMENTS_KEPT = 64
+"""Assignments that wait for the worker; a further one is not confirmed, so that it goes back to the inbox."""
+ASSIGNMENT_IDS_KEPT = 4_096
+"""Assignments by whose id a copy is known as a copy."""
+
 # --- lifecycle of the broker ----------------------------------------------------------------------------
 
 IDLE_MS = 5_000

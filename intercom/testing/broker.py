@@ -20,6 +20,7 @@ from intercom.testing.wire import Wire
 from intercom.wire.codec import ProtocolError, decode_request, encode
 from intercom.wire.framing import FramingError
 from intercom.wire.mail import Hold
+from intercom.wire.work import ExecutionSurface, WorkMode
 
 _FIRST = Instant(mono=1_000_000, wall=1_700_000_000_000)
 _KEY = bytes(range(KEY_BYTES))
@@ -81,6 +82,10 @@ class MemoryBroker:
         hold: Hold = "take",
         keep_questions: bool = False,
         kind: str = DEFAULT_KIND,
+        work_mode: WorkMode | None = None,
+        runtime_session_id: str | None = None,
+        surface: ExecutionSurface | None = None,
+        coordinator: bool = False,
         answer: Callable[[IncomingMessage], str | None] | None = None,
     ) -> MemorySession:
         """Register a session; what all but ``answer`` mean is told by ``intercom.blocking.connect``.
@@ -104,6 +109,10 @@ class MemoryBroker:
             hold=hold,
             keep_questions=keep_questions,
             kind=kind,
+            work_mode=work_mode,
+            runtime_session_id=runtime_session_id,
+            surface=surface,
+            coordinator=coordinator,
         )
         profile.pid, profile.started_at = _PID, self._now.wall
         if return_address is None:
