@@ -376,6 +376,37 @@ DISK_LOW_BYTES = 64 * MIB
 DESCRIPTORS_LOW = 64
 """Open files a broker started from here needs at least to serve a few sessions."""
 
+# --- inside agent hosts: hooks and installing -----------------------------------------------------------
+
+HOOK_MS = 1_000
+"""How long a hook may run in all; then it ends without a word."""
+HOOK_ANSWER_MS = 400
+"""How long a hook waits for one answer of the adapter of its session."""
+HOOK_CONNECT_MS = 400
+"""How long a hook without an adapter waits for the broker, except where it starts one."""
+HOOK_START_MS = 700
+"""How long the hook of a session's start waits for a broker that it starts; the broker goes on after that."""
+HOOK_TEXT_CHARACTERS = 8_000
+"""Most that one hook puts before a model: hosts put longer texts into a file."""
+HOOK_INPUT_BYTES = 16 * MIB
+"""Most that a hook reads of what its host tells; the rest is thrown away."""
+HOOK_ENTRY_S = 5
+"""Time-out that is entered with a hook: the host ends one that runs longer."""
+HOOK_LAST_ENTRY_S = 3
+"""The same for the end of a session, where Codex allows no more."""
+REWAKE_ENTRY_S = 3_600
+"""The same for a hook that waits for mail in order to wake an idle session."""
+REWAKE_MS = 3_590_000
+"""How long such a hook waits: less than its host gives it."""
+HOST_TOOL_S = 300
+"""Time for one tool call that is entered where a host has a time limit of its own."""
+HOST_TOOL_LONG_S = 120
+"""The same for OpenCode."""
+HOST_FILE_BYTES = 16 * MIB
+"""Largest file of a host that is edited."""
+HOST_PROBE_MS = 60_000
+"""How long ``doctor --probe`` waits for a marked message to be shown to a model."""
+
 
 GROUPS_CEILING = 64
 """Groups one session may be in."""
