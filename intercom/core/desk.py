@@ -304,9 +304,9 @@ class Desk:
         move = Move()
         detail = {name: value for name, value in zip(_DETAILS, content[1:], strict=True) if value}
         detail["session"] = session.id
-        self._carry_out(deed, assignment, frame, sequence, detail, move, now)
         _, entry = self._register.begin(REPORTS, key, fingerprint, now)
         move.inverse(lambda now: self._register.withdraw(entry))
+        self._carry_out(deed, assignment, frame, sequence, detail, move, now)
         move.changes.append(self._register.done(entry, {"stateSequence": sequence}, now))
         ticket = assignment.ticket = self._assignments.append(move, now)
         self._register.settle(entry, ticket, now)

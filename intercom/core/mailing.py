@@ -176,7 +176,7 @@ class Mailing:
             box.mark_offered(mail)
             event_id = f"mail:{record.number}:offered:1"
             events = (event, self._journal.event("mail.offered", record, now, event_id=event_id))
-        mail.ticket = self._ledger.append((*rows, body, *events, *changes), self._undo_put, (mail, undo, subject))
+        mail.ticket = self._ledger.append((*rows, body, *changes, *events), self._undo_put, (mail, undo, subject))
         if operation is not None:
             operation.ticket = mail.ticket
         self._ledger.when_committed(mail.ticket, self._offer_when_committed, box)

@@ -13,7 +13,20 @@ from typing import Any, get_args
 import pytest
 
 from intercom import limits
-from intercom.core import addresses, arrivals, desk, features, giving, handing, inquiries, registering, replies
+from intercom.core import (
+    addresses,
+    arrivals,
+    desk,
+    features,
+    following,
+    giving,
+    handing,
+    inquiries,
+    registering,
+    replies,
+    spawning,
+    watches,
+)
 from intercom.limits import Limits
 from intercom.wire import notices, reasons
 from intercom.wire.frames import Answer, Request
@@ -285,11 +298,20 @@ def test_the_codes_of_features() -> None:
     assert codes_of("9.6.2 Refused requests") == codes_in(inquiries, pattern=r'No\(\s*"(\w+)"')
 
 
+def test_the_codes_of_following_and_starting() -> None:
+    """protocol 11.3"""
+    refused = codes_in(watches, following, spawning, pattern=r'(?:No\(|frame, |request_id, )"(\w+)"')
+    assert codes_of("11.3 Refusals") == refused | {"bad_request"}
+    [rows] = tables(SECTIONS["11.1.5 Ends"], ["reason", "when", "what a client does"])
+    assert {code(row[0]) for row in rows} == set(DEFINITIONS["WatchEnded"]["properties"]["reason"]["enum"])
+
+
 def test_the_features_and_what_they_open() -> None:
     """protocol 9.1.1, 9.6.1"""
     [rows] = tables(SECTIONS["9.1.1 Asking and granting"], ["feature", "what it opens", "granted"])
     names = {features.PUSH_RECEIPTS, features.LIFECYCLE, features.ADDRESS, features.QUEUE, features.OPERATOR}
     names |= {features.INBOX, features.WORK, features.COORDINATOR, features.FOREGROUND}
+    names |= {features.WATCH}
     assert {code(row[0]) for row in rows} == names
     [rows] = tables(SECTIONS["9.6.1 Requests"], ["request", "answer", "features, one of"])
     told = {code(row[0]): set(re.findall("`([^`]+)`", row[2])) for row in rows}
