@@ -24,10 +24,14 @@
     ├── SessionReplaced         replaced              another session took the place of this one
     ├── SessionClosed           force_closed          the person closed this session
     ├── PresenceRefused         presence_refused      a presence or membership change was refused
-    ├── RequestRefused          feature_not_granted, unknown_session, unknown_address, ambiguous_address, watch_limit,
-    │   │                       not_read, unknown_kind, spawn_unavailable, spawn_rate_limited, spawn_timeout,
-    │   │                       spawn_failed, spawn_outcome_unknown, order_key_conflict
-    │                           and every other code  a request about mail or sessions was refused
+    ├── RequestRefused          feature_not_granted, unknown_session, unknown_address, ambiguous_address,
+    │   │                       watch_limit, not_read, unknown_kind, spawn_unavailable, spawn_rate_limited,
+    │   │                       spawn_timeout, spawn_failed, spawn_outcome_unknown,
+    │   │                       inbox_unknown, source_mismatch, target_unknown, target_not_capable,
+    │   │                       target_not_writable, assignment_in_progress, assignment_not_accepted,
+    │   │                       state_broker_owned, sequence_stale, state_event_conflict, order_key_conflict,
+    │   │                       reply_idempotency_conflict, send_outcome_unknown and every other code
+    │   │                                             a request about mail, sessions or work was refused
     │   └── AssignmentLost      assignment_unknown, assignment_target_mismatch   an assignment is not this session's
     ├── SendError                                     a message was not delivered
     │   ├── TargetNotFound      not_found, supervisor_gone  nobody in reach has that name or id
@@ -295,14 +299,14 @@ _REQUEST_HINTS = {
     "spawn_rate_limited": "Wait before you order another one.",
     "spawn_outcome_unknown": "`intercom list` shows whether it is there; order another one only if it is not.",
     "spawn_timeout": "`intercom list` shows whether it came late; order another one only if it did not.",
-    "spawn_failed": "Run its command by hand to see why; `intercom docs configuration` tells what it finds, under spawn.",
+    "spawn_failed": "Run its command by hand to see why; `intercom docs configuration` says what it finds.",
     "send_outcome_unknown": "Ask who sent the message whether the answer arrived; do not send another one.",
     "ambiguous_address": "Name its group too; `intercom addresses` shows it.",
 }
 
 
 class RequestRefused(IntercomError):
-    """Say that a request about mail or sessions was refused; ``code`` says by which rule."""
+    """Say that a request about mail, sessions or work was refused; ``code`` says by which rule."""
 
     code = "request_refused"
 

@@ -118,6 +118,11 @@ def of_inbox(event: Happened) -> Concern:
     """Say it of a parked message: it concerns its sender, whom it was for, and who may deal with it."""
     row = event.row
     assert isinstance(row, InboxRecord)
+    return inbox_concern(row)
+
+
+def inbox_concern(row: InboxRecord) -> Concern:
+    """Say whom a parked message concerns."""
     keys = [key("message", row.inbox_id), key("inbox", row.inbox_id)]
     keys += [key("session", session) for session in (row.sender_session, row.target_session) if session]
     if row.sender_mailbox is not None:
@@ -136,13 +141,16 @@ def of_assignment(event: Happened) -> Concern:
     """Say it of an assignment: it concerns the worker, and whoever follows it or its message."""
     row = event.row
     assert isinstance(row, AssignmentRecord)
+    return assignment_concern(row, event.detail)
+
+
+def assignment_concern(row: AssignmentRecord, detail: dict[str, Any]) -> Concern:
+    """Say whom an assignment concerns."""
     keys = [key("assignment", row.assignment_id), key("message", row.message_id), key("session", row.session_id)]
     if row.address is not None:
         keys.append(key_of(row.address))
     about = {"assignmentId": row.assignment_id, "messageId": row.message_id, "sessionId": row.session_id}
-    shown: dict[str, Any] = {
-        name: event.detail[name] for name in ("retryable", "reasonCode", "reason") if name in event.detail
-    }
+    shown: dict[str, Any] = {name: detail[name] for name in ("retryable", "reasonCode", "reason") if name in detail}
     return Concern(tuple(keys), about, (), {"state": row.state, "sequence": row.sequence, **shown})
 
 

@@ -11,6 +11,7 @@ from intercom.limits import Limits
 from tests.core.harness import World, only
 from tests.core.mail import AGENT, Agent, enter
 from tests.core.test_watches import kinds, person, watch
+from tests.core.work import coordinator
 
 KINDS = ("reviewer", "tester")
 
@@ -259,6 +260,7 @@ def test_only_the_operator_and_coordinators_may_ask() -> None:
     world = world_with()
     assert spawn(enter(world, "ada"))[0]["code"] == "feature_not_granted"
     assert only(enter(world, "ann").write("spawn_session", requestId="r"))["code"] == "bad_request"
+    assert spawn(coordinator(world))[0]["status"] == "received"
     damaged = World(spawn_kinds=KINDS, store_trouble="damaged")
     assert spawn(operator(damaged))[0]["code"] == "store_unusable"
 
