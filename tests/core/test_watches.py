@@ -307,6 +307,22 @@ def test_what_happens_while_the_journal_is_read_is_neither_lost_nor_told_twice(p
     assert len(seen) == 12
 
 
+def test_a_page_that_is_older_than_the_news_of_a_commit_is_not_the_last() -> None:
+    """The reader's thread looked, then the commit was told, then its page came."""
+    world = World()
+    boss = person(world)
+    start = world.disk.sequence
+    world.auto = False
+    boss.write("watch", requestId="r", afterSeq=start)
+    read = world.reads.popleft()
+    page = world.disk.read_page(start, 10)
+    enter_again(world)
+    world.commit()
+    world.perform(world.broker.journal_read(read.token, page, world.now))
+    world.settle()
+    assert [frame["seq"] for frame in told(boss) if frame["type"] == "watch_event"] == [start + 1]
+
+
 def enter_again(world: World) -> Agent:
     """Register one more session while nothing is committed by itself."""
     conn = world.connect()
