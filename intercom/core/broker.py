@@ -753,6 +753,7 @@ class Broker:
                     **self._boxes.totals(),
                     "addresses": len(self._addresses),
                     "sessionsAway": self._lifecycle.away_count,
+                    "sessionsRemembered": self._lifecycle.remembered_count,
                 },
                 "inbox": {
                     "parked": len(self._inbox),
