@@ -290,6 +290,7 @@ class Broker:
             self._ledger,
             self._outbox,
             limits,
+            self._inbox,
             self._departing.force_close,
         )
         self._offers = Offers(self._outbox, self._deadlines, limits.push_receipt_ms)

@@ -125,7 +125,7 @@ def of_inbox(event: Happened) -> Concern:
     if row.assignment is not None:
         keys.append(key("assignment", row.assignment))
         about["assignmentId"] = row.assignment
-    shown = {"reason": row.return_reason or row.reason, "preview": row.preview}
+    shown = {"reason": row.return_reason or row.reason}
     return Concern(tuple(dict.fromkeys(keys)), about, row.groups, shown)
 
 
