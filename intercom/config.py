@@ -16,6 +16,8 @@ from intercom.limits import (
     FRAME_CEILING_BYTES,
     IDLE_MS,
     IDLE_RANGE_MS,
+    INBOX_ENTRIES,
+    INBOX_ENTRIES_RANGE,
     RECEIPT_WAIT_MS,
     RECEIPT_WAIT_RANGE_MS,
     SPAWN_KINDS,
@@ -72,6 +74,10 @@ class Settings(Struct, frozen=True, kw_only=True):
         int,
         About("How long a question stays open.", "ms", *ASK_RANGE_MS),
     ] = ASK_MS
+    inbox_entries: Annotated[
+        int,
+        About("How many messages may be parked until somebody takes them.", "messages", *INBOX_ENTRIES_RANGE),
+    ] = INBOX_ENTRIES
     durability: Annotated[
         Durability,
         About(
@@ -93,7 +99,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     def limits(self) -> Limits:
         """Return the limits of the core with these settings applied."""
-        return Limits(receipt_wait_ms=self.receipt_wait_ms, ask_ms=self.ask_ms)
+        return Limits(receipt_wait_ms=self.receipt_wait_ms, ask_ms=self.ask_ms, inbox_entries=self.inbox_entries)
 
 
 class Setting(Struct, frozen=True):

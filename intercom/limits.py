@@ -110,6 +110,10 @@ WORK_PAGE_CEILING = 1_000
 """Most parked messages or assignments that are told at once."""
 PREVIEW_CODE_POINTS = 80
 """How much of a parked message a list shows."""
+PREVIEWS_READ = 32
+"""Parked messages that are read at once for the beginnings of their texts."""
+INBOX_ENTRIES = 256
+"""Messages that may be parked."""
 INBOX_ENTRIES_RANGE = (1, 10_000)
 """Least and greatest value of the setting for ``Limits.inbox_entries``."""
 
@@ -531,7 +535,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     """How long the body of a message is kept after its mail was handed over or given up."""
     dormant_target_ms: int = 60_000
     """After a restart: how long a returned asker waits for the other side to return."""
-    inbox_entries: int = 256
+    inbox_entries: int = INBOX_ENTRIES
     """Messages that may be parked."""
     inbox_bytes: int = 256 * MIB
     """The same in bytes of their messages and senders."""

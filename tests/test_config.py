@@ -45,8 +45,8 @@ def test_later_sources_win(paths: Paths) -> None:
 
 
 def test_limits_follow_the_settings() -> None:
-    chosen = Settings(receipt_wait_ms=100, ask_ms=1_000).limits()
-    assert chosen == limits.Limits(receipt_wait_ms=100, ask_ms=1_000)
+    chosen = Settings(receipt_wait_ms=100, ask_ms=1_000, inbox_entries=7).limits()
+    assert chosen == limits.Limits(receipt_wait_ms=100, ask_ms=1_000, inbox_entries=7)
 
 
 def test_table_describes_every_setting() -> None:

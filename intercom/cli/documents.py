@@ -133,6 +133,7 @@ _KNOWN_SESSION = _object(
         "generation": _COUNT,
         "incarnation": _TEXT,
         "label": _TEXT,
+        "workMode": _OPTIONAL_TEXT,
     }
 )
 _ATTACHMENTS = _array(_object({"type": _TEXT, "name": _TEXT, "content": _TEXT}, {"language": _TEXT}))

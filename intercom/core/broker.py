@@ -292,6 +292,7 @@ class Broker:
             self._ledger,
             self._outbox,
             limits,
+            self._inbox,
             self._departing.force_close,
         )
         self._offers = Offers(self._outbox, self._deadlines, limits.push_receipt_ms)
@@ -773,6 +774,7 @@ class Broker:
                     **self._boxes.totals(),
                     "addresses": len(self._addresses),
                     "sessionsAway": self._lifecycle.away_count,
+                    "sessionsRemembered": self._lifecycle.remembered_count,
                 },
                 "inbox": {
                     "parked": len(self._inbox),

@@ -133,7 +133,7 @@ def inbox_concern(row: InboxRecord) -> Concern:
     if row.assignment is not None:
         keys.append(key("assignment", row.assignment))
         about["assignmentId"] = row.assignment
-    shown = {"reason": row.return_reason or row.reason, "preview": row.preview}
+    shown = {"reason": row.return_reason or row.reason}
     return Concern(tuple(dict.fromkeys(keys)), about, row.groups, shown)
 
 
