@@ -143,7 +143,7 @@ class Spawning:
     def _take(self, connection: Connection, frame: SpawnSession, entry: Entry, now: Instant) -> None:
         wait_ms = self._wait_ms(now)
         if wait_ms:
-            self._keys.failed(entry, {}, now)
+            self._keys.withdraw(entry)
             reason = (
                 f"At most {self._limits.spawns} sessions are started within {self._limits.spawn_window_ms // 1000} s"
             )
@@ -169,7 +169,7 @@ class Spawning:
     def _not_taken(self, order: Order, now: Instant) -> None:
         """Take an order back that could not be recorded: nothing was started."""
         self._forget(order)
-        self._keys.failed(order.entry, {}, now)
+        self._keys.withdraw(order.entry)
         for connection, request_id in order.askers:
             no = RequestFailed(request_id, "not_recorded", reasons.NOT_STORED, True)
             self._outbox.write(connection, no)

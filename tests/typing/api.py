@@ -68,7 +68,7 @@ async def following(session: intercom.Session, other: blocking.Session) -> None:
             assert_type(told.states, tuple[intercom.WatchedState, ...])
     for told in other.watch(messages=["m"], timeout=1.5):
         assert_type(told, intercom.WatchSnapshot | intercom.WatchEvent)
-    other.watch("s")  # type: ignore[call-arg, misc]
+    other.watch("s")  # type: ignore[call-arg]
     assert_type(await session.spawn("reviewer", "look", key="k"), str)
     assert_type(other.spawn("reviewer"), str)
 
