@@ -63,6 +63,7 @@ _MESSAGE = _object(
         "replyError": _TEXT,
         "channel": {"const": "supervisor"},
         "notification": {"const": True},
+        "withdrawn": {"const": True},
         "mail": _object({"queuedAt": _COUNT, "ageMs": _COUNT, "offers": _COUNT}),
         "notice": _object(
             {"kind": {"enum": ["undeliverable", "expired"]}, "messageId": _TEXT, "target": _TEXT, "reason": _TEXT}
@@ -249,6 +250,8 @@ DOCUMENTS: dict[str, list[Schema]] = {
                         "expired",
                         "undeliverable",
                         "uncertain",
+                        "unconfirmed",
+                        "withdrawn",
                     ]
                 },
                 "where": _TEXT,
@@ -278,6 +281,17 @@ DOCUMENTS: dict[str, list[Schema]] = {
                             "expectsReply": _FLAG,
                         },
                         {"validUntil": _COUNT, "notice": _TEXT},
+                    )
+                ),
+                "unconfirmed": _array(
+                    _object(
+                        {
+                            "messageId": _TEXT,
+                            "from": _ANY_OBJECT,
+                            "sentAt": _COUNT,
+                            "bytes": _COUNT,
+                            "expectsReply": _FLAG,
+                        }
                     )
                 ),
             }

@@ -23,6 +23,8 @@ def described(message: IncomingMessage) -> dict[str, Any]:
         "timestamp": message.timestamp,
         "expectsReply": message.expects_reply,
     }
+    if message.withdrawn:
+        document["withdrawn"] = True
     if message.attachments:
         document["attachments"] = [dict(attachment) for attachment in message.raw["content"]["attachments"]]
     if message.is_notification:
@@ -61,7 +63,7 @@ def how_to_answer(message: IncomingMessage, options: str) -> str | None:
     """
     if message.notice is not None or message.reply_error is not None:
         return None
-    if message.expects_reply:
+    if message.expects_reply and not message.withdrawn:
         return f"intercom reply{options} {_word(message.id)} TEXT"
     return f"intercom send{options.removesuffix(' --me')} {_word(message.sender.name or message.sender.id)} TEXT"
 
@@ -96,7 +98,7 @@ def _verb(message: IncomingMessage) -> str:
     if message.is_notification:
         return "reports"
     if message.expects_reply:
-        return "asks"
+        return "asked, and waits for no answer any more" if message.withdrawn else "asks"
     return "replies" if message.reply_to is not None else "says"
 
 

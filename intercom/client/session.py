@@ -85,6 +85,7 @@ from intercom.wire.mail import (
     MailboxEntries,
     Pending,
     Purged,
+    QuestionReopened,
     QuestionWithdrawn,
     Replaced,
     RequestFailed,
@@ -482,6 +483,9 @@ class ClientSession:
     def _on_question_withdrawn(self, answer: QuestionWithdrawn, now: int) -> None:
         self._owing.withdrawn(answer.message_id)
 
+    def _on_question_reopened(self, answer: QuestionReopened, now: int) -> None:
+        self._owing.reopened(answer.message_id, now)
+
     def _on_replaced(self, answer: Replaced, now: int) -> None:
         wish = self.profile.address
         self._end_session(told_of(answer, None if wish is None else wish.name), now)
@@ -502,6 +506,8 @@ class ClientSession:
     def _on_message(self, frame: MessageFrame, now: int) -> None:
         message = message_of(frame, self._kind)
         if self._inbox.knows(message.id):
+            if message.expects_reply:
+                self._owing.reopened(message.id, now)  # a copy: its sender asks again
             if self._inbox.was_confirmed(message.id):
                 self._confirm([message.id])
             return
@@ -721,6 +727,7 @@ class ClientSession:
 
     def _keep(self, message: IncomingMessage) -> None:
         self._inbox.put(message)
+        self._owing.came(message)
         self._events.append(Arrived())
 
     def _finish(self, message_id: str, now: int) -> None:
@@ -781,6 +788,7 @@ _HANDLERS: dict[type[Any], Callable[[ClientSession, Any, int], None]] = {
     SessionReattached: ClientSession._on_reattached,
     Replaced: ClientSession._on_replaced,
     QuestionWithdrawn: ClientSession._on_question_withdrawn,
+    QuestionReopened: ClientSession._on_question_reopened,
     RequestFailed: ClientSession._on_request_failed,
     MessageFrame: ClientSession._on_message,
     Delivered: ClientSession._on_delivered,

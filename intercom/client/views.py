@@ -87,7 +87,8 @@ class IncomingMessage:
     ``raw`` the message object as it came, ``progress_of`` the id of the question of which it tells the progress.
     ``is_notification`` marks what the host of a workflow run tells of the message ``reply_to`` names, which this
     session sent to a stage. ``mail`` is set when it waited in a mailbox, ``notice`` when the broker wrote it to say
-    what became of a message of this session.
+    what became of a message of this session. ``withdrawn`` is true while nobody waits for the answer to a question any
+    more: who asked took it back, or left; it may change while the message is held.
     """
 
     __slots__ = (
@@ -105,6 +106,7 @@ class IncomingMessage:
         "sender",
         "text",
         "timestamp",
+        "withdrawn",
     )
 
     def __init__(
@@ -139,6 +141,7 @@ class IncomingMessage:
         self.is_notification = is_notification
         self.mail = mail
         self.notice = notice
+        self.withdrawn = False
 
     @property
     def age(self) -> float:

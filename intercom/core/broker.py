@@ -271,6 +271,7 @@ class Broker:
             self._mailing,
             self._operations,
             self._asking,
+            self._receipts,
             self._ledger,
             self._outbox,
             limits,
@@ -278,6 +279,7 @@ class Broker:
         )
         self._mailing.is_open = self._is_mailbox_open
         self._mailing.on_delivered = self._mail_delivered
+        self._asking.holder_of = self._holder_of
         self._lifecycle.on_undone = self._sessions.release_id
         self._lifecycle.on_closing = self._session_closing
         self._lifecycle.on_closed = self._mailing.given_up
@@ -469,8 +471,7 @@ class Broker:
     def _session_closing(self, known: Known, reason: str, changes: list[Change], now: Instant) -> GivenUp:
         """Do what the end of a known session leads to: nobody comes back to its questions and its own mailbox."""
         self._sessions.release_id(known.id)
-        for question in self._asking.asked_in_absence(known.id):
-            self._asking.close(question)
+        self._asking.asker_closed(known.id)
         mail = [] if known.record.holds_address else self._mailing.all_of(known.mailbox_key)
         return self._mailing.give_up(mail, "undeliverable", notices.session_closed(reason), changes, now)
 
@@ -480,6 +481,10 @@ class Broker:
             return True
         known = self._lifecycle.get(rest)
         return known is not None and known.state is not SessionState.CLOSED
+
+    def _holder_of(self, key: str) -> Session | None:
+        box = self._boxes.get(key)
+        return None if box is None else box.holder
 
     def _mail_delivered(self, mail: Mail, ticket: int, now: Instant) -> None:
         operation = mail.operation

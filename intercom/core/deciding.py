@@ -118,9 +118,9 @@ class Deciding:
         waiter = operation.under_way if operation.unconfirmed is None else operation.unconfirmed.waiter
         if waiter is not None and waiter.sender is asker:
             waiter.is_withdrawn = True
-            self._asking.tell_withdrawn(asker, waiter.target, message_id)
+            self._asking.tell_withdrawn(asker.id, waiter.target, message_id)
         if operation.sender == asker.sender_identity:
-            self._operations.end_question(operation, now)
+            self._queueing.withdraw(operation, asker, now)
 
     def _refuse(self, connection: Connection, message_id: str, attempt_id: str | UnsetType, refusal: Refusal) -> None:
         answer = DeliveryFailed(message_id, refusal.reason, attempt_id, refusal.code)  # type: ignore[arg-type]  # the codes are literals
@@ -397,8 +397,11 @@ class Deciding:
             if operation.sender_groups != sender.group_identity:
                 return Refusal("6.9.5", reasons.ROUTE_LOST, after=ticket)
             if not operation.answered:
+                was_open = bool(operation.questions)
                 self._operations.renew_question(operation, self._limits.ask_ms, now)
                 self._asking.open(sender, target, operation, now)
+                if not was_open:
+                    self._asking.tell_reopened(sender, target, message_id, ticket)
             if frame.resolve_reply_target is True and frame.attempt_id is not UNSET:
                 self._outbox.write(connection, QuestionTarget(message_id, frame.attempt_id, target.id), ticket)
         self._answer(connection, Delivered(message_id, frame.attempt_id), ticket, otherwise)

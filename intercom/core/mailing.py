@@ -4,6 +4,7 @@
       ^  |                             |
       |  |                             +-- the holder left: queued again, its message may come twice
       |  +-- its time is over, its text is lost, its session is closed: given up, its sender is told once
+      |  +-- its sender waits for no answer to it any more: taken back, nobody is told
       +-- its commit failed: taken back
 
 Rule 1: a mail and its row change together, in one append. Rule 2: mail is handed over in its order, and nothing that
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 BROKER_NAME = "@intercom"
 """What the broker calls itself where it writes a message."""
+_TAKEN_BACK = "its sender took the question back"
 
 
 class Letter(Struct, frozen=True):
@@ -253,7 +255,9 @@ class Mailing:
         if lost := [mail for mail in read if mail.number not in bodies]:
             self._give_up(lost, "undeliverable", notices.BODY_LOST, now)
         for mail in read:
-            if mail.number in bodies and self._is_over(mail, now):
+            if mail.operation is not None and mail.operation.was_withdrawn:
+                self.take_back(mail, now)
+            elif mail.number in bodies and self._is_over(mail, now):
                 self._end_of_time(mail, now)
         events: list[Change] = []
         frames: list[MessageFrame | QuestionTarget] = []
@@ -364,6 +368,12 @@ class Mailing:
             now,
         )
 
+    def take_back(self, mail: Mail, now: Instant) -> None:
+        """End mail whose sender waits for no answer to it any more; its sender knows that."""
+        assert mail.operation is not None, "only asks are taken back, and those have a row"
+        mail.operation.question_due = mail.operation.born  # should that not be recorded, it is not handed over either
+        self._give_up([mail], "withdrawn", _TAKEN_BACK, now)
+
     def purge(self, key: str, before: int, now: Instant) -> int:
         """Give up what was queued in a mailbox before this moment (epoch ms); return how much that was."""
         purged = [mail for mail in self.all_of(key) if mail.record.queued_at <= before]
@@ -401,7 +411,7 @@ class Mailing:
             changes.append(ReleaseBody(record.number, now.wall + self._limits.bodies_kept_ms))
             if one.operation is not None:
                 changes.extend(self._operations.drop(one.operation))
-            if record.notice is None:
+            if record.notice is None and kind != "withdrawn":
                 self._tell_sender(record, kind, reason, changes, given_up, now)
         return given_up
 

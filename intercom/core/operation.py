@@ -90,6 +90,11 @@ class Operation:
         self.under_way: Attempt | None = None
         """The attempt of this process whose frame is being written right now."""
 
+    @property
+    def was_withdrawn(self) -> bool:
+        """Tell whether its sender took the question back: its time is over before it began, on disk too."""
+        return self.is_ask and self.question_due <= self.born
+
     def record(self) -> OperationRecord:
         """Return the row as it is stored."""
         question = None

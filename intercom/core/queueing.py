@@ -309,6 +309,19 @@ class Queueing:
             question.operation.answered = False
             self._asking.restore(question)
 
+    # --- what is taken back -----------------------------------------------------------------------------
+
+    def withdraw(self, operation: Operation, asker: Session, now: Instant) -> None:
+        """End the question of an ask; while it waits as mail it is not handed over any more."""
+        mail = operation.mail
+        if mail is None or mail.confirmed_by is not None:
+            self._operations.withdraw_question(operation)
+            return
+        holder = self._boxes.open(mail.record.mailbox).holder
+        if mail.is_offered and holder is not None:
+            self._asking.tell_withdrawn(asker.id, holder, operation.message_id)
+        self._mailing.take_back(mail, now)
+
     # --- put down ---------------------------------------------------------------------------------------
 
     def _put(

@@ -3,6 +3,9 @@
 Frames of one connection are handled strictly in order, each with all its effects before the next frame of any
 connection is looked at (protocol 1.3, 4.22). A connection whose frames wait for our own commit is read no further
 (protocol 1.5); waiting for anybody else never stops it.
+
+Who gave up waiting to be registered, and closed, is not registered afterwards: a broker that was stopped for a while
+would let it take the place of others, who has said meanwhile that nothing took effect.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from intercom.server.perform import Performer
 from intercom.wire.codec import ProtocolError, decode_request
 from intercom.wire.frames import BadRequest, HealthRequest, Malformed, Register, Request, Unregister
 from intercom.wire.framing import FramingError
+from intercom.wire.mail import SessionReattach
 
 
 class Intake:
@@ -77,6 +81,9 @@ class Intake:
                         performer.run(self._broker.connection_ended(number, now), now)
                     break
                 frame = decode_request(payload)
+                if isinstance(frame, (Register, SessionReattach)) and link.is_abandoned():
+                    performer.run(self._broker.connection_ended(number, now), now)
+                    break
                 if not link.classified:
                     self._classify(link, frame, now)
                 ticket = performer.run(frame_received(number, frame, now), now)

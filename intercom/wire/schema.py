@@ -70,6 +70,7 @@ _NARROWER: dict[tuple[str, str], dict[str, Any]] = {
     ("MessageFrame", "message"): _MESSAGE,
     ("Queued", "notInKnownSet"): _ONLY_TRUE,
     ("MailEntry", "sender"): _SESSION,
+    ("UnconfirmedEntry", "sender"): _SESSION,
     ("SessionJoined", "session"): _SESSION,
     ("PresenceUpdate", "session"): _SESSION,
 }

@@ -163,7 +163,7 @@ def test_a_trace_of_a_plain_send() -> None:
     world = World()
     sender, target, other = enter(world, "a"), enter(world, "b"), enter(world, "c")
     sender.queue("b", "m1")
-    assert ask(sender, "trace", messageId="m1")["state"] == "reserved"
+    assert ask(sender, "trace", messageId="m1")["state"] == "unconfirmed"
     target.confirm("m1")
     sender.got(), other.got()
     traced = ask(sender, "trace", messageId="m1")
