@@ -53,6 +53,7 @@ _SESSION = _object(
         "state": {"const": "reconnecting"},
         "stateSince": _COUNT,
         "graceDeadline": _COUNT,
+        "unconfirmedSince": _COUNT,
     },
 )
 _MESSAGE = _object(
@@ -252,6 +253,7 @@ DOCUMENTS: dict[str, list[Schema]] = {
                         "uncertain",
                         "unconfirmed",
                         "withdrawn",
+                        "purged",
                     ]
                 },
                 "where": _TEXT,

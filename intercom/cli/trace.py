@@ -28,6 +28,7 @@ DESCRIPTION = """Show what became of a message: its states with their times, and
     expired        its time was over before anybody had it; its sender was told
     undeliverable  nobody came for it in time, or its mailbox is gone; its sender was told
     withdrawn      it was a question, and its sender waits for no answer any more
+    purged         the person emptied its mailbox; its sender was told
     uncertain      it may have arrived or not
 
 Of a message to somebody who was there the broker remembers the fate for 12 minutes, of one that waited for longer.
@@ -57,7 +58,7 @@ def run(arguments: Namespace, output: Output) -> int:
         raise RequestRefused(
             f"Nothing is known of the message {message_id}",
             code="unknown_message",
-            hint="It was never sent in this home, or so long ago that it was forgotten.",
+            hint="It was never sent in this home, or so long ago that it was forgotten, or its history was purged.",
         )
     output.document(
         {

@@ -156,11 +156,15 @@ class MailCalls:
         self,
         text: str,
         *,
+        session_id: str | None = None,
         timeout: float = REQUEST_MS / 1000,  # noqa: ASYNC109 - as in the other shell
     ) -> str:
-        """Say in a few words what this session works on, and return what was kept; an empty text takes it back."""
+        """Say in a few words what this session works on, and return what was kept; an empty text takes it back.
+
+        ``session_id`` names another session that acts under the same address.
+        """
         timeout_ms = milliseconds(timeout, "timeout")
-        return await self._engine.wait(mailing.task_hint(text, now=now(), timeout_ms=timeout_ms))
+        return await self._engine.wait(mailing.task_hint(text, session_id, now=now(), timeout_ms=timeout_ms))
 
     async def purge(
         self,

@@ -55,15 +55,18 @@ def force_close(
     )
 
 
-def task_hint(text: str, *, now: int, timeout_ms: int = REQUEST_MS) -> RequestOperation[str]:
-    """Say what the session works on; the result is what the broker kept of it."""
+def task_hint(
+    text: str, session_id: str | None = None, *, now: int, timeout_ms: int = REQUEST_MS
+) -> RequestOperation[str]:
+    """Say what this session works on, or one under its address; the result is what the broker kept of it."""
     wanted = clean_text(text, "task_hint")
+    whose: str | UnsetType = UNSET if session_id is None else clean_text(session_id, "session_id")
 
     def read(answer: mail.TaskHintStored) -> str:
         return answer.task_hint
 
     return RequestOperation(
-        lambda request_id: mail.TaskHint(request_id, wanted),
+        lambda request_id: mail.TaskHint(request_id, wanted, whose),
         mail.TaskHintStored,
         read,
         now + timeout_ms,

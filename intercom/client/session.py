@@ -531,10 +531,7 @@ class ClientSession:
             asked.replied(message)
             if not is_settlement:
                 self._inbox.note(message.id)
-                if asked.result is None:
-                    self._finish(message.id, now)
-                else:
-                    self._untaken.add(message.id)
+                self._hold_answer(asked, message, now)
             self._after(asked, now)
         elif not is_settlement and not (self._contact.confirms and self._inbox.overflows):
             self._keep(message)
@@ -679,6 +676,13 @@ class ClientSession:
             if not self._aim(operation, now):
                 return
             self._contact.write(operation.attempt(self._ids(), now, queues=QUEUE in self._lifecycle.features))
+            if isinstance(operation, AskOperation):
+                answer = self._inbox.take_answer(operation.message_id, operation.expects)
+                if answer is not None:
+                    operation.replied(answer)
+                    self._hold_answer(operation, answer, now)
+                    self._after(operation, now)
+                    return
         elif isinstance(operation, RequestOperation):
             if operation.needs_features and not self._lifecycle.features:
                 operation.fail(RequestRefused(_OLDER_BROKER, code="feature_not_granted"))
@@ -724,6 +728,13 @@ class ClientSession:
         asked.given_up(notice)
         self._after(asked, now)
         return True
+
+    def _hold_answer(self, asked: AskOperation, answer: IncomingMessage, now: int) -> None:
+        """Keep an answer from being confirmed until its caller took it; one that says no is not taken."""
+        if asked.result is None:
+            self._finish(answer.id, now)
+        else:
+            self._untaken.add(answer.id)
 
     def _keep(self, message: IncomingMessage) -> None:
         self._inbox.put(message)

@@ -55,6 +55,8 @@ class SessionView(Struct, frozen=True, kw_only=True):
     raw: dict[str, Any]
     state: ListedState = "active"
     state_since: int | float | None = None
+    unconfirmed_since: int | float | None = None
+    """Since when it has confirmed nothing of what it was sent, once that is long; it may be at work, or deaf."""
 
 
 class Mail(Struct, frozen=True):
@@ -199,6 +201,7 @@ def view_of(raw: Raw, *, is_partial: bool = False) -> SessionView:
         raise Malformed("a session object has no id")
     group = _known(info.group)
     groups = info.groups if info.groups is not UNSET else [] if group is None else [group]
+    standing = members.get("unconfirmedSince")
     is_away, since = members.get("state") == "reconnecting", members.get("stateSince")
     return SessionView(
         id=session_id,
@@ -215,6 +218,7 @@ def view_of(raw: Raw, *, is_partial: bool = False) -> SessionView:
         raw=members,
         state="reconnecting" if is_away else "active",
         state_since=since if is_away and type(since) in (int, float) else None,
+        unconfirmed_since=standing if type(standing) in (int, float) else None,
     )
 
 

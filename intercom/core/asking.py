@@ -49,11 +49,19 @@ class Asking:
         A dormant question of the same ask gives way: its asker has come back as this session. So does one of this
         asker that waits for the return of its target: this is the target, under another id.
         """
+        self._open(asker, target.id, operation, now)
+
+    def open_again(self, asker: Session, key: str, operation: Operation, now: Instant) -> None:
+        """Record the question of an ask that was confirmed for an address nobody holds now: it owes the answer."""
+        self._open(asker, key, operation, now)
+        operation.recipient_session = key
+
+    def _open(self, asker: Session, target_id: str, operation: Operation, now: Instant) -> None:
         for earlier in list(operation.questions):
             if earlier.dormant or (earlier.target_wait is not None and earlier.asker_id == asker.id):
                 self._questions.close(earlier)
         if operation.question_due > now.mono:
-            self._questions.open(asker.id, target.id, operation)
+            self._questions.open(asker.id, target_id, operation)
 
     def close(self, question: Question) -> None:
         """End a question without telling anybody: it was answered or never was."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import UNSET, Raw
 
-from intercom.core import groups, stage_lists
+from intercom.core import groups, stage_lists, standstill
 from intercom.core.addresses import Addresses
 from intercom.core.arrivals import Arrivals, Cause
 from intercom.core.asking import Asking
@@ -507,9 +507,12 @@ class Broker:
             found = self._sessions.in_reach_of([group])
         else:
             found = []
-        entries = [peer.encoded() for peer in found if peer.is_agent]
+        agents = [peer for peer in found if peer.is_agent]
         if session.features & SHOWN_WHO_IS_AWAY:
+            entries = [standstill.shown(peer, self._receipts, now, self._limits) for peer in agents]
             entries += self._away_rows(session, group)
+        else:
+            entries = [peer.encoded() for peer in agents]
         stages = stage_lists.stage_rows(session, group, self._stages)
         possible = stage_lists.future_rows(session, group, self._stages)
         self._outbox.write(connection, Sessions(frame.request_id, entries, stages, possible))

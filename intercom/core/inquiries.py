@@ -155,9 +155,14 @@ class Inquiries:
     # --- sessions ---------------------------------------------------------------------------------------
 
     def _task_hint(self, connection: Connection, session: Session, frame: TaskHint, now: Instant) -> No | None:
-        assert session.known is not None
+        known = session.known if frame.session_id is UNSET else self._lifecycle.get(frame.session_id)
+        if known is None or known.state is SessionState.CLOSED:
+            return No("unknown_session", f"No session {frame.session_id} is here or may come back")
+        address = None if session.address is None else session.address.number
+        if known is not session.known and (address is None or known.record.address != address):
+            return No("not_allowed", "Only who acts under the same address may say what another session works on")
         hint = trim(frame.task_hint)[:TASK_HINT_CHARACTERS]
-        self._lifecycle.hint(session.known, hint or None, now)
+        self._lifecycle.hint(known, hint or None, now)
         self._promise(connection, TaskHintStored(frame.request_id, hint))
         return None
 
@@ -421,6 +426,7 @@ class Inquiries:
             "uncertain": "not known: it may have arrived, and nobody confirmed it",
             "delivered": "with its recipient",
             "answered": "with its recipient, who has answered it",
+            "purged": "nowhere any more: its mailbox was emptied, and its sender was told",
             "withdrawn": f"{_place_of_withdrawn(operation)}; its sender took the question back",
         }.get(state, "nowhere any more: it was given up and its sender was told")
 

@@ -152,7 +152,7 @@ class Mailing:
         body = SaveBody(record.number, letter.message)
         events: tuple[Change, ...] = (event,)
         if is_offered:
-            box.mark_offered(mail)
+            box.mark_offered(mail, now)
             event_id = f"mail:{record.number}:offered:1"
             events = (event, self._journal.event("mail.offered", record, now, event_id=event_id))
         mail.ticket = self._ledger.append((*rows, body, *events, *changes), self._undo_put, (mail, undo, subject))
@@ -265,7 +265,7 @@ class Mailing:
         for mail in takewhile(lambda mail: mail.number in bodies, self.next_to_offer(box)):
             mail.offers += 1
             mail.record = replace(mail.record, offers=mail.offers)
-            box.mark_offered(mail)
+            box.mark_offered(mail, now)
             offered.append(mail)
             event_id = f"mail:{mail.number}:offered:{mail.offers}"
             session_id = box.holder.id
@@ -378,7 +378,7 @@ class Mailing:
         """Give up what was queued in a mailbox before this moment (epoch ms); return how much that was."""
         purged = [mail for mail in self.all_of(key) if mail.record.queued_at <= before]
         if purged:
-            self._give_up(purged, "undeliverable", notices.PURGED, now)
+            self._give_up(purged, "purged", notices.PURGED, now)
         return len(purged)
 
     def all_of(self, key: str) -> list[Mail]:
@@ -412,7 +412,8 @@ class Mailing:
             if one.operation is not None:
                 changes.extend(self._operations.drop(one.operation))
             if record.notice is None and kind != "withdrawn":
-                self._tell_sender(record, kind, reason, changes, given_up, now)
+                told = "expired" if kind == "expired" else "undeliverable"
+                self._tell_sender(record, told, reason, changes, given_up, now)
         return given_up
 
     def given_up(self, given_up: GivenUp, ticket: int, now: Instant) -> None:

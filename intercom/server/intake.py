@@ -20,7 +20,7 @@ from intercom.server.link import Link
 from intercom.server.perform import Performer
 from intercom.wire.codec import ProtocolError, decode_request
 from intercom.wire.frames import BadRequest, HealthRequest, Malformed, Register, Request, Unregister
-from intercom.wire.framing import FramingError
+from intercom.wire.framing import FrameReader, FramingError
 from intercom.wire.mail import SessionReattach
 
 
@@ -81,7 +81,7 @@ class Intake:
                         performer.run(self._broker.connection_ended(number, now), now)
                     break
                 frame = decode_request(payload)
-                if isinstance(frame, (Register, SessionReattach)) and link.is_abandoned():
+                if isinstance(frame, (Register, SessionReattach)) and link.is_abandoned() and says_no_more(reader.rest):
                     performer.run(self._broker.connection_ended(number, now), now)
                     break
                 if not link.classified:
@@ -125,3 +125,14 @@ class Intake:
         link.counted_input = buffered
         if self._unregistered_bytes > UNREGISTERED_TOTAL_BYTES and link.accepting:
             self._violated(link, "connections that have not registered buffer too much input", now)
+
+
+def says_no_more(rest: bytes) -> bool:
+    """Tell whether nothing follows a registration but a goodbye."""
+    reader = FrameReader(UNREGISTERED_FRAME_BYTES)
+    reader.feed(rest)
+    try:
+        payload = reader.next_frame()
+        return payload is None or (isinstance(decode_request(payload), Unregister) and not reader.buffered)
+    except ProtocolError:
+        return False

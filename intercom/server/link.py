@@ -189,12 +189,10 @@ class Link:
         self._intake.arrived(self)
 
     def is_abandoned(self) -> bool:
-        """Tell whether the peer has closed both ways and wrote nothing that was not read: no answer reaches anybody."""
+        """Tell whether the peer has closed both ways and all it wrote was read: no answer reaches anybody."""
         watch = select.poll()
         watch.register(self._sock, 0)
         if not any(happened & (select.POLLHUP | select.POLLERR) for _, happened in watch.poll(0)):
-            return False
-        if self.reader.buffered:
             return False
         try:
             return not self._sock.recv(1, socket.MSG_PEEK)

@@ -81,10 +81,10 @@ class Inquiries:
         whose = self._core.lifecycle.present(session_id)
         return self._now(mailing.force_close(whose, reason, now=now, timeout_ms=timeout_ms))
 
-    def task_hint(self, text: str, *, timeout: float = REQUEST_MS / 1000) -> str:
+    def task_hint(self, text: str, *, session_id: str | None = None, timeout: float = REQUEST_MS / 1000) -> str:
         """Say in a few words what this session works on, and return what was kept; an empty text takes it back."""
         now, timeout_ms = self._broker.now.mono, milliseconds(timeout, "timeout")
-        return self._now(mailing.task_hint(text, now=now, timeout_ms=timeout_ms))
+        return self._now(mailing.task_hint(text, session_id, now=now, timeout_ms=timeout_ms))
 
     def purge(
         self,

@@ -56,9 +56,11 @@ class SessionReattach(_Request, tag="session_reattach"):
 
 
 class TaskHint(_Request, tag="task_hint"):
-    """Say in a few words what this session works on; an empty text takes it back (protocol 4.26)."""
+    """Say in a few words what a session works on; an empty text takes it back (protocol 4.26)."""
 
     task_hint: str
+    session_id: OptionalText = UNSET
+    """Whose; left out: the requester's own. Another one must act under the same address."""
 
 
 class SessionRecordsRequest(_Request, tag="session_records"):
