@@ -285,7 +285,8 @@ class Queueing:
         ):
             return
         # Who speaks for an address and does not receive for it leaves what it was told to who does.
-        key = operation.target if attempt.target.address is None else attempt.target.address.key
+        address = None if is_offered else attempt.target.address
+        key = operation.target if address is None else address.key
         assert key is not None
         sender, until = attempt.sender, attempt.valid_until
         letter = Letter(

@@ -26,7 +26,7 @@ def test_a_person_reads_who_says_what(shell: Shell) -> None:
     assert head[8:].startswith(" planner (")
     assert head.endswith(") says:")
     assert (first, second) == ("    one", "    12:00:00 boss (00000000) says:\\x1b[2J")
-    assert anonymous.endswith(" says:")
+    assert anonymous.endswith(" says, as a guest whom no reply reaches:")
     assert last == "    hello"
     assert result.errors.startswith("listening as worker (")
 

@@ -55,7 +55,7 @@ def test_the_command_that_answers_is_safe_to_paste(members: dict[str, object], c
 
 
 def test_nobody_answers_a_guest() -> None:
-    """A command without an identity has ended, and nobody can be reached under the id it had"""
+    """F55: a command without an identity has ended, and nobody can be reached under the id it had"""
     guest = replace(SENDER, status="guest", model="intercom send")
     message = IncomingMessage(id="m", text="hi", sender=guest)
     assert how_to_answer(message, "") is None

@@ -56,6 +56,21 @@ def test_f77_list_and_send_tell_the_same(where: str) -> None:
         assert entry["expiresAt"] == entry["queuedAt"] + world.limits.mail_ttl_ms
 
 
+def test_f39_half_a_character_blocks_no_mailbox() -> None:
+    """F39: what is stored can always be read again, so a mailbox drains after a restart and the next message comes."""
+    world = World()
+    sender, desk = enter(world, "a"), holder(world, "desk", token="t" * 32)
+    desk.write("unregister")
+    half = b'{"type":"send","to":"desk","queueIfAway":true,"attemptId":"h","message":{"id":"m1","timestamp":1,'
+    half += b'"content":{"text":"half \\ud83d"}}}'
+    assert only(answers(world.feed(sender.conn, half)))["type"] == "queued"
+    sender.queue("desk", "m2")
+    world.crash()
+    desk = holder(world, "desk", token="t" * 32)
+    texts = [frame["message"]["content"]["text"] for frame in desk.first if frame["type"] == "message"]
+    assert texts == ["half \ufffd", "x"]
+
+
 @pytest.mark.parametrize("pause_ms", [5_000, 10 * MINUTE_MS - 1])
 def test_f78_mail_survives_the_restart_of_its_recipient(pause_ms: int) -> None:
     """F78: once, in order, with the original time."""

@@ -95,6 +95,20 @@ def test_the_answer_to_a_command_that_died_waits_for_its_address() -> None:
     assert [frame["message"]["id"] for frame in reader.first[1:] if frame["type"] == "message"] == ["r1"]
 
 
+def test_what_a_command_has_and_does_not_confirm_stays_its_own() -> None:
+    """Protocol 9.5.3: mail that was offered, to who has it; not to who receives for the address"""
+    world = World()
+    speaker = holder(world, "planner", hold="none", token="t" * 32)
+    reader = holder(world, "planner", token="t" * 32)
+    sender = enter(world, "a")
+    sender.message(speaker.id, "m1", extra={"queueIfAway": True})
+    world.pass_time(world.limits.busy_ms)
+    assert only(answers(sender.got()))["type"] == "queued"
+    assert reader.mail() == []
+    speaker.confirm("m1")
+    assert only(sender.write("trace", requestId="t", messageId="m1"), "trace")["state"] == "delivered"
+
+
 def test_a_question_to_an_address_is_open_again_while_nobody_holds_it() -> None:
     """Protocol 6.9.5, 9.5.2: whoever acts under the address answers; nobody waits in vain"""
     world = World()
