@@ -24,6 +24,9 @@ RECEIPTS = "push.receipts"
 QUEUE = "queue"
 ADDRESS = "address"
 OPERATOR = "operator"
+INBOX = "inbox"
+WORK = "work.assignments"
+COORDINATOR = "flow.control"
 
 AGENT_FEATURES = (LIFECYCLE, RECEIPTS, QUEUE, ADDRESS)
 RETAKEN_FEATURES = (RECEIPTS, QUEUE, ADDRESS)
@@ -99,16 +102,22 @@ class Lifecycle:
         self._shown: str | None = None
         """The address token that the last ``register`` showed."""
         self._was_registered = False
+        self._is_anew = False
 
     @property
     def is_reattaching(self) -> bool:
         """Tell whether ``session_reattach`` was written and not answered."""
         return self._is_reattaching
 
-    def first_frame(self, wall: int, ids: Callable[[], str], *, claims: bool, anew: bool) -> Register | SessionReattach:
-        """Return what begins a connection; ``anew`` rules out a reattach, ``claims`` as for ``Profile.register``."""
+    def begin_anew(self) -> None:
+        """Let the next connection begin with a registration, whatever there was before."""
+        self._is_anew = True
+
+    def first_frame(self, wall: int, ids: Callable[[], str], *, claims: bool) -> Register | SessionReattach:
+        """Return what begins a connection; ``claims`` as for ``Profile.register``."""
         session_id = self._profile.session_id
-        if self._owner_token is None or session_id is None or anew:
+        is_anew, self._is_anew = self._is_anew, False
+        if self._owner_token is None or session_id is None or is_anew:
             return self.register(wall, claims=claims)
         self._is_reattaching = True
         return SessionReattach(ids(), session_id, self._owner_token)
@@ -120,6 +129,13 @@ class Lifecycle:
         frame.features = list(self._wished())
         frame.client_protocol_version = PROTOCOL_VERSION
         frame.kind = self._profile.kind
+        work = self._profile.work
+        if work.mode is not None:
+            frame.work_mode = work.mode
+        if work.runtime_session_id is not None:
+            frame.runtime_session_id = work.runtime_session_id
+        if work.surface is not None:
+            frame.execution_surface = work.surface
         if self._owner_token is not None:
             frame.owner_token = self._owner_token
         wish = self._profile.address
@@ -183,7 +199,13 @@ class Lifecycle:
         if self._profile.purpose == "control":
             return CONTROL_FEATURES
         is_retaken = self._profile.is_retaken and self._profile.address is None
-        return RETAKEN_FEATURES if is_retaken else AGENT_FEATURES
+        features: tuple[str, ...] = RETAKEN_FEATURES if is_retaken else AGENT_FEATURES
+        work = self._profile.work
+        if work.mode is not None or work.coordinates:
+            features += (INBOX,)
+        if work.mode is not None:
+            features += (WORK,)
+        return (*features, COORDINATOR) if work.coordinates else features
 
     def _token(self) -> str | None:
         """Return the token there is now; one that cannot be read is none, and the broker says what that means."""
@@ -210,7 +232,7 @@ def end_of(code: str, reason: str) -> IntercomError | None:
     return None if kind is None else kind(reason)
 
 
-def told_of(answer: Replaced, address: str | None) -> SessionReplaced:
+def told_of_replacement(answer: Replaced, address: str | None) -> SessionReplaced:
     """Return the error for ``replaced``."""
     if answer.by == "address":
         return SessionReplaced(f"Session {answer.session_id} took the address {address or 'of this one'}")

@@ -26,6 +26,7 @@ from intercom.core.operation import Operation, Standing
 from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
 from intercom.core.owners import OwnerRequest, Owners
+from intercom.core.parking import Parking, meant_session
 from intercom.core.queueing import Away, Queueing, Several
 from intercom.core.records import OperationState
 from intercom.core.resolving import Resolver, Unresolved
@@ -63,9 +64,11 @@ class Deciding:
         crossings: Crossings,
         delivery: Delivery,
         queueing: Queueing,
+        parking: Parking,
         limits: Limits,
         outbox: Outbox,
     ) -> None:
+        self._parking = parking
         self._resolver = resolver
         self._operations = operations
         self._holding = holding
@@ -164,6 +167,8 @@ class Deciding:
         sender = connection.session
         if sender is None:
             return Refusal("A8", reasons.SENDER_NOT_FOUND)
+        if sender.sent_ids is not None:
+            sender.sent_ids.add(message.id)
 
         # B. Supervisor line
         is_supervised = isinstance(frame, SupervisorSend)
@@ -356,7 +361,7 @@ class Deciding:
         if reply_to is not UNSET:
             self._delivery.take_reply_for_receipt(sender, target, reply_to, now)
             is_answer = self._queueing.open_question(target, sender, reply_to) is not None
-        is_known = standing is Standing.MATCH or standing is Standing.QUEUED
+        is_known = standing is not None and standing in (Standing.MATCH, Standing.QUEUED)
         if pending_reply:
             refusal = self._refuse_known("D5", standing, operation, target, message)
             if refusal is not None:
@@ -378,9 +383,10 @@ class Deciding:
             return Refusal("D7", reasons.DIFFERENT_GROUP, after=self._ticket_behind(reply_to, now))
         if is_known:
             return self._answer_again(connection, sender, target, frame, operation, standing, now)  # D8
-        refusal = self._refuse_known("D9 to D11", standing, operation, target, message)
-        if refusal is not None:
-            return refusal
+        if standing is not None:
+            refusal = self._refuse_known("D9 to D11", standing, operation, target, message)
+            if refusal is not None:
+                return refusal
         is_ask = message.expects_reply is True
         if is_ask and target.is_terminal:
             return Refusal("D12", reasons.TERMINAL, after=after)
@@ -388,8 +394,14 @@ class Deciding:
             asked = self._ask_owner(connection, sender, target, stage, frame, message, signature, now)  # D14
             if asked is not False:
                 return None if asked is True else asked
-        if target.mailbox is not None and self._queueing.must_wait(sender, target, frame, message):
-            return self._queueing.put_behind(connection, sender, target, frame, message, signature, operation, now)
+        if target.mailbox is not None:
+            if target.work_mode is not None and operation is None and not (is_answer or stage or request):
+                why = self._parking.reason_for(sender, target, frame, message)
+                if why is not None:
+                    meant, identity = meant_session(target), target.target_identity
+                    return self._parking.park(connection, sender, meant, identity, why, frame, message, signature, now)
+            if self._queueing.must_wait(sender, target, frame, message):
+                return self._queueing.put_behind(connection, sender, target, frame, message, signature, operation, now)
         return self._delivery.carry(
             connection, sender, target, frame, message, signature, operation, is_answer, request, now
         )
@@ -400,7 +412,7 @@ class Deciding:
         return 0 if question is None else question.ticket
 
     def _refuse_known(
-        self, rule: str, standing: Standing, operation: Operation | None, target: Session, message: Message
+        self, rule: str, standing: Standing | None, operation: Operation | None, target: Session, message: Message
     ) -> Refusal | None:
         """Refuse what the row of this message id forbids (D5, D9 to D11)."""
         after = 0 if operation is None else operation.ticket
@@ -422,7 +434,7 @@ class Deciding:
         target: Session,
         frame: Send,
         operation: Operation | None,
-        standing: Standing,
+        standing: Standing | None,
         now: Instant,
     ) -> Refusal | None:
         """Answer a retry of an operation whose fate is known, without forwarding it (D8, 6.9.5)."""

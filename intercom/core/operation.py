@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
 
 class Standing(Enum):
-    """Say what is known of a message id (protocol 6.9.2)."""
+    """Say what is known of a message id; of most nothing is, which None says (protocol 6.9.2)."""
 
-    MISS = "miss"
     MATCH = "match"
     QUEUED = "queued"
     UNCERTAIN = "uncertain"
@@ -94,6 +93,19 @@ class Operation:
     def was_withdrawn(self) -> bool:
         """Tell whether its sender took the question back: its time is over before it began, on disk too."""
         return self.is_ask and self.question_due <= self.born
+
+    @property
+    def fate(self) -> str:
+        """Return in a word what has become of it (protocol 9.6.3)."""
+        if self.state is OperationState.QUEUED:
+            return "offered" if self.mail is not None and self.mail.is_offered else "queued"
+        if self.state is OperationState.ACCEPTED and (self.answered or not self.was_withdrawn):
+            return "answered" if self.answered else "delivered"
+        if self.was_withdrawn:
+            return "withdrawn"
+        if self.unconfirmed is not None:
+            return "unconfirmed"
+        return "reserved" if self.under_way is not None else "uncertain"
 
     def record(self) -> OperationRecord:
         """Return the row as it is stored."""
