@@ -16,6 +16,7 @@ NAMES = {
     "GroupView", "IncomingMessage", "LiveStage", "Mail", "Mailbox", "MailboxEntry", "Messages", "Notice",
     "PendingAsk", "PossibleStage", "Purged", "Receipt", "RosterStage", "Run", "Session", "SessionEvent",
     "SessionRecord", "SessionView", "StageAnswer", "StageQueue", "StageRequest", "StageView", "Trace", "TraceEvent",
+    "UnconfirmedMessage",
     "__version__", "blocking", "connect", "serve",
 }  # fmt: skip
 

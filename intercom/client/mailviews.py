@@ -22,6 +22,7 @@ __all__ = [
     "SessionState",
     "Trace",
     "TraceEvent",
+    "UnconfirmedMessage",
 ]
 
 SessionState: TypeAlias = Literal["active", "reconnecting", "closed"]

@@ -111,6 +111,25 @@ def test_questions_are_answered_in_order_and_messages_are_shown_meanwhile(shell:
     assert (first.finish().text, second.finish().text) == ("first\n", "second\n")
 
 
+def test_a_question_that_was_taken_back_is_not_worked_on(shell: Shell) -> None:
+    """Protocol 5.42: it was shown, and nobody waits for its answer when its turn comes"""
+    listener = shell.listen("worker", "--answer", "read name; while [ ! -e $name ]; do sleep 0.02; done; echo $name")
+    first = shell.start("ask", "worker", "first")
+    listener.event("message")
+    second = shell.start("ask", "worker", "second")
+    assert listener.event("message")["text"] == "second"
+    shell.wait_for_questions(2)
+    second.signal(signal.SIGINT)
+    assert second.finish().status == 130
+    shell.wait_for_questions(1)
+    third = shell.start("ask", "worker", "third")
+    assert listener.event("message")["text"] == "third", "what was written before it has been read"
+    for name in ("first", "second", "third"):
+        (shell.cwd / name).touch()
+    assert [listener.event("answered")["text"] for _ in range(2)] == ["first", "third"]
+    assert (first.finish().text, third.finish().text) == ("first\n", "third\n")
+
+
 def status_of(shell: Shell, name: str) -> tuple[str | None, float]:
     [found] = [each for each in shell.run("list", "--json").document["sessions"] if each.get("name") == name]
     return found.get("status"), found["lastActivity"]
