@@ -495,6 +495,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Age from which an accepted row may give way when the table is full."""
     receipt_wait_ms: int = RECEIPT_WAIT_MS
     """How long a sender waits for its recipient's receipt."""
+    standstill_ms: int = 60_000
+    """From when on a list says that a session confirms nothing."""
     busy_ms: int = 2_000
     """How long a sender whose message may wait as mail is kept waiting for the receipt of somebody who is here."""
     ask_ms: int = ASK_MS

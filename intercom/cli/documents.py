@@ -56,6 +56,7 @@ _SESSION = _object(
         "state": {"const": "reconnecting"},
         "stateSince": _COUNT,
         "graceDeadline": _COUNT,
+        "unconfirmedSince": _COUNT,
     },
 )
 _MESSAGE = _object(
@@ -66,6 +67,7 @@ _MESSAGE = _object(
         "replyError": _TEXT,
         "channel": {"const": "supervisor"},
         "notification": {"const": True},
+        "withdrawn": {"const": True},
         "mail": _object({"queuedAt": _COUNT, "ageMs": _COUNT, "offers": _COUNT}),
         "notice": _object(
             {"kind": {"enum": ["undeliverable", "expired"]}, "messageId": _TEXT, "target": _TEXT, "reason": _TEXT}
@@ -316,6 +318,9 @@ DOCUMENTS: dict[str, list[Schema]] = {
                         "expired",
                         "undeliverable",
                         "uncertain",
+                        "unconfirmed",
+                        "withdrawn",
+                        "purged",
                     ]
                 },
                 "where": _TEXT,
@@ -345,6 +350,17 @@ DOCUMENTS: dict[str, list[Schema]] = {
                             "expectsReply": _FLAG,
                         },
                         {"validUntil": _COUNT, "notice": _TEXT},
+                    )
+                ),
+                "unconfirmed": _array(
+                    _object(
+                        {
+                            "messageId": _TEXT,
+                            "from": _ANY_OBJECT,
+                            "sentAt": _COUNT,
+                            "bytes": _COUNT,
+                            "expectsReply": _FLAG,
+                        }
                     )
                 ),
             }

@@ -219,7 +219,7 @@ class Spawning:
     def _not_applied(self, order: Order, now: Instant) -> None:
         """Wait for the session again: it was told nothing either, and shows its token again."""
         order.is_applied = False
-        self._keys.reopen(order.entry)
+        self._keys.reopen(order.entry, now)
         self._by_token[order.token_hash] = order
         order.deadline = self._deadlines.add(now.mono + self._limits.spawn_ms, self._is_late, order)
 
