@@ -37,6 +37,7 @@ VERBS = {
     "store": "check the broker's files, or put them aside",
     "purge": "delete texts and history that are kept",
     "serve": "be the broker, in the foreground",
+    "mcp": "be the MCP server of an agent host",
     "install": "let the clients of Atomic or pi meet at the same broker",
     "uninstall": "undo that",
     "demo": "watch a worker answer a planner while the broker is killed",
