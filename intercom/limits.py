@@ -83,6 +83,21 @@ RELEASE_TEXT_CHARACTERS = 1_000
 WHOLE_NUMBER_MAX = 2**53 - 1
 """Largest count on the wire that every JSON reader reads exactly."""
 
+# --- inbox and assignments ------------------------------------------------------------------------------
+
+IDEMPOTENCY_KEY_CHARACTERS = 128
+"""Longest key by which a client names an order, a report or a reply."""
+INBOX_WAIT_MAX_MS = 3_600_000
+"""Longest wait for work that a client may name."""
+WORK_DETAIL_CHARACTERS = 1_000
+"""Longest reason a worker may give."""
+WORK_PAGE_CEILING = 1_000
+"""Most parked messages or assignments that are told at once."""
+PREVIEW_CODE_POINTS = 80
+"""How much of a parked message a list shows."""
+INBOX_ENTRIES_RANGE = (1, 10_000)
+"""Least and greatest value of the setting for ``Limits.inbox_entries``."""
+
 # --- lifecycle of the broker ----------------------------------------------------------------------------
 
 IDLE_MS = 5_000
@@ -514,3 +529,19 @@ class Limits(Struct, frozen=True, kw_only=True):
     """How long the body of a message is kept after its mail was handed over or given up."""
     dormant_target_ms: int = 60_000
     """After a restart: how long a returned asker waits for the other side to return."""
+    inbox_entries: int = 256
+    """Messages that may be parked."""
+    inbox_pressure: int = 90
+    """Percent of those from which the inbox is called under pressure."""
+    accept_ms: int = 30_000
+    """How long a worker may take to accept an assignment; 0: as long as it likes."""
+    push_receipt_ms: int = 2_000
+    """How long a hand-over waits for its receipt."""
+    inbox_hold_ms: int = 25_000
+    """How long one request for work is held at most."""
+    sent_ids: int = 1_024
+    """Message ids of its own that a worker is remembered by: an answer to one of them is a continuation."""
+    order_ttl_ms: int = 24 * 60 * MINUTE_MS
+    """How long the outcome of an order, a report or a reply is remembered."""
+    due_soon_ms: int = MINUTE_MS
+    """A broker does not leave by itself while something is due within this time."""

@@ -20,6 +20,7 @@ from intercom.client.aio_hosting import LiveStage, Run
 from intercom.client.aio_mail import MailCalls
 from intercom.client.asking import OnProgress
 from intercom.client.feeds import Feed, SessionEvent
+from intercom.client.mailing import MailRequests
 from intercom.client.owning import new_run
 from intercom.client.profile import DEFAULT_KIND, Purpose, Push, checked_claim
 from intercom.client.queueing import AsyncStageQueue, StageQueue
@@ -258,6 +259,7 @@ class Session(MailCalls):
         """Begin offline."""
         self._engine = engine
         self._core = engine.core
+        self._mail = MailRequests(engine.core.lifecycle, now)
         self._activity = Activity(self.announce)
 
     @property

@@ -17,6 +17,7 @@ from intercom.client.asking import OnProgress
 from intercom.client.blocking_engine import Engine
 from intercom.client.blocking_mail import MailCalls
 from intercom.client.feeds import Feed, SessionEvent
+from intercom.client.mailing import MailRequests
 from intercom.client.profile import DEFAULT_KIND, Purpose, Push, checked_claim
 from intercom.client.restoring import release_child, reserve_child
 from intercom.client.setup import milliseconds, now, prepare, wall
@@ -223,6 +224,7 @@ class Session(MailCalls):
         """Begin offline."""
         self._engine = engine
         self._core = engine.core
+        self._mail = MailRequests(engine.core.lifecycle, now)
         self._activity = Activity(self.announce)
 
     @property
