@@ -305,7 +305,7 @@ class ClientSession:
 
     def confirm(self, message_id: str, now: int) -> None:
         """Confirm a message that was taken before its consumer asks for the next one; twice is no error."""
-        self._finish(message_id, now)
+        self._receiving.finish(message_id, now)
 
     def take_trouble(self) -> IntercomError | None:
         """Return, once, the error a consumer of messages should raise."""

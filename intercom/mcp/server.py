@@ -47,7 +47,7 @@ def serve(options: Options) -> NoReturn:
     """Serve until the host ends, and end this process."""
     logging.disable(logging.CRITICAL)  # what a library says of a peer's requests is nothing for the host's log
     anyio.run(Adapter(options).run)
-    os._exit(0)
+    raise AssertionError("an adapter leaves by itself")
 
 
 class Adapter:
@@ -72,15 +72,12 @@ class Adapter:
         """Serve until the host ends."""
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
-            tasks.start_soon(self._until_a_signal, tasks.cancel_scope)
-            tasks.start_soon(self._until_the_host_ends, tasks.cancel_scope)
-            tasks.start_soon(self._begin_when_known)
-            try:
-                await self._speak()
-            finally:
-                with anyio.move_on_after(ADAPTER_GOODBYE_MS / 1000, shield=True):
-                    await self._say_goodbye()
-                os._exit(0)
+            tasks.start_soon(self._leave_at_a_signal)
+            tasks.start_soon(self._leave_after_the_host)
+            if self._options.host is not None:
+                self._know_host(None)
+            await self._speak()
+            await self._leave()
 
     async def _speak(self) -> None:
         server = Server(
@@ -172,10 +169,6 @@ class Adapter:
 
     # --- the host and its end ---------------------------------------------------------------------------
 
-    async def _begin_when_known(self) -> None:
-        if self._options.host is not None:
-            self._know_host(None)
-
     def _know_host(self, client: str | None) -> None:
         """Make the seats, once it is known which host this is."""
         if self._begun.is_set():
@@ -231,13 +224,12 @@ class Adapter:
         for ringer in self._ringers.values():
             ringer.wake()
 
-    async def _until_a_signal(self, scope: anyio.CancelScope) -> None:
+    async def _leave_at_a_signal(self) -> None:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
             async for _ in signals:
-                scope.cancel()
-                return
+                await self._leave()
 
-    async def _until_the_host_ends(self, scope: anyio.CancelScope) -> None:
+    async def _leave_after_the_host(self) -> None:
         """Wait for the end of the parent: by its descriptor where the kernel has one, else by looking."""
         try:
             watched = os.pidfd_open(self._host_pid)
@@ -247,12 +239,15 @@ class Adapter:
             await anyio.wait_readable(watched)
         while os.getppid() == self._host_pid:  # noqa: ASYNC110 - the kernel tells nobody
             await anyio.sleep(HOST_LOOK_MS / 1000)
-        scope.cancel()
+        await self._leave()
 
-    async def _say_goodbye(self) -> None:
-        if self._seats is not None:
-            self._files.remove()
-            await self._seats.close()
+    async def _leave(self) -> NoReturn:
+        """Say goodbye and be gone; what still waits for standard input cannot be waited for."""
+        with anyio.move_on_after(ADAPTER_GOODBYE_MS / 1000):
+            if self._seats is not None:
+                self._files.remove()
+                await self._seats.close()
+        os._exit(0)
 
 
 class _Heard:
