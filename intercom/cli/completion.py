@@ -140,15 +140,17 @@ def _chosen() -> str:
 def _words(verb: str) -> list[str]:
     """Return the fixed words a verb takes."""
     from intercom.cli.docs import pages
-    from intercom.cli.foreign import HOSTS
+    from intercom.cli.install import ALL
 
     known = {
         "completion": ["bash", "zsh", "fish"],
+        "inbox": ["list", "show", "dispatch", "claim", "wait", "settle"],
+        "assignment": ["list", "show", "report", "reply"],
         "store": ["check", "rebuild", "move-aside"],
         "schema": [*_verbs(), "wire"],
         "docs": list(pages()),
-        "install": sorted(HOSTS),
-        "uninstall": sorted(HOSTS),
+        "install": list(ALL),
+        "uninstall": list(ALL),
     }
     return known.get(verb, [])
 
