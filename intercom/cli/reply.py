@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from intercom.cli.arguments import Parser, add_common, words_of
 from intercom.cli.attaching import add_attach, attachments_of
-from intercom.cli.choosing import chosen as one_of
 from intercom.cli.identity import opened, time_left
 from intercom.cli.person import add_me, address_of
 from intercom.cli.render import Output
 from intercom.cli.send import add_message_id, message_id_of, repeatable, tell
+from intercom.client.choosing import question_called
 from intercom.errors import RequestRefused
 from intercom.limits import PENDING_REPLY_RETRY_MS
 
@@ -54,7 +53,7 @@ def run(arguments: Namespace, output: Output) -> int:
         repeatable(message_id),
     ):
         try:
-            question = chosen(session.pending(timeout=time_left(arguments, default_ms)), wanted)
+            question = question_called(session.pending(timeout=time_left(arguments, default_ms)), wanted)
         except RequestRefused:
             earlier = None if arguments.message_id is None else answered_before(session, wanted, arguments)
             if earlier is None:
@@ -87,23 +86,4 @@ def answered_before(session: Session, wanted: str, arguments: Namespace) -> Pend
         return None
     return PendingAsk(
         message_id=wanted, asker_id=found.sender, asker_name=None, asker_is_here=False, asked_at=0, deadline=0
-    )
-
-
-def chosen(questions: Iterable[PendingAsk], wanted: str) -> PendingAsk:
-    """Return the question that is meant; raise ``RequestRefused`` when none is, or several."""
-    return one_of(
-        questions,
-        lambda question: question.message_id,
-        wanted,
-        none=lambda: RequestRefused(
-            f"No open question for this identity has the id {wanted}",
-            code="unknown_question",
-            hint="`intercom pending` shows the open ones; an ordinary message needs no question.",
-        ),
-        many=lambda count: RequestRefused(
-            f"{count} open questions have ids that begin with {wanted}",
-            code="ambiguous_question",
-            hint="Give the whole id; `intercom pending` shows it.",
-        ),
     )

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from intercom.cli.arguments import Parser, add_common
-from intercom.cli.choosing import chosen as one_of
 from intercom.cli.identity import groups_of, opened, paths_of, time_left
 from intercom.cli.person import require_person
 from intercom.cli.render import Output, duration, short_ids, visible
 from intercom.cli.tables import Fit, show_table
 from intercom.cli.who import identity_of
+from intercom.client.choosing import chosen as one_of
 from intercom.client.profile import DEFAULT_GROUP
 from intercom.errors import RequestRefused, UsageError
 from intercom.limits import REQUEST_MS

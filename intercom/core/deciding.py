@@ -390,6 +390,8 @@ class Deciding:
         is_ask = message.expects_reply is True
         if is_ask and target.is_terminal:
             return Refusal("D12", reasons.TERMINAL, after=after)
+        if is_ask and target.cannot_be_told:
+            return Refusal("D12", reasons.CANNOT_BE_TOLD, after=after)
         if stage is not None:
             asked = self._ask_owner(connection, sender, target, stage, frame, message, signature, now)  # D14
             if asked is not False:
