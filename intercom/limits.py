@@ -83,6 +83,21 @@ RELEASE_TEXT_CHARACTERS = 1_000
 WHOLE_NUMBER_MAX = 2**53 - 1
 """Largest count on the wire that every JSON reader reads exactly."""
 
+# --- inbox and assignments ------------------------------------------------------------------------------
+
+IDEMPOTENCY_KEY_CHARACTERS = 128
+"""Longest key by which a client names an order, a report or a reply."""
+INBOX_WAIT_MAX_MS = 3_600_000
+"""Longest wait for work that a client may name."""
+WORK_DETAIL_CHARACTERS = 1_000
+"""Longest reason a worker may give."""
+WORK_PAGE_CEILING = 1_000
+"""Most parked messages or assignments that are told at once."""
+PREVIEW_CODE_POINTS = 80
+"""How much of a parked message a list shows."""
+INBOX_ENTRIES_RANGE = (1, 10_000)
+"""Least and greatest value of the setting for ``Limits.inbox_entries``."""
+
 # --- lifecycle of the broker ----------------------------------------------------------------------------
 
 IDLE_MS = 5_000
@@ -366,6 +381,73 @@ HOST_PROBE_MS = 60_000
 GROUPS_CEILING = 64
 """Groups one session may be in."""
 
+# --- agent hosts: the adapter ----------------------------------------------------------------------------
+
+SEAT_DIGITS = 4
+"""Digits of its address in the visible name of a host's session."""
+SEAT_FOLDER_CHARACTERS = 40
+"""Most of the name of its folder in it."""
+MARK_DIGITS = 8
+"""Digits of the random mark that ends what a peer wrote."""
+TOLD_CHARACTERS = 8_000
+"""Most that is put before a model at once; hosts cut or spill what is longer (Codex at about 12 000)."""
+TOLD_LEAST_CHARACTERS = 200
+"""Least room for the text of one message in it."""
+TOOL_WAIT_MS = 50_000
+"""How long a tool waits for an answer or a message unless told otherwise: within the time limit of every host."""
+TOOL_WAIT_MOST_MS = 280_000
+"""Most a model may ask a tool to wait: within what Codex CLI allows by default."""
+TOOL_PROGRESS_MS = 10_000
+"""Pause between signs of life of a tool that waits, for hosts whose time limit they extend."""
+PERSON_ASK_MS = 24 * 60 * MINUTE_MS
+"""How long a question that an agent asks the person stays open."""
+TOOL_LIST_ENTRIES = 100
+"""Most sessions, and most addresses, that the tool ``list`` names."""
+BELL_PAUSE_MS = 3_000
+"""Least pause between two bells of a session; Claude Code drops events that come faster than one in 2 s."""
+BELL_CHARACTERS = 450
+"""Longest bell; Claude Code cuts an event at 500 characters."""
+BELL_NAMES = 3
+"""Senders that a bell names."""
+ADAPTER_GOODBYE_MS = 1_500
+"""Time an adapter takes at its end for its goodbye; then the process is gone."""
+ADAPTER_RETRY_MS = 5_000
+"""Pause before an adapter tries again to open a session that could not be opened."""
+ADAPTER_OPEN_MS = 10_000
+"""How long a tool waits for the session of its adapter."""
+HOST_LOOK_MS = 1_000
+"""Pause between two looks whether the host is still there, where the kernel does not tell."""
+SESSION_NOTE_WAIT_MS = 400
+"""How long an adapter waits for a hook to tell which session it is in, where hooks know better than it does."""
+SESSION_NOTE_POLL_MS = 20
+"""Pause between two looks for that note."""
+SESSION_NOTE_AGE_MS = 60 * MINUTE_MS
+"""Age beyond which a note of a session is taken for a leftover when there is no such process."""
+DOOR_STEP_MS = 5_000
+"""Time an adapter has to take a request of the bell."""
+BELL_FIND_MS = 30_000
+"""How long the bell looks for the adapter of its host, which may start later than it."""
+BELL_FIND_POLL_MS = 100
+"""Pause between two looks."""
+DOOR_LINE_BYTES = 64 * KIB
+"""Longest request of a hook to its adapter."""
+DOOR_ANSWER_BYTES = 1 * MIB
+"""Longest answer of an adapter to a hook."""
+DOOR_CONNECTIONS = 64
+"""Hooks and bells that one adapter serves at a time."""
+STOP_REMINDERS = 2
+"""How often a question that was shown and not answered keeps a host from stopping."""
+STOPS = 4
+"""How often in a row a host is kept from stopping, whatever comes meanwhile."""
+SUBAGENTS = 64
+"""Subagents of one host session that have an identity of their own at a time."""
+SUBAGENT_CHARACTERS = 8
+"""Characters of the id of a subagent in its visible name."""
+JOINED_CALLS = 1_000
+"""Tool calls of subagents that a hook announced and that have not come."""
+HOST_PUSH_MS = 5_000
+"""Time for handing a bell to a host."""
+
 
 class Limits(Struct, frozen=True, kw_only=True):
     """Hold the numbers the core decides by; every field has its documented default."""
@@ -480,3 +562,19 @@ class Limits(Struct, frozen=True, kw_only=True):
     """How long the body of a message is kept after its mail was handed over or given up."""
     dormant_target_ms: int = 60_000
     """After a restart: how long a returned asker waits for the other side to return."""
+    inbox_entries: int = 256
+    """Messages that may be parked."""
+    inbox_pressure: int = 90
+    """Percent of those from which the inbox is called under pressure."""
+    accept_ms: int = 30_000
+    """How long a worker may take to accept an assignment; 0: as long as it likes."""
+    push_receipt_ms: int = 2_000
+    """How long a hand-over waits for its receipt."""
+    inbox_hold_ms: int = 25_000
+    """How long one request for work is held at most."""
+    sent_ids: int = 1_024
+    """Message ids of its own that a worker is remembered by: an answer to one of them is a continuation."""
+    order_ttl_ms: int = 24 * 60 * MINUTE_MS
+    """How long the outcome of an order, a report or a reply is remembered."""
+    due_soon_ms: int = MINUTE_MS
+    """A broker does not leave by itself while something is due within this time."""

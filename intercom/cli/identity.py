@@ -1,6 +1,6 @@
 """Decide who a command is, and open its session.
 
-A command acts under the address of its identity (``intercom.cli.who``): what answers it after its end waits there. A
+A command acts under the address of its identity (``intercom.client.who``): what answers it after its end waits there. A
 guest has none; it may send, and ask while it runs, and no later reply can find it.
 
 A second process can repeat a send or an ask under the same message id only if the broker takes both for the same
@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Literal
 
-from intercom.cli.memberships import remembered
 from intercom.cli.who import identity_of, name_of
 from intercom.client import blocking
+from intercom.client.memberships import remembered
 from intercom.client.profile import DEFAULT_GROUP
 from intercom.errors import AccessDenied, HomeError, RegistrationRefused
 from intercom.limits import CONNECT_MS, KEY_BYTES

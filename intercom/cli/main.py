@@ -37,6 +37,7 @@ VERBS = {
     "store": "check the broker's files, or put them aside",
     "purge": "delete texts and history that are kept",
     "serve": "be the broker, in the foreground",
+    "mcp": "be the MCP server of an agent host",
     "install": "enter intercom into an agent host",
     "uninstall": "undo that",
     "skill": "print what an agent is to know about intercom",

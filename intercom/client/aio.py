@@ -20,8 +20,9 @@ from intercom.client.aio_hosting import LiveStage, Run
 from intercom.client.aio_mail import MailCalls
 from intercom.client.asking import OnProgress
 from intercom.client.feeds import Feed, SessionEvent
+from intercom.client.mailing import MailRequests
 from intercom.client.owning import new_run
-from intercom.client.profile import DEFAULT_KIND, Purpose, checked_claim
+from intercom.client.profile import DEFAULT_KIND, Purpose, Push, checked_claim
 from intercom.client.queueing import AsyncStageQueue, StageQueue
 from intercom.client.restoring import release_child, reserve_child
 from intercom.client.rosters import PossibleStage, RosterStage
@@ -62,6 +63,7 @@ def connect(
     hold: Hold = "take",
     keep_questions: bool = False,
     kind: str = DEFAULT_KIND,
+    push: Push | None = None,
 ) -> Connection:
     """Register a session for the length of an ``async with`` block, starting a broker if none answers.
 
@@ -88,6 +90,8 @@ def connect(
         keep_questions: at the end of the block, questions that were taken and not answered stay with the address; else
             who asked is told that nobody answers.
         kind: what hosts the session, such as ``claude-code``.
+        push: how it is shown a message: ``"now"``, ``"idle"`` when it has nothing else to do, ``"pull"`` when it looks,
+            ``"none"`` not at all, so that asking it is refused.
 
     Raises ``UsageError`` or ``HomeError`` at once, ``BrokerError`` or ``RegistrationRefused`` on entering. Leaving
     the block confirms the message in hand; leaving it by an exception does not, so that the message comes again.
@@ -112,6 +116,7 @@ def connect(
             hold=hold,
             keep_questions=keep_questions,
             kind=kind,
+            push=push,
             message_kind=IncomingMessage,
         )
     )
@@ -167,6 +172,15 @@ class IncomingMessage(_IncomingMessage):
     __slots__ = ("_session",)
 
     _session: Session
+
+    def confirm(self) -> None:
+        """Say that the message is done with, before its consumer asks for the next one; this waits for nobody.
+
+        A message whose connection ended before the broker heard of it comes again, and is not shown again.
+        """
+        self._session._engine.check_caller()
+        self._session._core.confirm(self.id, now())
+        self._session._engine.flush()
 
     async def reply(
         self,
@@ -245,6 +259,7 @@ class Session(MailCalls):
         """Begin offline."""
         self._engine = engine
         self._core = engine.core
+        self._mail = MailRequests(engine.core.lifecycle, now)
         self._activity = Activity(self.announce)
 
     @property
@@ -618,11 +633,18 @@ class Session(MailCalls):
         return await self._engine.wait(commands.leave(self._core.profile, group, now=now(), wall=wall()))
 
     async def set_presence(
-        self, *, name: str | None = None, status: str | None = None, model: str | None = None
+        self,
+        *,
+        name: str | None = None,
+        status: str | None = None,
+        model: str | None = None,
+        push: Push | None = None,
     ) -> None:
         """Change what others see; what is ``None`` stays. Raises ``PresenceRefused``."""
         await self._engine.wait(
-            commands.set_presence(self._core.profile, now=now(), wall=wall(), name=name, status=status, model=model)
+            commands.set_presence(
+                self._core.profile, now=now(), wall=wall(), name=name, status=status, model=model, push=push
+            )
         )
 
     def announce(self, status: str) -> None:

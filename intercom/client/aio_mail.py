@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
-from intercom.client import commands, mailing
+from intercom.client import commands
 from intercom.client.aio_engine import Engine
+from intercom.client.mailing import MailRequests
 from intercom.client.mailviews import AddressView, Mailbox, PendingAsk, Purged, SessionRecord, Trace
 from intercom.client.session import ClientSession
 from intercom.client.setup import milliseconds, now, wall
@@ -21,6 +22,7 @@ class MailCalls:
 
     _engine: Engine
     _core: ClientSession
+    _mail: MailRequests
 
     @property
     def former_ids(self) -> tuple[str, ...]:
@@ -43,8 +45,7 @@ class MailCalls:
         timeout: float = REQUEST_MS / 1000,  # noqa: ASYNC109 - as in the other shell
     ) -> list[PendingAsk]:
         """Return the questions this session, or anybody under its address, owes an answer, oldest first."""
-        timeout_ms = milliseconds(timeout, "timeout")
-        return await self._engine.wait(mailing.pending(now=now(), timeout_ms=timeout_ms))
+        return await self._engine.wait(self._mail.pending(timeout))
 
     async def answer(
         self,
@@ -83,8 +84,7 @@ class MailCalls:
 
         A control session may trace any message. One that nothing is known of has the state ``unknown``.
         """
-        timeout_ms = milliseconds(timeout, "timeout")
-        return await self._engine.wait(mailing.trace(message_id, now=now(), timeout_ms=timeout_ms))
+        return await self._engine.wait(self._mail.trace(message_id, timeout))
 
     async def mailbox(
         self,
@@ -108,19 +108,7 @@ class MailCalls:
 
         Raises ``RequestRefused``, with the code ``not_allowed`` for that of another, unless this is a control session.
         """
-        timeout_ms = milliseconds(timeout, "timeout")
-        whose = None if session_id is None else self._core.lifecycle.present(session_id)
-        return await self._engine.wait(
-            mailing.mailbox(
-                address=address,
-                group=group,
-                session_id=whose,
-                after=after,
-                limit=limit,
-                now=now(),
-                timeout_ms=timeout_ms,
-            )
-        )
+        return await self._engine.wait(self._mail.mailbox(address, group, session_id, after, limit, timeout))
 
     async def addresses(
         self,
@@ -128,8 +116,7 @@ class MailCalls:
         timeout: float = REQUEST_MS / 1000,  # noqa: ASYNC109 - as in the other shell
     ) -> list[AddressView]:
         """Return the addresses: who holds each, and how much waits there."""
-        timeout_ms = milliseconds(timeout, "timeout")
-        return await self._engine.wait(mailing.addresses(now=now(), timeout_ms=timeout_ms))
+        return await self._engine.wait(self._mail.addresses(timeout))
 
     async def session_records(
         self,
@@ -137,8 +124,7 @@ class MailCalls:
         timeout: float = REQUEST_MS / 1000,  # noqa: ASYNC109 - as in the other shell
     ) -> list[SessionRecord]:
         """Return the sessions that are known: here, away with time to return, or closed; for control sessions."""
-        timeout_ms = milliseconds(timeout, "timeout")
-        return await self._engine.wait(mailing.session_records(now=now(), timeout_ms=timeout_ms))
+        return await self._engine.wait(self._mail.session_records(timeout))
 
     async def force_close(
         self,
@@ -148,9 +134,7 @@ class MailCalls:
         timeout: float = REQUEST_MS / 1000,  # noqa: ASYNC109 - as in the other shell
     ) -> bool:
         """Close a session for good and return whether it was known; for control sessions."""
-        timeout_ms = milliseconds(timeout, "timeout")
-        whose = self._core.lifecycle.present(session_id)
-        return await self._engine.wait(mailing.force_close(whose, reason, now=now(), timeout_ms=timeout_ms))
+        return await self._engine.wait(self._mail.force_close(session_id, reason, timeout))
 
     async def task_hint(
         self,
@@ -159,8 +143,7 @@ class MailCalls:
         timeout: float = REQUEST_MS / 1000,  # noqa: ASYNC109 - as in the other shell
     ) -> str:
         """Say in a few words what this session works on, and return what was kept; an empty text takes it back."""
-        timeout_ms = milliseconds(timeout, "timeout")
-        return await self._engine.wait(mailing.task_hint(text, now=now(), timeout_ms=timeout_ms))
+        return await self._engine.wait(self._mail.task_hint(text, timeout))
 
     async def purge(
         self,
@@ -180,15 +163,4 @@ class MailCalls:
             session_id: delete also the mail that waits for this session.
             timeout: seconds for the answer.
         """
-        timeout_ms = milliseconds(timeout, "timeout")
-        age_ms = None if older_than is None else milliseconds(older_than, "older_than")
-        return await self._engine.wait(
-            mailing.purge(
-                older_than_ms=age_ms,
-                address=address,
-                group=group,
-                session_id=session_id,
-                now=now(),
-                timeout_ms=timeout_ms,
-            )
-        )
+        return await self._engine.wait(self._mail.purge(older_than, address, group, session_id, timeout))

@@ -17,7 +17,8 @@ from intercom.client.asking import OnProgress
 from intercom.client.blocking_engine import Engine
 from intercom.client.blocking_mail import MailCalls
 from intercom.client.feeds import Feed, SessionEvent
-from intercom.client.profile import DEFAULT_KIND, Purpose, checked_claim
+from intercom.client.mailing import MailRequests
+from intercom.client.profile import DEFAULT_KIND, Purpose, Push, checked_claim
 from intercom.client.restoring import release_child, reserve_child
 from intercom.client.setup import milliseconds, now, prepare, wall
 from intercom.client.stage_views import StageView
@@ -61,6 +62,7 @@ def connect(
     hold: Hold = "take",
     keep_questions: bool = False,
     kind: str = DEFAULT_KIND,
+    push: Push | None = None,
 ) -> Iterator[Session]:
     """Register a session for the length of a ``with`` block, starting a broker if none answers.
 
@@ -87,6 +89,8 @@ def connect(
         keep_questions: at the end of the block, questions that were taken and not answered stay with the address; else
             who asked is told that nobody answers.
         kind: what hosts the session, such as ``claude-code``.
+        push: how it is shown a message: ``"now"``, ``"idle"`` when it has nothing else to do, ``"pull"`` when it looks,
+            ``"none"`` not at all, so that asking it is refused.
 
     Raises ``BrokerError``, ``RegistrationRefused``, ``HomeError`` or ``UsageError``. Leaving the block confirms the
     message in hand; leaving it by an exception does not, so that the message comes again.
@@ -111,6 +115,7 @@ def connect(
             hold=hold,
             keep_questions=keep_questions,
             kind=kind,
+            push=push,
             message_kind=IncomingMessage,
         )
     )
@@ -129,6 +134,13 @@ class IncomingMessage(_IncomingMessage):
     __slots__ = ("_session",)
 
     _session: Session
+
+    def confirm(self) -> None:
+        """Say that the message is done with, before its consumer asks for the next one; this waits for nobody.
+
+        A message whose connection ended before the broker heard of it comes again, and is not shown again.
+        """
+        self._session._engine.confirm(self.id)
 
     def reply(
         self,
@@ -212,6 +224,7 @@ class Session(MailCalls):
         """Begin offline."""
         self._engine = engine
         self._core = engine.core
+        self._mail = MailRequests(engine.core.lifecycle, now)
         self._activity = Activity(self.announce)
 
     @property
@@ -573,11 +586,18 @@ class Session(MailCalls):
         """Leave a group, or all but the home group, and return all memberships; raises ``PresenceRefused``."""
         return self._engine.wait(lambda: commands.leave(self._core.profile, group, now=now(), wall=wall()))
 
-    def set_presence(self, *, name: str | None = None, status: str | None = None, model: str | None = None) -> None:
+    def set_presence(
+        self,
+        *,
+        name: str | None = None,
+        status: str | None = None,
+        model: str | None = None,
+        push: Push | None = None,
+    ) -> None:
         """Change what others see; what is ``None`` stays. Raises ``PresenceRefused``."""
         self._engine.wait(
             lambda: commands.set_presence(
-                self._core.profile, now=now(), wall=wall(), name=name, status=status, model=model
+                self._core.profile, now=now(), wall=wall(), name=name, status=status, model=model, push=push
             )
         )
 

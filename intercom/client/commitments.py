@@ -11,12 +11,22 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from intercom.client.feeds import SessionEvent
+from intercom.client.contact import Contact
+from intercom.client.feeds import Feeds, SessionEvent
+from intercom.client.notices import HostAsked, News
 from intercom.client.outcomes import again
+from intercom.client.pursuing import Handlers, Pursuit
 from intercom.client.restoring import Places
 from intercom.client.staging import LiveStage, StagePlace
 from intercom.errors import IntercomError, RunRefused, StageRefused
-from intercom.wire.frames import Request
+from intercom.wire.frames import (
+    LiveWorkflowStageRouteRegistered,
+    PendingStageMessage,
+    PendingStageRouteRegistered,
+    PendingStageRouteRevoked,
+    Request,
+    StickyLiveDelivered,
+)
 
 if TYPE_CHECKING:
     from intercom.client.owning import Runs
@@ -34,13 +44,23 @@ class Ended(Struct, frozen=True):
 class Commitments:
     """Hold what a session has promised."""
 
-    def __init__(self, write: Callable[[Request], None], ids: Callable[[], str]) -> None:
+    def __init__(self, contact: Contact, pursuit: Pursuit, feeds: Feeds, news: News, ids: Callable[[], str]) -> None:
         self.places = Places()
-        self.stage = StagePlace(write, ids)
-        self._write = write
+        self.stage = StagePlace(self._write, ids)
+        self._contact = contact
+        self._pursuit = pursuit
+        self._feeds = feeds
+        self._news = news
         self._ids = ids
         self._is_leaving = False
         self._runs: Runs | None = None
+        self.handlers: Handlers = {
+            PendingStageRouteRegistered: self._on_route_registered,
+            PendingStageRouteRevoked: self._on_route_revoked,
+            PendingStageMessage: self._on_stage_message,
+            StickyLiveDelivered: self._on_broadcast,
+            LiveWorkflowStageRouteRegistered: self._on_stage_registered,
+        }
 
     @property
     def runs(self) -> Runs:
@@ -82,6 +102,32 @@ class Commitments:
         if self._runs is not None:
             self._runs.disconnected()
         return ended
+
+    def _on_route_registered(self, answer: PendingStageRouteRegistered, now: int) -> None:
+        self.runs.answered(answer.request_id)
+        self._pursuit.answered(answer, now)
+
+    def _on_route_revoked(self, answer: PendingStageRouteRevoked, now: int) -> None:
+        reason = "another session has taken the run over"
+        if self.runs.lose(answer.run_id, reason):
+            self._feeds.put(SessionEvent(kind="run_lost", run_id=answer.run_id, reason=reason))
+
+    def _on_stage_registered(self, answer: LiveWorkflowStageRouteRegistered, now: int) -> None:
+        self.stage.settled()
+        self._pursuit.answered(answer, now)
+
+    def _on_stage_message(self, frame: PendingStageMessage, now: int) -> None:
+        if self.runs.asked(frame):
+            self._news.add(HostAsked())
+
+    def _on_broadcast(self, frame: StickyLiveDelivered, now: int) -> None:
+        if self.runs.reached(frame):
+            self._news.add(HostAsked())
+
+    def _write(self, frame: Request) -> None:
+        """Write a frame that means nothing on another connection than the present one."""
+        if self._contact.is_online:
+            self._contact.write(frame)
 
 
 def _stage_lost(stage: LiveStage) -> SessionEvent:

@@ -8,8 +8,10 @@ from weakref import WeakSet
 
 from msgspec import Struct
 
-from intercom.client.views import SessionView
+from intercom.client.notices import Happened, News
+from intercom.client.views import SessionView, view_of
 from intercom.limits import EVENTS_KEPT
+from intercom.wire.frames import PresenceUpdate, SessionJoined, SessionLeft
 
 EventKind: TypeAlias = Literal[
     "joined", "left", "presence", "disconnected", "reconnected", "run_lost", "stage_lost", "missed"
@@ -65,7 +67,8 @@ class Feed:
 class Feeds:
     """Hold the feeds of those who still listen; one whose listener is gone is forgotten."""
 
-    def __init__(self) -> None:
+    def __init__(self, news: News) -> None:
+        self._news = news
         self._open: WeakSet[Feed] = WeakSet()
 
     def __bool__(self) -> bool:
@@ -78,6 +81,18 @@ class Feeds:
         return feed
 
     def put(self, event: SessionEvent) -> None:
-        """Give an event to everybody who listens."""
+        """Give an event to everybody who listens; ``Happened`` tells the shell so."""
+        if not self._open:
+            return
         for feed in self._open:
             feed.put(event)
+        self._news.add(Happened())
+
+
+def told_of(answer: SessionJoined | PresenceUpdate | SessionLeft) -> SessionEvent:
+    """Return the event for what the broker tells of another session; raise ``Malformed`` for a broken one."""
+    if isinstance(answer, SessionLeft):
+        return SessionEvent(kind="left", session_id=answer.session_id)
+    view = view_of(answer.session)
+    kind: EventKind = "joined" if isinstance(answer, SessionJoined) else "presence"
+    return SessionEvent(kind=kind, session_id=view.id, session=view)

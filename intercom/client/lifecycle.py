@@ -99,16 +99,22 @@ class Lifecycle:
         self._shown: str | None = None
         """The address token that the last ``register`` showed."""
         self._was_registered = False
+        self._is_anew = False
 
     @property
     def is_reattaching(self) -> bool:
         """Tell whether ``session_reattach`` was written and not answered."""
         return self._is_reattaching
 
-    def first_frame(self, wall: int, ids: Callable[[], str], *, claims: bool, anew: bool) -> Register | SessionReattach:
-        """Return what begins a connection; ``anew`` rules out a reattach, ``claims`` as for ``Profile.register``."""
+    def begin_anew(self) -> None:
+        """Let the next connection begin with a registration, whatever there was before."""
+        self._is_anew = True
+
+    def first_frame(self, wall: int, ids: Callable[[], str], *, claims: bool) -> Register | SessionReattach:
+        """Return what begins a connection; ``claims`` as for ``Profile.register``."""
         session_id = self._profile.session_id
-        if self._owner_token is None or session_id is None or anew:
+        is_anew, self._is_anew = self._is_anew, False
+        if self._owner_token is None or session_id is None or is_anew:
             return self.register(wall, claims=claims)
         self._is_reattaching = True
         return SessionReattach(ids(), session_id, self._owner_token)
@@ -210,7 +216,7 @@ def end_of(code: str, reason: str) -> IntercomError | None:
     return None if kind is None else kind(reason)
 
 
-def told_of(answer: Replaced, address: str | None) -> SessionReplaced:
+def told_of_replacement(answer: Replaced, address: str | None) -> SessionReplaced:
     """Return the error for ``replaced``."""
     if answer.by == "address":
         return SessionReplaced(f"Session {answer.session_id} took the address {address or 'of this one'}")

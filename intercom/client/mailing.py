@@ -1,10 +1,14 @@
-"""Make requests about addresses, sessions, mailboxes and messages; ``now`` is monotonic, in milliseconds."""
+"""Make the requests about addresses, sessions, mailboxes and messages; time-outs are in seconds."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 from msgspec import UNSET, UnsetType
 
 from intercom.client.composing import clean_id, clean_text
+from intercom.client.lifecycle import Lifecycle
 from intercom.client.mailviews import (
     AddressView,
     Mailbox,
@@ -19,130 +23,115 @@ from intercom.client.mailviews import (
     record_of,
     trace_of,
 )
-from intercom.client.operations import RequestOperation
+from intercom.client.operations import RequestOperation, Result
+from intercom.client.setup import milliseconds
 from intercom.errors import UsageError
-from intercom.limits import MAILBOX_PAGE, MAILBOX_PAGE_CEILING, REQUEST_MS
+from intercom.limits import MAILBOX_PAGE_CEILING
 from intercom.wire import mail
+from intercom.wire.frames import Request
 
 
-def session_records(*, now: int, timeout_ms: int = REQUEST_MS) -> RequestOperation[list[SessionRecord]]:
-    """Ask for the known sessions."""
+class MailRequests:
+    """Make them for one session; ``now`` tells the time in monotonic milliseconds."""
 
-    def read(answer: mail.SessionRecords) -> list[SessionRecord]:
-        return [record_of(entry) for entry in answer.sessions]
+    def __init__(self, lifecycle: Lifecycle, now: Callable[[], int]) -> None:
+        self._lifecycle = lifecycle
+        self._now = now
 
-    return RequestOperation(
-        mail.SessionRecordsRequest, mail.SessionRecords, read, now + timeout_ms, needs_features=True
-    )
+    def session_records(self, timeout: float) -> RequestOperation[list[SessionRecord]]:
+        """Ask for the known sessions."""
 
+        def read(answer: mail.SessionRecords) -> list[SessionRecord]:
+            return [record_of(entry) for entry in answer.sessions]
 
-def force_close(
-    session_id: str, reason: str | None, *, now: int, timeout_ms: int = REQUEST_MS
-) -> RequestOperation[bool]:
-    """Close a session for good; the result tells whether it was known."""
-    wanted = _named(session_id, "session_id")
-    because = UNSET if reason is None else clean_text(reason, "reason")
+        return self._request(mail.SessionRecordsRequest, mail.SessionRecords, read, timeout)
 
-    def read(answer: mail.SessionForceClosed) -> bool:
-        return answer.was_known
+    def force_close(self, session_id: str, reason: str | None, timeout: float) -> RequestOperation[bool]:
+        """Close a session for good; the result tells whether it was known."""
+        wanted = _named(self._lifecycle.present(session_id), "session_id")
+        because = UNSET if reason is None else clean_text(reason, "reason")
 
-    return RequestOperation(
-        lambda request_id: mail.SessionForceClose(request_id, wanted, because),
-        mail.SessionForceClosed,
-        read,
-        now + timeout_ms,
-        needs_features=True,
-    )
+        def read(answer: mail.SessionForceClosed) -> bool:
+            return answer.was_known
 
+        return self._request(
+            lambda request_id: mail.SessionForceClose(request_id, wanted, because),
+            mail.SessionForceClosed,
+            read,
+            timeout,
+        )
 
-def task_hint(text: str, *, now: int, timeout_ms: int = REQUEST_MS) -> RequestOperation[str]:
-    """Say what the session works on; the result is what the broker kept of it."""
-    wanted = clean_text(text, "task_hint")
+    def task_hint(self, text: str, timeout: float) -> RequestOperation[str]:
+        """Say what the session works on; the result is what the broker kept of it."""
+        wanted = clean_text(text, "task_hint")
 
-    def read(answer: mail.TaskHintStored) -> str:
-        return answer.task_hint
+        def read(answer: mail.TaskHintStored) -> str:
+            return answer.task_hint
 
-    return RequestOperation(
-        lambda request_id: mail.TaskHint(request_id, wanted),
-        mail.TaskHintStored,
-        read,
-        now + timeout_ms,
-        needs_features=True,
-    )
+        return self._request(lambda request_id: mail.TaskHint(request_id, wanted), mail.TaskHintStored, read, timeout)
 
+    def addresses(self, timeout: float) -> RequestOperation[list[AddressView]]:
+        """Ask for the addresses."""
 
-def addresses(*, now: int, timeout_ms: int = REQUEST_MS) -> RequestOperation[list[AddressView]]:
-    """Ask for the addresses."""
+        def read(answer: mail.Addresses) -> list[AddressView]:
+            return [address_of(entry) for entry in answer.addresses]
 
-    def read(answer: mail.Addresses) -> list[AddressView]:
-        return [address_of(entry) for entry in answer.addresses]
+        return self._request(mail.AddressesRequest, mail.Addresses, read, timeout)
 
-    return RequestOperation(mail.AddressesRequest, mail.Addresses, read, now + timeout_ms, needs_features=True)
+    def mailbox(
+        self,
+        address: str | None,
+        group: str | None,
+        session_id: str | None,
+        after: int,
+        limit: int,
+        timeout: float,
+    ) -> RequestOperation[Mailbox]:
+        """Ask what waits in a mailbox, the session's own unless another is named."""
+        of = self._mailbox(address, group, session_id)
+        if not 0 < limit <= MAILBOX_PAGE_CEILING:
+            raise UsageError(f"limit must be a number from 1 to {MAILBOX_PAGE_CEILING}, not {limit!r}")
+        return self._request(
+            lambda request_id: mail.MailboxRequest(request_id, of, after, limit),
+            mail.MailboxEntries,
+            mailbox_of,
+            timeout,
+        )
 
+    def pending(self, timeout: float) -> RequestOperation[list[PendingAsk]]:
+        """Ask which questions wait for an answer, oldest first."""
 
-def mailbox(
-    *,
-    now: int,
-    address: str | None = None,
-    group: str | None = None,
-    session_id: str | None = None,
-    after: int = 0,
-    limit: int = MAILBOX_PAGE,
-    timeout_ms: int = REQUEST_MS,
-) -> RequestOperation[Mailbox]:
-    """Ask what waits in a mailbox, the session's own unless another is named."""
-    of = _mailbox(address, group, session_id)
-    if not 0 < limit <= MAILBOX_PAGE_CEILING:
-        raise UsageError(f"limit must be a number from 1 to {MAILBOX_PAGE_CEILING}, not {limit!r}")
-    return RequestOperation(
-        lambda request_id: mail.MailboxRequest(request_id, of, after, limit),
-        mail.MailboxEntries,
-        mailbox_of,
-        now + timeout_ms,
-        needs_features=True,
-    )
+        def read(answer: mail.Pending) -> list[PendingAsk]:
+            return [pending_of(ask) for ask in answer.asks]
 
+        return self._request(mail.PendingRequest, mail.Pending, read, timeout)
 
-def pending(*, now: int, timeout_ms: int = REQUEST_MS) -> RequestOperation[list[PendingAsk]]:
-    """Ask which questions wait for an answer, oldest first."""
+    def trace(self, message_id: str, timeout: float) -> RequestOperation[Trace]:
+        """Ask what became of a message."""
+        wanted = clean_id(message_id)
+        return self._request(lambda request_id: mail.TraceRequest(request_id, wanted), mail.Trace, trace_of, timeout)
 
-    def read(answer: mail.Pending) -> list[PendingAsk]:
-        return [pending_of(ask) for ask in answer.asks]
+    def purge(
+        self,
+        older_than: float | None,
+        address: str | None,
+        group: str | None,
+        session_id: str | None,
+        timeout: float,
+    ) -> RequestOperation[Purged]:
+        """Delete texts and history; mail that still waits only of the mailbox that is named."""
+        of = self._mailbox(address, group, session_id)
+        age = UNSET if older_than is None else milliseconds(older_than, "older_than")
+        return self._request(lambda request_id: mail.PurgeRequest(request_id, age, of), mail.Purged, purged_of, timeout)
 
-    return RequestOperation(mail.PendingRequest, mail.Pending, read, now + timeout_ms, needs_features=True)
+    def _request(
+        self, make: Callable[[str], Request], answers: type[Any], read: Callable[[Any], Result], timeout: float
+    ) -> RequestOperation[Result]:
+        deadline = self._now() + milliseconds(timeout, "timeout")
+        return RequestOperation(make, answers, read, deadline, needs_features=True)
 
-
-def trace(message_id: str, *, now: int, timeout_ms: int = REQUEST_MS) -> RequestOperation[Trace]:
-    """Ask what became of a message."""
-    wanted = clean_id(message_id)
-    return RequestOperation(
-        lambda request_id: mail.TraceRequest(request_id, wanted),
-        mail.Trace,
-        trace_of,
-        now + timeout_ms,
-        needs_features=True,
-    )
-
-
-def purge(
-    *,
-    now: int,
-    older_than_ms: int | None = None,
-    address: str | None = None,
-    group: str | None = None,
-    session_id: str | None = None,
-    timeout_ms: int = REQUEST_MS,
-) -> RequestOperation[Purged]:
-    """Delete texts and history; mail that still waits only of the mailbox that is named."""
-    of = _mailbox(address, group, session_id)
-    age = UNSET if older_than_ms is None else older_than_ms
-    return RequestOperation(
-        lambda request_id: mail.PurgeRequest(request_id, age, of),
-        mail.Purged,
-        purged_of,
-        now + timeout_ms,
-        needs_features=True,
-    )
+    def _mailbox(self, address: str | None, group: str | None, session_id: str | None) -> mail.MailboxOf | UnsetType:
+        return _mailbox(address, group, None if session_id is None else self._lifecycle.present(session_id))
 
 
 def _mailbox(address: str | None, group: str | None, session_id: str | None) -> mail.MailboxOf | UnsetType:

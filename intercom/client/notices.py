@@ -39,3 +39,19 @@ class Troubled(Struct, frozen=True):
 
 
 Event: TypeAlias = Settled | Held | HostAsked | Arrived | Happened | Troubled
+
+
+class News:
+    """Collect what happened until the shell looks."""
+
+    def __init__(self) -> None:
+        self._events: list[Event] = []
+
+    def add(self, event: Event) -> None:
+        """Keep an event."""
+        self._events.append(event)
+
+    def take(self) -> list[Event]:
+        """Return what happened since the last call."""
+        events, self._events = self._events, []
+        return events

@@ -17,6 +17,8 @@ from intercom.wire.frames import Register, is_blank, trim
 from intercom.wire.mail import Hold
 
 Purpose = Literal["agent", "control"]
+Push = Literal["now", "idle", "pull", "none"]
+PUSHES: tuple[Push, ...] = ("now", "idle", "pull", "none")
 
 DEFAULT_GROUP = "default"
 DEFAULT_KIND = "custom"
@@ -57,6 +59,7 @@ class Profile:
         hold: Hold = "take",
         keep_questions: bool = False,
         kind: str = DEFAULT_KIND,
+        push: Push | None = None,
     ) -> None:
         """Check everything that could never work; raise ``UsageError``.
 
@@ -110,6 +113,10 @@ class Profile:
         self.children: dict[str, str] = {}
         """Capabilities this session made, with the names of the children."""
         self.address = self._wish(address, hold)
+        if push not in (None, *PUSHES):
+            raise UsageError(f"push must be one of {', '.join(PUSHES)}, not {push!r}")
+        self.push = push
+        """How what hosts the session shows it a message, as others are told."""
         self.kind = clean_text(kind, "kind")
         if is_blank(self.kind):
             raise UsageError("kind is empty", hint="Leave it out.")
@@ -144,6 +151,8 @@ class Profile:
             session["name"] = name
         if self.status is not None:
             session["status"] = self.status
+        if self.push is not None:
+            session["push"] = self.push
         return Register(
             session=session,
             registration_group=self.home_group,

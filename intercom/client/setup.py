@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from intercom.client.launch import Launch
 from intercom.client.lifecycle import Keeper
-from intercom.client.profile import DEFAULT_KIND, AddressWish, Profile, Purpose
+from intercom.client.profile import DEFAULT_KIND, AddressWish, Profile, Purpose, Push
 from intercom.client.session import ClientSession
 from intercom.client.views import IncomingMessage
 from intercom.errors import UsageError
@@ -75,6 +75,7 @@ def prepare(
     hold: Hold = "take",
     keep_questions: bool = False,
     kind: str = DEFAULT_KIND,
+    push: Push | None = None,
     message_kind: type[IncomingMessage],
 ) -> Setup:
     """Check the arguments of ``connect``; nothing is created or connected. Raises ``UsageError`` or ``HomeError``."""
@@ -94,6 +95,7 @@ def prepare(
         hold=hold,
         keep_questions=keep_questions,
         kind=kind,
+        push=push,
     )
     paths = Paths(resolve_home(None if home is None else os.fspath(home), os.environ))
     keeper = _keeper(paths, profile.address)

@@ -23,6 +23,7 @@ from intercom.core.deadlines import Deadlines
 from intercom.core.deciding import Deciding
 from intercom.core.delivery import Delivery
 from intercom.core.departing import Departing
+from intercom.core.desk import WORK_REQUESTS, Desk
 from intercom.core.effects import Effect, Stop
 from intercom.core.holding import Holding
 from intercom.core.inquiries import REQUESTS, Inquiries, Tracing
@@ -276,6 +277,7 @@ class Broker:
             limits,
             self._departing.force_close,
         )
+        self._desk = Desk(self._outbox)
         self._mailing.is_open = self._is_mailbox_open
         self._mailing.on_delivered = self._mail_delivered
         self._lifecycle.on_undone = self._sessions.release_id
@@ -631,6 +633,9 @@ class Broker:
     def _inquire(self, connection: Connection, frame: Any, now: Instant) -> None:
         self._inquiries.answer(connection, frame, now)
 
+    def _work(self, connection: Connection, frame: Any, now: Instant) -> None:
+        self._desk.answer(connection, frame, now)
+
     def _health(self, connection: Connection, frame: HealthRequest, now: Instant) -> None:
         self._outbox.write(connection, Health(frame.request_id, self._instance_id))
 
@@ -704,4 +709,5 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     SessionReattach: Broker._reattach,
     BadRequest: Broker._inquire,
     **dict.fromkeys(REQUESTS, Broker._inquire),
+    **dict.fromkeys(WORK_REQUESTS, Broker._work),
 }

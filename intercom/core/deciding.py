@@ -315,7 +315,7 @@ class Deciding:
         if reply_to is not UNSET:
             self._delivery.take_reply_for_receipt(sender, target, reply_to, now)
             is_answer = self._queueing.open_question(target, sender, reply_to) is not None
-        is_known = standing is Standing.MATCH or standing is Standing.QUEUED
+        is_known = standing is not None and standing in (Standing.MATCH, Standing.QUEUED)
         if pending_reply:
             refusal = self._refuse_known("D5", standing, operation, target, message)
             if refusal is not None:
@@ -337,12 +337,15 @@ class Deciding:
             return Refusal("D7", reasons.DIFFERENT_GROUP, after=self._ticket_behind(reply_to, now))
         if is_known:
             return self._answer_again(connection, sender, target, frame, operation, standing, now)  # D8
-        refusal = self._refuse_known("D9 to D11", standing, operation, target, message)
-        if refusal is not None:
-            return refusal
+        if standing is not None:
+            refusal = self._refuse_known("D9 to D11", standing, operation, target, message)
+            if refusal is not None:
+                return refusal
         is_ask = message.expects_reply is True
         if is_ask and target.is_terminal:
             return Refusal("D12", reasons.TERMINAL, after=after)
+        if is_ask and target.cannot_be_told:
+            return Refusal("D12", reasons.CANNOT_BE_TOLD, after=after)
         if stage is not None:
             asked = self._ask_owner(connection, sender, target, stage, frame, message, signature, now)  # D14
             if asked is not False:
@@ -359,7 +362,7 @@ class Deciding:
         return 0 if question is None else question.ticket
 
     def _refuse_known(
-        self, rule: str, standing: Standing, operation: Operation | None, target: Session, message: Message
+        self, rule: str, standing: Standing | None, operation: Operation | None, target: Session, message: Message
     ) -> Refusal | None:
         """Refuse what the row of this message id forbids (D5, D9 to D11)."""
         after = 0 if operation is None else operation.ticket
@@ -380,7 +383,7 @@ class Deciding:
         target: Session,
         frame: Send,
         operation: Operation | None,
-        standing: Standing,
+        standing: Standing | None,
         now: Instant,
     ) -> Refusal | None:
         """Answer a retry of an operation whose fate is known, without forwarding it (D8, 6.9.5)."""

@@ -20,6 +20,14 @@ QUEUE = "queue"
 """The client may let its sends wait for who is away, and understands what the broker says of them."""
 OPERATOR = "operator"
 """The connection may see and end what belongs to others; for control sessions."""
+INBOX = "inbox"
+"""The client may look into the inbox, and settle what it may claim."""
+WORK = "work.assignments"
+"""The session takes assignments."""
+COORDINATOR = "flow.control"
+"""The session may hand out work in its groups."""
+FOREGROUND = "push.foreground"
+"""Somebody sits in front of the session, and may be interrupted by the continuation of a conversation."""
 
 CLIENT_PROTOCOL_MAJOR = 1
 _VERSION = re.compile(r"(\d{1,6})\.(\d{1,6})", re.ASCII)

@@ -150,7 +150,7 @@ class Notifications:
                 self._outbox.write(connection, answer, after)
                 self._operations.rest(after, self._tell_otherwise, (connection, otherwise))
                 return None
-            case Standing.MISS:
+            case None:
                 pass
             case Standing.UNCERTAIN:
                 is_under_way = any(other.operation is operation for other in self._by_id.values())

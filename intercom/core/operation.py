@@ -15,9 +15,8 @@ if TYPE_CHECKING:
 
 
 class Standing(Enum):
-    """Say what is known of a message id (protocol 6.9.2)."""
+    """Say what is known of a message id; of most nothing is, which None says (protocol 6.9.2)."""
 
-    MISS = "miss"
     MATCH = "match"
     QUEUED = "queued"
     UNCERTAIN = "uncertain"

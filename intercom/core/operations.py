@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from intercom.core.connections import Connection
     from intercom.core.sessions import Session
 
+_RESERVED, _ACCEPTED, _QUEUED = OperationState
+# Every message asks for these, and looking a member of an enum up takes as long as ten names of a module.
 _ROW_OVERHEAD_BYTES = 96
 """What a row costs beside its strings: signature, numbers, times."""
 _SWEEP_MS = 1_000
@@ -143,23 +145,25 @@ class Operations:
             operation is not None
             and operation.expires <= now.mono
             and not operation.questions
-            and operation.state is not OperationState.QUEUED
+            and operation.state is not _QUEUED
         ):
             self._drop(operation, now)
             return None
         return operation
 
-    def standing(self, operation: Operation | None, message_id: str, signature: bytes, target: str | None) -> Standing:
-        """Compare a send with the row of its message id (protocol 6.9.2)."""
+    def standing(
+        self, operation: Operation | None, message_id: str, signature: bytes, target: str | None
+    ) -> Standing | None:
+        """Compare a send with the row of its message id; None: there is none, or it is forgotten (protocol 6.9.2)."""
         if self.is_unusable(message_id):
             return Standing.INVALID
         if operation is None:
-            return Standing.MISS
+            return None
         if operation.signature != signature or operation.target != target:
             return Standing.CONFLICT
-        if operation.state is OperationState.ACCEPTED:
+        if operation.state is _ACCEPTED:
             return Standing.MATCH
-        if operation.state is OperationState.QUEUED:
+        if operation.state is _QUEUED:
             return Standing.QUEUED
         return Standing.UNCERTAIN
 
@@ -216,7 +220,7 @@ class Operations:
         """Enter a queued row for the mailbox ``target``; the caller appends its record."""
         is_ask = message.expects_reply is True
         operation = self._new(message.id, signature, sender, target, None, is_ask, ask_ms, now)
-        operation.state = OperationState.QUEUED
+        operation.state = _QUEUED
         operation.position = position
         return operation
 
@@ -234,7 +238,7 @@ class Operations:
         operation = Operation()
         operation.number = self.next_number()
         operation.message_id = message_id
-        operation.state = OperationState.RESERVED
+        operation.state = _RESERVED
         operation.signature = signature
         operation.sender = sender.sender_identity
         operation.sender_session = sender.id
@@ -303,11 +307,11 @@ class Operations:
         """
         if (
             self.trouble is not None
-            or operation.state is not OperationState.RESERVED
+            or operation.state is not _RESERVED
             or self._rows.get(operation.message_id) is not operation
         ):
             return None
-        operation.state = OperationState.ACCEPTED
+        operation.state = _ACCEPTED
         operation.accepted_at = now.wall
         operation.recipient_session = recipient.id
         changes: tuple[Change, ...] = (AcceptOperation(operation.number, operation.recipient_session, now.wall),)
@@ -322,14 +326,14 @@ class Operations:
 
     def unaccept(self, operation: Operation, answers: Operation | None) -> None:
         """Move an accepted row whose commit failed back to reserved, and the ask it answered to unanswered."""
-        operation.state = OperationState.RESERVED
+        operation.state = _RESERVED
         operation.accepted_at = None
         if answers is not None:
             answers.answered = False
 
     def forget(self, operation: Operation, now: Instant) -> None:
         """Remove a reservation whose frame provably never left; anything else stays as it is."""
-        if self._rows.get(operation.message_id) is operation and operation.state is OperationState.RESERVED:
+        if self._rows.get(operation.message_id) is operation and operation.state is _RESERVED:
             self._remove(operation)
             self._append_drop(operation.number)
 
@@ -437,7 +441,7 @@ class Operations:
             if present and connection.open and now.mono - operation.born < self._limits.evictable_after_ms:
                 return False
             evictable.popleft()
-            if present and connection.open and operation.state is OperationState.ACCEPTED:
+            if present and connection.open and operation.state is _ACCEPTED:
                 self._drop(operation, now)
                 return True
         return False
@@ -454,7 +458,7 @@ class Operations:
             if operation.questions:
                 operation.expires = max(operation.question_due, now.mono + 1)
                 rows.move_to_end(operation.message_id)
-            elif operation.state is OperationState.QUEUED:
+            elif operation.state is _QUEUED:
                 operation.expires = now.mono + self._limits.operation_ttl_ms
                 rows.move_to_end(operation.message_id)
             else:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from intercom.client import mailing
+from intercom.client.mailing import MailRequests
 from intercom.client.mailviews import AddressView, Mailbox, PendingAsk, Purged, SessionRecord, Trace
 from intercom.client.operations import Operation
 from intercom.client.session import ClientSession
-from intercom.client.setup import milliseconds
 from intercom.limits import MAILBOX_PAGE, REQUEST_MS
 
 if TYPE_CHECKING:
@@ -25,6 +24,7 @@ class Inquiries:
 
     _broker: MemoryBroker
     _core: ClientSession
+    _mail: MailRequests
 
     def _now(self, operation: Operation[Result]) -> Result:
         """Return what an operation comes to."""
@@ -32,13 +32,11 @@ class Inquiries:
 
     def pending(self, *, timeout: float = REQUEST_MS / 1000) -> PendingAsks:
         """Return the questions this session, or anybody under its address, owes an answer, oldest first."""
-        now, timeout_ms = self._broker.now.mono, milliseconds(timeout, "timeout")
-        return self._now(mailing.pending(now=now, timeout_ms=timeout_ms))
+        return self._now(self._mail.pending(timeout))
 
     def trace(self, message_id: str, *, timeout: float = REQUEST_MS / 1000) -> Trace:
         """Return what became of a message this session or its address sent or got, and where it is now."""
-        now, timeout_ms = self._broker.now.mono, milliseconds(timeout, "timeout")
-        return self._now(mailing.trace(message_id, now=now, timeout_ms=timeout_ms))
+        return self._now(self._mail.trace(message_id, timeout))
 
     def mailbox(
         self,
@@ -51,40 +49,23 @@ class Inquiries:
         timeout: float = REQUEST_MS / 1000,
     ) -> Mailbox:
         """Return what waits in a mailbox, without the texts; nothing is taken out."""
-        now, timeout_ms = self._broker.now.mono, milliseconds(timeout, "timeout")
-        whose = None if session_id is None else self._core.lifecycle.present(session_id)
-        return self._now(
-            mailing.mailbox(
-                address=address,
-                group=group,
-                session_id=whose,
-                after=after,
-                limit=limit,
-                now=now,
-                timeout_ms=timeout_ms,
-            )
-        )
+        return self._now(self._mail.mailbox(address, group, session_id, after, limit, timeout))
 
     def addresses(self, *, timeout: float = REQUEST_MS / 1000) -> AddressViews:
         """Return the addresses: who holds each, and how much waits there."""
-        now, timeout_ms = self._broker.now.mono, milliseconds(timeout, "timeout")
-        return self._now(mailing.addresses(now=now, timeout_ms=timeout_ms))
+        return self._now(self._mail.addresses(timeout))
 
     def session_records(self, *, timeout: float = REQUEST_MS / 1000) -> SessionRecords:
         """Return the sessions that are known: here, away with time to return, or closed; for control sessions."""
-        now, timeout_ms = self._broker.now.mono, milliseconds(timeout, "timeout")
-        return self._now(mailing.session_records(now=now, timeout_ms=timeout_ms))
+        return self._now(self._mail.session_records(timeout))
 
     def force_close(self, session_id: str, reason: str | None = None, *, timeout: float = REQUEST_MS / 1000) -> bool:
         """Close a session for good and return whether it was known; for control sessions."""
-        now, timeout_ms = self._broker.now.mono, milliseconds(timeout, "timeout")
-        whose = self._core.lifecycle.present(session_id)
-        return self._now(mailing.force_close(whose, reason, now=now, timeout_ms=timeout_ms))
+        return self._now(self._mail.force_close(session_id, reason, timeout))
 
     def task_hint(self, text: str, *, timeout: float = REQUEST_MS / 1000) -> str:
         """Say in a few words what this session works on, and return what was kept; an empty text takes it back."""
-        now, timeout_ms = self._broker.now.mono, milliseconds(timeout, "timeout")
-        return self._now(mailing.task_hint(text, now=now, timeout_ms=timeout_ms))
+        return self._now(self._mail.task_hint(text, timeout))
 
     def purge(
         self,
@@ -96,15 +77,4 @@ class Inquiries:
         timeout: float = REQUEST_MS / 1000,
     ) -> Purged:
         """Delete kept texts and history; for control sessions."""
-        now, timeout_ms = self._broker.now.mono, milliseconds(timeout, "timeout")
-        age_ms = None if older_than is None else milliseconds(older_than, "older_than")
-        return self._now(
-            mailing.purge(
-                older_than_ms=age_ms,
-                address=address,
-                group=group,
-                session_id=session_id,
-                now=now,
-                timeout_ms=timeout_ms,
-            )
-        )
+        return self._now(self._mail.purge(older_than, address, group, session_id, timeout))

@@ -12,6 +12,7 @@ from intercom.client.asking import AskOperation
 from intercom.client.commands import Attachments
 from intercom.client.feeds import Feed, SessionEvent
 from intercom.client.lifecycle import Keeper
+from intercom.client.mailing import MailRequests
 from intercom.client.mailviews import PendingAsk
 from intercom.client.notices import Held
 from intercom.client.operations import Operation
@@ -165,6 +166,7 @@ class MemorySession(Inquiries):
         self._broker = broker
         self._answer_with = answer
         self._core = ClientSession(profile, ids=ids, chance=lambda: 0.0, message_kind=IncomingMessage, keeper=keeper)
+        self._mail = MailRequests(self._core.lifecycle, lambda: broker.now.mono)
         self._wire: Wire | None = None
         self._activity = Activity(self.announce)
         self._queues: dict[str, StageQueue] = {}

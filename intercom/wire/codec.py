@@ -13,11 +13,21 @@ from msgspec import UNSET, Meta, MsgspecError, Raw, Struct, UnsetType, Validatio
 from msgspec.json import Decoder, Encoder
 
 from intercom.limits import QUOTED_CHARS, REQUEST_ID_CHARACTERS
-from intercom.wire.frames import Answer, Attachment, BadRequest, Content, Malformed, Message, Register, Request, Source
+from intercom.wire.frames import (
+    Answer,
+    Attachment,
+    BadRequest,
+    Content,
+    FeatureRequests,
+    Malformed,
+    Message,
+    Register,
+    Request,
+    Source,
+)
 from intercom.wire.framing import ProtocolError as ProtocolError
 from intercom.wire.framing import frame as _frame
 from intercom.wire.jsontext import HARMLESS_BYTES, as_utf8, flaw_of, read, without_surrogates, written
-from intercom.wire.mail import MailRequest
 
 _AnyFrame = TypeVar("_AnyFrame")
 _PlainNumber: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float
@@ -182,7 +192,7 @@ _ANSWERS = cast("Decoder[Answer]", Decoder(Answer))
 _PLAIN_MESSAGES = Decoder(_PlainMessage)
 _REQUEST_TYPES = _types(Request)
 _ANSWER_TYPES = _types(Answer)
-_FEATURE_TYPES = _types(MailRequest)
+_FEATURE_TYPES = _types(FeatureRequests)
 _encode = Encoder().encode
 
 _REFUSALS = (MsgspecError, ValueError, RecursionError, MemoryError)

@@ -41,6 +41,7 @@ from intercom.wire.stage_frames import RegisterPendingStageRoute as RegisterPend
 from intercom.wire.stage_frames import SendPendingStageNotification as SendPendingStageNotification
 from intercom.wire.stage_frames import StickyLiveDelivered as StickyLiveDelivered
 from intercom.wire.stage_frames import WorkflowStage as WorkflowStage
+from intercom.wire.work import AssignmentInfo, WorkAnswer, WorkRequest
 
 # --- client to broker -----------------------------------------------------------------------------------
 
@@ -67,6 +68,12 @@ class Register(RequestFrame, tag="register"):
     """Of the known session ``preferredSessionId``: proves that this is its owner, who takes its place."""
     runtime_session_id: Any = UNSET
     tracking_ref: Any = UNSET
+    work_mode: Any = UNSET
+    """How it takes work: a ``WorkMode``; with the feature ``work.assignments``."""
+    execution_surface: Any = UNSET
+    """An ``ExecutionSurface``."""
+    workspace: Any = UNSET
+    """Where it works: a path, or an object with ``root`` and ``cwd``."""
 
     def __post_init__(self) -> None:
         convert(self.session, SessionInfo)
@@ -106,6 +113,7 @@ class Presence(RequestFrame, tag="presence"):
     group: OptionalText = UNSET
     groups: list[str] | UnsetType = UNSET
     reply_capability: Literal["live", "terminal"] | UnsetType = UNSET
+    push: Literal["now", "idle", "pull", "none"] | UnsetType = UNSET
 
 
 class JoinGroup(RequestFrame, tag="join_group"):
@@ -158,6 +166,8 @@ class Received(RequestFrame, tag="received"):
     """Confirm that a message was saved (protocol 4.10)."""
 
     message_id: str
+    push_id: OptionalText = UNSET
+    """Of the hand-over that is confirmed, when the message had one."""
 
 
 class AuthorizeSupervisor(RequestFrame, tag="authorize_supervisor"):
@@ -218,6 +228,9 @@ class BadRequest(Struct):
     reason: str
 
 
+FeatureRequests: TypeAlias = MailRequest | WorkRequest
+"""Every frame that belongs to a feature: it is refused in-band when a member is wrong."""
+
 Request: TypeAlias = (
     Register
     | Unregister
@@ -241,7 +254,7 @@ Request: TypeAlias = (
     | HealthRequest
     | Shutdown
     | CancelAsk
-    | MailRequest
+    | FeatureRequests
 )
 """Every frame a client may write."""
 
@@ -339,6 +352,9 @@ class MessageFrame(AnswerFrame, tag="message"):
     channel: Literal["supervisor"] | UnsetType = UNSET
     mail: MailInfo | UnsetType = UNSET
     notice: Notice | UnsetType = UNSET
+    push_id: OptionalText = UNSET
+    """Of this hand-over; the same at every repetition of it."""
+    assignment: AssignmentInfo | UnsetType = UNSET
 
 
 class Delivered(AnswerFrame, tag="delivered"):
@@ -458,5 +474,6 @@ Answer: TypeAlias = (
     | ShutdownAck
     | ErrorFrame
     | MailAnswer
+    | WorkAnswer
 )
 """Every frame the broker may write."""

@@ -10,11 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from intercom.limits import REQUEST_ID_CHARACTERS
-
-OptionalText: TypeAlias = str | UnsetType
-NonEmpty: TypeAlias = Annotated[str, Meta(min_length=1)]
-RequestId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=REQUEST_ID_CHARACTERS)]
+from intercom.wire.shapes import FeatureAnswer, FeatureRequest, NonEmpty, OptionalText
 
 Hold: TypeAlias = Literal["take", "free", "none"]
 """Hold the address and replace its holder; hold it unless somebody does; act under it without receiving its mail."""
@@ -42,41 +38,35 @@ class MailboxOf(Struct, rename="camel", omit_defaults=True, forbid_unknown_field
 # --- client to broker -----------------------------------------------------------------------------------
 
 
-class _Request(Struct, tag_field="type", rename="camel", omit_defaults=True, forbid_unknown_fields=True):
-    """Give all frames their tag and naming; an unknown member is refused by name."""
-
-    request_id: RequestId
-
-
-class SessionReattach(_Request, tag="session_reattach"):
+class SessionReattach(FeatureRequest, tag="session_reattach"):
     """Be the session again whose connection was lost; takes the place of ``register`` (protocol 4.25)."""
 
     session_id: str
     owner_token: str
 
 
-class TaskHint(_Request, tag="task_hint"):
+class TaskHint(FeatureRequest, tag="task_hint"):
     """Say in a few words what this session works on; an empty text takes it back (protocol 4.26)."""
 
     task_hint: str
 
 
-class SessionRecordsRequest(_Request, tag="session_records"):
+class SessionRecordsRequest(FeatureRequest, tag="session_records"):
     """Ask for the known sessions, also those that are away (protocol 4.27)."""
 
 
-class SessionForceClose(_Request, tag="session_force_close"):
+class SessionForceClose(FeatureRequest, tag="session_force_close"):
     """Close a session for good; for the operator (protocol 4.28)."""
 
     session_id: str
     reason: OptionalText = UNSET
 
 
-class AddressesRequest(_Request, tag="addresses"):
+class AddressesRequest(FeatureRequest, tag="addresses"):
     """Ask for the addresses (protocol 4.29)."""
 
 
-class MailboxRequest(_Request, tag="mailbox"):
+class MailboxRequest(FeatureRequest, tag="mailbox"):
     """Ask what waits in a mailbox, without the bodies (protocol 4.30)."""
 
     of: MailboxOf | UnsetType = UNSET
@@ -86,17 +76,17 @@ class MailboxRequest(_Request, tag="mailbox"):
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
 
 
-class PendingRequest(_Request, tag="pending"):
+class PendingRequest(FeatureRequest, tag="pending"):
     """Ask which open questions this session, or its address, owes an answer (protocol 4.31)."""
 
 
-class TraceRequest(_Request, tag="trace"):
+class TraceRequest(FeatureRequest, tag="trace"):
     """Ask what became of a message (protocol 4.32)."""
 
     message_id: NonEmpty
 
 
-class PurgeRequest(_Request, tag="purge"):
+class PurgeRequest(FeatureRequest, tag="purge"):
     """Delete bodies and history, and the mail of a mailbox that is named; for the operator (protocol 4.33)."""
 
     older_than_ms: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
@@ -118,22 +108,18 @@ MailRequest: TypeAlias = (
 # --- broker to client -----------------------------------------------------------------------------------
 
 
-class _Answer(Struct, tag_field="type", rename="camel", omit_defaults=True):
-    """Give all frames their tag and naming; optional members that are absent are left out."""
-
-    request_id: str
-
-
-class RequestFailed(_Answer, tag="request_failed"):
+class RequestFailed(FeatureAnswer, tag="request_failed"):
     """Refuse any request of a feature (protocol 5.31)."""
 
     code: str
     reason: str
     retryable: bool
     outcome_unknown: bool | UnsetType = UNSET
+    category: OptionalText = UNSET
+    """Which part of the life of an assignment the refusal speaks of."""
 
 
-class SessionReattached(_Answer, tag="session_reattached"):
+class SessionReattached(FeatureAnswer, tag="session_reattached"):
     """Answer ``session_reattach``; the mail follows (protocol 5.32)."""
 
     session_id: str
@@ -143,7 +129,7 @@ class SessionReattached(_Answer, tag="session_reattached"):
     mailbox_count: int
 
 
-class TaskHintStored(_Answer, tag="task_hint_stored"):
+class TaskHintStored(FeatureAnswer, tag="task_hint_stored"):
     """Answer ``task_hint`` (protocol 5.33)."""
 
     task_hint: str
@@ -171,13 +157,13 @@ class SessionRecordEntry(Struct, rename="camel", omit_defaults=True):
     task_hint: OptionalText = UNSET
 
 
-class SessionRecords(_Answer, tag="session_records"):
+class SessionRecords(FeatureAnswer, tag="session_records"):
     """Answer ``session_records`` (protocol 5.34)."""
 
     sessions: list[SessionRecordEntry]
 
 
-class SessionForceClosed(_Answer, tag="session_force_closed"):
+class SessionForceClosed(FeatureAnswer, tag="session_force_closed"):
     """Answer ``session_force_close``; closing what is not known is done already (protocol 5.35)."""
 
     session_id: str
@@ -200,7 +186,7 @@ class AddressEntry(Struct, rename="camel", omit_defaults=True):
     oldest_at: int | UnsetType = UNSET
 
 
-class Addresses(_Answer, tag="addresses"):
+class Addresses(FeatureAnswer, tag="addresses"):
     """Answer ``addresses`` (protocol 5.36)."""
 
     addresses: list[AddressEntry]
@@ -223,7 +209,7 @@ class MailEntry(Struct, rename="camel", omit_defaults=True):
     notice: OptionalText = UNSET
 
 
-class MailboxEntries(_Answer, tag="mailbox"):
+class MailboxEntries(FeatureAnswer, tag="mailbox"):
     """Answer ``mailbox``; ``count`` and ``bytes`` are of the whole mailbox (protocol 5.37)."""
 
     owner: str
@@ -243,7 +229,7 @@ class PendingAsk(Struct, rename="camel", omit_defaults=True):
     asker_here: bool = True
 
 
-class Pending(_Answer, tag="pending"):
+class Pending(FeatureAnswer, tag="pending"):
     """Answer ``pending``, oldest first (protocol 5.38)."""
 
     asks: list[PendingAsk]
@@ -258,7 +244,7 @@ class TraceEvent(Struct, rename="camel", omit_defaults=True):
     seq: int | UnsetType = UNSET
 
 
-class Trace(_Answer, tag="trace"):
+class Trace(FeatureAnswer, tag="trace"):
     """Answer ``trace``: every state with its time, and where the message is now (protocol 5.39)."""
 
     message_id: str
@@ -269,7 +255,7 @@ class Trace(_Answer, tag="trace"):
     recipient: OptionalText = UNSET
 
 
-class Purged(_Answer, tag="purged"):
+class Purged(FeatureAnswer, tag="purged"):
     """Answer ``purge`` with how much mail was given up; bodies and history are deleted by now (protocol 5.40)."""
 
     mail: int

@@ -27,6 +27,7 @@ TERMINAL = (
     "Target is a non-interactive child that has finished and cannot reply; "
     "start a fresh child with explicit context instead"
 )
+CANNOT_BE_TOLD = "Target cannot be shown a question and would not answer; send a message instead"
 OTHER_RECIPIENT = "Target is no longer the expected recipient; list the sessions and address it again"
 NO_OPEN_QUESTION = "No open question authorizes this reply"
 UNCERTAIN = (
@@ -187,6 +188,7 @@ _CODES = (
     ("Withdrawn", "withdrawn"),
     (NOT_AN_AGENT, "not_an_agent"),
     (TERMINAL, "terminal"),
+    (CANNOT_BE_TOLD, "cannot_be_told"),
     (OTHER_RECIPIENT, "other_recipient"),
     (NO_OPEN_QUESTION, "no_open_question"),
     ("Outcome unknown", "outcome_unknown"),

@@ -6,9 +6,12 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from intercom.limits import REQUEST_ID_CHARACTERS
+
 OptionalText: TypeAlias = str | UnsetType
 NonEmpty: TypeAlias = Annotated[str, Meta(min_length=1)]
 Number: TypeAlias = int | float
+RequestId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=REQUEST_ID_CHARACTERS)]
 
 
 WHITE_SPACE = (
@@ -81,6 +84,7 @@ class SessionInfo(Struct, rename="camel", omit_defaults=True):
     groups: list[str] | UnsetType = UNSET
     recipient_purpose: Literal["agent", "control"] | UnsetType = UNSET
     reply_capability: Literal["live", "terminal"] | UnsetType = UNSET
+    push: Literal["now", "idle", "pull", "none"] | UnsetType = UNSET
 
 
 # --- frames ---------------------------------------------------------------------------------------------
@@ -92,3 +96,15 @@ class RequestFrame(Struct, tag_field="type", rename="camel", omit_defaults=True)
 
 class AnswerFrame(Struct, tag_field="type", rename="camel", omit_defaults=True):
     """Give all frames of the broker their tag and naming; optional members that are absent are left out."""
+
+
+class FeatureRequest(Struct, tag_field="type", rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    """Give all requests of features their tag and naming; an unknown member is refused by name."""
+
+    request_id: RequestId
+
+
+class FeatureAnswer(Struct, tag_field="type", rename="camel", omit_defaults=True):
+    """Give the answers to them their tag and naming; optional members that are absent are left out."""
+
+    request_id: str

@@ -74,8 +74,15 @@ class Programs:
 
 
 def clean_environment(environ: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without the settings of this user's intercom, in which this checkout is imported."""
-    kept = {name: value for name, value in environ.items() if not name.startswith("INTERCOM_")}
+    """Return an environment without the settings of this user's intercom, in which this checkout is imported.
+
+    Compiled modules are kept, as those of an installed program are.
+    """
+    kept = {
+        name: value
+        for name, value in environ.items()
+        if not name.startswith("INTERCOM_") and name != "PYTHONDONTWRITEBYTECODE"
+    }
     path = os.pathsep.join([str(TOP), *filter(None, [environ.get("PYTHONPATH", "")])])
     return {**kept, "PYTHONPATH": path, **extra}
 

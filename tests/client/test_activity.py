@@ -9,11 +9,10 @@ import time
 import anyio
 import pytest
 
-from intercom.client import aio, blocking, commands
+from intercom.client import aio, blocking
 from intercom.client.activity import Activity
 from intercom.errors import UsageError
 from tests.support.brokers import BrokerProcess
-from tests.support.client import WALL, Rig
 from tests.support.processes import in_child
 from tests.support.raw import PATIENCE_S
 
@@ -61,78 +60,6 @@ def test_what_cannot_be_said_leaves_nothing_behind() -> None:
     with pytest.raises(UsageError), activity.busy(3):  # type: ignore[arg-type]
         raise AssertionError
     assert said == ["idle"]
-
-
-# --- the session without a socket
-
-
-def test_an_announcement_asks_for_no_answer() -> None:
-    """Protocol 4.5: without a request id there is neither an answer nor a refusal."""
-    rig = Rig(status="idle")
-    rig.register()
-    rig.core.announce("busy", WALL + 5)
-    assert rig.written() == [{"type": "presence", "status": "busy"}]
-    assert rig.core.profile.status == "busy"
-    assert rig.events() == []
-
-
-def test_the_time_of_the_last_change_is_told_again_after_a_reconnect() -> None:
-    """``lastActivity`` is what others read since when a session is what it is; registering anew is nothing new."""
-    rig = Rig(status="idle")
-    assert rig.connect()["session"]["lastActivity"] == WALL
-    rig.feed({"type": "registered", "sessionId": "me", "acknowledgesReceipt": True})
-    rig.core.announce("busy", WALL - 5_000)
-    rig.written()
-    rig.lose()
-    session = rig.connect()["session"]
-    assert (session["status"], session["lastActivity"]) == ("busy", WALL - 5_000)
-
-
-@pytest.mark.parametrize("kind", ["presence", "join", "leave"])
-def test_every_change_that_was_acknowledged_counts(kind: str) -> None:
-    """Protocol 4.5 to 4.7: the broker puts ``lastActivity`` to the time of each."""
-    rig = Rig()
-    rig.register()
-    profile, now, at = rig.core.profile, rig.now, WALL - 7_000
-    operation = {
-        "presence": lambda: commands.set_presence(profile, now=now, wall=at, status="busy"),
-        "join": lambda: commands.join(profile, "b", now=now, wall=at),
-        "leave": lambda: commands.leave(profile, "b", now=now, wall=at),
-    }[kind]()
-    [frame] = rig.begin(operation)
-    assert profile.last_activity == WALL
-    answer = {"type": "presence_ack", "group": "default"}
-    if kind != "presence":
-        answer = {"type": "membership_ack", "groups": ["default"]}  # type: ignore[dict-item]
-    rig.feed({**answer, "requestId": frame["requestId"]})
-    assert profile.last_activity == at
-
-
-def test_while_offline_it_is_told_with_the_next_registration() -> None:
-    rig = Rig()
-    rig.core.announce("busy", WALL - 9)
-    assert rig.written() == []
-    session = rig.connect()["session"]
-    assert (session["status"], session["lastActivity"]) == ("busy", WALL - 9)
-
-
-def test_a_change_under_way_does_not_undo_what_was_announced_after_it() -> None:
-    """The broker has the later one; so must whoever registers again."""
-    rig = Rig()
-    rig.register()
-    [frame] = rig.begin(commands.set_presence(rig.core.profile, now=rig.now, wall=WALL, status="first"))
-    rig.core.announce("second", WALL)
-    rig.feed({"type": "presence_ack", "requestId": frame["requestId"], "group": "default"})
-    assert rig.core.profile.status == "second"
-
-
-def test_a_closed_session_has_nothing_to_say() -> None:
-    rig = Rig()
-    rig.register()
-    rig.core.close(rig.now, finished=True)
-    rig.written()
-    rig.core.announce("busy", WALL)
-    assert rig.written() == []
 
 
 # --- with a broker

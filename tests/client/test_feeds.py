@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 
 from intercom.client.feeds import Feed, Feeds, SessionEvent
+from intercom.client.notices import News
 from intercom.limits import EVENTS_KEPT
 
 
@@ -33,7 +34,7 @@ def test_the_oldest_go_first_and_are_counted() -> None:
 
 
 def test_every_listener_has_all_of_them_from_its_beginning_on() -> None:
-    feeds = Feeds()
+    feeds = Feeds(News())
     first = feeds.open()
     feeds.put(left(1))
     second = feeds.open()
@@ -43,7 +44,7 @@ def test_every_listener_has_all_of_them_from_its_beginning_on() -> None:
 
 
 def test_a_listener_that_is_gone_costs_nothing() -> None:
-    feeds = Feeds()
+    feeds = Feeds(News())
     assert not feeds
     feed = feeds.open()
     assert feeds

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from intercom.client import commands, mailing
+from intercom.client import commands
 from intercom.client.feeds import SessionEvent
 from intercom.client.lifecycle import AGENT_FEATURES
 from intercom.client.session import Arrived, Link
@@ -75,7 +75,7 @@ def test_an_older_broker_gets_nothing_it_does_not_know() -> None:
     sent = commands.send("worker", "hi", message_id="m1", now=rig.now, wall=WALL, valid_for_ms=5)
     [frame] = rig.begin(sent)
     assert {"queueIfAway", "validFor"} & set(frame) == set()
-    assert rig.begin(mailing.pending(now=rig.now)) == []
+    assert rig.begin(rig.mail.pending(5)) == []
     error = error_of(rig)
     assert isinstance(error, RequestRefused)
     assert (error.code, error.retry, error.exit_status) == ("feature_not_granted", "never", 1)

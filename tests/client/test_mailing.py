@@ -8,15 +8,22 @@ from typing import Any
 import pytest
 from msgspec import to_builtins
 
-from intercom.client import mailing
+from intercom.client.lifecycle import Lifecycle, Nothing
+from intercom.client.mailing import MailRequests
 from intercom.client.operations import RequestOperation
+from intercom.client.profile import Profile
 from intercom.errors import UsageError
-from intercom.limits import MAILBOX_PAGE, REQUEST_MS
+from intercom.limits import MAILBOX_PAGE
+from intercom.wire.frames import Registered
+
+MAIL = MailRequests(Lifecycle(Profile(), Nothing()), lambda: 1_000)
+IN = 5.0
+"""Seconds for the answer."""
 
 
 def frame(operation: RequestOperation[Any]) -> dict[str, Any]:
     assert operation.needs_features, "a broker that granted nothing would not know it"
-    assert operation.deadline == 1_000 + REQUEST_MS
+    assert operation.deadline == 1_000 + 5_000
     written: dict[str, Any] = to_builtins(operation.attempt("r1"))
     assert written.pop("requestId") == "r1"
     return written
@@ -25,22 +32,22 @@ def frame(operation: RequestOperation[Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("operation", "written"),
     [
-        (mailing.pending(now=1_000), {"type": "pending"}),
-        (mailing.addresses(now=1_000), {"type": "addresses"}),
-        (mailing.session_records(now=1_000), {"type": "session_records"}),
-        (mailing.trace("m", now=1_000), {"type": "trace", "messageId": "m"}),
-        (mailing.task_hint("h\udfff", now=1_000), {"type": "task_hint", "taskHint": "h\ufffd"}),
-        (mailing.force_close("s", None, now=1_000), {"type": "session_force_close", "sessionId": "s"}),
-        (mailing.force_close("s", "r", now=1_000), {"type": "session_force_close", "sessionId": "s", "reason": "r"}),
-        (mailing.mailbox(now=1_000), {"type": "mailbox"}),
+        (MAIL.pending(IN), {"type": "pending"}),
+        (MAIL.addresses(IN), {"type": "addresses"}),
+        (MAIL.session_records(IN), {"type": "session_records"}),
+        (MAIL.trace("m", IN), {"type": "trace", "messageId": "m"}),
+        (MAIL.task_hint("h\udfff", IN), {"type": "task_hint", "taskHint": "h\ufffd"}),
+        (MAIL.force_close("s", None, IN), {"type": "session_force_close", "sessionId": "s"}),
+        (MAIL.force_close("s", "r", IN), {"type": "session_force_close", "sessionId": "s", "reason": "r"}),
+        (MAIL.mailbox(None, None, None, 0, MAILBOX_PAGE, IN), {"type": "mailbox"}),
         (
-            mailing.mailbox(address="a", group="g", after=3, limit=5, now=1_000),
+            MAIL.mailbox("a", "g", None, 3, 5, IN),
             {"type": "mailbox", "of": {"address": "a", "group": "g"}, "after": 3, "limit": 5},
         ),
-        (mailing.mailbox(session_id="s", now=1_000), {"type": "mailbox", "of": {"sessionId": "s"}}),
-        (mailing.purge(now=1_000), {"type": "purge"}),
+        (MAIL.mailbox(None, None, "s", 0, MAILBOX_PAGE, IN), {"type": "mailbox", "of": {"sessionId": "s"}}),
+        (MAIL.purge(None, None, None, None, IN), {"type": "purge"}),
         (
-            mailing.purge(older_than_ms=7, address="a", now=1_000),
+            MAIL.purge(0.007, "a", None, None, IN),
             {"type": "purge", "olderThanMs": 7, "of": {"address": "a"}},
         ),
     ],
@@ -51,22 +58,36 @@ def test_what_is_written(operation: RequestOperation[Any], written: dict[str, An
 
 
 def test_a_page_of_a_mailbox_has_its_default_on_the_wire() -> None:
-    assert "limit" not in frame(mailing.mailbox(limit=MAILBOX_PAGE, now=1_000))
+    assert "limit" not in frame(MAIL.mailbox(None, None, None, 0, MAILBOX_PAGE, IN))
 
 
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: mailing.trace("", now=0),
-        lambda: mailing.force_close(" ", None, now=0),
-        lambda: mailing.task_hint(3, now=0),  # type: ignore[arg-type]
-        lambda: mailing.mailbox(address=" ", now=0),
-        lambda: mailing.mailbox(address="a", session_id="s", now=0),
-        lambda: mailing.mailbox(group="g", now=0),
-        lambda: mailing.mailbox(limit=0, now=0),
-        lambda: mailing.purge(group="g", now=0),
+        lambda: MAIL.trace("", IN),
+        lambda: MAIL.force_close(" ", None, IN),
+        lambda: MAIL.task_hint(3, IN),  # type: ignore[arg-type]
+        lambda: MAIL.mailbox(" ", None, None, 0, 5, IN),
+        lambda: MAIL.mailbox("a", None, "s", 0, 5, IN),
+        lambda: MAIL.mailbox(None, "g", None, 0, 5, IN),
+        lambda: MAIL.mailbox(None, None, None, 0, 0, IN),
+        lambda: MAIL.purge(None, None, "g", None, IN),
+        lambda: MAIL.purge(0, None, None, None, IN),
+        lambda: MAIL.pending(0),
     ],
 )
 def test_what_can_never_work_is_refused(call: Callable[[], object]) -> None:
     with pytest.raises(UsageError):
         call()
+
+
+def test_an_id_it_had_before_is_taken_for_the_present_one() -> None:
+    """FE 1.5, client library: ids stay usable although the broker granted another one."""
+    profile = Profile()
+    lifecycle = Lifecycle(profile, Nothing())
+    for session_id in ("old", "new"):
+        lifecycle.registered(Registered(session_id=session_id))
+    requests = MailRequests(lifecycle, lambda: 1_000)
+    assert frame(requests.mailbox(None, None, "old", 0, MAILBOX_PAGE, IN))["of"] == {"sessionId": "new"}
+    assert frame(requests.force_close("old", None, IN))["sessionId"] == "new"
+    assert frame(requests.purge(None, None, None, "old", IN))["of"] == {"sessionId": "new"}

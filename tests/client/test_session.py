@@ -9,13 +9,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from intercom.client import commands, mailing
+from intercom.client import commands
 from intercom.client.feeds import Feed, SessionEvent
 from intercom.client.inbox import REMEMBERED_MS
 from intercom.client.operations import Operation
 from intercom.client.owning import Announcement, ask_host
 from intercom.client.sending import SendOperation
-from intercom.client.session import Arrived, Happened, Link, Settled, Troubled
+from intercom.client.session import Happened, Link, Settled, Troubled
 from intercom.client.staging import GoingLive, LiveStage
 from intercom.errors import (
     AccessDenied,
@@ -23,7 +23,6 @@ from intercom.errors import (
     ConnectionLost,
     IntercomError,
     NoBroker,
-    PresenceRefused,
     ProtocolViolation,
     RegistrationRefused,
     StartFailed,
@@ -63,230 +62,6 @@ def error_of(rig: Rig) -> IntercomError:
 def shown(rig: Rig, consumer: object) -> str | None:
     found = rig.core.take_message(consumer, rig.now)
     return None if found is None else found.id
-
-
-# --- messages -------------------------------------------------------------------------------------------
-
-
-def test_a_message_is_confirmed_when_the_next_one_is_asked_for() -> None:
-    """Design section 7, Receipts; protocol 4.10."""
-    rig, consumer = online(), Consumer()
-    assert rig.feed(message("m1"), message("m2")) == []
-    assert [type(event) for event in rig.events()] == [Arrived, Arrived]
-    assert shown(rig, consumer) == "m1"
-    assert rig.written() == []
-    assert shown(rig, consumer) == "m2"
-    assert rig.written() == [{"type": "received", "messageId": "m1"}]
-    assert shown(rig, consumer) is None
-    assert rig.written() == [{"type": "received", "messageId": "m2"}]
-
-
-def test_a_copy_is_confirmed_again_and_not_shown_again() -> None:
-    """Protocol 6.10: a client ignores copies of messages it already saved."""
-    rig, consumer = online(), Consumer()
-    rig.feed(message("m1"))
-    assert rig.feed(message("m1")) == [], "not yet confirmed, so the copy is not either"
-    assert shown(rig, consumer) == "m1"
-    assert rig.feed(message("m1")) == []
-    assert shown(rig, consumer) is None
-    assert rig.written() == [{"type": "received", "messageId": "m1"}]
-    assert rig.feed(message("m1")) == [{"type": "received", "messageId": "m1"}]
-    assert shown(rig, consumer) is None
-
-
-def test_a_message_confirmed_while_offline_is_confirmed_when_it_comes_again() -> None:
-    """Protocol 6.10.7 and 8.9: after registering again every unconfirmed frame comes again."""
-    rig, consumer = online(), Consumer()
-    rig.feed(message("m1"), message("m2"))
-    assert shown(rig, consumer) == "m1"
-    rig.lose()
-    assert shown(rig, consumer) == "m2"
-    assert rig.written() == []
-    rig.register()
-    assert rig.feed(message("m1"), message("m2")) == [{"type": "received", "messageId": "m1"}]
-    assert shown(rig, consumer) is None
-    assert rig.written() == [{"type": "received", "messageId": "m2"}]
-
-
-def test_without_receipts_nothing_is_confirmed() -> None:
-    """Protocol 5.1: received is written only where it is understood."""
-    rig, consumer = Rig(), Consumer()
-    rig.connect()
-    rig.feed({"type": "registered", "sessionId": "me"}, message("m1"))
-    assert shown(rig, consumer) == "m1"
-    assert shown(rig, consumer) is None
-    assert rig.written() == []
-
-
-def test_reading_stops_when_nobody_takes_messages() -> None:
-    rig, consumer = online(), Consumer()
-    rig.feed(*(message(f"m{number}") for number in range(INCOMING_MESSAGES)))
-    assert not rig.core.wants_data
-    shown(rig, consumer)
-    assert rig.core.wants_data
-    rig.feed(message("one more"))
-    assert not rig.core.wants_data
-    rig.core.close(rig.now, finished=True)
-    assert rig.core.wants_data, "the end of the connection is still to be seen"
-
-
-def test_an_answer_does_not_wait_behind_unread_messages() -> None:
-    """What finds no room is not confirmed, so it comes again; the answer is seen."""
-    rig, consumer = online(), Consumer()
-    rig.feed(*(message(f"m{number}") for number in range(2 * INCOMING_MESSAGES)))
-    asked = commands.ask("worker", "ok?", message_id="q1", now=rig.now, wall=WALL)
-    rig.begin(asked)
-    assert rig.core.wants_data
-    rig.feed(message("late"), message("r1", replyTo="q1"))
-    assert asked.done
-    rig.core.taken(asked, rig.now)
-    assert rig.written() == [{"type": "received", "messageId": "r1"}]
-    for number in range(2 * INCOMING_MESSAGES):
-        assert shown(rig, consumer) == f"m{number}"
-    assert shown(rig, consumer) is None
-    rig.feed(message("late"))
-    assert shown(rig, consumer) == "late"
-
-
-def test_without_receipts_nothing_is_dropped() -> None:
-    rig = Rig()
-    rig.connect()
-    rig.feed({"type": "registered", "sessionId": "me"})
-    rig.feed(*(message(f"m{number}") for number in range(INCOMING_MESSAGES)))
-    rig.begin(commands.ask("worker", "ok?", message_id="q1", now=rig.now, wall=WALL))
-    assert not rig.core.wants_data
-
-
-def test_a_message_that_breaks_the_protocol_breaks_the_connection() -> None:
-    rig = online()
-    rig.feed({**message("m1"), "message": {"id": "m1"}})
-    assert rig.is_broken
-
-
-def test_news_about_others_changes_nothing() -> None:
-    rig = online()
-    written = rig.feed(
-        {"type": "session_joined", "session": OTHER},
-        {"type": "presence_update", "session": OTHER},
-        {"type": "session_left", "sessionId": OTHER["id"]},
-    )
-    assert (written, rig.events()) == ([], [])
-
-
-# --- requests -------------------------------------------------------------------------------------------
-
-
-def test_requests_and_their_answers() -> None:
-    """Protocol 8.1 and 8.4."""
-    rig = online(group="a")
-    profile, now = rig.core.profile, rig.now
-    operations: list[Any] = [
-        commands.list_sessions(None, now=now),
-        commands.list_sessions("b", now=now),
-        commands.list_groups(now=now),
-        commands.join(profile, " b ", now=now, wall=WALL),
-        commands.leave(profile, None, now=now, wall=WALL),
-        commands.set_presence(profile, now=now, wall=WALL, name="ada", status="busy", model="m2"),
-    ]
-    frames = [frame for operation in operations for frame in rig.begin(operation)]
-    asked = [{name: value for name, value in frame.items() if name != "requestId"} for frame in frames]
-    assert asked == [
-        {"type": "list"},
-        {"type": "list", "group": "b"},
-        {"type": "list_groups"},
-        {"type": "join_group", "group": "b"},
-        {"type": "leave_group"},
-        {"type": "presence", "name": "ada", "status": "busy", "model": "m2"},
-    ]
-    ids = [frame["requestId"] for frame in frames]
-    rig.feed(
-        {"type": "presence_ack", "requestId": ids[5], "group": "a"},
-        {"type": "membership_ack", "requestId": ids[3], "groups": ["a", "b"]},
-        {"type": "membership_ack", "requestId": ids[4], "groups": ["a"]},
-        {"type": "groups", "requestId": ids[2], "groups": [{"group": "a", "sessionCount": 1, "member": True}]},
-        {"type": "sessions", "requestId": ids[1], "sessions": []},
-        {"type": "sessions", "requestId": ids[0], "sessions": [PEER, OTHER], "workflowStages": []},
-    )
-    assert len(rig.settled()) == 6
-    assert [view.name for view in operations[0].result] == ["worker", "other"]
-    assert operations[1].result == []
-    assert (operations[2].result[0].group, operations[2].result[0].session_count) == ("a", 1)
-    assert operations[3].result == ("a", "b")
-    assert operations[4].result == ("a",)
-    assert (profile.name, profile.status, profile.model) == ("ada", "busy", "m2")
-
-
-def test_changes_survive_a_reconnect() -> None:
-    """Protocol 4.1: registering again tells the present name, groups and home group, and wishes the former id."""
-    rig = online(group="a", name="ada")
-    [join] = rig.begin(commands.join(rig.core.profile, "b", now=rig.now, wall=WALL))
-    rig.feed({"type": "membership_ack", "requestId": join["requestId"], "groups": ["a", "b"]})
-    [rename] = rig.begin(commands.set_presence(rig.core.profile, now=rig.now, wall=WALL, name="grace"))
-    rig.feed({"type": "presence_ack", "requestId": rename["requestId"], "group": "a"})
-    rig.lose()
-    frame = rig.connect()
-    assert (frame["preferredSessionId"], frame["returnAddress"], frame["registrationGroup"]) == ("me", "ret", "a")
-    assert (frame["session"]["name"], frame["session"]["groups"]) == ("grace", ["a", "b"])
-
-
-def test_a_refused_change() -> None:
-    """Protocol 5.7: presence_failed also answers joins."""
-    rig = online()
-    [frame] = rig.begin(commands.join(rig.core.profile, "b", now=rig.now, wall=WALL))
-    rig.feed({"type": "presence_failed", "requestId": frame["requestId"], "reason": "no"})
-    error = error_of(rig)
-    assert isinstance(error, PresenceRefused)
-    assert error.reason == "no"
-
-
-def test_a_change_of_a_session_the_broker_does_not_know_registers_anew() -> None:
-    """F83: once, then it is told."""
-    rig = online()
-    [frame] = rig.begin(commands.join(rig.core.profile, "b", now=rig.now, wall=WALL))
-    rig.feed({"type": "presence_failed", "requestId": frame["requestId"], "reason": reasons.SESSION_NOT_FOUND})
-    assert rig.is_broken
-    rig.lose()
-    [frame] = rig.register()
-    rig.feed({"type": "presence_failed", "requestId": frame["requestId"], "reason": reasons.SESSION_NOT_FOUND})
-    assert isinstance(error_of(rig), PresenceRefused)
-
-
-def test_an_answer_of_another_kind_breaks_the_connection() -> None:
-    rig = online()
-    [frame] = rig.begin(commands.list_groups(now=rig.now))
-    rig.feed({"type": "presence_ack", "requestId": frame["requestId"], "group": "a"})
-    assert rig.is_broken
-
-
-def test_an_answer_nobody_waits_for_is_ignored() -> None:
-    rig = online()
-    assert rig.feed({"type": "groups", "requestId": "unknown", "groups": []}) == []
-    assert not rig.is_broken
-
-
-def test_a_request_is_repeated_after_a_reconnect() -> None:
-    rig = online()
-    [first] = rig.begin(commands.list_groups(now=rig.now))
-    rig.lose()
-    [second] = rig.register()
-    assert second["type"] == "list_groups"
-    assert second["requestId"] != first["requestId"]
-    rig.feed({"type": "groups", "requestId": first["requestId"], "groups": []})
-    assert rig.settled() == []
-    rig.feed({"type": "groups", "requestId": second["requestId"], "groups": []})
-    assert len(rig.settled()) == 1
-
-
-def test_a_request_gives_up_in_time() -> None:
-    rig = online()
-    rig.begin(commands.list_groups(now=rig.now))
-    rig.pass_time(REQUEST_MS)
-    assert error_of(rig).code == "request_timeout"
-
-
-def test_an_empty_change_is_refused() -> None:
-    with pytest.raises(UsageError):
-        commands.set_presence(Rig().core.profile, now=0, wall=WALL)
 
 
 # --- connecting -----------------------------------------------------------------------------------------
@@ -511,6 +286,16 @@ def test_others_come_change_and_go() -> None:
     assert joined.session.name == "worker"
     assert (changed.kind, changed.session and changed.session.status) == ("presence", "busy")
     assert left == SessionEvent(kind="left", session_id=PEER["id"])
+
+
+def test_news_about_others_changes_nothing() -> None:
+    rig = online()
+    written = rig.feed(
+        {"type": "session_joined", "session": OTHER},
+        {"type": "presence_update", "session": OTHER},
+        {"type": "session_left", "sessionId": OTHER["id"]},
+    )
+    assert (written, rig.events()) == ([], [])
 
 
 def test_what_nobody_listens_to_is_not_looked_at() -> None:
@@ -847,7 +632,7 @@ class Chaos(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_kept_for_what_is_settled(self) -> None:
-        assert len(self.rig.core._waiting) == sum(not operation.done for operation in self.begun)
+        assert len(self.rig.core._pursuit) == sum(not operation.done for operation in self.begun)
 
     def teardown(self) -> None:
         self.rig.core.close(self.rig.now, finished=True)
@@ -893,7 +678,7 @@ class ChaosWithLifecycle(Chaos):
 
     @rule()
     def ask_what_is_owed(self) -> None:
-        self.start(mailing.pending(now=self.rig.now))
+        self.start(self.rig.mail.pending(REQUEST_MS / 1000))
 
     @precondition(lambda self: self.online())
     @rule(number=st.integers(1, 5), offers=st.integers(1, 3))

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from intercom.client.lifecycle import Keeper
+from intercom.client.mailing import MailRequests
 from intercom.client.operations import Operation
 from intercom.client.profile import Profile
 from intercom.client.session import ClientSession, Event, Link, Settled
@@ -104,6 +105,7 @@ class Rig:
         self.young_for: int | None = None
         """Time for which the next broker counts as just started, in ms."""
         self.core = ClientSession(made, ids=self._id, chance=lambda: 0.0, keeper=keeper)
+        self.mail = MailRequests(self.core.lifecycle, lambda: self.now)
 
     def _id(self) -> str:
         self._ids += 1

@@ -1,0 +1,334 @@
+"""Bring what callers wait for to its end, over as many connections as that takes.
+
+An operation is written once there is a registered connection, and again when that one ended before the answer. Times
+are monotonic milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from msgspec import UNSET
+
+from intercom.client.asking import AskOperation
+from intercom.client.contact import Contact
+from intercom.client.lifecycle import QUEUE, Lifecycle
+from intercom.client.notices import Held, News, Settled
+from intercom.client.operations import Opening, Operation, RequestOperation, Stage
+from intercom.client.outcomes import refusal_of
+from intercom.client.owing import Owing
+from intercom.client.profile import Profile
+from intercom.client.sending import SendOperation
+from intercom.client.supervision import Line
+from intercom.client.views import IncomingMessage, Notice
+from intercom.client.waiting import Waiting
+from intercom.errors import IntercomError, PresenceRefused, RequestRefused
+from intercom.limits import PENDING_REPLY_RETRY_MS, REBIND_MS, WITHDRAWN_ASKS
+from intercom.wire.codec import ProtocolError
+from intercom.wire.frames import (
+    CancelAsk,
+    Delivered,
+    DeliveryFailed,
+    Groups,
+    MembershipAck,
+    PeerDisconnected,
+    PresenceFailed,
+    QuestionTarget,
+    Queued,
+    RestoringRecipientAck,
+    SendHeld,
+    Sessions,
+    SupervisorAuthorized,
+)
+from intercom.wire.mail import (
+    Addresses,
+    MailboxEntries,
+    Pending,
+    Purged,
+    QuestionWithdrawn,
+    RequestFailed,
+    SessionForceClosed,
+    SessionRecords,
+    TaskHintStored,
+    Trace,
+)
+from intercom.wire.reasons import SESSION_NOT_FOUND, code_of
+
+Handlers: TypeAlias = dict[type[Any], Callable[[Any, int], None]]
+"""What is done with an answer of each kind; each is called with the answer and the time."""
+
+_OLDER_BROKER = "The broker does not know mail: it is older than this client"
+
+
+class Pursuit:
+    """Hold the operations of a session; ``len`` counts those that are not settled."""
+
+    def __init__(
+        self,
+        profile: Profile,
+        contact: Contact,
+        lifecycle: Lifecycle,
+        line: Line,
+        news: News,
+        ids: Callable[[], str],
+    ) -> None:
+        self.owing = Owing()
+        self._profile = profile
+        self._contact = contact
+        self._lifecycle = lifecycle
+        self._line = line
+        self._news = news
+        self._ids = ids
+        self._waiting = Waiting()
+        self._withdrawn: deque[str] = deque(maxlen=WITHDRAWN_ASKS)
+        """Message ids of asks that ended while offline."""
+        self._returning_until: int | None = None
+        self._young_until: int | None = None
+        self.handlers: Handlers = {
+            Delivered: self._on_accepted,
+            Queued: self._on_accepted,
+            DeliveryFailed: self._on_delivery_failed,
+            SendHeld: self._on_send_held,
+            QuestionTarget: self._on_question_target,
+            QuestionWithdrawn: self._on_question_withdrawn,
+            PeerDisconnected: self._on_peer_disconnected,
+            **dict.fromkeys(_ANSWERS, self.answered),
+        }
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    # --- callers ----------------------------------------------------------------------------------------
+
+    def begin(self, operation: Operation[Any], now: int) -> None:
+        """Start an operation; ``Settled`` tells when it has its result."""
+        if isinstance(operation, SendOperation):
+            self.owing.infer(operation, now)
+        self._waiting.add(operation)
+        self._launch(operation, now)
+
+    def withdraw(self, operation: Operation[Any]) -> None:
+        """Forget an operation that is not settled and whose caller has gone."""
+        operation.withdraw()
+        self._end(operation)
+
+    def is_sending(self, message_id: str) -> bool:
+        """Tell whether a message with this id is under way."""
+        return self._waiting.send(message_id) is not None
+
+    def asked(self, message_id: str | None) -> AskOperation | None:
+        """Return the ask with this message id that was written at least once and is not settled."""
+        return self._waiting.ask(message_id)
+
+    def after(self, operation: Operation[Any], now: int) -> None:
+        """Do what follows from a move of an operation."""
+        if operation.done:
+            self._end(operation)
+            self._news.add(Settled(operation))
+        elif operation.stage is Stage.WAITING and self._contact.is_online:
+            self._launch(operation, now)
+        else:
+            self._waiting.schedule(operation)
+
+    # --- the connection and time ------------------------------------------------------------------------
+
+    def connected(self, young_until: int | None) -> None:
+        """Take notice of a new connection.
+
+        ``young_until`` is the time until which a broker that has just started may still miss sessions of the one
+        before it.
+        """
+        self._young_until = young_until
+
+    def resume(self, now: int, *, is_back: bool) -> None:
+        """Write everything that waits: the session is registered, for the first time or again."""
+        if is_back:
+            self._returning_until = now + PENDING_REPLY_RETRY_MS
+        while self._withdrawn:
+            self._contact.write(CancelAsk(self._withdrawn.popleft()))
+        for operation in self._waiting:
+            if isinstance(operation, AskOperation):
+                operation.rebind(now + REBIND_MS)
+            if isinstance(operation, SendOperation) and not self._line.claims:
+                operation.reregistered = True
+            self._launch(operation, now)
+
+    def lost(self, now: int) -> None:
+        """Take notice that the connection ended: what is unanswered is written again on the next one."""
+        self._waiting.forget_names()
+        for operation in self._waiting:
+            if operation.done:
+                self.after(operation, now)
+                continue
+            operation.lost()
+            self._waiting.schedule(operation)
+
+    def abandon(self, trouble: IntercomError, now: int, *, only_openings: bool = False) -> None:
+        """Settle everything because no connection will come soon, or only what waits to be registered."""
+        for operation in self._waiting:
+            if not only_openings or isinstance(operation, Opening):
+                operation.abandon(trouble)
+                self.after(operation, now)
+
+    def next_due(self) -> int | None:
+        """Return when ``tick`` has something to do."""
+        return self._waiting.next_due()
+
+    def tick(self, now: int) -> None:
+        """Do what is due."""
+        while (operation := self._waiting.take_due(now)) is not None:
+            operation.tick(now, self._contact.trouble)
+            self.after(operation, now)
+
+    # --- what the broker answers ------------------------------------------------------------------------
+
+    def answered(self, answer: Any, now: int) -> None:
+        """Take the answer to a request."""
+        operation = self._waiting.take_request(answer.request_id)
+        if operation is None:
+            return
+        if isinstance(answer, operation.answers):
+            operation.answered(answer)
+        elif isinstance(answer, PresenceFailed):
+            if answer.reason == SESSION_NOT_FOUND and self._registers_anew(operation):
+                return
+            operation.fail(PresenceRefused(answer.reason))
+        elif isinstance(answer, RequestFailed):
+            operation.fail(refusal_of(answer))
+        else:
+            raise ProtocolError(f"{type(answer).__name__} answers a request of another kind")
+        self.after(operation, now)
+
+    def gave_up(self, notice: Notice, now: int) -> bool:
+        """Tell whether a notice of the broker ends an ask that waits; others are messages like any."""
+        asked = self.asked(notice.message_id)
+        if asked is None:
+            return False
+        asked.given_up(notice)
+        self.after(asked, now)
+        return True
+
+    def progressed(self, message: IncomingMessage, now: int) -> AskOperation | None:
+        """Return the ask that took a message as a sign of its progress; it may be settled, and ``after`` is due."""
+        asked = self.asked(message.progress_of)
+        return asked if asked is not None and asked.progressed(message, now) else None
+
+    def _on_accepted(self, answer: Delivered | Queued, now: int) -> None:
+        operation = self._waiting.send(answer.message_id)
+        if operation is not None and operation.is_current(answer):
+            operation.accepted(answer)
+            self.owing.learn(operation)
+            self.after(operation, now)
+
+    def _on_delivery_failed(self, answer: DeliveryFailed, now: int) -> None:
+        operation = self._waiting.send(answer.message_id)
+        if operation is None or not operation.is_current(answer):
+            return
+        if code_of(answer.reason) == "not_registered" and self._registers_anew(operation):
+            return
+        operation.refused(answer, now, self._returning_until, self._young_until)
+        self.owing.learn(operation)
+        self.after(operation, now)
+
+    def _on_send_held(self, answer: SendHeld, now: int) -> None:
+        operation = self._waiting.send(answer.message_id)
+        if operation is not None and operation.is_current(answer):
+            operation.keeps(answer, now)
+            self._waiting.schedule(operation)
+            self._news.add(Held(operation))
+
+    def _on_question_target(self, answer: QuestionTarget, now: int) -> None:
+        asked = self.asked(answer.message_id)
+        if asked is not None:
+            asked.answered_by(answer.session_id, answer.attempt_id)
+
+    def _on_question_withdrawn(self, answer: QuestionWithdrawn, now: int) -> None:
+        self.owing.withdrawn(answer.message_id)
+
+    def _on_peer_disconnected(self, answer: PeerDisconnected, now: int) -> None:
+        asked = self.asked(answer.reply_to)
+        if asked is not None:
+            asked.peer_left(answer.peer_session_id, None if answer.peer_name is UNSET else answer.peer_name)
+            self.after(asked, now)
+
+    # --- inner works ------------------------------------------------------------------------------------
+
+    def _launch(self, operation: Operation[Any], now: int) -> None:
+        """Write the next attempt of an operation that waits for one, unless there is no good connection."""
+        if not self._contact.is_online:
+            return
+        if isinstance(operation, Opening):
+            operation.succeed(None)
+            self.after(operation, now)
+            return
+        if isinstance(operation, SendOperation):
+            if not self._aim(operation, now):
+                return
+            self._contact.write(operation.attempt(self._ids(), now, queues=QUEUE in self._lifecycle.features))
+        elif isinstance(operation, RequestOperation):
+            if operation.needs_features and not self._lifecycle.features:
+                operation.fail(RequestRefused(_OLDER_BROKER, code="feature_not_granted"))
+                self.after(operation, now)
+                return
+            request_id = self._ids()
+            self._waiting.name(operation, request_id)
+            self._contact.write(operation.attempt(request_id))
+        self._waiting.schedule(operation)
+
+    def _aim(self, operation: SendOperation[Any], now: int) -> bool:
+        """Tell whether an operation has somebody to go to; a lost supervisor is looked for once."""
+        if not operation.is_supervised:
+            return True
+        if self._profile.supervisor_id is not None:
+            operation.target = self._profile.supervisor_id
+            return True
+        if operation.reregistered:
+            operation.refuse_supervised()
+            self.after(operation, now)
+        else:
+            operation.reregistered = True
+            self._line.try_once(now)
+            self._break_off()
+        return False
+
+    def _registers_anew(self, operation: SendOperation[Any] | RequestOperation[Any]) -> bool:
+        """Break the connection of a session the broker does not know, once an operation; its end does the rest."""
+        if operation.reregistered:
+            return False
+        operation.reregistered = True
+        operation.put_back()
+        self._break_off()
+        return True
+
+    def _break_off(self) -> None:
+        self._lifecycle.begin_anew()
+        self._contact.break_off(None)
+
+    def _end(self, operation: Operation[Any]) -> None:
+        self._waiting.remove(operation)
+        if isinstance(operation, AskOperation) and operation.leaves_question:
+            if self._contact.is_online:
+                self._contact.write(CancelAsk(operation.message_id))
+            else:
+                self._withdrawn.append(operation.message_id)
+
+
+_ANSWERS = (
+    Sessions,
+    Groups,
+    MembershipAck,
+    PresenceFailed,
+    SupervisorAuthorized,
+    RestoringRecipientAck,
+    TaskHintStored,
+    SessionRecords,
+    SessionForceClosed,
+    Addresses,
+    MailboxEntries,
+    Pending,
+    Trace,
+    Purged,
+)
+"""Answers that mean nothing beyond the request they answer."""

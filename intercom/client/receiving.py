@@ -1,0 +1,148 @@
+"""Take what arrives: tell answers from messages, show each message once, and confirm it when it is done with.
+
+Times are monotonic milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from intercom.client.contact import Contact
+from intercom.client.inbox import Inbox
+from intercom.client.lifecycle import Keeper
+from intercom.client.notices import Arrived, News
+from intercom.client.pursuing import Handlers, Pursuit
+from intercom.client.views import IncomingMessage, message_of
+from intercom.wire.frames import MessageFrame, PendingStageNotification, PendingStageNotificationResult, Received
+
+
+class Receiving:
+    """Hold the messages of a session until their consumers have them, and their ids beyond that."""
+
+    def __init__(
+        self, contact: Contact, keeper: Keeper, pursuit: Pursuit, news: News, kind: type[IncomingMessage]
+    ) -> None:
+        self._contact = contact
+        self._keeper = keeper
+        self._pursuit = pursuit
+        self._news = news
+        self._kind = kind
+        self._inbox = Inbox()
+        self._untaken: set[str] = set()
+        """Message ids of answers to asks, until their caller took them."""
+        self._notices: dict[str, str] = {}
+        """Message ids of notifications that are not confirmed, with the ids under which they are."""
+        self.handlers: Handlers = {
+            MessageFrame: self._on_message,
+            PendingStageNotification: self._on_notification,
+        }
+
+    @property
+    def wants_data(self) -> bool:
+        """Tell whether the connection should be read.
+
+        Not while ``INCOMING_MESSAGES`` are unread and nobody waits for an answer. With receipts it goes on while
+        somebody does: what then finds no room is not confirmed, and comes again.
+        """
+        return not self._inbox.is_full or (self._contact.confirms and len(self._pursuit) > 0)
+
+    @property
+    def has_unread(self) -> bool:
+        """Tell whether ``take`` would give a message."""
+        return self._inbox.has_unread
+
+    def take(self, consumer: object, now: int) -> IncomingMessage | None:
+        """Give the next message to a consumer, confirming the one it had; ``None`` when there is none yet."""
+        message, finished = self._inbox.take(consumer, now)
+        if message is not None:
+            self._pursuit.owing.note(message, now)
+        self._confirm(finished)
+        return message
+
+    def finish(self, message_id: str, now: int) -> None:
+        """Confirm a message whose consumer is done with it, unless it was confirmed before."""
+        if self._inbox.confirm(message_id, now):
+            self._confirm([message_id])
+
+    def finish_all(self, now: int) -> None:
+        """Confirm every message that was taken."""
+        self._confirm(self._inbox.finish_all(now))
+
+    def answer_taken(self, answer: IncomingMessage, now: int) -> None:
+        """Take notice that who asked has the answer, which is confirmed now."""
+        if answer.id in self._untaken:
+            self._untaken.remove(answer.id)
+            self.finish(answer.id, now)
+
+    def answer_left(self, answer: IncomingMessage) -> None:
+        """Keep an answer as an ordinary message: who asked has gone without it."""
+        if answer.id in self._untaken:
+            self._untaken.remove(answer.id)
+            self._keep(answer)
+
+    # --- what the broker hands over ---------------------------------------------------------------------
+
+    def _on_message(self, frame: MessageFrame, now: int) -> None:
+        message = message_of(frame, self._kind)
+        if self._inbox.knows(message.id):
+            if self._inbox.was_confirmed(message.id):
+                self._confirm([message.id])
+            return
+        if self._keeper.knows(message.id):
+            self._confirm([message.id])
+            return
+        if message.notice is not None and self._pursuit.gave_up(message.notice, now):
+            self._confirm([message.id])
+            return
+        # What refers to a question by ``replyTo`` has closed it at the broker, whatever else it says (protocol 6.5).
+        working = self._pursuit.progressed(message, now) if message.reply_to is None else None
+        if working is not None:
+            self._inbox.note(message.id)
+            self.finish(message.id, now)
+            self._pursuit.after(working, now)
+            return
+        # Protocol 5.10: the broker writes this one itself, because the other side will never answer.
+        is_settlement = message.reply_error is not None and message.id == f"terminal:{message.reply_to}"
+        asked = self._pursuit.asked(message.reply_to)
+        if asked is not None and asked.expects(message.sender):
+            asked.replied(message)
+            if not is_settlement:
+                self._inbox.note(message.id)
+                if asked.result is None:
+                    self.finish(message.id, now)
+                else:
+                    self._untaken.add(message.id)
+            self._pursuit.after(asked, now)
+        elif not is_settlement and not (self._contact.confirms and self._inbox.overflows):
+            self._keep(message)
+
+    def _on_notification(self, frame: PendingStageNotification, now: int) -> None:
+        message = message_of(MessageFrame(frame.sender, frame.message), self._kind, is_notification=True)
+        if self._inbox.was_confirmed(message.id):
+            self._contact.write(PendingStageNotificationResult(frame.request_id, True))
+        elif self._inbox.knows(message.id):
+            self._notices[message.id] = frame.request_id
+        elif self._inbox.overflows:
+            self._contact.write(PendingStageNotificationResult(frame.request_id, False))
+        else:
+            self._notices[message.id] = frame.request_id
+            self._keep(message)
+
+    # --- inner works ------------------------------------------------------------------------------------
+
+    def _keep(self, message: IncomingMessage) -> None:
+        self._inbox.put(message)
+        self._news.add(Arrived())
+
+    def _confirm(self, message_ids: Iterable[str]) -> None:
+        confirmed = list(message_ids)
+        if confirmed:
+            self._keeper.note(confirmed)
+        for message_id in confirmed:
+            request_id = self._notices.pop(message_id, None)
+            if not self._contact.is_online:
+                continue
+            if request_id is not None:
+                self._contact.write(PendingStageNotificationResult(request_id, True))
+            elif self._contact.confirms:
+                self._contact.write(Received(message_id))

@@ -1,0 +1,120 @@
+"""What arrives is shown once, in order, and confirmed when its consumer is done with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from intercom.client import commands
+from intercom.client.notices import Arrived
+from intercom.limits import INCOMING_MESSAGES
+from tests.support.client import WALL, Rig, message
+
+
+class Consumer:
+    """Take messages."""
+
+
+def online(**profile: Any) -> Rig:
+    rig = Rig(**profile)
+    rig.register()
+    return rig
+
+
+def shown(rig: Rig, consumer: object) -> str | None:
+    found = rig.core.take_message(consumer, rig.now)
+    return None if found is None else found.id
+
+
+def test_a_message_is_confirmed_when_the_next_one_is_asked_for() -> None:
+    """Design section 7, Receipts; protocol 4.10."""
+    rig, consumer = online(), Consumer()
+    assert rig.feed(message("m1"), message("m2")) == []
+    assert [type(event) for event in rig.events()] == [Arrived, Arrived]
+    assert shown(rig, consumer) == "m1"
+    assert rig.written() == []
+    assert shown(rig, consumer) == "m2"
+    assert rig.written() == [{"type": "received", "messageId": "m1"}]
+    assert shown(rig, consumer) is None
+    assert rig.written() == [{"type": "received", "messageId": "m2"}]
+
+
+def test_a_copy_is_confirmed_again_and_not_shown_again() -> None:
+    """Protocol 6.10: a client ignores copies of messages it already saved."""
+    rig, consumer = online(), Consumer()
+    rig.feed(message("m1"))
+    assert rig.feed(message("m1")) == [], "not yet confirmed, so the copy is not either"
+    assert shown(rig, consumer) == "m1"
+    assert rig.feed(message("m1")) == []
+    assert shown(rig, consumer) is None
+    assert rig.written() == [{"type": "received", "messageId": "m1"}]
+    assert rig.feed(message("m1")) == [{"type": "received", "messageId": "m1"}]
+    assert shown(rig, consumer) is None
+
+
+def test_a_message_confirmed_while_offline_is_confirmed_when_it_comes_again() -> None:
+    """Protocol 6.10.7 and 8.9: after registering again every unconfirmed frame comes again."""
+    rig, consumer = online(), Consumer()
+    rig.feed(message("m1"), message("m2"))
+    assert shown(rig, consumer) == "m1"
+    rig.lose()
+    assert shown(rig, consumer) == "m2"
+    assert rig.written() == []
+    rig.register()
+    assert rig.feed(message("m1"), message("m2")) == [{"type": "received", "messageId": "m1"}]
+    assert shown(rig, consumer) is None
+    assert rig.written() == [{"type": "received", "messageId": "m2"}]
+
+
+def test_without_receipts_nothing_is_confirmed() -> None:
+    """Protocol 5.1: received is written only where it is understood."""
+    rig, consumer = Rig(), Consumer()
+    rig.connect()
+    rig.feed({"type": "registered", "sessionId": "me"}, message("m1"))
+    assert shown(rig, consumer) == "m1"
+    assert shown(rig, consumer) is None
+    assert rig.written() == []
+
+
+def test_reading_stops_when_nobody_takes_messages() -> None:
+    rig, consumer = online(), Consumer()
+    rig.feed(*(message(f"m{number}") for number in range(INCOMING_MESSAGES)))
+    assert not rig.core.wants_data
+    shown(rig, consumer)
+    assert rig.core.wants_data
+    rig.feed(message("one more"))
+    assert not rig.core.wants_data
+    rig.core.close(rig.now, finished=True)
+    assert rig.core.wants_data, "the end of the connection is still to be seen"
+
+
+def test_an_answer_does_not_wait_behind_unread_messages() -> None:
+    """What finds no room is not confirmed, so it comes again; the answer is seen."""
+    rig, consumer = online(), Consumer()
+    rig.feed(*(message(f"m{number}") for number in range(2 * INCOMING_MESSAGES)))
+    asked = commands.ask("worker", "ok?", message_id="q1", now=rig.now, wall=WALL)
+    rig.begin(asked)
+    assert rig.core.wants_data
+    rig.feed(message("late"), message("r1", replyTo="q1"))
+    assert asked.done
+    rig.core.taken(asked, rig.now)
+    assert rig.written() == [{"type": "received", "messageId": "r1"}]
+    for number in range(2 * INCOMING_MESSAGES):
+        assert shown(rig, consumer) == f"m{number}"
+    assert shown(rig, consumer) is None
+    rig.feed(message("late"))
+    assert shown(rig, consumer) == "late"
+
+
+def test_without_receipts_nothing_is_dropped() -> None:
+    rig = Rig()
+    rig.connect()
+    rig.feed({"type": "registered", "sessionId": "me"})
+    rig.feed(*(message(f"m{number}") for number in range(INCOMING_MESSAGES)))
+    rig.begin(commands.ask("worker", "ok?", message_id="q1", now=rig.now, wall=WALL))
+    assert not rig.core.wants_data
+
+
+def test_a_message_that_breaks_the_protocol_breaks_the_connection() -> None:
+    rig = online()
+    rig.feed({**message("m1"), "message": {"id": "m1"}})
+    assert rig.is_broken
