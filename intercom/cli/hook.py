@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from intercom.cli.arguments import Parser, add_home, add_json, clean
-from intercom.cli.identity import paths_of
 from intercom.cli.render import Output
 from intercom.errors import IntercomError, UsageError
 from intercom.hosts.events import read_event
 from intercom.hosts.facts import HOOKED, Facts, Moment, facts
 from intercom.limits import HOOK_INPUT_BYTES, HOOK_MS, READ_BYTES, REWAKE_MS
+from intercom.paths import Paths, resolve_home
 
 USAGE = "HOST EVENT"
 DESCRIPTION = """Read an event of an agent host from standard input, and print what the host is to do about it.
@@ -78,7 +78,8 @@ def _act(arguments: Namespace, output: Output, host: Facts, moment: Moment, told
 
     try:
         event = read_event(_standard_input())
-        return run_hook(Call(host, arguments.event, moment, event, paths_of(arguments), os.environ), say, wake)
+        paths = Paths(resolve_home(arguments.home, os.environ))
+        return run_hook(Call(host, arguments.event, moment, event, paths, os.environ), say, wake)
     except IntercomError as error:
         output.note(f"intercom hook: {error.reason}")
     except Exception as error:  # a trace would go into the conversation of the host

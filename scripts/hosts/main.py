@@ -21,6 +21,7 @@ from intercom.errors import IntercomError
 from intercom.paths import Paths
 from scripts.hosts import trials
 from scripts.hosts.lab import VARIABLE, Lab, NoLab, folder_of
+from scripts.hosts.timing import measure
 from scripts.hosts.trials import SETTINGS, WAITING, Failed, Place
 
 
@@ -47,6 +48,11 @@ class Report:
 def main(arguments: Sequence[str]) -> int:
     """Run all trials with the hosts that were named; return 1 when one failed."""
     options = _parser().parse_args(arguments)
+    if options.time_hooks:
+        with tempfile.TemporaryDirectory(prefix="ich-") as folder:
+            for line in measure(Path(folder).resolve()):
+                print(line, flush=True)
+        return 0
     try:
         lab = Lab(folder_of(options.lab), Path(options.installed).resolve())
     except NoLab as error:
@@ -131,6 +137,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="hosts-check", description=__doc__)
     parser.add_argument("hosts", nargs="*", help="which hosts (default: all that the lab knows)")
     parser.add_argument("--lab", metavar="DIR", help=f"the host lab (or {VARIABLE})")
+    parser.add_argument("--time-hooks", action="store_true", help="only measure what a hook costs; needs no lab")
     parser.add_argument(
         "--installed",
         metavar="DIR",
