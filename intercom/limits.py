@@ -43,6 +43,17 @@ LONGEST_VALIDITY_MS = 366 * 24 * 60 * MINUTE_MS
 TASK_HINT_CHARACTERS = 200
 """Where a task hint is cut."""
 
+# --- watches and spawning: the wire and the server ------------------------------------------------------
+
+WATCH_SUBJECTS = 64
+"""Things one watch may name."""
+SPAWN_PROMPT_CHARACTERS = 262_144
+"""Longest prompt of a session that is to be started."""
+SPAWN_TOKEN_CHARACTERS = 128
+"""Longest ``spawnToken`` of a registration that is looked at."""
+SPAWN_KINDS = 64
+"""Kinds of sessions the settings may name."""
+
 # --- a link between broker and client -------------------------------------------------------------------
 
 UNSENT_BYTES = 64 * MIB
@@ -97,6 +108,23 @@ PREVIEW_CODE_POINTS = 80
 """How much of a parked message a list shows."""
 INBOX_ENTRIES_RANGE = (1, 10_000)
 """Least and greatest value of the setting for ``Limits.inbox_entries``."""
+
+# --- work at the client ---------------------------------------------------------------------------------
+
+WORK_REQUEST_MS = 30_000
+"""Time for a report, a reply or an order about work; over a broker that dies meanwhile it is repeated."""
+REQUEST_RETRY_MS = 1_000
+"""Pause before a request is repeated that was refused with the advice to try again."""
+WORK_PAGE = 50
+"""Parked messages or assignments that are asked for at once unless the caller says otherwise."""
+AWAIT_MS = 25_000
+"""Longest single request of a worker that waits for work; longer waits are several of them."""
+ACCEPT_MARGIN_MS = 1_000
+"""Work whose time to be accepted ends sooner than this is not shown to the worker any more."""
+ASSIGNMENTS_KEPT = 64
+"""Assignments that wait for the worker; a further one is not confirmed, so that it goes back to the inbox."""
+ASSIGNMENT_IDS_KEPT = 4_096
+"""Assignments by whose id a copy is known as a copy."""
 
 # --- lifecycle of the broker ----------------------------------------------------------------------------
 
@@ -564,6 +592,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """After a restart: how long a returned asker waits for the other side to return."""
     inbox_entries: int = 256
     """Messages that may be parked."""
+    inbox_bytes: int = 256 * MIB
+    """The same in bytes of their messages and senders."""
     inbox_pressure: int = 90
     """Percent of those from which the inbox is called under pressure."""
     accept_ms: int = 30_000
@@ -576,5 +606,29 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Message ids of its own that a worker is remembered by: an answer to one of them is a continuation."""
     order_ttl_ms: int = 24 * 60 * MINUTE_MS
     """How long the outcome of an order, a report or a reply is remembered."""
+    keyed_outcomes: int = 100_000
+    """Outcomes of orders, reports and replies that are remembered; the oldest goes first."""
     due_soon_ms: int = MINUTE_MS
     """A broker does not leave by itself while something is due within this time."""
+
+    # --- watches and spawning
+    watches_per_session: int = 64
+    """Watches one session may have."""
+    watches: int = 10_000
+    """Watches in all."""
+    watch_alive_ms: int = 15_000
+    """Pause between two signs that a watch lives."""
+    watch_unsent_frames: int = 1_000
+    """Events of one watch its client may leave unread before the watch is ended."""
+    watch_unsent_bytes: int = 1 * MIB
+    """The same in bytes."""
+    watch_page: int = 256
+    """Events read from the journal at once for a watch that catches up."""
+    watch_snapshot: int = 1_000
+    """Most things a snapshot tells of."""
+    spawns: int = 3
+    """Sessions that may be started within ``spawn_window_ms``."""
+    spawn_window_ms: int = 30_000
+    """The time over which they are counted."""
+    spawn_ms: int = 30_000
+    """How long a session that was started may take to register."""

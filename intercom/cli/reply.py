@@ -10,7 +10,7 @@ from intercom.cli.identity import opened, time_left
 from intercom.cli.person import add_me, address_of
 from intercom.cli.render import Output
 from intercom.cli.send import add_message_id, message_id_of, repeatable, tell
-from intercom.client.choosing import chosen
+from intercom.client.choosing import question_called
 from intercom.limits import PENDING_REPLY_RETRY_MS
 
 USAGE = "MESSAGE-ID TEXT..."
@@ -45,7 +45,7 @@ def run(arguments: Namespace, output: Output) -> int:
         opened(arguments, "reply", occasion=message_id, default_ms=default_ms, hold="none", address=address) as session,
         repeatable(message_id),
     ):
-        question = chosen(session.pending(timeout=time_left(arguments, default_ms)), wanted)
+        question = question_called(session.pending(timeout=time_left(arguments, default_ms)), wanted)
         receipt = session.answer(
             question,
             text,

@@ -6,12 +6,17 @@ may see (F46).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
 
-from intercom.client.mailviews import AddressView, PendingAsk
-from intercom.client.views import SessionView
 from intercom.errors import RequestRefused
 from intercom.limits import NEAR_NAMES, PREFIX_CHARACTERS, SHORT_ID_CHARACTERS
+
+if TYPE_CHECKING:
+    from intercom.client.mailviews import AddressView, PendingAsk
+    from intercom.client.views import SessionView
+
+Item = TypeVar("Item")
 
 
 def may_begin_an_id(target: str) -> bool:
@@ -60,21 +65,42 @@ def in_reach(addresses: Iterable[AddressView], groups: Iterable[str]) -> list[Ad
     return [address for address in addresses if mine & set(address.groups)]
 
 
-def chosen(questions: Sequence[PendingAsk], wanted: str) -> PendingAsk:
-    """Return the question that is meant; raise ``RequestRefused`` when none is, or several."""
-    exact = [question for question in questions if question.message_id == wanted]
-    begun = [question for question in questions if question.message_id.startswith(wanted)]
-    found = exact or (begun if len(wanted) >= PREFIX_CHARACTERS else [])
+def chosen(
+    items: Iterable[Item],
+    id_of: Callable[[Item], str],
+    wanted: str,
+    *,
+    none: Callable[[], RequestRefused],
+    many: Callable[[int], RequestRefused],
+) -> Item:
+    """Return the item with this id, or the only one whose id begins so; raise what ``none`` or ``many`` return."""
+    plain = wanted.strip().lower()
+    found = []
+    for item in items:
+        item_id = id_of(item).lower()
+        if item_id == plain:
+            return item
+        if len(plain) >= PREFIX_CHARACTERS and item_id.startswith(plain):
+            found.append(item)
     if len(found) == 1:
         return found[0]
-    if found:
-        raise RequestRefused(
-            f"{len(found)} open questions have ids that begin with {wanted}",
+    raise many(len(found)) if found else none()
+
+
+def question_called(questions: Iterable[PendingAsk], wanted: str) -> PendingAsk:
+    """Return the open question that is meant; raise ``RequestRefused`` when none is, or several."""
+    return chosen(
+        questions,
+        lambda question: question.message_id,
+        wanted,
+        none=lambda: RequestRefused(
+            f"No open question for this identity has the id {wanted}",
+            code="unknown_question",
+            hint="`intercom pending` shows the open ones; an ordinary message needs no question.",
+        ),
+        many=lambda count: RequestRefused(
+            f"{count} open questions have ids that begin with {wanted}",
             code="ambiguous_question",
             hint="Give the whole id; `intercom pending` shows it.",
-        )
-    raise RequestRefused(
-        f"No open question for this identity has the id {wanted}",
-        code="unknown_question",
-        hint="`intercom pending` shows the open ones; an ordinary message needs no question.",
+        ),
     )

@@ -23,20 +23,24 @@ from intercom.core.deadlines import Deadlines
 from intercom.core.deciding import Deciding
 from intercom.core.delivery import Delivery
 from intercom.core.departing import Departing
-from intercom.core.desk import WORK_REQUESTS, Desk
+from intercom.core.desk import WORK_REQUESTS
 from intercom.core.effects import Effect, Stop
+from intercom.core.following import Following
 from intercom.core.holding import Holding
+from intercom.core.inbox import Inbox
 from intercom.core.inquiries import REQUESTS, Inquiries, Tracing
 from intercom.core.journal import Journal
 from intercom.core.keeping import Keeping
 from intercom.core.ledger import Ledger
 from intercom.core.lifecycle import SHOWN_WHO_IS_AWAY, Known, Lifecycle
 from intercom.core.mailboxes import Mail, Mailboxes
-from intercom.core.mailing import GivenUp, Mailing, Offer, broker_info
+from intercom.core.mailing import Mailing, Offer, broker_info
 from intercom.core.notifications import Notification, Notifications
+from intercom.core.offers import Offered, Offers
 from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
 from intercom.core.owners import Owners
+from intercom.core.parking import Parking
 from intercom.core.questions import Questions
 from intercom.core.queueing import Queueing
 from intercom.core.receipts import Receipts
@@ -45,6 +49,7 @@ from intercom.core.records import (
     DropBodies,
     DropHistory,
     HistoryEvent,
+    JournalPage,
     OperationState,
     Recovered,
     SessionState,
@@ -54,10 +59,12 @@ from intercom.core.registering import Reattaching, Registering, ToldOf
 from intercom.core.resolving import Resolver
 from intercom.core.restoring import Restoring
 from intercom.core.sessions import Session, SessionTable, normalise_group
+from intercom.core.spawning import Spawning
 from intercom.core.stages import Stages
 from intercom.core.supervision import Capabilities, Crossings
+from intercom.core.watches import CatchingUp, Told
+from intercom.core.work import Closed, Work
 from intercom.limits import SUPERVISOR_CHARACTERS, Limits
-from intercom.wire import notices
 from intercom.wire.capability import capability_for, is_made_with
 from intercom.wire.frames import (
     AuthorizeSupervisor,
@@ -101,6 +108,7 @@ from intercom.wire.frames import (
     trim,
 )
 from intercom.wire.mail import SessionReattach
+from intercom.wire.watching import SpawnSession, UnwatchRequest, WatchRequest
 
 MULTI_NODE_OFF = {"status": "off", "reason": "no shared storage is selected"}
 
@@ -184,6 +192,10 @@ class Broker:
             limits,
             broker_info(self._identity.broker_id, pid, now),
         )
+        self._inbox = Inbox(limits)
+        parking = Parking(
+            self._inbox, self._operations, self._mailing, journal, self._ledger, self._deadlines, self._outbox, limits
+        )
         queueing = Queueing(
             self._addresses,
             self._lifecycle,
@@ -194,6 +206,7 @@ class Broker:
             self._receipts,
             self._asking,
             self._crossings,
+            parking,
             self._outbox,
             limits,
         )
@@ -218,6 +231,7 @@ class Broker:
             self._crossings,
             self._delivery,
             queueing,
+            parking,
             limits,
             self._outbox,
         )
@@ -230,6 +244,7 @@ class Broker:
             self._ledger,
             ids,
             self._identity,
+            limits.sent_ids,
         )
         self._departing = Departing(
             self._connections,
@@ -277,13 +292,50 @@ class Broker:
             limits,
             self._departing.force_close,
         )
-        self._desk = Desk(self._outbox)
+        self._offers = Offers(self._outbox, self._deadlines, limits.push_receipt_ms)
+        self._work = Work(
+            self._inbox,
+            parking,
+            self._mailing,
+            self._boxes,
+            self._operations,
+            self._addresses,
+            self._sessions,
+            self._lifecycle,
+            self._offers,
+            journal,
+            self._ledger,
+            self._deadlines,
+            self._outbox,
+            limits,
+            ids,
+            recovered.idempotency,
+            now,
+        )
+        queueing.on_reply = self._work.replies.sent
+        self._mailing.take_unclaimed = self._work.closing.take_unclaimed
+        self._arrivals.on_departed = self._work.handing.session_left
+        self._arrivals.on_restarted = self._work.closing.restarted
+        self._following = Following(
+            self._addresses,
+            self._lifecycle,
+            self._boxes,
+            self._operations,
+            self._ledger,
+            self._deadlines,
+            self._outbox,
+            limits,
+            self._identity.journal_id,
+            recovered.last_sequence,
+        )
+        self._spawning = Spawning(self._outbox)
+        self._departing.on_left = self._following.watches.session_left
         self._mailing.is_open = self._is_mailbox_open
         self._mailing.on_delivered = self._mail_delivered
         self._lifecycle.on_undone = self._sessions.release_id
         self._lifecycle.on_closing = self._session_closing
-        self._lifecycle.on_closed = self._mailing.given_up
-        self._lifecycle.on_unclosed = self._mailing.undo_give_up
+        self._lifecycle.on_closed = self._work.closing.recorded
+        self._lifecycle.on_unclosed = self._work.closing.not_recorded
         if store_trouble is not None:
             self._ledger.is_closed = True
             self._sessions.stop_recording()
@@ -299,6 +351,7 @@ class Broker:
                 self._sessions.reserve_id(known.id)
         for mail in recovered.mail:
             self._mailing.recover(mail, now)
+        self._work.recover(recovered, now)
         self._is_tidied = store_trouble is None and recovered.last_sequence > 0
         """What had its time is deleted every now and then."""
         if self._is_tidied:
@@ -319,6 +372,10 @@ class Broker:
     def away_count(self) -> int:
         """Return the number of sessions without a connection that may still come back."""
         return self._lifecycle.away_count
+
+    def due_soon_count(self, now: Instant) -> int:
+        """Return how much is due so soon that the broker stays for it."""
+        return self._work.assignments.due_soon(now)
 
     def is_registered(self, conn: int) -> bool:
         """Tell whether this connection has a session."""
@@ -376,12 +433,20 @@ class Broker:
             self._registering.finish_reattach(token, numbers, bodies, now)
         elif isinstance(token, Offer):
             self._mailing.bodies_read(token, bodies, numbers, now)
+        else:
+            self._work.desk.read(token, bodies, now)
         return self._outbox.take()
 
     def history_read(self, token: object, events: list[HistoryEvent] | None, now: Instant) -> list[Effect]:
         """Go on after the history of a stream was read; None: it could not be."""
         assert isinstance(token, Tracing)
         self._inquiries.history_read(token, events, now)
+        return self._outbox.take()
+
+    def journal_read(self, token: object, page: JournalPage | None, now: Instant) -> list[Effect]:
+        """Go on after a page of the journal was read; None: it could not be."""
+        assert isinstance(token, CatchingUp)
+        self._following.watches.journal_read(token, page, now)
         return self._outbox.take()
 
     def process_judged(self, ref: str, is_alive: bool, now: Instant) -> list[Effect]:
@@ -397,6 +462,10 @@ class Broker:
             self._operations.answer_taken(token.operation, token.connection)
         elif isinstance(token, Notification):
             self._notifications.frame_taken(token, now)
+        elif isinstance(token, Offered):
+            self._offers.frame_taken(token, now)
+        elif isinstance(token, Told):
+            self._following.watches.taken(token)
         elif token is _SHUTDOWN:
             self._outbox.add(Stop("a client asked for it"))
         return self._outbox.take()
@@ -407,6 +476,8 @@ class Broker:
             self._delivery.frame_lost(token, now)
         elif isinstance(token, Notification):
             self._notifications.frame_lost(token, now)
+        elif isinstance(token, Offered):
+            self._offers.frame_lost(token, now)
         elif isinstance(token, ToldOf):
             if token.known.record.generation == token.generation:
                 self._lifecycle.close(token.known, "never_told", now)
@@ -435,6 +506,8 @@ class Broker:
             self._sessions.stop_recording()
             self._ledger.is_closed = True
         self._ledger.failed(first, now)
+        if final:
+            self._following.watches.end_all("store_unusable")
         return self._outbox.take()
 
     def deadline_passed(self, now: Instant) -> list[Effect]:
@@ -442,9 +515,15 @@ class Broker:
         self._deadlines.run(now)
         return self._outbox.take()
 
+    def draining(self, now: Instant) -> list[Effect]:
+        """Say goodbye to those who must be told, while everything still works; ``stop`` follows."""
+        self._following.watches.end_all("broker_shutdown")
+        return self._outbox.take()
+
     def stop(self, now: Instant) -> list[Effect]:
         """Fall silent: from now on ``frame_lost`` only forgets reservations, and nobody is told anything."""
         self._outbox.muted = True
+        self._work.assignments.shut_down(now)
         self._holding.drop_all()
         self._operations.drop_leftovers()
         return self._outbox.take()
@@ -468,13 +547,12 @@ class Broker:
             self._is_tidied = True
             self._deadlines.add(now.mono + self._limits.tidy_ms, self._tidy)
 
-    def _session_closing(self, known: Known, reason: str, changes: list[Change], now: Instant) -> GivenUp:
-        """Do what the end of a known session leads to: nobody comes back to its questions and its own mailbox."""
+    def _session_closing(self, known: Known, reason: str, changes: list[Change], now: Instant) -> Closed:
+        """Do what the end of a known session leads to: nobody comes back to its questions, its work and its mailbox."""
         self._sessions.release_id(known.id)
         for question in self._asking.asked_in_absence(known.id):
             self._asking.close(question)
-        mail = [] if known.record.holds_address else self._mailing.all_of(known.mailbox_key)
-        return self._mailing.give_up(mail, "undeliverable", notices.session_closed(reason), changes, now)
+        return self._work.closing.closing(known, reason, changes, now)
 
     def _is_mailbox_open(self, key: str) -> bool:
         kind, _, rest = key.partition(":")
@@ -557,6 +635,7 @@ class Broker:
         groups.store_memberships(change, session, self._sessions, self._outbox, now)
         if session.features:
             self._arrivals.changed(session, now)
+            self._following.watches.regrouped(session)
         if request_id is not UNSET:
             if kind == "presence":
                 self._outbox.write(connection, PresenceAck(request_id, session.info["group"]))
@@ -567,7 +646,9 @@ class Broker:
     # --- receipts, questions, supervision ---------------------------------------------------------------
 
     def _received(self, connection: Connection, frame: Received, now: Instant) -> None:
-        self._delivery.received(_session_of(connection), frame, now)
+        session = _session_of(connection)
+        if not self._delivery.received(session, frame, now):
+            self._offers.received(session, frame.message_id, frame.push_id, now)
 
     def _cancel_ask(self, connection: Connection, frame: CancelAsk, now: Instant) -> None:
         self._deciding.withdraw(_session_of(connection), frame.message_id, now)
@@ -633,8 +714,14 @@ class Broker:
     def _inquire(self, connection: Connection, frame: Any, now: Instant) -> None:
         self._inquiries.answer(connection, frame, now)
 
-    def _work(self, connection: Connection, frame: Any, now: Instant) -> None:
-        self._desk.answer(connection, frame, now)
+    def _about_work(self, connection: Connection, frame: Any, now: Instant) -> None:
+        self._work.desk.answer(connection, frame, now)
+
+    def _follow(self, connection: Connection, frame: Any, now: Instant) -> None:
+        self._following.answer(connection, frame, now)
+
+    def _spawn(self, connection: Connection, frame: SpawnSession, now: Instant) -> None:
+        self._spawning.answer(connection, frame, now)
 
     def _health(self, connection: Connection, frame: HealthRequest, now: Instant) -> None:
         self._outbox.write(connection, Health(frame.request_id, self._instance_id))
@@ -661,10 +748,17 @@ class Broker:
                 "ownerRequests": len(self._owners),
                 "waitingStages": len(self._barriers),
                 "notifications": len(self._notifications),
+                "watches": len(self._following.watches),
                 "mail": {
                     **self._boxes.totals(),
                     "addresses": len(self._addresses),
                     "sessionsAway": self._lifecycle.away_count,
+                },
+                "inbox": {
+                    "parked": len(self._inbox),
+                    "capacity": self._inbox.capacity,
+                    "underPressure": self._inbox.is_under_pressure,
+                    "assignments": len(self._work.assignments),
                 },
                 "store": store,
             },
@@ -708,6 +802,9 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     Shutdown: Broker._shutdown,
     SessionReattach: Broker._reattach,
     BadRequest: Broker._inquire,
+    WatchRequest: Broker._follow,
+    UnwatchRequest: Broker._follow,
+    SpawnSession: Broker._spawn,
     **dict.fromkeys(REQUESTS, Broker._inquire),
-    **dict.fromkeys(WORK_REQUESTS, Broker._work),
+    **dict.fromkeys(WORK_REQUESTS, Broker._about_work),
 }

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from intercom.core.clock import Instant
-from intercom.core.records import AddressRecord, Happened, KnownSessionRecord, Row
+from intercom.core.records import (
+    AddressRecord,
+    Happened,
+    IdempotencyRecord,
+    InboxRecord,
+    KnownSessionRecord,
+    Row,
+)
 
 
 class Journal:
@@ -44,6 +51,10 @@ def stream_of(row: Row) -> str:
         return f"address:{row.number}"
     if isinstance(row, KnownSessionRecord):
         return f"session:{row.session_id}"
+    if isinstance(row, IdempotencyRecord):
+        return f"idempotency:{row.number}"
+    if isinstance(row, InboxRecord):
+        return mail_stream(row.inbox_id)
     return mail_stream(row.message_id)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import anyio
 
-from intercom.client.choosing import begun_by, chosen, in_reach, may_begin_an_id, near_names
+from intercom.client.choosing import begun_by, in_reach, may_begin_an_id, near_names, question_called
 from intercom.client.composing import clean_text
 from intercom.client.profile import PERSON, checked_claim, checked_group, checked_name
 from intercom.client.texts import visible
@@ -122,7 +122,7 @@ async def _reply(call: Call, arguments: Arguments) -> Done:
     asks = await session.pending()
     wanted = arguments.get("question")
     if wanted is not None:
-        question = chosen(asks, wanted)
+        question = question_called(asks, wanted)
     elif len(asks) == 1:
         question = asks[0]
     else:

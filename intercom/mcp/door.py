@@ -45,6 +45,8 @@ class Listeners:
     def __init__(self, kind: str, push: Push) -> None:
         self.name = kind
         self.open: list[Guest] = []
+        self.spares: list[Listeners] = []
+        """Ways whose bell would only repeat one that was rung here."""
         self._push = push
 
     def level(self, seat: Seat) -> Push | None:
@@ -56,8 +58,15 @@ class Listeners:
         """Tell the newest that still listens."""
         for guest in reversed(self.open):
             if await guest.bell(seat, text):
+                for other in self.spares:
+                    await other.dismiss()
                 return True
         return False
+
+    async def dismiss(self) -> None:
+        """End everybody without a word."""
+        for guest in list(self.open):
+            await guest.close()
 
 
 class Guest:
@@ -128,6 +137,7 @@ class Door:
         self.monitor = Listeners("monitor", "now")
         self.rewake = Listeners("rewake", "idle")
         self.plugin = Listeners("plugin", "now")
+        self.monitor.spares.append(self.rewake)
         self._guests = anyio.CapacityLimiter(DOOR_CONNECTIONS)
 
     async def run(self, listening: Callable[[], object]) -> None:
@@ -236,8 +246,7 @@ class Door:
         guest.once = kind == "rewake"
         ways = kinds[kind]
         if guest.once:
-            for other in list(ways.open):
-                await other.close()
+            await ways.dismiss()
         ways.open.append(guest)
         self.changed()
         return None
@@ -245,11 +254,6 @@ class Door:
     async def _bye(self, guest: Guest, request: Answer) -> Answer:
         await self._seats.goodbye(_optional(request, "session"))
         return {"ok": True}
-
-    async def monitor_rang(self) -> None:
-        """End the hooks that wait to wake a session which a monitor has told already."""
-        for guest in list(self.rewake.open):
-            await guest.close()
 
     def _forget(self, guest: Guest) -> None:
         for ways in (self.monitor, self.rewake, self.plugin):

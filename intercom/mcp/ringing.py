@@ -97,8 +97,9 @@ def bell_for(items: Sequence[Item]) -> str:
     asked = ""
     if questions:
         asked = ", a question among them" if len(items) > 1 else ", a question: the sender waits for your answer"
-    text = f"intercom: {much} from other agent sessions ({shown}){asked}. Read with the intercom tool receive."
-    return text if len(text) <= BELL_CHARACTERS else f"intercom: {much} waiting. Read with the intercom tool receive."
+    end = "Read with the intercom tool receive. (Automatic notice; your user did not write this.)"
+    text = f"intercom: {much} from other agent sessions ({shown}){asked}. {end}"
+    return text if len(text) <= BELL_CHARACTERS else f"intercom: {much} waiting. {end}"
 
 
 def _sender(item: Item) -> str:

@@ -25,7 +25,7 @@ from intercom.errors import (
     SessionClosed,
     SessionReplaced,
 )
-from intercom.limits import ADAPTER_OPEN_MS, ADAPTER_RETRY_MS
+from intercom.limits import ADAPTER_OPEN_MS, ADAPTER_RETRY_MS, INCOMING_MESSAGES
 from intercom.mcp.asking import Asking, OpenQuestion
 from intercom.mcp.tray import Batch, Item, Tray
 from intercom.paths import Paths
@@ -250,6 +250,8 @@ class Seat:
             if message.expects_reply:
                 message.confirm()
                 self.questions[message.id] = message
+                if len(self.questions) > INCOMING_MESSAGES:
+                    self.closed_question(next(iter(self.questions)))
             self.tray.put(Item(message, "", hand))
 
     def _forget(self) -> None:

@@ -162,6 +162,7 @@ class Seats:
                 del self._calls[call]
             if seat is not None:
                 await self._end(seat)
+                self._keep()
 
     async def close(self) -> None:
         """Say goodbye for all."""
@@ -201,6 +202,7 @@ class Seats:
             await self._end(main)
         self._main = self._make(self._identity(session), session, self._name)
         self._name = self._main.place.name
+        self._keep()
 
     async def _thread(self, thread: str) -> Seat:
         seat = self._threads.get(thread)
@@ -208,6 +210,7 @@ class Seats:
             seat = self._threads[thread] = self._make(self._identity(thread), thread, None)
             if self._main is None:
                 self._main = seat
+            self._keep()
         return seat
 
     async def _subagent(self, agent: str) -> Seat:
@@ -218,6 +221,7 @@ class Seats:
             seat = self._subagents[agent] = self._make(None, None, name)
             if len(self._subagents) > SUBAGENTS:
                 await self._end(self._subagents.popitem(last=False)[1])
+            self._keep()
         return seat
 
     def _identity(self, session: str | None) -> Identity | None:
@@ -237,7 +241,6 @@ class Seats:
         seat = Seat(place, self._tasks, self._on_news)
         self._made(seat)
         seat.open()
-        self._keep()
         return seat
 
     async def _end(self, seat: Seat) -> None:

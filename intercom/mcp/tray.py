@@ -72,6 +72,8 @@ class Batch:
     def back(self) -> None:
         """Let it wait again: nobody saw it."""
         items, self.items = self.items, []
+        for item in items:
+            item.bells = 0
         self._tray.put_back(items)
 
 
@@ -133,6 +135,7 @@ class Tray:
             if items and not told.is_all:
                 break  # it begins better in the next batch than in the little room that is left here
             items.append(self._items.popleft())
+            items[-1].bells = 1  # whoever reads it needs none
             until.append(0 if told.is_all else told.until)
             texts.append(told.text)
             room -= len(told.text) + 2

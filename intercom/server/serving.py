@@ -251,6 +251,8 @@ class Serving:
         self._alarm.cancel()
         for link in self._performer.links():
             link.stop_reading()
+        moment = now()
+        self._performer.run(self._broker.draining(moment), moment)
         await self._turns_until(lambda: self._performer.is_quiet, begin + STOP_FLUSH_MS / 1000)
         self._performer.fall_silent(now())
         last_moment = begin + (STOP_TOTAL_MS - STOP_RESERVE_MS) / 1000
@@ -345,7 +347,8 @@ class Serving:
     def _on_deadline(self) -> None:
         moment = now()
         self._performer.run(self._broker.deadline_passed(moment), moment)
-        if self._idle.is_over(moment.mono, self._broker.session_count, self._broker.away_count):
+        away = self._broker.away_count + self._broker.due_soon_count(moment)
+        if self._idle.is_over(moment.mono, self._broker.session_count, away):
             self.stop("nobody needs the broker")
 
     def _after_turn(self) -> None:

@@ -117,6 +117,7 @@ class RequestFailed(FeatureAnswer, tag="request_failed"):
     outcome_unknown: bool | UnsetType = UNSET
     category: OptionalText = UNSET
     """Which part of the life of an assignment the refusal speaks of."""
+    retry_after_ms: int | UnsetType = UNSET
 
 
 class SessionReattached(FeatureAnswer, tag="session_reattached"):
@@ -155,6 +156,10 @@ class SessionRecordEntry(Struct, rename="camel", omit_defaults=True):
     address: OptionalText = UNSET
     tracking_ref: OptionalText = UNSET
     task_hint: OptionalText = UNSET
+    work_mode: OptionalText = UNSET
+    """How it takes assignments; absent: it takes none."""
+    execution_surface: OptionalText = UNSET
+    workspace: Raw | UnsetType = UNSET
 
 
 class SessionRecords(FeatureAnswer, tag="session_records"):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from intercom.client.choosing import begun_by, chosen, in_reach, matching, may_begin_an_id, near_names
+from intercom.client.choosing import begun_by, chosen, in_reach, matching, may_begin_an_id, near_names, question_called
 from intercom.client.mailviews import PendingAsk
 from intercom.errors import RequestRefused
 
@@ -16,13 +16,13 @@ def ask(message_id: str) -> PendingAsk:
 
 def test_which_question_is_meant() -> None:
     questions = [ask("abcd-1"), ask("abcd-2"), ask("abcd")]
-    assert chosen(questions, "abcd").message_id == "abcd"
-    assert chosen(questions, "abcd-2").message_id == "abcd-2"
+    assert question_called(questions, "abcd").message_id == "abcd"
+    assert question_called(questions, "abcd-2").message_id == "abcd-2"
     with pytest.raises(RequestRefused) as caught:
-        chosen(questions, "abcd-")
+        question_called(questions, "abcd-")
     assert (caught.value.code, caught.value.exit_status) == ("ambiguous_question", 4)
     with pytest.raises(RequestRefused):
-        chosen([ask("abc1")], "abc")
+        question_called([ask("abc1")], "abc")
 
 
 def view(session_id: str, name: str | None = None) -> Any:
@@ -60,3 +60,37 @@ def test_names_that_are_like_it() -> None:
     walled = SimpleNamespace(name="testor", groups=("other",))
     addresses: Any = [away, walled]
     assert near_names("testr", [view("1", "Test"), view("2")], in_reach(addresses, ["default"])) == ["tester", "Test"]
+
+
+IDS = ["abcd-1", "abcd-2", "wxyz-9", "abcd"]
+
+
+def found(wanted: str, ids: list[str] = IDS) -> str:
+    return chosen(
+        ids,
+        str,
+        wanted,
+        none=lambda: RequestRefused("none", code="unknown"),
+        many=lambda count: RequestRefused(str(count), code="ambiguous"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("wanted", "item"),
+    [("abcd-1", "abcd-1"), ("ABCD-2", "abcd-2"), (" wxyz-9 ", "wxyz-9"), ("wxyz", "wxyz-9"), ("abcd", "abcd")],
+)
+def test_an_id_or_the_beginning_that_only_one_has(wanted: str, item: str) -> None:
+    assert found(wanted) == item
+
+
+@pytest.mark.parametrize(("wanted", "code"), [("wxy", "unknown"), ("nothing", "unknown"), ("", "unknown")])
+def test_too_short_or_not_there(wanted: str, code: str) -> None:
+    with pytest.raises(RequestRefused) as caught:
+        found(wanted)
+    assert caught.value.code == code
+
+
+def test_several() -> None:
+    with pytest.raises(RequestRefused) as caught:
+        found("abcd", IDS[:3])
+    assert (caught.value.code, caught.value.reason) == ("ambiguous", "2")

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,25 +27,6 @@ pytestmark = pytest.mark.anyio
 
 ERAS = ["legacy", "2026-07-28", "auto"]
 BOUND_S = 4 * PATIENCE_S
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-def raw(broker: BrokerProcess) -> Iterator[Callable[..., RawHost]]:
-    """Give hosts that speak by hand; the broker answers already."""
-    hosts: list[RawHost] = []
-
-    def start(*options: str, **more: Any) -> RawHost:
-        hosts.append(RawHost(broker.home, *options, **more))
-        return hosts[-1]
-
-    yield start
-    for host in hosts:
-        host.close()
 
 
 def mark_of(text: str) -> str:
