@@ -404,6 +404,8 @@ HOST_FILE_BYTES = 16 * MIB
 """Largest file of a host that is edited."""
 HOST_PROBE_MS = 60_000
 """How long ``doctor --probe`` waits for a marked message to be shown to a model."""
+HOST_PROBE_POLL_MS = 250
+"""Pause between two looks whether it was."""
 
 
 GROUPS_CEILING = 64

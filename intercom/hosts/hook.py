@@ -23,7 +23,8 @@ SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "fish"})
 """What may stand between a host and its hook."""
 REWOKEN = 2
 """Exit status by which a hook in the background wakes a session of Claude Code."""
-_ANSWER_S = HOOK_ANSWER_MS / 1000
+ANSWER_S = HOOK_ANSWER_MS / 1000
+"""How long one answer of an adapter is waited for."""
 
 
 class Call(NamedTuple):
@@ -72,7 +73,7 @@ def run(call: Call, say: Callable[[dict[str, Any]], bool], wake: Callable[[str],
     with suppress(OSError, ValueError):  # an adapter that goes or does not answer is as good as none
         match call.moment:
             case "start":
-                answer = ask_adapter(record, call.request("hello", source=call.event.source), _ANSWER_S)
+                answer = ask_adapter(record, call.request("hello", source=call.event.source), ANSWER_S)
                 _say(call, say, _text(answer))
             case "prompt" | "tool":
                 _collect(call, record, say)
@@ -82,13 +83,13 @@ def run(call: Call, say: Callable[[dict[str, Any]], bool], wake: Callable[[str],
                 return _rewake(call, record, wake)
             case "call":
                 if call.event.agent and call.event.tool_use:
-                    ask_adapter(record, call.request("call", toolUseId=call.event.tool_use), _ANSWER_S)
+                    ask_adapter(record, call.request("call", toolUseId=call.event.tool_use), ANSWER_S)
             case "agent":
                 what = "stop" if call.name.endswith("Stop") else "start"
                 if call.event.agent:
-                    ask_adapter(record, call.request("agent", what=what, type=call.event.agent_type), _ANSWER_S)
+                    ask_adapter(record, call.request("agent", what=what, type=call.event.agent_type), ANSWER_S)
             case "end":
-                ask_adapter(record, call.request("bye", reason=call.event.reason), _ANSWER_S)
+                ask_adapter(record, call.request("bye", reason=call.event.reason), ANSWER_S)
     return 0
 
 
@@ -104,13 +105,13 @@ def host_process(environ: Mapping[str, str]) -> int:
 
 
 def _collect(call: Call, record: AdapterRecord, say: Callable[[dict[str, Any]], bool]) -> None:
-    with Asking(record, _ANSWER_S) as door:
+    with Asking(record, ANSWER_S) as door:
         _show(call, door, say)
 
 
 def _stop(call: Call, record: AdapterRecord, say: Callable[[dict[str, Any]], bool]) -> None:
     """Show what came during the last step; if nothing did, what is still owed. The adapter counts how often."""
-    with Asking(record, _ANSWER_S) as door:
+    with Asking(record, ANSWER_S) as door:
         if call.event.goes_on or not _show(call, door, say):
             answer = door.ask(call.request("stop", active=call.event.goes_on))
             _say(call, say, _text(answer))
@@ -127,7 +128,7 @@ def _show(call: Call, door: Asking, say: Callable[[dict[str, Any]], bool]) -> bo
 
 
 def _rewake(call: Call, record: AdapterRecord, wake: Callable[[str], bool]) -> int:
-    with Asking(record, _ANSWER_S) as door:
+    with Asking(record, ANSWER_S) as door:
         door.wait_for_ever()
         text = _text(door.ask(call.request("bell", kind="rewake")))
     return REWOKEN if text and wake(text) else 0

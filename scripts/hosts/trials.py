@@ -16,15 +16,18 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from intercom.client import blocking
 from scripts.hosts.lab import Lab
 
 LONGEST_S = 120
 """How long one run of a host may take."""
+PATIENT_S = 100
+"""How long a tool waits for an answer or a question: within what every host allows."""
 THINKING_S = 6
 """How long the model thinks while a message comes."""
+_RECEIVE: dict[str, Any] = {"tool": "intercom/receive", "args": {"wait_s": PATIENT_S}}
 TOP = Path(__file__).resolve().parents[2]
 PUSHED = "PUSHED-MESSAGE"
 WAIT = "please wait for a message"
@@ -51,9 +54,13 @@ class Place:
         self.lab = lab
         self.host = host
         self.home = top / host
-        self.project = self.home / f"{host}work"
         self.broker = top / "ic"
-        self.project.mkdir(parents=True)
+        self.enter("work")
+
+    def enter(self, what: str) -> None:
+        """Go on in a folder of its own: sessions are named after it, and none of a trial is taken for one before."""
+        self.project = self.home / f"{self.host}{what}"
+        self.project.mkdir(parents=True, exist_ok=True)
 
     @property
     def warm_up(self) -> list[Any]:
@@ -103,6 +110,7 @@ class Place:
 
 def start(place: Place) -> str:
     """The model is told who it is before it does anything, and has the tools."""
+    place.enter("start")
     with place.run([*place.warm_up, {"tool": "intercom/status", "args": {}}, {"text": "ok"}]) as lab:
         document = lab.document(lab.run("who are you?", LONGEST_S))
         shown = _shown(lab)
@@ -117,6 +125,7 @@ def start(place: Place) -> str:
 
 def busy(place: Place) -> str:
     """A message reaches a model that is at work."""
+    place.enter("busy")
     steps = [
         *place.warm_up,
         {"tool": "intercom/status", "args": {}},
@@ -134,75 +143,106 @@ def busy(place: Place) -> str:
 
 def idle(place: Place) -> str:
     """A message wakes a session in which nobody does anything."""
+    place.enter("idle")
     steps = [{"text": "I wait."}, {"text": SEEN, "when": PUSHED}]
-    with place.run(steps) as lab, WAITING[place.host](place, lab) as seen:
-        if not _until(lambda: lab.model.script.left == 1 and lab.quiet()):
-            raise Failed(f"it never waited: {seen()}")
+    with place.run(steps) as lab, WAITING[place.host](place, lab) as waiting:
+
+        def waits() -> bool:
+            waiting.attend()
+            return bool(lab.model.script.left == 1 and lab.quiet())
+
+        if not _until(waits):
+            raise Failed(f"it never waited: {waiting.seen()}")
         state = _send(place)
-        if not _until(lambda: lab.model.script.left == 0, 45):
-            raise Failed(f"{state}, and the model was not woken: {seen()}")
+        if not _until(lambda: bool(lab.model.script.left == 0), 45):
+            raise Failed(f"{state}, and the model was not woken: {waiting.seen()}")
         return f"{state}; shown as {_where(lab, PUSHED)}"
 
 
 def each_other(place: Place, other: Place) -> str:
     """A session of one host asks one of another, which answers and asks back."""
+    place.enter("asks")
+    other.enter("asked")
     one, two = place.project.name, other.project.name
     asking = [
         *place.warm_up,
         {"tool": "intercom/list", "args": {}},
-        {"tool": "intercom/ask", "args": {"to": {"find": f"({two}-[0-9a-f]{{4}})"}, "text": "FIRST-QUESTION?"}},
-        {"tool": "intercom/receive", "args": {"wait_s": 50}, "when": "FIRST-ANSWER"},
+        {
+            "tool": "intercom/ask",
+            "args": {"to": {"find": f"({two}-[0-9a-f]{{4}})"}, "text": "FIRST-QUESTION?", "wait_s": PATIENT_S},
+        },
+        {
+            "tool": "intercom/receive",
+            "args": {"wait_s": PATIENT_S},
+            "when": "FIRST-ANSWER",
+            "unless": "SECOND-QUESTION?",
+        },
         {
             "tool": "intercom/reply",
             "args": {"question": {"find": "question ([0-9a-f]{8}) from"}, "text": "SECOND-ANSWER"},
             "when": "SECOND-QUESTION?",
         },
-        {"text": "Both are answered."},
     ]
     answering = [
         *other.warm_up,
-        {"tool": "intercom/receive", "args": {"wait_s": 60}},
+        {**_RECEIVE, "unless": "FIRST-QUESTION?"},
         {
             "tool": "intercom/reply",
             "args": {"question": {"find": "question ([0-9a-f]{8}) from"}, "text": "FIRST-ANSWER"},
             "when": "FIRST-QUESTION?",
         },
-        {"tool": "intercom/ask", "args": {"to": {"find": f"({one}-[0-9a-f]{{4}})"}, "text": "SECOND-QUESTION?"}},
-        {"text": "Both are answered.", "when": "SECOND-ANSWER"},
+        {
+            "tool": "intercom/ask",
+            "args": {"to": {"find": f"({one}-[0-9a-f]{{4}})"}, "text": "SECOND-QUESTION?", "wait_s": PATIENT_S},
+            "when": "FIRST-QUESTION?",
+        },
     ]
     with other.run(answering) as second, place.run(asking) as first:
-        answered = _meanwhile(lambda: second.document(second.run("please answer", LONGEST_S)))
+        answered = _meanwhile(lambda: second.document(second.run("please answer", 2 * LONGEST_S)))
         with place.peer("tester") as session:
             other.wait_for_session(session)
-        document = first.document(first.run("please ask", LONGEST_S))
+        document = first.document(first.run("please ask", 2 * LONGEST_S))
         counterpart = answered()
-    _check(document["steps_left"] == 0, document)
-    _check(counterpart["steps_left"] == 0, counterpart)
+        are_answered = "FIRST-ANSWER" in _shown(first) and "SECOND-ANSWER" in _shown(second)
+    _check(are_answered, {"asked": document["tool_calls"], "answered": counterpart["tool_calls"]})
     return f"{place.host} asked {other.host} and was asked back; both had their answers"
 
 
 # --- how a host waits -----------------------------------------------------------------------------------
 
 
+class Waiting(NamedTuple):
+    """Hold a session that waits: what it shows, and what answers questions it may ask meanwhile."""
+
+    seen: Callable[[], str]
+    attend: Callable[[], object]
+
+
 @contextmanager
-def _in_a_terminal(place: Place, lab: Any) -> Iterator[Callable[[], str]]:
+def _in_a_terminal(place: Place, lab: Any) -> Iterator[Waiting]:
     del place
+
+    def attend() -> None:
+        # a question about hooks may come after the prompt was on the screen, and takes what was typed
+        screen = terminal.screen()
+        if "t trust all" in screen:
+            terminal.keys("t", "Escape")
+        elif keys := lab.host.keys(screen):
+            terminal.keys(*keys)
+        else:
+            return
+        terminal.wait(lambda: lab.ready(terminal), LONGEST_S)
+        terminal.type(WAIT)
+
     with lab.terminal() as terminal:
         if not terminal.wait(lambda: lab.ready(terminal), LONGEST_S):
             raise Failed(f"it never took a prompt: {terminal.screen()}")
         terminal.type(WAIT)
-        # the question about hooks may come after the prompt was on the screen for a while
-        if not _until(lambda: bool(lab.requests()) or bool(lab.host.keys(terminal.screen())), 20):
-            raise Failed(f"the prompt went nowhere: {terminal.screen()}")
-        if keys := lab.host.keys(terminal.screen()):
-            terminal.keys(*keys)
-            terminal.wait(lambda: lab.ready(terminal), LONGEST_S)
-            terminal.type(WAIT)
-        yield terminal.screen
+        yield Waiting(terminal.screen, attend)
 
 
 @contextmanager
-def _as_a_server(place: Place, lab: Any) -> Iterator[Callable[[], str]]:
+def _as_a_server(place: Place, lab: Any) -> Iterator[Waiting]:
     """OpenCode as a server: what its terminal talks to as well."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -225,20 +265,16 @@ def _as_a_server(place: Place, lab: Any) -> Iterator[Callable[[], str]]:
             text = answer.read()
         return json.loads(text) if text else None
 
-    def is_up() -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-        except OSError:
-            return False
-        return True
+    def said() -> str:
+        return (place.home / "serve.log").read_text(errors="replace")
 
     try:
-        if not _until(is_up):
-            raise Failed("the server did not listen")
+        if not _until(lambda: f"listening on {url}" in said()):
+            raise Failed(f"the server did not listen: {said()}")
         session = post("/session", {})["id"]
         parts = [{"type": "text", "text": WAIT}]
         post(f"/session/{session}/prompt_async", {"parts": parts})
-        yield lambda: (place.home / "serve.log").read_text(errors="replace")[-2000:]
+        yield Waiting(said, lambda: None)
     finally:
         process.terminate()
         process.wait(10)
@@ -272,7 +308,7 @@ def _meanwhile(do: Callable[[], Any]) -> Callable[[], Any]:
     thread.start()
 
     def result() -> Any:
-        thread.join(LONGEST_S)
+        thread.join(2 * LONGEST_S)
         if not results:
             raise Failed("it did not end in time")
         if isinstance(results[0], Exception):

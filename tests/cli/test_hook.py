@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,9 +14,12 @@ from typing import Any
 
 import pytest
 
+from intercom.cli import hook as command
+from intercom.hosts import alone
+from intercom.hosts import hook as hooking
 from intercom.hosts.facts import HOOKED, facts
-from tests.support.adapters import FakeAdapter
-from tests.support.commands import INTERCOM, Result, Shell, strict
+from tests.support.commands import Result, Shell, strict
+from tests.support.fake_adapter import FakeAdapter
 from tests.support.raw import PATIENCE_S
 
 EVENTS = [(host, event) for host in HOOKED for event in facts(host).moments]
@@ -28,6 +32,29 @@ ADDRESSES = {
     "gemini": "GEMINI_SESSION_ID",
 }
 """What names a session to the commands in it."""
+
+
+PATIENT = """
+import sys
+from intercom.cli import hook as command
+from intercom.hosts import alone, hook
+command.HOOK_MS = 60_000
+hook.ANSWER_S = 30
+alone.HOOK_CONNECT_MS = alone.HOOK_START_MS = 30_000
+from intercom.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+"""The command, but with time to wait on a machine that is busy with other tests."""
+COMMAND = (sys.executable, "-c", PATIENT)
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give hooks that run in this process time: else they would end it."""
+    monkeypatch.setattr(command, "HOOK_MS", 60_000)
+    monkeypatch.setattr(hooking, "ANSWER_S", 30)
+    monkeypatch.setattr(alone, "HOOK_CONNECT_MS", 30_000)
+    monkeypatch.setattr(alone, "HOOK_START_MS", 30_000)
 
 
 def event(**members: Any) -> bytes:
@@ -158,7 +185,7 @@ def test_what_nobody_read_waits_on(shell: Shell, host: str) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run(
-        (*INTERCOM, "hook", host, PROMPTS[host]),
+        (*COMMAND, "hook", host, PROMPTS[host]),
         input=event(),
         stdout=writing,
         stderr=subprocess.PIPE,
@@ -177,7 +204,7 @@ def test_many_at_once_show_a_message_once(shell: Shell) -> None:
     """F133: parallel tools of one session run their hooks at the same time."""
     hook(shell, "claude", "SessionStart")
     shell.run("send", address_of(shell, "claude"), "hello", "--as", "peer")
-    command = (*INTERCOM, "hook", "claude", "PostToolBatch")
+    command = (*COMMAND, "hook", "claude", "PostToolBatch")
     running = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=shell.environment(), cwd=shell.cwd)
         for _ in range(6)
@@ -320,7 +347,7 @@ def test_what_nobody_read_is_not_confirmed(shell: Shell, home: Path) -> None:
         reading, writing = os.pipe()
         os.close(reading)
         subprocess.run(
-            (*INTERCOM, "hook", "claude", "UserPromptSubmit"),
+            (*COMMAND, "hook", "claude", "UserPromptSubmit"),
             input=event(),
             stdout=writing,
             env=shell.environment(),
@@ -377,8 +404,10 @@ def test_the_session_is_found_in_the_environment(shell: Shell, adapter: Callable
 )
 @pytest.mark.parametrize("name", ["SessionStart", "UserPromptSubmit", "PostToolBatch", "Stop", "SessionEnd"])
 def test_an_adapter_that_does_not_answer_well_is_as_good_as_none(
-    shell: Shell, adapter: Callable[..., FakeAdapter], name: str, answer: Any
+    shell: Shell, adapter: Callable[..., FakeAdapter], name: str, answer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if answer == b"":
+        monkeypatch.setattr(hooking, "ANSWER_S", 0.05)
     with adapter("claude", lambda _: answer):
         assert silent(hook(shell, "claude", name))
 
