@@ -398,6 +398,8 @@ HOOK_START_MS = 700
 """How long the hook of a session's start waits for a broker that it starts; the broker goes on after that."""
 HOOK_TEXT_CHARACTERS = 8_000
 """Most that one hook puts before a model: hosts put longer texts into a file."""
+TOLD_FRAME_CHARACTERS = 600
+"""What the heading and the end around one message may take of it."""
 HOOK_INPUT_BYTES = 16 * MIB
 """Most that a hook reads of what its host tells; the rest is thrown away."""
 HOOK_ENTRY_S = 5
@@ -416,6 +418,8 @@ HOST_FILE_BYTES = 16 * MIB
 """Largest file of a host that is edited."""
 HOST_PROBE_MS = 60_000
 """How long ``doctor --probe`` waits for a marked message to be shown to a model."""
+HOST_PROBE_POLL_MS = 250
+"""Pause between two looks whether it was."""
 
 
 GROUPS_CEILING = 64

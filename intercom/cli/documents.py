@@ -479,6 +479,7 @@ DOCUMENTS: dict[str, list[Schema]] = {
     "install": [_INSTALLED, _STANDING],
     "uninstall": [_INSTALLED],
     "skill": [_success({"text": _TEXT})],
+    "hook": [_success({"output": {"anyOf": [_ANY_OBJECT, {"type": "null"}]}})],
     "demo": [_success({"directory": _TEXT, "answers": _ANY_OBJECT, "killedBroker": _COUNT, "newBroker": _COUNT})],
     "docs": [
         _success({"pages": _array(_object({"page": _TEXT, "title": _TEXT}))}),

@@ -45,6 +45,7 @@ VERBS = {
     "install": "enter intercom into an agent host",
     "uninstall": "undo that",
     "skill": "print what an agent is to know about intercom",
+    "hook": "be what an agent host runs at its events",
     "demo": "watch a worker answer a planner while the broker is killed",
     "docs": "read the documentation",
     "schema": "describe the JSON that verbs print",
