@@ -16,7 +16,8 @@ NAMES = {
     "GroupView", "IncomingMessage", "LiveStage", "Mail", "Mailbox", "MailboxEntry", "Messages", "Notice",
     "PendingAsk", "PossibleStage", "Purged", "Receipt", "RosterStage", "Run", "Session", "SessionEvent",
     "SessionRecord", "SessionView", "StageAnswer", "StageQueue", "StageRequest", "StageView", "Trace", "TraceEvent",
-    "WatchEvent", "WatchSnapshot", "WatchedState", "Watching", "__version__", "blocking", "connect", "serve",
+    "UnconfirmedMessage", "WatchEvent", "WatchSnapshot", "WatchedState", "Watching", "__version__", "blocking",
+    "connect", "serve",
 }  # fmt: skip
 
 SESSION = {
