@@ -85,6 +85,7 @@ def described(record: SessionRecord) -> dict[str, Any]:
         "generation": record.generation,
         "incarnation": record.incarnation,
         "label": record.label,
+        "workMode": record.work_mode,
     }
 
 

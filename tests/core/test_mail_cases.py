@@ -230,6 +230,7 @@ def test_f128_the_status_report_tells_of_mail() -> None:
         "oldestAt": began,
         "addresses": 0,
         "sessionsAway": 1,
+        "sessionsRemembered": 0,
     }
 
 
