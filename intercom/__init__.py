@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         SessionRecord,
         Trace,
         TraceEvent,
+        UnconfirmedMessage,
     )
     from intercom.client.queueing import AsyncStageQueue, StageAnswer, StageQueue, StageRequest
     from intercom.client.rosters import DeliveryState, PossibleStage, RosterStage
@@ -153,6 +154,7 @@ __all__ = [
     "TooLarge",
     "Trace",
     "TraceEvent",
+    "UnconfirmedMessage",
     "UsageError",
     "WatchEvent",
     "WatchSnapshot",
@@ -191,6 +193,7 @@ _HOMES = {
         "SessionRecord",
         "Trace",
         "TraceEvent",
+        "UnconfirmedMessage",
     ),
     "intercom.client.watches": ("WatchEvent", "WatchSnapshot", "WatchedState"),
     "intercom.client.views": ("Attachment", "GroupView", "Mail", "Notice", "Receipt", "SessionView"),

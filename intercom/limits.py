@@ -390,9 +390,9 @@ DESCRIPTORS_LOW = 64
 
 HOOK_MS = 1_000
 """How long a hook may run in all; then it ends without a word."""
-HOOK_ANSWER_MS = 400
+HOOK_ANSWER_MS = 800
 """How long a hook waits for one answer of the adapter of its session."""
-HOOK_CONNECT_MS = 400
+HOOK_CONNECT_MS = 800
 """How long a hook without an adapter waits for the broker, except where it starts one."""
 HOOK_START_MS = 700
 """How long the hook of a session's start waits for a broker that it starts; the broker goes on after that."""
@@ -566,6 +566,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Age from which an accepted row may give way when the table is full."""
     receipt_wait_ms: int = RECEIPT_WAIT_MS
     """How long a sender waits for its recipient's receipt."""
+    standstill_ms: int = 60_000
+    """From when on a list says that a session confirms nothing."""
     busy_ms: int = 2_000
     """How long a sender whose message may wait as mail is kept waiting for the receipt of somebody who is here."""
     ask_ms: int = ASK_MS

@@ -16,7 +16,8 @@ NAMES = {
     "GroupView", "IncomingMessage", "LiveStage", "Mail", "Mailbox", "MailboxEntry", "Messages", "Notice",
     "PendingAsk", "PossibleStage", "Purged", "Receipt", "RosterStage", "Run", "Session", "SessionEvent",
     "SessionRecord", "SessionView", "StageAnswer", "StageQueue", "StageRequest", "StageView", "Trace", "TraceEvent",
-    "WatchEvent", "WatchSnapshot", "WatchedState", "Watching", "__version__", "blocking", "connect", "serve",
+    "UnconfirmedMessage", "WatchEvent", "WatchSnapshot", "WatchedState", "Watching", "__version__", "blocking",
+    "connect", "serve",
 }  # fmt: skip
 
 SESSION = {
@@ -73,7 +74,11 @@ def test_both_shells_have_the_same_calls() -> None:
         return {name for name in dir(kind) if not name.startswith("_")}
 
     assert calls(aio.Session) == calls(blocking.Session) == SESSION
-    assert calls(aio.IncomingMessage) == calls(blocking.IncomingMessage) == {"reply", *calls(views.IncomingMessage)}
+    assert (
+        calls(aio.IncomingMessage)
+        == calls(blocking.IncomingMessage)
+        == {"confirm", "reply", *calls(views.IncomingMessage)}
+    )
     assert calls(aio.Run) | {"serve"} == calls(blocking.Run)
     assert calls(blocking.Run) | calls(RunShell) == RUN | {"serve"}
     assert calls(aio.LiveStage) == calls(blocking.LiveStage) == {"lost"}

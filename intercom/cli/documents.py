@@ -57,6 +57,7 @@ _SESSION = _object(
         "state": {"const": "reconnecting"},
         "stateSince": _COUNT,
         "graceDeadline": _COUNT,
+        "unconfirmedSince": _COUNT,
     },
 )
 _MESSAGE = _object(
@@ -67,6 +68,7 @@ _MESSAGE = _object(
         "replyError": _TEXT,
         "channel": {"const": "supervisor"},
         "notification": {"const": True},
+        "withdrawn": {"const": True},
         "mail": _object({"queuedAt": _COUNT, "ageMs": _COUNT, "offers": _COUNT}),
         "notice": _object(
             {"kind": {"enum": ["undeliverable", "expired"]}, "messageId": _TEXT, "target": _TEXT, "reason": _TEXT}
@@ -317,6 +319,9 @@ DOCUMENTS: dict[str, list[Schema]] = {
                         "expired",
                         "undeliverable",
                         "uncertain",
+                        "unconfirmed",
+                        "withdrawn",
+                        "purged",
                     ]
                 },
                 "where": _TEXT,
@@ -346,6 +351,17 @@ DOCUMENTS: dict[str, list[Schema]] = {
                             "expectsReply": _FLAG,
                         },
                         {"validUntil": _COUNT, "notice": _TEXT},
+                    )
+                ),
+                "unconfirmed": _array(
+                    _object(
+                        {
+                            "messageId": _TEXT,
+                            "from": _ANY_OBJECT,
+                            "sentAt": _COUNT,
+                            "bytes": _COUNT,
+                            "expectsReply": _FLAG,
+                        }
                     )
                 ),
             }

@@ -118,7 +118,7 @@ def rows_of(views: list[SessionView], now: float, here: str) -> list[tuple[str, 
         (
             view.name or "-",
             short[view.id],
-            _status(view),
+            _status(view, now),
             duration(now - (view.last_activity if view.state_since is None else view.state_since)),
             _process(view),
             view.model or "-",
@@ -137,7 +137,10 @@ def working_directory() -> str:
         return ""
 
 
-def _status(view: SessionView) -> str:
+def _status(view: SessionView, now: float) -> str:
+    if view.unconfirmed_since is not None:
+        standing = f"confirms nothing for {duration(now - view.unconfirmed_since)}"
+        return f"{view.status}, {standing}" if view.status else standing
     if view.state == "active":
         return view.status or "-"
     return f"away ({view.status})" if view.status else "away"

@@ -217,6 +217,7 @@ def reply(
         answers=to.id,
         expected_recipient=to.sender.id,
         finishes=to.id,
+        label=to.sender.name,
         queue=True,
     )
 
@@ -252,7 +253,7 @@ def answer(
         is_reply=True,
         answers=question.message_id,
         finishes=question.message_id,
-        logical_target=question.asker_name,
+        label=question.asker_name,
         queue=True,
     )
 

@@ -22,6 +22,7 @@ __all__ = [
     "SessionState",
     "Trace",
     "TraceEvent",
+    "UnconfirmedMessage",
 ]
 
 SessionState: TypeAlias = Literal["active", "reconnecting", "closed"]
@@ -92,6 +93,19 @@ class MailboxEntry(Struct, frozen=True, kw_only=True):
     notice: str | None
 
 
+class UnconfirmedMessage(Struct, frozen=True, kw_only=True):
+    """Describe a message that is no mail: written to who receives, and not confirmed.
+
+    It comes again to who receives next; the broker keeps it in memory only.
+    """
+
+    message_id: str
+    sender: SessionView
+    sent_at: int
+    size: int
+    expects_reply: bool
+
+
 class Mailbox(Struct, frozen=True, kw_only=True):
     """Describe a mailbox: ``count`` and ``bytes`` of all that waits, and some of its entries, oldest first."""
 
@@ -99,6 +113,7 @@ class Mailbox(Struct, frozen=True, kw_only=True):
     count: int
     bytes: int
     entries: tuple[MailboxEntry, ...]
+    unconfirmed: tuple[UnconfirmedMessage, ...] = ()
 
 
 class PendingAsk(Struct, frozen=True, kw_only=True):
@@ -197,6 +212,16 @@ def mailbox_of(answer: mail.MailboxEntries) -> Mailbox:
                 notice=_known(entry.notice),
             )
             for entry in answer.entries
+        ),
+        unconfirmed=tuple(
+            UnconfirmedMessage(
+                message_id=entry.message_id,
+                sender=view_of(entry.sender, is_partial=True),
+                sent_at=entry.sent_at,
+                size=entry.size,
+                expects_reply=entry.expects_reply is True,
+            )
+            for entry in ([] if answer.unconfirmed is UNSET else answer.unconfirmed)
         ),
     )
 

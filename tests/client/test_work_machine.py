@@ -38,6 +38,8 @@ class Worker(RuleBasedStateMachine):
         self.searches: list[Frame] = []
         self.said: dict[str, Frame] = {}
         """The last frame of everything that was said, by the id it names itself with."""
+        self.written: set[str] = set()
+        """What the present operation of that name has written at least once."""
         self.answered: set[str] = set()
         self.begun: dict[str, Operation[Any]] = {}
         self.settled: list[Operation[Any]] = []
@@ -56,6 +58,7 @@ class Worker(RuleBasedStateMachine):
                 before = self.said.get(name)
                 assert before is None or {**before, "requestId": ""} == {**frame, "requestId": ""}
                 self.said[name] = frame
+                self.written.add(name)
         for event in self.rig.events():
             if isinstance(event, Settled) and event.operation in self.begun.values():
                 assert event.operation not in self.settled
@@ -143,6 +146,7 @@ class Worker(RuleBasedStateMachine):
             else make.report(work, state, None, None, False, None, seconds)
         )
         self.begun[name] = operation
+        self.written.discard(name)
         self.after(self.rig.begin(operation))
 
     @precondition(lambda self: self.said and self.online())
@@ -176,7 +180,7 @@ class Worker(RuleBasedStateMachine):
         for name, operation in self.begun.items():
             if isinstance(operation.error, AssignmentLost):
                 assert name in self.answered
-            elif isinstance(operation.error, IntercomError) and name in self.said and name not in self.answered:
+            elif isinstance(operation.error, IntercomError) and name in self.written - self.answered:
                 assert operation.error.code in ("request_timeout", "not_recorded")
 
     def teardown(self) -> None:

@@ -56,6 +56,23 @@ async def sessions() -> None:
         assert_type(session.waiting, int)
 
 
+async def following(session: intercom.Session, other: blocking.Session) -> None:
+    watching = session.watch(sessions=["s"], addresses=["a", ("b", "g")], after="7@j")
+    assert_type(watching, intercom.Watching)
+    assert_type(watching.position, str | None)
+    async for told in watching:
+        assert_type(told, intercom.WatchSnapshot | intercom.WatchEvent)
+        if isinstance(told, intercom.WatchEvent):
+            assert_type(told.about, dict[str, str])
+        else:
+            assert_type(told.states, tuple[intercom.WatchedState, ...])
+    for told in other.watch(messages=["m"], timeout=1.5):
+        assert_type(told, intercom.WatchSnapshot | intercom.WatchEvent)
+    other.watch("s")  # type: ignore[call-arg]
+    assert_type(await session.spawn("reviewer", "look", key="k"), str)
+    assert_type(other.spawn("reviewer"), str)
+
+
 async def work(session: intercom.Session, other: blocking.Session) -> None:
     intercom.connect("ada", work_mode="resident", surface="headless", coordinator=True)
     blocking.connect("ada", work_mode="managed_turn", runtime_session_id="r", surface="owner_attached")
