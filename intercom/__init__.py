@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         Messages,
         Run,
         Session,
+        Watching,
         connect,
     )
     from intercom.client.feeds import SessionEvent
@@ -29,11 +30,13 @@ if TYPE_CHECKING:
         SessionRecord,
         Trace,
         TraceEvent,
+        UnconfirmedMessage,
     )
     from intercom.client.queueing import AsyncStageQueue, StageAnswer, StageQueue, StageRequest
     from intercom.client.rosters import DeliveryState, PossibleStage, RosterStage
     from intercom.client.stage_views import StageView
     from intercom.client.views import Attachment, GroupView, Mail, Notice, Receipt, SessionView
+    from intercom.client.watches import WatchedState, WatchEvent, WatchSnapshot
     from intercom.client.workviews import AssignmentView, Dispatched, InboxPage, InboxPresence, ParkedMessage
     from intercom.errors import (
         AccessDenied,
@@ -151,7 +154,12 @@ __all__ = [
     "TooLarge",
     "Trace",
     "TraceEvent",
+    "UnconfirmedMessage",
     "UsageError",
+    "WatchEvent",
+    "WatchSnapshot",
+    "WatchedState",
+    "Watching",
     "__version__",
     "blocking",
     "connect",
@@ -169,6 +177,7 @@ _HOMES = {
         "Messages",
         "Run",
         "Session",
+        "Watching",
         "connect",
     ),
     "intercom.client.feeds": ("SessionEvent",),
@@ -184,7 +193,9 @@ _HOMES = {
         "SessionRecord",
         "Trace",
         "TraceEvent",
+        "UnconfirmedMessage",
     ),
+    "intercom.client.watches": ("WatchEvent", "WatchSnapshot", "WatchedState"),
     "intercom.client.views": ("Attachment", "GroupView", "Mail", "Notice", "Receipt", "SessionView"),
     "intercom.client.workviews": ("AssignmentView", "Dispatched", "InboxPage", "InboxPresence", "ParkedMessage"),
     "intercom.server.embedded": ("EmbeddedBroker", "serve"),

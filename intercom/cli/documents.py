@@ -53,9 +53,11 @@ _SESSION = _object(
         "groups": _TEXTS,
         "startedAt": _NUMBER,
         "lastActivity": _NUMBER,
+        "push": {"enum": ["now", "idle", "pull", "none"]},
         "state": {"const": "reconnecting"},
         "stateSince": _COUNT,
         "graceDeadline": _COUNT,
+        "unconfirmedSince": _COUNT,
     },
 )
 _MESSAGE = _object(
@@ -66,6 +68,7 @@ _MESSAGE = _object(
         "replyError": _TEXT,
         "channel": {"const": "supervisor"},
         "notification": {"const": True},
+        "withdrawn": {"const": True},
         "mail": _object({"queuedAt": _COUNT, "ageMs": _COUNT, "offers": _COUNT}),
         "notice": _object(
             {"kind": {"enum": ["undeliverable", "expired"]}, "messageId": _TEXT, "target": _TEXT, "reason": _TEXT}
@@ -133,6 +136,7 @@ _KNOWN_SESSION = _object(
         "generation": _COUNT,
         "incarnation": _TEXT,
         "label": _TEXT,
+        "workMode": _OPTIONAL_TEXT,
     }
 )
 _ATTACHMENTS = _array(_object({"type": _TEXT, "name": _TEXT, "content": _TEXT}, {"language": _TEXT}))
@@ -315,6 +319,9 @@ DOCUMENTS: dict[str, list[Schema]] = {
                         "expired",
                         "undeliverable",
                         "uncertain",
+                        "unconfirmed",
+                        "withdrawn",
+                        "purged",
                     ]
                 },
                 "where": _TEXT,
@@ -344,6 +351,17 @@ DOCUMENTS: dict[str, list[Schema]] = {
                             "expectsReply": _FLAG,
                         },
                         {"validUntil": _COUNT, "notice": _TEXT},
+                    )
+                ),
+                "unconfirmed": _array(
+                    _object(
+                        {
+                            "messageId": _TEXT,
+                            "from": _ANY_OBJECT,
+                            "sentAt": _COUNT,
+                            "bytes": _COUNT,
+                            "expectsReply": _FLAG,
+                        }
                     )
                 ),
             }
@@ -428,14 +446,40 @@ DOCUMENTS: dict[str, list[Schema]] = {
         {"allOf": [_object({"home": _TEXT, "socket": _TEXT}), _ref("Failure")]},
     ],
     "doctor": [_success(_EXAMINED), {"allOf": [_object(_EXAMINED), _ref("Failure")]}],
+    "watch": [
+        _success(
+            {
+                "event": {"const": "snapshot"},
+                "position": _TEXT,
+                "restarted": {"enum": ["ahead", "compacted", "other_journal", None]},
+                "leftOut": _COUNT,
+                "states": _array(_object({"kind": _TEXT, "state": _TEXT, "about": _ANY_OBJECT, "detail": _ANY_OBJECT})),
+            }
+        ),
+        _success(
+            {
+                "event": {"const": "happened"},
+                "position": _TEXT,
+                "seq": _COUNT,
+                "kind": _TEXT,
+                "at": _COUNT,
+                "about": _ANY_OBJECT,
+                "detail": _ANY_OBJECT,
+            }
+        ),
+        _success({"event": {"const": "ended"}, "position": _OPTIONAL_TEXT}),
+    ],
+    "spawn": [_success({"id": _TEXT, "kind": _TEXT})],
     "log": [_success({"entry": _ANY_OBJECT}), _success({"text": _TEXT})],
     "restart": [_success(_REPLACED), {"allOf": [_object(_REPLACED), _ref("Failure")]}],
     "stop": [_success({"pid": _COUNT})],
     "store": [_success({}, _STORE), {"allOf": [_object({}, _STORE), _ref("Failure")]}],
     "serve": [_success({})],
+    "mcp": [_success({"event": {"const": "bell"}, "text": _TEXT})],
     "install": [_INSTALLED, _STANDING],
     "uninstall": [_INSTALLED],
     "skill": [_success({"text": _TEXT})],
+    "hook": [_success({"output": {"anyOf": [_ANY_OBJECT, {"type": "null"}]}})],
     "demo": [_success({"directory": _TEXT, "answers": _ANY_OBJECT, "killedBroker": _COUNT, "newBroker": _COUNT})],
     "docs": [
         _success({"pages": _array(_object({"page": _TEXT, "title": _TEXT}))}),

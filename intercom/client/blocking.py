@@ -16,11 +16,12 @@ from intercom.client.activity import Activity
 from intercom.client.asking import OnProgress
 from intercom.client.blocking_engine import Engine
 from intercom.client.blocking_mail import MailCalls
+from intercom.client.blocking_watch import WatchCalls, Watching
 from intercom.client.blocking_work import Assignment, Assignments, WorkCalls
 from intercom.client.composing import milliseconds
 from intercom.client.feeds import Feed, SessionEvent
 from intercom.client.mailing import MailRequests
-from intercom.client.profile import DEFAULT_KIND, Purpose, checked_claim
+from intercom.client.profile import DEFAULT_KIND, Purpose, Push, checked_claim
 from intercom.client.restoring import release_child, reserve_child
 from intercom.client.setup import now, prepare, wall
 from intercom.client.stage_views import StageView
@@ -40,6 +41,7 @@ __all__ = [
     "Messages",
     "Run",
     "Session",
+    "Watching",
     "connect",
 ]
 
@@ -75,6 +77,7 @@ def connect(
     hold: Hold = "take",
     keep_questions: bool = False,
     kind: str = DEFAULT_KIND,
+    push: Push | None = None,
     work_mode: WorkMode | None = None,
     runtime_session_id: str | None = None,
     surface: ExecutionSurface | None = None,
@@ -105,6 +108,8 @@ def connect(
         keep_questions: at the end of the block, questions that were taken and not answered stay with the address; else
             who asked is told that nobody answers.
         kind: what hosts the session, such as ``claude-code``.
+        push: how it is shown a message: ``"now"``, ``"idle"`` when it has nothing else to do, ``"pull"`` when it looks,
+            ``"none"`` not at all, so that asking it is refused.
         work_mode: take work from the inbox: ``"resident"`` when it comes, ``"managed_turn"`` when this session asks for
             it, as one does that is given turns. Plain messages of others wait in the inbox then.
         runtime_session_id: what the host calls the session; needed for ``"managed_turn"``.
@@ -134,6 +139,7 @@ def connect(
             hold=hold,
             keep_questions=keep_questions,
             kind=kind,
+            push=push,
             work_mode=work_mode,
             runtime_session_id=runtime_session_id,
             surface=surface,
@@ -157,6 +163,13 @@ class IncomingMessage(_IncomingMessage):
     __slots__ = ("_session",)
 
     _session: Session
+
+    def confirm(self) -> None:
+        """Say that the message is done with, before its consumer asks for the next one; this waits for nobody.
+
+        A message whose connection ended before the broker heard of it comes again, and is not shown again.
+        """
+        self._session._engine.confirm(self.id)
 
     def reply(
         self,
@@ -233,7 +246,7 @@ class Events:
         return event
 
 
-class Session(MailCalls, WorkCalls):
+class Session(MailCalls, WorkCalls, WatchCalls):
     """Be a session in the broker's table; made by ``connect``."""
 
     def __init__(self, engine: Engine) -> None:
@@ -602,11 +615,18 @@ class Session(MailCalls, WorkCalls):
         """Leave a group, or all but the home group, and return all memberships; raises ``PresenceRefused``."""
         return self._engine.wait(lambda: commands.leave(self._core.profile, group, now=now(), wall=wall()))
 
-    def set_presence(self, *, name: str | None = None, status: str | None = None, model: str | None = None) -> None:
+    def set_presence(
+        self,
+        *,
+        name: str | None = None,
+        status: str | None = None,
+        model: str | None = None,
+        push: Push | None = None,
+    ) -> None:
         """Change what others see; what is ``None`` stays. Raises ``PresenceRefused``."""
         self._engine.wait(
             lambda: commands.set_presence(
-                self._core.profile, now=now(), wall=wall(), name=name, status=status, model=model
+                self._core.profile, now=now(), wall=wall(), name=name, status=status, model=model, push=push
             )
         )
 

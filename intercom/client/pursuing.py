@@ -46,6 +46,7 @@ from intercom.wire.mail import (
     MailboxEntries,
     Pending,
     Purged,
+    QuestionReopened,
     QuestionWithdrawn,
     RequestFailed,
     SessionForceClosed,
@@ -54,6 +55,7 @@ from intercom.wire.mail import (
     Trace,
 )
 from intercom.wire.reasons import SESSION_NOT_FOUND, code_of
+from intercom.wire.watching import SpawnStatus, Watching
 from intercom.wire.work import WorkAnswer
 
 Handlers: TypeAlias = dict[type[Any], Callable[[Any, int], None]]
@@ -86,6 +88,8 @@ class Pursuit:
         """Message ids of asks that ended while offline."""
         self._returning_until: int | None = None
         self._young_until: int | None = None
+        self.on_asked: Callable[[AskOperation, int], None] = lambda asked, now: None
+        """Is told of every attempt at an ask: its answer may have come before."""
         self.handlers: Handlers = {
             Delivered: self._on_accepted,
             Queued: self._on_accepted,
@@ -93,7 +97,9 @@ class Pursuit:
             SendHeld: self._on_send_held,
             QuestionTarget: self._on_question_target,
             QuestionWithdrawn: self._on_question_withdrawn,
+            QuestionReopened: self._on_question_reopened,
             PeerDisconnected: self._on_peer_disconnected,
+            SpawnStatus: self._on_spawn_status,
             **dict.fromkeys(_ANSWERS, self.answered),
         }
 
@@ -247,6 +253,13 @@ class Pursuit:
     def _on_question_withdrawn(self, answer: QuestionWithdrawn, now: int) -> None:
         self.owing.withdrawn(answer.message_id)
 
+    def _on_spawn_status(self, answer: SpawnStatus, now: int) -> None:
+        if answer.status != "received":  # what becomes of the order follows
+            self.answered(answer, now)
+
+    def _on_question_reopened(self, answer: QuestionReopened, now: int) -> None:
+        self.owing.reopened(answer.message_id, now)
+
     def _on_peer_disconnected(self, answer: PeerDisconnected, now: int) -> None:
         asked = self.asked(answer.reply_to)
         if asked is not None:
@@ -267,6 +280,10 @@ class Pursuit:
             if not self._aim(operation, now):
                 return
             self._contact.write(operation.attempt(self._ids(), now, queues=QUEUE in self._lifecycle.features))
+            if isinstance(operation, AskOperation):
+                self.on_asked(operation, now)
+                if operation.done:
+                    return
         elif isinstance(operation, RequestOperation):
             if operation.needs_features and not self._lifecycle.features:
                 operation.fail(RequestRefused(_OLDER_BROKER, code="feature_not_granted"))
@@ -331,5 +348,6 @@ _ANSWERS = (
     Trace,
     Purged,
     *get_args(WorkAnswer),
+    Watching,
 )
 """Answers that mean nothing beyond the request they answer."""

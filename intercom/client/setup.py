@@ -13,13 +13,16 @@ from intercom.client.assignment import Assignment
 from intercom.client.composing import milliseconds as milliseconds
 from intercom.client.launch import Launch
 from intercom.client.lifecycle import Keeper
-from intercom.client.profile import DEFAULT_KIND, AddressWish, Profile, Purpose
+from intercom.client.profile import DEFAULT_KIND, AddressWish, Profile, Purpose, Push
 from intercom.client.session import ClientSession
 from intercom.client.views import IncomingMessage
 from intercom.limits import COMING_BACK_MS
 from intercom.paths import Paths, resolve_home
 from intercom.wire.mail import Hold
 from intercom.wire.work import ExecutionSurface, WorkMode
+
+SPAWN_TOKEN_VARIABLE = "INTERCOM_SPAWN_TOKEN"
+"""Where a process that a broker has started finds the token its first session is to show."""
 
 
 class Setup(NamedTuple):
@@ -76,6 +79,7 @@ def prepare(
     hold: Hold = "take",
     keep_questions: bool = False,
     kind: str = DEFAULT_KIND,
+    push: Push | None = None,
     work_mode: WorkMode | None = None,
     runtime_session_id: str | None = None,
     surface: ExecutionSurface | None = None,
@@ -100,11 +104,15 @@ def prepare(
         hold=hold,
         keep_questions=keep_questions,
         kind=kind,
+        push=push,
         work_mode=work_mode,
         runtime_session_id=runtime_session_id,
         surface=surface,
         coordinator=coordinator,
     )
+    if purpose == "agent":
+        # Neither another session of this process nor a program it starts may show the token again.
+        profile.spawn_token = os.environ.pop(SPAWN_TOKEN_VARIABLE, None) or None
     paths = Paths(resolve_home(None if home is None else os.fspath(home), os.environ))
     keeper = _keeper(paths, profile.address)
     core = ClientSession(

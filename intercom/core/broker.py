@@ -6,12 +6,12 @@ effects of one event, in order, and never blocks, waits, reads a clock or fails 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec import UNSET, Raw
 
-from intercom.core import groups, stage_lists
+from intercom.core import groups, stage_lists, standstill
 from intercom.core.addresses import Addresses
 from intercom.core.arrivals import Arrivals, Cause
 from intercom.core.asking import Asking
@@ -130,6 +130,7 @@ class Broker:
         store_trouble: why the store cannot be used; then every send is refused and nothing is ever appended.
         facts: further members of the status report's ``broker`` object.
         identity: of the store, its journal and this process on it.
+        spawn_kinds: the sessions that may be started.
     """
 
     def __init__(
@@ -145,6 +146,7 @@ class Broker:
         store_trouble: str | None = None,
         facts: dict[str, Any] | None = None,
         identity: StoreIdentity | None = None,
+        spawn_kinds: Iterable[str] = (),
     ) -> None:
         limits = limits or Limits()
         recovered = recovered or Recovered()
@@ -287,6 +289,7 @@ class Broker:
             self._mailing,
             self._operations,
             self._asking,
+            self._receipts,
             self._ledger,
             self._outbox,
             limits,
@@ -329,10 +332,22 @@ class Broker:
             self._identity.journal_id,
             recovered.last_sequence,
         )
-        self._spawning = Spawning(self._outbox)
+        self._following.know_work(self._inbox, self._work.assignments)
+        self._spawning = Spawning(
+            spawn_kinds,
+            self._work.register,
+            self._ledger,
+            self._deadlines,
+            self._outbox,
+            limits,
+            ids,
+            lambda: self._operations.trouble,
+        )
+        self._registering.on_spawned = self._spawning.registered
         self._departing.on_left = self._following.watches.session_left
         self._mailing.is_open = self._is_mailbox_open
         self._mailing.on_delivered = self._mail_delivered
+        self._asking.holder_of = self._holder_of
         self._lifecycle.on_undone = self._sessions.release_id
         self._lifecycle.on_closing = self._session_closing
         self._lifecycle.on_closed = self._work.closing.recorded
@@ -455,6 +470,11 @@ class Broker:
         self._lifecycle.process_judged(ref, is_alive, now)
         return self._outbox.take()
 
+    def spawn_ended(self, ref: str, reason: str, now: Instant) -> list[Effect]:
+        """Take note that a command could not be started, or ended with a failure."""
+        self._spawning.ended(ref, reason, now)
+        return self._outbox.take()
+
     def frame_taken(self, token: object, now: Instant) -> list[Effect]:
         """Go on after the kernel took the last byte of the frame with this token."""
         if isinstance(token, Attempt):
@@ -518,6 +538,7 @@ class Broker:
 
     def draining(self, now: Instant) -> list[Effect]:
         """Say goodbye to those who must be told, while everything still works; ``stop`` follows."""
+        self._spawning.drain()
         self._following.watches.end_all("broker_shutdown")
         return self._outbox.take()
 
@@ -551,8 +572,7 @@ class Broker:
     def _session_closing(self, known: Known, reason: str, changes: list[Change], now: Instant) -> Closed:
         """Do what the end of a known session leads to: nobody comes back to its questions, its work and its mailbox."""
         self._sessions.release_id(known.id)
-        for question in self._asking.asked_in_absence(known.id):
-            self._asking.close(question)
+        self._asking.asker_closed(known.id)
         return self._work.closing.closing(known, reason, changes, now)
 
     def _is_mailbox_open(self, key: str) -> bool:
@@ -561,6 +581,10 @@ class Broker:
             return True
         known = self._lifecycle.get(rest)
         return known is not None and known.state is not SessionState.CLOSED
+
+    def _holder_of(self, key: str) -> Session | None:
+        box = self._boxes.get(key)
+        return None if box is None else box.holder
 
     def _mail_delivered(self, mail: Mail, ticket: int, now: Instant) -> None:
         operation = mail.operation
@@ -583,9 +607,12 @@ class Broker:
             found = self._sessions.in_reach_of([group])
         else:
             found = []
-        entries = [peer.encoded() for peer in found if peer.is_agent]
+        agents = [peer for peer in found if peer.is_agent]
         if session.features & SHOWN_WHO_IS_AWAY:
+            entries = [standstill.shown(peer, self._receipts, now, self._limits) for peer in agents]
             entries += self._away_rows(session, group)
+        else:
+            entries = [peer.encoded() for peer in agents]
         stages = stage_lists.stage_rows(session, group, self._stages)
         possible = stage_lists.future_rows(session, group, self._stages)
         self._outbox.write(connection, Sessions(frame.request_id, entries, stages, possible))
@@ -750,10 +777,12 @@ class Broker:
                 "waitingStages": len(self._barriers),
                 "notifications": len(self._notifications),
                 "watches": len(self._following.watches),
+                "spawnKinds": self._spawning.kinds,
                 "mail": {
                     **self._boxes.totals(),
                     "addresses": len(self._addresses),
                     "sessionsAway": self._lifecycle.away_count,
+                    "sessionsRemembered": self._lifecycle.remembered_count,
                 },
                 "inbox": {
                     "parked": len(self._inbox),

@@ -107,11 +107,12 @@ def ends_with(result: Result, status: int, code: str | None) -> None:
 def test_no_broker(shell: Shell, verb: str) -> None:
     """Design section 9: 5, unless the verb starts one or needs none; F130: looking starts none."""
     starts: dict[str, tuple[int, str | None]] = {
-        **dict.fromkeys(("list", "receive", "pending", "mailbox", "addresses", "session"), (0, None)),
+        **dict.fromkeys(
+            ("list", "receive", "pending", "mailbox", "addresses", "session", "inbox", "assignment"), (0, None)
+        ),
         **dict.fromkeys(("send", "ask"), (3, "not_found")),
         "reply": (3, "unknown_question"),
         "trace": (3, "unknown_message"),
-        **dict.fromkeys(("inbox", "assignment"), (1, "feature_not_granted")),
     }
     needs_none = {
         **dict.fromkeys((*PURE, "doctor", "completion", "store", "serve"), (0, None)),

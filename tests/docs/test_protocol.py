@@ -219,6 +219,8 @@ def test_the_schema_beside_the_page_is_the_one_that_is_made() -> None:
 
 FILLED = {
     "conflict": reasons.conflict("<id>"),
+    "conflict_waiting": reasons.conflict_waiting("<id>"),
+    "ambiguous_away": reasons.ambiguous_away("<to>", ["<group>"], ["<id>"]),
     "ambiguous_name": reasons.ambiguous_name("<to>"),
     "ambiguous_prefix": reasons.ambiguous_prefix("<to>"),
     "authority_invalid": reasons.authority_invalid("<trouble>"),
@@ -236,7 +238,7 @@ FILLED = {
 """What the functions of ``reasons`` write, with the placeholders of the page."""
 
 
-BEGINNINGS = frozenset({"CAPACITY", "MAILBOX_FULL", "INBOX_FULL"})
+BEGINNINGS = frozenset({"CAPACITY", "MAILBOX_FULL", "INBOX_FULL", "SEVERAL_AWAY"})
 """Parts of texts that stand alone in ``reasons``."""
 
 
@@ -301,7 +303,10 @@ def test_the_codes_of_features() -> None:
 def test_the_codes_of_following_and_starting() -> None:
     """protocol 11.3"""
     refused = codes_in(watches, following, spawning, pattern=r'(?:No\(|frame, |request_id, )"(\w+)"')
-    assert codes_of("11.3 Refusals") == refused | {"bad_request"}
+    statuses = set(DEFINITIONS["SpawnStatus"]["properties"]["status"]["enum"])
+    assert codes_of("11.3 Refusals") == refused - statuses | {"bad_request"}
+    ends = codes_in(spawning, pattern=r'_(?:end|fail)\(order, "(\w+)"')
+    assert ends == set(re.findall(r"`(spawn_(?!status)\w+)`", SECTIONS["11.3 Refusals"].split("In `spawn_status`")[1]))
     [rows] = tables(SECTIONS["11.1.5 Ends"], ["reason", "when", "what a client does"])
     assert {code(row[0]) for row in rows} == set(DEFINITIONS["WatchEnded"]["properties"]["reason"]["enum"])
 
