@@ -8,6 +8,7 @@ TYPE_CHECKING = False  # importing typing costs more than everything a command n
 if TYPE_CHECKING:
     from intercom.client import blocking
     from intercom.client.aio import Connection, Events, IncomingMessage, LiveStage, Messages, Run, Session, connect
+    from intercom.client.attending import KeptMessage, Policies, PolicyRule, PolicyView, Wait, Waits
     from intercom.client.feeds import SessionEvent
     from intercom.client.mailviews import (
         AddressView,
@@ -86,6 +87,7 @@ __all__ = [
     "HomeError",
     "IncomingMessage",
     "IntercomError",
+    "KeptMessage",
     "LiveStage",
     "Mail",
     "Mailbox",
@@ -98,6 +100,9 @@ __all__ = [
     "OutcomeUnknown",
     "PeerGone",
     "PendingAsk",
+    "Policies",
+    "PolicyRule",
+    "PolicyView",
     "PossibleStage",
     "PresenceRefused",
     "ProtocolViolation",
@@ -131,6 +136,8 @@ __all__ = [
     "Trace",
     "TraceEvent",
     "UsageError",
+    "Wait",
+    "Waits",
     "__version__",
     "blocking",
     "connect",
@@ -148,6 +155,7 @@ _HOMES = {
         "Session",
         "connect",
     ),
+    "intercom.client.attending": ("KeptMessage", "Policies", "PolicyRule", "PolicyView", "Wait", "Waits"),
     "intercom.client.feeds": ("SessionEvent",),
     "intercom.client.queueing": ("AsyncStageQueue", "StageAnswer", "StageQueue", "StageRequest"),
     "intercom.client.rosters": ("DeliveryState", "PossibleStage", "RosterStage"),

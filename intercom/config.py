@@ -79,6 +79,14 @@ class Settings(Struct, frozen=True, kw_only=True):
         About("Least important line that is written to the log.", choices=("debug", "info", "warning", "error")),
     ] = "info"
 
+    notify_command: Annotated[
+        str,
+        About(
+            "Command that `intercom me --follow` runs for what waits for the person; what is said goes to its standard "
+            "input. Empty: none.",
+        ),
+    ] = ""
+
     def limits(self) -> Limits:
         """Return the limits of the core with these settings applied."""
         return Limits(receipt_wait_ms=self.receipt_wait_ms, ask_ms=self.ask_ms)
@@ -99,6 +107,8 @@ class Setting(Struct, frozen=True):
             return "one of " + ", ".join(f'"{choice}"' for choice in self.about.choices)
         if isinstance(self.default, bool):
             return "true or false"
+        if isinstance(self.default, str):
+            return "a text"
         return f"a whole number of {self.about.unit} from {self.about.low} to {self.about.high}"
 
     def takes(self, value: object) -> bool:
@@ -107,11 +117,13 @@ class Setting(Struct, frozen=True):
             return value in self.about.choices
         if isinstance(self.default, bool):
             return isinstance(value, bool)
+        if isinstance(self.default, str):
+            return isinstance(value, str)
         return isinstance(value, int) and not isinstance(value, bool) and self.about.low <= value <= self.about.high
 
     def from_text(self, text: str) -> object:
         """Return the value a variable's text stands for, or the text when it stands for none."""
-        if self.about.choices:
+        if self.about.choices or isinstance(self.default, str):
             return text
         if isinstance(self.default, bool):
             return {"true": True, "1": True, "false": False, "0": False}.get(text.strip().lower(), text)

@@ -12,18 +12,19 @@ from intercom import errors
 
 NAMES = {
     "AddressView", "AsyncStageQueue", "Attachment", "Connection", "DeliveryState", "EmbeddedBroker", "Events",
-    "GroupView", "IncomingMessage", "LiveStage", "Mail", "Mailbox", "MailboxEntry", "Messages", "Notice",
-    "PendingAsk", "PossibleStage", "Purged", "Receipt", "RosterStage", "Run", "Session", "SessionEvent",
-    "SessionRecord", "SessionView", "StageAnswer", "StageQueue", "StageRequest", "StageView", "Trace", "TraceEvent",
-    "__version__", "blocking", "connect", "serve",
+    "GroupView", "IncomingMessage", "KeptMessage", "LiveStage", "Mail", "Mailbox", "MailboxEntry", "Messages",
+    "Notice", "PendingAsk", "Policies", "PolicyRule", "PolicyView", "PossibleStage", "Purged", "Receipt",
+    "RosterStage", "Run", "Session", "SessionEvent", "SessionRecord", "SessionView", "StageAnswer", "StageQueue",
+    "StageRequest", "StageView", "Trace", "TraceEvent", "Wait", "Waits", "__version__", "blocking", "connect",
+    "serve",
 }  # fmt: skip
 
 SESSION = {
     "addresses", "announce", "answer", "ask", "ask_supervisor", "authorize_child", "busy", "events", "features",
-    "force_close", "former_ids", "groups", "id", "join", "leave", "list", "list_groups", "list_stages", "mailbox",
-    "messages", "model", "name", "outcome", "pending", "purge", "receive", "release_child", "reserve_child", "send",
-    "send_supervisor", "session_records", "set_presence", "stage", "status", "supervisor_id", "task_hint", "trace",
-    "waiting", "workflow",
+    "fetch", "force_close", "former_ids", "groups", "id", "join", "leave", "list", "list_groups", "list_stages",
+    "mailbox", "messages", "model", "name", "outcome", "pending", "policies", "purge", "receive", "release_child",
+    "reserve_child", "send", "send_supervisor", "session_records", "set_policy", "set_presence", "settle_held",
+    "stage", "status", "supervisor_id", "task_hint", "trace", "waiting", "waits", "workflow",
 }  # fmt: skip
 
 RUN = {"announce", "capability", "group", "id", "lost", "notify", "target"}

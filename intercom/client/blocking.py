@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from intercom.client import commands
 from intercom.client.activity import Activity
 from intercom.client.asking import OnProgress
+from intercom.client.blocking_attention import AttentionCalls
 from intercom.client.blocking_engine import Engine
 from intercom.client.blocking_mail import MailCalls
 from intercom.client.feeds import Feed, SessionEvent
@@ -206,7 +207,7 @@ class Events:
         return event
 
 
-class Session(MailCalls):
+class Session(MailCalls, AttentionCalls):
     """Be a session in the broker's table; made by ``connect``."""
 
     def __init__(self, engine: Engine) -> None:

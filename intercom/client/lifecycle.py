@@ -24,12 +24,14 @@ RECEIPTS = "push.receipts"
 QUEUE = "queue"
 ADDRESS = "address"
 OPERATOR = "operator"
+WAITS = "waits"
+POLICY = "policy"
 
-AGENT_FEATURES = (LIFECYCLE, RECEIPTS, QUEUE, ADDRESS)
-RETAKEN_FEATURES = (RECEIPTS, QUEUE, ADDRESS)
+AGENT_FEATURES = (LIFECYCLE, RECEIPTS, QUEUE, ADDRESS, WAITS, POLICY)
+RETAKEN_FEATURES = (RECEIPTS, QUEUE, ADDRESS, WAITS, POLICY)
 """Of an agent that returns by its return address, as older clients do: what is unconfirmed comes again to whoever shows
 it, which a session with a lifecycle rules out."""
-CONTROL_FEATURES = (OPERATOR,)
+CONTROL_FEATURES = (OPERATOR, WAITS, POLICY)
 PROTOCOL_VERSION = "1.0"
 """What this client says it speaks beyond the base protocol."""
 

@@ -114,6 +114,8 @@ class Profile:
         if is_blank(self.kind):
             raise UsageError("kind is empty", hint="Leave it out.")
         self.cwd = checked_claim(cwd, "cwd") if cwd is not None else clean_text(_working_directory(), "cwd")
+        self.policy: dict[str, Any] | None = None
+        """What this session lets through, as the broker acknowledged it."""
         self.pid = os.getpid()
         self.started_at = time.time_ns() // 1_000_000
         self.last_activity: int | None = None
@@ -144,6 +146,8 @@ class Profile:
             session["name"] = name
         if self.status is not None:
             session["status"] = self.status
+        if self.policy is not None:
+            session["inboundPolicy"] = self.policy
         return Register(
             session=session,
             registration_group=self.home_group,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from intercom.core.clock import Instant
-from intercom.core.records import AddressRecord, Happened, KnownSessionRecord, Row
+from intercom.core.records import AddressRecord, Happened, KnownSessionRecord, PolicyRecord, Row
 
 
 class Journal:
@@ -44,6 +44,8 @@ def stream_of(row: Row) -> str:
         return f"address:{row.number}"
     if isinstance(row, KnownSessionRecord):
         return f"session:{row.session_id}"
+    if isinstance(row, PolicyRecord):
+        return f"policy:{row.number}"
     return mail_stream(row.message_id)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import UNSET, Raw, Struct
 from msgspec.json import decode, encode
@@ -56,6 +56,7 @@ class Letter(Struct, frozen=True):
     is_ask: bool = False
     reply_to: str | None = None
     notice: bytes | None = None
+    kept: Literal["quiet", "hold"] | None = None
 
     @property
     def size(self) -> int:
@@ -142,6 +143,7 @@ class Mailing:
             letter.reply_to,
             int(is_offered),
             letter.notice,
+            letter.kept,
         )
         mail = Mail(record, operation)
         box = self._boxes.add(mail)
@@ -295,6 +297,31 @@ class Mailing:
     def _offer_later(self, box: Mailbox, now: Instant) -> None:
         self._deadlines.add(now.mono + self._limits.mail_retry_ms, self._offer_when_committed, box)
 
+    # --- what a policy keeps ----------------------------------------------------------------------------
+
+    def keep(self, box: Mailbox, judged: list[tuple[Mail, Literal["quiet", "hold"] | None]], now: Instant) -> None:
+        """Keep mail from being handed over, or let it go, as a policy says now; what is let go is offered."""
+        before = [(mail, mail.record.kept) for mail, _ in judged]
+        events: list[Change] = []
+        for mail, kept in judged:
+            box.mark_kept(mail, kept)
+            kind = "mail.released" if kept is None else "mail.kept"
+            events.append(self._journal.event(kind, mail.record, now))
+        ticket = self._ledger.append(tuple(events), self._undo_keep, before)
+        for mail, _ in judged:
+            mail.ticket = ticket
+        self._ledger.when_committed(ticket, self._offer_when_committed, box)
+
+    def _undo_keep(self, before: list[tuple[Mail, Literal["quiet", "hold"] | None]], now: Instant) -> None:
+        for mail, kept in before:
+            box = self._boxes.get(mail.record.mailbox)
+            if box is not None and box.entries.get(mail.number) is mail:
+                box.mark_kept(mail, kept)
+
+    def refuse(self, mail: list[Mail], now: Instant) -> None:
+        """Give up mail that its recipient, or the person, does not let through; its senders are told."""
+        self._give_up(mail, "undeliverable", notices.NOT_LET_THROUGH, now)
+
     # --- the end of a mail ------------------------------------------------------------------------------
 
     def received(self, session: Session, message_id: str, now: Instant) -> bool:
@@ -357,6 +384,8 @@ class Mailing:
         record = mail.record
         is_expired = record.valid_until is not None and record.valid_until <= record.expires_at
         reason = notices.NO_LONGER_VALID if is_expired else notices.NEVER_FETCHED
+        if record.kept == "hold" and not is_expired:
+            reason = notices.NEVER_LET_THROUGH
         self._give_up(
             [mail],
             "expired" if is_expired else "undeliverable",

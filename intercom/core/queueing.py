@@ -6,18 +6,19 @@ somebody acted for an address. Only a sender that says it understands ``queued``
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import UNSET, Struct
 
 from intercom.core.addresses import ME, Address, Addresses
 from intercom.core.attempts import Refusal
 from intercom.core.clock import Instant
-from intercom.core.features import QUEUE
+from intercom.core.features import POLICY, QUEUE
 from intercom.core.lifecycle import Known, Lifecycle
 from intercom.core.mailboxes import Mailboxes
 from intercom.core.mailing import Letter, Mailing
 from intercom.core.operation import Standing
+from intercom.core.policies import Inbound, Policies, sender_of
 from intercom.core.records import Change, OperationState, SaveOperation, SessionState
 from intercom.core.resolving import Unresolved, is_prefix
 from intercom.limits import Limits
@@ -74,9 +75,11 @@ class Queueing:
         receipts: Receipts,
         asking: Asking,
         crossings: Crossings,
+        policies: Policies,
         outbox: Outbox,
         limits: Limits,
     ) -> None:
+        self._policies = policies
         self._addresses = addresses
         self._lifecycle = lifecycle
         self._sessions = sessions
@@ -169,7 +172,26 @@ class Queueing:
             return Refusal("D6", reasons.NO_OPEN_QUESTION)
         if not self._is_in_reach(away, sender, question, message, now):
             return Refusal("D7", reasons.DIFFERENT_GROUP)
-        return self._put(connection, sender, away.key, away.label, frame, message, signature, operation, question, now)
+        kept: Literal["quiet", "hold"] | None = None
+        inbound = None if question is not None or away.is_me else self._inbound_of(away)
+        if inbound is not None:
+            action = inbound.action_for(sender_of(sender))
+            if action == "refuse":
+                return Refusal("D21", reasons.REFUSED_BY_POLICY, after=after)
+            kept = None if action == "accept" else action
+        return self._put(
+            connection, sender, away.key, away.label, frame, message, signature, operation, question, now, kept=kept
+        )
+
+    def _inbound_of(self, away: Away) -> Inbound | None:
+        """Return what holds for somebody who is away."""
+        for known in self._lifecycle.away():
+            if known.mailbox_key == away.key:
+                party = away.key
+                if not away.key.startswith("address:") and known.record.return_hash is not None:
+                    party = f"return:{known.record.return_hash}"
+                return self._policies.of_party(party, known.info if POLICY in known.record.features else None)
+        return self._policies.of_party(away.key, None)
 
     def open_question(self, asker: Session, sender: Session, message_id: str) -> Question | None:
         """Return the open question of an asker who is here that a reply of this sender answers."""
@@ -203,7 +225,7 @@ class Queueing:
         """Tell whether a send that may wait has to: older mail of its target has not been handed over."""
         return (
             target.mailbox is not None
-            and bool(target.mailbox.entries)
+            and target.mailbox.holds_others_up
             and frame.queue_if_away is True
             and QUEUE in sender.features
             and message.expects_reply is not True
@@ -226,6 +248,25 @@ class Queueing:
         label = target.name or target.id
         key = target.target_identity
         return self._put(connection, sender, key, label, frame, message, signature, operation, None, now)
+
+    def put_aside(
+        self,
+        connection: Connection,
+        sender: Session,
+        target: Session,
+        frame: Send,
+        message: Message,
+        signature: bytes,
+        operation: Operation | None,
+        kept: Literal["quiet", "hold"],
+        now: Instant,
+    ) -> Refusal | None:
+        """Let a send wait in the mailbox of somebody who is here and does not want to be woken by it."""
+        box = target.mailbox
+        if box is None or frame.queue_if_away is not True or QUEUE not in sender.features:
+            return Refusal("D21", reasons.kept_unqueued(kept), _AWAY_CODE if QUEUE in sender.features else UNSET)
+        label = target.name or target.id
+        return self._put(connection, sender, box.key, label, frame, message, signature, operation, None, now, kept=kept)
 
     # --- what was on its way to somebody who left -------------------------------------------------------
 
@@ -323,6 +364,8 @@ class Queueing:
         operation: Operation | None,
         question: Question | None,
         now: Instant,
+        *,
+        kept: Literal["quiet", "hold"] | None = None,
     ) -> Refusal | None:
         is_ask = message.expects_reply is True
         if is_ask and operation is None and self._asking.count(sender) >= self._limits.asks:
@@ -338,6 +381,7 @@ class Queueing:
             None if frame.valid_for is UNSET else now.wall + frame.valid_for,
             is_ask,
             None if message.reply_to is UNSET else message.reply_to,
+            kept=kept,
         )
         box = self._boxes.open(key)
         if not self._boxes.has_room(box, letter.size):
@@ -362,7 +406,8 @@ class Queueing:
         changes = () if question is None else self._mark_answered(question)
         subject = _Queueing(connection, frame, operation, is_new, question)
         self._mailing.put(letter, operation, now, self._undo_put, subject, *changes)
-        queued = Queued(message.id, letter.target, position, frame.attempt_id)
+        told = UNSET if kept is None or POLICY not in sender.features else kept
+        queued = Queued(message.id, letter.target, position, frame.attempt_id, kept=told)
         self._outbox.write(connection, queued, operation.ticket)
         return None
 

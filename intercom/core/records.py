@@ -7,7 +7,7 @@ the row as it is from then on: whoever replays the journal gets the rows.
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -156,9 +156,24 @@ class MailRecord(Struct, frozen=True):
     """How often it was written to somebody."""
     notice: bytes | None = None
     """The ``notice`` of a message the broker itself wrote, JSON."""
+    kept: Literal["quiet", "hold"] | None = None
+    """Why it is not handed over: it must not wake its recipient, or the person has to let it through."""
 
 
-Row: TypeAlias = AddressRecord | KnownSessionRecord | MailRecord
+class PolicyRecord(Struct, frozen=True):
+    """Describe what the person lets through to somebody."""
+
+    number: int
+    """Key of the row."""
+    party: str
+    """Whose messages it is about: the key of an address, or the sender identity of a session."""
+    policy: bytes
+    """JSON."""
+    set_at: int
+    """Epoch ms."""
+
+
+Row: TypeAlias = AddressRecord | KnownSessionRecord | MailRecord | PolicyRecord
 
 
 class SaveOperation(Struct, frozen=True):
@@ -209,7 +224,7 @@ class Happened(Struct, frozen=True):
     at: int
     """Epoch ms."""
     stream: str
-    """What it is about: ``session:ID``, ``address:NUMBER`` or ``mail:MESSAGE-ID``."""
+    """What it is about: ``session:ID``, ``address:NUMBER``, ``mail:MESSAGE-ID`` or ``policy:NUMBER``."""
     kind: str
     event_id: str
     """Unique in the journal."""
@@ -307,6 +322,7 @@ class Recovered(Struct, frozen=True, kw_only=True):
     addresses: list[AddressRecord] = []
     known_sessions: list[KnownSessionRecord] = []
     mail: list[MailRecord] = []
+    policies: list[PolicyRecord] = []
     last_sequence: int = 0
     """Of the journal."""
 

@@ -22,12 +22,13 @@ from intercom.core.records import (
     HistoryEvent,
     KnownSessionRecord,
     MailRecord,
+    PolicyRecord,
     ReleaseBody,
     Row,
     SaveBody,
 )
 
-AnyRecord = TypeVar("AnyRecord", AddressRecord, KnownSessionRecord, MailRecord)
+AnyRecord = TypeVar("AnyRecord", AddressRecord, KnownSessionRecord, MailRecord, PolicyRecord)
 HistoryChange: TypeAlias = Happened | SaveBody | ReleaseBody | DropBodies | DropHistory
 
 
@@ -63,6 +64,7 @@ TABLES: dict[type[Row], Table] = {
     AddressRecord: Table("addresses", "number", AddressRecord.__struct_fields__),
     KnownSessionRecord: Table("sessions", "session_id", KnownSessionRecord.__struct_fields__),
     MailRecord: Table("mail", "number", MailRecord.__struct_fields__),
+    PolicyRecord: Table("policies", "number", PolicyRecord.__struct_fields__),
 }
 
 _STATEMENTS = {kind: (table.save, table.drop, table.key) for kind, table in TABLES.items()}
@@ -81,6 +83,7 @@ _DROP_SUPERSEDED = """
         SELECT MAX(seq) FROM journal AS newer WHERE newer.stream = journal.stream
     ) AND stream IN (
         SELECT 'address:' || number FROM addresses UNION ALL SELECT 'session:' || session_id FROM sessions
+        UNION ALL SELECT 'policy:' || number FROM policies
     )
 """
 # A stream goes as a whole, whatever the clock did between its events: what is left of one must not bring a row back.
@@ -92,6 +95,7 @@ _DROP_OVER = """
         SELECT 'address:' || number FROM addresses
         UNION ALL SELECT 'session:' || session_id FROM sessions
         UNION ALL SELECT 'mail:' || message_id FROM mail
+        UNION ALL SELECT 'policy:' || number FROM policies
     )
 """
 
@@ -144,7 +148,12 @@ def replay(connection: sqlite3.Connection) -> None:
     """Make the rows anew out of the journal, within the transaction of the caller."""
     for table in TABLES.values():
         connection.execute(f"DELETE FROM {table.name}")
-    kinds = {"address": AddressRecord, "session": KnownSessionRecord, "mail": MailRecord}
+    kinds: dict[str, type[Row]] = {
+        "address": AddressRecord,
+        "session": KnownSessionRecord,
+        "mail": MailRecord,
+        "policy": PolicyRecord,
+    }
     for stream, row, is_gone in connection.execute("SELECT stream, row, is_gone FROM journal ORDER BY seq").fetchall():
         kind = kinds[stream.partition(":")[0]]
         project(connection, decode(row, type=kind), is_gone=bool(is_gone))

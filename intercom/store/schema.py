@@ -66,6 +66,10 @@ STEPS: tuple[Step, ...] = (
         """,
         "CREATE INDEX journal_stream ON journal (stream, seq)",
     ),
+    (
+        "ALTER TABLE mail ADD COLUMN kept TEXT",
+        "CREATE TABLE policies (number INTEGER PRIMARY KEY, party TEXT, policy BLOB, set_at INTEGER)",
+    ),
 )
 
 

@@ -23,6 +23,7 @@ from intercom.core.records import (
     MailRecord,
     OperationRecord,
     OperationState,
+    PolicyRecord,
     Recovered,
     ReleaseBody,
     RetiredIdRecord,
@@ -53,6 +54,7 @@ class MemoryDisk:
     addresses: dict[int, AddressRecord] = field(default_factory=dict)
     known_sessions: dict[str, KnownSessionRecord] = field(default_factory=dict)
     mail: dict[int, MailRecord] = field(default_factory=dict)
+    policies: dict[int, PolicyRecord] = field(default_factory=dict)
     bodies: dict[int, Body] = field(default_factory=dict)
     journal: list[Happened] = field(default_factory=list)
     sequence: int = 0
@@ -101,6 +103,8 @@ class MemoryDisk:
             return self.addresses, row.number
         if isinstance(row, KnownSessionRecord):
             return self.known_sessions, row.session_id
+        if isinstance(row, PolicyRecord):
+            return self.policies, row.number
         return self.mail, row.number
 
     def _drop_bodies(self, before: int) -> None:
@@ -109,7 +113,12 @@ class MemoryDisk:
                 del self.bodies[number]
 
     def _drop_history(self, before: int) -> None:
-        rows: list[Row] = [*self.addresses.values(), *self.known_sessions.values(), *self.mail.values()]
+        rows: list[Row] = [
+            *self.addresses.values(),
+            *self.known_sessions.values(),
+            *self.mail.values(),
+            *self.policies.values(),
+        ]
         there = {stream_of(row) for row in rows}
         newest = {event.stream: event.seq for event in self.journal}
         last_at: dict[str, int] = {}
@@ -162,6 +171,7 @@ class MemoryDisk:
             addresses=[self.addresses[number] for number in sorted(self.addresses)],
             known_sessions=sorted(self.known_sessions.values(), key=lambda row: row.number),
             mail=[self.mail[number] for number in sorted(self.mail)],
+            policies=[self.policies[number] for number in sorted(self.policies)],
             last_sequence=self.sequence,
         )
 

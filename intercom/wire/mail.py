@@ -207,6 +207,8 @@ class MailEntry(Struct, rename="camel", omit_defaults=True):
     valid_until: int | UnsetType = UNSET
     expects_reply: bool | UnsetType = UNSET
     notice: OptionalText = UNSET
+    kept: Literal["quiet", "hold"] | UnsetType = UNSET
+    """A policy keeps it (feature ``policy``)."""
 
 
 class MailboxEntries(FeatureAnswer, tag="mailbox"):
@@ -216,6 +218,8 @@ class MailboxEntries(FeatureAnswer, tag="mailbox"):
     count: int
     bytes: int
     entries: list[MailEntry]
+    kept: int | UnsetType = UNSET
+    """How many of all a policy keeps (feature ``policy``)."""
 
 
 class PendingAsk(Struct, rename="camel", omit_defaults=True):
