@@ -7,7 +7,18 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False  # importing typing costs more than everything a command needs of this module
 if TYPE_CHECKING:
     from intercom.client import blocking
-    from intercom.client.aio import Connection, Events, IncomingMessage, LiveStage, Messages, Run, Session, connect
+    from intercom.client.aio import (
+        Assignment,
+        Assignments,
+        Connection,
+        Events,
+        IncomingMessage,
+        LiveStage,
+        Messages,
+        Run,
+        Session,
+        connect,
+    )
     from intercom.client.attending import KeptMessage, Policies, PolicyRule, PolicyView, Wait, Waits
     from intercom.client.feeds import SessionEvent
     from intercom.client.mailviews import (
@@ -24,6 +35,7 @@ if TYPE_CHECKING:
     from intercom.client.rosters import DeliveryState, PossibleStage, RosterStage
     from intercom.client.stage_views import StageView
     from intercom.client.views import Attachment, GroupView, Mail, Notice, Receipt, SessionView
+    from intercom.client.workviews import AssignmentView, Dispatched, InboxPage, InboxPresence, ParkedMessage
     from intercom.errors import (
         AccessDenied,
         AddressHeld,
@@ -31,6 +43,7 @@ if TYPE_CHECKING:
         AmbiguousTarget,
         AskError,
         AskTimeout,
+        AssignmentLost,
         BrokerBusy,
         BrokerError,
         BrokerStarting,
@@ -72,6 +85,10 @@ __all__ = [
     "AmbiguousTarget",
     "AskError",
     "AskTimeout",
+    "Assignment",
+    "AssignmentLost",
+    "AssignmentView",
+    "Assignments",
     "AsyncStageQueue",
     "Attachment",
     "BrokerBusy",
@@ -81,10 +98,13 @@ __all__ = [
     "Connection",
     "ConnectionLost",
     "DeliveryState",
+    "Dispatched",
     "EmbeddedBroker",
     "Events",
     "GroupView",
     "HomeError",
+    "InboxPage",
+    "InboxPresence",
     "IncomingMessage",
     "IntercomError",
     "KeptMessage",
@@ -98,6 +118,7 @@ __all__ = [
     "NotNow",
     "Notice",
     "OutcomeUnknown",
+    "ParkedMessage",
     "PeerGone",
     "PendingAsk",
     "Policies",
@@ -146,6 +167,8 @@ __all__ = [
 
 _HOMES = {
     "intercom.client.aio": (
+        "Assignment",
+        "Assignments",
         "Connection",
         "Events",
         "IncomingMessage",
@@ -171,6 +194,7 @@ _HOMES = {
         "TraceEvent",
     ),
     "intercom.client.views": ("Attachment", "GroupView", "Mail", "Notice", "Receipt", "SessionView"),
+    "intercom.client.workviews": ("AssignmentView", "Dispatched", "InboxPage", "InboxPresence", "ParkedMessage"),
     "intercom.server.embedded": ("EmbeddedBroker", "serve"),
 }
 """Where public names live that are not errors."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from intercom.errors import ConfigError
 from intercom.limits import (
@@ -19,6 +20,7 @@ from intercom.limits import (
     RECEIPT_WAIT_MS,
     RECEIPT_WAIT_RANGE_MS,
     UNREGISTERED_FRAME_BYTES,
+    WHOLE_NUMBER_MAX,
     Limits,
 )
 from intercom.paths import Paths, read_ordinary_file
@@ -79,6 +81,10 @@ class Settings(Struct, frozen=True, kw_only=True):
         About("Least important line that is written to the log.", choices=("debug", "info", "warning", "error")),
     ] = "info"
 
+    loop_guard: Annotated[
+        bool,
+        About("Whether the broker refuses messages that cause each other again and again."),
+    ] = True
     notify_command: Annotated[
         str,
         About(
@@ -89,7 +95,8 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     def limits(self) -> Limits:
         """Return the limits of the core with these settings applied."""
-        return Limits(receipt_wait_ms=self.receipt_wait_ms, ask_ms=self.ask_ms)
+        limits = Limits(receipt_wait_ms=self.receipt_wait_ms, ask_ms=self.ask_ms)
+        return limits if self.loop_guard else replace(limits, loop_free_hops=WHOLE_NUMBER_MAX)
 
 
 class Setting(Struct, frozen=True):

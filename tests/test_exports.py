@@ -11,15 +11,18 @@ import intercom
 from intercom import errors
 
 NAMES = {
-    "AddressView", "AsyncStageQueue", "Attachment", "Connection", "DeliveryState", "EmbeddedBroker", "Events",
-    "GroupView", "IncomingMessage", "KeptMessage", "LiveStage", "Mail", "Mailbox", "MailboxEntry", "Messages",
-    "Notice", "PendingAsk", "Policies", "PolicyRule", "PolicyView", "PossibleStage", "Purged", "Receipt",
+    "AddressView", "Assignment", "AssignmentView", "Assignments", "AsyncStageQueue", "Attachment", "Connection",
+    "DeliveryState", "Dispatched", "EmbeddedBroker", "Events", "GroupView", "InboxPage", "InboxPresence",
+    "IncomingMessage", "KeptMessage", "LiveStage", "Mail", "Mailbox", "MailboxEntry", "Messages", "Notice",
+    "ParkedMessage", "PendingAsk", "Policies", "PolicyRule", "PolicyView", "PossibleStage", "Purged", "Receipt",
     "RosterStage", "Run", "Session", "SessionEvent", "SessionRecord", "SessionView", "StageAnswer", "StageQueue",
     "StageRequest", "StageView", "Trace", "TraceEvent", "Wait", "Waits", "__version__", "blocking", "connect",
     "serve",
 }  # fmt: skip
 
 SESSION = {
+    "assignment", "assignments", "claim", "dispatch", "inbox", "inbox_message", "inbox_presence",
+    "open_assignments", "reply_to", "report", "settle", "wait_for_assignment",
     "addresses", "announce", "answer", "ask", "ask_supervisor", "authorize_child", "busy", "events", "features",
     "fetch", "force_close", "former_ids", "groups", "id", "join", "leave", "list", "list_groups", "list_stages",
     "mailbox", "messages", "model", "name", "outcome", "pending", "policies", "purge", "receive", "release_child",
@@ -27,6 +30,7 @@ SESSION = {
     "stage", "status", "supervisor_id", "task_hint", "trace", "waiting", "waits", "workflow",
 }  # fmt: skip
 
+ASSIGNMENT = {"accept", "fail", "reply", "report", "started", "waiting"}
 RUN = {"announce", "capability", "group", "id", "lost", "notify", "target"}
 
 
@@ -63,7 +67,7 @@ def test_names_are_the_ones_of_their_modules() -> None:
 
 
 def test_both_shells_have_the_same_calls() -> None:
-    from intercom.client import aio, blocking, views
+    from intercom.client import aio, assignment, blocking, views
     from intercom.client.owning import RunShell
 
     def calls(kind: type) -> set[str]:
@@ -74,7 +78,18 @@ def test_both_shells_have_the_same_calls() -> None:
     assert calls(aio.Run) | {"serve"} == calls(blocking.Run)
     assert calls(blocking.Run) | calls(RunShell) == RUN | {"serve"}
     assert calls(aio.LiveStage) == calls(blocking.LiveStage) == {"lost"}
-    public = {"Events", "IncomingMessage", "LiveStage", "Messages", "Run", "Session", "connect"}
+    assert calls(aio.Assignment) == calls(blocking.Assignment) == ASSIGNMENT | calls(assignment.Assignment)
+    public = {
+        "Assignment",
+        "Assignments",
+        "Events",
+        "IncomingMessage",
+        "LiveStage",
+        "Messages",
+        "Run",
+        "Session",
+        "connect",
+    }
     assert set(blocking.__all__) == public
 
 

@@ -33,13 +33,12 @@ SECTIONS = {
     "agent hosts": (133, 134, 135, 136),
 }
 WAITING = {
-    "agent hosts": (54, 64, 81, 82, 87, 133, 134, 135),
+    "agent hosts": (54, 81, 82, 87, 133, 134, 135),
     "durable addresses and mailboxes": (78, 80, 85, 86),
     "a client that takes a send for the reply it is": (67,),
     "sending to many at once": (62,),
     "workflow stages": (95, 96, 98, 99),
     "schedules": (104, 105),
-    "limits on chains of messages": (113,),
     "several machines": (122, 123, 125, 126, 127),
 }
 """Cases by what they speak of and what does not exist yet."""

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from intercom.cli.arguments import Parser, add_common, clean
 from intercom.cli.identity import opened, paths_of, time_left
+from intercom.cli.policy import told
 from intercom.cli.render import Output, duration, short_ids
 from intercom.cli.stages import DRAWN, PLAIN, documents_of
 from intercom.cli.stages import FIT as STAGE_FIT
 from intercom.cli.stages import HEAD as STAGE_HEAD
 from intercom.cli.stages import rows_of as stage_rows_of
 from intercom.cli.tables import Fit, show_table
+from intercom.client.attending import POLICY_MEMBERS, policy_in
 from intercom.limits import COMING_BACK_MS, EARLIER_HOME_MS, REQUEST_MS
 
 if TYPE_CHECKING:
@@ -27,7 +29,8 @@ DESCRIPTION = """Show the sessions in reach: those of the group given by --group
 
 Shown are the name, the shortest id that `send` takes, what the session says that it is doing and since when, its
 process, model and groups, and its directory, marked when it is the one you are in. `intercom listen --answer` is `busy`
-or `idle`; other sessions say what they like, or nothing. The process is what the kernel says; what a session claims is
+or `idle`; other sessions say what they like, or nothing. In brackets stand the policies that are in force for it
+(`intercom policy`): its own, then the person's. The process is what the kernel says; what a session claims is
 added where it differs.
 
 `away` is a session that lost its connection then and may come back: messages to it wait.
@@ -132,9 +135,11 @@ def working_directory() -> str:
 
 
 def _status(view: SessionView) -> str:
+    policies = [policy for member in POLICY_MEMBERS if (policy := policy_in(view.raw, member))]
+    lets_in = "".join(f" [{told(rules)}]" for rules in policies)
     if view.state == "active":
-        return view.status or "-"
-    return f"away ({view.status})" if view.status else "away"
+        return f"{view.status or '-'}{lets_in}"
+    return (f"away ({view.status})" if view.status else "away") + lets_in
 
 
 def _process(view: SessionView) -> str:

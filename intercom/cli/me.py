@@ -28,7 +28,6 @@ from intercom.limits import ME_POLL_MS, NOTIFY_COMMAND_MS, PENDING_REPLY_RETRY_M
 if TYPE_CHECKING:
     from intercom.client.attending import KeptMessage, Wait
     from intercom.client.blocking import IncomingMessage, Messages, Session
-    from intercom.client.mailviews import PendingAsk
 
 USAGE = "[answer ID TEXT]"
 DESCRIPTION = """Show what waits for the person: first the questions, with who waits for the answer, since when, and who
@@ -266,17 +265,15 @@ def _talk(
     """Go through what waits with the person at the terminal."""
     if not (found.questions or found.held or found.messages):
         output.line("nothing waits for you")
-    pending: list[PendingAsk] = me.pending()
     for question in found.questions:
         _show_question(question, output)
         text = _asked("answer (empty: later): ")
         if not text:
             continue
         if question.message is not None:
-            receipt = question.message.reply(text)
-        else:
-            receipt = me.answer(chosen(pending, question.message_id), text)
-        tell(receipt, question.asker, output)
+            _let_go(me, hands, [question.message])  # a question is open once it was confirmed
+        receipt = me.answer(chosen(me.pending(), question.message_id), text)
+        tell(receipt, question.asker, output, question=question.message_id)
     for held in found.held:
         _show_held(held, output)
         answer = _asked("let it through? (y: yes, n: refuse it, empty: later): ").lower()
@@ -318,9 +315,8 @@ def _answer(wanted: str, text: str, arguments: Namespace, output: Output) -> int
             if message is None:
                 error.hint = "`intercom me` shows the questions."
                 raise
-            receipt = message.reply(text, error=arguments.error)
-            tell(receipt, message.sender.name or message.sender.id, output, question=message.id)
-            raise Left from None
+            _let_go(me, hands, [message])
+            ask = chosen(me.pending(timeout=time_left(arguments, REQUEST_MS)), message.id)
         left = time_left(arguments, PENDING_REPLY_RETRY_MS)
         receipt = me.answer(ask, text, error=arguments.error, timeout=left)
         tell(receipt, ask.asker_name or ask.asker_id, output, question=ask.message_id)

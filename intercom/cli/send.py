@@ -133,6 +133,7 @@ def run(arguments: Namespace, output: Output) -> int:
             queue=not arguments.no_queue,
             valid_for=arguments.valid_for,
             progress=progress,
+            caused_by=os.environ.get(ASKED_VARIABLES[0]) or None,
         )
         if receipt.state == "held":
             receipt = until_back(session, receipt, arguments, output)

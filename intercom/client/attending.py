@@ -21,6 +21,8 @@ from intercom.wire.mail import MailboxOf
 __all__ = ["KeptMessage", "Policies", "PolicyRule", "PolicyView", "Wait", "Waits"]
 
 PolicyAction: TypeAlias = attention.PolicyAction
+POLICY_MEMBERS = ("inboundPolicy", "personPolicy")
+"""Members of a session object that show its policies: its own, and the person's."""
 Value = TypeVar("Value")
 
 

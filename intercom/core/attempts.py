@@ -66,13 +66,13 @@ class Attempt:
 
     is_open = False
     """It is no question yet."""
+    asker_party: str
+    target_party: str
 
     def __init__(self, connection: Connection, sender: Session, target: Session, frame: Send, message: Message) -> None:
         self.connection = connection
         self.sender = sender
         self.target = target
-        self.asker_party = sender.party
-        self.target_party = target.party
         self.waits: Waits | None = None
         """Where it is entered while it is the attempt of an ask that is under way."""
         self.message_id = message.id
@@ -120,6 +120,7 @@ class Attempt:
 
     def begin_to_wait(self, waits: Waits) -> None:
         """Count the ask as one its sender has under way, until it is settled."""
+        self.asker_party, self.target_party = self.sender.party, self.target.party
         self.sender.asks_under_way += 1
         self.waits = waits
         waits.begin(self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import UNSET, Raw, to_builtins
 
@@ -15,7 +15,7 @@ from intercom.core.connections import Connection
 from intercom.core.inquiries import Inquiries, No
 from intercom.core.lifecycle import Lifecycle
 from intercom.core.mailboxes import Mail, Mailbox, Mailboxes
-from intercom.core.mailing import Mailing
+from intercom.core.mailing import Kept, Mailing
 from intercom.core.outbox import Outbox
 from intercom.core.policies import OWN_MEMBER, Inbound, Policies, sender_in
 from intercom.core.sessions import Session, SessionTable
@@ -47,7 +47,6 @@ NEEDED: dict[type, frozenset[str]] = {
 }
 """Which feature must have been granted."""
 EVERYTHING = Policy([])
-Kept = Literal["quiet", "hold"]
 
 
 class Attention:
@@ -84,6 +83,10 @@ class Attention:
             return self._refuse(
                 connection, frame, No("feature_not_granted", f"This needs the feature {', '.join(sorted(needed))}")
             )
+        trouble = self._inquiries.store_trouble
+        if trouble is not None and not isinstance(frame, WaitsRequest):
+            no = No("store_unusable", f"The store cannot be used, so nothing it keeps is shown or changed: {trouble}")
+            return self._refuse(connection, frame, no)
         refused = _HANDLERS[type(frame)](self, connection, session, frame, now)
         return None if refused is None else self._refuse(connection, frame, refused)
 
@@ -153,9 +156,6 @@ class Attention:
             return self._set_own(connection, session, frame, policy, now)
         if features.OPERATOR not in session.features:
             return No("not_allowed", "Only the person may say what somebody else lets through")
-        trouble = self._inquiries.store_trouble
-        if trouble is not None:
-            return No("store_unusable", f"The store cannot be used, so nothing it keeps is shown or changed: {trouble}")
         party = self._party_of(frame)
         if isinstance(party, No):
             return party
@@ -190,11 +190,11 @@ class Attention:
             session.drop(OWN_MEMBER)
         self._policies.attach(session)
         if session.known is not None:
-            self._lifecycle.changed(session.known, now)
+            self._lifecycle.changed_for_good(session.known, now)
         groups.announce_presence(session, self._sessions, self._outbox)
         if session.mailbox is not None:
             self._judge_again(session.mailbox, session.inbound, now)
-        self._outbox.write(connection, PolicyStored(frame.request_id, session.name or session.id, policy))
+        self._inquiries.promise(connection, PolicyStored(frame.request_id, session.name or session.id, policy))
         return None
 
     def _party_of(self, frame: PolicySet) -> str | No:
@@ -227,7 +227,7 @@ class Attention:
         kept = [
             HeldEntry(
                 mail.message_id,
-                mail.record.kept,
+                "quiet" if mail.record.kept == "quiet" else "hold",
                 self._asking.name_of(self._identity_of(box), session),
                 Raw(mail.record.sender_info),
                 mail.record.queued_at,
@@ -237,7 +237,7 @@ class Attention:
             for box in self._boxes.all()
             if box.kept and (sees_all or box is session.mailbox)
             for mail in box.in_order()
-            if mail.record.kept is not None
+            if mail.record.is_kept
         ]
         self._outbox.write(connection, PoliciesAnswer(frame.request_id, entries, kept[:WAITS_TOLD]))
         return None
@@ -264,7 +264,7 @@ class Attention:
             record = mail.record
             if mail.is_offered or mail.confirmed_by is not None or record.notice is not None:
                 continue
-            if record.is_ask or record.reply_to is not None:
+            if record.is_ask or record.reply_to is not None or record.kept == "released":
                 continue
             action = "accept" if inbound is None else inbound.action_for(sender_in(record.sender_info))
             if action == "refuse":
@@ -290,7 +290,7 @@ class Attention:
             return No("unknown_message", f"No message {frame.message_id} is held for the person")
         box, mail = found[0]
         if frame.action == "release":
-            self._mailing.keep(box, [(mail, None)], now)
+            self._mailing.keep(box, [(mail, "released")], now)
         else:
             self._mailing.refuse([mail], now)
         self._inquiries.promise(connection, HeldSettled(frame.request_id, frame.message_id))
@@ -302,7 +302,7 @@ class Attention:
             return No("no_mailbox", "This session receives the mail of no mailbox")
         quiet: list[tuple[Mail, Kept | None]] = []
         if box.kept:
-            quiet = [(mail, None) for mail in box.in_order() if mail.record.kept == "quiet"]
+            quiet = [(mail, "released") for mail in box.in_order() if mail.record.kept == "quiet"]
         if quiet:
             self._mailing.keep(box, quiet, now)
         self._inquiries.promise(connection, MailFetched(frame.request_id, len(quiet)))

@@ -19,7 +19,15 @@ from intercom.core.mailboxes import Mailbox, Mailboxes
 from intercom.core.mailing import Mailing
 from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
-from intercom.core.records import DropBodies, DropHistory, HistoryEvent, OperationState, ReadHistory, SessionState
+from intercom.core.records import (
+    DropBodies,
+    DropHistory,
+    HistoryEvent,
+    MailRecord,
+    OperationState,
+    ReadHistory,
+    SessionState,
+)
 from intercom.core.sessions import Session, SessionTable
 from intercom.limits import TASK_HINT_CHARACTERS, Limits
 from intercom.wire import reasons
@@ -278,7 +286,7 @@ class Inquiries:
                         valid_until=_or_unset(record.valid_until),
                         expects_reply=True if record.is_ask else UNSET,
                         notice=UNSET if record.notice is None else record.message_id,
-                        kept=_or_unset(record.kept) if features.POLICY in session.features else UNSET,
+                        kept=_kept(record) if features.POLICY in session.features else UNSET,
                     )
                 )
         kept = box.kept if features.POLICY in session.features else UNSET
@@ -373,16 +381,10 @@ class Inquiries:
             sender, recipient = operation.sender_session, _or_unset(operation.recipient_session)
             if not events or events[0].at > operation.reserved_at:
                 told.insert(0, TraceEvent(operation.reserved_at, "reserved"))
-            if operation.state is OperationState.ACCEPTED:
-                if not any(event.state == "delivered" for event in told):
-                    told.append(TraceEvent(operation.accepted_at or operation.reserved_at, "delivered"))
-                state = "answered" if operation.answered else "delivered"
-            elif operation.state is OperationState.QUEUED:
-                state = "offered" if operation.mail is not None and operation.mail.is_offered else "queued"
-            elif operation.state is OperationState.RESERVED:
-                state = (
-                    "reserved" if operation.under_way is not None or operation.unconfirmed is not None else "uncertain"
-                )
+            is_accepted = operation.state is OperationState.ACCEPTED
+            if is_accepted and not any(event.state == "delivered" for event in told):
+                told.append(TraceEvent(operation.accepted_at or operation.reserved_at, "delivered"))
+            state = operation.fate
         answer = Trace(
             tracing.request_id,
             tracing.message_id,
@@ -437,6 +439,10 @@ def _label(kind: str | None, cwd: str, tracking_ref: str | None, pid: int) -> st
     place = cwd.rstrip("/").rpartition("/")[2]
     parts = [kind or "session", *filter(None, (place, tracking_ref))]
     return " · ".join(parts) if len(parts) > 1 else f"{parts[0]} {str(pid)[-4:]}"
+
+
+def _kept(record: MailRecord) -> Any:
+    return record.kept if record.is_kept else UNSET
 
 
 def _or_unset(value: Any) -> Any:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from intercom.core.clock import Instant
-from intercom.core.records import AddressRecord, Happened, KnownSessionRecord, PolicyRecord, Row
+from intercom.core.records import (
+    AddressRecord,
+    Happened,
+    IdempotencyRecord,
+    InboxRecord,
+    KnownSessionRecord,
+    PolicyRecord,
+    Row,
+)
 
 
 class Journal:
@@ -46,6 +54,10 @@ def stream_of(row: Row) -> str:
         return f"session:{row.session_id}"
     if isinstance(row, PolicyRecord):
         return f"policy:{row.number}"
+    if isinstance(row, IdempotencyRecord):
+        return f"idempotency:{row.number}"
+    if isinstance(row, InboxRecord):
+        return mail_stream(row.inbox_id)
     return mail_stream(row.message_id)
 
 

@@ -41,7 +41,7 @@ class Mail:
     @property
     def waits(self) -> bool:
         """Tell whether it is to be handed over still."""
-        return not self.is_offered and self.confirmed_by is None and self.record.kept is None
+        return not self.is_offered and self.confirmed_by is None and not self.record.is_kept
 
     @property
     def number(self) -> int:
@@ -94,7 +94,7 @@ class Mailbox:
         if self.entries and next(reversed(self.entries)) > mail.number:
             self._in_order = False
         self.entries[mail.number] = mail
-        self.kept += mail.record.kept is not None
+        self.kept += mail.record.is_kept
         self._by_message.setdefault(mail.message_id, []).append(mail)
         self.bytes += mail.record.size
 
@@ -102,7 +102,7 @@ class Mailbox:
         """Let mail out."""
         self.unmark_offered(mail)
         del self.entries[mail.number]
-        self.kept -= mail.record.kept is not None
+        self.kept -= mail.record.is_kept
         alike = self._by_message[mail.message_id]
         alike.remove(mail)
         if not alike:
@@ -114,10 +114,11 @@ class Mailbox:
         """Tell whether something waits here to be handed over, or to be confirmed: what comes later waits behind it."""
         return len(self.entries) > self.kept
 
-    def mark_kept(self, mail: Mail, kept: Literal["quiet", "hold"] | None) -> None:
-        """Note whether a policy keeps an entry from being handed over."""
-        self.kept += (kept is not None) - (mail.record.kept is not None)
+    def mark_kept(self, mail: Mail, kept: Literal["quiet", "hold", "released"] | None) -> None:
+        """Note whether a policy keeps an entry from being handed over, or was overruled."""
+        self.kept -= mail.record.is_kept
         mail.record = replace(mail.record, kept=kept)
+        self.kept += mail.record.is_kept
 
     def offered_as(self, message_id: str) -> Mail | None:
         """Return the oldest entry under this message id that waits for the holder's receipt.

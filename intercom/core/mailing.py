@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Raw, Struct
 from msgspec.json import decode, encode
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from intercom.core.operations import Operations
     from intercom.core.sessions import Session, SessionTable
 
+Kept: TypeAlias = Literal["quiet", "hold", "released"]
+"""What a policy does with a mail, or that it was overruled."""
 BROKER_NAME = "@intercom"
 """What the broker calls itself where it writes a message."""
 
@@ -143,7 +145,7 @@ class Mailing:
             letter.reply_to,
             int(is_offered),
             letter.notice,
-            letter.kept,
+            kept=letter.kept,
         )
         mail = Mail(record, operation)
         box = self._boxes.add(mail)
@@ -299,20 +301,20 @@ class Mailing:
 
     # --- what a policy keeps ----------------------------------------------------------------------------
 
-    def keep(self, box: Mailbox, judged: list[tuple[Mail, Literal["quiet", "hold"] | None]], now: Instant) -> None:
+    def keep(self, box: Mailbox, judged: list[tuple[Mail, Kept | None]], now: Instant) -> None:
         """Keep mail from being handed over, or let it go, as a policy says now; what is let go is offered."""
         before = [(mail, mail.record.kept) for mail, _ in judged]
         events: list[Change] = []
         for mail, kept in judged:
             box.mark_kept(mail, kept)
-            kind = "mail.released" if kept is None else "mail.kept"
+            kind = "mail.kept" if mail.record.is_kept else "mail.released"
             events.append(self._journal.event(kind, mail.record, now))
         ticket = self._ledger.append(tuple(events), self._undo_keep, before)
         for mail, _ in judged:
             mail.ticket = ticket
         self._ledger.when_committed(ticket, self._offer_when_committed, box)
 
-    def _undo_keep(self, before: list[tuple[Mail, Literal["quiet", "hold"] | None]], now: Instant) -> None:
+    def _undo_keep(self, before: list[tuple[Mail, Kept | None]], now: Instant) -> None:
         for mail, kept in before:
             box = self._boxes.get(mail.record.mailbox)
             if box is not None and box.entries.get(mail.number) is mail:

@@ -128,6 +128,11 @@ class KnownSessionRecord(Struct, frozen=True):
     runtime_session_id: str | None = None
     tracking_ref: str | None = None
     task_hint: str | None = None
+    work_mode: str | None = None
+    """How it takes assignments; ``None``: it takes none."""
+    execution_surface: str | None = None
+    workspace: str | None = None
+    """Where it works, a JSON object."""
 
 
 class MailRecord(Struct, frozen=True):
@@ -156,8 +161,106 @@ class MailRecord(Struct, frozen=True):
     """How often it was written to somebody."""
     notice: bytes | None = None
     """The ``notice`` of a message the broker itself wrote, JSON."""
-    kept: Literal["quiet", "hold"] | None = None
-    """Why it is not handed over: it must not wake its recipient, or the person has to let it through."""
+    kept: Literal["quiet", "hold", "released"] | None = None
+    """Why a policy keeps it: it must not wake its recipient, or the person has to let it through. Or it was fetched or
+    let through, and is not kept again."""
+    assignment: str | None = None
+    """Id of the assignment it brings; the message stays in the inbox until that has ended."""
+    body: int | None = None
+    """Number under which its message is stored, when that is not its own."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Tell whether a policy keeps it from being handed over."""
+        return self.kept is not None and self.kept != "released"
+
+    @property
+    def body_number(self) -> int:
+        """Return the number under which its message is stored."""
+        return self.number if self.body is None else self.body
+
+
+class InboxRecord(Struct, frozen=True):
+    """Describe one message that is parked, or was handed to a worker out of the inbox; its body is stored beside it."""
+
+    number: int
+    """Key of the row and of the body, and the place in the inbox."""
+    inbox_id: str
+    """The id of the message."""
+    sender_info: bytes
+    """The sender's session object at the time, JSON."""
+    sender_mailbox: str | None
+    """Where its sender is told, and gets the reply."""
+    sender_session: str
+    target: str
+    """What the sender called the target."""
+    size: int
+    """Bytes of message and sender."""
+    parked_at: int
+    expires_at: int
+    reason: str
+    claim: str
+    """Who may claim it while its target can: a ``ClaimPolicy``."""
+    groups: tuple[str, ...]
+    """Whose coordinators and workers may deal with it."""
+    preview: str
+    valid_until: int | None = None
+    target_session: str | None = None
+    target_address: int | None = None
+    reply_to: str | None = None
+    assignment: str | None = None
+    """Id of the assignment while somebody has it."""
+    returns: int = 0
+    return_reason: str | None = None
+
+
+class AssignmentRecord(Struct, frozen=True):
+    """Describe one open assignment."""
+
+    assignment_id: str
+    number: int
+    """The order in which they were made."""
+    inbox: int
+    """Number of the message in the inbox."""
+    message_id: str
+    session_id: str
+    incarnation: str | None
+    address: int | None
+    """Number of the address under which the worker acts."""
+    mode: str
+    assigned_at: int
+    accept_deadline: int | None
+    state: str
+    """The newest processing state."""
+    sequence: int
+    """Its number."""
+    accepted: bool = False
+    attempts: int = 0
+    """How often it was offered to a worker that asked."""
+    push_id: str | None = None
+    order_key: str | None = None
+    """Idempotency key of the order that made it."""
+
+
+class IdempotencyState(str, Enum):
+    """Name what is known of a request with a key."""
+
+    IN_FLIGHT = "in_flight"
+    DONE = "done"
+    UNKNOWN = "unknown"
+
+
+class IdempotencyRecord(Struct, frozen=True):
+    """Describe one request that carries a key, and its outcome."""
+
+    number: int
+    scope: str
+    key: str
+    fingerprint: str
+    state: IdempotencyState
+    result: bytes
+    """JSON object."""
+    expires_at: int
 
 
 class PolicyRecord(Struct, frozen=True):
@@ -173,7 +276,9 @@ class PolicyRecord(Struct, frozen=True):
     """Epoch ms."""
 
 
-Row: TypeAlias = AddressRecord | KnownSessionRecord | MailRecord | PolicyRecord
+Row: TypeAlias = (
+    AddressRecord | KnownSessionRecord | MailRecord | InboxRecord | AssignmentRecord | IdempotencyRecord | PolicyRecord
+)
 
 
 class SaveOperation(Struct, frozen=True):
@@ -224,7 +329,8 @@ class Happened(Struct, frozen=True):
     at: int
     """Epoch ms."""
     stream: str
-    """What it is about: ``session:ID``, ``address:NUMBER``, ``mail:MESSAGE-ID`` or ``policy:NUMBER``."""
+    """What it is about: ``session:ID``, ``address:NUMBER``, ``mail:MESSAGE-ID``, ``idempotency:NUMBER`` or
+    ``policy:NUMBER``."""
     kind: str
     event_id: str
     """Unique in the journal."""
@@ -323,6 +429,9 @@ class Recovered(Struct, frozen=True, kw_only=True):
     known_sessions: list[KnownSessionRecord] = []
     mail: list[MailRecord] = []
     policies: list[PolicyRecord] = []
+    inbox: list[InboxRecord] = []
+    assignments: list[AssignmentRecord] = []
+    idempotency: list[IdempotencyRecord] = []
     last_sequence: int = 0
     """Of the journal."""
 
@@ -347,3 +456,30 @@ class ReadHistory(Struct, frozen=True):
 
     token: object
     stream: str
+
+
+class ReadJournal(Struct, frozen=True):
+    """Read the events behind a sequence, at most ``limit``, as far as they are committed; tell with ``journal_read``.
+
+    All of the answer is of one moment.
+    """
+
+    token: object
+    after: int
+    limit: int
+
+
+class JournalPage(Struct, frozen=True):
+    """Hold events read back from the journal, oldest first."""
+
+    events: list[Happened]
+    last: int
+    """Up to here everything is in ``events``, as far as it is there and can be read."""
+    is_whole: bool
+    """Nothing was behind ``last`` at that moment."""
+    compacted: int
+    """Up to here events may be missing: what had its time was deleted."""
+
+
+Reading: TypeAlias = ReadBodies | ReadHistory | ReadJournal
+"""What the outside world is asked to read."""

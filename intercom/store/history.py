@@ -16,10 +16,14 @@ from msgspec.structs import asdict
 
 from intercom.core.records import (
     AddressRecord,
+    AssignmentRecord,
     DropBodies,
     DropHistory,
     Happened,
     HistoryEvent,
+    IdempotencyRecord,
+    InboxRecord,
+    JournalPage,
     KnownSessionRecord,
     MailRecord,
     PolicyRecord,
@@ -28,7 +32,16 @@ from intercom.core.records import (
     SaveBody,
 )
 
-AnyRecord = TypeVar("AnyRecord", AddressRecord, KnownSessionRecord, MailRecord, PolicyRecord)
+AnyRecord = TypeVar(
+    "AnyRecord",
+    AddressRecord,
+    KnownSessionRecord,
+    MailRecord,
+    InboxRecord,
+    AssignmentRecord,
+    IdempotencyRecord,
+    PolicyRecord,
+)
 HistoryChange: TypeAlias = Happened | SaveBody | ReleaseBody | DropBodies | DropHistory
 
 
@@ -65,7 +78,20 @@ TABLES: dict[type[Row], Table] = {
     KnownSessionRecord: Table("sessions", "session_id", KnownSessionRecord.__struct_fields__),
     MailRecord: Table("mail", "number", MailRecord.__struct_fields__),
     PolicyRecord: Table("policies", "number", PolicyRecord.__struct_fields__),
+    InboxRecord: Table("inbox", "number", InboxRecord.__struct_fields__),
+    AssignmentRecord: Table("assignments", "assignment_id", AssignmentRecord.__struct_fields__),
+    IdempotencyRecord: Table("idempotency", "number", IdempotencyRecord.__struct_fields__),
 }
+_KIND_OF_EVENT: dict[str, type[Row]] = {"inbox": InboxRecord, "assignment": AssignmentRecord}
+"""Whose row an event carries, by the beginning of its kind: a message has one stream, wherever it is."""
+_KIND_OF_STREAM: dict[str, type[Row]] = {
+    "address": AddressRecord,
+    "session": KnownSessionRecord,
+    "mail": MailRecord,
+    "idempotency": IdempotencyRecord,
+    "policy": PolicyRecord,
+}
+"""Whose row all other events carry, by the beginning of their stream."""
 
 _STATEMENTS = {kind: (table.save, table.drop, table.key) for kind, table in TABLES.items()}
 _encode = Encoder().encode
@@ -78,8 +104,8 @@ _SAVE_BODY = "INSERT OR REPLACE INTO bodies (number, message, until) VALUES (?, 
 _RELEASE_BODY = "UPDATE bodies SET until = ? WHERE number = ?"
 _DROP_BODIES = "DELETE FROM bodies WHERE until <= ?"
 _KEEP_SEQUENCE = "INSERT OR REPLACE INTO meta SELECT 'sequence', MAX(seq) FROM journal WHERE seq > 0"
-_DROP_SUPERSEDED = """
-    DELETE FROM journal WHERE at < ? AND seq < (
+_SUPERSEDED = """
+    at < ? AND seq < (
         SELECT MAX(seq) FROM journal AS newer WHERE newer.stream = journal.stream
     ) AND stream IN (
         SELECT 'address:' || number FROM addresses UNION ALL SELECT 'session:' || session_id FROM sessions
@@ -87,8 +113,8 @@ _DROP_SUPERSEDED = """
     )
 """
 # A stream goes as a whole, whatever the clock did between its events: what is left of one must not bring a row back.
-_DROP_OVER = """
-    DELETE FROM journal WHERE stream IN (
+_OVER = """
+    stream IN (
         SELECT stream FROM journal GROUP BY stream
         HAVING MAX(at) < ?
     ) AND stream NOT IN (
@@ -96,7 +122,18 @@ _DROP_OVER = """
         UNION ALL SELECT 'session:' || session_id FROM sessions
         UNION ALL SELECT 'mail:' || message_id FROM mail
         UNION ALL SELECT 'policy:' || number FROM policies
+        UNION ALL SELECT 'mail:' || inbox_id FROM inbox
+        UNION ALL SELECT 'mail:' || message_id FROM assignments
+        UNION ALL SELECT 'idempotency:' || number FROM idempotency
     )
+"""
+_KEEP_COMPACTED = """
+    INSERT OR REPLACE INTO meta
+    SELECT 'compacted', MAX(deleted, COALESCE((SELECT value FROM meta WHERE key = 'compacted'), 0))
+    FROM (SELECT MAX(seq) AS deleted FROM journal WHERE {}) WHERE deleted IS NOT NULL
+"""
+_READ_PAGE = """
+    SELECT seq, at, stream, kind, event_id, row, is_gone, detail FROM journal WHERE seq > ? ORDER BY seq LIMIT ?
 """
 
 
@@ -130,8 +167,9 @@ def write(connection: sqlite3.Connection, changes: Sequence[HistoryChange], epoc
             connection.execute(_DROP_BODIES, (change.before,))
         else:
             connection.execute(_KEEP_SEQUENCE)
-            connection.execute(_DROP_SUPERSEDED, (change.before,))
-            connection.execute(_DROP_OVER, (change.before,))
+            for deleted in (_SUPERSEDED, _OVER):
+                connection.execute(_KEEP_COMPACTED.format(deleted), (change.before,))
+                connection.execute(f"DELETE FROM journal WHERE {deleted}", (change.before,))
     return last
 
 
@@ -148,15 +186,14 @@ def replay(connection: sqlite3.Connection) -> None:
     """Make the rows anew out of the journal, within the transaction of the caller."""
     for table in TABLES.values():
         connection.execute(f"DELETE FROM {table.name}")
-    kinds: dict[str, type[Row]] = {
-        "address": AddressRecord,
-        "session": KnownSessionRecord,
-        "mail": MailRecord,
-        "policy": PolicyRecord,
-    }
-    for stream, row, is_gone in connection.execute("SELECT stream, row, is_gone FROM journal ORDER BY seq").fetchall():
-        kind = kinds[stream.partition(":")[0]]
-        project(connection, decode(row, type=kind), is_gone=bool(is_gone))
+    events = connection.execute("SELECT stream, kind, row, is_gone FROM journal ORDER BY seq").fetchall()
+    for stream, kind, row, is_gone in events:
+        project(connection, decode(row, type=record_kind(stream, kind)), is_gone=bool(is_gone))
+
+
+def record_kind(stream: str, kind: str) -> type[Row]:
+    """Return the kind of row that an event of this kind in this stream carries; raises ``KeyError`` for an unknown."""
+    return _KIND_OF_EVENT.get(kind.partition(".")[0]) or _KIND_OF_STREAM[stream.partition(":")[0]]
 
 
 def values_of(record: Row) -> tuple[Any, ...]:
@@ -209,6 +246,32 @@ def read_history(connection: sqlite3.Connection, stream: str) -> list[HistoryEve
     return events
 
 
+def read_page(connection: sqlite3.Connection, after: int, limit: int) -> JournalPage:
+    """Return at most ``limit`` events behind a sequence, all of one moment; one that is damaged is left out."""
+    connection.execute("BEGIN")
+    try:
+        last = last_sequence(connection)
+        compacted = connection.execute("SELECT value FROM meta WHERE key = 'compacted'").fetchone()
+        rows = connection.execute(_READ_PAGE, (after, limit)).fetchall()
+    finally:
+        connection.execute("COMMIT")
+    events = [event for row in rows if (event := _event_from(*row)) is not None]
+    is_whole = len(rows) < limit
+    end = last if is_whole else rows[-1][0]
+    return JournalPage(events, end, is_whole, compacted[0] if compacted and isinstance(compacted[0], int) else 0)
+
+
+def _event_from(
+    seq: Any, at: Any, stream: Any, kind: Any, event_id: Any, row: Any, is_gone: Any, detail: Any
+) -> Happened | None:
+    try:
+        record = decode(row, type=record_kind(stream, kind))
+        event = Happened(seq, at, stream, kind, event_id, record, bool(is_gone), decode(detail))
+        return event if isinstance(at, int) and isinstance(kind, str) and isinstance(event.detail, dict) else None
+    except (ValidationError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
 def last_sequence(connection: sqlite3.Connection) -> int:
     """Return the greatest sequence number the journal ever had."""
     (last,) = connection.execute("SELECT COALESCE(MAX(seq), 0) FROM journal").fetchone()
@@ -226,5 +289,5 @@ def _stored(value: Any) -> Any:
 
 _TUPLES = frozenset({"groups", "features"})
 """Columns that hold a JSON array."""
-_FLAGS = frozenset({"needs_registration", "holds_address", "is_ask"})
+_FLAGS = frozenset({"needs_registration", "holds_address", "is_ask", "accepted"})
 """Columns that hold 0 or 1."""

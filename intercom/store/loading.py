@@ -9,6 +9,9 @@ from msgspec.structs import replace
 
 from intercom.core.records import (
     AddressRecord,
+    AssignmentRecord,
+    IdempotencyRecord,
+    InboxRecord,
     KnownSessionRecord,
     MailRecord,
     OperationRecord,
@@ -67,6 +70,13 @@ def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int) -> Loaded:
             mail.append(found)
         elif type(row[2]) is str:
             damaged.add(row[2])
+    inbox = []
+    for row, parked in read_records(connection, InboxRecord):
+        last_number = max(last_number, row[0])
+        if parked is not None:
+            inbox.append(parked)
+        elif type(row[1]) is str:
+            damaged.add(row[1])
     # Ids of events hold the numbers of mail: one whose history is kept is not used again.
     (last_event,) = connection.execute(
         "SELECT COALESCE(MAX(CAST(SUBSTR(event_id, 6) AS INTEGER)), 0) FROM journal "
@@ -83,6 +93,9 @@ def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int) -> Loaded:
         known_sessions=[found for _, found in read_records(connection, KnownSessionRecord) if found is not None],
         mail=mail,
         policies=[found for _, found in read_records(connection, PolicyRecord) if found is not None],
+        inbox=inbox,
+        assignments=[found for _, found in read_records(connection, AssignmentRecord) if found is not None],
+        idempotency=[found for _, found in read_records(connection, IdempotencyRecord) if found is not None],
         last_sequence=last_sequence(connection),
     )
     return Loaded(recovered, stale)

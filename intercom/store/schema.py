@@ -67,6 +67,34 @@ STEPS: tuple[Step, ...] = (
         "CREATE INDEX journal_stream ON journal (stream, seq)",
     ),
     (
+        "ALTER TABLE sessions ADD COLUMN work_mode TEXT",
+        "ALTER TABLE sessions ADD COLUMN execution_surface TEXT",
+        "ALTER TABLE sessions ADD COLUMN workspace TEXT",
+        "ALTER TABLE mail ADD COLUMN assignment TEXT",
+        "ALTER TABLE mail ADD COLUMN body INTEGER",
+        """
+        CREATE TABLE inbox (
+            number INTEGER PRIMARY KEY, inbox_id TEXT, sender_info BLOB, sender_mailbox TEXT, sender_session TEXT,
+            target TEXT, size INTEGER, parked_at INTEGER, expires_at INTEGER, reason TEXT, claim TEXT, groups TEXT,
+            preview TEXT, valid_until INTEGER, target_session TEXT, target_address INTEGER, reply_to TEXT,
+            assignment TEXT, returns INTEGER, return_reason TEXT
+        )
+        """,
+        """
+        CREATE TABLE assignments (
+            assignment_id TEXT PRIMARY KEY, number INTEGER, inbox INTEGER, message_id TEXT, session_id TEXT,
+            incarnation TEXT, address INTEGER, mode TEXT, assigned_at INTEGER, accept_deadline INTEGER, state TEXT,
+            sequence INTEGER, accepted INTEGER, attempts INTEGER, push_id TEXT, order_key TEXT
+        )
+        """,
+        """
+        CREATE TABLE idempotency (
+            number INTEGER PRIMARY KEY, scope TEXT, key TEXT, fingerprint TEXT, state TEXT, result BLOB,
+            expires_at INTEGER
+        )
+        """,
+    ),
+    (
         "ALTER TABLE mail ADD COLUMN kept TEXT",
         "CREATE TABLE policies (number INTEGER PRIMARY KEY, party TEXT, policy BLOB, set_at INTEGER)",
     ),

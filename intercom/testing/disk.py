@@ -14,11 +14,15 @@ from intercom.core.records import (
     AcceptOperation,
     AddressRecord,
     AnswerQuestion,
+    AssignmentRecord,
     DropBodies,
     DropOperation,
     DropRetiredId,
     Happened,
     HistoryEvent,
+    IdempotencyRecord,
+    InboxRecord,
+    JournalPage,
     KnownSessionRecord,
     MailRecord,
     OperationRecord,
@@ -55,10 +59,15 @@ class MemoryDisk:
     known_sessions: dict[str, KnownSessionRecord] = field(default_factory=dict)
     mail: dict[int, MailRecord] = field(default_factory=dict)
     policies: dict[int, PolicyRecord] = field(default_factory=dict)
+    inbox: dict[int, InboxRecord] = field(default_factory=dict)
+    assignments: dict[str, AssignmentRecord] = field(default_factory=dict)
+    idempotency: dict[int, IdempotencyRecord] = field(default_factory=dict)
     bodies: dict[int, Body] = field(default_factory=dict)
     journal: list[Happened] = field(default_factory=list)
     sequence: int = 0
     """Greatest number an event ever had."""
+    compacted: int = 0
+    """Greatest number of an event that was deleted."""
 
     def commit(self, append: Append) -> None:
         """Make the changes of one append."""
@@ -105,6 +114,12 @@ class MemoryDisk:
             return self.known_sessions, row.session_id
         if isinstance(row, PolicyRecord):
             return self.policies, row.number
+        if isinstance(row, InboxRecord):
+            return self.inbox, row.number
+        if isinstance(row, AssignmentRecord):
+            return self.assignments, row.assignment_id
+        if isinstance(row, IdempotencyRecord):
+            return self.idempotency, row.number
         return self.mail, row.number
 
     def _drop_bodies(self, before: int) -> None:
@@ -118,6 +133,9 @@ class MemoryDisk:
             *self.known_sessions.values(),
             *self.mail.values(),
             *self.policies.values(),
+            *self.inbox.values(),
+            *self.assignments.values(),
+            *self.idempotency.values(),
         ]
         there = {stream_of(row) for row in rows}
         newest = {event.stream: event.seq for event in self.journal}
@@ -129,9 +147,13 @@ class MemoryDisk:
             stream = event.stream
             if stream not in there:
                 return last_at[stream] >= before
-            return event.at >= before or newest[stream] == event.seq or isinstance(event.row, MailRecord)
+            is_superseded = isinstance(event.row, AddressRecord | KnownSessionRecord) and newest[stream] != event.seq
+            return event.at >= before or not is_superseded
 
-        self.journal = [event for event in self.journal if is_kept(event)]
+        kept = [event for event in self.journal if is_kept(event)]
+        dropped = [event.seq for event in self.journal if not is_kept(event)]
+        self.compacted = max([self.compacted, *dropped])
+        self.journal = kept
 
     def _numbers_in_history(self) -> list[int]:
         return [event.row.number for event in self.journal if isinstance(event.row, MailRecord)]
@@ -154,6 +176,12 @@ class MemoryDisk:
             if event.stream == stream
         ]
 
+    def read_page(self, after: int, limit: int) -> JournalPage:
+        """Return at most ``limit`` events behind a sequence."""
+        events = [event for event in self.journal if event.seq > after][:limit]
+        is_whole = len(events) < limit
+        return JournalPage(events, self.sequence if is_whole else events[-1].seq, is_whole, self.compacted)
+
     def recovered(self, wall: int, limits: Limits) -> Recovered:
         """Read everything at a start; what had its time is deleted."""
         newest = {record.message_id: number for number, record in sorted(self.operations.items())}
@@ -167,11 +195,14 @@ class MemoryDisk:
         return Recovered(
             operations=[self.operations[number] for number in sorted(self.operations)],
             retired_ids=sorted(self.retired.values(), key=lambda row: row.number),
-            last_number=max([0, *self.operations, *self.mail, *self.bodies, *self._numbers_in_history()]),
+            last_number=max([0, *self.operations, *self.mail, *self.inbox, *self.bodies, *self._numbers_in_history()]),
             addresses=[self.addresses[number] for number in sorted(self.addresses)],
             known_sessions=sorted(self.known_sessions.values(), key=lambda row: row.number),
             mail=[self.mail[number] for number in sorted(self.mail)],
             policies=[self.policies[number] for number in sorted(self.policies)],
+            inbox=[self.inbox[number] for number in sorted(self.inbox)],
+            assignments=sorted(self.assignments.values(), key=lambda row: row.number),
+            idempotency=[self.idempotency[number] for number in sorted(self.idempotency)],
             last_sequence=self.sequence,
         )
 

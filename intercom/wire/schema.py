@@ -11,6 +11,7 @@ from intercom.limits import LONGEST_VALIDITY_MS
 from intercom.wire.frames import Answer, Message, Request, SessionInfo
 from intercom.wire.mail import AddressClaim
 from intercom.wire.stage_frames import ParentRun, PossibleStage, StageAnnouncement
+from intercom.wire.watching import WatchedEvent
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -37,6 +38,7 @@ _NARROWER: dict[tuple[str, str], dict[str, Any]] = {
     ("Register", "ownerToken"): {"type": "string"},
     ("Register", "runtimeSessionId"): {"type": "string"},
     ("Register", "trackingRef"): {"type": "string"},
+    ("Register", "spawnToken"): {"type": "string"},
     ("Register", "workMode"): {"enum": ["managed_turn", "resident"]},
     ("Register", "executionSurface"): {"enum": ["headless", "owner_attached"]},
     ("AuthorizeSupervisor", "childName"): _NOT_BLANK,
@@ -79,6 +81,7 @@ _NARROWER: dict[tuple[str, str], dict[str, Any]] = {
     ("HeldEntry", "sender"): _SESSION,
     ("SessionJoined", "session"): _SESSION,
     ("PresenceUpdate", "session"): _SESSION,
+    ("WatchEvent", "event"): {"$ref": "#/$defs/WatchedEvent"},
 }
 """What the rules of protocol 4, 5 and 9 say beyond the type of a member, by struct and name on the wire."""
 
@@ -90,7 +93,17 @@ def schema() -> dict[str, Any]:
     ``Answer``, which are any frame a client and the broker may write. Members that are not named are allowed, except in
     the requests of features and in the claim of an address.
     """
-    kinds = [Request, Answer, Message, SessionInfo, StageAnnouncement, PossibleStage, ParentRun, AddressClaim]
+    kinds = [
+        Request,
+        Answer,
+        Message,
+        SessionInfo,
+        StageAnnouncement,
+        PossibleStage,
+        ParentRun,
+        AddressClaim,
+        WatchedEvent,
+    ]
     (request, answer, *_), found = schema_components(kinds, ref_template=_TEMPLATE)
     definitions: dict[str, Any] = dict(found)
     for (struct, member), narrower in _NARROWER.items():

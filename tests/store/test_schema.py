@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from intercom.core.records import SaveOperation
+from intercom.core.records import MailRecord, SaveOperation
 from intercom.paths import Paths
 from intercom.store import schema
 from intercom.store.database import Store, StoreUnusable
-from tests.support.records import operation
+from intercom.store.history import read_records
+from tests.support.records import letter, operation
 
 RELEASED = schema.STEPS
 ADDITION = ("CREATE TABLE notes (id TEXT PRIMARY KEY)", "INSERT INTO notes SELECT message_id FROM operations")
@@ -130,4 +131,21 @@ def test_a_store_of_the_first_version_keeps_its_rows(
         ("id", "hash", 3, None)
     ]
     assert schema.differences(connection, schema.version()) == []
+    connection.close()
+
+
+def test_a_store_of_the_second_version_keeps_its_mail(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Version 3 brought the inbox; sessions and mail of before belong to no assignment."""
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "STEPS", RELEASED[:2])
+        connection = sqlite3.connect(":memory:", isolation_level=None)
+        schema.advance(connection, 0)
+        mail = letter(1)
+        names = [name for name in MailRecord.__struct_fields__ if name not in ("assignment", "body", "kept")]
+        values = [getattr(mail, name) for name in names]
+        marks = ", ".join("?" * len(names))
+        connection.execute(f"INSERT INTO mail ({', '.join(names)}) VALUES ({marks})", values)
+    schema.advance(connection, 2)
+    assert schema.differences(connection, schema.version()) == []
+    assert [record for _, record in read_records(connection, MailRecord)] == [mail]
     connection.close()

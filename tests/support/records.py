@@ -7,7 +7,11 @@ from hypothesis import strategies as st
 from intercom.core.journal import stream_of
 from intercom.core.records import (
     AddressRecord,
+    AssignmentRecord,
     Happened,
+    IdempotencyRecord,
+    IdempotencyState,
+    InboxRecord,
     KnownSessionRecord,
     MailRecord,
     OperationRecord,
@@ -117,6 +121,9 @@ known_sessions = st.builds(
     runtime_session_id=st.none() | texts,
     tracking_ref=st.none() | texts,
     task_hint=st.none() | texts,
+    work_mode=st.none() | texts,
+    execution_surface=st.none() | texts,
+    workspace=st.none() | texts,
 )
 mail = st.builds(
     MailRecord,
@@ -135,7 +142,64 @@ mail = st.builds(
     reply_to=st.none() | texts,
     offers=counts,
     notice=st.none() | st.binary(max_size=30),
+    assignment=st.none() | texts,
+    body=st.none() | counts,
 )
+parked = st.builds(
+    InboxRecord,
+    number=counted,
+    inbox_id=texts,
+    sender_info=st.binary(max_size=30),
+    sender_mailbox=st.none() | texts,
+    sender_session=texts,
+    target=texts,
+    size=counts,
+    parked_at=counts,
+    expires_at=counts,
+    reason=texts,
+    claim=texts,
+    groups=st.lists(texts, max_size=3).map(tuple),
+    preview=st.text(st.characters(codec="utf-8"), max_size=8),
+    valid_until=st.none() | counts,
+    target_session=st.none() | texts,
+    target_address=st.none() | counts,
+    reply_to=st.none() | texts,
+    assignment=st.none() | texts,
+    returns=counts,
+    return_reason=st.none() | texts,
+)
+assignments = st.builds(
+    AssignmentRecord,
+    assignment_id=texts,
+    number=counts,
+    inbox=counted,
+    message_id=texts,
+    session_id=texts,
+    incarnation=st.none() | texts,
+    address=st.none() | counts,
+    mode=texts,
+    assigned_at=counts,
+    accept_deadline=st.none() | counts,
+    state=texts,
+    sequence=counts,
+    accepted=st.booleans(),
+    attempts=counts,
+    push_id=st.none() | texts,
+    order_key=st.none() | texts,
+)
+keys = st.builds(
+    IdempotencyRecord,
+    number=counted,
+    scope=texts,
+    key=texts,
+    fingerprint=texts,
+    state=st.sampled_from(IdempotencyState),
+    result=st.binary(max_size=30),
+    expires_at=counts,
+)
+rows = st.one_of(addresses, known_sessions, mail, parked, assignments, keys)
+"""Every kind of row that the journal tells of."""
+_KINDS: dict[type, str] = {InboxRecord: "inbox.test", AssignmentRecord: "assignment.test"}
 
 
 def letter(number: int, mailbox: str = "address:1", **changes: object) -> MailRecord:
@@ -155,6 +219,7 @@ def letter(number: int, mailbox: str = "address:1", **changes: object) -> MailRe
     return MailRecord(**{**values, **changes})  # type: ignore[arg-type]
 
 
-def event(seq: int, row: Row, kind: str = "test", *, is_gone: bool = False, **detail: object) -> Happened:
+def event(seq: int, row: Row, kind: str | None = None, *, is_gone: bool = False, **detail: object) -> Happened:
     """Return an event of the journal."""
+    kind = kind or _KINDS.get(type(row), "test")
     return Happened(seq, NOW, stream_of(row), kind, f"{kind}:{seq}", row, is_gone, dict(detail))
