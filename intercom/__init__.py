@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         Messages,
         Run,
         Session,
+        Watching,
         connect,
     )
     from intercom.client.attending import KeptMessage, Policies, PolicyRule, PolicyView, Wait, Waits
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from intercom.client.rosters import DeliveryState, PossibleStage, RosterStage
     from intercom.client.stage_views import StageView
     from intercom.client.views import Attachment, GroupView, Mail, Notice, Receipt, SessionView
+    from intercom.client.watches import WatchedState, WatchEvent, WatchSnapshot
     from intercom.client.workviews import AssignmentView, Dispatched, InboxPage, InboxPresence, ParkedMessage
     from intercom.errors import (
         AccessDenied,
@@ -159,6 +161,10 @@ __all__ = [
     "UsageError",
     "Wait",
     "Waits",
+    "WatchEvent",
+    "WatchSnapshot",
+    "WatchedState",
+    "Watching",
     "__version__",
     "blocking",
     "connect",
@@ -176,6 +182,7 @@ _HOMES = {
         "Messages",
         "Run",
         "Session",
+        "Watching",
         "connect",
     ),
     "intercom.client.attending": ("KeptMessage", "Policies", "PolicyRule", "PolicyView", "Wait", "Waits"),
@@ -193,6 +200,7 @@ _HOMES = {
         "Trace",
         "TraceEvent",
     ),
+    "intercom.client.watches": ("WatchEvent", "WatchSnapshot", "WatchedState"),
     "intercom.client.views": ("Attachment", "GroupView", "Mail", "Notice", "Receipt", "SessionView"),
     "intercom.client.workviews": ("AssignmentView", "Dispatched", "InboxPage", "InboxPresence", "ParkedMessage"),
     "intercom.server.embedded": ("EmbeddedBroker", "serve"),

@@ -51,6 +51,10 @@ SPAWN_PROMPT_CHARACTERS = 262_144
 """Longest prompt of a session that is to be started."""
 SPAWN_TOKEN_CHARACTERS = 128
 """Longest ``spawnToken`` of a registration that is looked at."""
+SPAWN_LOOK_MS = 1_000
+"""Pause between two looks for the end of commands that were started, where the kernel does not announce it."""
+SPENT_TOKENS = 1_024
+"""Used ``spawnToken`` a broker remembers, so that showing one again is no news."""
 SPAWN_KINDS = 64
 """Kinds of sessions the settings may name."""
 
@@ -106,6 +110,10 @@ WORK_PAGE_CEILING = 1_000
 """Most parked messages or assignments that are told at once."""
 PREVIEW_CODE_POINTS = 80
 """How much of a parked message a list shows."""
+PREVIEWS_READ = 32
+"""Parked messages that are read at once for the beginnings of their texts."""
+INBOX_ENTRIES = 256
+"""Messages that may be parked."""
 INBOX_ENTRIES_RANGE = (1, 10_000)
 """Least and greatest value of the setting for ``Limits.inbox_entries``."""
 
@@ -301,6 +309,10 @@ HEARTBEAT_LOOKS = 5
 """Looks that came in time and found nothing, after which the connection counts as broken."""
 HEARTBEAT_LATE_MS = 1_000
 """A look later than this is not counted: the process was stopped or suspended."""
+WATCHED_KEPT = 1_000
+"""Things a watch of a client keeps for its program; then it is ended at the broker until they were taken."""
+SPAWN_WAIT_MS = 40_000
+"""How long a client waits for a session that it has ordered, by default."""
 EVENTS_KEPT = 1_000
 """Events a client holds for one listener; beyond it the oldest are dropped."""
 SUPERVISOR_RETURN_MS = 3_000
@@ -361,6 +373,8 @@ LOG_LINES = 20
 """Lines that ``log`` shows unless told otherwise."""
 LOG_LINES_CEILING = 100_000
 """Most lines that ``log`` takes for ``--lines``."""
+WATCH_POLL_MS = 200
+"""Pause between two looks of ``watch`` whether its time is over or its reader has gone."""
 LOG_POLL_MS = 200
 """Pause between two looks of ``log --follow`` for new lines."""
 COMPLETION_MS = 300
@@ -550,8 +564,10 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Messages, pairs and first messages that the guard remembers, each; the oldest go first."""
     dormant_target_ms: int = 60_000
     """After a restart: how long a returned asker waits for the other side to return."""
-    inbox_entries: int = 256
+    inbox_entries: int = INBOX_ENTRIES
     """Messages that may be parked."""
+    inbox_bytes: int = 256 * MIB
+    """The same in bytes of their messages and senders."""
     inbox_pressure: int = 90
     """Percent of those from which the inbox is called under pressure."""
     accept_ms: int = 30_000
@@ -564,6 +580,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Message ids of its own that a worker is remembered by: an answer to one of them is a continuation."""
     order_ttl_ms: int = 24 * 60 * MINUTE_MS
     """How long the outcome of an order, a report or a reply is remembered."""
+    keyed_outcomes: int = 100_000
+    """Outcomes of orders, reports and replies that are remembered; the oldest goes first."""
     due_soon_ms: int = MINUTE_MS
     """A broker does not leave by itself while something is due within this time."""
 

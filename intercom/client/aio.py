@@ -19,6 +19,7 @@ from intercom.client.aio_attention import AttentionCalls
 from intercom.client.aio_engine import Engine
 from intercom.client.aio_hosting import LiveStage, Run
 from intercom.client.aio_mail import MailCalls
+from intercom.client.aio_watch import WatchCalls, Watching
 from intercom.client.aio_work import Assignment, Assignments, WorkCalls
 from intercom.client.asking import OnProgress
 from intercom.client.composing import milliseconds
@@ -49,6 +50,7 @@ __all__ = [
     "Messages",
     "Run",
     "Session",
+    "Watching",
     "connect",
 ]
 
@@ -265,7 +267,7 @@ class Events:
         return await self._session._engine.next_event(self._feed)
 
 
-class Session(MailCalls, AttentionCalls, WorkCalls):
+class Session(MailCalls, AttentionCalls, WorkCalls, WatchCalls):
     """Be a session in the broker's table; made by ``connect``.
 
     Any number of tasks may use it at the same time, all in the event loop that opened it.

@@ -51,6 +51,8 @@ class SessionRecord(Struct, frozen=True, kw_only=True):
     incarnation: str
     label: str
     """A few words for people."""
+    work_mode: str | None = None
+    """How it takes work; ``None`` for one that takes none."""
 
 
 class AddressView(Struct, frozen=True, kw_only=True):
@@ -157,6 +159,7 @@ def record_of(entry: mail.SessionRecordEntry) -> SessionRecord:
         generation=entry.generation,
         incarnation=entry.incarnation,
         label=entry.display_label,
+        work_mode=_known(entry.work_mode),
     )
 
 

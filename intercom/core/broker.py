@@ -6,7 +6,7 @@ effects of one event, in order, and never blocks, waits, reads a clock or fails 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec import UNSET, Raw
@@ -25,22 +25,25 @@ from intercom.core.deadlines import Deadlines
 from intercom.core.deciding import Deciding
 from intercom.core.delivery import Delivery
 from intercom.core.departing import Departing
-from intercom.core.desk import WORK_REQUESTS, Desk
+from intercom.core.desk import WORK_REQUESTS
 from intercom.core.effects import Effect, Stop
 from intercom.core.following import Following
 from intercom.core.guard import LoopGuard
 from intercom.core.holding import Holding
+from intercom.core.inbox import Inbox
 from intercom.core.inquiries import REQUESTS, Inquiries, Tracing
 from intercom.core.journal import Journal
 from intercom.core.keeping import Keeping
 from intercom.core.ledger import Ledger
 from intercom.core.lifecycle import SHOWN_WHO_IS_AWAY, Known, Lifecycle
 from intercom.core.mailboxes import Mail, Mailboxes
-from intercom.core.mailing import GivenUp, Mailing, Offer, broker_info
+from intercom.core.mailing import Mailing, Offer, broker_info
 from intercom.core.notifications import Notification, Notifications
+from intercom.core.offers import Offered, Offers
 from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
 from intercom.core.owners import Owners
+from intercom.core.parking import Parking
 from intercom.core.policies import Policies
 from intercom.core.questions import Questions
 from intercom.core.queueing import Queueing
@@ -65,8 +68,8 @@ from intercom.core.stages import Stages
 from intercom.core.supervision import Capabilities, Crossings
 from intercom.core.waits import Waits
 from intercom.core.watches import CatchingUp, Told
+from intercom.core.work import Closed, Work
 from intercom.limits import SUPERVISOR_CHARACTERS, Limits
-from intercom.wire import notices
 from intercom.wire.capability import capability_for, is_made_with
 from intercom.wire.frames import (
     AuthorizeSupervisor,
@@ -134,6 +137,7 @@ class Broker:
         store_trouble: why the store cannot be used; then every send is refused and nothing is ever appended.
         facts: further members of the status report's ``broker`` object.
         identity: of the store, its journal and this process on it.
+        spawn_kinds: the sessions that may be started.
     """
 
     def __init__(
@@ -149,6 +153,7 @@ class Broker:
         store_trouble: str | None = None,
         facts: dict[str, Any] | None = None,
         identity: StoreIdentity | None = None,
+        spawn_kinds: Iterable[str] = (),
     ) -> None:
         limits = limits or Limits()
         recovered = recovered or Recovered()
@@ -199,6 +204,10 @@ class Broker:
             limits,
             broker_info(self._identity.broker_id, pid, now),
         )
+        self._inbox = Inbox(limits)
+        parking = Parking(
+            self._inbox, self._operations, self._mailing, journal, self._ledger, self._deadlines, self._outbox, limits
+        )
         queueing = Queueing(
             self._addresses,
             self._lifecycle,
@@ -210,6 +219,7 @@ class Broker:
             self._asking,
             self._crossings,
             self._policies,
+            parking,
             self._outbox,
             limits,
         )
@@ -235,6 +245,7 @@ class Broker:
             self._delivery,
             queueing,
             self._guard,
+            parking,
             limits,
             self._outbox,
         )
@@ -247,6 +258,7 @@ class Broker:
             self._ledger,
             ids,
             self._identity,
+            limits.sent_ids,
         )
         self._departing = Departing(
             self._connections,
@@ -293,8 +305,33 @@ class Broker:
             self._ledger,
             self._outbox,
             limits,
+            self._inbox,
             self._departing.force_close,
         )
+        self._offers = Offers(self._outbox, self._deadlines, limits.push_receipt_ms)
+        self._work = Work(
+            self._inbox,
+            parking,
+            self._mailing,
+            self._boxes,
+            self._operations,
+            self._addresses,
+            self._sessions,
+            self._lifecycle,
+            self._offers,
+            journal,
+            self._ledger,
+            self._deadlines,
+            self._outbox,
+            limits,
+            ids,
+            recovered.idempotency,
+            now,
+        )
+        queueing.on_reply = self._work.replies.sent
+        self._mailing.take_unclaimed = self._work.closing.take_unclaimed
+        self._arrivals.on_departed = self._work.handing.session_left
+        self._arrivals.on_restarted = self._work.closing.restarted
         self._following = Following(
             self._addresses,
             self._lifecycle,
@@ -307,9 +344,19 @@ class Broker:
             self._identity.journal_id,
             recovered.last_sequence,
         )
-        self._spawning = Spawning(self._outbox)
+        self._following.know_work(self._inbox, self._work.assignments)
+        self._spawning = Spawning(
+            spawn_kinds,
+            self._work.register,
+            self._ledger,
+            self._deadlines,
+            self._outbox,
+            limits,
+            ids,
+            lambda: self._operations.trouble,
+        )
+        self._registering.on_spawned = self._spawning.registered
         self._departing.on_left = self._following.watches.session_left
-        self._desk = Desk(self._outbox)
         self._attention = Attention(
             self._sessions,
             self._lifecycle,
@@ -326,8 +373,8 @@ class Broker:
         self._mailing.on_delivered = self._mail_delivered
         self._lifecycle.on_undone = self._sessions.release_id
         self._lifecycle.on_closing = self._session_closing
-        self._lifecycle.on_closed = self._mailing.given_up
-        self._lifecycle.on_unclosed = self._mailing.undo_give_up
+        self._lifecycle.on_closed = self._work.closing.recorded
+        self._lifecycle.on_unclosed = self._work.closing.not_recorded
         if store_trouble is not None:
             self._ledger.is_closed = True
             self._sessions.stop_recording()
@@ -343,6 +390,7 @@ class Broker:
                 self._sessions.reserve_id(known.id)
         for mail in recovered.mail:
             self._mailing.recover(mail, now)
+        self._work.recover(recovered, now)
         self._is_tidied = store_trouble is None and recovered.last_sequence > 0
         """What had its time is deleted every now and then."""
         if self._is_tidied:
@@ -363,6 +411,10 @@ class Broker:
     def away_count(self) -> int:
         """Return the number of sessions without a connection that may still come back."""
         return self._lifecycle.away_count
+
+    def due_soon_count(self, now: Instant) -> int:
+        """Return how much is due so soon that the broker stays for it."""
+        return self._work.assignments.due_soon(now)
 
     def is_registered(self, conn: int) -> bool:
         """Tell whether this connection has a session."""
@@ -420,6 +472,8 @@ class Broker:
             self._registering.finish_reattach(token, numbers, bodies, now)
         elif isinstance(token, Offer):
             self._mailing.bodies_read(token, bodies, numbers, now)
+        else:
+            self._work.desk.read(token, bodies, now)
         return self._outbox.take()
 
     def history_read(self, token: object, events: list[HistoryEvent] | None, now: Instant) -> list[Effect]:
@@ -439,6 +493,11 @@ class Broker:
         self._lifecycle.process_judged(ref, is_alive, now)
         return self._outbox.take()
 
+    def spawn_ended(self, ref: str, reason: str, now: Instant) -> list[Effect]:
+        """Take note that a command could not be started, or ended with a failure."""
+        self._spawning.ended(ref, reason, now)
+        return self._outbox.take()
+
     def frame_taken(self, token: object, now: Instant) -> list[Effect]:
         """Go on after the kernel took the last byte of the frame with this token."""
         if isinstance(token, Attempt):
@@ -447,6 +506,8 @@ class Broker:
             self._operations.answer_taken(token.operation, token.connection)
         elif isinstance(token, Notification):
             self._notifications.frame_taken(token, now)
+        elif isinstance(token, Offered):
+            self._offers.frame_taken(token, now)
         elif isinstance(token, Told):
             self._following.watches.taken(token)
         elif token is _SHUTDOWN:
@@ -459,6 +520,8 @@ class Broker:
             self._delivery.frame_lost(token, now)
         elif isinstance(token, Notification):
             self._notifications.frame_lost(token, now)
+        elif isinstance(token, Offered):
+            self._offers.frame_lost(token, now)
         elif isinstance(token, ToldOf):
             if token.known.record.generation == token.generation:
                 self._lifecycle.close(token.known, "never_told", now)
@@ -498,12 +561,14 @@ class Broker:
 
     def draining(self, now: Instant) -> list[Effect]:
         """Say goodbye to those who must be told, while everything still works; ``stop`` follows."""
+        self._spawning.drain()
         self._following.watches.end_all("broker_shutdown")
         return self._outbox.take()
 
     def stop(self, now: Instant) -> list[Effect]:
         """Fall silent: from now on ``frame_lost`` only forgets reservations, and nobody is told anything."""
         self._outbox.muted = True
+        self._work.assignments.shut_down(now)
         self._holding.drop_all()
         self._operations.drop_leftovers()
         return self._outbox.take()
@@ -527,13 +592,12 @@ class Broker:
             self._is_tidied = True
             self._deadlines.add(now.mono + self._limits.tidy_ms, self._tidy)
 
-    def _session_closing(self, known: Known, reason: str, changes: list[Change], now: Instant) -> GivenUp:
-        """Do what the end of a known session leads to: nobody comes back to its questions and its own mailbox."""
+    def _session_closing(self, known: Known, reason: str, changes: list[Change], now: Instant) -> Closed:
+        """Do what the end of a known session leads to: nobody comes back to its questions, its work and its mailbox."""
         self._sessions.release_id(known.id)
         for question in self._asking.asked_in_absence(known.id):
             self._asking.close(question)
-        mail = [] if known.record.holds_address else self._mailing.all_of(known.mailbox_key)
-        return self._mailing.give_up(mail, "undeliverable", notices.session_closed(reason), changes, now)
+        return self._work.closing.closing(known, reason, changes, now)
 
     def _is_mailbox_open(self, key: str) -> bool:
         kind, _, rest = key.partition(":")
@@ -627,7 +691,9 @@ class Broker:
     # --- receipts, questions, supervision ---------------------------------------------------------------
 
     def _received(self, connection: Connection, frame: Received, now: Instant) -> None:
-        self._delivery.received(_session_of(connection), frame, now)
+        session = _session_of(connection)
+        if not self._delivery.received(session, frame, now):
+            self._offers.received(session, frame.message_id, frame.push_id, now)
 
     def _cancel_ask(self, connection: Connection, frame: CancelAsk, now: Instant) -> None:
         self._deciding.withdraw(_session_of(connection), frame.message_id, now)
@@ -703,14 +769,14 @@ class Broker:
     def _inquire(self, connection: Connection, frame: Any, now: Instant) -> None:
         self._inquiries.answer(connection, frame, now)
 
+    def _about_work(self, connection: Connection, frame: Any, now: Instant) -> None:
+        self._work.desk.answer(connection, frame, now)
+
     def _follow(self, connection: Connection, frame: Any, now: Instant) -> None:
         self._following.answer(connection, frame, now)
 
     def _spawn(self, connection: Connection, frame: SpawnSession, now: Instant) -> None:
         self._spawning.answer(connection, frame, now)
-
-    def _work(self, connection: Connection, frame: Any, now: Instant) -> None:
-        self._desk.answer(connection, frame, now)
 
     def _attend(self, connection: Connection, frame: Any, now: Instant) -> None:
         self._attention.answer(connection, frame, now)
@@ -742,10 +808,18 @@ class Broker:
                 "waitingStages": len(self._barriers),
                 "notifications": len(self._notifications),
                 "watches": len(self._following.watches),
+                "spawnKinds": self._spawning.kinds,
                 "mail": {
                     **self._boxes.totals(),
                     "addresses": len(self._addresses),
                     "sessionsAway": self._lifecycle.away_count,
+                    "sessionsRemembered": self._lifecycle.remembered_count,
+                },
+                "inbox": {
+                    "parked": len(self._inbox),
+                    "capacity": self._inbox.capacity,
+                    "underPressure": self._inbox.is_under_pressure,
+                    "assignments": len(self._work.assignments),
                 },
                 "store": store,
             },
@@ -795,6 +869,6 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     UnwatchRequest: Broker._follow,
     SpawnSession: Broker._spawn,
     **dict.fromkeys(REQUESTS, Broker._inquire),
-    **dict.fromkeys(WORK_REQUESTS, Broker._work),
     **dict.fromkeys(ATTENTION_REQUESTS, Broker._attend),
+    **dict.fromkeys(WORK_REQUESTS, Broker._about_work),
 }

@@ -12,6 +12,7 @@ from intercom.core.addresses import ME, NO_GROUP, Address, Addresses
 from intercom.core.asking import Asking
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection
+from intercom.core.inbox import Inbox, Parked
 from intercom.core.journal import mail_stream
 from intercom.core.ledger import Ledger
 from intercom.core.lifecycle import FORCE_CLOSE, Known, Lifecycle
@@ -106,8 +107,10 @@ class Inquiries:
         ledger: Ledger,
         outbox: Outbox,
         limits: Limits,
+        inbox: Inbox,
         on_force_close: Callable[[Session, str, Instant], None],
     ) -> None:
+        self._inbox = inbox
         self._sessions = sessions
         self._addresses = addresses
         self._lifecycle = lifecycle
@@ -208,6 +211,9 @@ class Inquiries:
             address=UNSET if address is None else address.name,
             tracking_ref=_or_unset(record.tracking_ref),
             task_hint=_or_unset(record.task_hint),
+            work_mode=_or_unset(record.work_mode),
+            execution_surface=_or_unset(record.execution_surface),
+            workspace=UNSET if record.workspace is None else Raw(record.workspace.encode()),
         )
 
     def _force_close(
@@ -364,16 +370,16 @@ class Inquiries:
         mine = {session.id, session.sender_identity, session.target_identity, session.return_mailbox} - {None}
         involved: set[Any] = {event.detail.get("session") for event in events}
         involved |= {
-            event.row.get(name) for event in events for name in ("mailbox", "sender_mailbox", "sender_session")
+            event.row.get(name)
+            for event in events
+            for name in ("mailbox", "sender_mailbox", "sender_session", "target_session", "session_id")
         }
         if operation is not None:
             involved |= {operation.sender, operation.sender_session, operation.target, operation.recipient_session}
         if features.OPERATOR not in session.features and (operation is not None or events) and not mine & involved:
             no = No("not_allowed", "Only its sender, its recipient and the operator may trace a message")
             return self._refuse(tracing.connection, tracing.request_id, no)
-        told = [
-            TraceEvent(event.at, event.kind.removeprefix("mail."), event.detail or UNSET, event.seq) for event in events
-        ]
+        told = [TraceEvent(event.at, _word_of(event.kind), event.detail or UNSET, event.seq) for event in events]
         state = told[-1].state if told else "unknown"
         sender: Any = UNSET
         recipient: Any = UNSET
@@ -381,15 +387,20 @@ class Inquiries:
             sender, recipient = operation.sender_session, _or_unset(operation.recipient_session)
             if not events or events[0].at > operation.reserved_at:
                 told.insert(0, TraceEvent(operation.reserved_at, "reserved"))
-            is_accepted = operation.state is OperationState.ACCEPTED
+            was_parked = any(event.kind.startswith("inbox.") for event in events)
+            is_accepted = operation.state is OperationState.ACCEPTED and not was_parked
             if is_accepted and not any(event.state == "delivered" for event in told):
                 told.append(TraceEvent(operation.accepted_at or operation.reserved_at, "delivered"))
-            state = operation.fate
+            state = state if was_parked else operation.fate
+        parked = self._inbox.get(tracing.message_id)
+        if parked is not None:
+            deeds = [_word_of(event.kind) for event in events if event.kind.startswith("assignment.")]
+            state = "parked" if parked.is_free else deeds[-1] if deeds else "assigned"
         answer = Trace(
             tracing.request_id,
             tracing.message_id,
             state,
-            self._where(state, operation),
+            self._where(state, operation) if parked is None else _where_parked(parked),
             told,
             sender=sender,
             recipient=recipient,
@@ -417,6 +428,9 @@ class Inquiries:
             "uncertain": "not known: it may have arrived, and nobody confirmed it",
             "delivered": "with its recipient",
             "answered": "with its recipient, who has answered it",
+            "settled": "nowhere any more: somebody said that it needs nobody",
+            "failed": "nowhere any more: its worker could not do it",
+            "ambiguous": "nowhere any more: its worker was cut off, and nobody knows how far it was",
         }.get(state, "nowhere any more: it was given up and its sender was told")
 
     # --- purge ------------------------------------------------------------------------------------------
@@ -443,6 +457,23 @@ def _label(kind: str | None, cwd: str, tracking_ref: str | None, pid: int) -> st
 
 def _kept(record: MailRecord) -> Any:
     return record.kept if record.is_kept else UNSET
+
+
+_EVENTS_OF_MESSAGES = ("mail.", "inbox.", "assignment.")
+
+
+def _word_of(kind: str) -> str:
+    """Return how a trace calls an event."""
+    for beginning in _EVENTS_OF_MESSAGES:
+        kind = kind.removeprefix(beginning)
+    return kind
+
+
+def _where_parked(parked: Parked) -> str:
+    """Say where a message is that the inbox keeps."""
+    if parked.is_free:
+        return f"in the inbox, at place {parked.record.number}, until somebody takes it"
+    return f"in the hands of a worker, by the assignment {parked.record.assignment}"
 
 
 def _or_unset(value: Any) -> Any:

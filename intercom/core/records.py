@@ -203,7 +203,6 @@ class InboxRecord(Struct, frozen=True):
     """Who may claim it while its target can: a ``ClaimPolicy``."""
     groups: tuple[str, ...]
     """Whose coordinators and workers may deal with it."""
-    preview: str
     valid_until: int | None = None
     target_session: str | None = None
     target_address: int | None = None

@@ -91,6 +91,8 @@ class Registering:
         self._on_features = on_features
         self.on_arrival: Callable[[Session, Instant], None] = lambda session, now: None
         """Is told of each session that is here, before its mail is offered."""
+        self.on_spawned: Callable[[Session, Any, Instant], None] = lambda session, token, now: None
+        """Is told of each registration that says it was started on somebody's behalf, with what it shows."""
 
     def register(self, connection: Connection, frame: Register, now: Instant) -> None:
         """Enter a session, or refuse it and end the connection (protocol 4.1)."""
@@ -122,6 +124,8 @@ class Registering:
         if supervisor_id is not UNSET:
             session.supervisor_id = supervisor_id
         told, ticket = self._arrivals.begin(session, arrival, frame, now)
+        if frame.spawn_token is not UNSET and arrival.entry is not None:
+            self.on_spawned(session, frame.spawn_token, now)
         if arrival.entry is not None:
             self._on_features(now)
         registered = Registered(
@@ -170,7 +174,7 @@ class Registering:
             self._outbox.write(connection, known)
             return None
         box = self._boxes.get(known.mailbox_key)
-        chosen = () if box is None else tuple(mail.number for mail in self._mailing.next_to_offer(box))
+        chosen = () if box is None else tuple(mail.record.body_number for mail in self._mailing.next_to_offer(box))
         token = Reattaching(connection, frame, known)
         if chosen and known.state is SessionState.RECONNECTING:
             self._outbox.add(ReadBodies(token, chosen))

@@ -76,7 +76,7 @@ STEPS: tuple[Step, ...] = (
         CREATE TABLE inbox (
             number INTEGER PRIMARY KEY, inbox_id TEXT, sender_info BLOB, sender_mailbox TEXT, sender_session TEXT,
             target TEXT, size INTEGER, parked_at INTEGER, expires_at INTEGER, reason TEXT, claim TEXT, groups TEXT,
-            preview TEXT, valid_until INTEGER, target_session TEXT, target_address INTEGER, reply_to TEXT,
+            valid_until INTEGER, target_session TEXT, target_address INTEGER, reply_to TEXT,
             assignment TEXT, returns INTEGER, return_reason TEXT
         )
         """,

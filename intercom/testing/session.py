@@ -30,6 +30,7 @@ from intercom.client.views import IncomingMessage as _IncomingMessage
 from intercom.errors import BrokerBusy, NoBroker
 from intercom.limits import ASK_MS, REQUEST_MS, STAGE_LIVE_MS
 from intercom.testing.attending import AttentionCalls
+from intercom.testing.following import Following
 from intercom.testing.hosting import LiveStage, Run
 from intercom.testing.inquiring import Inquiries
 from intercom.testing.pending import NotSettled as NotSettled
@@ -101,7 +102,7 @@ class Events:
         return event
 
 
-class MemorySession(Inquiries, AttentionCalls, Work):
+class MemorySession(Inquiries, AttentionCalls, Work, Following):
     """Be a session of a ``MemoryBroker``; made by ``connect``.
 
     It has all calls of the library's sessions, and they mean the same. Those that send return a ``Pending``; everything

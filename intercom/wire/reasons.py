@@ -59,6 +59,7 @@ REFUSED_BY_POLICY = (
     "Refused by the recipient's policy: it, or the person, does not let messages of this sender in; "
     "do not send it again"
 )
+INBOX_FULL = "Inbox full"
 INVALID_SUPERVISOR = "Invalid supervisor authorization"
 
 # --- workflow stages ------------------------------------------------------------------------------------
@@ -212,6 +213,12 @@ def mailbox_full(label: str, retry_after_ms: int) -> str:
     return f"{MAILBOX_FULL}: too much waits for {label} already; retry with the same message id after {seconds} s"
 
 
+def inbox_full(retry_after_ms: int) -> str:
+    """Say that nothing more may be parked now."""
+    seconds = max(1, -(-retry_after_ms // 1000))
+    return f"{INBOX_FULL}: too much is parked already; retry with the same message id after {seconds} s"
+
+
 def reserved_group(name: str) -> str:
     """Say that a group name is reserved (protocol 4.5)."""
     return f'Invalid presence group: Intercom group name "{name}" is reserved; choose another name'
@@ -257,6 +264,7 @@ _CODES = (
     ("Loop guard: too many", "rate"),
     ("Loop guard", "loop"),
     (MAILBOX_FULL, "capacity"),
+    (INBOX_FULL, "capacity"),
     ("Multiple session", "ambiguous"),
     (NOT_A_CHILD, "no_supervisor"),
     (OTHER_SUPERVISOR, "other_supervisor"),

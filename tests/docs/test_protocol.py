@@ -13,11 +13,25 @@ from typing import Any, get_args
 import pytest
 
 from intercom import limits
-from intercom.core import addresses, arrivals, features, following, inquiries, registering, spawning, watches
+from intercom.core import (
+    addresses,
+    arrivals,
+    desk,
+    features,
+    following,
+    giving,
+    handing,
+    inquiries,
+    registering,
+    replies,
+    spawning,
+    watches,
+)
 from intercom.limits import Limits
 from intercom.wire import notices, reasons
 from intercom.wire.frames import Answer, Request
 from intercom.wire.schema import schema
+from intercom.wire.work import ProcessingState
 from tests.core.harness import World
 from tests.support.brokers import TOP, BrokerProcess
 from tests.support.raw import PATIENCE_S, RawClient
@@ -222,11 +236,12 @@ FILLED = {
     "loop_too_fast": reasons.loop_too_fast(1000).replace(" 1 s", " <n> s"),
     "kept_unqueued": reasons.kept_unqueued("quiet").replace("without waking it", "<how>"),
     "kept_ask": reasons.kept_ask("hold").replace("until the person lets them through", "<how>"),
+    "inbox_full": reasons.inbox_full(1000).replace(" 1 s", " <n> s"),
 }
 """What the functions of ``reasons`` write, with the placeholders of the page."""
 
 
-BEGINNINGS = frozenset({"CAPACITY", "MAILBOX_FULL"})
+BEGINNINGS = frozenset({"CAPACITY", "MAILBOX_FULL", "INBOX_FULL"})
 """Parts of texts that stand alone in ``reasons``."""
 
 
@@ -291,7 +306,10 @@ def test_the_codes_of_features() -> None:
 def test_the_codes_of_following_and_starting() -> None:
     """protocol 11.3"""
     refused = codes_in(watches, following, spawning, pattern=r'(?:No\(|frame, |request_id, )"(\w+)"')
-    assert codes_of("11.3 Refusals") == refused | {"bad_request"}
+    statuses = set(DEFINITIONS["SpawnStatus"]["properties"]["status"]["enum"])
+    assert codes_of("11.3 Refusals") == refused - statuses | {"bad_request"}
+    ends = codes_in(spawning, pattern=r'_(?:end|fail)\(order, "(\w+)"')
+    assert ends == set(re.findall(r"`(spawn_(?!status)\w+)`", SECTIONS["11.3 Refusals"].split("In `spawn_status`")[1]))
     [rows] = tables(SECTIONS["11.1.5 Ends"], ["reason", "when", "what a client does"])
     assert {code(row[0]) for row in rows} == set(DEFINITIONS["WatchEnded"]["properties"]["reason"]["enum"])
 
@@ -301,11 +319,35 @@ def test_the_features_and_what_they_open() -> None:
     [rows] = tables(SECTIONS["9.1.1 Asking and granting"], ["feature", "what it opens", "granted"])
     names = {features.PUSH_RECEIPTS, features.LIFECYCLE, features.ADDRESS, features.QUEUE, features.OPERATOR}
     names |= {features.WAITS, features.POLICY}
+    names |= {features.INBOX, features.WORK, features.COORDINATOR, features.FOREGROUND}
     names |= {features.WATCH}
     assert {code(row[0]) for row in rows} == names
     [rows] = tables(SECTIONS["9.6.1 Requests"], ["request", "answer", "features, one of"])
     told = {code(row[0]): set(re.findall("`([^`]+)`", row[2])) for row in rows}
     assert told == {kind.__struct_config__.tag: set(needed) for kind, needed in inquiries._NEEDED.items()}
+
+
+def test_what_requests_about_work_need_and_are_refused_with() -> None:
+    """protocol 10.6"""
+    [rows] = tables(SECTIONS["10.6.1 Who may ask what"], ["request", "answer", "features, one of"])
+    told = {code(row[0]): set(re.findall("`([^`]+)`", row[2])) for row in rows}
+    assert told == {kind.__struct_config__.tag: set(needed) for kind, needed in desk._NEEDED.items()}
+    [refusals] = tables(SECTIONS["10.6.2 Refused"], ["code", "category", "when", "what a client does"])
+    shared = set(re.findall("`([a-z_]+)`", SECTIONS["10.6.2 Refused"].partition("\n\n|")[0]))
+    used = codes_in(desk, giving, handing, replies, pattern=r'No\(\s*"(\w+)"')
+    assert {code(row[0]) for row in refusals} == used - shared
+    assert used - {code(row[0]) for row in refusals} <= shared
+    categories = dict(
+        re.findall(r'No\(\s*"(\w+)",[^=]*?category="(\w+)"', "".join(map(inspect.getsource, (desk, handing, replies))))
+    )
+    assert {code(row[0]): row[1].strip("`") for row in refusals if row[1] != "none"} == categories
+
+
+def test_the_states_of_an_assignment_are_listed() -> None:
+    """protocol 10.4.1"""
+    [rows] = tables(SECTIONS["10.4.1 States"], ["state", "set by", "meaning"])
+    assert {code(row[0]) for row in rows} == set(get_args(ProcessingState))
+    assert {code(row[0]) for row in rows if row[1] == "the broker"} == desk._BROKER_OWNED
 
 
 def test_the_reasons_of_notices() -> None:
