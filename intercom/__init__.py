@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         SessionRecord,
         Trace,
         TraceEvent,
+        UnconfirmedMessage,
     )
     from intercom.client.queueing import AsyncStageQueue, StageAnswer, StageQueue, StageRequest
     from intercom.client.rosters import DeliveryState, PossibleStage, RosterStage
@@ -158,6 +159,7 @@ __all__ = [
     "TooLarge",
     "Trace",
     "TraceEvent",
+    "UnconfirmedMessage",
     "UsageError",
     "Wait",
     "Waits",
@@ -199,6 +201,7 @@ _HOMES = {
         "SessionRecord",
         "Trace",
         "TraceEvent",
+        "UnconfirmedMessage",
     ),
     "intercom.client.watches": ("WatchEvent", "WatchSnapshot", "WatchedState"),
     "intercom.client.views": ("Attachment", "GroupView", "Mail", "Notice", "Receipt", "SessionView"),

@@ -16,8 +16,8 @@ NAMES = {
     "IncomingMessage", "KeptMessage", "LiveStage", "Mail", "Mailbox", "MailboxEntry", "Messages", "Notice",
     "ParkedMessage", "PendingAsk", "Policies", "PolicyRule", "PolicyView", "PossibleStage", "Purged", "Receipt",
     "RosterStage", "Run", "Session", "SessionEvent", "SessionRecord", "SessionView", "StageAnswer", "StageQueue",
-    "StageRequest", "StageView", "Trace", "TraceEvent", "Wait", "Waits", "WatchEvent", "WatchSnapshot",
-    "WatchedState", "Watching", "__version__", "blocking", "connect", "serve",
+    "StageRequest", "StageView", "Trace", "TraceEvent", "UnconfirmedMessage", "Wait", "Waits", "WatchEvent",
+    "WatchSnapshot", "WatchedState", "Watching", "__version__", "blocking", "connect", "serve",
 }  # fmt: skip
 
 SESSION = {

@@ -53,9 +53,11 @@ _SESSION = _object(
         "groups": _TEXTS,
         "startedAt": _NUMBER,
         "lastActivity": _NUMBER,
+        "push": {"enum": ["now", "idle", "pull", "none"]},
         "state": {"const": "reconnecting"},
         "stateSince": _COUNT,
         "graceDeadline": _COUNT,
+        "unconfirmedSince": _COUNT,
     },
 )
 _MESSAGE = _object(
@@ -66,6 +68,7 @@ _MESSAGE = _object(
         "replyError": _TEXT,
         "channel": {"const": "supervisor"},
         "notification": {"const": True},
+        "withdrawn": {"const": True},
         "mail": _object({"queuedAt": _COUNT, "ageMs": _COUNT, "offers": _COUNT}),
         "notice": _object(
             {"kind": {"enum": ["undeliverable", "expired"]}, "messageId": _TEXT, "target": _TEXT, "reason": _TEXT}
@@ -355,6 +358,9 @@ DOCUMENTS: dict[str, list[Schema]] = {
                         "expired",
                         "undeliverable",
                         "uncertain",
+                        "unconfirmed",
+                        "withdrawn",
+                        "purged",
                     ]
                 },
                 "where": _TEXT,
@@ -384,6 +390,17 @@ DOCUMENTS: dict[str, list[Schema]] = {
                             "expectsReply": _FLAG,
                         },
                         {"validUntil": _COUNT, "notice": _TEXT},
+                    )
+                ),
+                "unconfirmed": _array(
+                    _object(
+                        {
+                            "messageId": _TEXT,
+                            "from": _ANY_OBJECT,
+                            "sentAt": _COUNT,
+                            "bytes": _COUNT,
+                            "expectsReply": _FLAG,
+                        }
                     )
                 ),
             }
@@ -530,9 +547,11 @@ DOCUMENTS: dict[str, list[Schema]] = {
     "stop": [_success({"pid": _COUNT})],
     "store": [_success({}, _STORE), {"allOf": [_object({}, _STORE), _ref("Failure")]}],
     "serve": [_success({})],
+    "mcp": [_success({"event": {"const": "bell"}, "text": _TEXT})],
     "install": [_INSTALLED, _STANDING],
     "uninstall": [_INSTALLED],
     "skill": [_success({"text": _TEXT})],
+    "hook": [_success({"output": {"anyOf": [_ANY_OBJECT, {"type": "null"}]}})],
     "demo": [_success({"directory": _TEXT, "answers": _ANY_OBJECT, "killedBroker": _COUNT, "newBroker": _COUNT})],
     "docs": [
         _success({"pages": _array(_object({"page": _TEXT, "title": _TEXT}))}),

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from intercom.cli import session as sessions
 from intercom.cli.arguments import Parser, add_common, clean
-from intercom.cli.choosing import chosen as one_of
 from intercom.cli.identity import opened, time_left
 from intercom.cli.render import Output, duration, visible, visible_block, who
 from intercom.cli.tables import Fit, show_table
 from intercom.cli.working import POLICIES, described_parked, show_work
+from intercom.client.choosing import chosen as one_of
 from intercom.errors import BrokerError, IntercomError, RequestRefused, UsageError
 from intercom.limits import REQUEST_MS, WORK_PAGE_CEILING, WORK_REQUEST_MS
 

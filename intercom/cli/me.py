@@ -17,9 +17,9 @@ from intercom.cli.messages import described as message_described
 from intercom.cli.person import require_person
 from intercom.cli.policy import kept_described, settle
 from intercom.cli.render import Output, duration, visible, who
-from intercom.cli.reply import chosen
 from intercom.cli.send import tell
 from intercom.cli.waits import described as wait_described
+from intercom.client.choosing import question_called
 from intercom.client.profile import PERSON
 from intercom.config import load_settings
 from intercom.errors import AddressHeld, RequestRefused, UsageError
@@ -272,7 +272,7 @@ def _talk(
             continue
         if question.message is not None:
             _let_go(me, hands, [question.message])  # a question is open once it was confirmed
-        receipt = me.answer(chosen(me.pending(), question.message_id), text)
+        receipt = me.answer(question_called(me.pending(), question.message_id), text)
         tell(receipt, question.asker, output, question=question.message_id)
     for held in found.held:
         _show_held(held, output)
@@ -307,7 +307,7 @@ def _answer(wanted: str, text: str, arguments: Namespace, output: Output) -> int
     with suppress(Left), _as_person(arguments) as me:
         hands: dict[str, Messages] = {}
         try:
-            ask = chosen(me.pending(timeout=time_left(arguments, REQUEST_MS)), wanted)
+            ask = question_called(me.pending(timeout=time_left(arguments, REQUEST_MS)), wanted)
         except RequestRefused as error:
             if error.code != "unknown_question":
                 raise
@@ -316,7 +316,7 @@ def _answer(wanted: str, text: str, arguments: Namespace, output: Output) -> int
                 error.hint = "`intercom me` shows the questions."
                 raise
             _let_go(me, hands, [message])
-            ask = chosen(me.pending(timeout=time_left(arguments, REQUEST_MS)), message.id)
+            ask = question_called(me.pending(timeout=time_left(arguments, REQUEST_MS)), message.id)
         left = time_left(arguments, PENDING_REPLY_RETRY_MS)
         receipt = me.answer(ask, text, error=arguments.error, timeout=left)
         tell(receipt, ask.asker_name or ask.asker_id, output, question=ask.message_id)

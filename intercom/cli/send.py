@@ -77,7 +77,10 @@ def repeatable(message_id: str) -> Iterator[None]:
         yield
     except (SendError, AskError) as error:
         if error.retry == "same_id":
-            error.hint = f"Repeat the command with --message-id {message_id}: the message cannot arrive twice."
+            error.hint = (
+                f"Repeat the command with --message-id {message_id}: the message cannot arrive twice. "
+                f"`intercom trace {quote(visible(message_id))}` shows where it is."
+            )
         elif error.retry == "after" and not isinstance(error, TargetAway):
             error.hint = f"Nothing was sent. Repeat the command a little later, with --message-id {message_id}."
         raise

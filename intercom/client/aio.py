@@ -26,7 +26,7 @@ from intercom.client.composing import milliseconds
 from intercom.client.feeds import Feed, SessionEvent
 from intercom.client.mailing import MailRequests
 from intercom.client.owning import new_run
-from intercom.client.profile import DEFAULT_KIND, Purpose, checked_claim
+from intercom.client.profile import DEFAULT_KIND, Purpose, Push, checked_claim
 from intercom.client.queueing import AsyncStageQueue, StageQueue
 from intercom.client.restoring import release_child, reserve_child
 from intercom.client.rosters import PossibleStage, RosterStage
@@ -80,6 +80,7 @@ def connect(
     hold: Hold = "take",
     keep_questions: bool = False,
     kind: str = DEFAULT_KIND,
+    push: Push | None = None,
     work_mode: WorkMode | None = None,
     runtime_session_id: str | None = None,
     surface: ExecutionSurface | None = None,
@@ -110,6 +111,8 @@ def connect(
         keep_questions: at the end of the block, questions that were taken and not answered stay with the address; else
             who asked is told that nobody answers.
         kind: what hosts the session, such as ``claude-code``.
+        push: how it is shown a message: ``"now"``, ``"idle"`` when it has nothing else to do, ``"pull"`` when it looks,
+            ``"none"`` not at all, so that asking it is refused.
         work_mode: take work from the inbox: ``"resident"`` when it comes, ``"managed_turn"`` when this session asks for
             it, as one does that is given turns. Plain messages of others wait in the inbox then.
         runtime_session_id: what the host calls the session; needed for ``"managed_turn"``.
@@ -139,6 +142,7 @@ def connect(
             hold=hold,
             keep_questions=keep_questions,
             kind=kind,
+            push=push,
             work_mode=work_mode,
             runtime_session_id=runtime_session_id,
             surface=surface,
@@ -199,6 +203,15 @@ class IncomingMessage(_IncomingMessage):
     __slots__ = ("_session",)
 
     _session: Session
+
+    def confirm(self) -> None:
+        """Say that the message is done with, before its consumer asks for the next one; this waits for nobody.
+
+        A message whose connection ended before the broker heard of it comes again, and is not shown again.
+        """
+        self._session._engine.check_caller()
+        self._session._core.confirm(self.id, now())
+        self._session._engine.flush()
 
     async def reply(
         self,
@@ -654,11 +667,18 @@ class Session(MailCalls, AttentionCalls, WorkCalls, WatchCalls):
         return await self._engine.wait(commands.leave(self._core.profile, group, now=now(), wall=wall()))
 
     async def set_presence(
-        self, *, name: str | None = None, status: str | None = None, model: str | None = None
+        self,
+        *,
+        name: str | None = None,
+        status: str | None = None,
+        model: str | None = None,
+        push: Push | None = None,
     ) -> None:
         """Change what others see; what is ``None`` stays. Raises ``PresenceRefused``."""
         await self._engine.wait(
-            commands.set_presence(self._core.profile, now=now(), wall=wall(), name=name, status=status, model=model)
+            commands.set_presence(
+                self._core.profile, now=now(), wall=wall(), name=name, status=status, model=model, push=push
+            )
         )
 
     def announce(self, status: str) -> None:

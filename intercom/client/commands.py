@@ -15,7 +15,7 @@ from intercom.client.asking import AskOperation, OnProgress
 from intercom.client.composing import clean_target, clean_text, compose
 from intercom.client.mailviews import PendingAsk
 from intercom.client.operations import RequestOperation
-from intercom.client.profile import PERSON, Profile, checked_claim, checked_group, checked_name
+from intercom.client.profile import PERSON, PUSHES, Profile, Push, checked_claim, checked_group, checked_name
 from intercom.client.sending import SendOperation
 from intercom.client.stage_views import StageView, stage_views
 from intercom.client.supervision import authorize_child, claimed
@@ -219,6 +219,7 @@ def reply(
         answers=to.id,
         expected_recipient=to.sender.id,
         finishes=to.id,
+        label=to.sender.name,
         queue=True,
     )
 
@@ -254,7 +255,7 @@ def answer(
         is_reply=True,
         answers=question.message_id,
         finishes=question.message_id,
-        logical_target=question.asker_name,
+        label=question.asker_name,
         queue=True,
     )
 
@@ -321,10 +322,13 @@ def set_presence(
     name: str | None = None,
     status: str | None = None,
     model: str | None = None,
+    push: Push | None = None,
     timeout_ms: int = REQUEST_MS,
 ) -> RequestOperation[None]:
     """Change what peers see; ``None`` leaves a member as it is. The result is ``None``."""
-    if name is None and status is None and model is None:
+    if push not in (None, *PUSHES):
+        raise UsageError(f"push must be one of {', '.join(PUSHES)}, not {push!r}")
+    if name is None and status is None and model is None and push is None:
         raise UsageError("set_presence was called without a change")
     new_name = None if name is None else checked_name(name)
     new_status = None if status is None else checked_claim(status, "status")
@@ -340,6 +344,7 @@ def set_presence(
             name=UNSET if new_name is None else new_name,
             status=UNSET if new_status is None else new_status,
             model=UNSET if new_model is None else new_model,
+            push=UNSET if push is None else push,
         )
 
     def read(answer: PresenceAck) -> None:
@@ -348,6 +353,7 @@ def set_presence(
             profile.status = new_status
         profile.last_activity = wall
         profile.model = profile.model if new_model is None else new_model
+        profile.push = profile.push if push is None else push
 
     return RequestOperation(make, PresenceAck, read, now + timeout_ms)
 

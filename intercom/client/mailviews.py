@@ -22,6 +22,7 @@ __all__ = [
     "SessionState",
     "Trace",
     "TraceEvent",
+    "UnconfirmedMessage",
 ]
 
 SessionState: TypeAlias = Literal["active", "reconnecting", "closed"]
@@ -94,6 +95,19 @@ class MailboxEntry(Struct, frozen=True, kw_only=True):
     """A policy keeps it from being handed over."""
 
 
+class UnconfirmedMessage(Struct, frozen=True, kw_only=True):
+    """Describe a message that is no mail: written to who receives, and not confirmed.
+
+    It comes again to who receives next; the broker keeps it in memory only.
+    """
+
+    message_id: str
+    sender: SessionView
+    sent_at: int
+    size: int
+    expects_reply: bool
+
+
 class Mailbox(Struct, frozen=True, kw_only=True):
     """Describe a mailbox: ``count`` and ``bytes`` of all that waits, and some of its entries, oldest first."""
 
@@ -103,6 +117,7 @@ class Mailbox(Struct, frozen=True, kw_only=True):
     entries: tuple[MailboxEntry, ...]
     kept: int = 0
     """How many of ``count`` a policy keeps from being handed over."""
+    unconfirmed: tuple[UnconfirmedMessage, ...] = ()
 
 
 class PendingAsk(Struct, frozen=True, kw_only=True):
@@ -203,6 +218,16 @@ def mailbox_of(answer: mail.MailboxEntries) -> Mailbox:
                 kept=_known(entry.kept),
             )
             for entry in answer.entries
+        ),
+        unconfirmed=tuple(
+            UnconfirmedMessage(
+                message_id=entry.message_id,
+                sender=view_of(entry.sender, is_partial=True),
+                sent_at=entry.sent_at,
+                size=entry.size,
+                expects_reply=entry.expects_reply is True,
+            )
+            for entry in ([] if answer.unconfirmed is UNSET else answer.unconfirmed)
         ),
     )
 

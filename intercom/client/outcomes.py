@@ -23,7 +23,14 @@ from intercom.errors import (
 )
 from intercom.wire.frames import DeliveryFailed
 from intercom.wire.mail import RequestFailed
-from intercom.wire.reasons import DIFFERENT_RUN, INVALID_POSSIBLE_ROSTER, INVALID_ROSTER, ROUTE_NOT_AUTHORIZED, code_of
+from intercom.wire.reasons import (
+    DIFFERENT_RUN,
+    INVALID_POSSIBLE_ROSTER,
+    INVALID_ROSTER,
+    ROUTE_NOT_AUTHORIZED,
+    SEVERAL_AWAY,
+    code_of,
+)
 
 UNCERTAIN_CODES = frozenset(
     {"receipt_missing", "not_confirmed", "under_way", "owner_silent", "notification_unanswered"}
@@ -68,6 +75,8 @@ _HINTS = {
 }
 _OTHER_RUN = "Join the group workflow:<root run id> of the target; `--group` or `intercom join` does that."
 
+_ONE_GROUP = "`--group GROUP` acts in that group alone; `intercom addresses` shows who can be meant."
+
 STAGE_HINTS: dict[str, tuple[str, Retry]] = {
     "owner_missing": ("Let the host of the run announce it first.", "after"),
     "duplicate_live_owner": ("Wait until the session that is this stage has left.", "after"),
@@ -102,12 +111,18 @@ def refusal(answer: DeliveryFailed) -> SendError:
     error = _CLASSES.get(code, SendRefused)(
         answer.reason,
         code=code,
-        hint=_OTHER_RUN if answer.reason == DIFFERENT_RUN else _HINTS.get(code),
+        hint=_hint(code, answer.reason),
         retry=_RETRIES.get(code),
         retry_after_ms=int(later[1]) * 1000 if later else None,
     )
     error.message_id = answer.message_id
     return error
+
+
+def _hint(code: str, reason: str) -> str | None:
+    if reason == DIFFERENT_RUN:
+        return _OTHER_RUN
+    return _ONE_GROUP if reason.startswith(SEVERAL_AWAY) else _HINTS.get(code)
 
 
 def refusal_of(answer: RequestFailed) -> RequestRefused:

@@ -18,6 +18,8 @@ from intercom.wire.mail import Hold
 from intercom.wire.work import ExecutionSurface, WorkMode
 
 Purpose = Literal["agent", "control"]
+Push = Literal["now", "idle", "pull", "none"]
+PUSHES: tuple[Push, ...] = ("now", "idle", "pull", "none")
 
 DEFAULT_GROUP = "default"
 DEFAULT_KIND = "custom"
@@ -68,6 +70,7 @@ class Profile:
         hold: Hold = "take",
         keep_questions: bool = False,
         kind: str = DEFAULT_KIND,
+        push: Push | None = None,
         work_mode: WorkMode | None = None,
         runtime_session_id: str | None = None,
         surface: ExecutionSurface | None = None,
@@ -125,6 +128,10 @@ class Profile:
         self.children: dict[str, str] = {}
         """Capabilities this session made, with the names of the children."""
         self.address = self._wish(address, hold)
+        if push not in (None, *PUSHES):
+            raise UsageError(f"push must be one of {', '.join(PUSHES)}, not {push!r}")
+        self.push = push
+        """How what hosts the session shows it a message, as others are told."""
         self.work = self._work_wish(work_mode, runtime_session_id, surface, coordinates=coordinator)
         self.kind = clean_text(kind, "kind")
         if is_blank(self.kind):
@@ -166,6 +173,8 @@ class Profile:
             session["status"] = self.status
         if self.policy is not None:
             session["inboundPolicy"] = self.policy
+        if self.push is not None:
+            session["push"] = self.push
         return Register(
             session=session,
             registration_group=self.home_group,

@@ -47,6 +47,7 @@ from intercom.wire.mail import (
     MailboxEntries,
     Pending,
     Purged,
+    QuestionReopened,
     QuestionWithdrawn,
     RequestFailed,
     SessionForceClosed,
@@ -88,6 +89,8 @@ class Pursuit:
         """Message ids of asks that ended while offline."""
         self._returning_until: int | None = None
         self._young_until: int | None = None
+        self.on_asked: Callable[[AskOperation, int], None] = lambda asked, now: None
+        """Is told of every attempt at an ask: its answer may have come before."""
         self.handlers: Handlers = {
             Delivered: self._on_accepted,
             Queued: self._on_accepted,
@@ -95,6 +98,7 @@ class Pursuit:
             SendHeld: self._on_send_held,
             QuestionTarget: self._on_question_target,
             QuestionWithdrawn: self._on_question_withdrawn,
+            QuestionReopened: self._on_question_reopened,
             PeerDisconnected: self._on_peer_disconnected,
             SpawnStatus: self._on_spawn_status,
             **dict.fromkeys(_ANSWERS, self.answered),
@@ -254,6 +258,9 @@ class Pursuit:
         if answer.status != "received":  # what becomes of the order follows
             self.answered(answer, now)
 
+    def _on_question_reopened(self, answer: QuestionReopened, now: int) -> None:
+        self.owing.reopened(answer.message_id, now)
+
     def _on_peer_disconnected(self, answer: PeerDisconnected, now: int) -> None:
         asked = self.asked(answer.reply_to)
         if asked is not None:
@@ -274,6 +281,10 @@ class Pursuit:
             if not self._aim(operation, now):
                 return
             self._contact.write(operation.attempt(self._ids(), now, queues=QUEUE in self._lifecycle.features))
+            if isinstance(operation, AskOperation):
+                self.on_asked(operation, now)
+                if operation.done:
+                    return
         elif isinstance(operation, RequestOperation):
             granted, wanted = self._lifecycle.features, operation.needs_feature
             if (operation.needs_features and not granted) or (wanted is not None and wanted not in granted):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Raw
@@ -19,7 +20,7 @@ from intercom.core.waits import Waits
 from intercom.limits import CIRCLE_NAMES, NAME_CHARACTERS, SHORT_ID_CHARACTERS, Limits
 from intercom.wire import reasons
 from intercom.wire.frames import MessageFrame, PeerDisconnected
-from intercom.wire.mail import QuestionWithdrawn
+from intercom.wire.mail import QuestionReopened, QuestionWithdrawn
 
 if TYPE_CHECKING:
     from intercom.core.attempts import Attempt
@@ -47,6 +48,8 @@ class Asking:
         self._sessions = sessions
         self._limits = limits
         self._outbox = outbox
+        self.holder_of: Callable[[str], Session | None] = lambda key: None
+        """Tells who receives the mail of a mailbox."""
 
     def find(self, asker_id: str, target_id: str, message_id: str) -> Question | None:
         """Return the open question of this triple; one that waits for a side to return is not open.
@@ -109,11 +112,19 @@ class Asking:
         A dormant question of the same ask gives way: its asker has come back as this session. So does one of this
         asker that waits for the return of its target: this is the target, under another id.
         """
+        self._open(asker, target.id, operation, now)
+
+    def open_again(self, asker: Session, key: str, operation: Operation, now: Instant) -> None:
+        """Record the question of an ask that was confirmed for an address nobody holds now: it owes the answer."""
+        self._open(asker, key, operation, now)
+        operation.recipient_session = key
+
+    def _open(self, asker: Session, target_id: str, operation: Operation, now: Instant) -> None:
         for earlier in list(operation.questions):
             if earlier.dormant or (earlier.target_wait is not None and earlier.asker_id == asker.id):
                 self._questions.close(earlier)
         if operation.question_due > now.mono:
-            self._questions.open(asker.id, target.id, operation)
+            self._questions.open(asker.id, target_id, operation)
 
     def close(self, question: Question) -> None:
         """End a question without telling anybody: it was answered or never was."""
@@ -131,14 +142,23 @@ class Asking:
         for question in self._questions.asked_by(asker.id):
             if question.message_id == message_id:
                 self._questions.close(question)
-                target = self._sessions.get(question.target_id)
-                if target is not None:
-                    self.tell_withdrawn(asker, target, message_id)
+                self._tell_over(question)
 
-    def tell_withdrawn(self, asker: Session, target: Session, message_id: str) -> None:
+    def tell_withdrawn(self, asker_id: str, target: Session, message_id: str) -> None:
         """Tell a session that was asked, if it understands that, that nobody waits for its answer."""
         if QUEUE in target.features:
-            self._outbox.write(target.connection, QuestionWithdrawn(message_id, asker.id))
+            self._outbox.write(target.connection, QuestionWithdrawn(message_id, asker_id))
+
+    def tell_reopened(self, asker: Session, target: Session, message_id: str, after: int) -> None:
+        """Tell a session that has a question, if it understands that, that its answer is waited for again."""
+        if QUEUE in target.features:
+            self._outbox.write(target.connection, QuestionReopened(message_id, asker.id), after)
+
+    def _tell_over(self, question: Question) -> None:
+        """Tell who has a question, as who was asked or as who acts for it, that nobody waits for the answer."""
+        target = self._sessions.get(question.target_id) or self.holder_of(question.target_id)
+        if target is not None:
+            self.tell_withdrawn(question.asker_id, target, question.message_id)
 
     def find_any(self, asker_id: str, target_id: str, message_id: str) -> Question | None:
         """Return the question of this triple, also one whose asker has still to return."""
@@ -149,10 +169,6 @@ class Asking:
         question = self._questions.open(operation.sender_session, key, operation)
         if self._sessions.get(operation.sender_session) is None:
             question.dormant, question.asker_return = True, operation.asker_return
-
-    def asked_in_absence(self, session_id: str) -> list[Question]:
-        """Return what a session that is away waits for."""
-        return [question for question in self._questions.asked_by(session_id) if question.dormant]
 
     def restore(self, question: Question) -> None:
         """Open a question again as it was, whose answer could not be recorded."""
@@ -187,9 +203,17 @@ class Asking:
             self._questions.target_returned([question])  # the wait for the other side begins anew with its return
 
     def asker_left(self, asker: Session) -> None:
-        """Drop what a departing session waits for."""
+        """Drop what a departing session waits for, and tell who was asked."""
         for question in self._questions.asked_by(asker.id):
             self._questions.close(question)
+            self._tell_over(question)
+
+    def asker_closed(self, session_id: str) -> None:
+        """Drop what a session waits for that was away and will not come back, and tell who was asked."""
+        for question in self._questions.asked_by(session_id):
+            if question.dormant:
+                self._questions.close(question)
+                self._tell_over(question)
 
     def target_left(self, target: Session) -> None:
         """Tell everybody who waits for a departing session; what waits for a side to return stays."""

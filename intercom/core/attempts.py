@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET, Struct, UnsetType
 
 from intercom.core.features import QUEUE
+from intercom.core.records import OperationState
+from intercom.wire import reasons
 from intercom.wire.frames import Message, Send, SupervisorSend
 
 if TYPE_CHECKING:
@@ -29,6 +31,13 @@ class Refusal(Struct, frozen=True):
     reason: str
     code: str | UnsetType = UNSET
     after: int = 0
+
+
+def conflict_with(operation: Operation) -> str:
+    """Say that the id of this row was used for something else, without claiming more of that than is known."""
+    if operation.state is OperationState.QUEUED:
+        return reasons.conflict_waiting(operation.message_id)
+    return reasons.conflict(operation.message_id)
 
 
 class Attempt:

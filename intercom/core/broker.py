@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import UNSET, Raw
 
-from intercom.core import groups, stage_lists
+from intercom.core import groups, stage_lists, standstill
 from intercom.core.addresses import Addresses
 from intercom.core.arrivals import Arrivals, Cause
 from intercom.core.asking import Asking
@@ -302,6 +302,7 @@ class Broker:
             self._mailing,
             self._operations,
             self._asking,
+            self._receipts,
             self._ledger,
             self._outbox,
             limits,
@@ -371,6 +372,7 @@ class Broker:
         self._registering.on_arrival = self._attention.arrived
         self._mailing.is_open = self._is_mailbox_open
         self._mailing.on_delivered = self._mail_delivered
+        self._asking.holder_of = self._holder_of
         self._lifecycle.on_undone = self._sessions.release_id
         self._lifecycle.on_closing = self._session_closing
         self._lifecycle.on_closed = self._work.closing.recorded
@@ -595,8 +597,7 @@ class Broker:
     def _session_closing(self, known: Known, reason: str, changes: list[Change], now: Instant) -> Closed:
         """Do what the end of a known session leads to: nobody comes back to its questions, its work and its mailbox."""
         self._sessions.release_id(known.id)
-        for question in self._asking.asked_in_absence(known.id):
-            self._asking.close(question)
+        self._asking.asker_closed(known.id)
         return self._work.closing.closing(known, reason, changes, now)
 
     def _is_mailbox_open(self, key: str) -> bool:
@@ -605,6 +606,10 @@ class Broker:
             return True
         known = self._lifecycle.get(rest)
         return known is not None and known.state is not SessionState.CLOSED
+
+    def _holder_of(self, key: str) -> Session | None:
+        box = self._boxes.get(key)
+        return None if box is None else box.holder
 
     def _mail_delivered(self, mail: Mail, ticket: int, now: Instant) -> None:
         operation = mail.operation
@@ -627,9 +632,12 @@ class Broker:
             found = self._sessions.in_reach_of([group])
         else:
             found = []
-        entries = [peer.encoded() for peer in found if peer.is_agent]
+        agents = [peer for peer in found if peer.is_agent]
         if session.features & SHOWN_WHO_IS_AWAY:
+            entries = [standstill.shown(peer, self._receipts, now, self._limits) for peer in agents]
             entries += self._away_rows(session, group)
+        else:
+            entries = [peer.encoded() for peer in agents]
         stages = stage_lists.stage_rows(session, group, self._stages)
         possible = stage_lists.future_rows(session, group, self._stages)
         self._outbox.write(connection, Sessions(frame.request_id, entries, stages, possible))

@@ -29,6 +29,7 @@ from intercom.core.outbox import Outbox
 from intercom.core.owners import OwnerRequest
 from intercom.core.queueing import Queueing
 from intercom.core.receipts import Receipts, Unconfirmed
+from intercom.core.records import SessionState
 from intercom.core.sessions import Session
 from intercom.core.supervision import Crossings
 from intercom.limits import Limits
@@ -230,15 +231,29 @@ class Delivery:
             self._confirm(unconfirmed, session, now)
 
     def resend_unconfirmed(self, session: Session, now: Instant) -> None:
-        """Write everything this recipient has not confirmed again, oldest first (4.1 effect 8), while it is valid."""
+        """Write everything this recipient has not confirmed again, oldest first (4.1 effect 8).
+
+        Left out is what is not valid any more, and questions that were taken back. With a question whose asker left
+        meanwhile goes that nobody waits for its answer.
+        """
         if session.confirms_receipts:
             for unconfirmed in self._receipts.awaited_from(session.target_identity):
-                valid_until = unconfirmed.waiter.valid_until
+                waiter, operation = unconfirmed.waiter, unconfirmed.operation
+                valid_until = waiter.valid_until
                 if valid_until is not None and (valid_until.wall <= now.wall or valid_until.mono <= now.mono):
                     continue
-                operation = unconfirmed.operation
+                if operation.was_withdrawn:
+                    continue
                 operation.copies += 1
-                self._outbox.write(session.connection, unconfirmed.frame, operation.ticket, unconfirmed.waiter)
+                self._outbox.write(session.connection, unconfirmed.frame, operation.ticket, waiter)
+                if waiter.is_ask and not self._may_wait_still(waiter):
+                    self._asking.tell_withdrawn(waiter.sender.id, session, operation.message_id)
+
+    def _may_wait_still(self, waiter: Attempt) -> bool:
+        """Tell whether the asker of an ask is here, or may come back to it."""
+        sender = waiter.sender
+        known = sender.known
+        return sender.connection.session is sender or (known is not None and known.state is not SessionState.CLOSED)
 
     def take_reply_for_receipt(self, sender: Session, asker: Session, reply_to: str, now: Instant) -> None:
         """Let a reply prove that the ask arrived, even when it overtakes the receipt."""

@@ -18,8 +18,10 @@ from intercom.core.ledger import Ledger
 from intercom.core.lifecycle import FORCE_CLOSE, Known, Lifecycle
 from intercom.core.mailboxes import Mailbox, Mailboxes
 from intercom.core.mailing import Mailing
+from intercom.core.operation import Operation
 from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
+from intercom.core.receipts import Receipts
 from intercom.core.records import (
     DropBodies,
     DropHistory,
@@ -56,6 +58,7 @@ from intercom.wire.mail import (
     Trace,
     TraceEvent,
     TraceRequest,
+    UnconfirmedEntry,
 )
 from intercom.wire.mail import (
     Addresses as AddressesAnswer,
@@ -104,6 +107,7 @@ class Inquiries:
         mailing: Mailing,
         operations: Operations,
         asking: Asking,
+        receipts: Receipts,
         ledger: Ledger,
         outbox: Outbox,
         limits: Limits,
@@ -118,6 +122,7 @@ class Inquiries:
         self._mailing = mailing
         self._operations = operations
         self._asking = asking
+        self._receipts = receipts
         self._ledger = ledger
         self._outbox = outbox
         self._limits = limits
@@ -170,9 +175,14 @@ class Inquiries:
     # --- sessions ---------------------------------------------------------------------------------------
 
     def _task_hint(self, connection: Connection, session: Session, frame: TaskHint, now: Instant) -> No | None:
-        assert session.known is not None
+        known = session.known if frame.session_id is UNSET else self._lifecycle.get(frame.session_id)
+        if known is None or known.state is SessionState.CLOSED:
+            return No("unknown_session", f"No session {frame.session_id} is here or may come back")
+        address = None if session.address is None else session.address.number
+        if known is not session.known and (address is None or known.record.address != address):
+            return No("not_allowed", "Only who acts under the same address may say what another session works on")
         hint = trim(frame.task_hint)[:TASK_HINT_CHARACTERS]
-        self._lifecycle.hint(session.known, hint or None, now)
+        self._lifecycle.hint(known, hint or None, now)
         self.promise(connection, TaskHintStored(frame.request_id, hint))
         return None
 
@@ -296,7 +306,20 @@ class Inquiries:
                     )
                 )
         kept = box.kept if features.POLICY in session.features else UNSET
-        answer = MailboxEntries(frame.request_id, self._owner(key), len(box), box.bytes, entries, kept)
+        unconfirmed = [
+            UnconfirmedEntry(
+                waiting.operation.message_id,
+                Raw(waiting.frame.sender),
+                waiting.operation.reserved_at,
+                waiting.bytes,
+                True if waiting.operation.is_ask else UNSET,
+            )
+            for waiting in self._receipts.awaited_from(key)
+            if not waiting.operation.was_withdrawn
+        ]
+        answer = MailboxEntries(
+            frame.request_id, self._owner(key), len(box), box.bytes, entries, unconfirmed or UNSET, kept=kept
+        )
         self._outbox.write(connection, answer)
         return None
 
@@ -408,7 +431,7 @@ class Inquiries:
         self.promise(tracing.connection, answer)
         return None
 
-    def _where(self, state: str, operation: Any) -> str:
+    def _where(self, state: str, operation: Operation | None) -> str:
         """Say in a sentence where a message is."""
         mail = None if operation is None else operation.mail
         if mail is not None:
@@ -422,16 +445,38 @@ class Inquiries:
             if mail.is_offered:
                 return f"written to who receives the mail of {owner}, which has not confirmed it"
             return f"in the mailbox of {owner}, at position {position}"
+        if state == "unconfirmed":
+            assert operation is not None, "it was in its row that it is not confirmed"
+            return self._where_unconfirmed(operation)
         return {
             "unknown": "nowhere: this broker does not know it, or no longer",
-            "reserved": "on its way to its recipient, which has not confirmed it",
+            "reserved": "on its way to its recipient",
             "uncertain": "not known: it may have arrived, and nobody confirmed it",
             "delivered": "with its recipient",
             "answered": "with its recipient, who has answered it",
             "settled": "nowhere any more: somebody said that it needs nobody",
             "failed": "nowhere any more: its worker could not do it",
             "ambiguous": "nowhere any more: its worker was cut off, and nobody knows how far it was",
+            "purged": "nowhere any more: its mailbox was emptied, and its sender was told",
+            "withdrawn": f"{_place_of_withdrawn(operation)}; its sender took the question back",
         }.get(state, "nowhere any more: it was given up and its sender was told")
+
+    def _where_unconfirmed(self, operation: Operation) -> str:
+        """Say where a message is that was written to somebody who has not confirmed it (protocol 6.10.7)."""
+        recipient = operation.unconfirmed.waiter.target if operation.unconfirmed is not None else None
+        assert recipient is not None, "that is the state"
+        key = operation.target or ""
+        who = self._owner(key) if key.startswith("address:") else recipient.name or f"session {recipient.id}"
+        if self._is_here(recipient, key):
+            return f"written to {who}, which has not confirmed it"
+        return (
+            f"in the memory of this broker: {who} left without confirming it, and it is written again to whoever is "
+            "that next; if this broker ends before, nobody has it"
+        )
+
+    def _is_here(self, recipient: Session, key: str) -> bool:
+        box = self._boxes.get(key)
+        return recipient.connection.session is recipient or (box is not None and box.holder is not None)
 
     # --- purge ------------------------------------------------------------------------------------------
 
@@ -446,6 +491,16 @@ class Inquiries:
         self._ledger.append((DropBodies(before + self._limits.bodies_kept_ms), DropHistory(before)))
         self.promise(connection, Purged(frame.request_id, count))
         return None
+
+
+def _place_of_withdrawn(operation: Operation | None) -> str:
+    if operation is None:
+        return "nowhere any more"
+    if operation.state is OperationState.ACCEPTED:
+        return "with its recipient"
+    if operation.unconfirmed is not None:
+        return "written to its recipient, which has not confirmed it, and not written again"
+    return "not known: it may have arrived, and nobody confirmed it"
 
 
 def _label(kind: str | None, cwd: str, tracking_ref: str | None, pid: int) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
 
+from intercom.core.clock import Instant
 from intercom.core.deadlines import Deadline
 from intercom.core.records import MailRecord
 from intercom.limits import Limits
@@ -22,7 +23,17 @@ if TYPE_CHECKING:
 class Mail:
     """Hold one message that waits, and what only this process knows of it; its body is on disk."""
 
-    __slots__ = ("confirmed_by", "deadline", "due", "is_offered", "offers", "operation", "record", "ticket")
+    __slots__ = (
+        "confirmed_by",
+        "deadline",
+        "due",
+        "is_offered",
+        "offered_at",
+        "offers",
+        "operation",
+        "record",
+        "ticket",
+    )
 
     def __init__(self, record: MailRecord, operation: Operation | None) -> None:
         self.record = record
@@ -32,6 +43,7 @@ class Mail:
         self.ticket = 0
         self.is_offered = False
         """Written, or about to be, to who holds the mailbox now."""
+        self.offered_at: Instant | None = None
         self.confirmed_by: str | None = None
         """The session whose receipt came and could not be recorded yet; it waits for nothing else."""
         self.deadline: Deadline | None = None
@@ -142,9 +154,10 @@ class Mailbox:
         """Return the place of an entry, the first is 1."""
         return 1 + sum(1 for number in self.entries if number < mail.number)
 
-    def mark_offered(self, mail: Mail) -> None:
+    def mark_offered(self, mail: Mail, now: Instant) -> None:
         """Note that an entry is on its way to the holder."""
         mail.is_offered = True
+        mail.offered_at = now
         self.offered += 1
         self.offered_bytes += mail.record.size
 
@@ -154,6 +167,13 @@ class Mailbox:
             mail.is_offered = False
             self.offered -= 1
             self.offered_bytes -= mail.record.size
+
+    def offered_since(self) -> Instant | None:
+        """Return since when the holder has what it has not confirmed; ``None`` when it has confirmed everything."""
+        if not self.offered:
+            return None
+        times = (mail.offered_at for mail in self._oldest_first() if mail.is_offered and mail.offered_at is not None)
+        return next(iter(times), None)
 
     def next_to_offer(self, limits: Limits) -> list[Mail]:
         """Return the oldest entries that may be handed over now, ahead of the receipts of those before them."""

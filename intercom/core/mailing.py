@@ -4,6 +4,7 @@
       ^  |                             |
       |  |                             +-- the holder left: queued again, its message may come twice
       |  +-- its time is over, its text is lost, its session is closed: given up, its sender is told once
+      |  +-- its sender waits for no answer to it any more: taken back, nobody is told
       +-- its commit failed: taken back
 
 Rule 1: a mail and its row change together, in one append. Rule 2: mail is handed over in its order, and nothing that
@@ -52,6 +53,7 @@ Kept: TypeAlias = Literal["quiet", "hold", "released"]
 """What a policy does with a mail, or that it was overruled."""
 BROKER_NAME = "@intercom"
 """What the broker calls itself where it writes a message."""
+_TAKEN_BACK = "its sender took the question back"
 
 
 class Letter(Struct, frozen=True):
@@ -177,7 +179,7 @@ class Mailing:
         body = SaveBody(record.number, letter.message)
         events: tuple[Change, ...] = (event,)
         if is_offered:
-            box.mark_offered(mail)
+            box.mark_offered(mail, now)
             event_id = f"mail:{record.number}:offered:1"
             events = (event, self._journal.event("mail.offered", record, now, event_id=event_id))
         mail.ticket = self._ledger.append((*rows, body, *changes, *events), self._undo_put, (mail, undo, subject))
@@ -350,7 +352,9 @@ class Mailing:
             if mail.record.assignment is not None:
                 self.on_work_lost(mail.record.assignment, now)
         for mail in read:
-            if mail.record.body_number in bodies and self._is_over(mail, now):
+            if mail.operation is not None and mail.operation.was_withdrawn:
+                self.take_back(mail, now)
+            elif mail.record.body_number in bodies and self._is_over(mail, now):
                 self._end_of_time(mail, now)
         events: list[Change] = []
         frames: list[MessageFrame | QuestionTarget] = []
@@ -358,7 +362,7 @@ class Mailing:
         for mail in takewhile(lambda mail: mail.record.body_number in bodies, self.next_to_offer(box)):
             mail.offers += 1
             mail.record = replace(mail.record, offers=mail.offers)
-            box.mark_offered(mail)
+            box.mark_offered(mail, now)
             offered.append(mail)
             event_id = f"mail:{mail.number}:offered:{mail.offers}"
             session_id = box.holder.id
@@ -496,13 +500,19 @@ class Mailing:
             now,
         )
 
+    def take_back(self, mail: Mail, now: Instant) -> None:
+        """End mail whose sender waits for no answer to it any more; its sender knows that."""
+        assert mail.operation is not None, "only asks are taken back, and those have a row"
+        mail.operation.question_due = mail.operation.born  # should that not be recorded, it is not handed over either
+        self._give_up([mail], "withdrawn", _TAKEN_BACK, now)
+
     def purge(self, key: str, before: int, now: Instant) -> int:
         """Give up what was queued in a mailbox before this moment (epoch ms); return how much that was."""
         purged = [
             mail for mail in self.all_of(key) if mail.record.queued_at <= before and mail.record.assignment is None
         ]
         if purged:
-            self._give_up(purged, "undeliverable", notices.PURGED, now)
+            self._give_up(purged, "purged", notices.PURGED, now)
         return len(purged)
 
     def all_of(self, key: str) -> list[Mail]:
@@ -535,8 +545,9 @@ class Mailing:
             changes.append(ReleaseBody(record.number, now.wall + self._limits.bodies_kept_ms))
             if one.operation is not None:
                 changes.extend(self._operations.drop(one.operation))
-            if record.notice is None:
-                self.tell_sender(record, record.message_id, kind, reason, changes, given_up, now)
+            if record.notice is None and kind != "withdrawn":
+                told = "expired" if kind == "expired" else "undeliverable"
+                self.tell_sender(record, record.message_id, told, reason, changes, given_up, now)
         return given_up
 
     def given_up(self, given_up: GivenUp, ticket: int, now: Instant) -> None:

@@ -151,6 +151,11 @@ class Session:
         return self.info.get("replyCapability") == "terminal"
 
     @property
+    def cannot_be_told(self) -> bool:
+        """Tell whether what hosts this session says that it has no way to show it a message (protocol 6.4)."""
+        return self.info.get("push") == "none"
+
+    @property
     def holds_address(self) -> bool:
         """Tell whether it receives the mail of the address under which it acts."""
         return self.address is not None and self.address.holder is self

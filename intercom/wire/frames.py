@@ -119,6 +119,7 @@ class Presence(RequestFrame, tag="presence"):
     group: OptionalText = UNSET
     groups: list[str] | UnsetType = UNSET
     reply_capability: Literal["live", "terminal"] | UnsetType = UNSET
+    push: Literal["now", "idle", "pull", "none"] | UnsetType = UNSET
 
 
 class JoinGroup(RequestFrame, tag="join_group"):

@@ -29,6 +29,7 @@ TERMINAL = (
     "Target is a non-interactive child that has finished and cannot reply; "
     "start a fresh child with explicit context instead"
 )
+CANNOT_BE_TOLD = "Target cannot be shown a question and would not answer; send a message instead"
 OTHER_RECIPIENT = "Target is no longer the expected recipient; list the sessions and address it again"
 NO_OPEN_QUESTION = "No open question authorizes this reply"
 UNCERTAIN = (
@@ -36,6 +37,9 @@ UNCERTAIN = (
     "receipts; ask the target before sending it under a new id"
 )
 ROUTE_LOST = "The question's route cannot be securely rebound; ask again under a new message id"
+ALREADY_ANSWERED = (
+    "Already answered: the answer went to who asked under this message id before; ask under a new one to ask again"
+)
 UNDER_WAY = (
     "Outcome not yet known: an earlier attempt of this message is still being written; retry with the same message id"
 )
@@ -59,6 +63,7 @@ REFUSED_BY_POLICY = (
     "Refused by the recipient's policy: it, or the person, does not let messages of this sender in; "
     "do not send it again"
 )
+SEVERAL_AWAY = "Several are away that can be meant by"
 INBOX_FULL = "Inbox full"
 INVALID_SUPERVISOR = "Invalid supervisor authorization"
 
@@ -108,6 +113,21 @@ RESTORING_WITHDRAWN = "Withdrawn: its sender took the ask back before anything w
 def conflict(message_id: str) -> str:
     """Say that ``message_id`` was used before for something else (protocol 4.8 D9)."""
     return f"Intercom message ID '{message_id}' was already delivered with a different target or payload"
+
+
+def conflict_waiting(message_id: str) -> str:
+    """Say that the message that waits under ``message_id`` is another one (protocol 4.8 D9)."""
+    return f"Intercom message ID '{message_id}' belongs to a message that waits, with a different target or payload"
+
+
+def ambiguous_away(target: str, groups: Sequence[str], session_ids: Sequence[str]) -> str:
+    """Say that several who are away can be meant, and how each is named alone (protocol 9.5.1)."""
+    meant = [f"the address in group {group}" for group in groups] + [f"the session {each}" for each in session_ids]
+    ways = [
+        *(["send from only one of these groups"] if groups else []),
+        *(["use the session ID"] if session_ids else []),
+    ]
+    return f'{SEVERAL_AWAY} "{target}": {", ".join(meant)}; {" or ".join(ways)}'
 
 
 def ambiguous_name(target: str) -> str:
@@ -246,11 +266,13 @@ _CODES = (
     ("Withdrawn", "withdrawn"),
     (NOT_AN_AGENT, "not_an_agent"),
     (TERMINAL, "terminal"),
+    (CANNOT_BE_TOLD, "cannot_be_told"),
     (OTHER_RECIPIENT, "other_recipient"),
     (NO_OPEN_QUESTION, "no_open_question"),
     ("Outcome unknown", "outcome_unknown"),
     ("Outcome not yet known", "under_way"),
     (ROUTE_LOST, "route_lost"),
+    ("Already answered", "already_answered"),
     ("Accepted-delivery authority is invalid", "store_unusable"),
     (CAPACITY, "capacity"),
     ("Not recorded", "not_recorded"),
@@ -266,6 +288,7 @@ _CODES = (
     (MAILBOX_FULL, "capacity"),
     (INBOX_FULL, "capacity"),
     ("Multiple session", "ambiguous"),
+    (SEVERAL_AWAY, "ambiguous"),
     (NOT_A_CHILD, "no_supervisor"),
     (OTHER_SUPERVISOR, "other_supervisor"),
     ("Invalid ", "invalid"),

@@ -74,6 +74,7 @@ _NARROWER: dict[tuple[str, str], dict[str, Any]] = {
     ("MessageFrame", "message"): _MESSAGE,
     ("Queued", "notInKnownSet"): _ONLY_TRUE,
     ("MailEntry", "sender"): _SESSION,
+    ("UnconfirmedEntry", "sender"): _SESSION,
     ("InboxEntry", "sender"): _SESSION,
     ("InboxItem", "message"): _MESSAGE,
     ("AssignmentGranted", "from"): _SESSION,

@@ -86,6 +86,7 @@ class SessionInfo(Struct, rename="camel", omit_defaults=True):
     groups: list[str] | UnsetType = UNSET
     recipient_purpose: Literal["agent", "control"] | UnsetType = UNSET
     reply_capability: Literal["live", "terminal"] | UnsetType = UNSET
+    push: Literal["now", "idle", "pull", "none"] | UnsetType = UNSET
 
 
 # --- frames ---------------------------------------------------------------------------------------------

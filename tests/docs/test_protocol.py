@@ -219,6 +219,8 @@ def test_the_schema_beside_the_page_is_the_one_that_is_made() -> None:
 
 FILLED = {
     "conflict": reasons.conflict("<id>"),
+    "conflict_waiting": reasons.conflict_waiting("<id>"),
+    "ambiguous_away": reasons.ambiguous_away("<to>", ["<group>"], ["<id>"]),
     "ambiguous_name": reasons.ambiguous_name("<to>"),
     "ambiguous_prefix": reasons.ambiguous_prefix("<to>"),
     "authority_invalid": reasons.authority_invalid("<trouble>"),
@@ -241,7 +243,7 @@ FILLED = {
 """What the functions of ``reasons`` write, with the placeholders of the page."""
 
 
-BEGINNINGS = frozenset({"CAPACITY", "MAILBOX_FULL", "INBOX_FULL"})
+BEGINNINGS = frozenset({"CAPACITY", "MAILBOX_FULL", "INBOX_FULL", "SEVERAL_AWAY"})
 """Parts of texts that stand alone in ``reasons``."""
 
 
