@@ -169,11 +169,32 @@ def test_clear_moves_the_adapter_to_the_new_session(raw: Start, broker: BrokerPr
             assert door.ask({"op": "collect", "session": "s-2"}) == NOTHING
 
 
+def test_events_of_sessions_may_come_twice_and_late(raw: Start, broker: BrokerProcess) -> None:
+    """F134: start and start; the end of the old one after the start of the new one."""
+    host, record = claude(raw, broker)
+    host.tool("status")
+    with blocking.connect("bob", home=broker.home) as bob, hook(record) as door:
+        [before] = [view.id for view in bob.list() if view.id != bob.id]
+        door.ask({"op": "hello", "session": "s-1", "source": "startup"})
+        door.ask({"op": "hello", "session": "s-1", "source": "resume"})
+        assert [view.id for view in bob.list() if view.id != bob.id] == [before]
+        door.ask({"op": "hello", "session": "s-2", "source": "clear"})
+        door.ask({"op": "bye", "session": "s-1"})
+        host.tool("status")
+        [after] = [view.id for view in bob.list() if view.id != bob.id]
+        assert after != before
+        assert record_of(broker.home).seats[0].session == "s-2"
+
+
 def test_a_note_of_a_hook_counts_more_than_the_variable(raw: Start, broker: BrokerProcess) -> None:
     """spec: hosts 3.4: with --continue the variable is an id that never was a session."""
     note_session(Paths(broker.home.resolve()), "claude", os.getpid(), "s-real", "resume")
-    _, record = claude(raw, broker, "s-wrong")
+    host, record = claude(raw, broker, "s-wrong")
     assert record.seats[0].address == address_of("s-real")
+    with hook(record) as door:
+        door.ask({"op": "hello", "session": "s-next", "source": "clear"})
+    host.tool("status")
+    assert record_of(broker.home).seats[0].address == address_of("s-next"), "what a hook said later counts more"
 
 
 def test_what_claude_says_of_its_process_counts_more_than_the_variable(raw: Start, broker: BrokerProcess) -> None:

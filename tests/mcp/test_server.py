@@ -288,7 +288,7 @@ def test_answering_initialize_takes_less_than_a_second_of_work(broker: BrokerPro
 
 
 def test_an_adapter_ends_with_standard_input(raw: Callable[..., RawHost], broker: BrokerProcess) -> None:
-    """spec: hosts 1.4; a call that is at work does not keep it."""
+    """F54; spec: hosts 1.4; a call that is at work does not keep it."""
     host = raw("--as", "ada")
     host.shake_hands()
     host.tool("status")
@@ -323,7 +323,7 @@ def test_an_adapter_ends_at_a_signal(
 
 
 def test_an_adapter_ends_with_a_host_that_dies_without_closing(broker: BrokerProcess) -> None:
-    """F135; spec: hosts 1.4: a changed parent. The pipes stay open here: somebody else holds them."""
+    """F54; spec: hosts 1.4: a changed parent. The pipes stay open here: somebody else holds them."""
     code = (
         "import subprocess, sys, time\n"
         f"p = subprocess.Popen({[*COMMAND, '--as', 'ada']!r}, stdin=0, stdout=1, stderr=2)\n"
@@ -352,6 +352,8 @@ def test_an_adapter_ends_with_a_host_that_dies_without_closing(broker: BrokerPro
         while is_alive(pid):
             assert time.monotonic() < deadline, "the adapter outlives its host"
             time.sleep(0.02)
+        with blocking.connect("eve", home=broker.home) as eve:
+            assert [view.name for view in eve.list() if view.id != eve.id] == [], "its entry is gone, too"
     finally:
         for stream in (host.stdin, host.stdout, host.stderr):
             stream.close()
