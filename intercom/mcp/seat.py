@@ -28,6 +28,7 @@ from intercom.errors import (
 from intercom.limits import ADAPTER_OPEN_MS, ADAPTER_RETRY_MS, INCOMING_MESSAGES
 from intercom.mcp.asking import Asking, OpenQuestion
 from intercom.mcp.tray import Batch, Item, Tray
+from intercom.mcp.working import Workplace
 from intercom.paths import Paths
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class Place(NamedTuple):
     directory: str
     session: str | None = None
     """Its id in the host, where that is known."""
+    works: bool = False
+    """Whether it takes work from the inbox."""
 
 
 class Seat:
@@ -65,6 +68,7 @@ class Seat:
         """Questions that were received and are not known to be closed."""
         self.reminded: dict[str, int] = {}
         """How often the host was kept from stopping because of a question."""
+        self.work = Workplace()
         self.stops = 0
         """How often in a row the host was kept from stopping."""
         self.takers = 0
@@ -216,6 +220,8 @@ class Seat:
             kind=place.kind,
             cwd=place.directory,
             push=self.push,
+            work_mode="managed_turn" if place.works else None,
+            runtime_session_id=(place.session or place.name) if place.works else None,
         ) as session:
             ended: IntercomError | None = None
             try:

@@ -31,6 +31,7 @@ class Options(NamedTuple):
     name: str | None = None
     groups: tuple[str, ...] = ()
     inbox: bool = True
+    works: bool = False
 
 
 class NoSeat(IntercomError):
@@ -239,7 +240,14 @@ class Seats:
         visible = (identity.name if identity is not None else None) or name or seat_name(self._directory, own or "")
         groups = self._options.groups
         place = Place(
-            identity, visible, kind_of(self.host), groups, self._options.paths, self._directory, session=session
+            identity,
+            visible,
+            kind_of(self.host),
+            groups,
+            self._options.paths,
+            self._directory,
+            session,
+            works=self._options.works and identity is not None,
         )
         seat = Seat(place, self._tasks, self._on_news)
         self._made(seat)
