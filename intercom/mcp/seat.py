@@ -41,7 +41,7 @@ class Place(NamedTuple):
     """Say who a seat is and where."""
 
     identity: Identity | None
-    """Whose address it acts under; ``None`` for one that ends with its host, such as a subagent."""
+    """Whose memberships and, if it can come back, whose address it has; ``None`` for a subagent."""
     name: str
     kind: str
     groups: tuple[str, ...]
@@ -52,6 +52,16 @@ class Place(NamedTuple):
     """Its id in the host, where that is known."""
     works: bool = False
     """Whether it takes work from the inbox."""
+
+    @property
+    def is_subagent(self) -> bool:
+        """Tell whether it belongs to another session of the host, which is the one that is pushed to."""
+        return self.identity is None
+
+    @property
+    def address(self) -> str | None:
+        """Return the name of its address; none for what ends with the process of its host, and leaves nobody behind."""
+        return None if self.identity is None or self.identity.is_of_process else self.identity.address
 
 
 class Seat:
@@ -97,7 +107,7 @@ class Seat:
     @property
     def address(self) -> str | None:
         """Return the name of its address."""
-        return None if self.place.identity is None else self.place.identity.address
+        return self.place.address
 
     def open(self) -> None:
         """Begin to live, unless it does; the session comes when the broker answers."""

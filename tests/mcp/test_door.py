@@ -303,6 +303,25 @@ def test_a_rewake_hook_is_told_once_and_a_later_one_takes_its_place(raw: Start, 
             second.line()
 
 
+def test_what_ends_with_the_process_of_its_host_leaves_no_address(raw: Start, broker: BrokerProcess) -> None:
+    """Nobody would ever come back to it: its mail would wait for days, and its senders with it."""
+    host = raw("--host", "opencode")
+    host.shake_hands("opencode")
+    host.tool("status")
+    record = record_of(broker.home)
+    assert record.seats[0].address is None
+    with blocking.connect("bob", home=broker.home, address=True) as bob:
+        assert bob.send(record.seats[0].name or "", "too late").state == "queued"
+        assert host.process.stdin is not None
+        host.process.stdin.close()
+        host.wait()
+        notice = bob.receive(timeout=PATIENCE_S)
+        assert notice is not None
+        assert notice.notice is not None
+        assert notice.notice.kind == "undeliverable"
+        assert [address.name for address in bob.addresses()] == ["bob"]
+
+
 def test_a_plugin_is_handed_the_messages(raw: Start, broker: BrokerProcess) -> None:
     """spec: hosts 5.3: the plugin is the adapter of OpenCode."""
     host = raw("--host", "opencode")
@@ -321,7 +340,6 @@ def test_a_plugin_is_handed_the_messages(raw: Start, broker: BrokerProcess) -> N
             bell = plugin.line()
             assert "one" in bell["text"]
             assert plugin.ask({"op": "done", "batch": bell["batch"]}) == {"ok": True}
-            until(lambda: {address.mailbox_count for address in bob.addresses()} == {0})
             assert "whoever" not in plugin.ask({"op": "hello", "session": "any", "source": "x"})["text"]
     assert host.tool("receive") == "No messages."
 
