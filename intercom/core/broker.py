@@ -32,6 +32,8 @@ from intercom.core.guard import LoopGuard
 from intercom.core.holding import Holding
 from intercom.core.inbox import Inbox
 from intercom.core.inquiries import REQUESTS, Inquiries, Tracing
+from intercom.core.invocation_requests import REQUESTS as INVOCATION_REQUESTS
+from intercom.core.invoking import TOKENS, Invoking
 from intercom.core.journal import Journal
 from intercom.core.keeping import Keeping
 from intercom.core.ledger import Ledger
@@ -138,6 +140,7 @@ class Broker:
         facts: further members of the status report's ``broker`` object.
         identity: of the store, its journal and this process on it.
         spawn_kinds: the sessions that may be started.
+        node: what this machine is called in labels.
     """
 
     def __init__(
@@ -154,6 +157,7 @@ class Broker:
         facts: dict[str, Any] | None = None,
         identity: StoreIdentity | None = None,
         spawn_kinds: Iterable[str] = (),
+        node: str = "local",
     ) -> None:
         limits = limits or Limits()
         recovered = recovered or Recovered()
@@ -193,6 +197,7 @@ class Broker:
         )
         self._lifecycle = Lifecycle(self._deadlines, self._ledger, journal, keeping, self._outbox, limits)
         self._boxes = Mailboxes(limits)
+        info = broker_info(self._identity.broker_id, pid, now)
         self._mailing = Mailing(
             self._boxes,
             self._operations,
@@ -202,7 +207,7 @@ class Broker:
             self._deadlines,
             self._outbox,
             limits,
-            broker_info(self._identity.broker_id, pid, now),
+            info,
         )
         self._inbox = Inbox(limits)
         parking = Parking(
@@ -356,6 +361,31 @@ class Broker:
             ids,
             lambda: self._operations.trouble,
         )
+        self._invoking = Invoking(
+            sessions=self._sessions,
+            addresses=self._addresses,
+            lifecycle=self._lifecycle,
+            policies=self._policies,
+            inbox=self._inbox,
+            parking=parking,
+            boxes=self._boxes,
+            mailing=self._mailing,
+            queueing=queueing,
+            work=self._work,
+            offers=self._offers,
+            watches=self._following.watches,
+            journal=journal,
+            ledger=self._ledger,
+            deadlines=self._deadlines,
+            outbox=self._outbox,
+            limits=limits,
+            ids=ids,
+            next_number=self._operations.next_number,
+            identity=self._identity,
+            node=node,
+            broker_info=info,
+        )
+        self._mailing.on_moving = self._invoking.mail_moving
         self._registering.on_spawned = self._spawning.registered
         self._departing.on_left = self._following.watches.session_left
         self._attention = Attention(
@@ -393,6 +423,7 @@ class Broker:
         for mail in recovered.mail:
             self._mailing.recover(mail, now)
         self._work.recover(recovered, now)
+        self._invoking.recover(recovered, now)
         self._is_tidied = store_trouble is None and recovered.last_sequence > 0
         """What had its time is deleted every now and then."""
         if self._is_tidied:
@@ -416,7 +447,7 @@ class Broker:
 
     def due_soon_count(self, now: Instant) -> int:
         """Return how much is due so soon that the broker stays for it."""
-        return self._work.assignments.due_soon(now)
+        return self._work.assignments.due_soon(now) + self._invoking.due_soon(now)
 
     def is_registered(self, conn: int) -> bool:
         """Tell whether this connection has a session."""
@@ -474,6 +505,8 @@ class Broker:
             self._registering.finish_reattach(token, numbers, bodies, now)
         elif isinstance(token, Offer):
             self._mailing.bodies_read(token, bodies, numbers, now)
+        elif isinstance(token, TOKENS):
+            self._invoking.bodies_read(token, numbers, bodies, now)
         else:
             self._work.desk.read(token, bodies, now)
         return self._outbox.take()
@@ -618,6 +651,7 @@ class Broker:
 
     def _tidy(self, _: None, now: Instant) -> None:
         """Delete what had its time, and look again later."""
+        self._invoking.tidy(now)
         self._ledger.append((DropBodies(now.wall), DropHistory(now.wall - self._limits.history_kept_ms)))
         self._deadlines.add(now.mono + self._limits.tidy_ms, self._tidy)
 
@@ -700,8 +734,10 @@ class Broker:
 
     def _received(self, connection: Connection, frame: Received, now: Instant) -> None:
         session = _session_of(connection)
-        if not self._delivery.received(session, frame, now):
-            self._offers.received(session, frame.message_id, frame.push_id, now)
+        if self._delivery.received(session, frame, now):
+            return
+        if not self._offers.received(session, frame.message_id, frame.push_id, now):
+            self._invoking.received(session, frame.message_id, now)
 
     def _cancel_ask(self, connection: Connection, frame: CancelAsk, now: Instant) -> None:
         self._deciding.withdraw(_session_of(connection), frame.message_id, now)
@@ -786,6 +822,9 @@ class Broker:
     def _spawn(self, connection: Connection, frame: SpawnSession, now: Instant) -> None:
         self._spawning.answer(connection, frame, now)
 
+    def _invoke(self, connection: Connection, frame: Any, now: Instant) -> None:
+        self._invoking.answer(connection, frame, now)
+
     def _attend(self, connection: Connection, frame: Any, now: Instant) -> None:
         self._attention.answer(connection, frame, now)
 
@@ -823,6 +862,7 @@ class Broker:
                     "sessionsAway": self._lifecycle.away_count,
                     "sessionsRemembered": self._lifecycle.remembered_count,
                 },
+                "invocations": self._invoking.status(),
                 "inbox": {
                     "parked": len(self._inbox),
                     "capacity": self._inbox.capacity,
@@ -879,4 +919,5 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     **dict.fromkeys(REQUESTS, Broker._inquire),
     **dict.fromkeys(ATTENTION_REQUESTS, Broker._attend),
     **dict.fromkeys(WORK_REQUESTS, Broker._about_work),
+    **dict.fromkeys(INVOCATION_REQUESTS, Broker._invoke),
 }

@@ -7,9 +7,11 @@ from typing import Any
 from intercom.core.clock import Instant
 from intercom.core.records import (
     AddressRecord,
+    DiagnosisRecord,
     Happened,
     IdempotencyRecord,
     InboxRecord,
+    InvocationRecord,
     KnownSessionRecord,
     PolicyRecord,
     Row,
@@ -56,6 +58,10 @@ def stream_of(row: Row) -> str:
         return f"policy:{row.number}"
     if isinstance(row, IdempotencyRecord):
         return f"idempotency:{row.number}"
+    if isinstance(row, InvocationRecord):
+        return f"invocation:{row.invocation_id}"
+    if isinstance(row, DiagnosisRecord):
+        return f"route:{row.diagnosis_id}"
     if isinstance(row, InboxRecord):
         return mail_stream(row.inbox_id)
     return mail_stream(row.message_id)

@@ -31,6 +31,7 @@ from intercom.core.outbox import Outbox
 from intercom.core.records import (
     Change,
     InboxRecord,
+    InvocationRecord,
     MailRecord,
     OperationState,
     ReadBodies,
@@ -130,10 +131,15 @@ class Mailing:
         """Tells whether a mailbox can still be opened by somebody."""
         self.on_delivered: Callable[[Mail, int, Instant], None] = lambda mail, ticket, now: None
         """Is told of every mail that was confirmed, with the ticket on which that rests."""
+        self.on_moving: Callable[[Mail, str, str, Instant], None] = lambda mail, kind, reason, now: None
+        """Is told of every mail that is about to be offered, delivered or given up, before that is appended: what it
+        leads to is recorded first."""
         self.take_unclaimed: Callable[[Mail, Instant], bool] = lambda mail, now: False
         """Takes mail over that nobody fetched in time; False: it is given up."""
         self.brought_by: Callable[[str], Brought | None] = lambda assignment_id: None
         """Tells what the mail of an assignment brings."""
+        self.told_with: Callable[[str, Session], Any] = lambda message_id, session: UNSET
+        """Tells what a session is told of the invocation whose task a message brings."""
         self.on_work_lost: Callable[[str, Instant], None] = lambda assignment_id, now: None
         """Is told of every assignment whose message cannot be read any more."""
 
@@ -148,11 +154,14 @@ class Mailing:
         subject: Any,
         *changes: Change,
         is_offered: bool = False,
+        body: int | None = None,
+        size: int | None = None,
     ) -> Mail:
         """Append a mail at its place in its mailbox together with ``changes``, and offer it once that is committed.
 
         ``operation`` is its row, queued by now; ``undo(subject, now)`` is called after the mail was taken back.
-        ``is_offered`` says that the holder of the mailbox has it already and has not confirmed it.
+        ``is_offered`` says that the holder of the mailbox has it already and has not confirmed it; ``body`` is the
+        number under which its message is stored already, ``size`` what that is charged for.
         """
         record = MailRecord(
             self._operations.next_number() if operation is None else operation.number,
@@ -162,7 +171,7 @@ class Mailing:
             letter.sender_mailbox,
             letter.sender_session,
             letter.target,
-            letter.size,
+            letter.size if size is None else size,
             now.wall,
             now.wall + self._limits.mail_ttl_ms,
             letter.valid_until,
@@ -171,18 +180,19 @@ class Mailing:
             int(is_offered),
             letter.notice,
             kept=letter.kept,
+            body=body,
         )
         mail = Mail(record, operation)
         box = self._boxes.add(mail)
         event = self._journal.event("mail.queued", record, now, event_id=f"mail:{record.number}:queued")
         rows = () if operation is None else (SaveOperation(operation.record()),)
-        body = SaveBody(record.number, letter.message)
+        bodies = () if body is not None else (SaveBody(record.number, letter.message),)
         events: tuple[Change, ...] = (event,)
         if is_offered:
             box.mark_offered(mail, now)
             event_id = f"mail:{record.number}:offered:1"
             events = (event, self._journal.event("mail.offered", record, now, event_id=event_id))
-        mail.ticket = self._ledger.append((*rows, body, *changes, *events), self._undo_put, (mail, undo, subject))
+        mail.ticket = self._ledger.append((*rows, *bodies, *changes, *events), self._undo_put, (mail, undo, subject))
         if operation is not None:
             operation.ticket = mail.ticket
         self._ledger.when_committed(mail.ticket, self._offer_when_committed, box)
@@ -197,6 +207,30 @@ class Mailing:
             self._offer_later(box, now)  # what is behind it waited for it
         self._boxes.discard_if_unused(box)
         undo(more, now)
+
+    def put_task(
+        self,
+        key: str,
+        task: InvocationRecord,
+        kept: Literal["quiet", "hold"] | None,
+        now: Instant,
+        undo: Callable[[Any, Instant], None],
+        subject: Any,
+        *changes: Change,
+    ) -> Mail:
+        """Append the message of an invocation, whose body is stored already, as mail, with ``changes``."""
+        letter = Letter(
+            key,
+            task.message_id,
+            b"",
+            task.requester_info,
+            task.requester_mailbox,
+            task.requester_session,
+            task.asked,
+            task.take_until,
+            kept=kept,
+        )
+        return self.put(letter, None, now, undo, subject, *changes, body=task.number, size=task.size)
 
     def put_work(
         self, key: str, work: InboxRecord, assignment_id: str, changes: list[Change], now: Instant
@@ -359,7 +393,10 @@ class Mailing:
         events: list[Change] = []
         frames: list[MessageFrame | QuestionTarget] = []
         offered: list[Mail] = []
-        for mail in takewhile(lambda mail: mail.record.body_number in bodies, self.next_to_offer(box)):
+        chosen = list(takewhile(lambda mail: mail.record.body_number in bodies, self.next_to_offer(box)))
+        for mail in chosen:
+            self.on_moving(mail, "offered", "", now)
+        for mail in chosen:
             mail.offers += 1
             mail.record = replace(mail.record, offers=mail.offers)
             box.mark_offered(mail, now)
@@ -370,7 +407,7 @@ class Mailing:
             if mail.record.reply_to is not None and QUEUE in box.holder.features:
                 # Whoever answered may not be the session that was asked, but act under the same address.
                 frames.append(QuestionTarget(mail.record.reply_to, "", mail.record.sender_session))
-            frames.append(self._frame(mail, bodies[mail.record.body_number], now))
+            frames.append(self._frame(mail, box.holder, bodies[mail.record.body_number], now))
         if offered:
             ticket = self._ledger.append(tuple(events), self._undo_offer, (box, offered))
             for frame in frames:
@@ -378,7 +415,7 @@ class Mailing:
         self.offer(box, now)
         return True
 
-    def _frame(self, mail: Mail, body: bytes, now: Instant) -> MessageFrame:
+    def _frame(self, mail: Mail, holder: Session, body: bytes, now: Instant) -> MessageFrame:
         record = mail.record
         info = MailInfo(record.number, record.queued_at, max(0, now.wall - record.queued_at), mail.offers)
         notice = UNSET if record.notice is None else _notice_of(record.notice)
@@ -386,6 +423,7 @@ class Mailing:
         brought = None if record.assignment is None else self.brought_by(record.assignment)
         if brought is not None:
             frame.push_id, frame.assignment = brought.push_id, brought.info
+        frame.invocation = self.told_with(record.message_id, holder)
         return frame
 
     def _undo_offer(self, subject: Any, now: Instant) -> None:
@@ -440,6 +478,7 @@ class Mailing:
 
     def _confirm(self, mail: Mail, session_id: str, now: Instant) -> None:
         operation, record = mail.operation, mail.record
+        self.on_moving(mail, "delivered", "", now)
         self._deadlines.cancel(mail.deadline)
         mail.deadline = mail.confirmed_by = None
         self._boxes.discard_if_unused(self._boxes.remove(mail))
@@ -520,6 +559,10 @@ class Mailing:
         box = self._boxes.get(key)
         return [] if box is None else [mail for mail in box.in_order() if mail.confirmed_by is None]
 
+    def withdraw(self, mail: Mail, reason: str, now: Instant) -> None:
+        """Take back mail of the broker itself that has become pointless."""
+        self._give_up([mail], "withdrawn", reason, now)
+
     def _give_up(self, mail: list[Mail], kind: Any, reason: str, now: Instant) -> None:
         """End mail undelivered, in an append of its own."""
         changes: list[Change] = []
@@ -532,6 +575,8 @@ class Mailing:
         The caller appends ``changes`` and hands the ticket to ``given_up``.
         """
         given_up = GivenUp(mail, [], [])
+        for one in mail:
+            self.on_moving(one, kind, reason, now)
         for one in mail:
             record = one.record
             self._deadlines.cancel(one.deadline)

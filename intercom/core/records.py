@@ -12,6 +12,9 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from intercom.core.invocation_records import DiagnosisRecord as DiagnosisRecord
+from intercom.core.invocation_records import InvocationRecord as InvocationRecord
+
 
 class OperationState(str, Enum):
     """Name the states an operation can have on disk (protocol 6.9.2; queued: design section 7)."""
@@ -276,7 +279,15 @@ class PolicyRecord(Struct, frozen=True):
 
 
 Row: TypeAlias = (
-    AddressRecord | KnownSessionRecord | MailRecord | InboxRecord | AssignmentRecord | IdempotencyRecord | PolicyRecord
+    AddressRecord
+    | KnownSessionRecord
+    | MailRecord
+    | InboxRecord
+    | AssignmentRecord
+    | IdempotencyRecord
+    | PolicyRecord
+    | InvocationRecord
+    | DiagnosisRecord
 )
 
 
@@ -328,8 +339,8 @@ class Happened(Struct, frozen=True):
     at: int
     """Epoch ms."""
     stream: str
-    """What it is about: ``session:ID``, ``address:NUMBER``, ``mail:MESSAGE-ID``, ``idempotency:NUMBER`` or
-    ``policy:NUMBER``."""
+    """What it is about: ``session:ID``, ``address:NUMBER``, ``mail:MESSAGE-ID``, ``idempotency:NUMBER``,
+    ``policy:NUMBER``, ``invocation:ID`` or ``route:DIAGNOSIS-ID``."""
     kind: str
     event_id: str
     """Unique in the journal."""
@@ -431,6 +442,8 @@ class Recovered(Struct, frozen=True, kw_only=True):
     inbox: list[InboxRecord] = []
     assignments: list[AssignmentRecord] = []
     idempotency: list[IdempotencyRecord] = []
+    invocations: list[InvocationRecord] = []
+    diagnoses: list[DiagnosisRecord] = []
     last_sequence: int = 0
     """Of the journal."""
 

@@ -17,12 +17,14 @@ from msgspec.structs import asdict
 from intercom.core.records import (
     AddressRecord,
     AssignmentRecord,
+    DiagnosisRecord,
     DropBodies,
     DropHistory,
     Happened,
     HistoryEvent,
     IdempotencyRecord,
     InboxRecord,
+    InvocationRecord,
     JournalPage,
     KnownSessionRecord,
     MailRecord,
@@ -41,6 +43,8 @@ AnyRecord = TypeVar(
     AssignmentRecord,
     IdempotencyRecord,
     PolicyRecord,
+    InvocationRecord,
+    DiagnosisRecord,
 )
 HistoryChange: TypeAlias = Happened | SaveBody | ReleaseBody | DropBodies | DropHistory
 
@@ -81,6 +85,8 @@ TABLES: dict[type[Row], Table] = {
     InboxRecord: Table("inbox", "number", InboxRecord.__struct_fields__),
     AssignmentRecord: Table("assignments", "assignment_id", AssignmentRecord.__struct_fields__),
     IdempotencyRecord: Table("idempotency", "number", IdempotencyRecord.__struct_fields__),
+    InvocationRecord: Table("invocations", "number", InvocationRecord.__struct_fields__),
+    DiagnosisRecord: Table("diagnoses", "number", DiagnosisRecord.__struct_fields__),
 }
 _KIND_OF_EVENT: dict[str, type[Row]] = {"inbox": InboxRecord, "assignment": AssignmentRecord}
 """Whose row an event carries, by the beginning of its kind: a message has one stream, wherever it is."""
@@ -90,6 +96,8 @@ _KIND_OF_STREAM: dict[str, type[Row]] = {
     "mail": MailRecord,
     "idempotency": IdempotencyRecord,
     "policy": PolicyRecord,
+    "invocation": InvocationRecord,
+    "route": DiagnosisRecord,
 }
 """Whose row all other events carry, by the beginning of their stream."""
 
@@ -125,6 +133,8 @@ _OVER = """
         UNION ALL SELECT 'mail:' || inbox_id FROM inbox
         UNION ALL SELECT 'mail:' || message_id FROM assignments
         UNION ALL SELECT 'idempotency:' || number FROM idempotency
+        UNION ALL SELECT 'invocation:' || invocation_id FROM invocations
+        UNION ALL SELECT 'route:' || diagnosis_id FROM diagnoses
     )
 """
 _KEEP_COMPACTED = """
@@ -289,5 +299,5 @@ def _stored(value: Any) -> Any:
 
 _TUPLES = frozenset({"groups", "features"})
 """Columns that hold a JSON array."""
-_FLAGS = frozenset({"needs_registration", "holds_address", "is_ask", "accepted"})
+_FLAGS = frozenset({"needs_registration", "holds_address", "is_ask", "accepted", "ensure_awake", "reconciled"})
 """Columns that hold 0 or 1."""

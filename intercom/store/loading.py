@@ -10,8 +10,10 @@ from msgspec.structs import replace
 from intercom.core.records import (
     AddressRecord,
     AssignmentRecord,
+    DiagnosisRecord,
     IdempotencyRecord,
     InboxRecord,
+    InvocationRecord,
     KnownSessionRecord,
     MailRecord,
     OperationRecord,
@@ -77,6 +79,12 @@ def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int) -> Loaded:
             inbox.append(parked)
         elif type(row[1]) is str:
             damaged.add(row[1])
+    invocations = []
+    for row, invocation in read_records(connection, InvocationRecord):
+        last_number = max(last_number, row[0])
+        if invocation is not None:
+            invocations.append(invocation)
+            last_number = max(last_number, invocation.result or 0)
     # Ids of events hold the numbers of mail: one whose history is kept is not used again.
     (last_event,) = connection.execute(
         "SELECT COALESCE(MAX(CAST(SUBSTR(event_id, 6) AS INTEGER)), 0) FROM journal "
@@ -96,6 +104,8 @@ def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int) -> Loaded:
         inbox=inbox,
         assignments=[found for _, found in read_records(connection, AssignmentRecord) if found is not None],
         idempotency=[found for _, found in read_records(connection, IdempotencyRecord) if found is not None],
+        invocations=invocations,
+        diagnoses=[found for _, found in read_records(connection, DiagnosisRecord) if found is not None],
         last_sequence=last_sequence(connection),
     )
     return Loaded(recovered, stale)

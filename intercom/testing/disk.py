@@ -15,6 +15,7 @@ from intercom.core.records import (
     AddressRecord,
     AnswerQuestion,
     AssignmentRecord,
+    DiagnosisRecord,
     DropBodies,
     DropOperation,
     DropRetiredId,
@@ -22,6 +23,7 @@ from intercom.core.records import (
     HistoryEvent,
     IdempotencyRecord,
     InboxRecord,
+    InvocationRecord,
     JournalPage,
     KnownSessionRecord,
     MailRecord,
@@ -62,6 +64,8 @@ class MemoryDisk:
     inbox: dict[int, InboxRecord] = field(default_factory=dict)
     assignments: dict[str, AssignmentRecord] = field(default_factory=dict)
     idempotency: dict[int, IdempotencyRecord] = field(default_factory=dict)
+    invocations: dict[int, InvocationRecord] = field(default_factory=dict)
+    diagnoses: dict[int, DiagnosisRecord] = field(default_factory=dict)
     bodies: dict[int, Body] = field(default_factory=dict)
     journal: list[Happened] = field(default_factory=list)
     sequence: int = 0
@@ -120,6 +124,10 @@ class MemoryDisk:
             return self.assignments, row.assignment_id
         if isinstance(row, IdempotencyRecord):
             return self.idempotency, row.number
+        if isinstance(row, InvocationRecord):
+            return self.invocations, row.number
+        if isinstance(row, DiagnosisRecord):
+            return self.diagnoses, row.number
         return self.mail, row.number
 
     def _drop_bodies(self, before: int) -> None:
@@ -136,6 +144,8 @@ class MemoryDisk:
             *self.inbox.values(),
             *self.assignments.values(),
             *self.idempotency.values(),
+            *self.invocations.values(),
+            *self.diagnoses.values(),
         ]
         there = {stream_of(row) for row in rows}
         newest = {event.stream: event.seq for event in self.journal}
@@ -195,7 +205,18 @@ class MemoryDisk:
         return Recovered(
             operations=[self.operations[number] for number in sorted(self.operations)],
             retired_ids=sorted(self.retired.values(), key=lambda row: row.number),
-            last_number=max([0, *self.operations, *self.mail, *self.inbox, *self.bodies, *self._numbers_in_history()]),
+            last_number=max(
+                [
+                    0,
+                    *self.operations,
+                    *self.mail,
+                    *self.inbox,
+                    *self.bodies,
+                    *self._numbers_in_history(),
+                    *self.invocations,
+                    *(row.result or 0 for row in self.invocations.values()),
+                ]
+            ),
             addresses=[self.addresses[number] for number in sorted(self.addresses)],
             known_sessions=sorted(self.known_sessions.values(), key=lambda row: row.number),
             mail=[self.mail[number] for number in sorted(self.mail)],
@@ -203,6 +224,8 @@ class MemoryDisk:
             inbox=[self.inbox[number] for number in sorted(self.inbox)],
             assignments=sorted(self.assignments.values(), key=lambda row: row.number),
             idempotency=[self.idempotency[number] for number in sorted(self.idempotency)],
+            invocations=[self.invocations[number] for number in sorted(self.invocations)],
+            diagnoses=[self.diagnoses[number] for number in sorted(self.diagnoses)],
             last_sequence=self.sequence,
         )
 

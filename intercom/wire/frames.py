@@ -14,6 +14,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, ValidationError, convert, fie
 
 from intercom.limits import HEALTH_ID_UNITS
 from intercom.wire.attention import AttentionAnswer, AttentionRequest
+from intercom.wire.invocations import InvocationAnswer, InvocationRequest, InvokedInfo
 from intercom.wire.mail import MailAnswer, MailInfo, MailRequest, Notice
 from intercom.wire.restoring_frames import ReleaseRestoringRecipient as ReleaseRestoringRecipient
 from intercom.wire.restoring_frames import ReserveRestoringRecipient as ReserveRestoringRecipient
@@ -248,7 +249,7 @@ class BadRequest(Struct):
     reason: str
 
 
-FeatureRequests: TypeAlias = MailRequest | WorkRequest | FollowingRequest | AttentionRequest
+FeatureRequests: TypeAlias = MailRequest | WorkRequest | FollowingRequest | AttentionRequest | InvocationRequest
 """Every frame that belongs to a feature: it is refused in-band when a member is wrong."""
 
 Request: TypeAlias = (
@@ -377,6 +378,7 @@ class MessageFrame(AnswerFrame, tag="message"):
     push_id: OptionalText = UNSET
     """Of this hand-over; the same at every repetition of it."""
     assignment: AssignmentInfo | UnsetType = UNSET
+    invocation: InvokedInfo | UnsetType = UNSET
 
 
 class Delivered(AnswerFrame, tag="delivered"):
@@ -513,5 +515,6 @@ Answer: TypeAlias = (
     | FollowingAnswer
     | WorkAnswer
     | AttentionAnswer
+    | InvocationAnswer
 )
 """Every frame the broker may write."""

@@ -22,11 +22,13 @@ from intercom.core import (
     giving,
     handing,
     inquiries,
+    invocation_requests,
     registering,
     replies,
     spawning,
     watches,
 )
+from intercom.core.invocations import RUN
 from intercom.limits import Limits
 from intercom.wire import notices, reasons
 from intercom.wire.frames import Answer, Request
@@ -322,7 +324,7 @@ def test_the_features_and_what_they_open() -> None:
     names = {features.PUSH_RECEIPTS, features.LIFECYCLE, features.ADDRESS, features.QUEUE, features.OPERATOR}
     names |= {features.WAITS, features.POLICY}
     names |= {features.INBOX, features.WORK, features.COORDINATOR, features.FOREGROUND}
-    names |= {features.WATCH}
+    names |= {features.WATCH, features.INVOKE}
     assert {code(row[0]) for row in rows} == names
     [rows] = tables(SECTIONS["9.6.1 Requests"], ["request", "answer", "features, one of"])
     told = {code(row[0]): set(re.findall("`([^`]+)`", row[2])) for row in rows}
@@ -480,3 +482,20 @@ def test_every_conversation_of_section_8_is_named() -> None:
     for path in VECTORS.glob("8.*.json"):
         assert f"`tests/vectors/{path.name}`" in TEXT
     assert {name.partition("-")[0] for name, _ in shown()} >= {"8.1", "8.2", "8.3", "8.4", "8.5", "8.9", "8.10"}
+
+
+# --- invocations ----------------------------------------------------------------------------------------
+
+
+def test_the_requests_about_invocations_and_their_refusals() -> None:
+    """protocol 13.2.3, 13.3, 13.6"""
+    section = SECTIONS["13.6 Requests and refusals"]
+    [rows] = tables(section, ["request", "answer", "who"])
+    assert {code(row[0]) for row in rows} == {kind.__struct_config__.tag for kind in invocation_requests.REQUESTS}
+    [rows] = tables(section, ["code", "when", "what a client does"])
+    told = {found for row in rows for found in re.findall("`([a-z_]+)`", row[0])}
+    assert told == codes_in(invocation_requests, giving, pattern=r'No\(\s*"(\w+)"') | {"bad_request"}
+    [rows] = tables(SECTIONS["13.2.3 Diagnoses"], ["kind", "when"])
+    assert {code(row[0]) for row in rows} == set(DEFINITIONS["RouteDiagnosis"]["properties"]["kind"]["enum"])
+    [rows] = tables(SECTIONS["13.3 The life of a run"], ["state", "meaning", "goes to"])
+    assert {code(row[0]) for row in rows} == set(RUN)

@@ -8,10 +8,12 @@ from intercom.core.journal import stream_of
 from intercom.core.records import (
     AddressRecord,
     AssignmentRecord,
+    DiagnosisRecord,
     Happened,
     IdempotencyRecord,
     IdempotencyState,
     InboxRecord,
+    InvocationRecord,
     KnownSessionRecord,
     MailRecord,
     OperationRecord,
@@ -196,7 +198,53 @@ keys = st.builds(
     result=st.binary(max_size=30),
     expires_at=counts,
 )
-rows = st.one_of(addresses, known_sessions, mail, parked, assignments, keys)
+invocations = st.builds(
+    InvocationRecord,
+    number=counted,
+    invocation_id=texts,
+    run_id=texts,
+    requester=texts,
+    requester_session=texts,
+    requester_mailbox=st.none() | texts,
+    requester_info=st.binary(max_size=30),
+    asked=texts,
+    target=texts,
+    target_name=texts,
+    action=texts,
+    ensure_awake=st.booleans(),
+    fingerprint=texts,
+    size=counts,
+    created_at=counts,
+    state=texts,
+    take_until=st.none() | counts,
+    result=st.none() | counts,
+    result_hash=st.none() | texts,
+    started_at=st.none() | counts,
+    completed_at=st.none() | counts,
+    job=texts,
+    attempts=counts,
+    lease_epoch=st.none() | counts,
+    lease_until=st.none() | counts,
+    last_error=st.none() | texts,
+    placement=st.none() | texts,
+    worker=st.none() | texts,
+    cancel_asked_at=st.none() | counts,
+    reconciled=st.booleans(),
+)
+diagnoses = st.builds(
+    DiagnosisRecord,
+    number=counted,
+    diagnosis_id=texts,
+    invocation_id=texts,
+    requester=texts,
+    requester_session=texts,
+    kind=texts,
+    asked=texts,
+    detail=texts,
+    candidates=st.binary(max_size=30),
+    at=counts,
+)
+rows = st.one_of(addresses, known_sessions, mail, parked, assignments, keys, invocations, diagnoses)
 """Every kind of row that the journal tells of."""
 _KINDS: dict[type, str] = {InboxRecord: "inbox.test", AssignmentRecord: "assignment.test"}
 
