@@ -13,15 +13,18 @@ if TYPE_CHECKING:
         Connection,
         Events,
         IncomingMessage,
+        Invocation,
         LiveStage,
         Messages,
         Run,
         Session,
+        Task,
         Watching,
         connect,
     )
     from intercom.client.attending import KeptMessage, Policies, PolicyRule, PolicyView, Wait, Waits
     from intercom.client.feeds import SessionEvent
+    from intercom.client.invoking import Diagnosis, InvocationView, Route
     from intercom.client.mailviews import (
         AddressView,
         Mailbox,
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
     from intercom.client.queueing import AsyncStageQueue, StageAnswer, StageQueue, StageRequest
     from intercom.client.rosters import DeliveryState, PossibleStage, RosterStage
     from intercom.client.stage_views import StageView
-    from intercom.client.views import Attachment, GroupView, Mail, Notice, Receipt, SessionView
+    from intercom.client.views import Attachment, GroupView, Invoked, Mail, Notice, Receipt, SessionView
     from intercom.client.watches import WatchedState, WatchEvent, WatchSnapshot
     from intercom.client.workviews import AssignmentView, Dispatched, InboxPage, InboxPresence, ParkedMessage
     from intercom.errors import (
@@ -66,7 +69,11 @@ if TYPE_CHECKING:
         RequestRefused,
         RequestTimeout,
         ReservationRefused,
+        RouteUnclear,
+        RunError,
+        RunFailed,
         RunRefused,
+        RunUnfinished,
         SendError,
         SendRefused,
         SessionClosed,
@@ -101,6 +108,7 @@ __all__ = [
     "Connection",
     "ConnectionLost",
     "DeliveryState",
+    "Diagnosis",
     "Dispatched",
     "EmbeddedBroker",
     "Events",
@@ -110,6 +118,9 @@ __all__ = [
     "InboxPresence",
     "IncomingMessage",
     "IntercomError",
+    "Invocation",
+    "InvocationView",
+    "Invoked",
     "KeptMessage",
     "LiveStage",
     "Mail",
@@ -138,8 +149,13 @@ __all__ = [
     "RequestTimeout",
     "ReservationRefused",
     "RosterStage",
+    "Route",
+    "RouteUnclear",
     "Run",
+    "RunError",
+    "RunFailed",
     "RunRefused",
+    "RunUnfinished",
     "SendError",
     "SendRefused",
     "Session",
@@ -156,6 +172,7 @@ __all__ = [
     "StartFailed",
     "TargetAway",
     "TargetNotFound",
+    "Task",
     "TooLarge",
     "Trace",
     "TraceEvent",
@@ -180,14 +197,17 @@ _HOMES = {
         "Connection",
         "Events",
         "IncomingMessage",
+        "Invocation",
         "LiveStage",
         "Messages",
         "Run",
         "Session",
+        "Task",
         "Watching",
         "connect",
     ),
     "intercom.client.attending": ("KeptMessage", "Policies", "PolicyRule", "PolicyView", "Wait", "Waits"),
+    "intercom.client.invoking": ("Diagnosis", "InvocationView", "Route"),
     "intercom.client.feeds": ("SessionEvent",),
     "intercom.client.queueing": ("AsyncStageQueue", "StageAnswer", "StageQueue", "StageRequest"),
     "intercom.client.rosters": ("DeliveryState", "PossibleStage", "RosterStage"),
@@ -204,7 +224,7 @@ _HOMES = {
         "UnconfirmedMessage",
     ),
     "intercom.client.watches": ("WatchEvent", "WatchSnapshot", "WatchedState"),
-    "intercom.client.views": ("Attachment", "GroupView", "Mail", "Notice", "Receipt", "SessionView"),
+    "intercom.client.views": ("Attachment", "GroupView", "Invoked", "Mail", "Notice", "Receipt", "SessionView"),
     "intercom.client.workviews": ("AssignmentView", "Dispatched", "InboxPage", "InboxPresence", "ParkedMessage"),
     "intercom.server.embedded": ("EmbeddedBroker", "serve"),
 }

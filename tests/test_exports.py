@@ -12,25 +12,27 @@ from intercom import errors
 
 NAMES = {
     "AddressView", "Assignment", "AssignmentView", "Assignments", "AsyncStageQueue", "Attachment", "Connection",
-    "DeliveryState", "Dispatched", "EmbeddedBroker", "Events", "GroupView", "InboxPage", "InboxPresence",
-    "IncomingMessage", "KeptMessage", "LiveStage", "Mail", "Mailbox", "MailboxEntry", "Messages", "Notice",
-    "ParkedMessage", "PendingAsk", "Policies", "PolicyRule", "PolicyView", "PossibleStage", "Purged", "Receipt",
-    "RosterStage", "Run", "Session", "SessionEvent", "SessionRecord", "SessionView", "StageAnswer", "StageQueue",
-    "StageRequest", "StageView", "Trace", "TraceEvent", "UnconfirmedMessage", "Wait", "Waits", "WatchEvent",
-    "WatchSnapshot", "WatchedState", "Watching", "__version__", "blocking", "connect", "serve",
+    "DeliveryState", "Diagnosis", "Dispatched", "EmbeddedBroker", "Events", "GroupView", "InboxPage",
+    "InboxPresence", "IncomingMessage", "Invocation", "InvocationView", "Invoked", "KeptMessage", "LiveStage",
+    "Mail", "Mailbox", "MailboxEntry", "Messages", "Notice", "ParkedMessage", "PendingAsk", "Policies",
+    "PolicyRule", "PolicyView", "PossibleStage", "Purged", "Receipt", "RosterStage", "Route", "Run", "Session",
+    "SessionEvent", "SessionRecord", "SessionView", "StageAnswer", "StageQueue", "StageRequest", "StageView",
+    "Task", "Trace", "TraceEvent", "UnconfirmedMessage", "Wait", "Waits", "WatchEvent", "WatchSnapshot",
+    "WatchedState", "Watching", "__version__", "blocking", "connect", "serve",
 }  # fmt: skip
 
 SESSION = {
     "addresses", "announce", "answer", "ask", "ask_supervisor", "assignment", "assignments", "authorize_child",
-    "busy", "claim", "dispatch", "events", "features", "fetch", "force_close", "former_ids", "groups", "id", "inbox",
-    "inbox_message", "inbox_presence", "join", "leave", "list", "list_groups", "list_stages", "mailbox", "messages",
-    "model", "name", "open_assignments", "outcome", "pending", "policies", "purge", "receive", "release_child",
-    "reply_to", "report", "reserve_child", "send", "send_supervisor", "session_records", "set_policy", "set_presence",
-    "settle", "settle_held", "spawn", "stage", "status", "supervisor_id", "task_hint", "trace", "wait_for_assignment",
+    "busy", "cancel_invocation", "claim", "dispatch", "events", "features", "fetch", "force_close", "former_ids",
+    "groups", "id", "inbox", "inbox_message", "inbox_presence", "invocation", "invocations", "invoke", "join",
+    "leave", "list", "list_groups", "list_stages", "mailbox", "messages", "model", "name", "open_assignments",
+    "outcome", "pending", "policies", "purge", "receive", "release_child", "reply_to", "report", "reserve_child",
+    "resolve", "send", "send_supervisor", "session_records", "set_policy", "set_presence", "settle", "settle_held",
+    "spawn", "stage", "status", "supervisor_id", "task_hint", "trace", "update_run", "wait_for_assignment",
     "waiting", "waits", "watch", "workflow",
 }  # fmt: skip
 
-ASSIGNMENT = {"accept", "fail", "reply", "report", "started", "waiting"}
+ASSIGNMENT = {"accept", "fail", "invocation", "reply", "report", "started", "waiting"}
 RUN = {"announce", "capability", "group", "id", "lost", "notify", "target"}
 
 

@@ -16,6 +16,9 @@ from intercom.client.activity import Activity
 from intercom.client.asking import OnProgress
 from intercom.client.blocking_attention import AttentionCalls
 from intercom.client.blocking_engine import Engine
+from intercom.client.blocking_invoke import Invocation as Invocation
+from intercom.client.blocking_invoke import InvocationCalls
+from intercom.client.blocking_invoke import Task as Task
 from intercom.client.blocking_mail import MailCalls
 from intercom.client.blocking_watch import WatchCalls, Watching
 from intercom.client.blocking_work import Assignment, Assignments, WorkCalls
@@ -165,6 +168,11 @@ class IncomingMessage(_IncomingMessage):
 
     _session: Session
 
+    @property
+    def invocation(self) -> Task | None:
+        """Return the task the message brings, to say how far it is; ``None`` for any other message."""
+        return None if self.invoked is None else Task(self._session, self.invoked)
+
     def confirm(self) -> None:
         """Say that the message is done with, before its consumer asks for the next one; this waits for nobody.
 
@@ -247,7 +255,7 @@ class Events:
         return event
 
 
-class Session(MailCalls, AttentionCalls, WorkCalls, WatchCalls):
+class Session(MailCalls, AttentionCalls, WorkCalls, InvocationCalls, WatchCalls):
     """Be a session in the broker's table; made by ``connect``."""
 
     def __init__(self, engine: Engine) -> None:
@@ -256,6 +264,13 @@ class Session(MailCalls, AttentionCalls, WorkCalls, WatchCalls):
         self._core = engine.core
         self._mail = MailRequests(engine.core.lifecycle, now)
         self._activity = Activity(self.announce)
+
+    def _watching(self, invocation_id: str) -> Watching:
+        return self.watch(invocations=[invocation_id])
+
+    def _task(self, work: Assignment) -> Task:
+        assert work.message.invoked is not None, "only of work that brings a task"
+        return Task(self, work.message.invoked, work)
 
     @property
     def id(self) -> str:

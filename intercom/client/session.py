@@ -22,6 +22,7 @@ from intercom.client.contact import Contact, Link, violation
 from intercom.client.feeds import Feed, Feeds, SessionEvent, told_of
 from intercom.client.heartbeat import Heartbeat, Pulse
 from intercom.client.held import HeldSends
+from intercom.client.invoking import InvocationRequests
 from intercom.client.lifecycle import Keeper, Lifecycle, Nothing, end_of, told_of_replacement
 from intercom.client.notices import Arrived, Event, Happened, Held, HostAsked, News, Settled, Troubled
 from intercom.client.operations import Opening, Operation
@@ -103,6 +104,7 @@ class ClientSession:
         self.commitments = Commitments(self._contact, self._pursuit, self._feeds, self._news, ids)
         self._watches = Watches(self._contact, self._pursuit, self._news, clock, ids)
         self.work = WorkRequests(self._lifecycle, clock, ids, assignment_kind)
+        self.invoking = InvocationRequests(self._lifecycle, clock, ids)
         self._worklist = Worklist(profile, self._contact, self._lifecycle, self._news, self.work)
         self._receiving = Receiving(
             self._contact, self._lifecycle.keeper, self._pursuit, self._worklist, self._news, message_kind

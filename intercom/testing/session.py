@@ -30,9 +30,10 @@ from intercom.client.views import IncomingMessage as _IncomingMessage
 from intercom.errors import BrokerBusy, NoBroker
 from intercom.limits import ASK_MS, REQUEST_MS, STAGE_LIVE_MS
 from intercom.testing.attending import AttentionCalls
-from intercom.testing.following import Following
+from intercom.testing.following import Following, Watching
 from intercom.testing.hosting import LiveStage, Run
 from intercom.testing.inquiring import Inquiries
+from intercom.testing.invoking import InvocationCalls, Task
 from intercom.testing.pending import NotSettled as NotSettled
 from intercom.testing.pending import Pending
 from intercom.testing.pending import Withdrawn as Withdrawn
@@ -55,6 +56,11 @@ class IncomingMessage(_IncomingMessage):
     __slots__ = ("_session",)
 
     _session: MemorySession
+
+    @property
+    def invocation(self) -> Task | None:
+        """Return the task the message brings, to say how far it is; ``None`` for any other message."""
+        return None if self.invoked is None else Task(self._session, self.invoked)
 
     def reply(
         self,
@@ -102,7 +108,7 @@ class Events:
         return event
 
 
-class MemorySession(Inquiries, AttentionCalls, Work, Following):
+class MemorySession(Inquiries, AttentionCalls, Work, InvocationCalls, Following):
     """Be a session of a ``MemoryBroker``; made by ``connect``.
 
     It has all calls of the library's sessions, and they mean the same. Those that send return a ``Pending``; everything
@@ -133,6 +139,13 @@ class MemorySession(Inquiries, AttentionCalls, Work, Following):
         self._wire: Wire | None = None
         self._activity = Activity(self.announce)
         self._queues: dict[str, StageQueue] = {}
+
+    def _watching(self, invocation_id: str) -> Watching:
+        return self.watch(invocations=[invocation_id])
+
+    def _task(self, work: Assignment) -> Task:
+        assert work.message.invoked is not None, "only of work that brings a task"
+        return Task(self, work.message.invoked, work)
 
     @property
     def id(self) -> str:
