@@ -287,7 +287,7 @@ def test_no_permission(shell: Shell, verb: str) -> None:
         **dict.fromkeys(("docs", "schema", "whoami", "completion"), (0, None)),
         "doctor": (1, "unhealthy"),
         "serve": (1, "cannot_serve"),
-        "purge": (7, "not_a_person"),
+        **dict.fromkeys(("purge", "me"), (7, "not_a_person")),
     }
     if verb in expected:
         ends_with(result, *expected[verb])
