@@ -449,6 +449,8 @@ SESSION_NOTE_WAIT_MS = 400
 """How long an adapter waits for a hook to tell which session it is in, where hooks know better than it does."""
 SESSION_NOTE_POLL_MS = 20
 """Pause between two looks for that note."""
+SESSION_LOOK_MS = 1_000
+"""Pause between two looks whether a host is in another session by now."""
 SESSION_NOTE_AGE_MS = 60 * MINUTE_MS
 """Age beyond which a note of a session is taken for a leftover when there is no such process."""
 DOOR_STEP_MS = 5_000
