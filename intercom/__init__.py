@@ -17,8 +17,10 @@ if TYPE_CHECKING:
         Messages,
         Run,
         Session,
+        Watching,
         connect,
     )
+    from intercom.client.attending import KeptMessage, Policies, PolicyRule, PolicyView, Wait, Waits
     from intercom.client.feeds import SessionEvent
     from intercom.client.mailviews import (
         AddressView,
@@ -29,11 +31,13 @@ if TYPE_CHECKING:
         SessionRecord,
         Trace,
         TraceEvent,
+        UnconfirmedMessage,
     )
     from intercom.client.queueing import AsyncStageQueue, StageAnswer, StageQueue, StageRequest
     from intercom.client.rosters import DeliveryState, PossibleStage, RosterStage
     from intercom.client.stage_views import StageView
     from intercom.client.views import Attachment, GroupView, Mail, Notice, Receipt, SessionView
+    from intercom.client.watches import WatchedState, WatchEvent, WatchSnapshot
     from intercom.client.workviews import AssignmentView, Dispatched, InboxPage, InboxPresence, ParkedMessage
     from intercom.errors import (
         AccessDenied,
@@ -106,6 +110,7 @@ __all__ = [
     "InboxPresence",
     "IncomingMessage",
     "IntercomError",
+    "KeptMessage",
     "LiveStage",
     "Mail",
     "Mailbox",
@@ -119,6 +124,9 @@ __all__ = [
     "ParkedMessage",
     "PeerGone",
     "PendingAsk",
+    "Policies",
+    "PolicyRule",
+    "PolicyView",
     "PossibleStage",
     "PresenceRefused",
     "ProtocolViolation",
@@ -151,7 +159,14 @@ __all__ = [
     "TooLarge",
     "Trace",
     "TraceEvent",
+    "UnconfirmedMessage",
     "UsageError",
+    "Wait",
+    "Waits",
+    "WatchEvent",
+    "WatchSnapshot",
+    "WatchedState",
+    "Watching",
     "__version__",
     "blocking",
     "connect",
@@ -169,8 +184,10 @@ _HOMES = {
         "Messages",
         "Run",
         "Session",
+        "Watching",
         "connect",
     ),
+    "intercom.client.attending": ("KeptMessage", "Policies", "PolicyRule", "PolicyView", "Wait", "Waits"),
     "intercom.client.feeds": ("SessionEvent",),
     "intercom.client.queueing": ("AsyncStageQueue", "StageAnswer", "StageQueue", "StageRequest"),
     "intercom.client.rosters": ("DeliveryState", "PossibleStage", "RosterStage"),
@@ -184,7 +201,9 @@ _HOMES = {
         "SessionRecord",
         "Trace",
         "TraceEvent",
+        "UnconfirmedMessage",
     ),
+    "intercom.client.watches": ("WatchEvent", "WatchSnapshot", "WatchedState"),
     "intercom.client.views": ("Attachment", "GroupView", "Mail", "Notice", "Receipt", "SessionView"),
     "intercom.client.workviews": ("AssignmentView", "Dispatched", "InboxPage", "InboxPresence", "ParkedMessage"),
     "intercom.server.embedded": ("EmbeddedBroker", "serve"),

@@ -6,7 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
+from msgspec.structs import replace
 
 from intercom.errors import ConfigError
 from intercom.limits import (
@@ -16,9 +17,13 @@ from intercom.limits import (
     FRAME_CEILING_BYTES,
     IDLE_MS,
     IDLE_RANGE_MS,
+    INBOX_ENTRIES,
+    INBOX_ENTRIES_RANGE,
     RECEIPT_WAIT_MS,
     RECEIPT_WAIT_RANGE_MS,
+    SPAWN_KINDS,
     UNREGISTERED_FRAME_BYTES,
+    WHOLE_NUMBER_MAX,
     Limits,
 )
 from intercom.paths import Paths, read_ordinary_file
@@ -27,6 +32,8 @@ Durability: TypeAlias = Literal["full", "memory"]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 _VARIABLE_PREFIX = "INTERCOM_"
+SPAWN = "spawn"
+"""Table of ``intercom.toml`` with the sessions that may be started."""
 
 
 class About(NamedTuple):
@@ -37,6 +44,13 @@ class About(NamedTuple):
     low: int = 0
     high: int = 0
     choices: tuple[str, ...] = ()
+
+
+class SpawnKind(Struct, frozen=True, forbid_unknown_fields=True):
+    """Describe one kind of session that may be started: the command, and the directory it works in."""
+
+    command: tuple[str, ...]
+    cwd: str = "~"
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -62,6 +76,10 @@ class Settings(Struct, frozen=True, kw_only=True):
         int,
         About("How long a question stays open.", "ms", *ASK_RANGE_MS),
     ] = ASK_MS
+    inbox_entries: Annotated[
+        int,
+        About("How many messages may be parked until somebody takes them.", "messages", *INBOX_ENTRIES_RANGE),
+    ] = INBOX_ENTRIES
     durability: Annotated[
         Durability,
         About(
@@ -78,10 +96,24 @@ class Settings(Struct, frozen=True, kw_only=True):
         LogLevel,
         About("Least important line that is written to the log.", choices=("debug", "info", "warning", "error")),
     ] = "info"
+    loop_guard: Annotated[
+        bool,
+        About("Whether the broker refuses messages that cause each other again and again."),
+    ] = True
+    notify_command: Annotated[
+        str,
+        About(
+            "Command that `intercom me --follow` runs for what waits for the person; what is said goes to its standard "
+            "input. Empty: none.",
+        ),
+    ] = ""
+    spawn: dict[str, SpawnKind] = {}
+    """Kinds of sessions that may be started, by name; only the file names any."""
 
     def limits(self) -> Limits:
         """Return the limits of the core with these settings applied."""
-        return Limits(receipt_wait_ms=self.receipt_wait_ms, ask_ms=self.ask_ms)
+        limits = Limits(receipt_wait_ms=self.receipt_wait_ms, ask_ms=self.ask_ms, inbox_entries=self.inbox_entries)
+        return limits if self.loop_guard else replace(limits, loop_free_hops=WHOLE_NUMBER_MAX)
 
 
 class Setting(Struct, frozen=True):
@@ -99,6 +131,8 @@ class Setting(Struct, frozen=True):
             return "one of " + ", ".join(f'"{choice}"' for choice in self.about.choices)
         if isinstance(self.default, bool):
             return "true or false"
+        if isinstance(self.default, str):
+            return "a text"
         return f"a whole number of {self.about.unit} from {self.about.low} to {self.about.high}"
 
     def takes(self, value: object) -> bool:
@@ -107,11 +141,13 @@ class Setting(Struct, frozen=True):
             return value in self.about.choices
         if isinstance(self.default, bool):
             return isinstance(value, bool)
+        if isinstance(self.default, str):
+            return isinstance(value, str)
         return isinstance(value, int) and not isinstance(value, bool) and self.about.low <= value <= self.about.high
 
     def from_text(self, text: str) -> object:
         """Return the value a variable's text stands for, or the text when it stands for none."""
-        if self.about.choices:
+        if self.about.choices or isinstance(self.default, str):
             return text
         if isinstance(self.default, bool):
             return {"true": True, "1": True, "false": False, "0": False}.get(text.strip().lower(), text)
@@ -130,6 +166,7 @@ def settings_table() -> dict[str, Setting]:
     return {
         name: Setting(name, _VARIABLE_PREFIX + name.upper(), getattr(standard, name), hints[name].__metadata__[0])
         for name in Settings.__struct_fields__
+        if name != SPAWN
     }
 
 
@@ -140,9 +177,9 @@ def load_settings(paths: Paths, environ: Mapping[str, str], overrides: Mapping[s
     variable counts as not set. Raises ``ConfigError``, naming the file or variable and the key, for a key that is no
     setting and for a value of the wrong type or out of range.
     """
-    given: list[tuple[str, str, object]] = [
-        (f"{paths.settings}: {key}", key, value) for key, value in _read(paths).items()
-    ]
+    found = _read(paths)
+    spawn = _spawn_kinds(f"{paths.settings}: {SPAWN}", found.pop(SPAWN, {}))
+    given: list[tuple[str, str, object]] = [(f"{paths.settings}: {key}", key, value) for key, value in found.items()]
     if any(name.startswith(_VARIABLE_PREFIX) for name in environ):
         given += [
             (setting.variable, name, setting.from_text(environ[setting.variable]))
@@ -151,7 +188,7 @@ def load_settings(paths: Paths, environ: Mapping[str, str], overrides: Mapping[s
         ]
     given += [(f"--{key.replace('_', '-')}", key, value) for key, value in overrides.items() if value is not None]
     if not given:
-        return Settings()
+        return Settings(spawn=spawn)
     table = settings_table()
     values: dict[str, Any] = {}
     for origin, key, value in given:
@@ -161,7 +198,29 @@ def load_settings(paths: Paths, environ: Mapping[str, str], overrides: Mapping[s
         if not setting.takes(value):
             raise ConfigError(f"{origin} must be {setting.accepts}, not {value!r}")
         values[key] = value
-    return Settings(**values)
+    return Settings(**values, spawn=spawn)
+
+
+def _spawn_kinds(origin: str, table: object) -> dict[str, SpawnKind]:
+    """Return the sessions that may be started; raise ``ConfigError`` for what is no command."""
+    if not isinstance(table, dict) or len(table) > SPAWN_KINDS:
+        raise ConfigError(f"{origin} must be a table of at most {SPAWN_KINDS} kinds", hint=_SPAWN_HINT)
+    return {name: _spawn_kind(f"{origin}.{name}", name, kind) for name, kind in table.items()}
+
+
+def _spawn_kind(origin: str, name: str, kind: object) -> SpawnKind:
+    try:
+        found = convert(kind, SpawnKind)
+    except ValidationError as error:
+        raise ConfigError(f"{origin} is not the description of a command: {error}", hint=_SPAWN_HINT) from None
+    if not name.strip() or not found.command or not all(found.command) or "\0" in "".join(found.command):
+        raise ConfigError(f"{origin} must name a command, each word a text that is not empty", hint=_SPAWN_HINT)
+    if not found.cwd.startswith(("/", "~")):
+        raise ConfigError(f"{origin}.cwd must be an absolute path or begin with ~", hint=_SPAWN_HINT)
+    return found
+
+
+_SPAWN_HINT = "A kind is a table such as [spawn.reviewer] with command = ['claude', '-p'] and perhaps cwd = '/work'."
 
 
 def _read(paths: Paths) -> dict[str, Any]:

@@ -51,6 +51,10 @@ SPAWN_PROMPT_CHARACTERS = 262_144
 """Longest prompt of a session that is to be started."""
 SPAWN_TOKEN_CHARACTERS = 128
 """Longest ``spawnToken`` of a registration that is looked at."""
+SPAWN_LOOK_MS = 1_000
+"""Pause between two looks for the end of commands that were started, where the kernel does not announce it."""
+SPENT_TOKENS = 1_024
+"""Used ``spawnToken`` a broker remembers, so that showing one again is no news."""
 SPAWN_KINDS = 64
 """Kinds of sessions the settings may name."""
 
@@ -106,6 +110,10 @@ WORK_PAGE_CEILING = 1_000
 """Most parked messages or assignments that are told at once."""
 PREVIEW_CODE_POINTS = 80
 """How much of a parked message a list shows."""
+PREVIEWS_READ = 32
+"""Parked messages that are read at once for the beginnings of their texts."""
+INBOX_ENTRIES = 256
+"""Messages that may be parked."""
 INBOX_ENTRIES_RANGE = (1, 10_000)
 """Least and greatest value of the setting for ``Limits.inbox_entries``."""
 
@@ -301,6 +309,10 @@ HEARTBEAT_LOOKS = 5
 """Looks that came in time and found nothing, after which the connection counts as broken."""
 HEARTBEAT_LATE_MS = 1_000
 """A look later than this is not counted: the process was stopped or suspended."""
+WATCHED_KEPT = 1_000
+"""Things a watch of a client keeps for its program; then it is ended at the broker until they were taken."""
+SPAWN_WAIT_MS = 40_000
+"""How long a client waits for a session that it has ordered, by default."""
 EVENTS_KEPT = 1_000
 """Events a client holds for one listener; beyond it the oldest are dropped."""
 SUPERVISOR_RETURN_MS = 3_000
@@ -361,6 +373,8 @@ LOG_LINES = 20
 """Lines that ``log`` shows unless told otherwise."""
 LOG_LINES_CEILING = 100_000
 """Most lines that ``log`` takes for ``--lines``."""
+WATCH_POLL_MS = 200
+"""Pause between two looks of ``watch`` whether its time is over or its reader has gone."""
 LOG_POLL_MS = 200
 """Pause between two looks of ``log --follow`` for new lines."""
 COMPLETION_MS = 300
@@ -369,6 +383,10 @@ DISK_FULL_BYTES = 64 * KIB
 """Free space of the home's disk below which a broker can neither begin nor say why."""
 DISK_LOW_BYTES = 64 * MIB
 """Free space of the home's disk below which ``doctor`` warns."""
+ME_POLL_MS = 1_000
+"""Pause between two looks of ``me --follow`` for what waits for the person."""
+NOTIFY_COMMAND_MS = 5_000
+"""How long the command of the setting ``notify_command`` may take for one notification."""
 DESCRIPTORS_LOW = 64
 """Open files a broker started from here needs at least to serve a few sessions."""
 
@@ -376,14 +394,16 @@ DESCRIPTORS_LOW = 64
 
 HOOK_MS = 1_000
 """How long a hook may run in all; then it ends without a word."""
-HOOK_ANSWER_MS = 400
+HOOK_ANSWER_MS = 800
 """How long a hook waits for one answer of the adapter of its session."""
-HOOK_CONNECT_MS = 400
+HOOK_CONNECT_MS = 800
 """How long a hook without an adapter waits for the broker, except where it starts one."""
 HOOK_START_MS = 700
 """How long the hook of a session's start waits for a broker that it starts; the broker goes on after that."""
 HOOK_TEXT_CHARACTERS = 8_000
 """Most that one hook puts before a model: hosts put longer texts into a file."""
+TOLD_FRAME_CHARACTERS = 600
+"""What the heading and the end around one message may take of it."""
 HOOK_INPUT_BYTES = 16 * MIB
 """Most that a hook reads of what its host tells; the rest is thrown away."""
 HOOK_ENTRY_S = 5
@@ -402,7 +422,20 @@ HOST_FILE_BYTES = 16 * MIB
 """Largest file of a host that is edited."""
 HOST_PROBE_MS = 60_000
 """How long ``doctor --probe`` waits for a marked message to be shown to a model."""
+HOST_PROBE_POLL_MS = 250
+"""Pause between two looks whether it was."""
 
+
+# --- waits, policies and the guard against loops --------------------------------------------------------
+
+CIRCLE_NAMES = 6
+"""Most parties between the target and the asker that a refused ask names."""
+WAITS_TOLD = 1_000
+"""Most waits that are told at once."""
+POLICY_RULES = 64
+"""Rules of one policy."""
+POLICY_TEXT_CHARACTERS = 256
+"""Longest name or group in a rule of a policy."""
 
 GROUPS_CEILING = 64
 """Groups one session may be in."""
@@ -552,6 +585,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Age from which an accepted row may give way when the table is full."""
     receipt_wait_ms: int = RECEIPT_WAIT_MS
     """How long a sender waits for its recipient's receipt."""
+    standstill_ms: int = 60_000
+    """From when on a list says that a session confirms nothing."""
     busy_ms: int = 2_000
     """How long a sender whose message may wait as mail is kept waiting for the receipt of somebody who is here."""
     ask_ms: int = ASK_MS
@@ -590,9 +625,23 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Pause between two looks for bodies and history that had their time."""
     bodies_kept_ms: int = 24 * 60 * MINUTE_MS
     """How long the body of a message is kept after its mail was handed over or given up."""
+    policies: int = 1_000
+    """Parties for whom the person may have set a policy."""
+    loop_free_hops: int = 16
+    """How many messages may follow a first one, each caused by the one before, before the guard looks at them."""
+    loop_hops: int = 64
+    """How many may follow it in all."""
+    loop_window_ms: int = MINUTE_MS
+    """Time in which the guard counts."""
+    loop_pair_messages: int = 20
+    """Messages from one party to another, in chains that are looked at, within that time."""
+    loop_root_messages: int = 60
+    """Messages that go back to one first message, likewise."""
+    loop_entries: int = 10_000
+    """Messages, pairs and first messages that the guard remembers, each; the oldest go first."""
     dormant_target_ms: int = 60_000
     """After a restart: how long a returned asker waits for the other side to return."""
-    inbox_entries: int = 256
+    inbox_entries: int = INBOX_ENTRIES
     """Messages that may be parked."""
     inbox_bytes: int = 256 * MIB
     """The same in bytes of their messages and senders."""

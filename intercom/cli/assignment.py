@@ -103,7 +103,10 @@ def chosen(views: Sequence[AssignmentView], wanted: str) -> AssignmentView:
         views,
         lambda view: view.id,
         wanted,
-        none=lambda: AssignmentLost(f"No open assignment of this identity has the id {wanted}"),
+        none=lambda: AssignmentLost(
+            f"No open assignment has the id {wanted}",
+            hint="It ended, or went back to the inbox, or is not of this identity: `intercom assignment list` tells.",
+        ),
         many=lambda count: RequestRefused(
             f"{count} assignments have ids that begin with {wanted}",
             code="ambiguous_assignment",

@@ -29,6 +29,7 @@ ORDER = (
     "troubleshooting",
     "embedding",
     "protocol",
+    "field-cases",
     "changelog",
 )
 """The pages in the order in which a new user may want them; others follow by name."""

@@ -34,6 +34,8 @@ from intercom.paths import (
 )
 from intercom.wire.mail import Hold
 
+GUEST = "guest"
+"""What others see as the status of a command that acts under nobody's name."""
 MOMENT_S = 0.05
 """Time a step gets even when the steps before it used up ``--timeout``: its error tells more."""
 
@@ -85,7 +87,10 @@ def opened(
     paths = paths_of(arguments)
     groups = groups_of(arguments, paths)
     timeout = min(time_left(arguments, default_ms), CONNECT_MS / 1000)
-    wanted = address or identity_of(arguments).address
+    identity = identity_of(arguments)
+    wanted = address or identity.address
+    if identity.key is None and purpose == "agent":
+        status = status or GUEST
     if hold is None or wanted is None or (hold == "none" and address is None and not _may_keep(paths, wanted, groups)):
         wanted = None
 

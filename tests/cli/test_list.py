@@ -186,6 +186,8 @@ def test_how_long_a_session_says_the_same(shell: Shell) -> None:
     )
     [row] = rows_of([view], 1_000 + 65_000, "/x")
     assert row == ("-", "0f0f0f0f", "-", "1 min 5 s", "says 5", "-", "a,b", "/x (here)")
+    [row] = rows_of([replace(view, unconfirmed_since=1_000)], 301_000, "/x")
+    assert row[2] == "confirms nothing for 5 min 0 s", "F81"
     [row] = rows_of([replace(view, status="busy", state="reconnecting", state_since=61_000)], 66_000, "/x")
     assert row[2:4] == ("away (busy)", "5 s")
 

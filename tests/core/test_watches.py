@@ -12,6 +12,7 @@ from intercom.limits import Limits
 from intercom.wire.watching import WatchEvent
 from tests.core.harness import World, only
 from tests.core.mail import AGENT, Agent, enter, holder, reattach
+from tests.core.work import coordinator, parked, push, report, worker
 
 FRAMES = ("watching", "watch_event", "watch_alive", "watch_ended")
 WATCHER = (*AGENT, "watch")
@@ -169,6 +170,28 @@ def test_ids_of_sessions_are_the_same_whatever_their_case() -> None:
     assert kinds(me) == ["session.reconnecting"]
 
 
+def test_work_is_followed() -> None:
+    """FE 1.10, issue 7: filtered by assignment; the text of what is parked is in no event (design 5, Privacy)."""
+    world = World()
+    boss = person(world)
+    target = worker(world)
+    parked(world, target, text="the text")
+    begun = watch(boss)
+    inbox = next(state for state in begun["snapshot"] if state["kind"] == "inbox")
+    assert (inbox["state"], inbox["about"]["inboxId"]) == ("parked", "m1")
+    assert "the text" not in str(world.disk.journal)
+    assignment = push(world, coordinator(world), target)
+    assert kinds(boss) == ["session.active", "inbox.assigned", "assignment.assigned"]
+    mine = watch(boss, {"assignmentId": assignment["assignmentId"]})
+    assert [state["state"] for state in mine["snapshot"]] == ["assigned"]
+    told(boss)
+    report(target, assignment, "accepted")
+    frames = [frame for frame in told(boss) if frame["watchId"] == mine["watchId"]]
+    assert [frame["event"]["kind"] for frame in frames] == ["assignment.accepted"]
+    assert frames[0]["event"]["detail"]["state"] == "accepted"
+    assert frames[0]["event"]["about"]["messageId"] == "m1"
+
+
 # --- commits --------------------------------------------------------------------------------------------
 
 
@@ -283,6 +306,22 @@ def test_what_happens_while_the_journal_is_read_is_neither_lost_nor_told_twice(p
     seen += [frame["seq"] for frame in told(boss) if frame["type"] == "watch_event"]
     assert seen == list(range(start + 1, world.disk.sequence + 1))
     assert len(seen) == 12
+
+
+def test_a_page_that_is_older_than_the_news_of_a_commit_is_not_the_last() -> None:
+    """The reader's thread looked, then the commit was told, then its page came."""
+    world = World()
+    boss = person(world)
+    start = world.disk.sequence
+    world.auto = False
+    boss.write("watch", requestId="r", afterSeq=start)
+    read = world.reads.popleft()
+    page = world.disk.read_page(start, 10)
+    enter_again(world)
+    world.commit()
+    world.perform(world.broker.journal_read(read.token, page, world.now))
+    world.settle()
+    assert [frame["seq"] for frame in told(boss) if frame["type"] == "watch_event"] == [start + 1]
 
 
 def enter_again(world: World) -> Agent:
