@@ -456,6 +456,10 @@ TOOL_WAIT_MS = 50_000
 """How long a tool waits for an answer or a message unless told otherwise: within the time limit of every host."""
 TOOL_WAIT_MOST_MS = 280_000
 """Most a model may ask a tool to wait: within what Codex CLI allows by default."""
+CAUSE_MS = 5 * MINUTE_MS
+"""How long what an agent sends counts as caused by the message it was shown last."""
+FETCH_MS = 2_000
+"""How long mail that waits without waking may take to arrive once it was asked for."""
 WORK_LEAST_WAIT_MS = 1_000
 """How long a tool asks for work that is there already."""
 TOOL_PROGRESS_MS = 10_000
