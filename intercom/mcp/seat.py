@@ -93,6 +93,8 @@ class Seat:
         self._moved = anyio.Event()
         self._trouble: IntercomError | None = None
         self._is_over = False
+        self.ended = anyio.Event()
+        """Set when it is closed for good."""
         self._cause: str | None = None
         self._cause_until = 0.0
         self._gone = anyio.Event()
@@ -122,6 +124,7 @@ class Seat:
     async def close(self) -> None:
         """Say goodbye and end; who waits for an answer of it is told that none comes."""
         self._is_over = True
+        self.ended.set()
         if self._scope is not None:
             self._scope.cancel()
             await self._gone.wait()
