@@ -205,9 +205,12 @@ def test_what_claude_says_of_its_process_counts_more_than_the_variable(raw: Star
     file.write_text('{"pid": 1, "sessionId": "s-real"}')
     host, record = claude(raw, broker, "s-wrong")
     assert record.seats[0].address == address_of("s-real")
-    file.write_text('{"pid": 1, "sessionId": "s-next"}')
-    host.tool("status")
-    assert record_of(broker.home).seats[0].address == address_of("s-next")
+    with blocking.connect("bob", home=broker.home) as bob:
+        host.tool("status")
+        [before] = [view.id for view in bob.list() if view.id != bob.id]
+        file.write_text('{"pid": 1, "sessionId": "s-next"}')
+        until(lambda: [view.id for view in bob.list() if view.id not in (bob.id, before)])
+    assert record_of(broker.home).seats[0].address == address_of("s-next"), "without a call of a tool"
 
 
 def test_a_subagent_is_a_session_of_its_own_where_a_hook_tells(raw: Start, broker: BrokerProcess) -> None:
