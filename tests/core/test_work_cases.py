@@ -507,6 +507,19 @@ def test_what_settled_means() -> None:
     assert world.disk.bodies[world.disk.journal[-1].row.number].until is not None  # type: ignore[union-attr]
 
 
+def test_who_sent_a_message_sees_it_and_settles_nothing() -> None:
+    world = World()
+    target = worker(world)
+    sender = enter(world, "s", features=(*AGENT, "inbox"))
+    other = enter(world, "o", features=(*AGENT, "inbox"))
+    sender.queue(target.id, "m1", "do it")
+    assert [item["contentPreview"] for item in items(sender)] == ["do it"]
+    assert items(other) == []
+    assert ask(sender, "inbox_settle", inboxId="m1")["code"] == "not_allowed"
+    assert ask(other, "inbox_settle", inboxId="m1")["code"] == "inbox_unknown"
+    assert len(items(sender)) == 1
+
+
 def test_a_broker_stays_for_what_is_due_soon() -> None:
     """FE 5.5, A5.8: only parked messages let it leave."""
     world = World()
