@@ -103,6 +103,17 @@ def test_mail_that_may_have_been_seen_is_not_parked() -> None:
     assert [frame["notice"]["messageId"] for frame in sender.mail()] == ["m1"]
 
 
+def test_what_was_written_to_a_session_that_left_is_not_parked() -> None:
+    """It may have been seen, although it never was mail before."""
+    world = World()
+    boss, sender, target = coordinator(world), enter(world, "a"), enter(world, "b")
+    sender.queue("b", "m1")
+    target.leave()
+    world.judge(target.id, is_alive=False)
+    assert items(boss) == []
+    assert [frame["notice"]["messageId"] for frame in sender.mail()] == ["m1"]
+
+
 def test_mail_of_an_address_that_nobody_fetched_is_parked() -> None:
     """Design section 7: mail of an address nobody claimed in time"""
     world = World(limits=Limits(mail_ttl_ms=1_000))
