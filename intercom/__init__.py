@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         Watching,
         connect,
     )
+    from intercom.client.attending import KeptMessage, Policies, PolicyRule, PolicyView, Wait, Waits
     from intercom.client.feeds import SessionEvent
     from intercom.client.mailviews import (
         AddressView,
@@ -109,6 +110,7 @@ __all__ = [
     "InboxPresence",
     "IncomingMessage",
     "IntercomError",
+    "KeptMessage",
     "LiveStage",
     "Mail",
     "Mailbox",
@@ -122,6 +124,9 @@ __all__ = [
     "ParkedMessage",
     "PeerGone",
     "PendingAsk",
+    "Policies",
+    "PolicyRule",
+    "PolicyView",
     "PossibleStage",
     "PresenceRefused",
     "ProtocolViolation",
@@ -156,6 +161,8 @@ __all__ = [
     "TraceEvent",
     "UnconfirmedMessage",
     "UsageError",
+    "Wait",
+    "Waits",
     "WatchEvent",
     "WatchSnapshot",
     "WatchedState",
@@ -180,6 +187,7 @@ _HOMES = {
         "Watching",
         "connect",
     ),
+    "intercom.client.attending": ("KeptMessage", "Policies", "PolicyRule", "PolicyView", "Wait", "Waits"),
     "intercom.client.feeds": ("SessionEvent",),
     "intercom.client.queueing": ("AsyncStageQueue", "StageAnswer", "StageQueue", "StageRequest"),
     "intercom.client.rosters": ("DeliveryState", "PossibleStage", "RosterStage"),

@@ -383,6 +383,10 @@ DISK_FULL_BYTES = 64 * KIB
 """Free space of the home's disk below which a broker can neither begin nor say why."""
 DISK_LOW_BYTES = 64 * MIB
 """Free space of the home's disk below which ``doctor`` warns."""
+ME_POLL_MS = 1_000
+"""Pause between two looks of ``me --follow`` for what waits for the person."""
+NOTIFY_COMMAND_MS = 5_000
+"""How long the command of the setting ``notify_command`` may take for one notification."""
 DESCRIPTORS_LOW = 64
 """Open files a broker started from here needs at least to serve a few sessions."""
 
@@ -390,9 +394,9 @@ DESCRIPTORS_LOW = 64
 
 HOOK_MS = 1_000
 """How long a hook may run in all; then it ends without a word."""
-HOOK_ANSWER_MS = 400
+HOOK_ANSWER_MS = 800
 """How long a hook waits for one answer of the adapter of its session."""
-HOOK_CONNECT_MS = 400
+HOOK_CONNECT_MS = 800
 """How long a hook without an adapter waits for the broker, except where it starts one."""
 HOOK_START_MS = 700
 """How long the hook of a session's start waits for a broker that it starts; the broker goes on after that."""
@@ -422,6 +426,17 @@ HOST_PROBE_POLL_MS = 250
 """Pause between two looks whether it was."""
 
 
+# --- waits, policies and the guard against loops --------------------------------------------------------
+
+CIRCLE_NAMES = 6
+"""Most parties between the target and the asker that a refused ask names."""
+WAITS_TOLD = 1_000
+"""Most waits that are told at once."""
+POLICY_RULES = 64
+"""Rules of one policy."""
+POLICY_TEXT_CHARACTERS = 256
+"""Longest name or group in a rule of a policy."""
+
 GROUPS_CEILING = 64
 """Groups one session may be in."""
 
@@ -441,6 +456,8 @@ TOOL_WAIT_MS = 50_000
 """How long a tool waits for an answer or a message unless told otherwise: within the time limit of every host."""
 TOOL_WAIT_MOST_MS = 280_000
 """Most a model may ask a tool to wait: within what Codex CLI allows by default."""
+WORK_LEAST_WAIT_MS = 1_000
+"""How long a tool asks for work that is there already."""
 TOOL_PROGRESS_MS = 10_000
 """Pause between signs of life of a tool that waits, for hosts whose time limit they extend."""
 PERSON_ASK_MS = 24 * 60 * MINUTE_MS
@@ -606,6 +623,20 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Pause between two looks for bodies and history that had their time."""
     bodies_kept_ms: int = 24 * 60 * MINUTE_MS
     """How long the body of a message is kept after its mail was handed over or given up."""
+    policies: int = 1_000
+    """Parties for whom the person may have set a policy."""
+    loop_free_hops: int = 16
+    """How many messages may follow a first one, each caused by the one before, before the guard looks at them."""
+    loop_hops: int = 64
+    """How many may follow it in all."""
+    loop_window_ms: int = MINUTE_MS
+    """Time in which the guard counts."""
+    loop_pair_messages: int = 20
+    """Messages from one party to another, in chains that are looked at, within that time."""
+    loop_root_messages: int = 60
+    """Messages that go back to one first message, likewise."""
+    loop_entries: int = 10_000
+    """Messages, pairs and first messages that the guard remembers, each; the oldest go first."""
     dormant_target_ms: int = 60_000
     """After a restart: how long a returned asker waits for the other side to return."""
     inbox_entries: int = INBOX_ENTRIES

@@ -75,6 +75,45 @@ _MESSAGE = _object(
         ),
     },
 )
+_WAIT = _object(
+    {
+        "messageId": _TEXT,
+        "state": {"enum": ["open", "under_way", "queued", "asker_away"]},
+        "asker": _TEXT,
+        "askerId": _TEXT,
+        "target": _TEXT,
+        "targetId": _OPTIONAL_TEXT,
+        "since": _COUNT,
+        "deadline": _OPTIONAL_COUNT,
+    }
+)
+_POLICY = _object(
+    {
+        "owner": _TEXT,
+        "setBy": {"enum": ["session", "person"]},
+        "setAt": _OPTIONAL_COUNT,
+        "rules": _array(
+            _object(
+                {
+                    "action": {"enum": ["accept", "quiet", "hold", "refuse"]},
+                    "sender": _OPTIONAL_TEXT,
+                    "group": _OPTIONAL_TEXT,
+                }
+            )
+        ),
+    }
+)
+_KEPT = _object(
+    {
+        "messageId": _TEXT,
+        "action": {"enum": ["quiet", "hold"]},
+        "owner": _TEXT,
+        "from": _ref("Session"),
+        "queuedAt": _COUNT,
+        "expiresAt": _COUNT,
+        "size": _COUNT,
+    }
+)
 _STAGE = _object(
     {
         "kind": {"const": "workflow-stage"},
@@ -416,6 +455,39 @@ DOCUMENTS: dict[str, list[Schema]] = {
         _success({"id": _TEXT, "taskHint": _TEXT}),
     ],
     "purge": [_success({"mail": _COUNT})],
+    "waits": [_success({"waits": _array(_WAIT), "total": _COUNT})],
+    "policy": [
+        _success({"policies": _array(_POLICY), "kept": _array(_KEPT)}),
+        _success({"policy": _POLICY}),
+        _success({"messageId": _TEXT, "action": {"enum": ["release", "refuse"]}}),
+    ],
+    "me": [
+        _success(
+            {
+                "questions": _array(
+                    _object(
+                        {
+                            "messageId": _TEXT,
+                            "asker": _TEXT,
+                            "askerId": _TEXT,
+                            "askedAt": _NUMBER,
+                            "text": _OPTIONAL_TEXT,
+                            "blocks": _array(_WAIT),
+                        }
+                    )
+                ),
+                "held": _array(_KEPT),
+                "messages": _array(_ref("Message")),
+                "left": _COUNT,
+            }
+        ),
+        _success({"state": {"enum": ["delivered", "queued"]}, "messageId": _TEXT, "target": _TEXT, "question": _TEXT}),
+        _event(
+            "waiting",
+            {"messageId": _TEXT, "what": {"enum": ["question", "message", "held"]}, "from": _TEXT, "since": _COUNT},
+        ),
+        _event("ended", {}),
+    ],
     "ask": [_success({"state": {"const": "answered"}, "messageId": _TEXT, "answer": _ref("Message")})],
     "listen": [
         _event("listening", {"id": _TEXT, "name": _OPTIONAL_TEXT, "groups": _TEXTS}),

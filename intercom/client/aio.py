@@ -15,6 +15,7 @@ import anyio
 
 from intercom.client import commands
 from intercom.client.activity import Activity
+from intercom.client.aio_attention import AttentionCalls
 from intercom.client.aio_engine import Engine
 from intercom.client.aio_hosting import LiveStage, Run
 from intercom.client.aio_mail import MailCalls
@@ -279,7 +280,7 @@ class Events:
         return await self._session._engine.next_event(self._feed)
 
 
-class Session(MailCalls, WorkCalls, WatchCalls):
+class Session(MailCalls, AttentionCalls, WorkCalls, WatchCalls):
     """Be a session in the broker's table; made by ``connect``.
 
     Any number of tasks may use it at the same time, all in the event loop that opened it.
@@ -336,6 +337,7 @@ class Session(MailCalls, WorkCalls, WatchCalls):
         queue: bool = True,
         valid_for: float | None = None,
         progress: bool | str = False,
+        caused_by: str | None = None,
     ) -> Receipt:
         """Send a message and wait until its fate is known.
 
@@ -352,6 +354,7 @@ class Session(MailCalls, WorkCalls, WatchCalls):
             valid_for: seconds after which it must not be handed over any more; then this session is told.
             progress: say that this answers no question but tells how far it is; true for the only one that the
                 target asked, or the id of the question.
+            caused_by: id of the message the sender was at work on, by which the broker knows loops; answers need none.
 
         Returns a receipt: delivered, queued at a ``position``, or with ``hold`` perhaps held. A message to a session
         that asked exactly one question which this session has taken and not answered is sent as the answer, and the
@@ -374,6 +377,7 @@ class Session(MailCalls, WorkCalls, WatchCalls):
             queue=queue,
             valid_for_ms=None if valid_for is None else milliseconds(valid_for, "valid_for"),
             progress=progress,
+            caused_by=caused_by,
         )
         return await (self._engine.wait_or_held(operation) if hold else self._engine.wait(operation))
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from intercom.client import commands
 from intercom.client.activity import Activity
 from intercom.client.asking import OnProgress
+from intercom.client.blocking_attention import AttentionCalls
 from intercom.client.blocking_engine import Engine
 from intercom.client.blocking_mail import MailCalls
 from intercom.client.blocking_watch import WatchCalls, Watching
@@ -246,7 +247,7 @@ class Events:
         return event
 
 
-class Session(MailCalls, WorkCalls, WatchCalls):
+class Session(MailCalls, AttentionCalls, WorkCalls, WatchCalls):
     """Be a session in the broker's table; made by ``connect``."""
 
     def __init__(self, engine: Engine) -> None:
@@ -300,6 +301,7 @@ class Session(MailCalls, WorkCalls, WatchCalls):
         queue: bool = True,
         valid_for: float | None = None,
         progress: bool | str = False,
+        caused_by: str | None = None,
     ) -> Receipt:
         """Send a message and wait until its fate is known.
 
@@ -316,6 +318,7 @@ class Session(MailCalls, WorkCalls, WatchCalls):
             valid_for: seconds after which it must not be handed over any more; then this session is told.
             progress: say that this answers no question but tells how far it is; true for the only one that the
                 target asked, or the id of the question.
+            caused_by: id of the message the sender was at work on, by which the broker knows loops; answers need none.
 
         Returns a receipt: delivered, queued at a ``position``, or with ``hold`` perhaps held. A message to a session
         that asked exactly one question which this session has taken and not answered is sent as the answer, and the
@@ -339,6 +342,7 @@ class Session(MailCalls, WorkCalls, WatchCalls):
                 queue=queue,
                 valid_for_ms=None if valid_for is None else milliseconds(valid_for, "valid_for"),
                 progress=progress,
+                caused_by=caused_by,
             )
         )
 

@@ -24,16 +24,18 @@ RECEIPTS = "push.receipts"
 QUEUE = "queue"
 ADDRESS = "address"
 OPERATOR = "operator"
+WAITS = "waits"
+POLICY = "policy"
 INBOX = "inbox"
 WORK = "work.assignments"
 COORDINATOR = "flow.control"
 WATCH = "watch"
 
-AGENT_FEATURES = (LIFECYCLE, RECEIPTS, QUEUE, ADDRESS, WATCH)
-RETAKEN_FEATURES = (RECEIPTS, QUEUE, ADDRESS, WATCH)
+AGENT_FEATURES = (LIFECYCLE, RECEIPTS, QUEUE, ADDRESS, WATCH, WAITS, POLICY)
+RETAKEN_FEATURES = (RECEIPTS, QUEUE, ADDRESS, WATCH, WAITS, POLICY)
 """Of an agent that returns by its return address, as older clients do: what is unconfirmed comes again to whoever shows
 it, which a session with a lifecycle rules out."""
-CONTROL_FEATURES = (OPERATOR, WATCH)
+CONTROL_FEATURES = (OPERATOR, WATCH, WAITS, POLICY)
 PROTOCOL_VERSION = "1.0"
 """What this client says it speaks beyond the base protocol."""
 

@@ -139,6 +139,8 @@ class Profile:
         self.spawn_token: str | None = None
         """What shows that this is the session that somebody had started, until it was shown."""
         self.cwd = checked_claim(cwd, "cwd") if cwd is not None else clean_text(_working_directory(), "cwd")
+        self.policy: dict[str, Any] | None = None
+        """What this session lets through, as the broker acknowledged it."""
         self.pid = os.getpid()
         self.started_at = time.time_ns() // 1_000_000
         self.last_activity: int | None = None
@@ -169,6 +171,8 @@ class Profile:
             session["name"] = name
         if self.status is not None:
             session["status"] = self.status
+        if self.policy is not None:
+            session["inboundPolicy"] = self.policy
         if self.push is not None:
             session["push"] = self.push
         return Register(

@@ -171,6 +171,8 @@ class Receipt(Struct, frozen=True):
     held_ms: int | None = None
     inferred_reply_to: str | None = None
     """Id of the question it was taken as the answer to, although it was sent as an ordinary message."""
+    kept: Literal["quiet", "hold"] | None = None
+    """Why it waits although its target is here: the target is not to be woken, or the person has to let it through."""
     hint: str = ""
     """How to answer, where the target asked questions and this message answers none of them."""
 

@@ -16,6 +16,8 @@ from intercom.core.addresses import Addresses
 from intercom.core.arrivals import Arrivals, Cause
 from intercom.core.asking import Asking
 from intercom.core.attempts import AnswerTaken, Attempt
+from intercom.core.attention import REQUESTS as ATTENTION_REQUESTS
+from intercom.core.attention import Attention
 from intercom.core.barriers import Barriers
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection, PeerCredentials
@@ -26,6 +28,7 @@ from intercom.core.departing import Departing
 from intercom.core.desk import WORK_REQUESTS
 from intercom.core.effects import Effect, Stop
 from intercom.core.following import Following
+from intercom.core.guard import LoopGuard
 from intercom.core.holding import Holding
 from intercom.core.inbox import Inbox
 from intercom.core.inquiries import REQUESTS, Inquiries, Tracing
@@ -41,6 +44,7 @@ from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
 from intercom.core.owners import Owners
 from intercom.core.parking import Parking
+from intercom.core.policies import Policies
 from intercom.core.questions import Questions
 from intercom.core.queueing import Queueing
 from intercom.core.receipts import Receipts
@@ -62,6 +66,7 @@ from intercom.core.sessions import Session, SessionTable, normalise_group
 from intercom.core.spawning import Spawning
 from intercom.core.stages import Stages
 from intercom.core.supervision import Capabilities, Crossings
+from intercom.core.waits import Waits
 from intercom.core.watches import CatchingUp, Told
 from intercom.core.work import Closed, Work
 from intercom.limits import SUPERVISOR_CHARACTERS, Limits
@@ -72,6 +77,7 @@ from intercom.wire.frames import (
     BrokerStatus,
     BrokerStatusRequest,
     CancelAsk,
+    CancelMessage,
     GroupEntry,
     Groups,
     Health,
@@ -82,6 +88,7 @@ from intercom.wire.frames import (
     ListSessions,
     Malformed,
     MembershipAck,
+    MessageReceipt,
     PendingStageMessageResult,
     PendingStageNotificationResult,
     PendingStageRouteRegistered,
@@ -163,8 +170,15 @@ class Broker:
         self._deadlines = Deadlines()
         self._connections: dict[int, Connection] = {}
         self._sessions = SessionTable(ids, self._ledger, recovered.retired_ids, limits.retired_ids)
-        self._questions = Questions(self._deadlines)
-        self._asking = Asking(self._questions, self._sessions, limits, self._outbox)
+        waits = Waits()
+        self._questions = Questions(self._deadlines, waits, self._sessions.party_of)
+        self._identity = identity or StoreIdentity(instance_id, instance_id, 1)
+        journal = Journal(recovered.last_sequence)
+        keeping = Keeping(self._ledger, journal, self._deadlines, limits.mail_retry_ms)
+        self._addresses = Addresses(self._ledger, journal, keeping, recovered.addresses, limits.addresses)
+        self._policies = Policies(self._ledger, journal, recovered.policies, limits.policies)
+        self._guard = LoopGuard(limits)
+        self._asking = Asking(self._questions, waits, self._sessions, self._addresses, limits, self._outbox)
         self._capabilities = Capabilities(limits)
         self._crossings = Crossings(limits)
         self._operations = Operations(key, limits, self._ledger, self._deadlines, recovered, store_trouble)
@@ -177,10 +191,6 @@ class Broker:
         self._notifications = Notifications(
             self._stages.routes, self._sessions, self._operations, ids, self._deadlines, limits, self._outbox
         )
-        self._identity = identity or StoreIdentity(instance_id, instance_id, 1)
-        journal = Journal(recovered.last_sequence)
-        keeping = Keeping(self._ledger, journal, self._deadlines, limits.mail_retry_ms)
-        self._addresses = Addresses(self._ledger, journal, keeping, recovered.addresses, limits.addresses)
         self._lifecycle = Lifecycle(self._deadlines, self._ledger, journal, keeping, self._outbox, limits)
         self._boxes = Mailboxes(limits)
         self._mailing = Mailing(
@@ -208,6 +218,7 @@ class Broker:
             self._receipts,
             self._asking,
             self._crossings,
+            self._policies,
             parking,
             self._outbox,
             limits,
@@ -233,6 +244,7 @@ class Broker:
             self._crossings,
             self._delivery,
             queueing,
+            self._guard,
             parking,
             limits,
             self._outbox,
@@ -276,6 +288,7 @@ class Broker:
             self._asking,
             self._holding,
             self._restoring,
+            self._policies,
             self._outbox,
             limits,
             self._had_features,
@@ -345,6 +358,18 @@ class Broker:
         )
         self._registering.on_spawned = self._spawning.registered
         self._departing.on_left = self._following.watches.session_left
+        self._attention = Attention(
+            self._sessions,
+            self._lifecycle,
+            self._boxes,
+            self._mailing,
+            self._asking,
+            self._policies,
+            self._inquiries,
+            self._outbox,
+            limits,
+        )
+        self._registering.on_arrival = self._attention.arrived
         self._mailing.is_open = self._is_mailbox_open
         self._mailing.on_delivered = self._mail_delivered
         self._asking.holder_of = self._holder_of
@@ -681,6 +706,16 @@ class Broker:
     def _cancel_ask(self, connection: Connection, frame: CancelAsk, now: Instant) -> None:
         self._deciding.withdraw(_session_of(connection), frame.message_id, now)
 
+    def _message_receipt(self, connection: Connection, frame: MessageReceipt, now: Instant) -> None:
+        connection.speaks_pi = True
+        if isinstance(frame.message_id, str):
+            self._delivery.received_by_habit(_session_of(connection), frame.message_id, now)
+
+    def _cancel_message(self, connection: Connection, frame: CancelMessage, now: Instant) -> None:
+        connection.speaks_pi = True
+        if isinstance(frame.message_id, str):
+            self._deciding.withdraw(_session_of(connection), frame.message_id, now)
+
     def _authorize_supervisor(self, connection: Connection, frame: AuthorizeSupervisor, now: Instant) -> None:
         session = _session_of(connection)
         child_name = trim(frame.child_name)
@@ -751,6 +786,9 @@ class Broker:
     def _spawn(self, connection: Connection, frame: SpawnSession, now: Instant) -> None:
         self._spawning.answer(connection, frame, now)
 
+    def _attend(self, connection: Connection, frame: Any, now: Instant) -> None:
+        self._attention.answer(connection, frame, now)
+
     def _health(self, connection: Connection, frame: HealthRequest, now: Instant) -> None:
         self._outbox.write(connection, Health(frame.request_id, self._instance_id))
 
@@ -768,6 +806,7 @@ class Broker:
                 **self._facts,
                 "instanceId": self._instance_id,
                 "openQuestions": len(self._questions),
+                "loopsRefused": self._guard.refused,
                 "unconfirmedFrames": len(self._receipts),
                 "restoringRecipients": len(self._restoring),
                 "heldSends": len(self._holding),
@@ -819,6 +858,8 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     Malformed: Broker._malformed,
     Received: Broker._received,
     CancelAsk: Broker._cancel_ask,
+    MessageReceipt: Broker._message_receipt,
+    CancelMessage: Broker._cancel_message,
     AuthorizeSupervisor: Broker._authorize_supervisor,
     ReserveRestoringRecipient: Broker._reserve_restoring,
     ReleaseRestoringRecipient: Broker._release_restoring,
@@ -836,5 +877,6 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     UnwatchRequest: Broker._follow,
     SpawnSession: Broker._spawn,
     **dict.fromkeys(REQUESTS, Broker._inquire),
+    **dict.fromkeys(ATTENTION_REQUESTS, Broker._attend),
     **dict.fromkeys(WORK_REQUESTS, Broker._about_work),
 }

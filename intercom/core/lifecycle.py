@@ -301,6 +301,11 @@ class Lifecycle:
         if known.change is None:
             known.change = self._deadlines.add(now.mono + self._limits.presence_stored_ms, self._store_change, known)
 
+    def changed_for_good(self, known: Known, now: Instant) -> None:
+        """Store at once what peers see of a session: it was asked to be kept, and its answer rests on that."""
+        self._forget_change(known)
+        self._store_change(known, now)
+
     def _forget_change(self, known: Known) -> None:
         self._deadlines.cancel(known.change)
         known.change = None

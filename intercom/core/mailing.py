@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Raw, Struct
 from msgspec.json import decode, encode
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from intercom.core.operations import Operations
     from intercom.core.sessions import Session, SessionTable
 
+Kept: TypeAlias = Literal["quiet", "hold", "released"]
+"""What a policy does with a mail, or that it was overruled."""
 BROKER_NAME = "@intercom"
 """What the broker calls itself where it writes a message."""
 _TAKEN_BACK = "its sender took the question back"
@@ -68,6 +70,7 @@ class Letter(Struct, frozen=True):
     is_ask: bool = False
     reply_to: str | None = None
     notice: bytes | None = None
+    kept: Literal["quiet", "hold"] | None = None
 
     @property
     def size(self) -> int:
@@ -169,6 +172,7 @@ class Mailing:
             letter.reply_to,
             int(is_offered or was_written),
             letter.notice,
+            kept=letter.kept,
         )
         mail = Mail(record, operation)
         box = self._boxes.add(mail)
@@ -398,6 +402,31 @@ class Mailing:
     def _offer_later(self, box: Mailbox, now: Instant) -> None:
         self._deadlines.add(now.mono + self._limits.mail_retry_ms, self._offer_when_committed, box)
 
+    # --- what a policy keeps ----------------------------------------------------------------------------
+
+    def keep(self, box: Mailbox, judged: list[tuple[Mail, Kept | None]], now: Instant) -> None:
+        """Keep mail from being handed over, or let it go, as a policy says now; what is let go is offered."""
+        before = [(mail, mail.record.kept) for mail, _ in judged]
+        events: list[Change] = []
+        for mail, kept in judged:
+            box.mark_kept(mail, kept)
+            kind = "mail.kept" if mail.record.is_kept else "mail.released"
+            events.append(self._journal.event(kind, mail.record, now))
+        ticket = self._ledger.append(tuple(events), self._undo_keep, before)
+        for mail, _ in judged:
+            mail.ticket = ticket
+        self._ledger.when_committed(ticket, self._offer_when_committed, box)
+
+    def _undo_keep(self, before: list[tuple[Mail, Kept | None]], now: Instant) -> None:
+        for mail, kept in before:
+            box = self._boxes.get(mail.record.mailbox)
+            if box is not None and box.entries.get(mail.number) is mail:
+                box.mark_kept(mail, kept)
+
+    def refuse(self, mail: list[Mail], now: Instant) -> None:
+        """Give up mail that its recipient, or the person, does not let through; its senders are told."""
+        self._give_up(mail, "undeliverable", notices.NOT_LET_THROUGH, now)
+
     # --- the end of a mail ------------------------------------------------------------------------------
 
     def received(self, session: Session, message_id: str, now: Instant) -> bool:
@@ -460,9 +489,12 @@ class Mailing:
     def _end_of_time(self, mail: Mail, now: Instant) -> None:
         record = mail.record
         is_expired = record.valid_until is not None and record.valid_until <= record.expires_at
-        if not is_expired and mail.offers == 0 and self.take_unclaimed(mail, now):
+        is_unclaimed = mail.offers == 0 and record.kept != "hold"
+        if not is_expired and is_unclaimed and self.take_unclaimed(mail, now):
             return
         reason = notices.NO_LONGER_VALID if is_expired else notices.NEVER_FETCHED
+        if record.kept == "hold" and not is_expired:
+            reason = notices.NEVER_LET_THROUGH
         self._give_up(
             [mail],
             "expired" if is_expired else "undeliverable",

@@ -7,7 +7,7 @@ the row as it is from then on: whoever replays the journal gets the rows.
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -161,10 +161,18 @@ class MailRecord(Struct, frozen=True):
     """How often it was written to somebody."""
     notice: bytes | None = None
     """The ``notice`` of a message the broker itself wrote, JSON."""
+    kept: Literal["quiet", "hold", "released"] | None = None
+    """Why a policy keeps it: it must not wake its recipient, or the person has to let it through. Or it was fetched or
+    let through, and is not kept again."""
     assignment: str | None = None
     """Id of the assignment it brings; the message stays in the inbox until that has ended."""
     body: int | None = None
     """Number under which its message is stored, when that is not its own."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Tell whether a policy keeps it from being handed over."""
+        return self.kept is not None and self.kept != "released"
 
     @property
     def body_number(self) -> int:
@@ -254,7 +262,22 @@ class IdempotencyRecord(Struct, frozen=True):
     expires_at: int
 
 
-Row: TypeAlias = AddressRecord | KnownSessionRecord | MailRecord | InboxRecord | AssignmentRecord | IdempotencyRecord
+class PolicyRecord(Struct, frozen=True):
+    """Describe what the person lets through to somebody."""
+
+    number: int
+    """Key of the row."""
+    party: str
+    """Whose messages it is about: the key of an address, or the sender identity of a session."""
+    policy: bytes
+    """JSON."""
+    set_at: int
+    """Epoch ms."""
+
+
+Row: TypeAlias = (
+    AddressRecord | KnownSessionRecord | MailRecord | InboxRecord | AssignmentRecord | IdempotencyRecord | PolicyRecord
+)
 
 
 class SaveOperation(Struct, frozen=True):
@@ -305,7 +328,8 @@ class Happened(Struct, frozen=True):
     at: int
     """Epoch ms."""
     stream: str
-    """What it is about: ``session:ID``, ``address:NUMBER``, ``mail:MESSAGE-ID`` or ``idempotency:NUMBER``."""
+    """What it is about: ``session:ID``, ``address:NUMBER``, ``mail:MESSAGE-ID``, ``idempotency:NUMBER`` or
+    ``policy:NUMBER``."""
     kind: str
     event_id: str
     """Unique in the journal."""
@@ -403,6 +427,7 @@ class Recovered(Struct, frozen=True, kw_only=True):
     addresses: list[AddressRecord] = []
     known_sessions: list[KnownSessionRecord] = []
     mail: list[MailRecord] = []
+    policies: list[PolicyRecord] = []
     inbox: list[InboxRecord] = []
     assignments: list[AssignmentRecord] = []
     idempotency: list[IdempotencyRecord] = []

@@ -26,6 +26,7 @@ from intercom.core.records import (
     JournalPage,
     KnownSessionRecord,
     MailRecord,
+    PolicyRecord,
     ReleaseBody,
     Row,
     SaveBody,
@@ -39,6 +40,7 @@ AnyRecord = TypeVar(
     InboxRecord,
     AssignmentRecord,
     IdempotencyRecord,
+    PolicyRecord,
 )
 HistoryChange: TypeAlias = Happened | SaveBody | ReleaseBody | DropBodies | DropHistory
 
@@ -75,6 +77,7 @@ TABLES: dict[type[Row], Table] = {
     AddressRecord: Table("addresses", "number", AddressRecord.__struct_fields__),
     KnownSessionRecord: Table("sessions", "session_id", KnownSessionRecord.__struct_fields__),
     MailRecord: Table("mail", "number", MailRecord.__struct_fields__),
+    PolicyRecord: Table("policies", "number", PolicyRecord.__struct_fields__),
     InboxRecord: Table("inbox", "number", InboxRecord.__struct_fields__),
     AssignmentRecord: Table("assignments", "assignment_id", AssignmentRecord.__struct_fields__),
     IdempotencyRecord: Table("idempotency", "number", IdempotencyRecord.__struct_fields__),
@@ -86,6 +89,7 @@ _KIND_OF_STREAM: dict[str, type[Row]] = {
     "session": KnownSessionRecord,
     "mail": MailRecord,
     "idempotency": IdempotencyRecord,
+    "policy": PolicyRecord,
 }
 """Whose row all other events carry, by the beginning of their stream."""
 
@@ -105,6 +109,7 @@ _SUPERSEDED = """
         SELECT MAX(seq) FROM journal AS newer WHERE newer.stream = journal.stream
     ) AND stream IN (
         SELECT 'address:' || number FROM addresses UNION ALL SELECT 'session:' || session_id FROM sessions
+        UNION ALL SELECT 'policy:' || number FROM policies
     )
 """
 # A stream goes as a whole, whatever the clock did between its events: what is left of one must not bring a row back.
@@ -116,6 +121,7 @@ _OVER = """
         SELECT 'address:' || number FROM addresses
         UNION ALL SELECT 'session:' || session_id FROM sessions
         UNION ALL SELECT 'mail:' || message_id FROM mail
+        UNION ALL SELECT 'policy:' || number FROM policies
         UNION ALL SELECT 'mail:' || inbox_id FROM inbox
         UNION ALL SELECT 'mail:' || message_id FROM assignments
         UNION ALL SELECT 'idempotency:' || number FROM idempotency

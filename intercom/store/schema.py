@@ -94,6 +94,10 @@ STEPS: tuple[Step, ...] = (
         )
         """,
     ),
+    (
+        "ALTER TABLE mail ADD COLUMN kept TEXT",
+        "CREATE TABLE policies (number INTEGER PRIMARY KEY, party TEXT, policy BLOB, set_at INTEGER)",
+    ),
 )
 
 

@@ -79,6 +79,7 @@ _NARROWER: dict[tuple[str, str], dict[str, Any]] = {
     ("InboxItem", "message"): _MESSAGE,
     ("AssignmentGranted", "from"): _SESSION,
     ("AssignmentGranted", "message"): _MESSAGE,
+    ("HeldEntry", "sender"): _SESSION,
     ("SessionJoined", "session"): _SESSION,
     ("PresenceUpdate", "session"): _SESSION,
     ("WatchEvent", "event"): {"$ref": "#/$defs/WatchedEvent"},

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from intercom.client import blocking
 from scripts.hosts.lab import Lab
 
-LONGEST_S = 120
+LONGEST_S = 240
 """How long one run of a host may take."""
 PATIENT_S = 100
 """How long a tool waits for an answer or a question: within what every host allows."""
@@ -232,7 +232,10 @@ def _in_a_terminal(place: Place, lab: Any) -> Iterator[Waiting]:
         else:
             return
         terminal.wait(lambda: lab.ready(terminal), LONGEST_S)
-        terminal.type(WAIT)
+        if WAIT in terminal.screen():
+            terminal.keys("Enter")
+        else:
+            terminal.type(WAIT)
 
     with lab.terminal() as terminal:
         if not terminal.wait(lambda: lab.ready(terminal), LONGEST_S):
