@@ -456,6 +456,8 @@ TOOL_WAIT_MS = 50_000
 """How long a tool waits for an answer or a message unless told otherwise: within the time limit of every host."""
 TOOL_WAIT_MOST_MS = 280_000
 """Most a model may ask a tool to wait: within what Codex CLI allows by default."""
+WORK_LEAST_WAIT_MS = 1_000
+"""How long a tool asks for work that is there already."""
 TOOL_PROGRESS_MS = 10_000
 """Pause between signs of life of a tool that waits, for hosts whose time limit they extend."""
 PERSON_ASK_MS = 24 * 60 * MINUTE_MS

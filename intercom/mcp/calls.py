@@ -11,6 +11,7 @@ import anyio
 
 from intercom.client.choosing import begun_by, in_reach, may_begin_an_id, near_names, question_called
 from intercom.client.composing import clean_text
+from intercom.client.peertext import short
 from intercom.client.profile import PERSON, checked_claim, checked_group, checked_name
 from intercom.client.texts import visible
 from intercom.errors import AmbiguousTarget, IntercomError, TargetNotFound
@@ -138,6 +139,9 @@ async def _pending(call: Call, arguments: Arguments) -> Done:
     mine = [f"- {question.described()}" for question in call.seat.asking.open.values()]
     lines = ["Questions you have not answered:", *owed] if owed else ["You owe no answer."]
     lines += ["Your questions that are still open:", *mine] if mine else ["None of your questions is open."]
+    if call.seat.place.works:
+        mine = [f"- {short(view.id)}" for view in await session.open_assignments() if view.accepted]
+        lines += ["Work you took and have not finished:", *mine] if mine else ["You have no work in hand."]
     if len(call.seat.tray):
         lines.append(f"{len(call.seat.tray)} messages wait: call receive.")
     return Done("\n".join(lines))
@@ -162,6 +166,21 @@ async def _receive(call: Call, arguments: Arguments) -> Done:
     left = len(seat.tray)
     more = f"\n\n{left} more wait: call receive again." if left else ""
     return Done(batch.text + more, batch)
+
+
+async def _work(call: Call, arguments: Arguments) -> Done:
+    session = await call.seat.ready()
+    async with _alive(call):
+        text = await call.seat.work.take(session, arguments.get("wait_s", 0))
+    return Done(text or "No work waits for you.")
+
+
+async def _finish(call: Call, arguments: Arguments) -> Done:
+    session = await call.seat.ready()
+    text = clean_text(arguments["text"], "text")
+    is_failed = arguments.get("error", False)
+    work_id = await call.seat.work.finish(session, arguments.get("work"), text, is_failed=is_failed)
+    return Done(f"work {short(work_id)} {'was given up' if is_failed else 'is done'}")
 
 
 async def _join(call: Call, arguments: Arguments) -> Done:
@@ -271,4 +290,6 @@ _TOOLS: dict[str, Callable[[Call, Arguments], Awaitable[Done]]] = {
     "join": _join,
     "leave": _leave,
     "status": _status,
+    "work": _work,
+    "finish": _finish,
 }

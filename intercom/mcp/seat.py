@@ -28,6 +28,7 @@ from intercom.errors import (
 from intercom.limits import ADAPTER_OPEN_MS, ADAPTER_RETRY_MS, INCOMING_MESSAGES
 from intercom.mcp.asking import Asking, OpenQuestion
 from intercom.mcp.tray import Batch, Item, Tray
+from intercom.mcp.working import Workplace
 from intercom.paths import Paths
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Place(NamedTuple):
     """Say who a seat is and where."""
 
     identity: Identity | None
-    """Whose address it acts under; ``None`` for one that ends with its host, such as a subagent."""
+    """Whose memberships and, if it can come back, whose address it has; ``None`` for a subagent."""
     name: str
     kind: str
     groups: tuple[str, ...]
@@ -49,6 +50,18 @@ class Place(NamedTuple):
     directory: str
     session: str | None = None
     """Its id in the host, where that is known."""
+    works: bool = False
+    """Whether it takes work from the inbox."""
+
+    @property
+    def is_subagent(self) -> bool:
+        """Tell whether it belongs to another session of the host, which is the one that is pushed to."""
+        return self.identity is None
+
+    @property
+    def address(self) -> str | None:
+        """Return the name of its address; none for what ends with the process of its host, and leaves nobody behind."""
+        return None if self.identity is None or self.identity.is_of_process else self.identity.address
 
 
 class Seat:
@@ -65,6 +78,7 @@ class Seat:
         """Questions that were received and are not known to be closed."""
         self.reminded: dict[str, int] = {}
         """How often the host was kept from stopping because of a question."""
+        self.work = Workplace()
         self.stops = 0
         """How often in a row the host was kept from stopping."""
         self.takers = 0
@@ -93,7 +107,7 @@ class Seat:
     @property
     def address(self) -> str | None:
         """Return the name of its address."""
-        return None if self.place.identity is None else self.place.identity.address
+        return self.place.address
 
     def open(self) -> None:
         """Begin to live, unless it does; the session comes when the broker answers."""
@@ -216,6 +230,8 @@ class Seat:
             kind=place.kind,
             cwd=place.directory,
             push=self.push,
+            work_mode="managed_turn" if place.works else None,
+            runtime_session_id=(place.session or place.name) if place.works else None,
         ) as session:
             ended: IntercomError | None = None
             try:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import anyio
 from anyio.abc import TaskGroup
 
-from intercom.client.adapters import AdapterFiles, SeatRecord
+from intercom.client.adapters import AdapterFiles, Note, SeatRecord
 from intercom.client.who import HOST_VARIABLES, Identity, host_identity, named_identity, process_identity, seat_name
 from intercom.errors import IntercomError
 from intercom.limits import JOINED_CALLS, SESSION_NOTE_POLL_MS, SESSION_NOTE_WAIT_MS, SUBAGENT_CHARACTERS, SUBAGENTS
@@ -31,6 +31,7 @@ class Options(NamedTuple):
     name: str | None = None
     groups: tuple[str, ...] = ()
     inbox: bool = True
+    works: bool = False
 
 
 class NoSeat(IntercomError):
@@ -75,6 +76,8 @@ class Seats:
         """The visible name of the main seat; it stays when the host begins a new session in the same process."""
         self._told: str | None = None
         """The session that a hook or the host named last."""
+        self._note: Note | None = None
+        """The last note of a hook that was looked at; what a hook said later counts more."""
         self._turn = anyio.Lock()
 
     @property
@@ -180,7 +183,8 @@ class Seats:
     def _session_now(self) -> str | None:
         """Return the id of the host session, as far as it can be known now."""
         note = self._files.note()
-        if note is not None:
+        if note is not None and note != self._note:
+            self._note = note
             self._told = note.session
         if self.host == "claude":
             # What the host says of its own process is newer than what a hook said before.
@@ -236,7 +240,14 @@ class Seats:
         visible = (identity.name if identity is not None else None) or name or seat_name(self._directory, own or "")
         groups = self._options.groups
         place = Place(
-            identity, visible, kind_of(self.host), groups, self._options.paths, self._directory, session=session
+            identity,
+            visible,
+            kind_of(self.host),
+            groups,
+            self._options.paths,
+            self._directory,
+            session,
+            works=self._options.works and identity is not None,
         )
         seat = Seat(place, self._tasks, self._on_news)
         self._made(seat)

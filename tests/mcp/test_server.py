@@ -16,7 +16,7 @@ import anyio
 import pytest
 
 from intercom.client import blocking, control
-from intercom.mcp.tools import TOOLS
+from intercom.mcp.tools import TOOLS, tools_for
 from intercom.paths import Paths
 from tests.support.adapters import COMMAND, RawHost, adapter
 from tests.support.brokers import BrokerProcess, environment
@@ -230,47 +230,45 @@ async def test_the_store_may_have_nobody_to_hear_it(broker: BrokerProcess) -> No
             assert await ada.call("receive") == "No messages."
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments", "said"),
-    [
-        ("list", {"group": 7}, "group must be a text"),
-        ("list", {"grp": "x"}, "list has no argument 'grp'"),
-        ("send", {}, "send needs the argument to"),
-        ("send", {"to": "bob"}, "send needs the argument text"),
-        ("send", {"to": "bob", "text": None}, "send needs the argument text"),
-        ("send", {"to": "", "text": "x"}, "to is empty"),
-        ("send", {"to": "bob", "text": "  "}, "text is empty"),
-        ("send", {"to": ["bob"], "text": "x"}, "to must be a text"),
-        ("send", {"to": "bob", "text": "x", "valid_for_s": 0}, "valid_for_s must be from 1 to"),
-        ("ask", {"to": "bob", "text": "x", "wait_s": "5"}, "wait_s must be a whole number"),
-        ("ask", {"to": "bob", "text": "x", "wait_s": True}, "wait_s must be a whole number"),
-        ("ask", {"to": "bob", "text": "x", "wait_s": -1}, "wait_s must be from 0 to 280"),
-        ("reply", {"text": "x", "question": "ab"}, "question must have at least 4 characters"),
-        ("reply", {"text": "x", "error": "yes"}, "error must be true or false"),
-        ("pending", {"all": True}, "It takes: nothing"),
-        ("receive", {"wait_s": 9_999}, "wait_s must be from 0 to 280"),
-        ("join", {}, "join needs the argument group"),
-        ("join", {"group": "auto"}, "is reserved"),
-        ("leave", {"group": []}, "group must be a text"),
-        ("status", {"name": "@me"}, "is reserved"),
-        ("status", {"name": "a\nb"}, "cannot be seen"),
-        ("no_such_tool", {}, "there is no tool 'no_such_tool'"),
-    ],
-)
-async def test_bad_input_is_a_tool_error(shared: Any, tool: str, arguments: dict[str, Any], said: str) -> None:
+BAD_INPUT: list[tuple[str, dict[str, Any], str]] = [
+    ("list", {"group": 7}, "group must be a text"),
+    ("list", {"grp": "x"}, "list has no argument 'grp'"),
+    ("send", {}, "send needs the argument to"),
+    ("send", {"to": "bob"}, "send needs the argument text"),
+    ("send", {"to": "bob", "text": None}, "send needs the argument text"),
+    ("send", {"to": "", "text": "x"}, "to is empty"),
+    ("send", {"to": "bob", "text": "  "}, "text is empty"),
+    ("send", {"to": ["bob"], "text": "x"}, "to must be a text"),
+    ("send", {"to": "bob", "text": "x", "valid_for_s": 0}, "valid_for_s must be from 1 to"),
+    ("ask", {"to": "bob", "text": "x", "wait_s": "5"}, "wait_s must be a whole number"),
+    ("ask", {"to": "bob", "text": "x", "wait_s": True}, "wait_s must be a whole number"),
+    ("ask", {"to": "bob", "text": "x", "wait_s": -1}, "wait_s must be from 0 to 280"),
+    ("reply", {"text": "x", "question": "ab"}, "question must have at least 4 characters"),
+    ("reply", {"text": "x", "error": "yes"}, "error must be true or false"),
+    ("pending", {"all": True}, "It takes: nothing"),
+    ("receive", {"wait_s": 9_999}, "wait_s must be from 0 to 280"),
+    ("join", {}, "join needs the argument group"),
+    ("join", {"group": "auto"}, "is reserved"),
+    ("leave", {"group": []}, "group must be a text"),
+    ("status", {"name": "@me"}, "is reserved"),
+    ("status", {"name": "a\nb"}, "cannot be seen"),
+    ("work", {"wait_s": "long"}, "wait_s must be a whole number"),
+    ("finish", {"work": "w1"}, "finish needs the argument text"),
+    ("no_such_tool", {}, "there is no tool 'no_such_tool'"),
+]
+
+
+async def test_bad_input_is_a_tool_error(broker: BrokerProcess) -> None:
     """issue: every tool's input is validated; bad input is a tool error, never a protocol error."""
-    result = await shared.client.call_tool(tool, arguments)
-    [content] = result.content
-    assert result.is_error
-    assert content.text.startswith("error ")
-    assert said in content.text
-
-
-@pytest.fixture
-async def shared(broker: BrokerProcess) -> Any:
-    """Give one adapter."""
-    async with adapter(broker.home, "--as", "ada") as ada:
-        yield ada
+    with anyio.fail_after(BOUND_S):
+        async with adapter(broker.home, "--as", "ada", "--worker") as ada:
+            for tool, arguments, said in BAD_INPUT:
+                result: Any = await ada.client.call_tool(tool, arguments)
+                [content] = result.content
+                assert result.is_error, (tool, arguments)
+                assert content.text.startswith("error "), content.text
+                assert said in content.text, (tool, arguments)
+            assert {tool for tool, _, _ in BAD_INPUT} >= set(tools_for(works=True))
 
 
 def test_answering_initialize_takes_less_than_a_second_of_work(broker: BrokerProcess) -> None:
@@ -288,7 +286,7 @@ def test_answering_initialize_takes_less_than_a_second_of_work(broker: BrokerPro
 
 
 def test_an_adapter_ends_with_standard_input(raw: Callable[..., RawHost], broker: BrokerProcess) -> None:
-    """spec: hosts 1.4; a call that is at work does not keep it."""
+    """F54; spec: hosts 1.4; a call that is at work does not keep it."""
     host = raw("--as", "ada")
     host.shake_hands()
     host.tool("status")
@@ -323,7 +321,7 @@ def test_an_adapter_ends_at_a_signal(
 
 
 def test_an_adapter_ends_with_a_host_that_dies_without_closing(broker: BrokerProcess) -> None:
-    """F135; spec: hosts 1.4: a changed parent. The pipes stay open here: somebody else holds them."""
+    """F54; spec: hosts 1.4: a changed parent. The pipes stay open here: somebody else holds them."""
     code = (
         "import subprocess, sys, time\n"
         f"p = subprocess.Popen({[*COMMAND, '--as', 'ada']!r}, stdin=0, stdout=1, stderr=2)\n"
@@ -352,6 +350,8 @@ def test_an_adapter_ends_with_a_host_that_dies_without_closing(broker: BrokerPro
         while is_alive(pid):
             assert time.monotonic() < deadline, "the adapter outlives its host"
             time.sleep(0.02)
+        with blocking.connect("eve", home=broker.home) as eve:
+            assert [view.name for view in eve.list() if view.id != eve.id] == [], "its entry is gone, too"
     finally:
         for stream in (host.stdin, host.stdout, host.stderr):
             stream.close()
