@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from intercom.client.profile import DEFAULT_KIND, AddressWish, Profile, Purpose
+from intercom.client.profile import DEFAULT_KIND, AddressWish, Profile, Purpose, Push
 from intercom.core.broker import Broker
 from intercom.core.clock import Instant
 from intercom.core.connections import PeerCredentials
@@ -89,6 +89,7 @@ class MemoryBroker:
         runtime_session_id: str | None = None,
         surface: ExecutionSurface | None = None,
         coordinator: bool = False,
+        push: Push | None = None,
         answer: Callable[[IncomingMessage], str | None] | None = None,
     ) -> MemorySession:
         """Register a session; what all but ``answer`` mean is told by ``intercom.blocking.connect``.
@@ -116,6 +117,7 @@ class MemoryBroker:
             runtime_session_id=runtime_session_id,
             surface=surface,
             coordinator=coordinator,
+            push=push,
         )
         profile.pid, profile.started_at = _PID, self._now.wall
         if return_address is None:
