@@ -98,6 +98,28 @@ PREVIEW_CODE_POINTS = 80
 INBOX_ENTRIES_RANGE = (1, 10_000)
 """Least and greatest value of the setting for ``Limits.inbox_entries``."""
 
+# --- flows ----------------------------------------------------------------------------------------------
+
+FLOW_RECONCILE_RANGE_MS = (250, MINUTE_MS)
+"""Least and greatest value of the setting for ``Limits.flow_reconcile_ms``."""
+FLOW_TODO_GATE_RANGE_MS = (1, 24 * 60 * MINUTE_MS)
+"""Least and greatest value of the setting for ``Limits.flow_todo_gate_ms``."""
+FLOW_END_GRACE_RANGE_MS = (1, 5 * MINUTE_MS)
+"""Least and greatest value of the setting for ``Limits.flow_end_grace_ms``."""
+FLOW_ADMISSIONS_RANGE = (1, 100)
+"""Least and greatest value of the setting for ``Limits.flow_admissions``."""
+FLOW_RECONCILE_MS = 2_000
+FLOW_TODO_GATE_MS = 30_000
+FLOW_END_GRACE_MS = 5_000
+FLOW_ADMISSIONS = 5
+"""Defaults of the settings for the members of ``Limits`` with these names."""
+FLOW_SUMMARY_BYTES = 8 * KIB
+"""Longest summary of a report, and longest reason of a retry or cancellation."""
+FLOW_RESOURCES = 16
+"""References one report may hold."""
+FLOW_RESOURCE_BYTES = 2 * KIB
+"""Longest reference."""
+
 # --- lifecycle of the broker ----------------------------------------------------------------------------
 
 IDLE_MS = 5_000
@@ -478,3 +500,31 @@ class Limits(Struct, frozen=True, kw_only=True):
     """How long the outcome of an order, a report or a reply is remembered."""
     due_soon_ms: int = MINUTE_MS
     """A broker does not leave by itself while something is due within this time."""
+    keyed_requests: int = 10_000
+    """Requests with a key whose outcome is remembered; the oldest goes first."""
+    flows: int = 32
+    """Flows that are not over."""
+    flow_steps: int = 64
+    """Steps of one flow."""
+    flow_attempts: int = 10
+    """Attempts of one step."""
+    flow_prompt_bytes: int = 48 * KIB
+    """Longest prompt."""
+    flow_bytes: int = 4 * MIB
+    """All prompts of one flow."""
+    flow_label_characters: int = 256
+    """Longest label of a to-do item."""
+    flow_reconcile_ms: int = FLOW_RECONCILE_MS
+    """Pause between two looks at the flows that have something to do."""
+    flow_todo_gate_ms: int = FLOW_TODO_GATE_MS
+    """How long a report of a completed step waits for what its to-do gates ask for."""
+    flow_end_grace_ms: int = FLOW_END_GRACE_MS
+    """How long a report may still come after other signs said that the work has ended."""
+    flow_admissions: int = FLOW_ADMISSIONS
+    """Vain attempts in a row to reach its target after which a flow fails; one a pause is counted."""
+    flow_retention_ms: int = 30 * 24 * 60 * MINUTE_MS
+    """How long a flow that is over is kept."""
+    flows_collected: int = 32
+    """Flows that are deleted at once."""
+    flows_listed: int = 100
+    """Flows that a list shows."""

@@ -25,7 +25,13 @@ from intercom.core.delivery import Delivery
 from intercom.core.departing import Departing
 from intercom.core.desk import WORK_REQUESTS, Desk
 from intercom.core.effects import Effect, Stop
+from intercom.core.flow_admission import Admitting
+from intercom.core.flow_requests import REQUESTS as FLOW_REQUESTS
+from intercom.core.flow_requests import SCOPE as FLOW_SCOPE
+from intercom.core.flow_requests import Showing
+from intercom.core.flows import FlowsOfBroker
 from intercom.core.holding import Holding
+from intercom.core.idempotency import Register as KeyRegister
 from intercom.core.inquiries import REQUESTS, Inquiries, Tracing
 from intercom.core.journal import Journal
 from intercom.core.keeping import Keeping
@@ -173,6 +179,7 @@ class Broker:
         self._addresses = Addresses(self._ledger, journal, keeping, recovered.addresses, limits.addresses)
         self._lifecycle = Lifecycle(self._deadlines, self._ledger, journal, keeping, self._outbox, limits)
         self._boxes = Mailboxes(limits)
+        info = broker_info(self._identity.broker_id, pid, now)
         self._mailing = Mailing(
             self._boxes,
             self._operations,
@@ -182,7 +189,7 @@ class Broker:
             self._deadlines,
             self._outbox,
             limits,
-            broker_info(self._identity.broker_id, pid, now),
+            info,
         )
         queueing = Queueing(
             self._addresses,
@@ -278,6 +285,34 @@ class Broker:
             self._departing.force_close,
         )
         self._desk = Desk(self._outbox)
+        self._flows = FlowsOfBroker(
+            sessions=self._sessions,
+            lifecycle=self._lifecycle,
+            boxes=self._boxes,
+            mailing=self._mailing,
+            asking=self._asking,
+            operations=self._operations,
+            journal=journal,
+            ledger=self._ledger,
+            deadlines=self._deadlines,
+            outbox=self._outbox,
+            ids=ids,
+            identity=self._identity,
+            keys=KeyRegister(
+                journal,
+                self._ledger,
+                self._deadlines,
+                {FLOW_SCOPE: limits.order_ttl_ms},
+                limits.keyed_requests,
+                recovered.idempotency,
+                now,
+            ),
+            limits=limits,
+            broker_info=info,
+        )
+        self._sessions.on_change = self._flows.directory_changed
+        self._mailing.on_moving = self._flows.mail_moving
+        self._lifecycle.on_renewed = self._flows.session_ended
         self._mailing.is_open = self._is_mailbox_open
         self._mailing.on_delivered = self._mail_delivered
         self._lifecycle.on_undone = self._sessions.release_id
@@ -299,6 +334,7 @@ class Broker:
                 self._sessions.reserve_id(known.id)
         for mail in recovered.mail:
             self._mailing.recover(mail, now)
+        self._flows.recover(recovered, now)
         self._is_tidied = store_trouble is None and recovered.last_sequence > 0
         """What had its time is deleted every now and then."""
         if self._is_tidied:
@@ -314,6 +350,11 @@ class Broker:
     def session_count(self) -> int:
         """Return the number of registered sessions, control ones included."""
         return len(self._sessions)
+
+    @property
+    def is_at_work(self) -> bool:
+        """Tell whether something goes on by itself that nobody else would do: the broker must not leave."""
+        return self._flows.is_at_work
 
     @property
     def away_count(self) -> int:
@@ -376,6 +417,8 @@ class Broker:
             self._registering.finish_reattach(token, numbers, bodies, now)
         elif isinstance(token, Offer):
             self._mailing.bodies_read(token, bodies, numbers, now)
+        elif isinstance(token, Admitting | Showing):
+            self._flows.bodies_read(token, numbers, bodies, now)
         return self._outbox.take()
 
     def history_read(self, token: object, events: list[HistoryEvent] | None, now: Instant) -> list[Effect]:
@@ -471,6 +514,7 @@ class Broker:
     def _session_closing(self, known: Known, reason: str, changes: list[Change], now: Instant) -> GivenUp:
         """Do what the end of a known session leads to: nobody comes back to its questions and its own mailbox."""
         self._sessions.release_id(known.id)
+        self._flows.session_ended(known.record, now)
         for question in self._asking.asked_in_absence(known.id):
             self._asking.close(question)
         mail = [] if known.record.holds_address else self._mailing.all_of(known.mailbox_key)
@@ -490,6 +534,7 @@ class Broker:
 
     def _tidy(self, _: None, now: Instant) -> None:
         """Delete what had its time, and look again later."""
+        self._flows.tidy(now)
         self._ledger.append((DropBodies(now.wall), DropHistory(now.wall - self._limits.history_kept_ms)))
         self._deadlines.add(now.mono + self._limits.tidy_ms, self._tidy)
 
@@ -554,6 +599,7 @@ class Broker:
         groups.store_presence(change, session, self._sessions)
         if session.is_terminal and not was_terminal:
             self._asking.target_ended(session, now)
+        self._flows.directory_changed()
         groups.store_memberships(change, session, self._sessions, self._outbox, now)
         if session.features:
             self._arrivals.changed(session, now)
@@ -633,6 +679,9 @@ class Broker:
     def _inquire(self, connection: Connection, frame: Any, now: Instant) -> None:
         self._inquiries.answer(connection, frame, now)
 
+    def _flow(self, connection: Connection, frame: Any, now: Instant) -> None:
+        self._flows.answer(connection, frame, now)
+
     def _work(self, connection: Connection, frame: Any, now: Instant) -> None:
         self._desk.answer(connection, frame, now)
 
@@ -666,6 +715,7 @@ class Broker:
                     "addresses": len(self._addresses),
                     "sessionsAway": self._lifecycle.away_count,
                 },
+                "flows": self._flows.status(),
                 "store": store,
             },
         }
@@ -710,4 +760,5 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     BadRequest: Broker._inquire,
     **dict.fromkeys(REQUESTS, Broker._inquire),
     **dict.fromkeys(WORK_REQUESTS, Broker._work),
+    **dict.fromkeys(FLOW_REQUESTS, Broker._flow),
 }

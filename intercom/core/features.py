@@ -29,6 +29,14 @@ COORDINATOR = "flow.control"
 FOREGROUND = "push.foreground"
 """Somebody sits in front of the session, and may be interrupted by the continuation of a conversation."""
 
+FLOW_REPORT = "flow.report"
+"""The session takes steps of flows and reports their outcome."""
+TODO_PROJECTION = "flow.todo_projection"
+"""It shows the step it works on in a to-do list of its own."""
+TODO_MUTATION = "flow.todo_mutation"
+"""It reports what became of that item."""
+TODO = frozenset({TODO_PROJECTION, TODO_MUTATION})
+
 CLIENT_PROTOCOL_MAJOR = 1
 _VERSION = re.compile(r"(\d{1,6})\.(\d{1,6})", re.ASCII)
 
@@ -71,6 +79,12 @@ def grant(frame: Register, *, is_durable: bool) -> frozenset[str] | Refused:
         granted.add(PUSH_RECEIPTS)
         if is_durable and not is_control:
             granted |= set(wished) & {LIFECYCLE, ADDRESS}
+        if granted & {LIFECYCLE, ADDRESS}:
+            granted |= set(wished) & {COORDINATOR}
+        if LIFECYCLE in granted:
+            granted |= set(wished) & {FLOW_REPORT}
+        if FLOW_REPORT in granted:
+            granted |= set(wished) & TODO
     return frozenset(granted)
 
 

@@ -50,10 +50,11 @@ class IdleCheck:
         if self._check is None and self._idle_ms is not None:
             self._check = now + self._idle_ms
 
-    def is_over(self, now: int, sessions: int, away: int = 0) -> bool:
+    def is_over(self, now: int, sessions: int, awaited: int = 0) -> bool:
         """Tell whether the broker may leave.
 
-        ``sessions`` counts every registered session, ``away`` those that lost their connection and may come back.
+        ``sessions`` counts every registered session, ``awaited`` those that lost their connection and may come back,
+        and what goes on by itself.
         False when the check is not due, when somebody is here, and while a young connection has not said what it is.
         """
         if self._check is None or now < self._check:
@@ -61,7 +62,7 @@ class IdleCheck:
         if sessions:
             self._check = None
             return False
-        if away:
+        if awaited:
             self._check = now + (self._idle_ms or 0)
             return False
         youngest = max(self._unclassified.values(), default=None)

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import UNSET, Raw, Struct, UnsetType, ValidationError, convert, field
 
 from intercom.limits import HEALTH_ID_UNITS
+from intercom.wire.flows import FlowAnswer, FlowRequest
 from intercom.wire.mail import MailAnswer, MailInfo, MailRequest, Notice
 from intercom.wire.restoring_frames import ReleaseRestoringRecipient as ReleaseRestoringRecipient
 from intercom.wire.restoring_frames import ReserveRestoringRecipient as ReserveRestoringRecipient
@@ -227,7 +228,7 @@ class BadRequest(Struct):
     reason: str
 
 
-FeatureRequests: TypeAlias = MailRequest | WorkRequest
+FeatureRequests: TypeAlias = MailRequest | WorkRequest | FlowRequest
 """Every frame that belongs to a feature: it is refused in-band when a member is wrong."""
 
 Request: TypeAlias = (
@@ -474,5 +475,6 @@ Answer: TypeAlias = (
     | ErrorFrame
     | MailAnswer
     | WorkAnswer
+    | FlowAnswer
 )
 """Every frame the broker may write."""

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.json import schema_components
 
 from intercom.limits import LONGEST_VALIDITY_MS
+from intercom.wire.flows import FlowDispatch
 from intercom.wire.frames import Answer, Message, Request, SessionInfo
 from intercom.wire.mail import AddressClaim
 from intercom.wire.stage_frames import ParentRun, PossibleStage, StageAnnouncement
@@ -89,7 +90,17 @@ def schema() -> dict[str, Any]:
     ``Answer``, which are any frame a client and the broker may write. Members that are not named are allowed, except in
     the requests of features and in the claim of an address.
     """
-    kinds = [Request, Answer, Message, SessionInfo, StageAnnouncement, PossibleStage, ParentRun, AddressClaim]
+    kinds = [
+        Request,
+        Answer,
+        Message,
+        SessionInfo,
+        StageAnnouncement,
+        PossibleStage,
+        ParentRun,
+        AddressClaim,
+        FlowDispatch,
+    ]
     (request, answer, *_), found = schema_components(kinds, ref_template=_TEMPLATE)
     definitions: dict[str, Any] = dict(found)
     for (struct, member), narrower in _NARROWER.items():

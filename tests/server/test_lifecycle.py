@@ -111,6 +111,6 @@ def test_a_short_delay_leaves_time_for_the_first_visit() -> None:
 def test_sessions_that_may_come_back_keep_the_broker(idle: IdleCheck) -> None:
     """FE 5.5: idle exit is postponed while any session is reconnecting."""
     due = START + IDLE_MS
-    assert not idle.is_over(due, 0, away=1)
+    assert not idle.is_over(due, 0, awaited=1)
     assert idle.next_check == due + IDLE_MS
-    assert idle.is_over(due + IDLE_MS, 0, away=0)
+    assert idle.is_over(due + IDLE_MS, 0, awaited=0)
