@@ -7,7 +7,18 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False  # importing typing costs more than everything a command needs of this module
 if TYPE_CHECKING:
     from intercom.client import blocking
-    from intercom.client.aio import Connection, Events, IncomingMessage, LiveStage, Messages, Run, Session, connect
+    from intercom.client.aio import (
+        Assignment,
+        Assignments,
+        Connection,
+        Events,
+        IncomingMessage,
+        LiveStage,
+        Messages,
+        Run,
+        Session,
+        connect,
+    )
     from intercom.client.feeds import SessionEvent
     from intercom.client.mailviews import (
         AddressView,
@@ -23,6 +34,7 @@ if TYPE_CHECKING:
     from intercom.client.rosters import DeliveryState, PossibleStage, RosterStage
     from intercom.client.stage_views import StageView
     from intercom.client.views import Attachment, GroupView, Mail, Notice, Receipt, SessionView
+    from intercom.client.workviews import AssignmentView, Dispatched, InboxPage, InboxPresence, ParkedMessage
     from intercom.errors import (
         AccessDenied,
         AddressHeld,
@@ -30,6 +42,7 @@ if TYPE_CHECKING:
         AmbiguousTarget,
         AskError,
         AskTimeout,
+        AssignmentLost,
         BrokerBusy,
         BrokerError,
         BrokerStarting,
@@ -71,6 +84,10 @@ __all__ = [
     "AmbiguousTarget",
     "AskError",
     "AskTimeout",
+    "Assignment",
+    "AssignmentLost",
+    "AssignmentView",
+    "Assignments",
     "AsyncStageQueue",
     "Attachment",
     "BrokerBusy",
@@ -80,10 +97,13 @@ __all__ = [
     "Connection",
     "ConnectionLost",
     "DeliveryState",
+    "Dispatched",
     "EmbeddedBroker",
     "Events",
     "GroupView",
     "HomeError",
+    "InboxPage",
+    "InboxPresence",
     "IncomingMessage",
     "IntercomError",
     "LiveStage",
@@ -96,6 +116,7 @@ __all__ = [
     "NotNow",
     "Notice",
     "OutcomeUnknown",
+    "ParkedMessage",
     "PeerGone",
     "PendingAsk",
     "PossibleStage",
@@ -139,6 +160,8 @@ __all__ = [
 
 _HOMES = {
     "intercom.client.aio": (
+        "Assignment",
+        "Assignments",
         "Connection",
         "Events",
         "IncomingMessage",
@@ -163,6 +186,7 @@ _HOMES = {
         "TraceEvent",
     ),
     "intercom.client.views": ("Attachment", "GroupView", "Mail", "Notice", "Receipt", "SessionView"),
+    "intercom.client.workviews": ("AssignmentView", "Dispatched", "InboxPage", "InboxPresence", "ParkedMessage"),
     "intercom.server.embedded": ("EmbeddedBroker", "serve"),
 }
 """Where public names live that are not errors."""

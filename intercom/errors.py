@@ -26,6 +26,7 @@
     ├── PresenceRefused         presence_refused      a presence or membership change was refused
     ├── RequestRefused          feature_not_granted, unknown_session, unknown_address, ambiguous_address
     │                           and every other code  a request about mail or sessions was refused
+    │   └── AssignmentLost      assignment_unknown, assignment_target_mismatch   an assignment is not this session's
     ├── SendError                                     a message was not delivered
     │   ├── TargetNotFound      not_found, supervisor_gone  nobody in reach has that name or id
     │   ├── TargetAway          away                  the target is known and not here; nothing was sent
@@ -252,12 +253,38 @@ _REQUEST_STATUSES = {
     "ambiguous_question": 4,
     "ambiguous_session": 4,
     "not_allowed": 7,
+    "inbox_unknown": 3,
+    "assignment_unknown": 3,
+    "assignment_target_mismatch": 4,
+    "target_unknown": 3,
+    "source_mismatch": 4,
+    "assignment_in_progress": 4,
+    "sequence_stale": 4,
+    "state_event_conflict": 4,
+    "order_key_conflict": 4,
+    "reply_idempotency_conflict": 4,
+    "ambiguous_inbox": 4,
+    "ambiguous_assignment": 4,
+    "send_outcome_unknown": 6,
 }
 _REQUEST_HINTS = {
     "feature_not_granted": "`intercom doctor` compares the versions of this client and its broker.",
     "store_unusable": "`intercom status` says what is wrong with the store.",
     "unknown_session": "`intercom session list` shows the sessions that are known.",
     "unknown_address": "`intercom addresses` shows the addresses there are.",
+    "inbox_unknown": "`intercom inbox list` shows what is there; somebody may have taken or settled it.",
+    "target_unknown": "`intercom session list` shows the sessions that are known.",
+    "target_not_capable": "Hand it to a session that takes work.",
+    "target_not_writable": "Try again, or hand it to another session; it is still in the inbox.",
+    "assignment_in_progress": "`intercom assignment list` shows who has it.",
+    "assignment_unknown": "Stop working on it: it ended, or somebody else may have it by now.",
+    "assignment_target_mismatch": "Act under the address it was handed to, with `--as NAME`.",
+    "assignment_not_accepted": "Accept it first: `intercom assignment report ID accepted`.",
+    "state_broker_owned": "Report accepted, started, waiting_for_capability, interrupted, failed or expired.",
+    "state_event_conflict": "Report it under another event id.",
+    "order_key_conflict": "Give the order another key.",
+    "reply_idempotency_conflict": "It was answered, or an answer is under way; the first text counts.",
+    "send_outcome_unknown": "Ask who sent the message whether the answer arrived; do not send another one.",
     "ambiguous_address": "Name its group too; `intercom addresses` shows it.",
 }
 
@@ -279,6 +306,12 @@ class RequestRefused(IntercomError):
         wanted = _REQUEST_HINTS.get(code or "") if hint is None else hint
         super().__init__(reason, code=code, hint=wanted, retry=retry, retry_after_ms=retry_after_ms)
         self.exit_status = _REQUEST_STATUSES.get(self.code, 1 if self.retry == "never" else 5)
+
+
+class AssignmentLost(RequestRefused):
+    """Say that an assignment is not this session's: it ended, went back to the inbox, or is somebody else's."""
+
+    code = "assignment_unknown"
 
 
 class SendError(IntercomError):

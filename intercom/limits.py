@@ -43,6 +43,17 @@ LONGEST_VALIDITY_MS = 366 * 24 * 60 * MINUTE_MS
 TASK_HINT_CHARACTERS = 200
 """Where a task hint is cut."""
 
+# --- watches and spawning: the wire and the server ------------------------------------------------------
+
+WATCH_SUBJECTS = 64
+"""Things one watch may name."""
+SPAWN_PROMPT_CHARACTERS = 262_144
+"""Longest prompt of a session that is to be started."""
+SPAWN_TOKEN_CHARACTERS = 128
+"""Longest ``spawnToken`` of a registration that is looked at."""
+SPAWN_KINDS = 64
+"""Kinds of sessions the settings may name."""
+
 # --- a link between broker and client -------------------------------------------------------------------
 
 UNSENT_BYTES = 64 * MIB
@@ -119,6 +130,23 @@ FLOW_RESOURCES = 16
 """References one report may hold."""
 FLOW_RESOURCE_BYTES = 2 * KIB
 """Longest reference."""
+
+# --- work at the client ---------------------------------------------------------------------------------
+
+WORK_REQUEST_MS = 30_000
+"""Time for a report, a reply or an order about work; over a broker that dies meanwhile it is repeated."""
+REQUEST_RETRY_MS = 1_000
+"""Pause before a request is repeated that was refused with the advice to try again."""
+WORK_PAGE = 50
+"""Parked messages or assignments that are asked for at once unless the caller says otherwise."""
+AWAIT_MS = 25_000
+"""Longest single request of a worker that waits for work; longer waits are several of them."""
+ACCEPT_MARGIN_MS = 1_000
+"""Work whose time to be accepted ends sooner than this is not shown to the worker any more."""
+ASSIGNMENTS_KEPT = 64
+"""Assignments that wait for the worker; a further one is not confirmed, so that it goes back to the inbox."""
+ASSIGNMENT_IDS_KEPT = 4_096
+"""Assignments by whose id a copy is known as a copy."""
 
 # --- lifecycle of the broker ----------------------------------------------------------------------------
 
@@ -366,6 +394,37 @@ DISK_LOW_BYTES = 64 * MIB
 DESCRIPTORS_LOW = 64
 """Open files a broker started from here needs at least to serve a few sessions."""
 
+# --- inside agent hosts: hooks and installing -----------------------------------------------------------
+
+HOOK_MS = 1_000
+"""How long a hook may run in all; then it ends without a word."""
+HOOK_ANSWER_MS = 400
+"""How long a hook waits for one answer of the adapter of its session."""
+HOOK_CONNECT_MS = 400
+"""How long a hook without an adapter waits for the broker, except where it starts one."""
+HOOK_START_MS = 700
+"""How long the hook of a session's start waits for a broker that it starts; the broker goes on after that."""
+HOOK_TEXT_CHARACTERS = 8_000
+"""Most that one hook puts before a model: hosts put longer texts into a file."""
+HOOK_INPUT_BYTES = 16 * MIB
+"""Most that a hook reads of what its host tells; the rest is thrown away."""
+HOOK_ENTRY_S = 5
+"""Time-out that is entered with a hook: the host ends one that runs longer."""
+HOOK_LAST_ENTRY_S = 3
+"""The same for the end of a session, where Codex allows no more."""
+REWAKE_ENTRY_S = 3_600
+"""The same for a hook that waits for mail in order to wake an idle session."""
+REWAKE_MS = 3_590_000
+"""How long such a hook waits: less than its host gives it."""
+HOST_TOOL_S = 300
+"""Time for one tool call that is entered where a host has a time limit of its own."""
+HOST_TOOL_LONG_S = 120
+"""The same for OpenCode."""
+HOST_FILE_BYTES = 16 * MIB
+"""Largest file of a host that is edited."""
+HOST_PROBE_MS = 60_000
+"""How long ``doctor --probe`` waits for a marked message to be shown to a model."""
+
 
 GROUPS_CEILING = 64
 """Groups one session may be in."""
@@ -500,6 +559,30 @@ class Limits(Struct, frozen=True, kw_only=True):
     """How long the outcome of an order, a report or a reply is remembered."""
     due_soon_ms: int = MINUTE_MS
     """A broker does not leave by itself while something is due within this time."""
+
+    # --- watches and spawning
+    watches_per_session: int = 64
+    """Watches one session may have."""
+    watches: int = 10_000
+    """Watches in all."""
+    watch_alive_ms: int = 15_000
+    """Pause between two signs that a watch lives."""
+    watch_unsent_frames: int = 1_000
+    """Events of one watch its client may leave unread before the watch is ended."""
+    watch_unsent_bytes: int = 1 * MIB
+    """The same in bytes."""
+    watch_page: int = 256
+    """Events read from the journal at once for a watch that catches up."""
+    watch_snapshot: int = 1_000
+    """Most things a snapshot tells of."""
+    spawns: int = 3
+    """Sessions that may be started within ``spawn_window_ms``."""
+    spawn_window_ms: int = 30_000
+    """The time over which they are counted."""
+    spawn_ms: int = 30_000
+    """How long a session that was started may take to register."""
+
+    # --- flows
     keyed_requests: int = 10_000
     """Requests with a key whose outcome is remembered; the oldest goes first."""
     flows: int = 32

@@ -11,7 +11,8 @@ import intercom
 from intercom import errors
 
 NAMES = {
-    "AddressView", "AsyncStageQueue", "Attachment", "Connection", "DeliveryState", "EmbeddedBroker", "Events",
+    "AddressView", "Assignment", "AssignmentView", "Assignments", "Dispatched", "InboxPage", "InboxPresence",
+    "ParkedMessage", "AsyncStageQueue", "Attachment", "Connection", "DeliveryState", "EmbeddedBroker", "Events",
     "GroupView", "IncomingMessage", "LiveStage", "Mail", "Mailbox", "MailboxEntry", "Messages", "Notice",
     "PendingAsk", "PossibleStage", "Purged", "Receipt", "RosterStage", "Run", "Session", "SessionEvent",
     "SessionRecord", "SessionView", "StageAnswer", "StageQueue", "StageRequest", "StageView", "Trace", "TraceEvent",
@@ -19,6 +20,8 @@ NAMES = {
 }  # fmt: skip
 
 SESSION = {
+    "assignment", "assignments", "claim", "dispatch", "inbox", "inbox_message", "inbox_presence",
+    "open_assignments", "reply_to", "report", "settle", "wait_for_assignment",
     "addresses", "announce", "answer", "ask", "ask_supervisor", "authorize_child", "busy", "events", "features",
     "force_close", "former_ids", "groups", "id", "join", "leave", "list", "list_groups", "list_stages", "mailbox",
     "messages", "model", "name", "outcome", "pending", "purge", "receive", "release_child", "reserve_child", "send",
@@ -26,6 +29,7 @@ SESSION = {
     "waiting", "workflow",
 }  # fmt: skip
 
+ASSIGNMENT = {"accept", "fail", "reply", "report", "started", "waiting"}
 RUN = {"announce", "capability", "group", "id", "lost", "notify", "target"}
 
 
@@ -62,7 +66,7 @@ def test_names_are_the_ones_of_their_modules() -> None:
 
 
 def test_both_shells_have_the_same_calls() -> None:
-    from intercom.client import aio, blocking, views
+    from intercom.client import aio, assignment, blocking, views
     from intercom.client.owning import RunShell
 
     def calls(kind: type) -> set[str]:
@@ -73,7 +77,18 @@ def test_both_shells_have_the_same_calls() -> None:
     assert calls(aio.Run) | {"serve"} == calls(blocking.Run)
     assert calls(blocking.Run) | calls(RunShell) == RUN | {"serve"}
     assert calls(aio.LiveStage) == calls(blocking.LiveStage) == {"lost"}
-    public = {"Events", "IncomingMessage", "LiveStage", "Messages", "Run", "Session", "connect"}
+    assert calls(aio.Assignment) == calls(blocking.Assignment) == ASSIGNMENT | calls(assignment.Assignment)
+    public = {
+        "Assignment",
+        "Assignments",
+        "Events",
+        "IncomingMessage",
+        "LiveStage",
+        "Messages",
+        "Run",
+        "Session",
+        "connect",
+    }
     assert set(blocking.__all__) == public
 
 

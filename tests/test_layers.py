@@ -42,6 +42,9 @@ MAY_IMPORT = {
 BROKER_SIDE_VERBS = {"cli.serve", "cli.store", "cli.doctor"}
 """The verbs that reach the broker's side."""
 
+HOST_VERBS = {"cli.hook", "cli.install", "cli.uninstall", "cli.skill", "cli.probe", "cli.completion"}
+"""The verbs that are how agent hosts, and people who set them up, come in."""
+
 
 def modules() -> list[Path]:
     return sorted(PACKAGE.rglob("*.py"))
@@ -80,6 +83,8 @@ def is_allowed(name: str, target: str) -> bool:
     allowed = MAY_IMPORT[part]
     if name in BROKER_SIDE_VERBS:
         allowed = allowed | {"server", "store"}
+    if name in HOST_VERBS:
+        allowed = allowed | {"hosts"}
     return any(target == one or target.startswith(f"{one}.") for one in allowed)
 
 

@@ -140,15 +140,15 @@ def _chosen() -> str:
 def _words(verb: str) -> list[str]:
     """Return the fixed words a verb takes."""
     from intercom.cli.docs import pages
-    from intercom.cli.foreign import HOSTS
+    from intercom.cli.install import ALL
 
     known = {
         "completion": ["bash", "zsh", "fish"],
         "store": ["check", "rebuild", "move-aside"],
         "schema": [*_verbs(), "wire"],
         "docs": list(pages()),
-        "install": sorted(HOSTS),
-        "uninstall": sorted(HOSTS),
+        "install": list(ALL),
+        "uninstall": list(ALL),
     }
     return known.get(verb, [])
 

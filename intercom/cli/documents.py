@@ -175,12 +175,27 @@ _STORE: Schema = {
 }
 _INSTALLED = _success(
     {
-        "host": {"enum": ["atomic", "pi"]},
+        "host": {"enum": ["atomic", "claude", "codex", "gemini", "mcp", "opencode", "pi"]},
         "directory": _TEXT,
         "home": _TEXT,
         "changed": _FLAG,
         "dryRun": _FLAG,
-        "steps": _array(_object({"action": _TEXT, "path": _TEXT}, {"to": _TEXT})),
+        "steps": _array(_object({"action": _TEXT, "path": _TEXT}, {"to": _TEXT, "change": _TEXT})),
+    }
+)
+_STANDING = _success(
+    {
+        "hosts": _array(
+            _object(
+                {
+                    "host": _TEXT,
+                    "found": _FLAG,
+                    "installed": {"enum": ["yes", "partly", "no"]},
+                    "places": _TEXTS,
+                },
+                {"trouble": _TEXT},
+            )
+        )
     }
 )
 
@@ -347,8 +362,9 @@ DOCUMENTS: dict[str, list[Schema]] = {
     "stop": [_success({"pid": _COUNT})],
     "store": [_success({}, _STORE), {"allOf": [_object({}, _STORE), _ref("Failure")]}],
     "serve": [_success({})],
-    "install": [_INSTALLED],
+    "install": [_INSTALLED, _STANDING],
     "uninstall": [_INSTALLED],
+    "skill": [_success({"text": _TEXT})],
     "demo": [_success({"directory": _TEXT, "answers": _ANY_OBJECT, "killedBroker": _COUNT, "newBroker": _COUNT})],
     "docs": [
         _success({"pages": _array(_object({"page": _TEXT, "title": _TEXT}))}),

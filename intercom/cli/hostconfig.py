@@ -5,14 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-from intercom.client.spawning import PACKAGE_ROOT
-from intercom.errors import ConfigError, HomeError, StartFailed
-from intercom.limits import REQUEST_MS
+from intercom.errors import ConfigError, HomeError
 from intercom.paths import open_private_file, read_ordinary_file
 
 COMMAND, ARGUMENTS = "brokerCommand", "brokerArgs"
@@ -62,16 +58,6 @@ def copy(path: Path, to: Path) -> None:
     os.replace(draft, to)
 
 
-def our_command() -> tuple[str, list[str]]:
-    """Return what starts this broker from any directory and in any environment: absolute paths only."""
-    if not sys.executable:
-        raise StartFailed("It is not known which Python this is")
-    if _is_found_by_name():
-        return sys.executable, ["-P", "-m", "intercom", "serve"]
-    program = f"import sys; sys.path.insert(0, {str(PACKAGE_ROOT)!r}); from intercom.__main__ import run; run()"
-    return sys.executable, ["-P", "-c", program, "serve"]
-
-
 def is_ours(settings: dict[str, Any] | None) -> bool:
     """Tell whether settings name a broker of this package."""
     arguments = None if settings is None else settings.get(ARGUMENTS)
@@ -106,21 +92,3 @@ def with_changes(
         elif key not in written or settings[key] != written[key]:
             changed[key] = settings[key]
     return changed
-
-
-def _is_found_by_name() -> bool:
-    """Tell whether our Python finds this package without a variable that only this shell may have."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    program = "import intercom; print(intercom.__path__[0])"
-    try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", program],
-            capture_output=True,
-            cwd="/",
-            env=environ,
-            timeout=REQUEST_MS / 1000,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return os.fsdecode(done.stdout).strip() == str(PACKAGE_ROOT / "intercom")

@@ -17,6 +17,7 @@ from intercom.cli import hostconfig
 from intercom.cli.foreign import Host, known_directories, runtime_directory
 from intercom.client.control import Exchange
 from intercom.client.dialing import dial
+from intercom.client.program import our_command
 from intercom.errors import HomeError, IntercomError, NoBroker
 from intercom.limits import REQUEST_MS
 from intercom.paths import Paths, prepare_home
@@ -101,6 +102,11 @@ def uninstall_steps(host: Host, paths: Paths, environ: Mapping[str, str]) -> lis
     return steps
 
 
+def is_linked(host: Host, paths: Paths, environ: Mapping[str, str]) -> bool:
+    """Tell whether the clients of a host meet at this home."""
+    return _leads_to(runtime_directory(host, environ), paths.home)
+
+
 def _check(directory: Path, paths: Paths) -> None:
     if paths.socket_is_elsewhere:
         raise HomeError(
@@ -158,7 +164,7 @@ def _configure(paths: Paths, found: dict[str, Any], backups: dict[str, str | Non
     """
     place, kept = paths.home / hostconfig.NAME, paths.home / hostconfig.KEPT
     present, record = hostconfig.read(place), _Record.read(paths)
-    command, arguments = hostconfig.our_command()
+    command, arguments = our_command("serve")
     ours = {hostconfig.COMMAND: command, hostconfig.ARGUMENTS: arguments}
     wanted, written = {**found, **(present or {}), **ours}, record.written
     if not hostconfig.is_ours(present):

@@ -18,7 +18,9 @@ from intercom.client.activity import Activity
 from intercom.client.aio_engine import Engine
 from intercom.client.aio_hosting import LiveStage, Run
 from intercom.client.aio_mail import MailCalls
+from intercom.client.aio_work import Assignment, Assignments, WorkCalls
 from intercom.client.asking import OnProgress
+from intercom.client.composing import milliseconds
 from intercom.client.feeds import Feed, SessionEvent
 from intercom.client.mailing import MailRequests
 from intercom.client.owning import new_run
@@ -26,7 +28,7 @@ from intercom.client.profile import DEFAULT_KIND, Purpose, checked_claim
 from intercom.client.queueing import AsyncStageQueue, StageQueue
 from intercom.client.restoring import release_child, reserve_child
 from intercom.client.rosters import PossibleStage, RosterStage
-from intercom.client.setup import Setup, milliseconds, now, prepare, wall
+from intercom.client.setup import Setup, now, prepare, wall
 from intercom.client.stage_views import StageView
 from intercom.client.staging import new_stage
 from intercom.client.views import Attachment, GroupView, Receipt, SessionView
@@ -34,8 +36,20 @@ from intercom.client.views import IncomingMessage as _IncomingMessage
 from intercom.errors import UsageError
 from intercom.limits import ASK_MS, CONNECT_MS, REQUEST_MS, STAGE_LIVE_MS
 from intercom.wire.mail import Hold
+from intercom.wire.work import ExecutionSurface, WorkMode
 
-__all__ = ["Connection", "Events", "IncomingMessage", "LiveStage", "Messages", "Run", "Session", "connect"]
+__all__ = [
+    "Assignment",
+    "Assignments",
+    "Connection",
+    "Events",
+    "IncomingMessage",
+    "LiveStage",
+    "Messages",
+    "Run",
+    "Session",
+    "connect",
+]
 
 Attachments: TypeAlias = Iterable[Attachment | Mapping[str, str]]
 GroupViews: TypeAlias = list[GroupView]
@@ -63,6 +77,10 @@ def connect(
     hold: Hold = "take",
     keep_questions: bool = False,
     kind: str = DEFAULT_KIND,
+    work_mode: WorkMode | None = None,
+    runtime_session_id: str | None = None,
+    surface: ExecutionSurface | None = None,
+    coordinator: bool = False,
 ) -> Connection:
     """Register a session for the length of an ``async with`` block, starting a broker if none answers.
 
@@ -89,6 +107,11 @@ def connect(
         keep_questions: at the end of the block, questions that were taken and not answered stay with the address; else
             who asked is told that nobody answers.
         kind: what hosts the session, such as ``claude-code``.
+        work_mode: take work from the inbox: ``"resident"`` when it comes, ``"managed_turn"`` when this session asks for
+            it, as one does that is given turns. Plain messages of others wait in the inbox then.
+        runtime_session_id: what the host calls the session; needed for ``"managed_turn"``.
+        surface: ``"owner_attached"`` when somebody sits in front of it, else ``"headless"``.
+        coordinator: hand work out in the groups of this session.
 
     Raises ``UsageError`` or ``HomeError`` at once, ``BrokerError`` or ``RegistrationRefused`` on entering. Leaving
     the block confirms the message in hand; leaving it by an exception does not, so that the message comes again.
@@ -113,7 +136,12 @@ def connect(
             hold=hold,
             keep_questions=keep_questions,
             kind=kind,
+            work_mode=work_mode,
+            runtime_session_id=runtime_session_id,
+            surface=surface,
+            coordinator=coordinator,
             message_kind=IncomingMessage,
+            assignment_kind=Assignment,
         )
     )
 
@@ -236,7 +264,7 @@ class Events:
         return await self._session._engine.next_event(self._feed)
 
 
-class Session(MailCalls):
+class Session(MailCalls, WorkCalls):
     """Be a session in the broker's table; made by ``connect``.
 
     Any number of tasks may use it at the same time, all in the event loop that opened it.

@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast
 import anyio
 import anyio.lowlevel
 
+from intercom.client.assignment import Assignment
 from intercom.client.dialing import not_answering, told
 from intercom.client.feeds import Feed, SessionEvent
 from intercom.client.operations import Operation
@@ -182,6 +183,21 @@ class Engine:
             trouble = self.core.take_trouble()
             if trouble is not None:
                 raise trouble
+            await self._news.wait()
+
+    async def next_work(self, *, claims: bool) -> Assignment:
+        """Return the next assignment; raise what its worker has to be told."""
+        self.check_caller()
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        while True:
+            if self._is_closed:
+                raise self.core.over()
+            work = self.core.take_work(wall(), None, claims=claims)
+            self._hurried.set()
+            self._act()
+            if work is not None:
+                await anyio.lowlevel.cancel_shielded_checkpoint()
+                return work
             await self._news.wait()
 
     async def next_event(self, feed: Feed) -> SessionEvent:

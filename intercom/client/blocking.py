@@ -16,19 +16,32 @@ from intercom.client.activity import Activity
 from intercom.client.asking import OnProgress
 from intercom.client.blocking_engine import Engine
 from intercom.client.blocking_mail import MailCalls
+from intercom.client.blocking_work import Assignment, Assignments, WorkCalls
+from intercom.client.composing import milliseconds
 from intercom.client.feeds import Feed, SessionEvent
 from intercom.client.mailing import MailRequests
 from intercom.client.profile import DEFAULT_KIND, Purpose, checked_claim
 from intercom.client.restoring import release_child, reserve_child
-from intercom.client.setup import milliseconds, now, prepare, wall
+from intercom.client.setup import now, prepare, wall
 from intercom.client.stage_views import StageView
 from intercom.client.staging import new_stage
 from intercom.client.views import Attachment, GroupView, Receipt, SessionView
 from intercom.client.views import IncomingMessage as _IncomingMessage
 from intercom.limits import ASK_MS, CONNECT_MS, REQUEST_MS, STAGE_LIVE_MS
 from intercom.wire.mail import Hold
+from intercom.wire.work import ExecutionSurface, WorkMode
 
-__all__ = ["Events", "IncomingMessage", "LiveStage", "Messages", "Run", "Session", "connect"]
+__all__ = [
+    "Assignment",
+    "Assignments",
+    "Events",
+    "IncomingMessage",
+    "LiveStage",
+    "Messages",
+    "Run",
+    "Session",
+    "connect",
+]
 
 if TYPE_CHECKING:  # a command owns no runs and is no stage, so it does not pay for what that needs
     from intercom.client.blocking_hosting import LiveStage, Run
@@ -62,6 +75,10 @@ def connect(
     hold: Hold = "take",
     keep_questions: bool = False,
     kind: str = DEFAULT_KIND,
+    work_mode: WorkMode | None = None,
+    runtime_session_id: str | None = None,
+    surface: ExecutionSurface | None = None,
+    coordinator: bool = False,
 ) -> Iterator[Session]:
     """Register a session for the length of a ``with`` block, starting a broker if none answers.
 
@@ -88,6 +105,11 @@ def connect(
         keep_questions: at the end of the block, questions that were taken and not answered stay with the address; else
             who asked is told that nobody answers.
         kind: what hosts the session, such as ``claude-code``.
+        work_mode: take work from the inbox: ``"resident"`` when it comes, ``"managed_turn"`` when this session asks for
+            it, as one does that is given turns. Plain messages of others wait in the inbox then.
+        runtime_session_id: what the host calls the session; needed for ``"managed_turn"``.
+        surface: ``"owner_attached"`` when somebody sits in front of it, else ``"headless"``.
+        coordinator: hand work out in the groups of this session.
 
     Raises ``BrokerError``, ``RegistrationRefused``, ``HomeError`` or ``UsageError``. Leaving the block confirms the
     message in hand; leaving it by an exception does not, so that the message comes again.
@@ -112,7 +134,12 @@ def connect(
             hold=hold,
             keep_questions=keep_questions,
             kind=kind,
+            work_mode=work_mode,
+            runtime_session_id=runtime_session_id,
+            surface=surface,
+            coordinator=coordinator,
             message_kind=IncomingMessage,
+            assignment_kind=Assignment,
         )
     )
     try:
@@ -206,7 +233,7 @@ class Events:
         return event
 
 
-class Session(MailCalls):
+class Session(MailCalls, WorkCalls):
     """Be a session in the broker's table; made by ``connect``."""
 
     def __init__(self, engine: Engine) -> None:

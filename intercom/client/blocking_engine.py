@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from intercom.client.assignment import Assignment
 from intercom.client.dialing import not_answering, told
 from intercom.client.feeds import Feed, SessionEvent
 from intercom.client.launch import Launch, Steps
@@ -141,6 +142,19 @@ class Engine:
                     self._flush()
                     return None
                 self._turn_until(lambda: self.core.has_news, until)
+
+    def next_work(self, timeout_ms: int | None, *, claims: bool) -> Assignment | None:
+        """Return the next assignment, or ``None`` when time is up; raise what its worker has to be told."""
+        with self._used():
+            until = None if timeout_ms is None else now() + timeout_ms
+            while True:
+                if self.core.link is Link.CLOSED:
+                    raise self.core.over()
+                work = self.core.take_work(wall(), until, claims=claims)
+                if work is not None or (until is not None and now() >= until):
+                    self._flush()
+                    return work
+                self._turn_until(lambda: self.core.has_work(wall(), claims=claims), until)
 
     def next_event(self, feed: Feed, timeout_ms: int | None) -> SessionEvent | None:
         """Return the next event of a feed, or ``None`` when time is up."""

@@ -7,11 +7,12 @@ from types import TracebackType
 
 from intercom.client import owning, staging
 from intercom.client.blocking_engine import Engine
+from intercom.client.composing import milliseconds
 from intercom.client.notifying import notify
 from intercom.client.owning import Announcement, RunShell
 from intercom.client.queueing import StageQueue
 from intercom.client.rosters import PossibleStage, RosterStage
-from intercom.client.setup import milliseconds, now, wall
+from intercom.client.setup import now, wall
 from intercom.client.staging import GoingLive
 from intercom.client.views import Receipt
 from intercom.errors import UsageError

@@ -7,10 +7,11 @@ from typing import TypeAlias
 
 from intercom.client import commands
 from intercom.client.blocking_engine import Engine
+from intercom.client.composing import milliseconds
 from intercom.client.mailing import MailRequests
 from intercom.client.mailviews import AddressView, Mailbox, PendingAsk, Purged, SessionRecord, Trace
 from intercom.client.session import ClientSession
-from intercom.client.setup import milliseconds, now, wall
+from intercom.client.setup import now, wall
 from intercom.client.views import Attachment, Receipt
 from intercom.limits import MAILBOX_PAGE, REQUEST_MS
 

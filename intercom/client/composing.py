@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -40,12 +41,19 @@ def clean_target(target: Any) -> str:
     return cleaned
 
 
-def clean_id(message_id: Any) -> str:
-    """Return a message id given by the caller; raise ``UsageError`` for an empty one."""
-    cleaned = clean_text(message_id, "message_id")
+def clean_id(given: Any, what: str = "message_id") -> str:
+    """Return an id given by the caller; raise ``UsageError`` for an empty one, called ``what``."""
+    cleaned = clean_text(given, what)
     if not cleaned:
-        raise UsageError("message_id is empty")
+        raise UsageError(f"{what} is empty")
     return cleaned
+
+
+def milliseconds(seconds: float, what: str) -> int:
+    """Return a duration in milliseconds, at least one; raise ``UsageError`` unless it is a positive number."""
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not math.isfinite(seconds) or seconds <= 0:
+        raise UsageError(f"{what} must be a number of seconds above 0, not {seconds!r}")
+    return max(1, round(seconds * 1000))
 
 
 def compose(
@@ -66,25 +74,41 @@ def compose(
     ``UsageError`` for an attachment of the wrong form and ``TooLarge`` above ``ATTACHMENTS_BYTES`` of text and
     attachments, or when JSON makes more of it than a frame may hold.
     """
+    content = _content(text, attachments)
+    message = Message(
+        id=message_id,
+        timestamp=timestamp,
+        content=content,
+        reply_to=UNSET if reply_to is None else clean_text(reply_to, "reply_to"),
+        expects_reply=True if expects_reply else UNSET,
+        reply_error=content.text if error else UNSET,
+    )
+    encoded = encode(message)
+    if progress_of is not None:
+        encoded = encoded[:-1] + b"," + encode({PROGRESS_OF: clean_text(progress_of, "progress")})[1:]
+    _check_frame(encoded)
+    return Raw(encoded)
+
+
+def checked_content(text: str, attachments: Iterable[Attachment | Mapping[str, str]] = ()) -> Content:
+    """Return text and attachments that a frame can carry; raises as ``compose`` does."""
+    content = _content(text, attachments)
+    _check_frame(encode(content))
+    return content
+
+
+def _content(text: str, attachments: Iterable[Attachment | Mapping[str, str]]) -> Content:
     cleaned = clean_text(text)
     carried = [_attachment(attachment) for attachment in attachments]
     size = len(cleaned.encode()) + sum(map(_size, carried))
     if size > ATTACHMENTS_BYTES:
         raise TooLarge(f"the message has {size} bytes of text and attachments; at most {ATTACHMENTS_BYTES} can be sent")
-    message = Message(
-        id=message_id,
-        timestamp=timestamp,
-        content=Content(cleaned, carried or UNSET),
-        reply_to=UNSET if reply_to is None else clean_text(reply_to, "reply_to"),
-        expects_reply=True if expects_reply else UNSET,
-        reply_error=cleaned if error else UNSET,
-    )
-    encoded = encode(message)
-    if progress_of is not None:
-        encoded = encoded[:-1] + b"," + encode({PROGRESS_OF: clean_text(progress_of, "progress")})[1:]
+    return Content(cleaned, carried or UNSET)
+
+
+def _check_frame(encoded: bytes) -> None:
     if len(encoded) > FRAME_BYTES - ENVELOPE_BYTES:
         raise TooLarge(f"the message takes {len(encoded)} bytes as JSON; a frame holds {FRAME_BYTES}")
-    return Raw(encoded)
 
 
 def _attachment(given: Attachment | Mapping[str, str]) -> Attachment:

@@ -13,8 +13,9 @@ import uuid
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from intercom.client.composing import milliseconds
 from intercom.client.dialing import dial, not_answering, told
-from intercom.client.setup import milliseconds, now
+from intercom.client.setup import now
 from intercom.errors import AccessDenied, BrokerBusy, ConnectionLost, NoBroker, ProtocolViolation
 from intercom.limits import CONTROL_TALKS, FRAME_CEILING_BYTES, PROBE_MS, READ_BYTES, READY_POLL_MS, REQUEST_MS
 from intercom.paths import Paths

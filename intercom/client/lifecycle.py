@@ -24,6 +24,9 @@ RECEIPTS = "push.receipts"
 QUEUE = "queue"
 ADDRESS = "address"
 OPERATOR = "operator"
+INBOX = "inbox"
+WORK = "work.assignments"
+COORDINATOR = "flow.control"
 
 AGENT_FEATURES = (LIFECYCLE, RECEIPTS, QUEUE, ADDRESS)
 RETAKEN_FEATURES = (RECEIPTS, QUEUE, ADDRESS)
@@ -126,6 +129,13 @@ class Lifecycle:
         frame.features = list(self._wished())
         frame.client_protocol_version = PROTOCOL_VERSION
         frame.kind = self._profile.kind
+        work = self._profile.work
+        if work.mode is not None:
+            frame.work_mode = work.mode
+        if work.runtime_session_id is not None:
+            frame.runtime_session_id = work.runtime_session_id
+        if work.surface is not None:
+            frame.execution_surface = work.surface
         if self._owner_token is not None:
             frame.owner_token = self._owner_token
         wish = self._profile.address
@@ -189,7 +199,13 @@ class Lifecycle:
         if self._profile.purpose == "control":
             return CONTROL_FEATURES
         is_retaken = self._profile.is_retaken and self._profile.address is None
-        return RETAKEN_FEATURES if is_retaken else AGENT_FEATURES
+        features: tuple[str, ...] = RETAKEN_FEATURES if is_retaken else AGENT_FEATURES
+        work = self._profile.work
+        if work.mode is not None or work.coordinates:
+            features += (INBOX,)
+        if work.mode is not None:
+            features += (WORK,)
+        return (*features, COORDINATOR) if work.coordinates else features
 
     def _token(self) -> str | None:
         """Return the token there is now; one that cannot be read is none, and the broker says what that means."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from intercom.client.composing import clean_id, clean_text
+from intercom.client.composing import clean_id, clean_text, milliseconds
 from intercom.client.lifecycle import Lifecycle
 from intercom.client.mailviews import (
     AddressView,
@@ -24,7 +24,6 @@ from intercom.client.mailviews import (
     trace_of,
 )
 from intercom.client.operations import RequestOperation, Result
-from intercom.client.setup import milliseconds
 from intercom.errors import UsageError
 from intercom.limits import MAILBOX_PAGE_CEILING
 from intercom.wire import mail

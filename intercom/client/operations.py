@@ -16,9 +16,10 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any, Generic, TypeVar
 
-from intercom.client.outcomes import again
+from intercom.client.outcomes import again, refusal_of
 from intercom.errors import ConnectionLost, IntercomError, RequestTimeout
 from intercom.wire.frames import Request
+from intercom.wire.mail import RequestFailed
 
 Result = TypeVar("Result")
 
@@ -136,9 +137,9 @@ class RequestOperation(Operation[Result]):
     def __init__(
         self,
         make: Callable[[str], Request],
-        answers: type[Any],
+        answers: type[Any] | tuple[type[Any], ...],
         read: Callable[[Any], Result],
-        deadline: int,
+        deadline: int | None,
         *,
         needs_features: bool = False,
     ) -> None:
@@ -161,6 +162,10 @@ class RequestOperation(Operation[Result]):
     def answered(self, answer: Any) -> None:
         """Settle with what the answer holds."""
         self.succeed(self._read(answer))
+
+    def turned_down(self, answer: RequestFailed, now: int) -> None:
+        """Take the broker's refusal."""
+        self.fail(refusal_of(answer))
 
     def _at_deadline(self, trouble: IntercomError | None) -> IntercomError:
         if trouble is not None and self.stage is Stage.WAITING:

@@ -9,6 +9,7 @@ from msgspec import UNSET
 
 from intercom.errors import (
     AmbiguousTarget,
+    AssignmentLost,
     IntercomError,
     MessageConflict,
     NotNow,
@@ -81,6 +82,7 @@ RUN_CODES: dict[str, tuple[str, str]] = {
     INVALID_POSSIBLE_ROSTER: ("invalid_possible_stages", "Check the targets of the possible stages."),
 }
 """Codes of the refusals of an announcement, and what helps (protocol 4.14)."""
+_LOST_CODES = frozenset({"assignment_unknown", "assignment_target_mismatch"})
 _RETRIES: dict[str, Retry] = {"outcome_unknown": "never"}
 _AFTER = re.compile(r"after (\d{1,6}) s$", re.ASCII)
 
@@ -104,7 +106,8 @@ def refusal(answer: DeliveryFailed) -> SendError:
 
 def refusal_of(answer: RequestFailed) -> RequestRefused:
     """Return the error a ``request_failed`` stands for."""
-    return RequestRefused(answer.reason, code=answer.code, retry="after" if answer.retryable else "never")
+    kind = AssignmentLost if answer.code in _LOST_CODES else RequestRefused
+    return kind(answer.reason, code=answer.code, retry="after" if answer.retryable else "never")
 
 
 def unknown(reason: str, message_id: str, *, code: str, cause: BaseException | None = None) -> OutcomeUnknown:

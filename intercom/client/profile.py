@@ -6,7 +6,7 @@ import os
 import time
 import uuid
 from collections.abc import Iterable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from msgspec import UNSET
 
@@ -15,6 +15,7 @@ from intercom.errors import UsageError
 from intercom.limits import CLAIM_CHARACTERS, GROUPS_CEILING, NAME_CHARACTERS
 from intercom.wire.frames import Register, is_blank, trim
 from intercom.wire.mail import Hold
+from intercom.wire.work import ExecutionSurface, WorkMode
 
 Purpose = Literal["agent", "control"]
 
@@ -34,6 +35,16 @@ class AddressWish(NamedTuple):
     name: str
     hold: Hold
     group: str
+
+
+class WorkWish(NamedTuple):
+    """Say how a session takes work from the inbox, and whether it hands it out."""
+
+    mode: WorkMode | None = None
+    """``None`` for a session that takes none."""
+    runtime_session_id: str | None = None
+    surface: ExecutionSurface | None = None
+    coordinates: bool = False
 
 
 class Profile:
@@ -57,6 +68,10 @@ class Profile:
         hold: Hold = "take",
         keep_questions: bool = False,
         kind: str = DEFAULT_KIND,
+        work_mode: WorkMode | None = None,
+        runtime_session_id: str | None = None,
+        surface: ExecutionSurface | None = None,
+        coordinator: bool = False,
     ) -> None:
         """Check everything that could never work; raise ``UsageError``.
 
@@ -110,6 +125,7 @@ class Profile:
         self.children: dict[str, str] = {}
         """Capabilities this session made, with the names of the children."""
         self.address = self._wish(address, hold)
+        self.work = self._work_wish(work_mode, runtime_session_id, surface, coordinates=coordinator)
         self.kind = clean_text(kind, "kind")
         if is_blank(self.kind):
             raise UsageError("kind is empty", hint="Leave it out.")
@@ -166,6 +182,34 @@ class Profile:
         if address is True and self.name is None:
             raise UsageError("an address needs a name", hint="Give the session a name, or name the address.")
         return AddressWish(self.name if address is True and self.name else checked_name(address), hold, self.home_group)
+
+    def _work_wish(
+        self,
+        mode: WorkMode | None,
+        runtime_session_id: str | None,
+        surface: ExecutionSurface | None,
+        *,
+        coordinates: bool,
+    ) -> WorkWish:
+        if mode not in (None, *get_args(WorkMode)):
+            raise UsageError(f"work_mode must be 'resident' or 'managed_turn', not {mode!r}")
+        if surface not in (None, *get_args(ExecutionSurface)):
+            raise UsageError(f"surface must be 'owner_attached' or 'headless', not {surface!r}")
+        if (mode is not None or coordinates) and self.purpose == "control":
+            raise UsageError("a control session takes no work, and hands it out without being a coordinator")
+        if mode is not None and self.is_retaken and self.address is None:
+            raise UsageError(
+                "a session that is found again by its return_address takes no work", hint="Give it an address instead."
+            )
+        if mode == "managed_turn" and runtime_session_id is None:
+            raise UsageError("work_mode 'managed_turn' needs a runtime_session_id", hint="It names the host's session.")
+        if runtime_session_id is not None:
+            runtime_session_id = clean_text(runtime_session_id, "runtime_session_id")
+            if is_blank(runtime_session_id):
+                raise UsageError("runtime_session_id is empty", hint="Leave it out.")
+        if mode is not None and surface is None:
+            surface = "headless"
+        return WorkWish(mode, runtime_session_id, surface, coordinates)
 
     def _claim(self) -> dict[str, str | None]:
         """Return the claim of a child; the broker goes by the capability alone (protocol 4.1)."""

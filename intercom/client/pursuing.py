@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 from msgspec import UNSET
 
@@ -17,7 +17,6 @@ from intercom.client.contact import Contact
 from intercom.client.lifecycle import QUEUE, Lifecycle
 from intercom.client.notices import Held, News, Settled
 from intercom.client.operations import Opening, Operation, RequestOperation, Stage
-from intercom.client.outcomes import refusal_of
 from intercom.client.owing import Owing
 from intercom.client.profile import Profile
 from intercom.client.sending import SendOperation
@@ -55,6 +54,7 @@ from intercom.wire.mail import (
     Trace,
 )
 from intercom.wire.reasons import SESSION_NOT_FOUND, code_of
+from intercom.wire.work import WorkAnswer
 
 Handlers: TypeAlias = dict[type[Any], Callable[[Any, int], None]]
 """What is done with an answer of each kind; each is called with the answer and the time."""
@@ -196,7 +196,7 @@ class Pursuit:
                 return
             operation.fail(PresenceRefused(answer.reason))
         elif isinstance(answer, RequestFailed):
-            operation.fail(refusal_of(answer))
+            operation.turned_down(answer, now)
         else:
             raise ProtocolError(f"{type(answer).__name__} answers a request of another kind")
         self.after(operation, now)
@@ -330,5 +330,6 @@ _ANSWERS = (
     Pending,
     Trace,
     Purged,
+    *get_args(WorkAnswer),
 )
 """Answers that mean nothing beyond the request they answer."""

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec import UNSET
+
 from intercom.client.contact import Contact
 from intercom.client.inbox import Inbox
 from intercom.client.lifecycle import Keeper
 from intercom.client.notices import Arrived, News
 from intercom.client.pursuing import Handlers, Pursuit
 from intercom.client.views import IncomingMessage, message_of
+from intercom.client.worklist import Worklist
 from intercom.wire.frames import MessageFrame, PendingStageNotification, PendingStageNotificationResult, Received
 
 
@@ -20,11 +23,18 @@ class Receiving:
     """Hold the messages of a session until their consumers have them, and their ids beyond that."""
 
     def __init__(
-        self, contact: Contact, keeper: Keeper, pursuit: Pursuit, news: News, kind: type[IncomingMessage]
+        self,
+        contact: Contact,
+        keeper: Keeper,
+        pursuit: Pursuit,
+        worklist: Worklist,
+        news: News,
+        kind: type[IncomingMessage],
     ) -> None:
         self._contact = contact
         self._keeper = keeper
         self._pursuit = pursuit
+        self._worklist = worklist
         self._news = news
         self._kind = kind
         self._inbox = Inbox()
@@ -83,6 +93,9 @@ class Receiving:
     # --- what the broker hands over ---------------------------------------------------------------------
 
     def _on_message(self, frame: MessageFrame, now: int) -> None:
+        if frame.assignment is not UNSET:
+            self._worklist.pushed(frame)
+            return
         message = message_of(frame, self._kind)
         if self._inbox.knows(message.id):
             if self._inbox.was_confirmed(message.id):

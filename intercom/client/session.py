@@ -15,13 +15,14 @@ from collections.abc import Callable
 from typing import Any
 
 from intercom.client.announcing import Announcing
+from intercom.client.assignment import Assignment
 from intercom.client.commitments import Commitments
 from intercom.client.composing import clean_id
 from intercom.client.contact import Contact, Link, violation
 from intercom.client.feeds import Feed, Feeds, SessionEvent, told_of
 from intercom.client.heartbeat import Heartbeat, Pulse
 from intercom.client.held import HeldSends
-from intercom.client.lifecycle import Keeper, Lifecycle, Nothing, end_of, told_of_replacement
+from intercom.client.lifecycle import WORK, Keeper, Lifecycle, Nothing, end_of, told_of_replacement
 from intercom.client.notices import Arrived, Event, Happened, Held, HostAsked, News, Settled, Troubled
 from intercom.client.operations import Opening, Operation
 from intercom.client.outcomes import again
@@ -33,7 +34,9 @@ from intercom.client.sending import SendOperation
 from intercom.client.staging import LiveStage
 from intercom.client.supervision import REFUSED_CODE, Line
 from intercom.client.views import IncomingMessage, Malformed, Receipt, SessionView
-from intercom.errors import BrokerError, ConnectionLost, IntercomError, NoBroker, UsageError
+from intercom.client.working import WorkRequests
+from intercom.client.worklist import Worklist
+from intercom.errors import BrokerError, ConnectionLost, IntercomError, NoBroker, RequestRefused, UsageError
 from intercom.wire.codec import ProtocolError
 from intercom.wire.frames import (
     HealthRequest,
@@ -70,13 +73,16 @@ class ClientSession:
         *,
         ids: Callable[[], str],
         chance: Callable[[], float],
+        clock: Callable[[], int],
         message_kind: type[IncomingMessage] = IncomingMessage,
+        assignment_kind: type[Assignment] = Assignment,
         keeper: Keeper | None = None,
     ) -> None:
         """Begin offline; the first attempt to connect is due at once.
 
-        ``ids`` gives new unique ids, ``chance`` numbers from 0 to 1; ``message_kind`` is what messages are made as,
-        ``keeper`` what of an address outlives the process.
+        ``ids`` gives new unique ids, ``chance`` numbers from 0 to 1; ``clock`` tells the monotonic time;
+        ``message_kind`` and ``assignment_kind`` are what messages and assignments are made as, ``keeper`` what of an
+        address outlives the process.
         """
         self.profile = profile
         self.recovery = Recovery(chance)
@@ -93,13 +99,18 @@ class ClientSession:
         self._announcing = Announcing(profile, self._contact, self._lifecycle, ids)
         self._pursuit = Pursuit(profile, self._contact, self._lifecycle, self._line, self._news, ids)
         self.commitments = Commitments(self._contact, self._pursuit, self._feeds, self._news, ids)
-        self._receiving = Receiving(self._contact, self._lifecycle.keeper, self._pursuit, self._news, message_kind)
+        self.work = WorkRequests(self._lifecycle, clock, ids, assignment_kind)
+        self._worklist = Worklist(self._contact, self._news, self.work)
+        self._receiving = Receiving(
+            self._contact, self._lifecycle.keeper, self._pursuit, self._worklist, self._news, message_kind
+        )
         self._wall_ahead = 0
         """How far the time of day is ahead of the monotonic clock."""
         self._ended_by: IntercomError | None = None
         self._was_online = False
         """Whether the present connection was registered."""
         self._ids = ids
+        self._clock = clock
         self._untold: IntercomError | None = None
         self._was_told = False
         """Whether consumers have been told of the present trouble; they are told once (F131)."""
@@ -308,6 +319,33 @@ class ClientSession:
         trouble, self._untold = self._untold, None
         return trouble
 
+    def has_work(self, wall: int, *, claims: bool) -> bool:
+        """Tell whether ``take_work`` would give an assignment, raise, or ask the broker for one."""
+        worklist = self._worklist
+        if worklist.has_work(wall) or worklist.has_trouble or self._untold is not None:
+            return True
+        return self._searches(claims=claims) and worklist.may_search
+
+    def take_work(self, wall: int, until: int | None, *, claims: bool) -> Assignment | None:
+        """Give the next assignment; when there is none, ask the broker for one where this session has to.
+
+        That is when its host gives it turns, and when it ``claims`` what is parked; ``until`` bounds the time for it,
+        in monotonic milliseconds. Raises why there can be no work, or why it could not be looked for.
+        """
+        work = self._worklist.take(wall)
+        if work is not None:
+            return work
+        trouble = self._worklist.take_trouble() or self.take_trouble()
+        if trouble is not None:
+            raise trouble
+        if self.profile.work.mode is None:
+            raise UsageError("this session takes no work", hint="Connect with work_mode='resident'.")
+        if self.is_online and WORK not in self._lifecycle.features:
+            raise RequestRefused("The broker gives this session no work", code="feature_not_granted")
+        if self._searches(claims=claims):
+            self._worklist.search(self._begin_search, until, claims=claims)
+        return None
+
     def feed(self) -> Feed:
         """Return a feed of what happens around this session from now on; ``Happened`` tells of news."""
         return self._feeds.open()
@@ -321,6 +359,9 @@ class ClientSession:
             return
         if finished:
             self._receiving.finish_all(now)
+        if self._contact.is_online:
+            for work in self._worklist.left_behind():
+                self._contact.write(self.work.last_words(work))
         self._pursuit.abandon(ConnectionLost("The session was closed", retry="never"), now)
         self._contact.close(keeps_questions=self.profile.keep_questions)
         self._heartbeat.stop()
@@ -348,6 +389,8 @@ class ClientSession:
         for frame in self._line.registered(answer, self._ids):
             self._contact.write(frame)
         self._announcing.registered()
+        if is_back and self.profile.address is None:
+            self._worklist.lost()
         if answer.broker_status is True:
             self._heartbeat.begin(now)
         self._is_online(now, is_back=is_back)
@@ -406,6 +449,12 @@ class ClientSession:
             self._feeds.put(told_of(answer))
 
     # --- inner works ------------------------------------------------------------------------------------
+
+    def _searches(self, *, claims: bool) -> bool:
+        return claims or self.profile.work.mode == "managed_turn"
+
+    def _begin_search(self, search: Operation[Assignment | None]) -> None:
+        self.begin(search, self._clock())
 
     def _lose(self, error: IntercomError | None, now: int) -> None:
         """Plan the next attempt, or tell everybody who waits."""

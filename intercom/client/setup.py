@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import time
 import uuid
@@ -10,15 +9,17 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from intercom.client.assignment import Assignment
+from intercom.client.composing import milliseconds as milliseconds
 from intercom.client.launch import Launch
 from intercom.client.lifecycle import Keeper
 from intercom.client.profile import DEFAULT_KIND, AddressWish, Profile, Purpose
 from intercom.client.session import ClientSession
 from intercom.client.views import IncomingMessage
-from intercom.errors import UsageError
 from intercom.limits import COMING_BACK_MS
 from intercom.paths import Paths, resolve_home
 from intercom.wire.mail import Hold
+from intercom.wire.work import ExecutionSurface, WorkMode
 
 
 class Setup(NamedTuple):
@@ -75,7 +76,12 @@ def prepare(
     hold: Hold = "take",
     keep_questions: bool = False,
     kind: str = DEFAULT_KIND,
+    work_mode: WorkMode | None = None,
+    runtime_session_id: str | None = None,
+    surface: ExecutionSurface | None = None,
+    coordinator: bool = False,
     message_kind: type[IncomingMessage],
+    assignment_kind: type[Assignment],
 ) -> Setup:
     """Check the arguments of ``connect``; nothing is created or connected. Raises ``UsageError`` or ``HomeError``."""
     profile = Profile(
@@ -94,10 +100,22 @@ def prepare(
         hold=hold,
         keep_questions=keep_questions,
         kind=kind,
+        work_mode=work_mode,
+        runtime_session_id=runtime_session_id,
+        surface=surface,
+        coordinator=coordinator,
     )
     paths = Paths(resolve_home(None if home is None else os.fspath(home), os.environ))
     keeper = _keeper(paths, profile.address)
-    core = ClientSession(profile, ids=new_id, chance=chance, message_kind=message_kind, keeper=keeper)
+    core = ClientSession(
+        profile,
+        ids=new_id,
+        chance=chance,
+        clock=now,
+        message_kind=message_kind,
+        assignment_kind=assignment_kind,
+        keeper=keeper,
+    )
     return Setup(core, paths, start, milliseconds(timeout, "timeout"))
 
 
@@ -127,10 +145,3 @@ def new_id() -> str:
 def chance() -> float:
     """Return a random number from 0 to 1."""
     return os.urandom(1)[0] / 255
-
-
-def milliseconds(seconds: float, what: str) -> int:
-    """Return a duration in milliseconds, at least one; raise ``UsageError`` unless it is a positive number."""
-    if not isinstance(seconds, int | float) or isinstance(seconds, bool) or not math.isfinite(seconds) or seconds <= 0:
-        raise UsageError(f"{what} must be a number of seconds above 0, not {seconds!r}")
-    return max(1, round(seconds * 1000))

@@ -30,6 +30,7 @@ from intercom.core.flow_requests import REQUESTS as FLOW_REQUESTS
 from intercom.core.flow_requests import SCOPE as FLOW_SCOPE
 from intercom.core.flow_requests import Showing
 from intercom.core.flows import FlowsOfBroker
+from intercom.core.following import Following
 from intercom.core.holding import Holding
 from intercom.core.idempotency import Register as KeyRegister
 from intercom.core.inquiries import REQUESTS, Inquiries, Tracing
@@ -51,6 +52,7 @@ from intercom.core.records import (
     DropBodies,
     DropHistory,
     HistoryEvent,
+    JournalPage,
     OperationState,
     Recovered,
     SessionState,
@@ -60,8 +62,10 @@ from intercom.core.registering import Reattaching, Registering, ToldOf
 from intercom.core.resolving import Resolver
 from intercom.core.restoring import Restoring
 from intercom.core.sessions import Session, SessionTable, normalise_group
+from intercom.core.spawning import Spawning
 from intercom.core.stages import Stages
 from intercom.core.supervision import Capabilities, Crossings
+from intercom.core.watches import CatchingUp, Told
 from intercom.limits import SUPERVISOR_CHARACTERS, Limits
 from intercom.wire import notices
 from intercom.wire.capability import capability_for, is_made_with
@@ -107,6 +111,7 @@ from intercom.wire.frames import (
     trim,
 )
 from intercom.wire.mail import SessionReattach
+from intercom.wire.watching import SpawnSession, UnwatchRequest, WatchRequest
 
 MULTI_NODE_OFF = {"status": "off", "reason": "no shared storage is selected"}
 
@@ -284,6 +289,20 @@ class Broker:
             limits,
             self._departing.force_close,
         )
+        self._following = Following(
+            self._addresses,
+            self._lifecycle,
+            self._boxes,
+            self._operations,
+            self._ledger,
+            self._deadlines,
+            self._outbox,
+            limits,
+            self._identity.journal_id,
+            recovered.last_sequence,
+        )
+        self._spawning = Spawning(self._outbox)
+        self._departing.on_left = self._following.watches.session_left
         self._desk = Desk(self._outbox)
         self._flows = FlowsOfBroker(
             sessions=self._sessions,
@@ -307,6 +326,7 @@ class Broker:
                 recovered.idempotency,
                 now,
             ),
+            watches=self._following.watches,
             limits=limits,
             broker_info=info,
         )
@@ -427,6 +447,12 @@ class Broker:
         self._inquiries.history_read(token, events, now)
         return self._outbox.take()
 
+    def journal_read(self, token: object, page: JournalPage | None, now: Instant) -> list[Effect]:
+        """Go on after a page of the journal was read; None: it could not be."""
+        assert isinstance(token, CatchingUp)
+        self._following.watches.journal_read(token, page, now)
+        return self._outbox.take()
+
     def process_judged(self, ref: str, is_alive: bool, now: Instant) -> list[Effect]:
         """Take note whether the process behind a lost connection lives."""
         self._lifecycle.process_judged(ref, is_alive, now)
@@ -440,6 +466,8 @@ class Broker:
             self._operations.answer_taken(token.operation, token.connection)
         elif isinstance(token, Notification):
             self._notifications.frame_taken(token, now)
+        elif isinstance(token, Told):
+            self._following.watches.taken(token)
         elif token is _SHUTDOWN:
             self._outbox.add(Stop("a client asked for it"))
         return self._outbox.take()
@@ -478,11 +506,18 @@ class Broker:
             self._sessions.stop_recording()
             self._ledger.is_closed = True
         self._ledger.failed(first, now)
+        if final:
+            self._following.watches.end_all("store_unusable")
         return self._outbox.take()
 
     def deadline_passed(self, now: Instant) -> list[Effect]:
         """Do everything that is due."""
         self._deadlines.run(now)
+        return self._outbox.take()
+
+    def draining(self, now: Instant) -> list[Effect]:
+        """Say goodbye to those who must be told, while everything still works; ``stop`` follows."""
+        self._following.watches.end_all("broker_shutdown")
         return self._outbox.take()
 
     def stop(self, now: Instant) -> list[Effect]:
@@ -603,6 +638,7 @@ class Broker:
         groups.store_memberships(change, session, self._sessions, self._outbox, now)
         if session.features:
             self._arrivals.changed(session, now)
+            self._following.watches.regrouped(session)
         if request_id is not UNSET:
             if kind == "presence":
                 self._outbox.write(connection, PresenceAck(request_id, session.info["group"]))
@@ -682,6 +718,12 @@ class Broker:
     def _flow(self, connection: Connection, frame: Any, now: Instant) -> None:
         self._flows.answer(connection, frame, now)
 
+    def _follow(self, connection: Connection, frame: Any, now: Instant) -> None:
+        self._following.answer(connection, frame, now)
+
+    def _spawn(self, connection: Connection, frame: SpawnSession, now: Instant) -> None:
+        self._spawning.answer(connection, frame, now)
+
     def _work(self, connection: Connection, frame: Any, now: Instant) -> None:
         self._desk.answer(connection, frame, now)
 
@@ -710,6 +752,7 @@ class Broker:
                 "ownerRequests": len(self._owners),
                 "waitingStages": len(self._barriers),
                 "notifications": len(self._notifications),
+                "watches": len(self._following.watches),
                 "mail": {
                     **self._boxes.totals(),
                     "addresses": len(self._addresses),
@@ -758,6 +801,9 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     Shutdown: Broker._shutdown,
     SessionReattach: Broker._reattach,
     BadRequest: Broker._inquire,
+    WatchRequest: Broker._follow,
+    UnwatchRequest: Broker._follow,
+    SpawnSession: Broker._spawn,
     **dict.fromkeys(REQUESTS, Broker._inquire),
     **dict.fromkeys(WORK_REQUESTS, Broker._work),
     **dict.fromkeys(FLOW_REQUESTS, Broker._flow),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from intercom.core import groups
 from intercom.core.arrivals import Arrivals, Cause
 from intercom.core.asking import Asking
@@ -56,6 +58,8 @@ class Departing:
         self._deciding = deciding
         self._arrivals = arrivals
         self._outbox = outbox
+        self.on_left: Callable[[Connection, bool], None] = lambda connection, stays: None
+        """Is told of each session with features that departs: its connection, and whether that stays."""
 
     def retire(self, connection: Connection, now: Instant, cause: Cause = Cause.LOST) -> None:
         """Let a session depart, in the order of protocol 6.15."""
@@ -81,6 +85,7 @@ class Departing:
         self._barriers.session_left(session)
         self._sessions.leave(session)
         if session.features:
+            self.on_left(connection, cause is Cause.UNREGISTERED)
             self._arrivals.departed(session, cause, now)
         groups.announce_departure(session, self._sessions, self._outbox)
         self._deciding.dispatch(kept_aside, now)

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from intercom.core.records import Change, ReadBodies, ReadHistory
+from intercom.core.records import Change, ReadBodies, ReadHistory, ReadJournal
 from intercom.wire.frames import Answer
 
 
@@ -98,6 +98,7 @@ Effect: TypeAlias = (
     | Note
     | ReadBodies
     | ReadHistory
+    | ReadJournal
     | WatchProcess
     | ForgetProcess
 )

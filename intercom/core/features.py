@@ -20,6 +20,8 @@ QUEUE = "queue"
 """The client may let its sends wait for who is away, and understands what the broker says of them."""
 OPERATOR = "operator"
 """The connection may see and end what belongs to others; for control sessions."""
+WATCH = "watch"
+"""The session may follow what happens."""
 INBOX = "inbox"
 """The client may look into the inbox, and settle what it may claim."""
 WORK = "work.assignments"
@@ -71,7 +73,7 @@ def grant(frame: Register, *, is_durable: bool) -> frozenset[str] | Refused:
             "protocol_version_mismatch",
             f"This broker speaks version {CLIENT_PROTOCOL_MAJOR} of the features, the client version {match[1]}",
         )
-    granted = set(wished) & {QUEUE}
+    granted = set(wished) & ({QUEUE, WATCH} if is_durable else {QUEUE})
     is_control = frame.session.get("recipientPurpose") == "control"
     if is_control:
         granted |= set(wished) & {OPERATOR}

@@ -150,6 +150,7 @@ class Admission:
             dispatch_id=dispatch_id,
             flow_id=flow.id,
             step_id=step.step_id,
+            group=flow.record.group,
             revision=1,
             identity=identity,
             created_at=now.wall,

@@ -105,6 +105,8 @@ class DispatchRecord(Struct, frozen=True, kw_only=True):
     dispatch_id: str
     flow_id: str
     step_id: str
+    group: str
+    """Of its flow."""
     revision: int
     identity: TargetIdentity
     created_at: int

@@ -9,6 +9,7 @@ from intercom.core.clock import Instant
 from intercom.core.deadlines import Deadlines
 from intercom.core.flow_admission import Admission, Admitting
 from intercom.core.flow_book import FlowBook
+from intercom.core.flow_concerns import FlowStates, of_dispatch, of_flow
 from intercom.core.flow_reconcile import Reconciler
 from intercom.core.flow_reports import Reports
 from intercom.core.flow_requests import FlowRequests, Showing
@@ -20,7 +21,8 @@ from intercom.core.journal import Journal
 from intercom.core.ledger import Ledger
 from intercom.core.mailboxes import Mail, Mailboxes
 from intercom.core.mailing import Mailing
-from intercom.core.records import KnownSessionRecord, Recovered, StoreIdentity
+from intercom.core.records import DispatchRecord, FlowRecord, KnownSessionRecord, Recovered, StoreIdentity
+from intercom.core.watches import Watches
 from intercom.limits import Limits
 from intercom.wire.flows import DISPATCH_PREFIX
 
@@ -52,6 +54,7 @@ class FlowsOfBroker:
         ids: Callable[[], str],
         identity: StoreIdentity,
         keys: Register,
+        watches: Watches,
         limits: Limits,
         broker_info: bytes,
     ) -> None:
@@ -77,6 +80,10 @@ class FlowsOfBroker:
             limits,
         )
         self._boxes = boxes
+        states = FlowStates(self._book)
+        watches.follow(FlowRecord, of_flow)
+        watches.follow(DispatchRecord, of_dispatch)
+        watches.describe("flow", states.one, states.every)
         self._settling.on_settled = self._reconciler.kick
         self._reports.on_waiting = self._reconciler.kick
         self._book.on_undone = self._reconciler.kick

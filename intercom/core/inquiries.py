@@ -361,16 +361,10 @@ class Inquiries:
             sender, recipient = operation.sender_session, _or_unset(operation.recipient_session)
             if not events or events[0].at > operation.reserved_at:
                 told.insert(0, TraceEvent(operation.reserved_at, "reserved"))
-            if operation.state is OperationState.ACCEPTED:
-                if not any(event.state == "delivered" for event in told):
-                    told.append(TraceEvent(operation.accepted_at or operation.reserved_at, "delivered"))
-                state = "answered" if operation.answered else "delivered"
-            elif operation.state is OperationState.QUEUED:
-                state = "offered" if operation.mail is not None and operation.mail.is_offered else "queued"
-            elif operation.state is OperationState.RESERVED:
-                state = (
-                    "reserved" if operation.under_way is not None or operation.unconfirmed is not None else "uncertain"
-                )
+            is_accepted = operation.state is OperationState.ACCEPTED
+            if is_accepted and not any(event.state == "delivered" for event in told):
+                told.append(TraceEvent(operation.accepted_at or operation.reserved_at, "delivered"))
+            state = operation.fate
         answer = Trace(
             tracing.request_id,
             tracing.message_id,

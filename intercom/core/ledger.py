@@ -14,7 +14,7 @@ from typing import Any
 from intercom.core.clock import Instant
 from intercom.core.effects import Append
 from intercom.core.outbox import Outbox
-from intercom.core.records import Change
+from intercom.core.records import Change, Happened
 
 
 class Ledger:
@@ -25,6 +25,10 @@ class Ledger:
         self._uncommitted: deque[tuple[int, Callable[[Any, Instant], None], Any]] = deque()
         self._resting: list[tuple[int, Callable[[Any, Instant], None], Any]] = []
         self._awaiting: deque[tuple[int, Callable[[Any, Instant], None], Any]] = deque()
+        self._events: deque[tuple[int, Happened]] = deque()
+        """Events that are not committed yet, with their tickets."""
+        self.on_event: Callable[[Happened, Instant], None] = lambda event, now: None
+        """Is told of every event once it is committed, in their order."""
         self._last_ticket = 0
         self._settled = 0
         """Up to here every append is committed or undone."""
@@ -35,6 +39,11 @@ class Ledger:
     def last_ticket(self) -> int:
         """Return the ticket of the newest append."""
         return 0 if self.is_closed else self._last_ticket
+
+    @property
+    def last_sequence(self) -> int:
+        """Return the sequence of the newest event that waits for its commit; 0 when none does."""
+        return self._events[-1][1].seq if self._events else 0
 
     def append(
         self, changes: tuple[Change, ...], undo: Callable[[Any, Instant], None] | None = None, subject: Any = None
@@ -50,6 +59,9 @@ class Ledger:
         ticket = self._last_ticket
         if undo is not None:
             self._uncommitted.append((ticket, undo, subject))
+        for change in changes:
+            if change.__class__ is Happened:
+                self._events.append((ticket, change))
         self._outbox.effects.append(Append(ticket, changes))
         return ticket
 
@@ -77,6 +89,9 @@ class Ledger:
         uncommitted = self._uncommitted
         while uncommitted and uncommitted[0][0] <= ticket:
             uncommitted.popleft()
+        events = self._events
+        while events and events[0][0] <= ticket:
+            self.on_event(events.popleft()[1], now)
         awaiting = self._awaiting
         while awaiting and awaiting[0][0] <= ticket:
             _, action, subject = awaiting.popleft()
@@ -88,6 +103,8 @@ class Ledger:
         resting, self._resting = self._resting, []
         while self._awaiting and self._awaiting[-1][0] >= first:
             self._awaiting.pop()
+        while self._events and self._events[-1][0] >= first:
+            self._events.pop()
         uncommitted = self._uncommitted
         while uncommitted and uncommitted[-1][0] >= first:
             _, undo, subject = uncommitted.pop()

@@ -89,6 +89,15 @@ class Operation:
         self.under_way: Attempt | None = None
         """The attempt of this process whose frame is being written right now."""
 
+    @property
+    def fate(self) -> str:
+        """Return in a word what has become of it (protocol 9.6.3)."""
+        if self.state is OperationState.ACCEPTED:
+            return "answered" if self.answered else "delivered"
+        if self.state is OperationState.QUEUED:
+            return "offered" if self.mail is not None and self.mail.is_offered else "queued"
+        return "reserved" if self.under_way is not None or self.unconfirmed is not None else "uncertain"
+
     def record(self) -> OperationRecord:
         """Return the row as it is stored."""
         question = None

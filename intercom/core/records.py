@@ -453,3 +453,30 @@ class ReadHistory(Struct, frozen=True):
 
     token: object
     stream: str
+
+
+class ReadJournal(Struct, frozen=True):
+    """Read the events behind a sequence, at most ``limit``, as far as they are committed; tell with ``journal_read``.
+
+    All of the answer is of one moment.
+    """
+
+    token: object
+    after: int
+    limit: int
+
+
+class JournalPage(Struct, frozen=True):
+    """Hold events read back from the journal, oldest first."""
+
+    events: list[Happened]
+    last: int
+    """Up to here everything is in ``events``, as far as it is there and can be read."""
+    is_whole: bool
+    """Nothing was behind ``last`` at that moment."""
+    compacted: int
+    """Up to here events may be missing: what had its time was deleted."""
+
+
+Reading: TypeAlias = ReadBodies | ReadHistory | ReadJournal
+"""What the outside world is asked to read."""

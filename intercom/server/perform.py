@@ -28,7 +28,7 @@ from intercom.core.effects import (
     WatchProcess,
     Write,
 )
-from intercom.core.records import Change, ReadBodies, ReadHistory
+from intercom.core.records import Change, ReadBodies, ReadHistory, Reading
 from intercom.limits import UNCOMMITTED_BYTES, UNCOMMITTED_FRAMES, UNSENT_BYTES
 from intercom.server.link import Link
 from intercom.server.log import Log
@@ -56,7 +56,7 @@ class Committer(Protocol):
 class Reads(Protocol):
     """Read what is on disk; ``store.reader.Reader`` is the one that does it."""
 
-    def submit(self, request: ReadBodies | ReadHistory) -> None:
+    def submit(self, request: Reading) -> None:
         """Queue a request."""
 
     def done(self) -> Sequence[Read]:
@@ -234,8 +234,10 @@ class Performer:
             request = read.request
             if isinstance(request, ReadBodies):
                 effects = self._broker.bodies_read(request.token, request.numbers, read.result, now)
-            else:
+            elif isinstance(request, ReadHistory):
                 effects = self._broker.history_read(request.token, read.result, now)
+            else:
+                effects = self._broker.journal_read(request.token, read.result, now)
             self.run(effects, now)
 
     def close(self, timeout_s: float) -> None:

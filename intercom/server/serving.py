@@ -251,6 +251,8 @@ class Serving:
         self._alarm.cancel()
         for link in self._performer.links():
             link.stop_reading()
+        moment = now()
+        self._performer.run(self._broker.draining(moment), moment)
         await self._turns_until(lambda: self._performer.is_quiet, begin + STOP_FLUSH_MS / 1000)
         self._performer.fall_silent(now())
         last_moment = begin + (STOP_TOTAL_MS - STOP_RESERVE_MS) / 1000

@@ -25,6 +25,7 @@ from intercom.core.records import (
     HistoryEvent,
     IdempotencyRecord,
     InboxRecord,
+    JournalPage,
     KnownSessionRecord,
     MailRecord,
     ReleaseBody,
@@ -107,8 +108,8 @@ _SAVE_BODY = "INSERT OR REPLACE INTO bodies (number, message, until) VALUES (?, 
 _RELEASE_BODY = "UPDATE bodies SET until = ? WHERE number = ?"
 _DROP_BODIES = "DELETE FROM bodies WHERE until <= ?"
 _KEEP_SEQUENCE = "INSERT OR REPLACE INTO meta SELECT 'sequence', MAX(seq) FROM journal WHERE seq > 0"
-_DROP_SUPERSEDED = """
-    DELETE FROM journal WHERE at < ? AND seq < (
+_SUPERSEDED = """
+    at < ? AND seq < (
         SELECT MAX(seq) FROM journal AS newer WHERE newer.stream = journal.stream
     ) AND stream IN (
         SELECT 'address:' || number FROM addresses UNION ALL SELECT 'session:' || session_id FROM sessions
@@ -116,8 +117,8 @@ _DROP_SUPERSEDED = """
     )
 """
 # A stream goes as a whole, whatever the clock did between its events: what is left of one must not bring a row back.
-_DROP_OVER = """
-    DELETE FROM journal WHERE stream IN (
+_OVER = """
+    stream IN (
         SELECT stream FROM journal GROUP BY stream
         HAVING MAX(at) < ?
     ) AND stream NOT IN (
@@ -130,6 +131,14 @@ _DROP_OVER = """
         UNION ALL SELECT 'flow:' || number FROM flows
         UNION ALL SELECT 'dispatch:' || dispatch_id FROM dispatches
     )
+"""
+_KEEP_COMPACTED = """
+    INSERT OR REPLACE INTO meta
+    SELECT 'compacted', MAX(deleted, COALESCE((SELECT value FROM meta WHERE key = 'compacted'), 0))
+    FROM (SELECT MAX(seq) AS deleted FROM journal WHERE {}) WHERE deleted IS NOT NULL
+"""
+_READ_PAGE = """
+    SELECT seq, at, stream, kind, event_id, row, is_gone, detail FROM journal WHERE seq > ? ORDER BY seq LIMIT ?
 """
 
 
@@ -163,8 +172,9 @@ def write(connection: sqlite3.Connection, changes: Sequence[HistoryChange], epoc
             connection.execute(_DROP_BODIES, (change.before,))
         else:
             connection.execute(_KEEP_SEQUENCE)
-            connection.execute(_DROP_SUPERSEDED, (change.before,))
-            connection.execute(_DROP_OVER, (change.before,))
+            for deleted in (_SUPERSEDED, _OVER):
+                connection.execute(_KEEP_COMPACTED.format(deleted), (change.before,))
+                connection.execute(f"DELETE FROM journal WHERE {deleted}", (change.before,))
     return last
 
 
@@ -240,6 +250,32 @@ def read_history(connection: sqlite3.Connection, stream: str) -> list[HistoryEve
         except (ValidationError, ValueError, TypeError):
             continue
     return events
+
+
+def read_page(connection: sqlite3.Connection, after: int, limit: int) -> JournalPage:
+    """Return at most ``limit`` events behind a sequence, all of one moment; one that is damaged is left out."""
+    connection.execute("BEGIN")
+    try:
+        last = last_sequence(connection)
+        compacted = connection.execute("SELECT value FROM meta WHERE key = 'compacted'").fetchone()
+        rows = connection.execute(_READ_PAGE, (after, limit)).fetchall()
+    finally:
+        connection.execute("COMMIT")
+    events = [event for row in rows if (event := _event_from(*row)) is not None]
+    is_whole = len(rows) < limit
+    end = last if is_whole else rows[-1][0]
+    return JournalPage(events, end, is_whole, compacted[0] if compacted and isinstance(compacted[0], int) else 0)
+
+
+def _event_from(
+    seq: Any, at: Any, stream: Any, kind: Any, event_id: Any, row: Any, is_gone: Any, detail: Any
+) -> Happened | None:
+    try:
+        record = decode(row, type=record_kind(stream, kind))
+        event = Happened(seq, at, stream, kind, event_id, record, bool(is_gone), decode(detail))
+        return event if isinstance(at, int) and isinstance(kind, str) and isinstance(event.detail, dict) else None
+    except (ValidationError, ValueError, TypeError, KeyError, AttributeError):
+        return None
 
 
 def last_sequence(connection: sqlite3.Connection) -> int:

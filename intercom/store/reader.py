@@ -11,16 +11,16 @@ from typing import Any
 
 from msgspec import Struct
 
-from intercom.core.records import ReadBodies, ReadHistory
+from intercom.core.records import ReadBodies, ReadHistory, Reading
 from intercom.limits import BUSY_MS
-from intercom.store.history import read_bodies, read_history
+from intercom.store.history import read_bodies, read_history, read_page
 from intercom.store.loading import text_or_bytes
 
 
 class Read(Struct, frozen=True):
     """Hold what came of one request; ``result`` is None when it could not be read."""
 
-    request: ReadBodies | ReadHistory
+    request: Reading
     result: Any
     trouble: str | None = None
 
@@ -35,12 +35,12 @@ class Reader:
         self._database = database
         self._notify = notify
         self._condition = Condition()
-        self._requests: deque[ReadBodies | ReadHistory] = deque()
+        self._requests: deque[Reading] = deque()
         self._done: list[Read] = []
         self._closing = False
         self._thread: Thread | None = None
 
-    def submit(self, request: ReadBodies | ReadHistory) -> None:
+    def submit(self, request: Reading) -> None:
         """Queue a request."""
         with self._condition:
             if self._closing:
@@ -97,7 +97,9 @@ class Reader:
         return connection
 
 
-def _answer(connection: sqlite3.Connection, request: ReadBodies | ReadHistory) -> Any:
+def _answer(connection: sqlite3.Connection, request: Reading) -> Any:
     if isinstance(request, ReadBodies):
         return read_bodies(connection, request.numbers)
-    return read_history(connection, request.stream)
+    if isinstance(request, ReadHistory):
+        return read_history(connection, request.stream)
+    return read_page(connection, request.after, request.limit)

@@ -21,10 +21,13 @@ from __future__ import annotations
 
 from intercom.testing.broker import MemoryBroker
 from intercom.testing.hosting import LiveStage, Run
-from intercom.testing.session import Events, IncomingMessage, MemorySession, NotSettled, Pending, Withdrawn
+from intercom.testing.pending import NotSettled, Pending, Withdrawn
+from intercom.testing.session import Events, IncomingMessage, MemorySession
 from intercom.testing.wire import Wire
+from intercom.testing.working import Assignment
 
 __all__ = [
+    "Assignment",
     "Events",
     "IncomingMessage",
     "LiveStage",

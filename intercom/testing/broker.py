@@ -10,7 +10,7 @@ from intercom.core.broker import Broker
 from intercom.core.clock import Instant
 from intercom.core.connections import PeerCredentials
 from intercom.core.effects import Append, Broadcast, Destroy, Effect, Finish, Stop, WatchProcess, Write
-from intercom.core.records import ReadBodies, ReadHistory
+from intercom.core.records import ReadBodies, ReadHistory, Reading, ReadJournal
 from intercom.errors import NoBroker, UsageError
 from intercom.limits import CONNECT_MS, KEY_BYTES, Limits
 from intercom.testing.disk import MemoryDisk, counted_ids
@@ -20,6 +20,7 @@ from intercom.testing.wire import Wire
 from intercom.wire.codec import ProtocolError, decode_request, encode
 from intercom.wire.framing import FramingError
 from intercom.wire.mail import Hold
+from intercom.wire.work import ExecutionSurface, WorkMode
 
 _FIRST = Instant(mono=1_000_000, wall=1_700_000_000_000)
 _KEY = bytes(range(KEY_BYTES))
@@ -46,7 +47,7 @@ class MemoryBroker:
         self._failures: deque[tuple[str, bool]] = deque()
         self._core: Broker | None = None
         self._appends: deque[Append] = deque()
-        self._reads: deque[ReadBodies | ReadHistory] = deque()
+        self._reads: deque[Reading] = deque()
         self._judgements: deque[str] = deque()
         self._last_ticket = self._committed = 0
         self._is_turning = False
@@ -81,6 +82,10 @@ class MemoryBroker:
         hold: Hold = "take",
         keep_questions: bool = False,
         kind: str = DEFAULT_KIND,
+        work_mode: WorkMode | None = None,
+        runtime_session_id: str | None = None,
+        surface: ExecutionSurface | None = None,
+        coordinator: bool = False,
         answer: Callable[[IncomingMessage], str | None] | None = None,
     ) -> MemorySession:
         """Register a session; what all but ``answer`` mean is told by ``intercom.blocking.connect``.
@@ -104,6 +109,10 @@ class MemoryBroker:
             hold=hold,
             keep_questions=keep_questions,
             kind=kind,
+            work_mode=work_mode,
+            runtime_session_id=runtime_session_id,
+            surface=surface,
+            coordinator=coordinator,
         )
         profile.pid, profile.started_at = _PID, self._now.wall
         if return_address is None:
@@ -182,6 +191,8 @@ class MemoryBroker:
             return
         self._turn()
         core = self._core
+        self._perform(core.draining(self._now))
+        self._turn()
         self._perform(core.stop(self._now))
         for wire in list(self._wires.values()):
             for write in wire._drop():
@@ -235,7 +246,7 @@ class MemoryBroker:
                 lost += [write.token for write in self._end(effect.to) if write.token is not None]
             elif isinstance(effect, Stop):
                 self._stop_reason = effect.reason
-            elif isinstance(effect, ReadBodies | ReadHistory):
+            elif isinstance(effect, ReadBodies | ReadHistory | ReadJournal):
                 self._reads.append(effect)
             elif isinstance(effect, WatchProcess):
                 self._judgements.append(effect.ref)
@@ -283,8 +294,11 @@ class MemoryBroker:
             if isinstance(read, ReadBodies):
                 bodies = self._disk.read_bodies(read.numbers)
                 self._perform(self._core.bodies_read(read.token, read.numbers, bodies, self._now))
-            else:
+            elif isinstance(read, ReadHistory):
                 self._perform(self._core.history_read(read.token, self._disk.read_history(read.stream), self._now))
+            else:
+                page = self._disk.read_page(read.after, read.limit)
+                self._perform(self._core.journal_read(read.token, page, self._now))
             moved = True
         return moved
 

@@ -24,6 +24,7 @@ from intercom.core.records import (
     HistoryEvent,
     IdempotencyRecord,
     InboxRecord,
+    JournalPage,
     KnownSessionRecord,
     MailRecord,
     OperationRecord,
@@ -67,6 +68,8 @@ class MemoryDisk:
     journal: list[Happened] = field(default_factory=list)
     sequence: int = 0
     """Greatest number an event ever had."""
+    compacted: int = 0
+    """Greatest number of an event that was deleted."""
 
     def commit(self, append: Append) -> None:
         """Make the changes of one append."""
@@ -153,7 +156,10 @@ class MemoryDisk:
             is_superseded = tells_all and newest[stream] != event.seq
             return event.at >= before or not is_superseded
 
-        self.journal = [event for event in self.journal if is_kept(event)]
+        kept = [event for event in self.journal if is_kept(event)]
+        dropped = [event.seq for event in self.journal if not is_kept(event)]
+        self.compacted = max([self.compacted, *dropped])
+        self.journal = kept
 
     def _numbers_in_history(self) -> list[int]:
         return [event.row.number for event in self.journal if isinstance(event.row, MailRecord)]
@@ -175,6 +181,12 @@ class MemoryDisk:
             for event in self.journal
             if event.stream == stream
         ]
+
+    def read_page(self, after: int, limit: int) -> JournalPage:
+        """Return at most ``limit`` events behind a sequence."""
+        events = [event for event in self.journal if event.seq > after][:limit]
+        is_whole = len(events) < limit
+        return JournalPage(events, self.sequence if is_whole else events[-1].seq, is_whole, self.compacted)
 
     def recovered(self, wall: int, limits: Limits) -> Recovered:
         """Read everything at a start; what had its time is deleted."""

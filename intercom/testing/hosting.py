@@ -7,18 +7,19 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from intercom.client import owning, staging
+from intercom.client.composing import milliseconds
 from intercom.client.notifying import notify
 from intercom.client.owning import Announcement, RunShell
 from intercom.client.queueing import StageQueue
 from intercom.client.rosters import PossibleStage, Rostered, RosterStage
-from intercom.client.setup import milliseconds
 from intercom.client.staging import GoingLive
 from intercom.client.views import Receipt
 from intercom.errors import UsageError
 from intercom.limits import REQUEST_MS, STAGE_RETRY_MS
 
 if TYPE_CHECKING:
-    from intercom.testing.session import MemorySession, Pending
+    from intercom.testing.pending import Pending
+    from intercom.testing.session import MemorySession
 
 
 class Run(RunShell):

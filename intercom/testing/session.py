@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from intercom.client import commands
 from intercom.client.activity import Activity
 from intercom.client.asking import AskOperation
 from intercom.client.commands import Attachments
+from intercom.client.composing import milliseconds
 from intercom.client.feeds import Feed, SessionEvent
 from intercom.client.lifecycle import Keeper
 from intercom.client.mailing import MailRequests
@@ -21,9 +22,7 @@ from intercom.client.profile import Profile, checked_claim
 from intercom.client.queueing import StageQueue
 from intercom.client.restoring import release_child, reserve_child
 from intercom.client.rosters import PossibleStage, RosterStage
-from intercom.client.sending import SendOperation
 from intercom.client.session import ClientSession, Link, Settled
-from intercom.client.setup import milliseconds
 from intercom.client.stage_views import StageView
 from intercom.client.staging import new_stage
 from intercom.client.views import GroupView, Receipt, SessionView
@@ -32,7 +31,11 @@ from intercom.errors import BrokerBusy, NoBroker
 from intercom.limits import ASK_MS, REQUEST_MS, STAGE_LIVE_MS
 from intercom.testing.hosting import LiveStage, Run
 from intercom.testing.inquiring import Inquiries
+from intercom.testing.pending import NotSettled as NotSettled
+from intercom.testing.pending import Pending
+from intercom.testing.pending import Withdrawn as Withdrawn
 from intercom.testing.wire import Wire
+from intercom.testing.working import Assignment, Work
 
 if TYPE_CHECKING:
     from intercom.testing.broker import MemoryBroker
@@ -42,56 +45,6 @@ Other = TypeVar("Other")
 SessionViews: TypeAlias = list[SessionView]
 GroupViews: TypeAlias = list[GroupView]
 StageViews: TypeAlias = list[StageView]
-
-
-class NotSettled(RuntimeError):
-    """Say that a result was asked for that is not there yet: somebody must act first, or time must pass."""
-
-
-class Withdrawn(RuntimeError):
-    """Say that a result was asked for of what was withdrawn before it was settled."""
-
-
-class Pending(Generic[Result]):
-    """Hold what becomes of a send, an ask or a reply."""
-
-    def __init__(self, session: MemorySession, operation: Operation[Result]) -> None:
-        """Wait; made by the methods of a session."""
-        self._session = session
-        self._operation = operation
-        self._withdrawn: Withdrawn | None = None
-
-    @property
-    def done(self) -> bool:
-        """Tell whether it is settled, with a result or an error, or withdrawn."""
-        return self._operation.done
-
-    @property
-    def error(self) -> Exception | None:
-        """Return the error it ended with, ``None`` when there is none or it is not settled."""
-        return self._withdrawn or self._operation.error
-
-    @property
-    def held(self) -> Receipt | None:
-        """Return what the broker said while it holds the message for a target that is being brought back."""
-        return self._operation.held if isinstance(self._operation, SendOperation) else None
-
-    def result(self) -> Result:
-        """Return the result; raise the ``IntercomError`` it ended with, ``NotSettled`` or ``Withdrawn``."""
-        if not self.done:
-            raise NotSettled(
-                "it is not settled: the other side has not asked for the message after it, or has not answered, "
-                "or the broker is away; `advance` lets time pass"
-            )
-        if self.error is not None:
-            raise self.error
-        return cast("Result", self._operation.result)
-
-    def withdraw(self) -> None:
-        """Give up waiting; an open question is taken back. What is settled already stays as it is."""
-        if not self.done:
-            self._withdrawn = Withdrawn("it was withdrawn before it was settled: there is no result")
-        self._session._withdraw(self._operation)
 
 
 class IncomingMessage(_IncomingMessage):
@@ -147,7 +100,7 @@ class Events:
         return event
 
 
-class MemorySession(Inquiries):
+class MemorySession(Inquiries, Work):
     """Be a session of a ``MemoryBroker``; made by ``connect``.
 
     It has all calls of the library's sessions, and they mean the same. Those that send return a ``Pending``; everything
@@ -165,7 +118,15 @@ class MemorySession(Inquiries):
         """Begin offline."""
         self._broker = broker
         self._answer_with = answer
-        self._core = ClientSession(profile, ids=ids, chance=lambda: 0.0, message_kind=IncomingMessage, keeper=keeper)
+        self._core = ClientSession(
+            profile,
+            ids=ids,
+            chance=lambda: 0.0,
+            clock=lambda: broker.now.mono,
+            message_kind=IncomingMessage,
+            assignment_kind=Assignment,
+            keeper=keeper,
+        )
         self._mail = MailRequests(self._core.lifecycle, lambda: broker.now.mono)
         self._wire: Wire | None = None
         self._activity = Activity(self.announce)

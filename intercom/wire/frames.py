@@ -42,6 +42,7 @@ from intercom.wire.stage_frames import RegisterPendingStageRoute as RegisterPend
 from intercom.wire.stage_frames import SendPendingStageNotification as SendPendingStageNotification
 from intercom.wire.stage_frames import StickyLiveDelivered as StickyLiveDelivered
 from intercom.wire.stage_frames import WorkflowStage as WorkflowStage
+from intercom.wire.watching import FollowingAnswer, FollowingRequest
 from intercom.wire.work import AssignmentInfo, WorkAnswer, WorkRequest
 
 # --- client to broker -----------------------------------------------------------------------------------
@@ -69,6 +70,8 @@ class Register(RequestFrame, tag="register"):
     """Of the known session ``preferredSessionId``: proves that this is its owner, who takes its place."""
     runtime_session_id: Any = UNSET
     tracking_ref: Any = UNSET
+    spawn_token: Any = UNSET
+    """Says that this is the session somebody had started."""
     work_mode: Any = UNSET
     """How it takes work: a ``WorkMode``; with the feature ``work.assignments``."""
     execution_surface: Any = UNSET
@@ -228,7 +231,7 @@ class BadRequest(Struct):
     reason: str
 
 
-FeatureRequests: TypeAlias = MailRequest | WorkRequest | FlowRequest
+FeatureRequests: TypeAlias = MailRequest | WorkRequest | FollowingRequest | FlowRequest
 """Every frame that belongs to a feature: it is refused in-band when a member is wrong."""
 
 Request: TypeAlias = (
@@ -474,6 +477,7 @@ Answer: TypeAlias = (
     | ShutdownAck
     | ErrorFrame
     | MailAnswer
+    | FollowingAnswer
     | WorkAnswer
     | FlowAnswer
 )

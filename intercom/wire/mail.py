@@ -117,6 +117,7 @@ class RequestFailed(FeatureAnswer, tag="request_failed"):
     outcome_unknown: bool | UnsetType = UNSET
     category: OptionalText = UNSET
     """Which part of the life of an assignment the refusal speaks of."""
+    retry_after_ms: int | UnsetType = UNSET
 
 
 class SessionReattached(FeatureAnswer, tag="session_reattached"):

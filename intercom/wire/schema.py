@@ -12,6 +12,7 @@ from intercom.wire.flows import FlowDispatch
 from intercom.wire.frames import Answer, Message, Request, SessionInfo
 from intercom.wire.mail import AddressClaim
 from intercom.wire.stage_frames import ParentRun, PossibleStage, StageAnnouncement
+from intercom.wire.watching import WatchedEvent
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -38,6 +39,7 @@ _NARROWER: dict[tuple[str, str], dict[str, Any]] = {
     ("Register", "ownerToken"): {"type": "string"},
     ("Register", "runtimeSessionId"): {"type": "string"},
     ("Register", "trackingRef"): {"type": "string"},
+    ("Register", "spawnToken"): {"type": "string"},
     ("Register", "workMode"): {"enum": ["managed_turn", "resident"]},
     ("Register", "executionSurface"): {"enum": ["headless", "owner_attached"]},
     ("AuthorizeSupervisor", "childName"): _NOT_BLANK,
@@ -79,6 +81,7 @@ _NARROWER: dict[tuple[str, str], dict[str, Any]] = {
     ("AssignmentGranted", "message"): _MESSAGE,
     ("SessionJoined", "session"): _SESSION,
     ("PresenceUpdate", "session"): _SESSION,
+    ("WatchEvent", "event"): {"$ref": "#/$defs/WatchedEvent"},
 }
 """What the rules of protocol 4, 5 and 9 say beyond the type of a member, by struct and name on the wire."""
 
@@ -100,6 +103,7 @@ def schema() -> dict[str, Any]:
         ParentRun,
         AddressClaim,
         FlowDispatch,
+        WatchedEvent,
     ]
     (request, answer, *_), found = schema_components(kinds, ref_template=_TEMPLATE)
     definitions: dict[str, Any] = dict(found)

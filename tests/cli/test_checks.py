@@ -10,6 +10,7 @@ import pytest
 
 from intercom.cli import checks, hostconfig
 from intercom.cli.checks import Finding, concluded
+from intercom.client.program import our_command
 from intercom.errors import HomeError
 from intercom.limits import MIB
 from intercom.paths import Paths
@@ -141,7 +142,7 @@ def linked(short_path: Path, home: Path) -> dict[str, str]:
     home.mkdir()
     (short_path / ".atomic" / "agent").mkdir(parents=True)
     (short_path / ".atomic" / "agent" / "intercom").symlink_to(home)
-    command, arguments = hostconfig.our_command()
+    command, arguments = our_command("serve")
     hostconfig.write(home / hostconfig.NAME, {hostconfig.COMMAND: command, hostconfig.ARGUMENTS: arguments})
     return environ
 

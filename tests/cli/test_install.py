@@ -14,6 +14,7 @@ import pytest
 
 from intercom.cli import hostconfig
 from intercom.cli.foreign import HOSTS, foreign_directory, known_directories, runtime_directory
+from intercom.client.program import our_command
 from tests.support.brokers import TOP, BrokerProcess
 from tests.support.commands import Shell
 
@@ -422,7 +423,7 @@ def test_what_is_written_is_found_again(tmp_path: Path) -> None:
     hostconfig.write(path, OF_USERS)
     assert hostconfig.read(path) == OF_USERS
     assert [entry.name for entry in tmp_path.iterdir()] == ["config.json"]
-    command, arguments = hostconfig.our_command()
+    command, arguments = our_command("serve")
     assert hostconfig.is_ours({"brokerCommand": command, "brokerArgs": arguments})
     assert hostconfig.is_ours({"brokerCommand": str(TOP / "intercom"), "brokerArgs": ["serve"]})
     for other in ({}, OF_USERS, {"brokerArgs": "serve"}, {"brokerCommand": "tsx", "brokerArgs": ["serve"]}):

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from intercom.client.setup import Setup, chance, milliseconds, prepare
+from intercom.client.assignment import Assignment
+from intercom.client.composing import milliseconds
+from intercom.client.setup import Setup, chance, prepare
 from intercom.client.views import IncomingMessage
 from intercom.errors import HomeError, UsageError
 
@@ -25,6 +27,7 @@ DEFAULTS: dict[str, Any] = {
     "session_id": None,
     "cwd": None,
     "message_kind": IncomingMessage,
+    "assignment_kind": Assignment,
 }
 
 

@@ -199,10 +199,10 @@ def test_a_start_without_the_link_serves_where_its_client_looks_and_says_so(
     shell: Shell, request: pytest.FixtureRequest, variables: dict[str, str], make: str
 ) -> None:
     """Protocol 2.1, 2.3; design section 7, Home. The command alone was put into config.json."""
-    from intercom.cli.hostconfig import our_command
+    from intercom.client.program import our_command
 
     foreigner: Foreigner = request.getfixturevalue(make)
-    command, arguments = our_command()
+    command, arguments = our_command("serve")
     foreigner.runtime.mkdir(parents=True)
     settings = {"brokerCommand": command, "brokerArgs": arguments}
     (foreigner.runtime / "config.json").write_text(json.dumps(settings))

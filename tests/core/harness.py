@@ -24,7 +24,7 @@ from intercom.core.effects import (
     WatchProcess,
     Write,
 )
-from intercom.core.records import ReadBodies, ReadHistory
+from intercom.core.records import Happened, ReadBodies, ReadHistory, Reading, ReadJournal
 from intercom.limits import HEADER_BYTES, Limits
 from intercom.testing.disk import MemoryDisk
 from intercom.wire.codec import ProtocolError, decode_request, encode
@@ -98,6 +98,7 @@ class World:
         self.waiting: deque[Write] = deque()
         self.committed = 0
         self.last_ticket = 0
+        self.last_sequence = self.disk.sequence
         self.open: set[int] = set()
         self.broken: set[int] = set()
         self.unnoticed: set[int] = set()
@@ -107,7 +108,7 @@ class World:
         self.deaf: set[int] = set()
         self.stopped: list[str] = []
         self.notes: list[Note] = []
-        self.reads: deque[ReadBodies | ReadHistory] = deque()
+        self.reads: deque[Reading] = deque()
         self.watched: dict[str, WatchProcess] = {}
         self.broker = Broker(
             key=KEY,
@@ -190,6 +191,10 @@ class World:
                 case Append():
                     assert effect.ticket > self.last_ticket, "tickets grow"
                     self.last_ticket = effect.ticket
+                    for change in effect.changes:
+                        if isinstance(change, Happened):
+                            assert change.seq > self.last_sequence, "events are numbered in the order of their appends"
+                            self.last_sequence = change.seq
                     self.appends.append(effect)
                 case Write():
                     self._put(effect, lost)
@@ -209,7 +214,7 @@ class World:
                     self.stopped.append(reason)
                 case Note():
                     self.notes.append(effect)
-                case ReadBodies() | ReadHistory():
+                case ReadBodies() | ReadHistory() | ReadJournal():
                     self.reads.append(effect)
                 case WatchProcess():
                     self.watched[effect.ref] = effect
@@ -260,6 +265,9 @@ class World:
             if isinstance(read, ReadBodies):
                 bodies = None if fails else self.disk.read_bodies(read.numbers)
                 self.perform(self.broker.bodies_read(read.token, read.numbers, bodies, self.now))
+            elif isinstance(read, ReadJournal):
+                page = None if fails else self.disk.read_page(read.after, read.limit)
+                self.perform(self.broker.journal_read(read.token, page, self.now))
             else:
                 events = None if fails else self.disk.read_history(read.stream)
                 self.perform(self.broker.history_read(read.token, events, self.now))
@@ -332,6 +340,7 @@ class World:
     def stop(self) -> None:
         """Stop gracefully: commit, flush who takes anything, forget what did not leave, commit that (design 5)."""
         self.auto = False
+        self.perform(self.broker.draining(self.now))
         self.settle()
         self.perform(self.broker.stop(self.now))
         for conn in {write.to for write in self.waiting}:

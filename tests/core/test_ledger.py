@@ -10,7 +10,7 @@ from intercom.core.clock import Instant
 from intercom.core.effects import Append
 from intercom.core.ledger import Ledger
 from intercom.core.outbox import Outbox
-from intercom.core.records import DropOperation, OperationState
+from intercom.core.records import AddressRecord, DropOperation, Happened, OperationState
 from intercom.limits import Limits
 from intercom.wire import reasons
 from tests.core.harness import INFO, Client, World, answers, is_delivered, only, reason, types
@@ -47,6 +47,27 @@ def register_again(world: World, name: str, return_address: str) -> Client:
 
 
 # --- the ledger itself ----------------------------------------------------------------------------------
+
+
+def happening(seq: int) -> Happened:
+    row = AddressRecord(1, "n", "g", None, (), 1, 1)
+    return Happened(seq, 0, "address:1", "address.held", f"e:{seq}", row)
+
+
+def test_events_are_told_in_their_order_once_they_are_committed() -> None:
+    """FE 5.1: every effect after the commit that justifies it."""
+    ledger, told = Ledger(Outbox()), []
+    ledger.on_event = lambda event, now: told.append(event.seq)
+    for first in (1, 3, 5):
+        ledger.append((DropOperation(1), happening(first), happening(first + 1)))
+    assert (told, ledger.last_sequence) == ([], 6)
+    ledger.committed(2, NOW)
+    assert told == [1, 2, 3, 4]
+    ledger.append((happening(7),))
+    ledger.failed(4, NOW)
+    assert (told, ledger.last_sequence) == ([1, 2, 3, 4], 6), "what failed is forgotten, what is before it is not"
+    ledger.committed(3, NOW)
+    assert (told, ledger.last_sequence) == ([1, 2, 3, 4, 5, 6], 0)
 
 
 def test_tickets_grow_and_appends_come_out_in_order() -> None:

@@ -20,8 +20,11 @@ from intercom.core import (
     flow_reports,
     flow_requests,
     flow_validation,
+    following,
     inquiries,
     registering,
+    spawning,
+    watches,
 )
 from intercom.limits import Limits
 from intercom.wire import notices, reasons
@@ -292,10 +295,19 @@ def test_the_codes_of_features() -> None:
     assert codes_of("9.6.2 Refused requests") == codes_in(inquiries, pattern=r'No\(\s*"(\w+)"')
 
 
+def test_the_codes_of_following_and_starting() -> None:
+    """protocol 11.3"""
+    refused = codes_in(watches, following, spawning, pattern=r'(?:No\(|frame, |request_id, )"(\w+)"')
+    assert codes_of("11.3 Refusals") == refused | {"bad_request"}
+    [rows] = tables(SECTIONS["11.1.5 Ends"], ["reason", "when", "what a client does"])
+    assert {code(row[0]) for row in rows} == set(DEFINITIONS["WatchEnded"]["properties"]["reason"]["enum"])
+
+
 def test_the_features_and_what_they_open() -> None:
     """protocol 9.1.1, 9.6.1"""
     [rows] = tables(SECTIONS["9.1.1 Asking and granting"], ["feature", "what it opens", "granted"])
     names = {features.PUSH_RECEIPTS, features.LIFECYCLE, features.ADDRESS, features.QUEUE, features.OPERATOR}
+    names |= {features.WATCH}
     assert {code(row[0]) for row in rows} == names
     [rows] = tables(SECTIONS["9.6.1 Requests"], ["request", "answer", "features, one of"])
     told = {code(row[0]): set(re.findall("`([^`]+)`", row[2])) for row in rows}

@@ -21,7 +21,7 @@ from intercom.core.effects import (
     WatchProcess,
     Write,
 )
-from intercom.core.records import Change, DropOperation, ReadBodies, ReadHistory
+from intercom.core.records import Change, DropOperation, ReadBodies, ReadHistory, Reading, ReadJournal
 from intercom.limits import UNCOMMITTED_FRAMES, UNSENT_BYTES
 from intercom.server.link import Link
 from intercom.server.perform import Performer
@@ -75,6 +75,9 @@ class Core:
     def history_read(self, token: object, events: Any, now: Instant) -> list[Effect]:
         return self._hear("history", token)
 
+    def journal_read(self, token: object, page: Any, now: Instant) -> list[Effect]:
+        return self._hear("journal", token, page)
+
 
 class Disk:
     """Stand for the writer; a test says when something is committed."""
@@ -108,11 +111,11 @@ class Shelf:
     """Stand for the reader; a test says what was read."""
 
     def __init__(self) -> None:
-        self.asked: list[ReadBodies | ReadHistory] = []
+        self.asked: list[Reading] = []
         self.ready: list[Read] = []
         self.closed = False
 
-    def submit(self, request: ReadBodies | ReadHistory) -> None:
+    def submit(self, request: Reading) -> None:
         self.asked.append(request)
 
     def done(self) -> list[Read]:
@@ -514,13 +517,13 @@ def test_falling_silent_forgets_what_did_not_leave(stage: Stage) -> None:
 
 
 def test_what_was_read_goes_to_the_core_and_what_follows_is_done(stage: Stage) -> None:
-    bodies, history = ReadBodies("t", (1, 2)), ReadHistory("h", "mail:m")
-    stage.run(bodies, history)
-    assert stage.shelf.asked == [bodies, history]
+    bodies, history, journal = ReadBodies("t", (1, 2)), ReadHistory("h", "mail:m"), ReadJournal("j", 3, 4)
+    stage.run(bodies, history, journal)
+    assert stage.shelf.asked == [bodies, history, journal]
     stage.core.answers["bodies", "t", (1, 2), (1,)] = [Write(1, note("read"))]
-    stage.shelf.ready = [Read(bodies, {1: b"x"}), Read(history, None, "disk gone")]
+    stage.shelf.ready = [Read(bodies, {1: b"x"}), Read(history, None, "disk gone"), Read(journal, "page")]
     stage.performer.read_ready()
-    assert stage.core.told == [("bodies", "t", (1, 2), (1,)), ("history", "h")]
+    assert stage.core.told == [("bodies", "t", (1, 2), (1,)), ("history", "h"), ("journal", "j", "page")]
     assert ("store_unread", {"level": "warning", "reason": "disk gone"}) in stage.log.lines
     stage.loop.settle()
     assert stage.read(1) == ["read"]

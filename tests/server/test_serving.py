@@ -539,3 +539,15 @@ def connect_when_ready(broker: BrokerProcess) -> RawClient:
         except (FileNotFoundError, ConnectionRefusedError):
             time.sleep(0.005)
     raise AssertionError("nobody listens")
+
+
+def test_watches_are_told_that_the_broker_stops(broker: BrokerProcess) -> None:
+    """protocol 11.1.5"""
+    session = {"cwd": "/p", "model": "m", "pid": 1, "startedAt": 1, "lastActivity": 1, "recipientPurpose": "control"}
+    with broker.connect() as client:
+        client.register(session=session, features=["operator", "watch"], clientProtocolVersion="1.0", kind="custom")
+        client.send({"type": "watch", "requestId": "r"})
+        begun = client.expect("watching", requestId="r")
+        assert broker.stop() == 0
+        client.expect("watch_ended", watchId=begun["watchId"], reason="broker_shutdown", seq=begun["seq"])
+        client.expect_end()

@@ -155,6 +155,44 @@ def test_history_is_read_by_stream(connection: sqlite3.Connection) -> None:
     connection.execute("DELETE FROM mail")
 
 
+def test_the_journal_is_read_page_by_page(connection: sqlite3.Connection) -> None:
+    """FE 5.2 P2: watchable from a sequence; a page is of one moment and says whether anything was behind it."""
+    connection.execute("DELETE FROM journal")
+    connection.execute("DELETE FROM meta WHERE key IN ('sequence', 'compacted')")
+    told = [event(seq, letter(seq), "mail.queued", session="s") for seq in range(1, 4)]
+    history.write(connection, told, 1)
+    first = history.read_page(connection, 0, 2)
+    assert (first.events, first.last, first.is_whole, first.compacted) == (told[:2], 2, False, 0)
+    last = history.read_page(connection, 2, 2)
+    assert (last.events, last.last, last.is_whole) == (told[2:], 3, True)
+    assert history.read_page(connection, 3, 2).events == []
+    for column, value in (("row", "x"), ("detail", "[]"), ("stream", "odd:1"), ("at", "soon")):
+        (before,) = connection.execute(f"SELECT {column} FROM journal WHERE seq = 2").fetchone()
+        connection.execute(f"UPDATE journal SET {column} = ? WHERE seq = 2", (value,))
+        page = history.read_page(connection, 0, 2)
+        assert ([each.seq for each in page.events], page.last, page.is_whole) == ([1], 2, False), column
+        connection.execute(f"UPDATE journal SET {column} = ? WHERE seq = 2", (before,))
+    connection.execute("DELETE FROM mail")
+
+
+def test_it_is_known_up_to_where_history_was_deleted(connection: sqlite3.Connection) -> None:
+    """protocol 11.1.4, compacted"""
+    connection.execute("DELETE FROM journal")
+    connection.execute("DELETE FROM meta WHERE key IN ('sequence', 'compacted')")
+    address = AddressRecord(1, "n", "g", None, (), 1, 1)
+    history.write(connection, [event(1, address), event(2, letter(1)), event(3, letter(2)), event(4, address)], 1)
+    history.write(connection, [event(5, letter(2), is_gone=True), DropHistory(NOW)], 1)
+    assert history.read_page(connection, 0, 9).compacted == 0, "nothing was deleted"
+    history.write(connection, [DropHistory(NOW + 1)], 1)
+    page = history.read_page(connection, 0, 9)
+    assert ([each.seq for each in page.events], page.compacted, page.last) == ([2, 4], 5, 5)
+    history.write(connection, [event(6, address), DropHistory(NOW + 1)], 1)
+    page = history.read_page(connection, 0, 9)
+    assert ([each.seq for each in page.events], page.compacted) == ([2, 6], 5)
+    connection.execute("DELETE FROM mail")
+    connection.execute("DELETE FROM addresses")
+
+
 def test_bodies_stay_until_their_time(connection: sqlite3.Connection) -> None:
     """Design section 5, Privacy: while open and 24 h after."""
     history.write(connection, [SaveBody(1, b"one"), SaveBody(2, b"two"), ReleaseBody(1, 100), ReleaseBody(9, 1)], 1)

@@ -7,7 +7,7 @@ from threading import Event
 
 import pytest
 
-from intercom.core.records import ReadBodies, ReadHistory, SaveBody
+from intercom.core.records import ReadBodies, ReadHistory, ReadJournal, SaveBody
 from intercom.paths import Paths
 from intercom.store.database import Store
 from intercom.store.reader import Read, Reader
@@ -44,9 +44,11 @@ def test_it_reads_what_is_committed(open_store: Callable[..., Store], desk: Desk
     store.commit([(1, (SaveBody(1, b"one"), event(1, letter(1), "mail.queued")))])
     desk.reader.submit(ReadBodies("a", (1, 2)))
     desk.reader.submit(ReadHistory("b", "mail:message-1"))
-    bodies, events = desk.wait(2)
+    desk.reader.submit(ReadJournal("j", 0, 10))
+    bodies, events, page = desk.wait(3)
     assert (bodies.request.token, bodies.result) == ("a", {1: b"one"})
     assert [found.kind for found in events.result] == ["mail.queued"]
+    assert (page.result.events, page.result.last) == ([event(1, letter(1), "mail.queued")], 1)
     store.commit([(2, (SaveBody(2, b"two"),))])
     desk.reader.submit(ReadBodies("c", (2,)))
     assert desk.wait(1)[0].result == {2: b"two"}

@@ -104,7 +104,7 @@ class Rig:
         self._ids = 0
         self.young_for: int | None = None
         """Time for which the next broker counts as just started, in ms."""
-        self.core = ClientSession(made, ids=self._id, chance=lambda: 0.0, keeper=keeper)
+        self.core = ClientSession(made, ids=self._id, chance=lambda: 0.0, clock=lambda: self.now, keeper=keeper)
         self.mail = MailRequests(self.core.lifecycle, lambda: self.now)
 
     def _id(self) -> str:

@@ -1,0 +1,39 @@
+"""Say what starts this program from any directory and in any environment, for files that others start it from."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from intercom.client.spawning import PACKAGE_ROOT
+from intercom.errors import StartFailed
+from intercom.limits import REQUEST_MS
+
+
+def our_command(*words: str) -> tuple[str, list[str]]:
+    """Return the program and the arguments that run ``intercom WORDS``: absolute paths only, no launcher between."""
+    if not sys.executable:
+        raise StartFailed("It is not known which Python this is")
+    if _is_found_by_name():
+        return sys.executable, ["-P", "-m", "intercom", *words]
+    program = f"import sys; sys.path.insert(0, {str(PACKAGE_ROOT)!r}); from intercom.__main__ import run; run()"
+    return sys.executable, ["-P", "-c", program, *words]
+
+
+def _is_found_by_name() -> bool:
+    """Tell whether our Python finds this package without a variable that only this shell may have."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    program = "import intercom; print(intercom.__path__[0])"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", program],
+            capture_output=True,
+            cwd="/",
+            env=environ,
+            timeout=REQUEST_MS / 1000,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return os.fsdecode(done.stdout).strip() == str(PACKAGE_ROOT / "intercom")

@@ -1,0 +1,150 @@
+"""Say whom an event concerns, what it is about, and what of it is shown to those who follow it.
+
+Rule 1: what is said rests on the event and its row alone, so that it is the same when the event is read back from disk.
+Rule 2: what is shown is chosen member by member: no text of a message, no secret.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+from msgspec.json import decode
+
+from intercom.core.addresses import key_of
+from intercom.core.records import (
+    AddressRecord,
+    AssignmentRecord,
+    Happened,
+    IdempotencyRecord,
+    InboxRecord,
+    KnownSessionRecord,
+    MailRecord,
+)
+from intercom.limits import PREVIEW_CODE_POINTS
+
+
+class Concern(Struct, frozen=True):
+    """Name who follows and who may see something, and what they are shown of it."""
+
+    keys: tuple[str, ...]
+    """What it is about and whose it is, by ``key`` and ``key_of``: who is one of these sessions or addresses may see
+    it."""
+    about: dict[str, str]
+    """The ids that are shown, by their names on the wire."""
+    groups: tuple[str, ...] = ()
+    """Their members may see it, too."""
+    detail: dict[str, Any] = {}
+    """What else is shown."""
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """Return the detail with its preview cut."""
+        preview = self.detail.get("preview")
+        if isinstance(preview, str) and len(preview) > PREVIEW_CODE_POINTS:
+            return {**self.detail, "preview": preview[:PREVIEW_CODE_POINTS]}
+        return self.detail
+
+
+class State(Struct, frozen=True):
+    """Say how one thing is."""
+
+    kind: str
+    state: str
+    concern: Concern
+
+
+def key(kind: str, name: str) -> str:
+    """Return the key under which something is followed; ids of sessions are the same whatever their case."""
+    return f"{kind}:{name.lower()}" if kind == "session" else f"{kind}:{name}"
+
+
+def of_address(event: Happened) -> Concern:
+    """Say it of an address."""
+    row = event.row
+    assert isinstance(row, AddressRecord)
+    return address_concern(row, event.detail)
+
+
+def address_concern(row: AddressRecord, detail: dict[str, Any]) -> Concern:
+    """Say whom an address concerns: those who can reach it."""
+    about = {"address": row.name, **({"group": row.group} if row.group else {})}
+    return Concern((key_of(row.number),), about, row.groups, detail)
+
+
+def of_session(event: Happened) -> Concern:
+    """Say it of a session."""
+    row = event.row
+    assert isinstance(row, KnownSessionRecord)
+    return session_concern(row, decode(row.info), event.detail)
+
+
+def session_concern(row: KnownSessionRecord, info: dict[str, Any], detail: dict[str, Any]) -> Concern:
+    """Say whom a session concerns: the groups it is in; ``info`` is the session object as peers see it."""
+    about = {"sessionId": row.session_id}
+    if isinstance(info.get("name"), str):
+        about["name"] = info["name"]
+    more = {
+        "status": info.get("status"),
+        "taskHint": row.task_hint,
+        "graceDeadline": row.grace_deadline,
+        "reason": row.closed_reason,
+    }
+    shown = {**detail, "state": row.state.value, **{name: value for name, value in more.items() if value is not None}}
+    keys = (key("session", row.session_id), *(() if row.address is None else (key_of(row.address),)))
+    return Concern(keys, about, tuple(info["groups"]), shown)
+
+
+def of_mail(event: Happened) -> Concern:
+    """Say it of mail: it concerns its sender, and whoever it was for or was offered to."""
+    row = event.row
+    assert isinstance(row, MailRecord)
+    keys = [key("message", row.message_id), row.mailbox]
+    if row.sender_mailbox is not None:
+        keys.append(row.sender_mailbox)
+    sessions = (row.sender_session, event.detail.get("session"))
+    keys += [key("session", session) for session in sessions if isinstance(session, str) and session]
+    about = {"messageId": row.message_id}
+    if row.target:
+        about["target"] = row.target
+    shown: dict[str, Any] = {name: event.detail[name] for name in ("session", "reason") if name in event.detail}
+    return Concern(tuple(dict.fromkeys(keys)), about, (), {**shown, "state": event.kind.removeprefix("mail.")})
+
+
+def of_inbox(event: Happened) -> Concern:
+    """Say it of a parked message: it concerns its sender, whom it was for, and who may deal with it."""
+    row = event.row
+    assert isinstance(row, InboxRecord)
+    keys = [key("message", row.inbox_id), key("inbox", row.inbox_id)]
+    keys += [key("session", session) for session in (row.sender_session, row.target_session) if session]
+    if row.sender_mailbox is not None:
+        keys.append(row.sender_mailbox)
+    if row.target_address is not None:
+        keys.append(key_of(row.target_address))
+    about = {"inboxId": row.inbox_id, "messageId": row.inbox_id, "target": row.target}
+    if row.assignment is not None:
+        keys.append(key("assignment", row.assignment))
+        about["assignmentId"] = row.assignment
+    shown = {"reason": row.return_reason or row.reason, "preview": row.preview}
+    return Concern(tuple(dict.fromkeys(keys)), about, row.groups, shown)
+
+
+def of_assignment(event: Happened) -> Concern:
+    """Say it of an assignment: it concerns the worker, and whoever follows it or its message."""
+    row = event.row
+    assert isinstance(row, AssignmentRecord)
+    keys = [key("assignment", row.assignment_id), key("message", row.message_id), key("session", row.session_id)]
+    if row.address is not None:
+        keys.append(key_of(row.address))
+    about = {"assignmentId": row.assignment_id, "messageId": row.message_id, "sessionId": row.session_id}
+    shown: dict[str, Any] = {
+        name: event.detail[name] for name in ("retryable", "reasonCode", "reason") if name in event.detail
+    }
+    return Concern(tuple(keys), about, (), {"state": row.state, "sequence": row.sequence, **shown})
+
+
+def of_keyed(event: Happened) -> Concern:
+    """Say it of a request with a key: only the operator sees that one was made."""
+    row = event.row
+    assert isinstance(row, IdempotencyRecord)
+    return Concern((), {"scope": row.scope}, (), {"state": row.state.value})

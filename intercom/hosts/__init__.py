@@ -1,0 +1,1 @@
+"""Know agent hosts: where their settings lie, what is entered there, and what their hooks say and understand."""
