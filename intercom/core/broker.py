@@ -306,6 +306,7 @@ class Broker:
         self._desk = Desk(self._outbox)
         self._flows = FlowsOfBroker(
             sessions=self._sessions,
+            addresses=self._addresses,
             lifecycle=self._lifecycle,
             boxes=self._boxes,
             mailing=self._mailing,

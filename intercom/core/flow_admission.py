@@ -155,6 +155,7 @@ class Admission:
             identity=identity,
             created_at=now.wall,
             negotiated=negotiated,
+            address=None if target.address is None else target.address.number,
             correlation=self._correlation(flow, target),
             binding=BindingRecord() if negotiated and step.gates is not None else None,
         )

@@ -13,7 +13,7 @@ from intercom.core.deadlines import Deadline, Deadlines
 from intercom.core.flow_admission import Admission
 from intercom.core.flow_book import Dispatch, Flow, FlowBook
 from intercom.core.flow_records import EvidenceRecord
-from intercom.core.flow_settling import Settling, judge
+from intercom.core.flow_settling import GONE, Settling, judge
 from intercom.core.flow_targets import FlowTargets
 from intercom.core.records import SessionState
 from intercom.limits import Limits
@@ -21,8 +21,6 @@ from intercom.limits import Limits
 if TYPE_CHECKING:
     from intercom.core.operations import Operations
     from intercom.core.outbox import Outbox
-
-GONE = "its session was replaced or ended, and there is no report"
 
 
 class Reconciler:
@@ -155,7 +153,10 @@ class Reconciler:
         if dispatch.record.report is not None:
             return  # what was reported is decided about by its own rule
         if self._book.is_committed(dispatch):
-            self._settling.settle(dispatch, "ambiguous", GONE, now)
+            if dispatch.record.address is None or dispatch.record.transport == "prepared":
+                self._settling.settle(dispatch, "ambiguous", f"{GONE}, and there is no report", now)
+            elif dispatch.record.evidence is None:
+                self._settling.session_gone(dispatch, self._limits.flow_end_grace_ms, now)
         else:
             self._settling.retire_uncounted(dispatch, "its session left before the attempt was recorded", now)
 

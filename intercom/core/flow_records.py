@@ -112,6 +112,8 @@ class DispatchRecord(Struct, frozen=True, kw_only=True):
     created_at: int
     negotiated: bool
     """The worker keeps a to-do list for us."""
+    address: int | None = None
+    """Number of the address under which the worker acts; whoever acts under it may bring its report."""
     transport: str = "prepared"
     outcome: str = "pending"
     correlation: str | None = None

@@ -48,10 +48,8 @@ class Reports:
         if dispatch is None:
             return Invalid("dispatch_unknown", f"No dispatch {frame.dispatch_id} is known here")
         record = dispatch.record
-        if not self._targets.is_exactly(session, record.identity):
-            reason = (
-                "Only the session that was handed this step may report it, and only as long as it was not restarted"
-            )
+        if not self._targets.may_report(session, record.identity, record.address):
+            reason = "Only the session that was handed this step, or one that acts under its address, may report it"
             return Invalid("not_flow_target", reason)
         content = checked_report(frame)
         if isinstance(content, Invalid):

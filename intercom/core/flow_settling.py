@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from intercom.core import flow_tables as tables
 from intercom.core.clock import Instant
 from intercom.core.flow_book import Dispatch, Flow, FlowBook, Move
-from intercom.core.flow_records import BindingRecord, DispatchRecord, GatesRecord, StepRecord
+from intercom.core.flow_records import BindingRecord, DispatchRecord, EvidenceRecord, GatesRecord, StepRecord
 
+GONE = "its session was replaced or has ended"
 _EVENTS = {
     "completed": "dispatch.completed",
     "failed": "dispatch.failed",
@@ -66,6 +67,19 @@ class Settling:
         move.let_go(dispatch)
         self.settle_in(move, dispatch, "ambiguous", reason, now, transport="reject")
         move.commit()
+        self.on_settled()
+
+    def session_gone(self, dispatch: Dispatch, grace_ms: int, now: Instant) -> None:
+        """Withdraw the message of an attempt whose session will not come back; its report may still be brought.
+
+        ``grace_ms`` is how long whoever acts under its address has for that.
+        """
+        move = self._book.begin(now)
+        evidence = EvidenceRecord(GONE, now.wall, now.wall + grace_ms)
+        move.dispatch(dispatch, "work.generic_end_observed", detail={"evidence": GONE}, evidence=evidence)
+        move.withdraw(dispatch, GONE)
+        move.commit()
+        dispatch.evidence_since = now.mono
         self.on_settled()
 
     def retire_uncounted(self, dispatch: Dispatch, reason: str, now: Instant) -> None:

@@ -13,6 +13,7 @@ from intercom.wire.flows import SESSION_PREFIX
 from intercom.wire.frames import trim
 
 if TYPE_CHECKING:
+    from intercom.core.addresses import Addresses
     from intercom.core.lifecycle import Known, Lifecycle
     from intercom.core.records import StoreIdentity
     from intercom.core.sessions import Session, SessionTable
@@ -27,8 +28,11 @@ class Unreachable(Struct, frozen=True):
 class FlowTargets:
     """Find targets, and tell one incarnation of a session from another."""
 
-    def __init__(self, sessions: SessionTable, lifecycle: Lifecycle, identity: StoreIdentity) -> None:
+    def __init__(
+        self, sessions: SessionTable, addresses: Addresses, lifecycle: Lifecycle, identity: StoreIdentity
+    ) -> None:
         self._sessions = sessions
+        self._addresses = addresses
         self._lifecycle = lifecycle
         self._broker_id = identity.broker_id
 
@@ -46,6 +50,12 @@ class FlowTargets:
             named = [peer for peer in self._sessions.named(target) if peer.is_agent and group in peer.groups]
             if len(named) > 1:
                 named = holders_of(named, target) or named
+            if not named:
+                named = [
+                    address.holder
+                    for address in self._addresses.named(target)
+                    if address.holder is not None and group in address.holder.groups
+                ]
             if not named:
                 return Unreachable(f"nobody in group {group} is called {target}")
             if len(named) > 1:
@@ -79,6 +89,15 @@ class FlowTargets:
         record = known.record
         is_same = (record.incarnation, record.runtime_session_id) == (identity.incarnation, identity.runtime_session_id)
         return known if is_same else None
+
+    def may_report(self, session: Session, identity: TargetIdentity, address: int | None) -> bool:
+        """Tell whether a report may come from here: the very session, or whoever acts under the address it acts under.
+
+        A command is a process of its own, and what a process wrote down before it died is brought by the next one.
+        """
+        if session.address is not None and session.address.number == address:
+            return True
+        return self.is_exactly(session, identity)
 
     def is_exactly(self, session: Session, identity: TargetIdentity) -> bool:
         """Tell whether this connected session is the one of this identity."""

@@ -27,6 +27,7 @@ from intercom.limits import Limits
 from intercom.wire.flows import DISPATCH_PREFIX
 
 if TYPE_CHECKING:
+    from intercom.core.addresses import Addresses
     from intercom.core.asking import Asking
     from intercom.core.connections import Connection
     from intercom.core.lifecycle import Lifecycle
@@ -42,6 +43,7 @@ class FlowsOfBroker:
         self,
         *,
         sessions: SessionTable,
+        addresses: Addresses,
         lifecycle: Lifecycle,
         boxes: Mailboxes,
         mailing: Mailing,
@@ -59,7 +61,7 @@ class FlowsOfBroker:
         broker_info: bytes,
     ) -> None:
         self._book = FlowBook(journal, ledger, mailing, limits)
-        self._targets = FlowTargets(sessions, lifecycle, identity)
+        self._targets = FlowTargets(sessions, addresses, lifecycle, identity)
         self._admission = Admission(self._book, self._targets, boxes, asking, outbox, ids, limits, broker_info)
         self._settling = Settling(self._book)
         self._reports = Reports(self._book, self._targets, self._settling, operations.next_number)

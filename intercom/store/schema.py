@@ -106,8 +106,8 @@ STEPS: tuple[Step, ...] = (
         """
         CREATE TABLE dispatches (
             number INTEGER PRIMARY KEY, dispatch_id TEXT, flow_id TEXT, step_id TEXT, "group" TEXT,
-            revision INTEGER, identity TEXT, created_at INTEGER, negotiated INTEGER, transport TEXT, outcome TEXT,
-            correlation TEXT, published_at INTEGER, accepted_at INTEGER, delivery_state TEXT, report TEXT,
+            revision INTEGER, identity TEXT, created_at INTEGER, negotiated INTEGER, address INTEGER, transport TEXT,
+            outcome TEXT, correlation TEXT, published_at INTEGER, accepted_at INTEGER, delivery_state TEXT, report TEXT,
             evidence TEXT, binding TEXT, reason TEXT, completed_at INTEGER, ignored_at INTEGER
         )
         """,

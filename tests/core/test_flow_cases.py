@@ -491,3 +491,60 @@ def test_reattached_workers_go_on() -> None:
     play.worker = again
     play.report(dispatch_id)
     assert play.states() == ("completed", ["completed"])
+
+
+def test_what_a_worker_wrote_down_before_it_died_is_taken_from_its_next_start() -> None:
+    """A2.14: whoever acts under the address brings the report of the session that died, within the grace."""
+    play = Play()
+    play.worker = play.work_as("worker", address={"name": "desk", "token": "t" * 32})
+    play.begin("f", "one", target=f"session:{play.worker.id}")
+    dispatch_id = play.take()
+    play.worker.leave()
+    play.world.judge(play.worker.id, is_alive=False)
+    assert play.states() == ("active", ["awaiting_result"])
+    again = play.work_as("worker", address={"name": "desk", "token": "t" * 32})
+    assert again.id != play.worker.id
+    assert play.dispatches(again) == []
+    assert play.report(dispatch_id, by=again)["stepState"] == "completed"
+    assert play.report(dispatch_id, by=again)["stepState"] == "completed"
+    assert play.report(dispatch_id, "failed", by=again)["code"] == "report_conflict"
+    assert play.states() == ("completed", ["completed"])
+
+
+def test_without_a_report_its_next_start_does_not_go_on() -> None:
+    """A2.5 for a worker with an address: the grace over, the step is ambiguous."""
+    play = Play()
+    play.worker = play.work_as("worker", address={"name": "desk", "token": "t" * 32})
+    play.begin("f", "one", target=f"session:{play.worker.id}")
+    dispatch_id = play.take()
+    play.worker.write("unregister")
+    again = play.work_as("worker", address={"name": "desk", "token": "t" * 32})
+    play.world.pass_time(LIMITS.flow_end_grace_ms)
+    status = play.flow()
+    assert status["flow"]["steps"][0]["state"] == "ambiguous"
+    assert status["dispatch"]["reason"] == "its session was replaced or has ended, and no report came in time"
+    assert play.dispatches(again) == []
+    assert play.report(dispatch_id, by=again)["code"] == "dispatch_closed"
+
+
+def test_a_command_under_the_address_of_the_worker_reports_for_it() -> None:
+    """Design section 7, Identity of a command: it acts under the address and receives nothing."""
+    play = Play()
+    token = {"name": "desk", "token": "t" * 32}
+    play.worker = play.work_as("worker", address=token)
+    play.begin("f", "one", target="desk")
+    dispatch_id = play.take()
+    command = play.work_as("command", address={**token, "hold": "none"})
+    assert play.report(dispatch_id, by=command)["stepState"] == "completed"
+
+
+def test_mail_for_a_session_that_is_gone_reaches_no_other_holder_of_its_address() -> None:
+    """protocol 12.4"""
+    play = Play()
+    play.worker = play.work_as("worker", address={"name": "desk", "token": "t" * 32})
+    play.begin("f", "one", target=f"session:{play.worker.id}")
+    assert len(play.dispatches()) == 1
+    again = play.work_as("worker", address={"name": "desk", "token": "t" * 32})
+    play.world.pass_time(LIMITS.flow_end_grace_ms)
+    assert play.dispatches(again) == []
+    assert play.states() == ("active", ["ambiguous"])
