@@ -348,7 +348,9 @@ class Move:
     def withdraw(self, dispatch: Dispatch, reason: str) -> None:
         """Take back the message of a dispatch as far as it is not confirmed."""
         mail = dispatch.mail
-        if mail is not None and mail.confirmed_by is None:
+        if mail is not None and mail.confirmed_by is not None:
+            self.let_go(dispatch)  # its receipt is recorded as soon as that can be
+        elif mail is not None:
             dispatch.mail = None
             given_up = self._book.mailing.give_up([mail], "withdrawn", reason, self._changes, self._now)
             self._withdrawn.append((dispatch, mail, given_up))

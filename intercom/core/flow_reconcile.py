@@ -155,7 +155,7 @@ class Reconciler:
         if self._book.is_committed(dispatch):
             if dispatch.record.address is None or dispatch.record.transport == "prepared":
                 self._settling.settle(dispatch, "ambiguous", f"{GONE}, and there is no report", now)
-            elif dispatch.record.evidence is None:
+            else:
                 self._settling.session_gone(dispatch, self._limits.flow_end_grace_ms, now)
         else:
             self._settling.retire_uncounted(dispatch, "its session left before the attempt was recorded", now)

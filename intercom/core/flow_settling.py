@@ -74,12 +74,16 @@ class Settling:
 
         ``grace_ms`` is how long whoever acts under its address has for that.
         """
+        is_first_sign = dispatch.record.evidence is None
+        if not is_first_sign and dispatch.mail is None:
+            return
         move = self._book.begin(now)
-        evidence = EvidenceRecord(GONE, now.wall, now.wall + grace_ms)
-        move.dispatch(dispatch, "work.generic_end_observed", detail={"evidence": GONE}, evidence=evidence)
+        if is_first_sign:
+            evidence = EvidenceRecord(GONE, now.wall, now.wall + grace_ms)
+            move.dispatch(dispatch, "work.generic_end_observed", detail={"evidence": GONE}, evidence=evidence)
+            dispatch.evidence_since = now.mono
         move.withdraw(dispatch, GONE)
         move.commit()
-        dispatch.evidence_since = now.mono
         self.on_settled()
 
     def retire_uncounted(self, dispatch: Dispatch, reason: str, now: Instant) -> None:

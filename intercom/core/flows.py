@@ -82,6 +82,7 @@ class FlowsOfBroker:
             limits,
         )
         self._boxes = boxes
+        self._mailing = mailing
         states = FlowStates(self._book)
         watches.follow(FlowRecord, of_flow)
         watches.follow(DispatchRecord, of_dispatch)
@@ -156,10 +157,12 @@ class FlowsOfBroker:
         """Enter what the store held; called once everything else was entered."""
         self._book.recover(recovered.flows, recovered.dispatches)
         for box in self._boxes.all():
-            for mail in box.in_order():
+            for mail in list(box.in_order()):
                 message_id = mail.record.message_id
                 if message_id.startswith(DISPATCH_PREFIX) and not mail.record.sender_session:
                     dispatch = self._book.dispatch(message_id.removeprefix(DISPATCH_PREFIX))
-                    if dispatch is not None:
+                    if dispatch is not None and dispatch.is_open and dispatch.record.accepted_at is None:
                         dispatch.mail = mail
+                    else:
+                        self._mailing.withdraw(mail, "the step was taken before the broker ended", now)
         self._reconciler.recover(now)

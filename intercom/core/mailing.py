@@ -383,6 +383,10 @@ class Mailing:
         box = self._boxes.get(key)
         return [] if box is None else [mail for mail in box.in_order() if mail.confirmed_by is None]
 
+    def withdraw(self, mail: Mail, reason: str, now: Instant) -> None:
+        """Take back mail of the broker itself that has become pointless."""
+        self._give_up([mail], "withdrawn", reason, now)
+
     def _give_up(self, mail: list[Mail], kind: Any, reason: str, now: Instant) -> None:
         """End mail undelivered, in an append of its own."""
         changes: list[Change] = []
