@@ -24,8 +24,12 @@
     ├── SessionReplaced         replaced              another session took the place of this one
     ├── SessionClosed           force_closed          the person closed this session
     ├── PresenceRefused         presence_refused      a presence or membership change was refused
-    ├── RequestRefused          feature_not_granted, unknown_session, unknown_address, ambiguous_address
-    │                           and every other code  a request about mail or sessions was refused
+    ├── RequestRefused          feature_not_granted, unknown_session, unknown_address, ambiguous_address,
+    │   │                       inbox_unknown, source_mismatch, target_unknown, target_not_capable,
+    │   │                       target_not_writable, assignment_in_progress, assignment_not_accepted,
+    │   │                       state_broker_owned, sequence_stale, state_event_conflict, order_key_conflict,
+    │   │                       reply_idempotency_conflict, send_outcome_unknown and every other code
+    │   │                                             a request about mail, sessions or work was refused
     │   └── AssignmentLost      assignment_unknown, assignment_target_mismatch   an assignment is not this session's
     ├── SendError                                     a message was not delivered
     │   ├── TargetNotFound      not_found, supervisor_gone  nobody in reach has that name or id
@@ -290,7 +294,7 @@ _REQUEST_HINTS = {
 
 
 class RequestRefused(IntercomError):
-    """Say that a request about mail or sessions was refused; ``code`` says by which rule."""
+    """Say that a request about mail, sessions or work was refused; ``code`` says by which rule."""
 
     code = "request_refused"
 

@@ -545,6 +545,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """After a restart: how long a returned asker waits for the other side to return."""
     inbox_entries: int = 256
     """Messages that may be parked."""
+    inbox_bytes: int = 256 * MIB
+    """The same in bytes of their messages and senders."""
     inbox_pressure: int = 90
     """Percent of those from which the inbox is called under pressure."""
     accept_ms: int = 30_000
@@ -557,6 +559,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Message ids of its own that a worker is remembered by: an answer to one of them is a continuation."""
     order_ttl_ms: int = 24 * 60 * MINUTE_MS
     """How long the outcome of an order, a report or a reply is remembered."""
+    keyed_outcomes: int = 100_000
+    """Outcomes of orders, reports and replies that are remembered; the oldest goes first."""
     due_soon_ms: int = MINUTE_MS
     """A broker does not leave by itself while something is due within this time."""
 
@@ -583,8 +587,6 @@ class Limits(Struct, frozen=True, kw_only=True):
     """How long a session that was started may take to register."""
 
     # --- flows
-    keyed_requests: int = 10_000
-    """Requests with a key whose outcome is remembered; the oldest goes first."""
     flows: int = 32
     """Flows that are not over."""
     flow_steps: int = 64

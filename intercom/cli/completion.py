@@ -144,6 +144,8 @@ def _words(verb: str) -> list[str]:
 
     known = {
         "completion": ["bash", "zsh", "fish"],
+        "inbox": ["list", "show", "dispatch", "claim", "wait", "settle"],
+        "assignment": ["list", "show", "report", "reply"],
         "store": ["check", "rebuild", "move-aside"],
         "schema": [*_verbs(), "wire"],
         "docs": list(pages()),

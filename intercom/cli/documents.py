@@ -5,7 +5,10 @@ Members that are not named may be there, and programs must ignore them; those th
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
+
+from intercom.client.working import REPORTABLE
+from intercom.wire.work import ClaimPolicy, ParkReason, ProcessingState
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -132,7 +135,55 @@ _KNOWN_SESSION = _object(
         "label": _TEXT,
     }
 )
+_ATTACHMENTS = _array(_object({"type": _TEXT, "name": _TEXT, "content": _TEXT}, {"language": _TEXT}))
+_PARKED = _object(
+    {
+        "inboxId": _TEXT,
+        "place": _COUNT,
+        "from": _ANY_OBJECT,
+        "target": _TEXT,
+        "reason": {"enum": list(get_args(ParkReason))},
+        "claimPolicy": {"enum": list(get_args(ClaimPolicy))},
+        "parkedAt": _COUNT,
+        "preview": _TEXT,
+        "bytes": _COUNT,
+        "groups": _TEXTS,
+        "returns": _COUNT,
+    },
+    {
+        "targetSessionId": _TEXT,
+        "targetAddress": _TEXT,
+        "assignmentId": _TEXT,
+        "expiresAt": _COUNT,
+        "returnReason": _TEXT,
+        "text": _TEXT,
+        "attachments": _ATTACHMENTS,
+    },
+)
+_ASSIGNMENT = _object(
+    {
+        "assignmentId": _TEXT,
+        "sourceMessageId": _TEXT,
+        "inboxId": _TEXT,
+        "mode": {"enum": ["pushed", "staged"]},
+        "state": {"enum": list(get_args(ProcessingState))},
+        "sequence": _COUNT,
+        "accepted": _FLAG,
+        "assignedAt": _COUNT,
+        "sessionId": _TEXT,
+        "attempts": _COUNT,
+    },
+    {"address": _TEXT, "acceptDeadline": _COUNT},
+)
+_WORK = _success(
+    {
+        "assignment": _ref("Assignment"),
+        "message": _object({"id": _TEXT, "from": _ANY_OBJECT, "text": _TEXT}, {"attachments": _ATTACHMENTS}),
+    }
+)
 _DEFINITIONS: Schema = {
+    "Parked": _PARKED,
+    "Assignment": _ASSIGNMENT,
     "Session": _SESSION,
     "Message": _MESSAGE,
     "Stage": _STAGE,
@@ -319,6 +370,26 @@ DOCUMENTS: dict[str, list[Schema]] = {
                 )
             }
         )
+    ],
+    "inbox": [
+        _success({"items": _array(_ref("Parked")), "count": _COUNT, "capacity": _COUNT, "underPressure": _FLAG}),
+        _success({"item": _ref("Parked")}),
+        _success(
+            {
+                "assignmentId": _TEXT,
+                "inboxId": _TEXT,
+                "sessionId": _TEXT,
+                "handedTo": {"enum": ["session", "mailbox", "staging"]},
+            }
+        ),
+        _WORK,
+        _success({"inboxId": _TEXT}),
+    ],
+    "assignment": [
+        _success({"assignments": _array(_ref("Assignment"))}),
+        _success({"assignment": _ref("Assignment")}),
+        _success({"assignmentId": _TEXT, "state": {"enum": sorted(REPORTABLE)}, "sequence": _COUNT}),
+        _success({"assignmentId": _TEXT, "state": {"enum": ["delivered", "queued"]}, "messageId": _TEXT}),
     ],
     "session": [
         _success({"sessions": _array(_ref("KnownSession"))}),

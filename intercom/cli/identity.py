@@ -22,7 +22,7 @@ from intercom.cli.memberships import remembered
 from intercom.cli.who import identity_of, name_of
 from intercom.client import blocking
 from intercom.client.profile import DEFAULT_GROUP
-from intercom.errors import AccessDenied, HomeError, RegistrationRefused
+from intercom.errors import AccessDenied, HomeError, RegistrationRefused, UsageError
 from intercom.limits import CONNECT_MS, KEY_BYTES
 from intercom.paths import (
     Paths,
@@ -68,6 +68,7 @@ def opened(
     address: str | None = None,
     status: str | None = None,
     keep_questions: bool = False,
+    works: bool = False,
 ) -> Iterator[blocking.Session]:
     """Open the session of this command for the length of a ``with`` block.
 
@@ -76,8 +77,11 @@ def opened(
     ``start`` tells whether a broker may be started, ``status`` what others see that the command is doing,
     ``keep_questions`` whether its address goes on owing what it was asked. ``hold`` is
     what it wants of the address of its identity, or of ``address``; ``None`` for nothing. One that only speaks goes
-    without where the broker keeps no more addresses.
+    without where the broker keeps no more addresses. One that ``works`` takes and answers work under its address; a
+    guest cannot, since later commands could not go on with it: raises ``UsageError``.
     """
+    if works and identity_of(arguments).address is None:
+        raise UsageError("a guest takes no work", hint="Name yourself with --as NAME: later commands go on under it.")
     paths = paths_of(arguments)
     groups = groups_of(arguments, paths)
     timeout = min(time_left(arguments, default_ms), CONNECT_MS / 1000)
@@ -100,13 +104,15 @@ def opened(
             hold=hold or "none",
             keep_questions=keep_questions,
             kind="command",
+            work_mode="managed_turn" if works else None,
+            runtime_session_id=address if works else None,
         )
 
     with ExitStack() as stack:
         try:
             session = stack.enter_context(connection(wanted))
         except RegistrationRefused as error:
-            if error.code != "address_limit" or hold != "none":
+            if error.code != "address_limit" or hold != "none" or works:
                 raise
             session = stack.enter_context(connection(None))
         yield session

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from intercom.cli.arguments import Parser, add_common, words_of
 from intercom.cli.attaching import add_attach, attachments_of
+from intercom.cli.choosing import chosen as one_of
 from intercom.cli.identity import opened, time_left
 from intercom.cli.person import add_me, address_of
 from intercom.cli.render import Output
 from intercom.cli.send import add_message_id, message_id_of, repeatable, tell
 from intercom.errors import RequestRefused
-from intercom.limits import PENDING_REPLY_RETRY_MS, PREFIX_CHARACTERS
+from intercom.limits import PENDING_REPLY_RETRY_MS
 
 if TYPE_CHECKING:
     from intercom.client.mailviews import PendingAsk
@@ -63,21 +64,20 @@ def run(arguments: Namespace, output: Output) -> int:
     return 0
 
 
-def chosen(questions: Sequence[PendingAsk], wanted: str) -> PendingAsk:
+def chosen(questions: Iterable[PendingAsk], wanted: str) -> PendingAsk:
     """Return the question that is meant; raise ``RequestRefused`` when none is, or several."""
-    exact = [question for question in questions if question.message_id == wanted]
-    begun = [question for question in questions if question.message_id.startswith(wanted)]
-    found = exact or (begun if len(wanted) >= PREFIX_CHARACTERS else [])
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise RequestRefused(
-            f"{len(found)} open questions have ids that begin with {wanted}",
+    return one_of(
+        questions,
+        lambda question: question.message_id,
+        wanted,
+        none=lambda: RequestRefused(
+            f"No open question for this identity has the id {wanted}",
+            code="unknown_question",
+            hint="`intercom pending` shows the open ones; an ordinary message needs no question.",
+        ),
+        many=lambda count: RequestRefused(
+            f"{count} open questions have ids that begin with {wanted}",
             code="ambiguous_question",
             hint="Give the whole id; `intercom pending` shows it.",
-        )
-    raise RequestRefused(
-        f"No open question for this identity has the id {wanted}",
-        code="unknown_question",
-        hint="`intercom pending` shows the open ones; an ordinary message needs no question.",
+        ),
     )

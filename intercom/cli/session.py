@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from intercom.cli.arguments import Parser, add_common
+from intercom.cli.choosing import chosen as one_of
 from intercom.cli.identity import opened, time_left
 from intercom.cli.person import require_person
 from intercom.cli.render import Output, duration, short_ids, visible
 from intercom.cli.tables import Fit, show_table
 from intercom.errors import RequestRefused, UsageError
-from intercom.limits import PREFIX_CHARACTERS, REQUEST_MS
+from intercom.limits import REQUEST_MS
 
 if TYPE_CHECKING:
     from intercom.client.blocking import Session
@@ -87,20 +88,19 @@ def described(record: SessionRecord) -> dict[str, Any]:
     }
 
 
-def chosen(records: Sequence[SessionRecord], wanted: str) -> SessionRecord:
+def chosen(records: Iterable[SessionRecord], wanted: str) -> SessionRecord:
     """Return the session that is meant; raise ``RequestRefused`` when none is, or several."""
-    plain = wanted.strip().lower()
-    exact = [record for record in records if record.id.lower() == plain]
-    begun = [record for record in records if record.id.lower().startswith(plain)]
-    found = exact or (begun if len(plain) >= PREFIX_CHARACTERS else [])
-    if len(found) == 1:
-        return found[0]
-    if found:
-        reason = f"{len(found)} sessions have ids that begin with {wanted}"
-        raise RequestRefused(
-            reason, code="ambiguous_session", hint="Give the whole id; `intercom session list` shows it."
-        )
-    raise RequestRefused(f"No session with the id {wanted} is known", code="unknown_session")
+    return one_of(
+        records,
+        lambda record: record.id,
+        wanted,
+        none=lambda: RequestRefused(f"No session with the id {wanted} is known", code="unknown_session"),
+        many=lambda count: RequestRefused(
+            f"{count} sessions have ids that begin with {wanted}",
+            code="ambiguous_session",
+            hint="Give the whole id; `intercom session list` shows it.",
+        ),
+    )
 
 
 def _close(session: Session, record: SessionRecord, arguments: Namespace, output: Output) -> int:

@@ -22,7 +22,7 @@ from intercom.client.contact import Contact, Link, violation
 from intercom.client.feeds import Feed, Feeds, SessionEvent, told_of
 from intercom.client.heartbeat import Heartbeat, Pulse
 from intercom.client.held import HeldSends
-from intercom.client.lifecycle import WORK, Keeper, Lifecycle, Nothing, end_of, told_of_replacement
+from intercom.client.lifecycle import Keeper, Lifecycle, Nothing, end_of, told_of_replacement
 from intercom.client.notices import Arrived, Event, Happened, Held, HostAsked, News, Settled, Troubled
 from intercom.client.operations import Opening, Operation
 from intercom.client.outcomes import again
@@ -36,7 +36,7 @@ from intercom.client.supervision import REFUSED_CODE, Line
 from intercom.client.views import IncomingMessage, Malformed, Receipt, SessionView
 from intercom.client.working import WorkRequests
 from intercom.client.worklist import Worklist
-from intercom.errors import BrokerError, ConnectionLost, IntercomError, NoBroker, RequestRefused, UsageError
+from intercom.errors import BrokerError, ConnectionLost, IntercomError, NoBroker, UsageError
 from intercom.wire.codec import ProtocolError
 from intercom.wire.frames import (
     HealthRequest,
@@ -100,7 +100,7 @@ class ClientSession:
         self._pursuit = Pursuit(profile, self._contact, self._lifecycle, self._line, self._news, ids)
         self.commitments = Commitments(self._contact, self._pursuit, self._feeds, self._news, ids)
         self.work = WorkRequests(self._lifecycle, clock, ids, assignment_kind)
-        self._worklist = Worklist(self._contact, self._news, self.work)
+        self._worklist = Worklist(profile, self._contact, self._lifecycle, self._news, self.work)
         self._receiving = Receiving(
             self._contact, self._lifecycle.keeper, self._pursuit, self._worklist, self._news, message_kind
         )
@@ -321,10 +321,7 @@ class ClientSession:
 
     def has_work(self, wall: int, *, claims: bool) -> bool:
         """Tell whether ``take_work`` would give an assignment, raise, or ask the broker for one."""
-        worklist = self._worklist
-        if worklist.has_work(wall) or worklist.has_trouble or self._untold is not None:
-            return True
-        return self._searches(claims=claims) and worklist.may_search
+        return self._untold is not None or self._worklist.has_news(wall, claims=claims)
 
     def take_work(self, wall: int, until: int | None, *, claims: bool) -> Assignment | None:
         """Give the next assignment; when there is none, ask the broker for one where this session has to.
@@ -333,18 +330,14 @@ class ClientSession:
         in monotonic milliseconds. Raises why there can be no work, or why it could not be looked for.
         """
         work = self._worklist.take(wall)
-        if work is not None:
-            return work
-        trouble = self._worklist.take_trouble() or self.take_trouble()
-        if trouble is not None:
-            raise trouble
-        if self.profile.work.mode is None:
-            raise UsageError("this session takes no work", hint="Connect with work_mode='resident'.")
-        if self.is_online and WORK not in self._lifecycle.features:
-            raise RequestRefused("The broker gives this session no work", code="feature_not_granted")
-        if self._searches(claims=claims):
-            self._worklist.search(self._begin_search, until, claims=claims)
-        return None
+        if work is None:
+            trouble = self.take_trouble()
+            if trouble is not None:
+                raise trouble
+            search = self._worklist.search(until, claims=claims)
+            if search is not None:
+                self.begin(search, self._clock())
+        return work
 
     def feed(self) -> Feed:
         """Return a feed of what happens around this session from now on; ``Happened`` tells of news."""
@@ -449,12 +442,6 @@ class ClientSession:
             self._feeds.put(told_of(answer))
 
     # --- inner works ------------------------------------------------------------------------------------
-
-    def _searches(self, *, claims: bool) -> bool:
-        return claims or self.profile.work.mode == "managed_turn"
-
-    def _begin_search(self, search: Operation[Assignment | None]) -> None:
-        self.begin(search, self._clock())
 
     def _lose(self, error: IntercomError | None, now: int) -> None:
         """Plan the next attempt, or tell everybody who waits."""

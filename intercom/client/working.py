@@ -7,7 +7,7 @@ name of its state, the answer to an assignment is called ``REPLY``, and everythi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from msgspec import UNSET, Raw, UnsetType
 
@@ -36,8 +36,17 @@ from intercom.wire import work
 from intercom.wire.frames import MessageFrame, Request
 
 Attachments: TypeAlias = Iterable[Attachment | Mapping[str, str]]
-AnyAssignment: TypeAlias = Assignment | AssignmentView
-"""What a report or a reply is about: work in hand, or the description of it that any session of the address gets."""
+
+
+class AssignmentName(NamedTuple):
+    """Name an assignment by its id and the id of its message, for who has nothing else of it."""
+
+    id: str
+    source_message_id: str
+
+
+AnyAssignment: TypeAlias = Assignment | AssignmentView | AssignmentName
+"""What a report or a reply is about: work in hand, what any session of the address is told of it, or its name."""
 
 REPLY = "reply"
 """Name of the answer to an assignment; there is one."""
@@ -201,7 +210,12 @@ class WorkRequests:
         """Return the report of a worker that leaves: what it accepted is cut off, anything else it gives back."""
         state: ProcessingState = "interrupted" if assignment.accepted else "failed"
         frame = self._report(
-            assignment, state, "The worker left", "worker_left", retryable=not assignment.accepted, event_id=None
+            assignment,
+            state,
+            detail="The worker left",
+            code="worker_left",
+            retryable=not assignment.accepted,
+            event_id=None,
         )
         return _named(frame, self._ids())
 

@@ -8,17 +8,19 @@ they are called ``wall``, which are epoch milliseconds.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from weakref import WeakSet
 
 from msgspec import UNSET
 
 from intercom.client.assignment import Assignment
 from intercom.client.contact import Contact
+from intercom.client.lifecycle import WORK, Lifecycle
 from intercom.client.notices import Arrived, News
 from intercom.client.operations import Operation
+from intercom.client.profile import Profile
 from intercom.client.working import WorkRequests
-from intercom.errors import IntercomError
+from intercom.errors import IntercomError, RequestRefused, UsageError
 from intercom.limits import ACCEPT_MARGIN_MS, ASSIGNMENT_IDS_KEPT, ASSIGNMENTS_KEPT
 from intercom.wire.frames import MessageFrame, Received
 
@@ -26,8 +28,12 @@ from intercom.wire.frames import MessageFrame, Received
 class Worklist:
     """Hold the assignments of a session."""
 
-    def __init__(self, contact: Contact, news: News, requests: WorkRequests) -> None:
+    def __init__(
+        self, profile: Profile, contact: Contact, lifecycle: Lifecycle, news: News, requests: WorkRequests
+    ) -> None:
+        self._profile = profile
         self._contact = contact
+        self._lifecycle = lifecycle
         self._news = news
         self._requests = requests
         self._untaken: deque[Assignment] = deque()
@@ -50,10 +56,10 @@ class Worklist:
         if self._contact.confirms:
             self._contact.write(Received(work.message.id, frame.push_id))
 
-    def has_work(self, wall: int) -> bool:
-        """Tell whether ``take`` would give work."""
+    def has_news(self, wall: int, *, claims: bool) -> bool:
+        """Tell whether ``take`` would give work, or ``search`` return something or raise."""
         self._drop_late(wall)
-        return bool(self._untaken)
+        return bool(self._untaken) or self._trouble is not None or (self._searches(claims=claims) and self._may_search)
 
     def take(self, wall: int) -> Assignment | None:
         """Give the next assignment that can still be accepted, oldest first."""
@@ -64,29 +70,24 @@ class Worklist:
         self._taken.add(work)
         return work
 
-    @property
-    def has_trouble(self) -> bool:
-        """Tell whether ``take_trouble`` would give an error."""
-        return self._trouble is not None
+    def search(self, until: int | None, *, claims: bool) -> Operation[Assignment | None] | None:
+        """Return the operation that asks the broker for work until a time; ``None`` when none is to be begun.
 
-    def take_trouble(self) -> IntercomError | None:
-        """Return, once, why work could not be looked for."""
+        Raises why there can be no work, or, once, why the last search failed.
+        """
         trouble, self._trouble = self._trouble, None
-        return trouble
-
-    @property
-    def may_search(self) -> bool:
-        """Tell whether no search is under way."""
-        return self._search is None or self._search.done
-
-    def search(self, begin: Callable[[Operation[Assignment | None]], None], until: int | None, *, claims: bool) -> None:
-        """Ask the broker for work until a time, unless that is under way; ``begin`` starts the operation."""
-        if not self.may_search:
-            return
+        if trouble is not None:
+            raise trouble
+        if self._profile.work.mode is None:
+            raise UsageError("this session takes no work", hint="Connect with work_mode='resident'.")
+        if self._contact.is_online and WORK not in self._lifecycle.features:
+            raise RequestRefused("The broker gives this session no work", code="feature_not_granted")
+        if not self._searches(claims=claims) or not self._may_search:
+            return None
         search = self._requests.awaiting(until, claims=claims, is_known=lambda found: found in self._known)
         search.on_end = lambda: self._found(search)
         self._search = search
-        begin(search)
+        return search
 
     def lost(self) -> None:
         """Take notice that the session is another one to the broker, which has given back what was not accepted."""
@@ -97,6 +98,13 @@ class Worklist:
         yield from self._untaken
         self._untaken.clear()
         yield from [work for work in self._taken if not work.is_over]
+
+    @property
+    def _may_search(self) -> bool:
+        return self._search is None or self._search.done
+
+    def _searches(self, *, claims: bool) -> bool:
+        return claims or self._profile.work.mode == "managed_turn"
 
     def _found(self, search: Operation[Assignment | None]) -> None:
         if search.result is not None:

@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any
 
 from msgspec import UNSET, Struct
+from msgspec.json import encode
 
 from intercom.core import features
 from intercom.core.addresses import Address, Addresses
@@ -23,7 +24,7 @@ from intercom.core.mailboxes import Mailboxes
 from intercom.core.mailing import Mailing
 from intercom.core.queueing import Queueing
 from intercom.core.records import SessionState, StoreIdentity
-from intercom.core.sessions import Entry, Session, home_group_of, memberships_of
+from intercom.core.sessions import Entry, SentIds, Session, home_group_of, memberships_of
 from intercom.wire.frames import Register
 from intercom.wire.mail import AddressClaim, RequestFailed, SessionReattach
 
@@ -64,6 +65,7 @@ class Arrivals:
         ledger: Ledger,
         ids: Callable[[], str],
         identity: StoreIdentity,
+        sent_ids: int,
     ) -> None:
         self._addresses = addresses
         self._lifecycle = lifecycle
@@ -73,6 +75,11 @@ class Arrivals:
         self._ledger = ledger
         self._ids = ids
         self._identity = identity
+        self._sent_ids = sent_ids
+        self.on_departed: Callable[[Session, Instant], None] = lambda session, now: None
+        """Is told of each session that has left the table, before anything becomes of what it leaves."""
+        self.on_restarted: Callable[[Known, Instant], None] = lambda known, now: None
+        """Is told of each known session that another process is from now on."""
         self.on_not_recorded: Callable[[Session, str | None, Instant], None] = lambda session, request_id, now: None
         """Is told of each session whose coming could not be recorded, with the id of its reattach."""
 
@@ -133,6 +140,7 @@ class Arrivals:
         if entry is None:
             return {}, 0
         session.features = entry.features
+        self._set_work(session, frame)
         if entry.address is not None and entry.holds:
             self._free(entry.address, session, now)
             self._addresses.held(entry.address, session, now)
@@ -156,9 +164,15 @@ class Arrivals:
                 now,
                 address=None if entry.address is None else entry.address.number,
                 holds_address=entry.holds,
-                **_display_of(frame),
+                **_display_of(frame, entry.features),
             )
             self._close_ghost(session, now)
+            known: Known | None = arrival.known
+            if known is not None:
+                if known.last is not None and session.sent_ids is not None:
+                    session.sent_ids = known.last.sent_ids or session.sent_ids
+                if (known.record.pid, known.record.started) != (record.pid, record.started):
+                    self.on_restarted(known, now)
             self._lifecycle.enter(session, record, now)
             told["incarnation"], told["generation"] = incarnation, record.generation
             told["owner_token"] = arrival.owner_token
@@ -169,6 +183,12 @@ class Arrivals:
         if box is not None:
             told["mailbox_count"] = len(self._mailing.holder_came(session, box))
         return told, ticket
+
+    def _set_work(self, session: Session, frame: Register) -> None:
+        if features.WORK in session.features:
+            session.work_mode = frame.work_mode
+            session.is_headless = frame.execution_surface == "headless"
+            session.sent_ids = SentIds(self._sent_ids)
 
     def _close_ghost(self, session: Session, now: Instant) -> None:
         """Close what an earlier broker began of this very client and could not tell it."""
@@ -243,6 +263,12 @@ class Arrivals:
         earlier = known.last
         if earlier is not None:
             session.supervisor_id, session.owner_token = earlier.supervisor_id, earlier.owner_token
+        record = known.record
+        if record.work_mode is not None:
+            session.work_mode = record.work_mode
+            session.is_headless = record.execution_surface == "headless"
+            ids = None if earlier is None else earlier.sent_ids
+            session.sent_ids = ids or SentIds(self._sent_ids)
         if session.address is not None and known.record.holds_address:
             self._addresses.held(session.address, session, now)
         self._lifecycle.reattached(known, session, now)
@@ -263,6 +289,7 @@ class Arrivals:
 
     def departed(self, session: Session, cause: Cause, now: Instant) -> None:
         """Settle what a session leaves behind that has left the table."""
+        self.on_departed(session, now)
         self._queueing.take_over(session, now)
         self._mailing.holder_left(session, now)
         if session.holds_address:
@@ -280,13 +307,21 @@ class Arrivals:
         return (self._ids() + self._ids()).replace("-", "")
 
 
-def _display_of(frame: Register) -> dict[str, Any]:
+def _display_of(frame: Register, granted: frozenset[str]) -> dict[str, Any]:
     members = {
         "kind": frame.kind,
         "runtime_session_id": frame.runtime_session_id,
         "tracking_ref": frame.tracking_ref,
     }
-    return {name: value for name, value in members.items() if features.is_text(value)}
+    shown = {name: value for name, value in members.items() if features.is_text(value)}
+    if features.WORK in granted:
+        shown["work_mode"] = frame.work_mode
+        if frame.execution_surface is not UNSET:
+            shown["execution_surface"] = frame.execution_surface
+        workspace = features.workspace_of(frame)
+        if isinstance(workspace, dict):
+            shown["workspace"] = encode(workspace).decode()
+    return shown
 
 
 def _no(frame: SessionReattach, code: str, reason: str, *, retryable: bool = False) -> RequestFailed:

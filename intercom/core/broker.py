@@ -23,27 +23,28 @@ from intercom.core.deadlines import Deadlines
 from intercom.core.deciding import Deciding
 from intercom.core.delivery import Delivery
 from intercom.core.departing import Departing
-from intercom.core.desk import WORK_REQUESTS, Desk
+from intercom.core.desk import WORK_REQUESTS
 from intercom.core.effects import Effect, Stop
 from intercom.core.flow_admission import Admitting
 from intercom.core.flow_requests import REQUESTS as FLOW_REQUESTS
-from intercom.core.flow_requests import SCOPE as FLOW_SCOPE
 from intercom.core.flow_requests import Showing
 from intercom.core.flows import FlowsOfBroker
 from intercom.core.following import Following
 from intercom.core.holding import Holding
-from intercom.core.idempotency import Register as KeyRegister
+from intercom.core.inbox import Inbox
 from intercom.core.inquiries import REQUESTS, Inquiries, Tracing
 from intercom.core.journal import Journal
 from intercom.core.keeping import Keeping
 from intercom.core.ledger import Ledger
 from intercom.core.lifecycle import SHOWN_WHO_IS_AWAY, Known, Lifecycle
 from intercom.core.mailboxes import Mail, Mailboxes
-from intercom.core.mailing import GivenUp, Mailing, Offer, broker_info
+from intercom.core.mailing import Mailing, Offer, broker_info
 from intercom.core.notifications import Notification, Notifications
+from intercom.core.offers import Offered, Offers
 from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
 from intercom.core.owners import Owners
+from intercom.core.parking import Parking
 from intercom.core.questions import Questions
 from intercom.core.queueing import Queueing
 from intercom.core.receipts import Receipts
@@ -66,8 +67,8 @@ from intercom.core.spawning import Spawning
 from intercom.core.stages import Stages
 from intercom.core.supervision import Capabilities, Crossings
 from intercom.core.watches import CatchingUp, Told
+from intercom.core.work import Closed, Work
 from intercom.limits import SUPERVISOR_CHARACTERS, Limits
-from intercom.wire import notices
 from intercom.wire.capability import capability_for, is_made_with
 from intercom.wire.frames import (
     AuthorizeSupervisor,
@@ -196,6 +197,10 @@ class Broker:
             limits,
             info,
         )
+        self._inbox = Inbox(limits)
+        parking = Parking(
+            self._inbox, self._operations, self._mailing, journal, self._ledger, self._deadlines, self._outbox, limits
+        )
         queueing = Queueing(
             self._addresses,
             self._lifecycle,
@@ -206,6 +211,7 @@ class Broker:
             self._receipts,
             self._asking,
             self._crossings,
+            parking,
             self._outbox,
             limits,
         )
@@ -230,6 +236,7 @@ class Broker:
             self._crossings,
             self._delivery,
             queueing,
+            parking,
             limits,
             self._outbox,
         )
@@ -242,6 +249,7 @@ class Broker:
             self._ledger,
             ids,
             self._identity,
+            limits.sent_ids,
         )
         self._departing = Departing(
             self._connections,
@@ -289,6 +297,30 @@ class Broker:
             limits,
             self._departing.force_close,
         )
+        self._offers = Offers(self._outbox, self._deadlines, limits.push_receipt_ms)
+        self._work = Work(
+            self._inbox,
+            parking,
+            self._mailing,
+            self._boxes,
+            self._operations,
+            self._addresses,
+            self._sessions,
+            self._lifecycle,
+            self._offers,
+            journal,
+            self._ledger,
+            self._deadlines,
+            self._outbox,
+            limits,
+            ids,
+            recovered.idempotency,
+            now,
+        )
+        queueing.on_reply = self._work.replies.sent
+        self._mailing.take_unclaimed = self._work.closing.take_unclaimed
+        self._arrivals.on_departed = self._work.handing.session_left
+        self._arrivals.on_restarted = self._work.closing.restarted
         self._following = Following(
             self._addresses,
             self._lifecycle,
@@ -303,7 +335,6 @@ class Broker:
         )
         self._spawning = Spawning(self._outbox)
         self._departing.on_left = self._following.watches.session_left
-        self._desk = Desk(self._outbox)
         self._flows = FlowsOfBroker(
             sessions=self._sessions,
             addresses=self._addresses,
@@ -318,15 +349,7 @@ class Broker:
             outbox=self._outbox,
             ids=ids,
             identity=self._identity,
-            keys=KeyRegister(
-                journal,
-                self._ledger,
-                self._deadlines,
-                {FLOW_SCOPE: limits.order_ttl_ms},
-                limits.keyed_requests,
-                recovered.idempotency,
-                now,
-            ),
+            keys=self._work.register,
             watches=self._following.watches,
             limits=limits,
             broker_info=info,
@@ -338,8 +361,8 @@ class Broker:
         self._mailing.on_delivered = self._mail_delivered
         self._lifecycle.on_undone = self._sessions.release_id
         self._lifecycle.on_closing = self._session_closing
-        self._lifecycle.on_closed = self._mailing.given_up
-        self._lifecycle.on_unclosed = self._mailing.undo_give_up
+        self._lifecycle.on_closed = self._work.closing.recorded
+        self._lifecycle.on_unclosed = self._work.closing.not_recorded
         if store_trouble is not None:
             self._ledger.is_closed = True
             self._sessions.stop_recording()
@@ -355,6 +378,7 @@ class Broker:
                 self._sessions.reserve_id(known.id)
         for mail in recovered.mail:
             self._mailing.recover(mail, now)
+        self._work.recover(recovered, now)
         self._flows.recover(recovered, now)
         self._is_tidied = store_trouble is None and recovered.last_sequence > 0
         """What had its time is deleted every now and then."""
@@ -373,14 +397,13 @@ class Broker:
         return len(self._sessions)
 
     @property
-    def is_at_work(self) -> bool:
-        """Tell whether something goes on by itself that nobody else would do: the broker must not leave."""
-        return self._flows.is_at_work
-
-    @property
     def away_count(self) -> int:
         """Return the number of sessions without a connection that may still come back."""
         return self._lifecycle.away_count
+
+    def due_soon_count(self, now: Instant) -> int:
+        """Return how much goes on by itself, or is due so soon that the broker stays for it."""
+        return self._work.assignments.due_soon(now) + self._flows.is_at_work
 
     def is_registered(self, conn: int) -> bool:
         """Tell whether this connection has a session."""
@@ -440,6 +463,8 @@ class Broker:
             self._mailing.bodies_read(token, bodies, numbers, now)
         elif isinstance(token, Admitting | Showing):
             self._flows.bodies_read(token, numbers, bodies, now)
+        else:
+            self._work.desk.read(token, bodies, now)
         return self._outbox.take()
 
     def history_read(self, token: object, events: list[HistoryEvent] | None, now: Instant) -> list[Effect]:
@@ -467,6 +492,8 @@ class Broker:
             self._operations.answer_taken(token.operation, token.connection)
         elif isinstance(token, Notification):
             self._notifications.frame_taken(token, now)
+        elif isinstance(token, Offered):
+            self._offers.frame_taken(token, now)
         elif isinstance(token, Told):
             self._following.watches.taken(token)
         elif token is _SHUTDOWN:
@@ -479,6 +506,8 @@ class Broker:
             self._delivery.frame_lost(token, now)
         elif isinstance(token, Notification):
             self._notifications.frame_lost(token, now)
+        elif isinstance(token, Offered):
+            self._offers.frame_lost(token, now)
         elif isinstance(token, ToldOf):
             if token.known.record.generation == token.generation:
                 self._lifecycle.close(token.known, "never_told", now)
@@ -524,6 +553,7 @@ class Broker:
     def stop(self, now: Instant) -> list[Effect]:
         """Fall silent: from now on ``frame_lost`` only forgets reservations, and nobody is told anything."""
         self._outbox.muted = True
+        self._work.assignments.shut_down(now)
         self._holding.drop_all()
         self._operations.drop_leftovers()
         return self._outbox.take()
@@ -547,14 +577,13 @@ class Broker:
             self._is_tidied = True
             self._deadlines.add(now.mono + self._limits.tidy_ms, self._tidy)
 
-    def _session_closing(self, known: Known, reason: str, changes: list[Change], now: Instant) -> GivenUp:
-        """Do what the end of a known session leads to: nobody comes back to its questions and its own mailbox."""
+    def _session_closing(self, known: Known, reason: str, changes: list[Change], now: Instant) -> Closed:
+        """Do what the end of a known session leads to: nobody comes back to its questions, its work and its mailbox."""
         self._sessions.release_id(known.id)
         self._flows.session_ended(known.record, now)
         for question in self._asking.asked_in_absence(known.id):
             self._asking.close(question)
-        mail = [] if known.record.holds_address else self._mailing.all_of(known.mailbox_key)
-        return self._mailing.give_up(mail, "undeliverable", notices.session_closed(reason), changes, now)
+        return self._work.closing.closing(known, reason, changes, now)
 
     def _is_mailbox_open(self, key: str) -> bool:
         kind, _, rest = key.partition(":")
@@ -650,7 +679,9 @@ class Broker:
     # --- receipts, questions, supervision ---------------------------------------------------------------
 
     def _received(self, connection: Connection, frame: Received, now: Instant) -> None:
-        self._delivery.received(_session_of(connection), frame, now)
+        session = _session_of(connection)
+        if not self._delivery.received(session, frame, now):
+            self._offers.received(session, frame.message_id, frame.push_id, now)
 
     def _cancel_ask(self, connection: Connection, frame: CancelAsk, now: Instant) -> None:
         self._deciding.withdraw(_session_of(connection), frame.message_id, now)
@@ -719,14 +750,14 @@ class Broker:
     def _flow(self, connection: Connection, frame: Any, now: Instant) -> None:
         self._flows.answer(connection, frame, now)
 
+    def _about_work(self, connection: Connection, frame: Any, now: Instant) -> None:
+        self._work.desk.answer(connection, frame, now)
+
     def _follow(self, connection: Connection, frame: Any, now: Instant) -> None:
         self._following.answer(connection, frame, now)
 
     def _spawn(self, connection: Connection, frame: SpawnSession, now: Instant) -> None:
         self._spawning.answer(connection, frame, now)
-
-    def _work(self, connection: Connection, frame: Any, now: Instant) -> None:
-        self._desk.answer(connection, frame, now)
 
     def _health(self, connection: Connection, frame: HealthRequest, now: Instant) -> None:
         self._outbox.write(connection, Health(frame.request_id, self._instance_id))
@@ -760,6 +791,12 @@ class Broker:
                     "sessionsAway": self._lifecycle.away_count,
                 },
                 "flows": self._flows.status(),
+                "inbox": {
+                    "parked": len(self._inbox),
+                    "capacity": self._inbox.capacity,
+                    "underPressure": self._inbox.is_under_pressure,
+                    "assignments": len(self._work.assignments),
+                },
                 "store": store,
             },
         }
@@ -806,6 +843,6 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     UnwatchRequest: Broker._follow,
     SpawnSession: Broker._spawn,
     **dict.fromkeys(REQUESTS, Broker._inquire),
-    **dict.fromkeys(WORK_REQUESTS, Broker._work),
+    **dict.fromkeys(WORK_REQUESTS, Broker._about_work),
     **dict.fromkeys(FLOW_REQUESTS, Broker._flow),
 }

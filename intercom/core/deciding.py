@@ -26,6 +26,7 @@ from intercom.core.operation import Operation, Standing
 from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
 from intercom.core.owners import OwnerRequest, Owners
+from intercom.core.parking import Parking, meant_session
 from intercom.core.queueing import Away, Queueing
 from intercom.core.resolving import Resolver, Unresolved
 from intercom.core.sessions import Session
@@ -62,9 +63,11 @@ class Deciding:
         crossings: Crossings,
         delivery: Delivery,
         queueing: Queueing,
+        parking: Parking,
         limits: Limits,
         outbox: Outbox,
     ) -> None:
+        self._parking = parking
         self._resolver = resolver
         self._operations = operations
         self._holding = holding
@@ -163,6 +166,8 @@ class Deciding:
         sender = connection.session
         if sender is None:
             return Refusal("A8", reasons.SENDER_NOT_FOUND)
+        if sender.sent_ids is not None:
+            sender.sent_ids.add(message.id)
 
         # B. Supervisor line
         is_supervised = isinstance(frame, SupervisorSend)
@@ -348,8 +353,14 @@ class Deciding:
             asked = self._ask_owner(connection, sender, target, stage, frame, message, signature, now)  # D14
             if asked is not False:
                 return None if asked is True else asked
-        if target.mailbox is not None and self._queueing.must_wait(sender, target, frame, message):
-            return self._queueing.put_behind(connection, sender, target, frame, message, signature, operation, now)
+        if target.mailbox is not None:
+            if target.work_mode is not None and operation is None and not (is_answer or stage or request):
+                why = self._parking.reason_for(sender, target, frame, message)
+                if why is not None:
+                    meant, identity = meant_session(target), target.target_identity
+                    return self._parking.park(connection, sender, meant, identity, why, frame, message, signature, now)
+            if self._queueing.must_wait(sender, target, frame, message):
+                return self._queueing.put_behind(connection, sender, target, frame, message, signature, operation, now)
         return self._delivery.carry(
             connection, sender, target, frame, message, signature, operation, is_answer, request, now
         )

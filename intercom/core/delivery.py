@@ -210,14 +210,15 @@ class Delivery:
         code = NOT_FOUND_CODE if newest.pending_reply else UNSET
         self._fail(newest, reasons.SESSION_NOT_FOUND, code)
 
-    def received(self, session: Session, frame: Received, now: Instant) -> None:
-        """Finish the delivery whose receipt this is (6.10.5)."""
-        if session.confirms_receipts:
-            unconfirmed = self._receipts.find(session.target_identity, frame.message_id)
-            if unconfirmed is not None:
-                self._confirm(unconfirmed, session, now)
-            elif session.mailbox is not None:
-                self._mailing.received(session, frame.message_id, now)
+    def received(self, session: Session, frame: Received, now: Instant) -> bool:
+        """Finish the delivery whose receipt this is (6.10.5); return whether there was one."""
+        if not session.confirms_receipts:
+            return False
+        unconfirmed = self._receipts.find(session.target_identity, frame.message_id)
+        if unconfirmed is not None:
+            self._confirm(unconfirmed, session, now)
+            return True
+        return session.mailbox is not None and self._mailing.received(session, frame.message_id, now)
 
     def resend_unconfirmed(self, session: Session, now: Instant) -> None:
         """Write everything this recipient has not confirmed again, oldest first (4.1 effect 8), while it is valid."""
@@ -280,6 +281,8 @@ class Delivery:
             self._asking.open(sender, recipient, operation, now)
         if attempt.closed is not None:
             self._asking.close(attempt.closed)
+        if sender.work_mode is not None and attempt.reply_to is not UNSET:
+            self._queueing.on_reply(sender, attempt.reply_to, message_id, now)
         if attempt.is_supervised and not self._crossings.allows(message_id, recipient.id, sender.id, now):
             self._crossings.record(message_id, sender.id, recipient.id, now)
             attempt.crossing = recipient.id

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct, ValidationError, convert
 
-from intercom.wire.frames import Register
+from intercom.wire.frames import Register, trim
 from intercom.wire.mail import AddressClaim
 
 PUSH_RECEIPTS = "push.receipts"
@@ -77,17 +77,47 @@ def grant(frame: Register, *, is_durable: bool) -> frozenset[str] | Refused:
     is_control = frame.session.get("recipientPurpose") == "control"
     if is_control:
         granted |= set(wished) & {OPERATOR}
+    if is_durable:
+        granted |= set(wished) & {INBOX}
     if frame.acknowledges_receipt is True and PUSH_RECEIPTS in wished:
         granted.add(PUSH_RECEIPTS)
         if is_durable and not is_control:
             granted |= set(wished) & {LIFECYCLE, ADDRESS}
-        if granted & {LIFECYCLE, ADDRESS}:
-            granted |= set(wished) & {COORDINATOR}
-        if LIFECYCLE in granted:
-            granted |= set(wished) & {FLOW_REPORT}
-        if FLOW_REPORT in granted:
-            granted |= set(wished) & TODO
+    if granted & {LIFECYCLE, ADDRESS}:
+        granted |= set(wished) & {WORK, COORDINATOR, FOREGROUND}
+    if LIFECYCLE in granted:
+        granted |= set(wished) & {FLOW_REPORT}
+    if FLOW_REPORT in granted:
+        granted |= set(wished) & TODO
+    if WORK in granted and (refused := _work_refusal(frame)) is not None:
+        return refused
     return frozenset(granted)
+
+
+def _work_refusal(frame: Register) -> Refused | None:
+    """Say what of the members that belong to work breaks its rules."""
+    if frame.work_mode not in ("resident", "managed_turn"):
+        return Refused("bad_request", "A worker needs workMode: resident or managed_turn")
+    if frame.work_mode == "managed_turn" and not is_text(frame.runtime_session_id):
+        return Refused("bad_request", "A worker with managed_turn needs runtimeSessionId")
+    if frame.execution_surface not in (UNSET, "owner_attached", "headless"):
+        return Refused("bad_request", "executionSurface is owner_attached or headless")
+    if isinstance(workspace_of(frame), Refused):
+        return Refused("bad_request", "workspace is a path, or an object with the texts root and cwd")
+    return None
+
+
+def workspace_of(frame: Register) -> dict[str, str] | Refused | None:
+    """Return where a session says it works: a path stands for both, a blank one for nothing."""
+    value = frame.workspace
+    if value is UNSET:
+        return None
+    if isinstance(value, str):
+        path = trim(value)
+        return {"root": path, "cwd": path} if path else None
+    if not isinstance(value, dict) or not is_text(value.get("root")) or not is_text(value.get("cwd")):
+        return Refused("bad_request", "workspace")
+    return {name: value[name] for name in ("root", "cwd", "remote", "branch") if is_text(value.get(name))}
 
 
 def is_text(value: Any) -> bool:

@@ -13,12 +13,13 @@ from msgspec.structs import replace
 
 from intercom.core import flow_tables as tables
 from intercom.core.clock import Instant
-from intercom.core.flow_records import DispatchRecord, FlowRecord, StepRecord, TargetIdentity
+from intercom.core.flow_records import DispatchRecord, FlowRecord, StepRecord
 from intercom.core.journal import Journal
 from intercom.core.ledger import Ledger
 from intercom.core.mailboxes import Mail
 from intercom.core.mailing import GivenUp, Letter, Mailing
-from intercom.core.records import Change, ReleaseBody, SaveBody
+from intercom.core.move import Move, take_back
+from intercom.core.records import ReleaseBody, SaveBody
 from intercom.limits import Limits
 
 
@@ -100,7 +101,7 @@ class FlowBook:
         self._open_by_session: dict[str, Dispatch] = {}
         self._last_flow = 0
         self._last_dispatch = 0
-        self._move: Move | None = None
+        self._move: FlowMove | None = None
         """The one that was begun and not asked for yet."""
         self.on_undone: Callable[[], None] = lambda: None
 
@@ -174,10 +175,10 @@ class FlowBook:
 
     # --- moves ------------------------------------------------------------------------------------------
 
-    def begin(self, now: Instant) -> Move:
+    def begin(self, now: Instant) -> FlowMove:
         """Begin a move; there is one at a time."""
         assert self._move is None, "the move before has not been asked for"
-        self._move = Move(self, self._journal, self._ledger, self._limits, now)
+        self._move = FlowMove(self, self._journal, self._ledger, self._limits, now)
         return self._move
 
     def asked_for(self) -> None:
@@ -188,7 +189,7 @@ class FlowBook:
         """Take back a move that was begun and could not be ended because of a fault."""
         move, self._move = self._move, None
         if move is not None:
-            move.take_back(now)
+            take_back(move, now)
 
     def enter_flow(self, flow: Flow) -> None:
         """Put a flow in, or note that it has changed."""
@@ -231,49 +232,55 @@ class FlowBook:
             self._of_flow.pop(dispatch.record.flow_id, None)
 
 
-class Move:
-    """Collect what changes together; nothing is asked of the store before ``commit``."""
+class FlowMove(Move):
+    """Collect what changes together with flows; nothing is asked of the store before ``commit``."""
+
+    __slots__ = ("_book", "_changed", "_journal", "_ledger", "_limits", "_now", "_withdrawn")
 
     def __init__(self, book: FlowBook, journal: Journal, ledger: Ledger, limits: Limits, now: Instant) -> None:
+        super().__init__()
         self._book = book
         self._journal = journal
         self._ledger = ledger
         self._limits = limits
         self._now = now
-        self._changes: list[Change] = []
-        self._before: list[tuple[Flow | Dispatch, Any]] = []
-        self._withdrawn: list[tuple[Dispatch, Mail, GivenUp]] = []
-        self._let_go: list[tuple[Dispatch, Mail | None]] = []
-        self._inverses: list[Callable[[Instant], None]] = []
+        self._changed: list[Flow] = []
+        self._withdrawn: list[GivenUp] = []
 
     # --- flows ------------------------------------------------------------------------------------------
 
     def create(self, record: FlowRecord) -> Flow:
         """Enter a new flow."""
         flow = Flow(record)
-        self._before.append((flow, None))
+        self._changed.append(flow)
         self._book.enter_flow(flow)
-        self._changes.append(self._event("flow.created", record, {}))
+        self.inverse(lambda now: self._book.remove_flow(flow))
+        self._add_event("flow.created", record, {})
         return flow
 
     def flow(self, flow: Flow, kind: str, event: str | None = None, *, detail: dict[str, Any], **members: Any) -> None:
         """Change a flow; ``event`` names a move of its table and gives its next state.
 
-        Raises ``IllegalMove`` before anything has changed.
+        Raises ``IllegalMove`` before anything of it has changed.
         """
         record = flow.record
         if event is not None:
             members["state"] = tables.FLOW.after(record.state, event)
         is_over = members.get("state", record.state) not in tables.LIVE
-        if is_over and record.over_at is None:
+        ends_now = is_over and record.over_at is None
+        if ends_now:
             members["over_at"] = self._now.wall
         changed = replace(record, revision=record.revision + 1, updated_at=self._now.wall, **members)
-        self._before.append((flow, record))
-        flow.record = changed
-        self._book.enter_flow(flow)
-        self._changes.append(self._event(kind, changed, detail))
-        if is_over and record.over_at is None:
+        self._changed.append(flow)
+        self._set_flow(flow, changed)
+        self.inverse(lambda now: self._set_flow(flow, record))
+        self._add_event(kind, changed, detail)
+        if ends_now:
             self.release(self._book.dispatches_of(flow), changed, self._now.wall + self._limits.bodies_kept_ms)
+
+    def _set_flow(self, flow: Flow, record: FlowRecord) -> None:
+        flow.record = record
+        self._book.enter_flow(flow)
 
     def step(self, flow: Flow, step_id: str, event: str, **members: Any) -> tuple[StepRecord, ...]:
         """Return the steps of a flow with one of them moved by an event of the table.
@@ -287,24 +294,25 @@ class Move:
 
     def delete(self, flow: Flow) -> None:
         """Delete a flow with all its dispatches; only their history stays."""
-        for dispatch in self._book.dispatches_of(flow):
+        book = self._book
+        for dispatch in book.dispatches_of(flow):
             record = replace(dispatch.record, revision=dispatch.record.revision + 1)
-            self._before.append((dispatch, dispatch.record))
-            self._book.remove_dispatch(dispatch)
-            self._changes.append(self._event("dispatch.deleted", record, {}, is_gone=True))
+            book.remove_dispatch(dispatch)
+            self._add_event("dispatch.deleted", record, {}, is_gone=True)
+            self.inverse(lambda now, dispatch=dispatch: book.enter_dispatch(dispatch))  # type: ignore[misc]
+        book.remove_flow(flow)
+        self.inverse(lambda now: book.enter_flow(flow))
         record_of_flow = replace(flow.record, revision=flow.record.revision + 1)
-        self._before.append((flow, flow.record))
-        self._book.remove_flow(flow)
-        self._changes.append(self._event("flow.deleted", record_of_flow, {}, is_gone=True))
+        self._add_event("flow.deleted", record_of_flow, {}, is_gone=True)
 
     # --- dispatches -------------------------------------------------------------------------------------
 
     def prepare(self, record: DispatchRecord) -> Dispatch:
         """Enter a new dispatch."""
         dispatch = Dispatch(record)
-        self._before.append((dispatch, None))
         self._book.enter_dispatch(dispatch)
-        self._changes.append(self._event("dispatch.prepared", record, {}))
+        self.inverse(lambda now: self._book.remove_dispatch(dispatch))
+        self._add_event("dispatch.prepared", record, {})
         return dispatch
 
     def dispatch(
@@ -319,7 +327,7 @@ class Move:
     ) -> None:
         """Change a dispatch; ``transport`` and ``outcome`` name moves of their tables.
 
-        Raises ``IllegalMove`` before anything has changed.
+        Raises ``IllegalMove`` before anything of it has changed.
         """
         record = dispatch.record
         if transport is not None:
@@ -328,102 +336,85 @@ class Move:
             members["outcome"] = tables.OUTCOME.after(record.outcome, outcome)
             members["completed_at"] = self._now.wall
         changed = replace(record, revision=record.revision + 1, **members)
-        self._before.append((dispatch, record))
-        dispatch.record = changed
+        self._set_dispatch(dispatch, changed)
+        self.inverse(lambda now: self._set_dispatch(dispatch, record))
+        self._add_event(kind, changed, detail or {})
+
+    def _set_dispatch(self, dispatch: Dispatch, record: DispatchRecord) -> None:
+        dispatch.record = record
         self._book.enter_dispatch(dispatch)
-        self._changes.append(self._event(kind, changed, detail or {}))
 
     # --- texts and messages -----------------------------------------------------------------------------
 
     def save_body(self, number: int, text: bytes) -> None:
         """Store a text."""
-        self._changes.append(SaveBody(number, text))
+        self.changes.append(SaveBody(number, text))
 
     def release(self, dispatches: list[Dispatch], record: FlowRecord, until: int | None) -> None:
         """Keep the texts of a flow only until then (epoch ms), or for good."""
         numbers = [step.body for step in record.steps]
         numbers += [one.record.report.body for one in dispatches if one.record.report is not None]
-        self._changes.extend(ReleaseBody(number, until) for number in numbers)
+        self.changes.extend(ReleaseBody(number, until) for number in numbers)
 
     def withdraw(self, dispatch: Dispatch, reason: str) -> None:
         """Take back the message of a dispatch as far as it is not confirmed."""
-        mail = dispatch.mail
-        if mail is not None and mail.confirmed_by is not None:
-            self.let_go(dispatch)  # its receipt is recorded as soon as that can be
-        elif mail is not None:
-            dispatch.mail = None
-            given_up = self._book.mailing.give_up([mail], "withdrawn", reason, self._changes, self._now)
-            self._withdrawn.append((dispatch, mail, given_up))
-
-    def add(self, change: Change, inverse: Callable[[Instant], None]) -> None:
-        """Let something else change together with the flow; ``inverse`` takes it back in memory."""
-        self._changes.append(change)
-        self._inverses.append(inverse)
+        mail, mailing = dispatch.mail, self._book.mailing
+        if mail is None:
+            return
+        self.let_go(dispatch)
+        if mail.confirmed_by is None:  # else its receipt is recorded as soon as that can be
+            given_up = mailing.give_up([mail], "withdrawn", reason, self.changes, self._now)
+            self._withdrawn.append(given_up)
+            self.inverse(lambda now: mailing.unsettle_given_up(given_up, now))
 
     def let_go(self, dispatch: Dispatch) -> None:
         """Note that the message of a dispatch is on the way out of its mailbox, whatever becomes of it."""
-        self._let_go.append((dispatch, dispatch.mail))
-        dispatch.mail = None
+        self._hold(dispatch, None)
+
+    def _hold(self, dispatch: Dispatch, mail: Mail | None) -> None:
+        before, dispatch.mail = dispatch.mail, mail
+
+        def hold_again(now: Instant) -> None:
+            dispatch.mail = before
+
+        self.inverse(hold_again)
 
     # --- the end of a move ------------------------------------------------------------------------------
 
     def commit(self) -> int:
         """Ask for all of it; return the ticket."""
-        ticket = self._ledger.append(tuple(self._changes), self.undo, None)
-        for _, _, given_up in self._withdrawn:
+        ticket = self._ledger.append(tuple(self.changes), _undo, self)
+        for given_up in self._withdrawn:
             self._book.mailing.given_up(given_up, ticket, self._now)
         return self._settle(ticket)
 
     def commit_with(self, letter: Letter, dispatch: Dispatch) -> int:
         """Ask for all of it together with the message that carries a dispatch; return the ticket."""
-        mail = self._book.mailing.put(letter, None, self._now, self.undo, None, *self._changes)
-        dispatch.mail = mail
+        mail = self._book.mailing.put(letter, None, self._now, _undo, self, *self.changes)
+        self._hold(dispatch, mail)
         dispatch.ticket = mail.ticket
         return self._settle(mail.ticket)
 
     def _settle(self, ticket: int) -> int:
         self._book.asked_for()
-        for subject, _ in self._before:
-            if isinstance(subject, Flow):
-                subject.ticket = ticket
+        for flow in self._changed:
+            flow.ticket = ticket
         return ticket
 
-    def undo(self, _: Any, now: Instant) -> None:
-        """Take back what could not be recorded."""
-        self.take_back(now)
+    def undone(self) -> None:
+        """Say that it could not be recorded."""
         self._book.on_undone()
 
-    def take_back(self, now: Instant) -> None:
-        """Make everything as it was before the move."""
-        book = self._book
-        for inverse in reversed(self._inverses):
-            inverse(now)
-        for dispatch, mail, given_up in reversed(self._withdrawn):
-            book.mailing.unsettle_given_up(given_up, now)
-            dispatch.mail = mail
-        for dispatch, let_go in self._let_go:
-            dispatch.mail = let_go
-        for subject, before in reversed(self._before):
-            if isinstance(subject, Flow):
-                if before is None:
-                    book.remove_flow(subject)
-                else:
-                    subject.record = before
-                    book.enter_flow(subject)
-            elif before is None:
-                book.remove_dispatch(subject)
-            else:
-                subject.record = before
-                book.enter_dispatch(subject)
-
-    def _event(
+    def _add_event(
         self, kind: str, row: FlowRecord | DispatchRecord, detail: dict[str, Any], *, is_gone: bool = False
-    ) -> Any:
+    ) -> None:
         what = "flow" if isinstance(row, FlowRecord) else "dispatch"
         event_id = f"{what}:{row.number}:{row.revision}"
-        return self._journal.event(kind, row, self._now, event_id=event_id, is_gone=is_gone, **detail)
+        event = self._journal.event(kind, row, self._now, event_id=event_id, is_gone=is_gone, **detail)
+        self.changes.append(event)
 
 
-def identity_key(identity: TargetIdentity) -> tuple[str, str]:
-    """Return what two identities must share to be the same one."""
-    return identity.session_id.lower(), identity.incarnation
+def _undo(move: FlowMove, now: Instant) -> None:
+    """Take back what could not be recorded, and have everything looked at again."""
+    take_back(move, now)
+    move.undone()

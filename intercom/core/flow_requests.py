@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from intercom.core import features
 from intercom.core import flow_tables as tables
 from intercom.core.clock import Instant
-from intercom.core.flow_book import Flow, FlowBook, Move
+from intercom.core.flow_book import Flow, FlowBook, FlowMove
 from intercom.core.flow_reconcile import Reconciler
 from intercom.core.flow_records import FlowRecord, StepRecord
 from intercom.core.flow_reports import Reports
@@ -142,14 +142,15 @@ class FlowRequests:
             self._keys.failed(entry, {}, now)
         return refused
 
-    def _commit(self, move: Move, flow: Flow, now: Instant) -> None:
+    def _commit(self, move: FlowMove, flow: Flow, now: Instant) -> None:
         """Record what a request did, and under which key."""
         entry, self._entry = self._entry, None
         if entry is None:
             move.commit()
             return
         keys = self._keys
-        move.add(keys.done(entry, {"flowId": flow.id}, now), lambda undone: keys.failed(entry, {}, undone))
+        move.changes.append(keys.done(entry, {"flowId": flow.id}, now))
+        move.inverse(lambda undone: keys.failed(entry, {}, undone))
         keys.settle(entry, move.commit(), now)
 
     # --- who may ------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from intercom.core import flow_tables as tables
 from intercom.core.clock import Instant
-from intercom.core.flow_book import Dispatch, Flow, FlowBook, Move
+from intercom.core.flow_book import Dispatch, Flow, FlowBook, FlowMove
 from intercom.core.flow_records import BindingRecord, DispatchRecord, EvidenceRecord, GatesRecord, StepRecord
 
 GONE = "its session was replaced or has ended"
@@ -40,7 +40,7 @@ class Settling:
 
     def settle_in(
         self,
-        move: Move,
+        move: FlowMove,
         dispatch: Dispatch,
         outcome: str,
         reason: str | None,
@@ -107,7 +107,7 @@ class Settling:
         move.commit()
         self.on_settled()
 
-    def cancel_in(self, move: Move, flow: Flow, reason: str) -> None:
+    def cancel_in(self, move: FlowMove, flow: Flow, reason: str) -> None:
         """End a flow for good as part of a move: what is under way is retired, what is left is cancelled.
 
         Raises ``IllegalMove`` when the flow is over; nothing has changed then.
@@ -129,7 +129,7 @@ class Settling:
         move.flow(flow, "flow.repaired", detail=detail, steps=steps, active_step=None)
         move.commit()
 
-    def _retire_in(self, move: Move, flow: Flow, dispatch: Dispatch, reason: str) -> tuple[StepRecord, ...]:
+    def _retire_in(self, move: FlowMove, flow: Flow, dispatch: Dispatch, reason: str) -> tuple[StepRecord, ...]:
         binding = binding_after(dispatch.record, "retired", reason)
         move.dispatch(dispatch, "dispatch.retired", outcome="retired", reason=reason, binding=binding)
         move.withdraw(dispatch, reason)

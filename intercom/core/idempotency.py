@@ -189,6 +189,14 @@ class Register:
         self._forget(entry, now)
         self._tell(entry, Outcome(Standing.NEW, refusal), now)
 
+    def withdraw(self, entry: Entry) -> None:
+        """Forget a key of which nothing was ever recorded; whoever shares it is told by the caller."""
+        self._deadlines.cancel(entry.deadline)
+        entry.deadline = None
+        entry.is_stored = False
+        if self._entries.get((entry.scope, entry.key)) is entry:
+            del self._entries[entry.scope, entry.key]
+
     # --- help -------------------------------------------------------------------------------------------
 
     def _tell(self, entry: Entry, outcome: Outcome, now: Instant) -> None:

@@ -191,6 +191,9 @@ class Inquiries:
             address=UNSET if address is None else address.name,
             tracking_ref=_or_unset(record.tracking_ref),
             task_hint=_or_unset(record.task_hint),
+            work_mode=_or_unset(record.work_mode),
+            execution_surface=_or_unset(record.execution_surface),
+            workspace=UNSET if record.workspace is None else Raw(record.workspace.encode()),
         )
 
     def _force_close(

@@ -27,11 +27,21 @@ from intercom.core.journal import Journal
 from intercom.core.ledger import Ledger
 from intercom.core.mailboxes import Mail, Mailbox, Mailboxes
 from intercom.core.outbox import Outbox
-from intercom.core.records import Change, MailRecord, OperationState, ReadBodies, ReleaseBody, SaveBody, SaveOperation
-from intercom.limits import Limits
+from intercom.core.records import (
+    Change,
+    InboxRecord,
+    MailRecord,
+    OperationState,
+    ReadBodies,
+    ReleaseBody,
+    SaveBody,
+    SaveOperation,
+)
+from intercom.limits import LONGEST_VALIDITY_MS, Limits
 from intercom.wire import notices
 from intercom.wire.frames import MessageFrame, QuestionTarget
 from intercom.wire.mail import MailInfo, Notice
+from intercom.wire.work import AssignmentInfo
 
 if TYPE_CHECKING:
     from intercom.core.operation import Operation
@@ -73,6 +83,13 @@ class GivenUp(Struct, frozen=True):
     """The notices for senders without a mailbox that are here."""
 
 
+class Brought(Struct, frozen=True):
+    """Hold what the message of an assignment is handed over with."""
+
+    push_id: str
+    info: AssignmentInfo
+
+
 class Offer(Struct, frozen=True):
     """Remember for whom bodies are read."""
 
@@ -111,6 +128,12 @@ class Mailing:
         self.on_moving: Callable[[Mail, str, str, Instant], None] = lambda mail, kind, reason, now: None
         """Is told of every mail that is about to be offered, delivered or given up, before that is appended: what it
         leads to is recorded first."""
+        self.take_unclaimed: Callable[[Mail, Instant], bool] = lambda mail, now: False
+        """Takes mail over that nobody fetched in time; False: it is given up."""
+        self.brought_by: Callable[[str], Brought | None] = lambda assignment_id: None
+        """Tells what the mail of an assignment brings."""
+        self.on_work_lost: Callable[[str, Instant], None] = lambda assignment_id, now: None
+        """Is told of every assignment whose message cannot be read any more."""
 
     # --- put down ---------------------------------------------------------------------------------------
 
@@ -156,7 +179,7 @@ class Mailing:
             box.mark_offered(mail)
             event_id = f"mail:{record.number}:offered:1"
             events = (event, self._journal.event("mail.offered", record, now, event_id=event_id))
-        mail.ticket = self._ledger.append((*rows, *changes, body, *events), self._undo_put, (mail, undo, subject))
+        mail.ticket = self._ledger.append((*rows, body, *changes, *events), self._undo_put, (mail, undo, subject))
         if operation is not None:
             operation.ticket = mail.ticket
         self._ledger.when_committed(mail.ticket, self._offer_when_committed, box)
@@ -172,6 +195,71 @@ class Mailing:
         self._boxes.discard_if_unused(box)
         undo(more, now)
 
+    def put_work(
+        self, key: str, work: InboxRecord, assignment_id: str, changes: list[Change], now: Instant
+    ) -> Mail | None:
+        """Enter the message of an assignment into the mailbox of a worker that is away; None: it has no room.
+
+        The message stays in the inbox, where its time is kept. The caller appends ``changes`` and hands the ticket to
+        ``work_put``, or takes the mail out again with ``leave``.
+        """
+        box = self._boxes.open(key)
+        if not self._boxes.has_room(box, work.size):
+            self._boxes.discard_if_unused(box)
+            return None
+        record = MailRecord(
+            self._operations.next_number(),
+            key,
+            work.inbox_id,
+            work.sender_info,
+            work.sender_mailbox,
+            work.sender_session,
+            work.target,
+            work.size,
+            now.wall,
+            now.wall + LONGEST_VALIDITY_MS,
+            reply_to=work.reply_to,
+            assignment=assignment_id,
+            body=work.number,
+        )
+        mail = Mail(record, None)
+        self._boxes.add(mail)
+        self._arm(mail, now)
+        changes.append(self._journal.event("mail.queued", record, now, event_id=f"mail:{record.number}:queued"))
+        return mail
+
+    def work_put(self, mail: Mail, ticket: int) -> None:
+        """Hand over the message of an assignment once it is recorded with this ticket."""
+        mail.ticket = ticket
+        self._ledger.when_committed(ticket, self._offer_when_committed, self._boxes.open(mail.record.mailbox))
+
+    def end_work(self, mail: Mail, kind: str, changes: list[Change], now: Instant) -> bool:
+        """Take the message of an assignment out of its mailbox, where it still is; the caller appends ``changes``.
+
+        Returns whether it was there; ``put_back`` enters it again.
+        """
+        if not self.leave(mail):
+            return False
+        event_id = f"mail:{mail.number}:{kind}"
+        changes.append(self._journal.event(f"mail.{kind}", mail.record, now, event_id=event_id, is_gone=True))
+        return True
+
+    def leave(self, mail: Mail) -> bool:
+        """Take mail out of its mailbox; return whether it was there."""
+        box = self._boxes.get(mail.record.mailbox)
+        if box is None or box.entries.get(mail.number) is not mail:
+            return False
+        self._deadlines.cancel(mail.deadline)
+        mail.deadline = None
+        self._boxes.discard_if_unused(self._boxes.remove(mail))
+        return True
+
+    def put_back(self, mail: Mail, now: Instant) -> None:
+        """Let mail wait again whose end could not be recorded."""
+        mail.ticket = 0
+        self._offer_later(self._boxes.add(mail), now)
+        self._arm(mail, now)
+
     @property
     def can_promise(self) -> bool:
         """Tell whether anything can be recorded: else nothing may be promised, and no mail moves."""
@@ -181,7 +269,8 @@ class Mailing:
         """Enter mail read from the store."""
         mail = Mail(record, None)
         operation = self._operations.by_id(record.message_id)
-        if operation is not None and operation.state is OperationState.QUEUED and record.notice is None:
+        is_its_own = record.notice is None and record.assignment is None
+        if operation is not None and operation.state is OperationState.QUEUED and is_its_own:
             mail.operation = operation
         self._boxes.add(mail)
         self._arm(mail, now)
@@ -225,7 +314,7 @@ class Mailing:
         chosen = self.next_to_offer(box)
         if chosen:
             box.is_read = True
-            numbers = tuple(mail.number for mail in chosen)
+            numbers = tuple(mail.record.body_number for mail in chosen)
             self._outbox.add(ReadBodies(Offer(box, box.holder), numbers))
 
     def next_to_offer(self, box: Mailbox) -> list[Mail]:
@@ -252,16 +341,20 @@ class Mailing:
             return False
         if not self.can_promise:
             return False
-        read = [mail for number in numbers if (mail := box.entries.get(number)) is not None and mail.waits]
-        if lost := [mail for mail in read if mail.number not in bodies]:
-            self._give_up(lost, "undeliverable", notices.BODY_LOST, now)
+        read = [mail for mail in box.next_to_offer(self._limits) if mail.record.body_number in numbers]
+        lost = [mail for mail in read if mail.record.body_number not in bodies]
+        if given_up := [mail for mail in lost if mail.record.assignment is None]:
+            self._give_up(given_up, "undeliverable", notices.BODY_LOST, now)
+        for mail in lost:
+            if mail.record.assignment is not None:
+                self.on_work_lost(mail.record.assignment, now)
         for mail in read:
-            if mail.number in bodies and self._is_over(mail, now):
+            if mail.record.body_number in bodies and self._is_over(mail, now):
                 self._end_of_time(mail, now)
         events: list[Change] = []
         frames: list[MessageFrame | QuestionTarget] = []
         offered: list[Mail] = []
-        chosen = list(takewhile(lambda mail: mail.number in bodies, self.next_to_offer(box)))
+        chosen = list(takewhile(lambda mail: mail.record.body_number in bodies, self.next_to_offer(box)))
         for mail in chosen:
             self.on_moving(mail, "offered", "", now)
         for mail in chosen:
@@ -275,7 +368,7 @@ class Mailing:
             if mail.record.reply_to is not None and QUEUE in box.holder.features:
                 # Whoever answered may not be the session that was asked, but act under the same address.
                 frames.append(QuestionTarget(mail.record.reply_to, "", mail.record.sender_session))
-            frames.append(self._frame(mail, bodies[mail.number], now))
+            frames.append(self._frame(mail, bodies[mail.record.body_number], now))
         if offered:
             ticket = self._ledger.append(tuple(events), self._undo_offer, (box, offered))
             for frame in frames:
@@ -287,7 +380,11 @@ class Mailing:
         record = mail.record
         info = MailInfo(record.number, record.queued_at, max(0, now.wall - record.queued_at), mail.offers)
         notice = UNSET if record.notice is None else _notice_of(record.notice)
-        return MessageFrame(Raw(record.sender_info), Raw(body), mail=info, notice=notice)
+        frame = MessageFrame(Raw(record.sender_info), Raw(body), mail=info, notice=notice)
+        brought = None if record.assignment is None else self.brought_by(record.assignment)
+        if brought is not None:
+            frame.push_id, frame.assignment = brought.push_id, brought.info
+        return frame
 
     def _undo_offer(self, subject: Any, now: Instant) -> None:
         box, offered = subject
@@ -328,8 +425,9 @@ class Mailing:
             rows = (SaveOperation(operation.record()),)
         event_id = f"mail:{record.number}:delivered"
         event = self._journal.event("mail.delivered", record, now, event_id=event_id, is_gone=True, session=session_id)
-        release = ReleaseBody(record.number, now.wall + self._limits.bodies_kept_ms)
-        mail.ticket = self._ledger.append((*rows, event, release), self._undo_confirm, (mail, session_id))
+        if record.assignment is None:
+            rows = (*rows, ReleaseBody(record.number, now.wall + self._limits.bodies_kept_ms))
+        mail.ticket = self._ledger.append((*rows, event), self._undo_confirm, (mail, session_id))
         if operation is not None:
             operation.ticket = mail.ticket
 
@@ -363,6 +461,8 @@ class Mailing:
     def _end_of_time(self, mail: Mail, now: Instant) -> None:
         record = mail.record
         is_expired = record.valid_until is not None and record.valid_until <= record.expires_at
+        if not is_expired and mail.offers == 0 and self.take_unclaimed(mail, now):
+            return
         reason = notices.NO_LONGER_VALID if is_expired else notices.NEVER_FETCHED
         self._give_up(
             [mail],
@@ -373,7 +473,9 @@ class Mailing:
 
     def purge(self, key: str, before: int, now: Instant) -> int:
         """Give up what was queued in a mailbox before this moment (epoch ms); return how much that was."""
-        purged = [mail for mail in self.all_of(key) if mail.record.queued_at <= before]
+        purged = [
+            mail for mail in self.all_of(key) if mail.record.queued_at <= before and mail.record.assignment is None
+        ]
         if purged:
             self._give_up(purged, "undeliverable", notices.PURGED, now)
         return len(purged)
@@ -415,7 +517,7 @@ class Mailing:
             if one.operation is not None:
                 changes.extend(self._operations.drop(one.operation))
             if record.notice is None:
-                self._tell_sender(record, kind, reason, changes, given_up, now)
+                self.tell_sender(record, record.message_id, kind, reason, changes, given_up, now)
         return given_up
 
     def given_up(self, given_up: GivenUp, ticket: int, now: Instant) -> None:
@@ -447,21 +549,23 @@ class Mailing:
             mail.deadline = self._deadlines.add(due, self._is_due, mail)
             self._offer_later(self._boxes.open(mail.record.mailbox), now)
 
-    def _tell_sender(
+    def tell_sender(
         self,
-        record: MailRecord,
+        record: MailRecord | InboxRecord,
+        told_of: str,
         kind: Any,
         reason: str,
         changes: list[Change],
         given_up: GivenUp,
         now: Instant,
     ) -> None:
-        notice = Notice(kind, record.message_id, record.target, reason)
-        message_id = f"undeliverable:{record.message_id}"
+        """Tell the sender of the message ``told_of`` that it was given up, in the append of the caller."""
+        notice = Notice(kind, told_of, record.target, reason)
+        message_id = f"undeliverable:{told_of}"
         message = {
             "id": message_id,
             "timestamp": now.wall,
-            "content": {"text": f"Message {record.message_id} to {record.target} was not delivered: {reason}"},
+            "content": {"text": f"Message {told_of} to {record.target} was not delivered: {reason}"},
         }
         key = record.sender_mailbox
         if key is not None and self.is_open(key):

@@ -6,6 +6,7 @@ somebody acted for an address. Only a sender that says it understands ``queued``
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Struct
@@ -18,6 +19,7 @@ from intercom.core.lifecycle import Known, Lifecycle
 from intercom.core.mailboxes import Mailboxes
 from intercom.core.mailing import Letter, Mailing
 from intercom.core.operation import Standing
+from intercom.core.parking import Parking, meant_known
 from intercom.core.records import Change, OperationState, SaveOperation, SessionState
 from intercom.core.resolving import Unresolved, is_prefix
 from intercom.limits import Limits
@@ -48,6 +50,8 @@ class Away(Struct, frozen=True):
     """Under which it may have asked; empty when it was found by a name."""
     groups: tuple[str, ...]
     is_me: bool = False
+    worker: Any = None
+    """The ``Known`` session, when it takes assignments."""
 
 
 class _Queueing(Struct, frozen=True):
@@ -74,9 +78,13 @@ class Queueing:
         receipts: Receipts,
         asking: Asking,
         crossings: Crossings,
+        parking: Parking,
         outbox: Outbox,
         limits: Limits,
     ) -> None:
+        self._parking = parking
+        self.on_reply: Callable[[Session, str, str, Instant], None] = lambda sender, reply_to, message_id, now: None
+        """Is told of each message of a worker that answers something and waits as mail now."""
         self._addresses = addresses
         self._lifecycle = lifecycle
         self._sessions = sessions
@@ -130,7 +138,8 @@ class Queueing:
 
     def _of_known(self, known: Known) -> Away:
         groups = known.groups
-        return Away(known.mailbox_key, known.name or known.id, known.id, groups)
+        worker = None if known.record.work_mode is None else known
+        return Away(known.mailbox_key, known.name or known.id, known.id, groups, worker=worker)
 
     # --- sends to somebody who is away ------------------------------------------------------------------
 
@@ -169,7 +178,18 @@ class Queueing:
             return Refusal("D6", reasons.NO_OPEN_QUESTION)
         if not self._is_in_reach(away, sender, question, message, now):
             return Refusal("D7", reasons.DIFFERENT_GROUP)
+        if away.worker is not None and operation is None and question is None and not self._goes_on(away, message):
+            meant = meant_known(away.worker)
+            return self._parking.park(
+                connection, sender, meant, away.key, "unaddressed", frame, message, signature, now
+            )
         return self._put(connection, sender, away.key, away.label, frame, message, signature, operation, question, now)
+
+    def _goes_on(self, away: Away, message: Message) -> bool:
+        """Tell whether a message answers something the worker sent."""
+        last: Session | None = away.worker.last
+        sent = None if last is None else last.sent_ids
+        return message.reply_to is not UNSET and sent is not None and message.reply_to in sent
 
     def open_question(self, asker: Session, sender: Session, message_id: str) -> Question | None:
         """Return the open question of an asker who is here that a reply of this sender answers."""
@@ -281,6 +301,8 @@ class Queueing:
         changes, question = self._answered(attempt.sender, attempt.target.id, attempt.reply_to)
         subject = (operation, question)
         self._mailing.put(letter, operation, now, self._undo_take_over, subject, *changes, is_offered=is_offered)
+        if attempt.sender.work_mode is not None and attempt.reply_to is not UNSET:
+            self.on_reply(attempt.sender, attempt.reply_to, attempt.message_id, now)
         if attempt.is_waiting:
             attempt.settle()
             queued = Queued(attempt.message_id, trim(attempt.wording), operation.position, attempt.attempt_id)
@@ -364,6 +386,8 @@ class Queueing:
         self._mailing.put(letter, operation, now, self._undo_put, subject, *changes)
         queued = Queued(message.id, letter.target, position, frame.attempt_id)
         self._outbox.write(connection, queued, operation.ticket)
+        if sender.work_mode is not None and message.reply_to is not UNSET:
+            self.on_reply(sender, message.reply_to, message.id, now)
         return None
 
     def _undo_put(self, subject: _Queueing, now: Instant) -> None:

@@ -161,7 +161,7 @@ class Registering:
             self._outbox.write(connection, known)
             return None
         box = self._boxes.get(known.mailbox_key)
-        chosen = () if box is None else tuple(mail.number for mail in self._mailing.next_to_offer(box))
+        chosen = () if box is None else tuple(mail.record.body_number for mail in self._mailing.next_to_offer(box))
         token = Reattaching(connection, frame, known)
         if chosen and known.state is SessionState.RECONNECTING:
             self._outbox.add(ReadBodies(token, chosen))

@@ -38,6 +38,25 @@ def fingerprint(secret: str) -> str:
     return sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+class SentIds:
+    """Remember the newest ids of what a session sent; the oldest goes first."""
+
+    __slots__ = ("_ids", "_limit")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._ids: OrderedDict[str, None] = OrderedDict()
+
+    def __contains__(self, message_id: object) -> bool:
+        return message_id in self._ids
+
+    def add(self, message_id: str) -> None:
+        """Remember an id; a known one keeps its place."""
+        self._ids.setdefault(message_id)
+        if len(self._ids) > self._limit:
+            self._ids.popitem(last=False)
+
+
 class Session:
     """Hold one registered session; what is immutable is set once here."""
 
@@ -54,6 +73,7 @@ class Session:
         "id",
         "info",
         "is_agent",
+        "is_headless",
         "keeps_questions",
         "known",
         "mailbox",
@@ -63,8 +83,10 @@ class Session:
         "return_address",
         "return_hash",
         "sender_identity",
+        "sent_ids",
         "supervisor_id",
         "target_identity",
+        "work_mode",
     )
 
     def __init__(self, connection: Connection, frame: Register, number: int) -> None:
@@ -95,6 +117,12 @@ class Session:
         """What outlives its connection."""
         self.mailbox: Mailbox | None = None
         """What it receives the mail of."""
+        self.work_mode: str | None = None
+        """How it takes assignments; ``None``: it takes none."""
+        self.is_headless = False
+        """Nobody sits in front of it."""
+        self.sent_ids: SentIds | None = None
+        """Of one that takes assignments, what it sent: an answer to that goes on with a conversation."""
         self._encoded: Raw | None = None
         self._group_identity: str | None = None
         info["group"] = legacy_group

@@ -156,6 +156,10 @@ class SessionRecordEntry(Struct, rename="camel", omit_defaults=True):
     address: OptionalText = UNSET
     tracking_ref: OptionalText = UNSET
     task_hint: OptionalText = UNSET
+    work_mode: OptionalText = UNSET
+    """How it takes assignments; absent: it takes none."""
+    execution_surface: OptionalText = UNSET
+    workspace: Raw | UnsetType = UNSET
 
 
 class SessionRecords(FeatureAnswer, tag="session_records"):

@@ -6,6 +6,7 @@ BODY_LOST = "its text cannot be read from the store any more"
 NEVER_FETCHED = "nobody fetched it in time"
 NO_LONGER_VALID = "it was valid for a limited time, and that is over"
 NEVER_CONFIRMED = "it was written to its recipient, which never confirmed it, and its time is over"
+NEVER_TAKEN = "nobody took it out of the inbox in time"
 PURGED = "the mailbox was emptied by its owner"
 
 

@@ -49,6 +49,7 @@ RECEIPT_MISSING = (
 )
 INVALID_QUEUEING = "Invalid queueIfAway or validFor: true or false, and whole milliseconds above 0"
 MAILBOX_FULL = "Mailbox full"
+INBOX_FULL = "Inbox full"
 INVALID_SUPERVISOR = "Invalid supervisor authorization"
 
 # --- workflow stages ------------------------------------------------------------------------------------
@@ -160,6 +161,12 @@ def mailbox_full(label: str, retry_after_ms: int) -> str:
     return f"{MAILBOX_FULL}: too much waits for {label} already; retry with the same message id after {seconds} s"
 
 
+def inbox_full(retry_after_ms: int) -> str:
+    """Say that nothing more may be parked now."""
+    seconds = max(1, -(-retry_after_ms // 1000))
+    return f"{INBOX_FULL}: too much is parked already; retry with the same message id after {seconds} s"
+
+
 def reserved_group(name: str) -> str:
     """Say that a group name is reserved (protocol 4.5)."""
     return f'Invalid presence group: Intercom group name "{name}" is reserved; choose another name'
@@ -200,6 +207,7 @@ _CODES = (
     ("Intercom message ID '", "conflict"),
     ("Target is away", "away"),
     (MAILBOX_FULL, "capacity"),
+    (INBOX_FULL, "capacity"),
     ("Multiple session", "ambiguous"),
     (NOT_A_CHILD, "no_supervisor"),
     (OTHER_SUPERVISOR, "other_supervisor"),

@@ -37,6 +37,8 @@ CALLS: dict[str, tuple[str, ...]] = {
     "trace": ("trace", "m-1"),
     "mailbox": ("mailbox", "--as", "planner"),
     "addresses": ("addresses",),
+    "inbox": ("inbox", "list"),
+    "assignment": ("assignment", "list"),
     "session": ("session", "list"),
     "purge": ("purge",),
     "status": ("status",),
@@ -109,6 +111,7 @@ def test_no_broker(shell: Shell, verb: str) -> None:
         **dict.fromkeys(("send", "ask"), (3, "not_found")),
         "reply": (3, "unknown_question"),
         "trace": (3, "unknown_message"),
+        **dict.fromkeys(("inbox", "assignment"), (1, "feature_not_granted")),
     }
     needs_none = {
         **dict.fromkeys((*PURE, "doctor", "completion", "store", "serve"), (0, None)),

@@ -164,5 +164,6 @@ class FlowWitness(Watcher):
         for dispatch in book._dispatches.values():
             waits = dispatch.is_open and dispatch.record.transport in ("prepared", "published")
             is_there = broker._flows._targets.known_as(dispatch.record.identity) is not None
-            assert (dispatch.id in mail) == (waits and is_there), (dispatch.record, mail)
-            assert (dispatch.mail is not None) == (waits and is_there)
+            assert dispatch.id not in mail or (waits and is_there), "a message waits for nobody"
+            assert dispatch.id in mail or not (waits and is_there and dispatch.record.evidence is None), "it is lost"
+            assert (dispatch.mail is not None) == (dispatch.id in mail)

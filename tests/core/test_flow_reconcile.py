@@ -156,16 +156,16 @@ def test_an_attempt_that_cannot_be_recorded_is_made_later() -> None:
 def test_a_flow_needs_the_broker_as_long_as_it_goes_on_by_itself() -> None:
     """A5.8, FE 5.5: a flow that waits for a person does not keep the broker."""
     play = Play()
-    assert not play.world.broker.is_at_work
+    assert not play.world.broker.due_soon_count(play.world.now)
     play.create("f", "one", "two")
-    assert not play.world.broker.is_at_work
+    assert not play.world.broker.due_soon_count(play.world.now)
     play.ask("flow_start", flowId="f")
-    assert play.world.broker.is_at_work
+    assert play.world.broker.due_soon_count(play.world.now)
     dispatch_id = play.take()
     play.boss.leave()
-    assert play.world.broker.is_at_work
+    assert play.world.broker.due_soon_count(play.world.now)
     play.report(dispatch_id, "failed")
-    assert not play.world.broker.is_at_work
+    assert not play.world.broker.due_soon_count(play.world.now)
 
 
 def test_mail_that_is_given_up_makes_the_attempt_ambiguous() -> None:

@@ -122,7 +122,7 @@ def test_what_happened_is_recorded_again_after_a_failed_commit() -> None:
 
 
 def test_a_closing_that_could_not_be_recorded_is_recorded_with_its_mail() -> None:
-    world = World()
+    world = World(limits=Limits(inbox_entries=0))
     sender, target = away(world)
     sender.queue("b", "m1")
     world.auto = False

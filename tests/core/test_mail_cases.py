@@ -81,8 +81,20 @@ def test_f78_the_mail_of_an_address_waits_for_days() -> None:
 
 
 def test_f78_mail_of_somebody_who_never_returns_is_told_to_its_sender() -> None:
-    """F78: expiry notifies the sender."""
+    """F78: expiry notifies the sender, once it was neither fetched nor taken out of the inbox."""
     world = World()
+    first, sender = holder(world, "box"), enter(world, "a")
+    first.write("unregister")
+    sender.queue("box", "m1")
+    world.pass_time(world.limits.mail_ttl_ms)
+    assert sender.mail() == []
+    world.pass_time(world.limits.mail_ttl_ms)
+    assert only(sender.mail())["notice"]["reason"] == notices.NEVER_TAKEN
+
+
+def test_f78_mail_that_can_wait_nowhere_else_is_told_to_its_sender() -> None:
+    """F78: expiry notifies the sender; here the inbox takes nothing more."""
+    world = World(limits=Limits(inbox_entries=0))
     first, sender = holder(world, "box"), enter(world, "a")
     first.write("unregister")
     sender.queue("box", "m1")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from intercom.core.connections import PeerCredentials
+from intercom.limits import Limits
 from tests.core.harness import INFO, World, only
 from tests.core.mail import AGENT, PEER, Agent, enter, holder, operator, reattach
 
@@ -134,7 +135,7 @@ def test_nobody_opens_a_mailbox_without_its_token(what: str, has_restarted: bool
 
 def test_nobody_takes_the_id_of_a_closed_session_with_the_return_address_of_another() -> None:
     """Protocol 6.1; what was for the closed session is told to its sender, not handed to who has its id now."""
-    world = World()
+    world = World(limits=Limits(inbox_entries=0))
     owner, sender = enter(world, "b", returnAddress="secret"), enter(world, "a")
     sender.queue("b", "m1")
     owner.write("unregister")

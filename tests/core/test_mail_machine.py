@@ -38,6 +38,7 @@ ROOMY = Limits(
     bodies_kept_ms=30_000,
     tidy_ms=10_000,
     mail_offers=3,
+    inbox_entries=0,
 )
 TIGHT = Limits(
     receipt_wait_ms=4_000,
@@ -59,6 +60,7 @@ TIGHT = Limits(
     known_sessions=4,
     unconfirmed_frames=2,
     asks=2,
+    inbox_entries=0,
 )
 TIMES_MS = (1, 900, 1_100, 4_000, 9_000, 21_000, 31_000, 61_000)
 VALIDITIES_MS = (1, 800, 3_000, 25_000)

@@ -12,6 +12,9 @@ from intercom.wire import notices, reasons
 from tests.core.harness import World, answers, only, reason
 from tests.core.mail import Agent, enter, holder, reattach
 
+FULL = Limits(inbox_entries=0)
+"""Nothing can be parked."""
+
 
 def texts(frames: list[dict[str, Any]]) -> list[str]:
     return [frame["message"]["content"]["text"] for frame in frames if frame["type"] == "message"]
@@ -262,8 +265,8 @@ def test_a_crash_loses_no_mail() -> None:
 
 
 def test_mail_of_a_closed_session_goes_back_to_its_senders() -> None:
-    """A1.2 as far as mailboxes go: closed with grace_timeout, in one transaction."""
-    world = World()
+    """A1.2 as far as mailboxes go, when the inbox is full: closed with grace_timeout, in one transaction."""
+    world = World(limits=FULL)
     sender, target = away(world)
     sender.queue("b", "m1")
     sender.queue("b", "m2")
@@ -275,7 +278,7 @@ def test_mail_of_a_closed_session_goes_back_to_its_senders() -> None:
 
 
 def test_a_sender_that_is_away_finds_the_notice_in_its_mailbox() -> None:
-    world = World()
+    world = World(limits=FULL)
     sender, target = holder(world, "a"), enter(world, "b")
     token = sender.registered["addressToken"]
     target.leave()

@@ -16,13 +16,17 @@ from intercom import limits
 from intercom.core import (
     addresses,
     arrivals,
+    desk,
     features,
     flow_reports,
     flow_requests,
     flow_validation,
     following,
+    giving,
+    handing,
     inquiries,
     registering,
+    replies,
     spawning,
     watches,
 )
@@ -30,6 +34,7 @@ from intercom.limits import Limits
 from intercom.wire import notices, reasons
 from intercom.wire.frames import Answer, Request
 from intercom.wire.schema import schema
+from intercom.wire.work import ProcessingState
 from tests.core.harness import World
 from tests.support.brokers import TOP, BrokerProcess
 from tests.support.raw import PATIENCE_S, RawClient
@@ -229,11 +234,12 @@ FILLED = {
     "away": reasons.away("<name>"),
     "away_unqueued": reasons.away_unqueued("<name>"),
     "mailbox_full": reasons.mailbox_full("<name>", 1000).replace(" 1 s", " <n> s"),
+    "inbox_full": reasons.inbox_full(1000).replace(" 1 s", " <n> s"),
 }
 """What the functions of ``reasons`` write, with the placeholders of the page."""
 
 
-BEGINNINGS = frozenset({"CAPACITY", "MAILBOX_FULL"})
+BEGINNINGS = frozenset({"CAPACITY", "MAILBOX_FULL", "INBOX_FULL"})
 """Parts of texts that stand alone in ``reasons``."""
 
 
@@ -307,11 +313,35 @@ def test_the_features_and_what_they_open() -> None:
     """protocol 9.1.1, 9.6.1"""
     [rows] = tables(SECTIONS["9.1.1 Asking and granting"], ["feature", "what it opens", "granted"])
     names = {features.PUSH_RECEIPTS, features.LIFECYCLE, features.ADDRESS, features.QUEUE, features.OPERATOR}
+    names |= {features.INBOX, features.WORK, features.COORDINATOR, features.FOREGROUND}
     names |= {features.WATCH}
     assert {code(row[0]) for row in rows} == names
     [rows] = tables(SECTIONS["9.6.1 Requests"], ["request", "answer", "features, one of"])
     told = {code(row[0]): set(re.findall("`([^`]+)`", row[2])) for row in rows}
     assert told == {kind.__struct_config__.tag: set(needed) for kind, needed in inquiries._NEEDED.items()}
+
+
+def test_what_requests_about_work_need_and_are_refused_with() -> None:
+    """protocol 10.6"""
+    [rows] = tables(SECTIONS["10.6.1 Who may ask what"], ["request", "answer", "features, one of"])
+    told = {code(row[0]): set(re.findall("`([^`]+)`", row[2])) for row in rows}
+    assert told == {kind.__struct_config__.tag: set(needed) for kind, needed in desk._NEEDED.items()}
+    [refusals] = tables(SECTIONS["10.6.2 Refused"], ["code", "category", "when", "what a client does"])
+    shared = set(re.findall("`([a-z_]+)`", SECTIONS["10.6.2 Refused"].partition("\n\n|")[0]))
+    used = codes_in(desk, giving, handing, replies, pattern=r'No\(\s*"(\w+)"')
+    assert {code(row[0]) for row in refusals} == used - shared
+    assert used - {code(row[0]) for row in refusals} <= shared
+    categories = dict(
+        re.findall(r'No\(\s*"(\w+)",[^=]*?category="(\w+)"', "".join(map(inspect.getsource, (desk, handing, replies))))
+    )
+    assert {code(row[0]): row[1].strip("`") for row in refusals if row[1] != "none"} == categories
+
+
+def test_the_states_of_an_assignment_are_listed() -> None:
+    """protocol 10.4.1"""
+    [rows] = tables(SECTIONS["10.4.1 States"], ["state", "set by", "meaning"])
+    assert {code(row[0]) for row in rows} == set(get_args(ProcessingState))
+    assert {code(row[0]) for row in rows if row[1] == "the broker"} == desk._BROKER_OWNED
 
 
 def test_the_reasons_of_notices() -> None:

@@ -1,0 +1,238 @@
+"""Show what waits to be taken as work, hand it out, and take it."""
+
+from __future__ import annotations
+
+import time
+from argparse import ArgumentTypeError, Namespace
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from intercom.cli import session as sessions
+from intercom.cli.arguments import Parser, add_common, clean
+from intercom.cli.choosing import chosen as one_of
+from intercom.cli.identity import opened, time_left
+from intercom.cli.render import Output, duration, visible, visible_block, who
+from intercom.cli.tables import Fit, show_table
+from intercom.cli.working import POLICIES, described_parked, show_work
+from intercom.errors import IntercomError, RequestRefused, UsageError
+from intercom.limits import REQUEST_MS, WORK_PAGE_CEILING, WORK_REQUEST_MS
+
+if TYPE_CHECKING:
+    from intercom.client.blocking import Session
+    from intercom.client.mailviews import SessionRecord
+    from intercom.client.workviews import InboxPage, ParkedMessage
+
+USAGE = "list | show ID | dispatch ID SESSION | claim ID | wait | settle ID"
+DESCRIPTION = """Show the messages that wait to be taken as work, hand one to a worker, or take one.
+
+What is sent to a session that takes work waits here until somebody takes it, and so does what nobody came for. A
+message stays in its place until its work is done: work that is not accepted in time, or given back, waits here again.
+
+    list                 all of them, the oldest first, with who may claim each
+    show ID              one of them, with its whole text
+    dispatch ID SESSION  hand it to a session that takes work, by its name or id
+    claim ID             take it as work of this identity (`intercom whoami`)
+    wait                 wait until work is handed to this identity; with --claim also take what it may claim
+    settle ID            take it out: it needs nobody any more
+
+ID is the id of the message in the inbox, or at least 4 characters of one. Work that was claimed belongs to the
+identity: later commands report on it and answer it with `intercom assignment`. It must be accepted within 30 seconds,
+or it goes back; --accept does that at once.
+
+Starts a broker when none runs. Ends with 6 when `wait` was over before anything came.
+"""
+HEAD = ("ID", "WAITS", "FROM", "TO", "MAY CLAIM", "TEXT")
+WORDS = {"list": 0, "show": 1, "dispatch": 2, "claim": 1, "wait": 0, "settle": 1}
+"""What may be done, with the number of words behind it."""
+
+
+class NoWork(IntercomError):
+    """Say that no work came while the command waited."""
+
+    code = "no_work"
+    exit_status = 6
+
+
+def configure(parser: Parser) -> None:
+    """Add the options of ``inbox``."""
+    parser.add_argument("words", nargs="*", metavar="WHAT", help="what to do, and with which message")
+    parser.add_argument("--accept", action="store_true", help="accept at once what is claimed or comes")
+    parser.add_argument("--claim", action="store_true", help="wait: also take what waits and this identity may claim")
+    parser.add_argument("--key", metavar="KEY", type=clean, help="dispatch: name the order, so that it can be repeated")
+    parser.add_argument(
+        "--within", metavar="SECONDS", type=_within, help="dispatch: time for accepting it (default 30; 0: any)"
+    )
+    add_common(parser, timeout=f"longest wait: for work (else for ever), or the broker ({REQUEST_MS // 1000})")
+
+
+def run(arguments: Namespace, output: Output) -> int:
+    """Do what the first word names and return 0."""
+    what, *rest = arguments.words or [""]
+    if what not in WORDS or len(rest) != WORDS[what]:
+        raise UsageError("say what to do", hint=f"`intercom inbox {USAGE.replace(' | ', '`, `')}`.")
+    if what in ("claim", "wait"):
+        return _take(arguments, output, rest)
+    with opened(arguments, "inbox", purpose="control", default_ms=WORK_REQUEST_MS) as session:
+        if what == "list":
+            _show_all(whole_inbox(session, arguments), output)
+            return 0
+        item = chosen(whole_inbox(session, arguments).items, rest[0])
+        if what == "show":
+            _show(session.inbox_message(item.id, timeout=time_left(arguments, REQUEST_MS)), output)
+        elif what == "dispatch":
+            _dispatch(session, item, rest[1], arguments, output)
+        else:
+            session.settle(item.id, timeout=time_left(arguments, REQUEST_MS))
+            output.document({"ok": True, "inboxId": item.id})
+            output.line(f"taken out: {visible(item.id)}")
+    return 0
+
+
+def whole_inbox(session: Session, arguments: Namespace) -> InboxPage:
+    """Return everything that is parked, however many pages that takes."""
+    from msgspec.structs import replace
+
+    page = session.inbox(limit=WORK_PAGE_CEILING, timeout=time_left(arguments, REQUEST_MS))
+    items = list(page.items)
+    while len(page.items) == WORK_PAGE_CEILING:
+        page = session.inbox(after=items[-1].place, limit=WORK_PAGE_CEILING, timeout=time_left(arguments, REQUEST_MS))
+        items += page.items
+    return replace(page, items=tuple(items))
+
+
+def chosen(items: Sequence[ParkedMessage], wanted: str) -> ParkedMessage:
+    """Return the message that is meant; raise ``RequestRefused`` when none is, or several."""
+    return one_of(
+        items,
+        lambda item: item.id,
+        wanted,
+        none=lambda: RequestRefused(f"No message in the inbox has the id {wanted}", code="inbox_unknown"),
+        many=lambda count: RequestRefused(
+            f"{count} messages in the inbox have ids that begin with {wanted}",
+            code="ambiguous_inbox",
+            hint="Give the whole id; `intercom inbox list` shows it.",
+        ),
+    )
+
+
+def worker(records: Sequence[SessionRecord], wanted: str) -> SessionRecord:
+    """Return the session that is meant by a name, an id, or the beginning of one; closed ones are no workers."""
+    there = [record for record in records if record.state != "closed"]
+    named = [record for record in there if (record.name or "").lower() == wanted.strip().lower()]
+    if len(named) == 1:
+        return named[0]
+    if named:
+        raise RequestRefused(
+            f"{len(named)} sessions are called {wanted}",
+            code="ambiguous_session",
+            hint="Give the id of one; `intercom session list` shows it.",
+        )
+    return sessions.chosen(there, wanted)
+
+
+def _dispatch(session: Session, item: ParkedMessage, wanted: str, arguments: Namespace, output: Output) -> None:
+    record = worker(session.session_records(timeout=time_left(arguments, REQUEST_MS)), wanted)
+    order = session.dispatch(
+        item.id,
+        record.id,
+        key=arguments.key,
+        accept_within=arguments.within,
+        timeout=time_left(arguments, WORK_REQUEST_MS),
+    )
+    told = {"inboxId": item.id, "sessionId": record.id, "handedTo": order.handed_to}
+    output.document({"ok": True, "assignmentId": order.assignment_id, **told})
+    worker_name = who(record.name, record.id)
+    where = {
+        "session": f"{worker_name} has it",
+        "mailbox": f"{worker_name} is away and finds it at its return",
+        "staging": f"{worker_name} comes for it",
+    }
+    output.line(f"{where[order.handed_to]} (assignment {visible(order.assignment_id)})")
+
+
+def _take(arguments: Namespace, output: Output, rest: Sequence[str]) -> int:
+    patience = arguments.timeout
+    arguments.timeout = None if not rest else patience
+    with opened(arguments, "inbox", default_ms=WORK_REQUEST_MS, hold="none", works=True) as session:
+        if rest:
+            item = chosen(whole_inbox(session, arguments).items, rest[0])
+            work = session.claim(item.id, timeout=time_left(arguments, WORK_REQUEST_MS))
+        else:
+            left = None if patience is None else max(0.001, arguments.began + patience - time.monotonic())
+            found = session.wait_for_assignment(claim=arguments.claim, timeout=left)
+            if found is None:
+                raise NoWork("No work came in time")
+            work = found
+        if arguments.accept:
+            work.accept()
+    show_work(work, arguments, output)
+    return 0
+
+
+def _show(item: ParkedMessage, output: Output) -> None:
+    output.document({"ok": True, "item": described_parked(item)})
+    if output.as_json:
+        return
+    from intercom.cli.messages import indented
+
+    now = time.time() * 1000
+    lines = {
+        "id": item.id,
+        "from": who(item.sender.name, item.sender.id),
+        "to": item.target,
+        "waits": f"{duration(now - item.parked_at)}: {item.reason}",
+        "may claim": POLICIES[item.claim_policy],
+        "assignment": item.assignment_id or "-",
+        "given back": f"{item.returns} times, last: {item.return_reason}" if item.returns else "never",
+    }
+    for label, value in lines.items():
+        output.line(f"{label:<11} {visible(value)}")
+    output.line(indented(item.text or ""))
+    for attachment in item.attachments:
+        output.line(f"  --- {visible(attachment.name)}")
+        output.line(indented(attachment.content))
+
+
+def _show_all(page: InboxPage, output: Output) -> None:
+    output.document(
+        {
+            "ok": True,
+            "items": [described_parked(item) for item in page.items],
+            "count": page.count,
+            "capacity": page.capacity,
+            "underPressure": page.under_pressure,
+        }
+    )
+    if output.as_json:
+        return
+    now = time.time() * 1000
+    rows = [
+        (
+            item.id,
+            duration(now - item.parked_at),
+            who(item.sender.name, item.sender.id),
+            item.target,
+            POLICIES[item.claim_policy],
+            visible_block(item.preview).replace("\n", " "),
+        )
+        for item in page.items
+    ]
+    if rows:
+        fit = Fit(
+            whole=("ID",), names=("FROM", "TO"), start_first=("TEXT", "MAY CLAIM"), left_out=("TEXT", "MAY CLAIM")
+        )
+        show_table(output, HEAD, rows, fit)
+    else:
+        output.line("nothing waits")
+    if page.under_pressure:
+        output.line(f"{page.count} of at most {page.capacity} messages wait: more will soon be refused")
+
+
+def _within(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 86_400:
+        raise ArgumentTypeError(f"not a number of seconds from 0 to 86400: {clean(text)}")
+    return seconds
