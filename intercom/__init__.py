@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         Messages,
         Run,
         Session,
+        Watching,
         connect,
     )
     from intercom.client.feeds import SessionEvent
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from intercom.client.rosters import DeliveryState, PossibleStage, RosterStage
     from intercom.client.stage_views import StageView
     from intercom.client.views import Attachment, GroupView, Mail, Notice, Receipt, SessionView
+    from intercom.client.watches import WatchedState, WatchEvent, WatchSnapshot
     from intercom.client.workviews import AssignmentView, Dispatched, InboxPage, InboxPresence, ParkedMessage
     from intercom.errors import (
         AccessDenied,
@@ -152,6 +154,10 @@ __all__ = [
     "Trace",
     "TraceEvent",
     "UsageError",
+    "WatchEvent",
+    "WatchSnapshot",
+    "WatchedState",
+    "Watching",
     "__version__",
     "blocking",
     "connect",
@@ -169,6 +175,7 @@ _HOMES = {
         "Messages",
         "Run",
         "Session",
+        "Watching",
         "connect",
     ),
     "intercom.client.feeds": ("SessionEvent",),
@@ -185,6 +192,7 @@ _HOMES = {
         "Trace",
         "TraceEvent",
     ),
+    "intercom.client.watches": ("WatchEvent", "WatchSnapshot", "WatchedState"),
     "intercom.client.views": ("Attachment", "GroupView", "Mail", "Notice", "Receipt", "SessionView"),
     "intercom.client.workviews": ("AssignmentView", "Dispatched", "InboxPage", "InboxPresence", "ParkedMessage"),
     "intercom.server.embedded": ("EmbeddedBroker", "serve"),

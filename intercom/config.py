@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
 
 from intercom.errors import ConfigError
 from intercom.limits import (
@@ -26,6 +26,7 @@ from intercom.limits import (
     IDLE_RANGE_MS,
     RECEIPT_WAIT_MS,
     RECEIPT_WAIT_RANGE_MS,
+    SPAWN_KINDS,
     UNREGISTERED_FRAME_BYTES,
     Limits,
 )
@@ -35,6 +36,8 @@ Durability: TypeAlias = Literal["full", "memory"]
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 _VARIABLE_PREFIX = "INTERCOM_"
+SPAWN = "spawn"
+"""Table of ``intercom.toml`` with the sessions that may be started."""
 
 
 class About(NamedTuple):
@@ -45,6 +48,13 @@ class About(NamedTuple):
     low: int = 0
     high: int = 0
     choices: tuple[str, ...] = ()
+
+
+class SpawnKind(Struct, frozen=True, forbid_unknown_fields=True):
+    """Describe one kind of session that may be started: the command, and the directory it works in."""
+
+    command: tuple[str, ...]
+    cwd: str = "~"
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -114,6 +124,8 @@ class Settings(Struct, frozen=True, kw_only=True):
         LogLevel,
         About("Least important line that is written to the log.", choices=("debug", "info", "warning", "error")),
     ] = "info"
+    spawn: dict[str, SpawnKind] = {}
+    """Kinds of sessions that may be started, by name; only the file names any."""
 
     def limits(self) -> Limits:
         """Return the limits of the core with these settings applied."""
@@ -173,6 +185,7 @@ def settings_table() -> dict[str, Setting]:
     return {
         name: Setting(name, _VARIABLE_PREFIX + name.upper(), getattr(standard, name), hints[name].__metadata__[0])
         for name in Settings.__struct_fields__
+        if name != SPAWN
     }
 
 
@@ -183,9 +196,9 @@ def load_settings(paths: Paths, environ: Mapping[str, str], overrides: Mapping[s
     variable counts as not set. Raises ``ConfigError``, naming the file or variable and the key, for a key that is no
     setting and for a value of the wrong type or out of range.
     """
-    given: list[tuple[str, str, object]] = [
-        (f"{paths.settings}: {key}", key, value) for key, value in _read(paths).items()
-    ]
+    found = _read(paths)
+    spawn = _spawn_kinds(f"{paths.settings}: {SPAWN}", found.pop(SPAWN, {}))
+    given: list[tuple[str, str, object]] = [(f"{paths.settings}: {key}", key, value) for key, value in found.items()]
     if any(name.startswith(_VARIABLE_PREFIX) for name in environ):
         given += [
             (setting.variable, name, setting.from_text(environ[setting.variable]))
@@ -194,7 +207,7 @@ def load_settings(paths: Paths, environ: Mapping[str, str], overrides: Mapping[s
         ]
     given += [(f"--{key.replace('_', '-')}", key, value) for key, value in overrides.items() if value is not None]
     if not given:
-        return Settings()
+        return Settings(spawn=spawn)
     table = settings_table()
     values: dict[str, Any] = {}
     for origin, key, value in given:
@@ -204,7 +217,29 @@ def load_settings(paths: Paths, environ: Mapping[str, str], overrides: Mapping[s
         if not setting.takes(value):
             raise ConfigError(f"{origin} must be {setting.accepts}, not {value!r}")
         values[key] = value
-    return Settings(**values)
+    return Settings(**values, spawn=spawn)
+
+
+def _spawn_kinds(origin: str, table: object) -> dict[str, SpawnKind]:
+    """Return the sessions that may be started; raise ``ConfigError`` for what is no command."""
+    if not isinstance(table, dict) or len(table) > SPAWN_KINDS:
+        raise ConfigError(f"{origin} must be a table of at most {SPAWN_KINDS} kinds", hint=_SPAWN_HINT)
+    return {name: _spawn_kind(f"{origin}.{name}", name, kind) for name, kind in table.items()}
+
+
+def _spawn_kind(origin: str, name: str, kind: object) -> SpawnKind:
+    try:
+        found = convert(kind, SpawnKind)
+    except ValidationError as error:
+        raise ConfigError(f"{origin} is not the description of a command: {error}", hint=_SPAWN_HINT) from None
+    if not name.strip() or not found.command or not all(found.command) or "\0" in "".join(found.command):
+        raise ConfigError(f"{origin} must name a command, each word a text that is not empty", hint=_SPAWN_HINT)
+    if not found.cwd.startswith(("/", "~")):
+        raise ConfigError(f"{origin}.cwd must be an absolute path or begin with ~", hint=_SPAWN_HINT)
+    return found
+
+
+_SPAWN_HINT = "A kind is a table such as [spawn.reviewer] with command = ['claude', '-p'] and perhaps cwd = '/work'."
 
 
 def _read(paths: Paths) -> dict[str, Any]:

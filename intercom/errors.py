@@ -25,6 +25,8 @@
     ├── SessionClosed           force_closed          the person closed this session
     ├── PresenceRefused         presence_refused      a presence or membership change was refused
     ├── RequestRefused          feature_not_granted, unknown_session, unknown_address, ambiguous_address,
+    │   │                       watch_limit, not_read, unknown_kind, spawn_unavailable, spawn_rate_limited,
+    │   │                       spawn_timeout, spawn_failed, spawn_outcome_unknown,
     │   │                       inbox_unknown, source_mismatch, target_unknown, target_not_capable,
     │   │                       target_not_writable, assignment_in_progress, assignment_not_accepted,
     │   │                       state_broker_owned, sequence_stale, state_event_conflict, order_key_conflict,
@@ -270,6 +272,9 @@ _REQUEST_STATUSES = {
     "ambiguous_inbox": 4,
     "ambiguous_assignment": 4,
     "send_outcome_unknown": 6,
+    "unknown_kind": 3,
+    "spawn_outcome_unknown": 6,
+    "spawn_timeout": 6,
 }
 _REQUEST_HINTS = {
     "feature_not_granted": "`intercom doctor` compares the versions of this client and its broker.",
@@ -288,6 +293,13 @@ _REQUEST_HINTS = {
     "state_event_conflict": "Report it under another event id.",
     "order_key_conflict": "Give the order another key.",
     "reply_idempotency_conflict": "It was answered, or an answer is under way; the first text counts.",
+    "watch_limit": "End a watch that is not needed.",
+    "spawn_unavailable": "Name the command in intercom.toml: `intercom docs configuration` says how, under spawn.",
+    "unknown_kind": "Take one of those, or name it in intercom.toml and `intercom restart`.",
+    "spawn_rate_limited": "Wait before you order another one.",
+    "spawn_outcome_unknown": "`intercom list` shows whether it is there; order another one only if it is not.",
+    "spawn_timeout": "`intercom list` shows whether it came late; order another one only if it did not.",
+    "spawn_failed": "Run its command by hand to see why; `intercom docs configuration` says what it finds.",
     "send_outcome_unknown": "Ask who sent the message whether the answer arrived; do not send another one.",
     "ambiguous_address": "Name its group too; `intercom addresses` shows it.",
 }

@@ -51,6 +51,10 @@ SPAWN_PROMPT_CHARACTERS = 262_144
 """Longest prompt of a session that is to be started."""
 SPAWN_TOKEN_CHARACTERS = 128
 """Longest ``spawnToken`` of a registration that is looked at."""
+SPAWN_LOOK_MS = 1_000
+"""Pause between two looks for the end of commands that were started, where the kernel does not announce it."""
+SPENT_TOKENS = 1_024
+"""Used ``spawnToken`` a broker remembers, so that showing one again is no news."""
 SPAWN_KINDS = 64
 """Kinds of sessions the settings may name."""
 
@@ -323,6 +327,10 @@ HEARTBEAT_LOOKS = 5
 """Looks that came in time and found nothing, after which the connection counts as broken."""
 HEARTBEAT_LATE_MS = 1_000
 """A look later than this is not counted: the process was stopped or suspended."""
+WATCHED_KEPT = 1_000
+"""Things a watch of a client keeps for its program; then it is ended at the broker until they were taken."""
+SPAWN_WAIT_MS = 40_000
+"""How long a client waits for a session that it has ordered, by default."""
 EVENTS_KEPT = 1_000
 """Events a client holds for one listener; beyond it the oldest are dropped."""
 SUPERVISOR_RETURN_MS = 3_000
@@ -383,6 +391,8 @@ LOG_LINES = 20
 """Lines that ``log`` shows unless told otherwise."""
 LOG_LINES_CEILING = 100_000
 """Most lines that ``log`` takes for ``--lines``."""
+WATCH_POLL_MS = 200
+"""Pause between two looks of ``watch`` whether its time is over or its reader has gone."""
 LOG_POLL_MS = 200
 """Pause between two looks of ``log --follow`` for new lines."""
 COMPLETION_MS = 300

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from intercom import limits
-from intercom.config import Settings, load_settings, settings_table
+from intercom.config import Settings, SpawnKind, load_settings, settings_table
 from intercom.errors import ConfigError
 from intercom.paths import Paths
 
@@ -50,7 +50,7 @@ def test_limits_follow_the_settings() -> None:
 
 
 def test_table_describes_every_setting() -> None:
-    assert tuple(TABLE) == Settings.__struct_fields__
+    assert (*TABLE, "spawn") == Settings.__struct_fields__
     for name, setting in TABLE.items():
         assert setting.name == name
         assert setting.variable == f"INTERCOM_{name.upper()}"
@@ -165,3 +165,36 @@ def test_other_variables_are_not_looked_at(paths: Paths) -> None:
 def test_wrong_flag_is_refused(paths: Paths) -> None:
     assert refusal(paths, overrides={"idle_ms": 1}).startswith("--idle-ms must be a whole number of ms")
     assert refusal(paths, overrides={"no_such": 1}) == "--no-such is not a setting"
+
+
+def test_sessions_that_may_be_started_are_named_in_the_file(paths: Paths) -> None:
+    """Design section 7, Trust: spawning is off unless the settings name kinds, and only the file does."""
+    assert load_settings(paths, {"INTERCOM_SPAWN": "x", "INTERCOM_SPAWN_TOKEN": "t"}, {}).spawn == {}
+    paths.settings.write_text(
+        "idle_ms = 1_000\n[spawn.reviewer]\ncommand = ['claude', '-p']\ncwd = '/w'\n[spawn.'a b']\ncommand = ['x']\n"
+    )
+    settings = load_settings(paths, {}, {})
+    assert settings.idle_ms == 1_000
+    assert settings.spawn == {"reviewer": SpawnKind(("claude", "-p"), "/w"), "a b": SpawnKind(("x",), "~")}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "spawn = 'claude'",
+        "[spawn]\nreviewer = 'claude -p'",
+        "[spawn.reviewer]\ncwd = '/w'",
+        "[spawn.reviewer]\ncommand = 'claude -p'",
+        "[spawn.reviewer]\ncommand = []",
+        "[spawn.reviewer]\ncommand = ['']",
+        "[spawn.reviewer]\ncommand = ['a\\u0000']".replace("'", '"'),
+        "[spawn.reviewer]\ncommand = [7]",
+        "[spawn.reviewer]\ncommand = ['x']\ncwd = 'here'",
+        "[spawn.reviewer]\ncommand = ['x']\nshell = true",
+        "[spawn.' ']\ncommand = ['x']",
+        "".join(f"[spawn.k{number}]\ncommand = ['x']\n" for number in range(65)),
+    ],
+)
+def test_what_is_no_command_is_refused_with_its_place(paths: Paths, text: str) -> None:
+    paths.settings.write_text(text)
+    assert f"{paths.settings}: spawn" in refusal(paths)

@@ -16,7 +16,7 @@ NAMES = {
     "GroupView", "IncomingMessage", "LiveStage", "Mail", "Mailbox", "MailboxEntry", "Messages", "Notice",
     "PendingAsk", "PossibleStage", "Purged", "Receipt", "RosterStage", "Run", "Session", "SessionEvent",
     "SessionRecord", "SessionView", "StageAnswer", "StageQueue", "StageRequest", "StageView", "Trace", "TraceEvent",
-    "__version__", "blocking", "connect", "serve",
+    "WatchEvent", "WatchSnapshot", "WatchedState", "Watching", "__version__", "blocking", "connect", "serve",
 }  # fmt: skip
 
 SESSION = {
@@ -25,8 +25,8 @@ SESSION = {
     "addresses", "announce", "answer", "ask", "ask_supervisor", "authorize_child", "busy", "events", "features",
     "force_close", "former_ids", "groups", "id", "join", "leave", "list", "list_groups", "list_stages", "mailbox",
     "messages", "model", "name", "outcome", "pending", "purge", "receive", "release_child", "reserve_child", "send",
-    "send_supervisor", "session_records", "set_presence", "stage", "status", "supervisor_id", "task_hint", "trace",
-    "waiting", "workflow",
+    "send_supervisor", "session_records", "set_presence", "spawn", "stage", "status", "supervisor_id", "task_hint",
+    "trace", "waiting", "watch", "workflow",
 }  # fmt: skip
 
 ASSIGNMENT = {"accept", "fail", "reply", "report", "started", "waiting"}
@@ -87,6 +87,7 @@ def test_both_shells_have_the_same_calls() -> None:
         "Messages",
         "Run",
         "Session",
+        "Watching",
         "connect",
     }
     assert set(blocking.__all__) == public

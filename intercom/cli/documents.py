@@ -428,6 +428,30 @@ DOCUMENTS: dict[str, list[Schema]] = {
         {"allOf": [_object({"home": _TEXT, "socket": _TEXT}), _ref("Failure")]},
     ],
     "doctor": [_success(_EXAMINED), {"allOf": [_object(_EXAMINED), _ref("Failure")]}],
+    "watch": [
+        _success(
+            {
+                "event": {"const": "snapshot"},
+                "position": _TEXT,
+                "restarted": {"enum": ["ahead", "compacted", "other_journal", None]},
+                "leftOut": _COUNT,
+                "states": _array(_object({"kind": _TEXT, "state": _TEXT, "about": _ANY_OBJECT, "detail": _ANY_OBJECT})),
+            }
+        ),
+        _success(
+            {
+                "event": {"const": "happened"},
+                "position": _TEXT,
+                "seq": _COUNT,
+                "kind": _TEXT,
+                "at": _COUNT,
+                "about": _ANY_OBJECT,
+                "detail": _ANY_OBJECT,
+            }
+        ),
+        _success({"event": {"const": "ended"}, "position": _OPTIONAL_TEXT}),
+    ],
+    "spawn": [_success({"id": _TEXT, "kind": _TEXT})],
     "log": [_success({"entry": _ANY_OBJECT}), _success({"text": _TEXT})],
     "restart": [_success(_REPLACED), {"allOf": [_object(_REPLACED), _ref("Failure")]}],
     "stop": [_success({"pid": _COUNT})],

@@ -15,6 +15,7 @@ from pathlib import Path
 from intercom.cli.arguments import Parser
 from intercom.cli.main import STATUSES, VERBS
 from intercom.config import settings_table
+from intercom.limits import SPAWN_KINDS
 from intercom.paths import HOME_VARIABLE
 
 
@@ -86,12 +87,30 @@ def configuration_page() -> str:
         ]
     lines += [
         "",
+        "## spawn",
+        "",
+        "Which sessions `intercom spawn` and the library's `spawn` may have started; there is neither a variable nor a",
+        "flag for it. Without this table, as is the default, none. Each kind is a table of its own in the file: the",
+        "words of the command, and the directory in which it runs, absolute or beginning with `~`; the default is the",
+        "home of the user.",
+        "",
+        "```toml",
+        "[spawn.reviewer]",
+        'command = ["claude", "-p", "--permission-mode", "plan"]',
+        'cwd = "~/work/project"',
+        "```",
+        "",
+        "The command finds the prompt on its standard input, the home in `INTERCOM_HOME` and a token in",
+        "`INTERCOM_SPAWN_TOKEN`, which the session that it opens shows once; what it prints goes nowhere. It runs as",
+        f"you, with what the environment of the broker has. At most {SPAWN_KINDS} kinds.",
+        "",
         "## Variables that are no settings",
         "",
         "| variable | meaning |",
         "|---|---|",
         f"| `{HOME_VARIABLE}` | the home, unless `--home` names one |",
         "| `INTERCOM_NAME` | the name commands act under, unless `--as` gives one |",
+        "| `INTERCOM_SPAWN_TOKEN` | set for what the broker starts; the first session of it shows the token |",
         "| `NO_COLOR` | no colours and no laid out tables, also at a terminal |",
     ]
     return "\n".join(lines) + "\n"

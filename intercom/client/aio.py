@@ -18,6 +18,7 @@ from intercom.client.activity import Activity
 from intercom.client.aio_engine import Engine
 from intercom.client.aio_hosting import LiveStage, Run
 from intercom.client.aio_mail import MailCalls
+from intercom.client.aio_watch import WatchCalls, Watching
 from intercom.client.aio_work import Assignment, Assignments, WorkCalls
 from intercom.client.asking import OnProgress
 from intercom.client.composing import milliseconds
@@ -48,6 +49,7 @@ __all__ = [
     "Messages",
     "Run",
     "Session",
+    "Watching",
     "connect",
 ]
 
@@ -264,7 +266,7 @@ class Events:
         return await self._session._engine.next_event(self._feed)
 
 
-class Session(MailCalls, WorkCalls):
+class Session(MailCalls, WorkCalls, WatchCalls):
     """Be a session in the broker's table; made by ``connect``.
 
     Any number of tasks may use it at the same time, all in the event loop that opened it.

@@ -27,6 +27,7 @@ from intercom.client.session import Arrived, Happened, Held, HostAsked, Link, Se
 from intercom.client.setup import Setup, now, wall
 from intercom.client.unsent import Unsent
 from intercom.client.views import IncomingMessage, Receipt
+from intercom.client.watches import Watch, Watched
 from intercom.errors import AccessDenied, IntercomError, UsageError
 from intercom.limits import CLIENT_READ_BYTES, DISCONNECT_MS
 
@@ -211,6 +212,20 @@ class Engine:
             if event is not None:
                 await anyio.lowlevel.cancel_shielded_checkpoint()
                 return event
+            await self._news.wait()
+
+    async def next_watched(self, watch: Watch) -> Watched:
+        """Return the next thing a watch was told; raise why there is none any more."""
+        self.check_caller()
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        while True:
+            if self._is_closed:
+                raise self.core.over()
+            told = self.core.take_watched(watch)
+            self._act()
+            if told is not None:
+                await anyio.lowlevel.cancel_shielded_checkpoint()
+                return told
             await self._news.wait()
 
     def flush(self) -> None:

@@ -16,6 +16,7 @@ from intercom.client.activity import Activity
 from intercom.client.asking import OnProgress
 from intercom.client.blocking_engine import Engine
 from intercom.client.blocking_mail import MailCalls
+from intercom.client.blocking_watch import WatchCalls, Watching
 from intercom.client.blocking_work import Assignment, Assignments, WorkCalls
 from intercom.client.composing import milliseconds
 from intercom.client.feeds import Feed, SessionEvent
@@ -40,6 +41,7 @@ __all__ = [
     "Messages",
     "Run",
     "Session",
+    "Watching",
     "connect",
 ]
 
@@ -233,7 +235,7 @@ class Events:
         return event
 
 
-class Session(MailCalls, WorkCalls):
+class Session(MailCalls, WorkCalls, WatchCalls):
     """Be a session in the broker's table; made by ``connect``."""
 
     def __init__(self, engine: Engine) -> None:

@@ -25,6 +25,7 @@ from intercom.client.session import Link
 from intercom.client.setup import Setup, now, wall
 from intercom.client.unsent import Unsent
 from intercom.client.views import IncomingMessage, Receipt
+from intercom.client.watches import Watch, Watched
 from intercom.errors import AccessDenied, IntercomError, UsageError
 from intercom.limits import CLIENT_READ_BYTES, DISCONNECT_MS
 
@@ -167,6 +168,19 @@ class Engine:
                 if event is not None or (until is not None and now() >= until):
                     return event
                 self._turn_until(lambda: feed.has_news, until)
+
+    def next_watched(self, watch: Watch, timeout_ms: int | None) -> Watched | None:
+        """Return the next thing a watch was told, or ``None`` when time is up; raise why there is none any more."""
+        with self._used():
+            until = None if timeout_ms is None else now() + timeout_ms
+            while True:
+                if self.core.link is Link.CLOSED:
+                    raise self.core.over()
+                told = self.core.take_watched(watch)
+                if told is not None or (until is not None and now() >= until):
+                    self._flush()
+                    return told
+                self._turn_until(lambda: watch.has_news, until)
 
     def announce(self, status: str) -> None:
         """Tell others a status; nothing is waited for."""

@@ -27,12 +27,13 @@ OPERATOR = "operator"
 INBOX = "inbox"
 WORK = "work.assignments"
 COORDINATOR = "flow.control"
+WATCH = "watch"
 
-AGENT_FEATURES = (LIFECYCLE, RECEIPTS, QUEUE, ADDRESS)
-RETAKEN_FEATURES = (RECEIPTS, QUEUE, ADDRESS)
+AGENT_FEATURES = (LIFECYCLE, RECEIPTS, QUEUE, ADDRESS, WATCH)
+RETAKEN_FEATURES = (RECEIPTS, QUEUE, ADDRESS, WATCH)
 """Of an agent that returns by its return address, as older clients do: what is unconfirmed comes again to whoever shows
 it, which a session with a lifecycle rules out."""
-CONTROL_FEATURES = (OPERATOR,)
+CONTROL_FEATURES = (OPERATOR, WATCH)
 PROTOCOL_VERSION = "1.0"
 """What this client says it speaks beyond the base protocol."""
 
@@ -129,6 +130,8 @@ class Lifecycle:
         frame.features = list(self._wished())
         frame.client_protocol_version = PROTOCOL_VERSION
         frame.kind = self._profile.kind
+        if self._profile.spawn_token is not None:
+            frame.spawn_token = self._profile.spawn_token
         work = self._profile.work
         if work.mode is not None:
             frame.work_mode = work.mode
@@ -147,6 +150,7 @@ class Lifecycle:
 
     def registered(self, answer: Registered) -> None:
         """Take what the broker granted; raise ``HomeError`` or ``AccessDenied`` when a new token cannot be kept."""
+        self._profile.spawn_token = None  # it is good for one registration, and that was it
         self._begin(answer.session_id, [] if answer.features is UNSET else answer.features)
         self._owner_token = None if answer.owner_token is UNSET else answer.owner_token
         self.generation = 0 if answer.generation is UNSET else answer.generation

@@ -107,7 +107,9 @@ def refusal(answer: DeliveryFailed) -> SendError:
 def refusal_of(answer: RequestFailed) -> RequestRefused:
     """Return the error a ``request_failed`` stands for."""
     kind = AssignmentLost if answer.code in _LOST_CODES else RequestRefused
-    return kind(answer.reason, code=answer.code, retry="after" if answer.retryable else "never")
+    pause_ms = None if answer.retry_after_ms is UNSET else answer.retry_after_ms
+    retry: Retry = "after" if answer.retryable else "never"
+    return kind(answer.reason, code=answer.code, retry=retry, retry_after_ms=pause_ms)
 
 
 def unknown(reason: str, message_id: str, *, code: str, cause: BaseException | None = None) -> OutcomeUnknown:

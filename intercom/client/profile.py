@@ -129,6 +129,8 @@ class Profile:
         self.kind = clean_text(kind, "kind")
         if is_blank(self.kind):
             raise UsageError("kind is empty", hint="Leave it out.")
+        self.spawn_token: str | None = None
+        """What shows that this is the session that somebody had started, until it was shown."""
         self.cwd = checked_claim(cwd, "cwd") if cwd is not None else clean_text(_working_directory(), "cwd")
         self.pid = os.getpid()
         self.started_at = time.time_ns() // 1_000_000

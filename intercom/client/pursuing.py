@@ -54,6 +54,7 @@ from intercom.wire.mail import (
     Trace,
 )
 from intercom.wire.reasons import SESSION_NOT_FOUND, code_of
+from intercom.wire.watching import SpawnStatus, Watching
 from intercom.wire.work import WorkAnswer
 
 Handlers: TypeAlias = dict[type[Any], Callable[[Any, int], None]]
@@ -94,6 +95,7 @@ class Pursuit:
             QuestionTarget: self._on_question_target,
             QuestionWithdrawn: self._on_question_withdrawn,
             PeerDisconnected: self._on_peer_disconnected,
+            SpawnStatus: self._on_spawn_status,
             **dict.fromkeys(_ANSWERS, self.answered),
         }
 
@@ -247,6 +249,10 @@ class Pursuit:
     def _on_question_withdrawn(self, answer: QuestionWithdrawn, now: int) -> None:
         self.owing.withdrawn(answer.message_id)
 
+    def _on_spawn_status(self, answer: SpawnStatus, now: int) -> None:
+        if answer.status != "received":  # what becomes of the order follows
+            self.answered(answer, now)
+
     def _on_peer_disconnected(self, answer: PeerDisconnected, now: int) -> None:
         asked = self.asked(answer.reply_to)
         if asked is not None:
@@ -331,5 +337,6 @@ _ANSWERS = (
     Trace,
     Purged,
     *get_args(WorkAnswer),
+    Watching,
 )
 """Answers that mean nothing beyond the request they answer."""

@@ -34,6 +34,7 @@ from intercom.client.sending import SendOperation
 from intercom.client.staging import LiveStage
 from intercom.client.supervision import REFUSED_CODE, Line
 from intercom.client.views import IncomingMessage, Malformed, Receipt, SessionView
+from intercom.client.watches import Watch, Watched, Watches
 from intercom.client.working import WorkRequests
 from intercom.client.worklist import Worklist
 from intercom.errors import BrokerError, ConnectionLost, IntercomError, NoBroker, UsageError
@@ -47,6 +48,7 @@ from intercom.wire.frames import (
     SessionLeft,
 )
 from intercom.wire.mail import Replaced, RequestFailed, SessionReattached
+from intercom.wire.watching import WatchSubject
 
 __all__ = [
     "Arrived",
@@ -99,6 +101,7 @@ class ClientSession:
         self._announcing = Announcing(profile, self._contact, self._lifecycle, ids)
         self._pursuit = Pursuit(profile, self._contact, self._lifecycle, self._line, self._news, ids)
         self.commitments = Commitments(self._contact, self._pursuit, self._feeds, self._news, ids)
+        self._watches = Watches(self._contact, self._pursuit, self._news, clock, ids)
         self.work = WorkRequests(self._lifecycle, clock, ids, assignment_kind)
         self._worklist = Worklist(profile, self._contact, self._lifecycle, self._news, self.work)
         self._receiving = Receiving(
@@ -118,6 +121,7 @@ class ClientSession:
             **self._pursuit.handlers,
             **self._receiving.handlers,
             **self.commitments.handlers,
+            **self._watches.handlers,
             Registered: self._on_registered,
             SessionReattached: self._on_reattached,
             RequestFailed: self._on_request_failed,
@@ -213,6 +217,7 @@ class ClientSession:
             self._feeds.put(SessionEvent(kind="disconnected", reason=self._contact.trouble.reason))
         if ended is not None and ended.event is not None:
             self._feeds.put(ended.event)
+        self._watches.lost()
         self._pursuit.lost(now)
         if ended is None:
             self._lose(cause, now)
@@ -338,6 +343,23 @@ class ClientSession:
             if search is not None:
                 self.begin(search, self._clock())
         return work
+
+    def watch(self, subjects: list[WatchSubject], after: tuple[int, str | None] | None) -> Watch:
+        """Begin to follow what happens; ``Happened`` tells of news."""
+        if self.link is Link.CLOSED:
+            raise self.over()
+        watch = self._watches.open(subjects, after)
+        if not self._contact.is_online:
+            self.recovery.hurry(self._clock())
+        return watch
+
+    def take_watched(self, watch: Watch) -> Watched | None:
+        """Return the next thing a watch was told, ``None`` when there is none yet; raise why it is over."""
+        return self._watches.take(watch)
+
+    def unwatch(self, watch: Watch) -> None:
+        """End a watch."""
+        self._watches.close(watch)
 
     def feed(self) -> Feed:
         """Return a feed of what happens around this session from now on; ``Happened`` tells of news."""

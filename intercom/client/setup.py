@@ -21,6 +21,9 @@ from intercom.paths import Paths, resolve_home
 from intercom.wire.mail import Hold
 from intercom.wire.work import ExecutionSurface, WorkMode
 
+SPAWN_TOKEN_VARIABLE = "INTERCOM_SPAWN_TOKEN"
+"""Where a process that a broker has started finds the token its first session is to show."""
+
 
 class Setup(NamedTuple):
     """Hold what a shell needs to run a session."""
@@ -105,6 +108,9 @@ def prepare(
         surface=surface,
         coordinator=coordinator,
     )
+    if purpose == "agent":
+        # Neither another session of this process nor a program it starts may show the token again.
+        profile.spawn_token = os.environ.pop(SPAWN_TOKEN_VARIABLE, None) or None
     paths = Paths(resolve_home(None if home is None else os.fspath(home), os.environ))
     keeper = _keeper(paths, profile.address)
     core = ClientSession(

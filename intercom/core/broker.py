@@ -6,7 +6,7 @@ effects of one event, in order, and never blocks, waits, reads a clock or fails 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec import UNSET, Raw
@@ -134,6 +134,7 @@ class Broker:
         store_trouble: why the store cannot be used; then every send is refused and nothing is ever appended.
         facts: further members of the status report's ``broker`` object.
         identity: of the store, its journal and this process on it.
+        spawn_kinds: the sessions that may be started.
     """
 
     def __init__(
@@ -149,6 +150,7 @@ class Broker:
         store_trouble: str | None = None,
         facts: dict[str, Any] | None = None,
         identity: StoreIdentity | None = None,
+        spawn_kinds: Iterable[str] = (),
     ) -> None:
         limits = limits or Limits()
         recovered = recovered or Recovered()
@@ -333,7 +335,18 @@ class Broker:
             self._identity.journal_id,
             recovered.last_sequence,
         )
-        self._spawning = Spawning(self._outbox)
+        self._following.know_work(self._inbox, self._work.assignments)
+        self._spawning = Spawning(
+            spawn_kinds,
+            self._work.register,
+            self._ledger,
+            self._deadlines,
+            self._outbox,
+            limits,
+            ids,
+            lambda: self._operations.trouble,
+        )
+        self._registering.on_spawned = self._spawning.registered
         self._departing.on_left = self._following.watches.session_left
         self._flows = FlowsOfBroker(
             sessions=self._sessions,
@@ -484,6 +497,11 @@ class Broker:
         self._lifecycle.process_judged(ref, is_alive, now)
         return self._outbox.take()
 
+    def spawn_ended(self, ref: str, reason: str, now: Instant) -> list[Effect]:
+        """Take note that a command could not be started, or ended with a failure."""
+        self._spawning.ended(ref, reason, now)
+        return self._outbox.take()
+
     def frame_taken(self, token: object, now: Instant) -> list[Effect]:
         """Go on after the kernel took the last byte of the frame with this token."""
         if isinstance(token, Attempt):
@@ -547,6 +565,7 @@ class Broker:
 
     def draining(self, now: Instant) -> list[Effect]:
         """Say goodbye to those who must be told, while everything still works; ``stop`` follows."""
+        self._spawning.drain()
         self._following.watches.end_all("broker_shutdown")
         return self._outbox.take()
 
@@ -785,6 +804,7 @@ class Broker:
                 "waitingStages": len(self._barriers),
                 "notifications": len(self._notifications),
                 "watches": len(self._following.watches),
+                "spawnKinds": self._spawning.kinds,
                 "mail": {
                     **self._boxes.totals(),
                     "addresses": len(self._addresses),

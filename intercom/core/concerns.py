@@ -17,6 +17,7 @@ from intercom.core.records import (
     AssignmentRecord,
     Happened,
     IdempotencyRecord,
+    IdempotencyState,
     InboxRecord,
     KnownSessionRecord,
     MailRecord,
@@ -36,6 +37,8 @@ class Concern(Struct, frozen=True):
     """Their members may see it, too."""
     detail: dict[str, Any] = {}
     """What else is shown."""
+    kind: str | None = None
+    """How the event is called when not by its own kind."""
 
     @property
     def shown(self) -> dict[str, Any]:
@@ -115,6 +118,11 @@ def of_inbox(event: Happened) -> Concern:
     """Say it of a parked message: it concerns its sender, whom it was for, and who may deal with it."""
     row = event.row
     assert isinstance(row, InboxRecord)
+    return inbox_concern(row)
+
+
+def inbox_concern(row: InboxRecord) -> Concern:
+    """Say whom a parked message concerns."""
     keys = [key("message", row.inbox_id), key("inbox", row.inbox_id)]
     keys += [key("session", session) for session in (row.sender_session, row.target_session) if session]
     if row.sender_mailbox is not None:
@@ -133,18 +141,34 @@ def of_assignment(event: Happened) -> Concern:
     """Say it of an assignment: it concerns the worker, and whoever follows it or its message."""
     row = event.row
     assert isinstance(row, AssignmentRecord)
+    return assignment_concern(row, event.detail)
+
+
+def assignment_concern(row: AssignmentRecord, detail: dict[str, Any]) -> Concern:
+    """Say whom an assignment concerns."""
     keys = [key("assignment", row.assignment_id), key("message", row.message_id), key("session", row.session_id)]
     if row.address is not None:
         keys.append(key_of(row.address))
     about = {"assignmentId": row.assignment_id, "messageId": row.message_id, "sessionId": row.session_id}
-    shown: dict[str, Any] = {
-        name: event.detail[name] for name in ("retryable", "reasonCode", "reason") if name in event.detail
-    }
+    shown: dict[str, Any] = {name: detail[name] for name in ("retryable", "reasonCode", "reason") if name in detail}
     return Concern(tuple(keys), about, (), {"state": row.state, "sequence": row.sequence, **shown})
 
 
-def of_keyed(event: Happened) -> Concern:
-    """Say it of a request with a key: only the operator sees that one was made."""
+def of_keyed(event: Happened) -> Concern | None:
+    """Say it of a request with a key: only orders to start sessions are told, to the operator and that session."""
     row = event.row
     assert isinstance(row, IdempotencyRecord)
-    return Concern((), {"scope": row.scope}, (), {"state": row.state.value})
+    kind = _SPAWN_EVENTS.get((event.kind, row.state))
+    if row.scope != "spawn" or kind is None:
+        return None
+    result = decode(row.result)
+    about = {name: result[name] for name in ("kind", "sessionId") if isinstance(result.get(name), str)}
+    keys = (key("session", about["sessionId"]),) if "sessionId" in about else ()
+    return Concern(keys, about, (), {}, kind)
+
+
+_SPAWN_EVENTS = {
+    ("idempotency.begun", IdempotencyState.IN_FLIGHT): "spawn.started",
+    ("idempotency.done", IdempotencyState.DONE): "spawn.applied",
+    ("idempotency.forgotten", IdempotencyState.IN_FLIGHT): "spawn.failed",
+}

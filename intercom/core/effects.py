@@ -88,6 +88,18 @@ class ForgetProcess(Struct, frozen=True):
     ref: str
 
 
+class Spawn(Struct, frozen=True):
+    """Run the command of this kind, with the prompt as its input and the token in its environment.
+
+    Tell the core with ``spawn_ended`` when it cannot be started, or ends with a failure.
+    """
+
+    ref: str
+    kind: str
+    prompt: str
+    token: str
+
+
 Effect: TypeAlias = (
     Append
     | Write
@@ -101,4 +113,5 @@ Effect: TypeAlias = (
     | ReadJournal
     | WatchProcess
     | ForgetProcess
+    | Spawn
 )

@@ -7,10 +7,12 @@ from typing import Any
 
 from intercom.core import concerns, features
 from intercom.core.addresses import Address, Addresses
+from intercom.core.assignments import Assignment, Assignments
 from intercom.core.clock import Instant
 from intercom.core.concerns import Concern, State, key
 from intercom.core.connections import Connection
 from intercom.core.deadlines import Deadlines
+from intercom.core.inbox import Inbox, Parked
 from intercom.core.ledger import Ledger
 from intercom.core.lifecycle import Known, Lifecycle
 from intercom.core.mailboxes import Mailboxes
@@ -63,6 +65,26 @@ class Following:
         self.watches.describe("session", self._session, self._sessions)
         self.watches.describe("address", self._address, self._every_address)
         self.watches.describe("message", self._message, lambda: ())
+
+    def know_work(self, inbox: Inbox, assignments: Assignments) -> None:
+        """Let snapshots tell of what is parked and of open assignments."""
+
+        def parked(one: Parked) -> State:
+            return State("inbox", "parked" if one.is_free else "assigned", concerns.inbox_concern(one.record))
+
+        def assigned(one: Assignment) -> State:
+            return State("assignment", one.record.state, concerns.assignment_concern(one.record, {}))
+
+        self.watches.describe(
+            "inbox",
+            lambda inbox_id: None if (one := inbox.get(inbox_id)) is None else parked(one),
+            lambda: map(parked, inbox.in_order()),
+        )
+        self.watches.describe(
+            "assignment",
+            lambda assignment_id: None if (one := assignments.get(assignment_id)) is None else assigned(one),
+            lambda: map(assigned, assignments.all()),
+        )
 
     def answer(self, connection: Connection, frame: WatchRequest | UnwatchRequest, now: Instant) -> None:
         """Answer a request, or refuse it."""

@@ -85,6 +85,8 @@ class Registering:
         self._outbox = outbox
         self._limits = limits
         self._on_features = on_features
+        self.on_spawned: Callable[[Session, Any, Instant], None] = lambda session, token, now: None
+        """Is told of each registration that says it was started on somebody's behalf, with what it shows."""
 
     def register(self, connection: Connection, frame: Register, now: Instant) -> None:
         """Enter a session, or refuse it and end the connection (protocol 4.1)."""
@@ -114,6 +116,8 @@ class Registering:
         if supervisor_id is not UNSET:
             session.supervisor_id = supervisor_id
         told, ticket = self._arrivals.begin(session, arrival, frame, now)
+        if frame.spawn_token is not UNSET and arrival.entry is not None:
+            self.on_spawned(session, frame.spawn_token, now)
         if arrival.entry is not None:
             self._on_features(now)
         registered = Registered(

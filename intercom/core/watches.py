@@ -160,7 +160,7 @@ class Watches:
         self._journal_id = journal_id
         self._committed = last_sequence
         """Sequence of the newest event that is known to be on disk."""
-        self._concerns: dict[type[Row], Callable[[Happened], Concern]] = {}
+        self._concerns: dict[type[Row], Callable[[Happened], Concern | None]] = {}
         self._describers: dict[str, tuple[Callable[[str], State | None], Callable[[], Iterable[State]]]] = {}
         self._by_connection: dict[int, dict[str, Watch]] = {}
         self._by_key: dict[str, dict[Watch, None]] = {}
@@ -170,8 +170,8 @@ class Watches:
     def __len__(self) -> int:
         return self._count
 
-    def follow(self, row: type[Row], concern: Callable[[Happened], Concern]) -> None:
-        """Learn whom the events of a kind of row concern."""
+    def follow(self, row: type[Row], concern: Callable[[Happened], Concern | None]) -> None:
+        """Learn whom the events of a kind of row concern; ``None`` is nobody."""
         self._concerns[row] = concern
 
     @property
@@ -353,6 +353,8 @@ class Watches:
         if not self._by_key:
             return
         concern = self._concern_of(event)
+        if concern is None:
+            return
         found: dict[Watch, None] = {}
         for each in _found_under(concern):
             found.update(self._by_key.get(each, {}))
@@ -399,7 +401,7 @@ class Watches:
             watch.position = max(watch.position, self._committed)
         self._outbox.write(watch.connection, WatchAlive(watch.id, watch.position))
 
-    def _concern_of(self, event: Happened) -> Concern:
+    def _concern_of(self, event: Happened) -> Concern | None:
         return self._concerns[type(event.row)](event)
 
     def _may_see(self, session: Session, concern: Concern) -> bool:
@@ -446,6 +448,8 @@ class Watches:
     def _tell_page(self, watch: Watch, page: JournalPage) -> None:
         for event in page.events:
             concern = self._concern_of(event)
+            if concern is None:
+                continue
             if any(each in watch.keys for each in _found_under(concern)) and self._may_see(watch.session, concern):
                 self._write_event(watch, event.seq, Raw(encode(_shown_event(event, concern))))
 
@@ -504,7 +508,7 @@ def _found_under(concern: Concern) -> tuple[str, ...]:
 
 
 def _shown_event(event: Happened, concern: Concern) -> WatchedEvent:
-    return WatchedEvent(event.kind, event.at, concern.about, concern.shown or UNSET)
+    return WatchedEvent(concern.kind or event.kind, event.at, concern.about, concern.shown or UNSET)
 
 
 def _shown_state(state: State) -> WatchedState:

@@ -29,6 +29,7 @@ from intercom.core.parking import Parking
 from intercom.core.records import IdempotencyRecord, Recovered
 from intercom.core.replies import REPLIES, Replies
 from intercom.core.sessions import SessionTable
+from intercom.core.spawning import SCOPE as SPAWNS
 from intercom.limits import Limits
 
 
@@ -61,7 +62,7 @@ class Work:
         self._boxes = boxes
         self._journal = journal
         self._ledger = ledger
-        ttl_ms = dict.fromkeys((ORDERS, REPORTS, REPLIES, FLOWS), limits.order_ttl_ms)
+        ttl_ms = dict.fromkeys((ORDERS, REPORTS, REPLIES, FLOWS, SPAWNS), limits.order_ttl_ms)
         self.register = Register(journal, ledger, deadlines, ttl_ms, limits.keyed_outcomes, keys, now)
         giving = Giving(outbox, ledger)
         self.assignments = Assignments(

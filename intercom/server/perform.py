@@ -24,6 +24,7 @@ from intercom.core.effects import (
     Finish,
     ForgetProcess,
     Note,
+    Spawn,
     Stop,
     WatchProcess,
     Write,
@@ -32,6 +33,7 @@ from intercom.core.records import Change, ReadBodies, ReadHistory, Reading
 from intercom.limits import UNCOMMITTED_BYTES, UNCOMMITTED_FRAMES, UNSENT_BYTES
 from intercom.server.link import Link
 from intercom.server.log import Log
+from intercom.server.spawning import Spawner
 from intercom.store.reader import Read
 from intercom.store.writer import Committed, Failed
 from intercom.wire.codec import encode
@@ -95,6 +97,7 @@ class Performer:
         after_turn: called at the end of every turn.
         reader: reads what the core does not keep in memory.
         processes: watches the processes behind lost connections.
+        spawner: starts sessions.
     """
 
     def __init__(
@@ -112,7 +115,9 @@ class Performer:
         after_turn: Callable[[], None],
         reader: Reads,
         processes: Watches,
+        spawner: Spawner,
     ) -> None:
+        self._spawner = spawner
         self._reader = reader
         self._processes = processes
         self._broker = broker
@@ -221,6 +226,8 @@ class Performer:
                 self._processes.watch(effect.ref, effect.pid, effect.started)
             elif isinstance(effect, ForgetProcess):
                 self._processes.forget(effect.ref)
+            elif isinstance(effect, Spawn):
+                self._spawner.spawn(effect.ref, effect.kind, effect.prompt, effect.token)
             else:
                 self._reader.submit(effect)
         return ticket
@@ -242,6 +249,7 @@ class Performer:
 
     def close(self, timeout_s: float) -> None:
         """Stop reading and watching."""
+        self._spawner.close()
         self._processes.close()
         self._reader.close(timeout_s)
 

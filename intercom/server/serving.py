@@ -45,6 +45,7 @@ from intercom.server.log import Log
 from intercom.server.ownership import Territory
 from intercom.server.perform import Performer
 from intercom.server.processes import Processes
+from intercom.server.spawning import CommandSpawner
 from intercom.server.watchdog import Watchdog
 from intercom.store.database import Store, StoreUnusable
 from intercom.store.reader import Reader
@@ -167,6 +168,7 @@ class Serving:
             store_trouble=self._store.trouble,
             facts={"startedAt": started.wall, **self._store.facts(), **facts},
             identity=self._store.identity,
+            spawn_kinds=settings.spawn,
         )
         self._idle = IdleCheck(started.mono, None if end_process is None else settings.idle_ms)
         self._alarm = Alarm(self._loop, self._on_deadline)
@@ -184,6 +186,7 @@ class Serving:
             after_turn=self._after_turn,
             reader=Reader(paths.database, self._on_read),
             processes=Processes(self._loop, self._on_judged),
+            spawner=CommandSpawner(settings.spawn, paths, os.environ, self._loop, self._on_spawn_failed),
         )
         self._intake = Intake(self._broker, self._performer, self._idle, clock=now, frame_bytes=settings.frame_bytes)
         self._listener = Listener(sock, self._loop, log, self._on_connection)
@@ -336,6 +339,10 @@ class Serving:
     def _on_judged(self, ref: str, is_alive: bool) -> None:
         moment = now()
         self._performer.run(self._broker.process_judged(ref, is_alive, moment), moment)
+
+    def _on_spawn_failed(self, ref: str, reason: str) -> None:
+        moment = now()
+        self._performer.run(self._broker.spawn_ended(ref, reason, moment), moment)
 
     def _linger(self) -> None:
         try:

@@ -10,7 +10,7 @@ from intercom.core.broker import Broker
 from intercom.core.clock import Instant
 from intercom.core.connections import PeerCredentials
 from intercom.core.effects import Append, Broadcast, Destroy, Effect, Finish, Stop, WatchProcess, Write
-from intercom.core.records import ReadBodies, ReadHistory, Reading, ReadJournal
+from intercom.core.records import ReadBodies, ReadHistory, Reading, ReadJournal, StoreIdentity
 from intercom.errors import NoBroker, UsageError
 from intercom.limits import CONNECT_MS, KEY_BYTES, Limits
 from intercom.testing.disk import MemoryDisk, counted_ids
@@ -25,6 +25,8 @@ from intercom.wire.work import ExecutionSurface, WorkMode
 _FIRST = Instant(mono=1_000_000, wall=1_700_000_000_000)
 _KEY = bytes(range(KEY_BYTES))
 _PID = 1
+_BROKER_ID = "b0000000-0000-4000-8000-000000000000"
+_JOURNAL_ID = "d0000000-0000-4000-8000-000000000000"
 
 
 class MemoryBroker:
@@ -52,6 +54,7 @@ class MemoryBroker:
         self._last_ticket = self._committed = 0
         self._is_turning = False
         self._stop_reason: str | None = None
+        self._starts = 0
         self.restart()
 
     @property
@@ -209,6 +212,7 @@ class MemoryBroker:
         """
         self._fall_down()
         self._last_ticket = self._committed = 0
+        self._starts += 1
         self._core = Broker(
             key=_KEY,
             ids=self._ids,
@@ -217,6 +221,7 @@ class MemoryBroker:
             now=self._now,
             limits=self._limits,
             recovered=self._disk.recovered(self._now.wall, self._limits),
+            identity=StoreIdentity(_BROKER_ID, _JOURNAL_ID, self._starts),
         )
         self._perform(self._core.started())
         self._turn()

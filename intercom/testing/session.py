@@ -29,6 +29,7 @@ from intercom.client.views import GroupView, Receipt, SessionView
 from intercom.client.views import IncomingMessage as _IncomingMessage
 from intercom.errors import BrokerBusy, NoBroker
 from intercom.limits import ASK_MS, REQUEST_MS, STAGE_LIVE_MS
+from intercom.testing.following import Following
 from intercom.testing.hosting import LiveStage, Run
 from intercom.testing.inquiring import Inquiries
 from intercom.testing.pending import NotSettled as NotSettled
@@ -100,7 +101,7 @@ class Events:
         return event
 
 
-class MemorySession(Inquiries, Work):
+class MemorySession(Inquiries, Work, Following):
     """Be a session of a ``MemoryBroker``; made by ``connect``.
 
     It has all calls of the library's sessions, and they mean the same. Those that send return a ``Pending``; everything

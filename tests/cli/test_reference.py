@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -41,6 +42,16 @@ def test_the_settings_that_are_shown_are_taken(tmp_path: object) -> None:
     assert [line.split(" = ")[0] for line in example[1:]] == list(settings_table())
     for setting in settings_table().values():
         assert f"`{setting.variable}`" in page
+
+
+def test_the_example_of_a_kind_is_taken(tmp_path: object) -> None:
+    from pathlib import Path
+
+    home = Path(str(tmp_path))
+    [example] = re.findall(r"```toml\n(.*?)```", PAGES["configuration"](), re.DOTALL)
+    (home / "intercom.toml").write_text(example)
+    found = load_settings(Paths(home), {}, {}).spawn["reviewer"]
+    assert (found.command[0], found.cwd) == ("claude", "~/work/project")
 
 
 def test_writing_them_changes_nothing() -> None:

@@ -65,7 +65,7 @@ def test_whoever_returns_by_its_return_address_has_no_lifecycle() -> None:
 
 
 def test_a_control_session_asks_to_see_what_belongs_to_others() -> None:
-    assert Rig(purpose="control").connect()["features"] == ["operator"]
+    assert Rig(purpose="control").connect()["features"] == ["operator", "watch"]
 
 
 def test_an_older_broker_gets_nothing_it_does_not_know() -> None:
@@ -420,3 +420,16 @@ def test_nobody_there_is_not_being_replaced() -> None:
     rig.fail(NoBroker("none"))
     assert rig.core.link is Link.OFFLINE
     assert rig.core.recovery.at is not None
+
+
+def test_a_spawn_token_is_shown_until_a_broker_took_it_and_never_again() -> None:
+    """FE 1.5, client library: never resends a spawn token."""
+    rig = Rig(name="child")
+    rig.core.profile.spawn_token = "secret"
+    assert rig.connect()["spawnToken"] == "secret"
+    rig.lose()
+    first = rig.dial()
+    assert first["spawnToken"] == "secret", "nobody has seen it yet"
+    rig.feed({"type": "registered", "sessionId": "me", "acknowledgesReceipt": True})
+    rig.lose()
+    assert "spawnToken" not in rig.dial()

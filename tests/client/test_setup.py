@@ -49,6 +49,15 @@ def test_the_home_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest
         prepared(home="")
 
 
+def test_the_first_session_of_a_process_has_its_spawn_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 11.2.2: once, and nothing this process starts finds it."""
+    monkeypatch.setenv("INTERCOM_SPAWN_TOKEN", "secret")
+    assert prepared(home=tmp_path, purpose="control").core.profile.spawn_token is None
+    assert prepared(home=tmp_path).core.profile.spawn_token == "secret"
+    assert "INTERCOM_SPAWN_TOKEN" not in os.environ
+    assert prepared(home=tmp_path).core.profile.spawn_token is None
+
+
 @pytest.mark.parametrize(("seconds", "expected"), [(1, 1_000), (0.0001, 1), (0.25, 250)])
 def test_durations(seconds: float, expected: int) -> None:
     assert milliseconds(seconds, "timeout") == expected

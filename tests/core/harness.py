@@ -20,6 +20,7 @@ from intercom.core.effects import (
     Finish,
     ForgetProcess,
     Note,
+    Spawn,
     Stop,
     WatchProcess,
     Write,
@@ -110,6 +111,7 @@ class World:
         self.notes: list[Note] = []
         self.reads: deque[Reading] = deque()
         self.watched: dict[str, WatchProcess] = {}
+        self.spawned: list[Spawn] = []
         self.broker = Broker(
             key=KEY,
             ids=self.ids,
@@ -218,6 +220,8 @@ class World:
                     self.reads.append(effect)
                 case WatchProcess():
                     self.watched[effect.ref] = effect
+                case Spawn():
+                    self.spawned.append(effect)
                 case ForgetProcess(ref):
                     self.watched.pop(ref, None)
         self._tell_lost(lost)

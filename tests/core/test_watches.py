@@ -12,6 +12,7 @@ from intercom.limits import Limits
 from intercom.wire.watching import WatchEvent
 from tests.core.harness import World, only
 from tests.core.mail import AGENT, Agent, enter, holder, reattach
+from tests.core.work import coordinator, parked, push, report, worker
 
 FRAMES = ("watching", "watch_event", "watch_alive", "watch_ended")
 WATCHER = (*AGENT, "watch")
@@ -167,6 +168,27 @@ def test_ids_of_sessions_are_the_same_whatever_their_case() -> None:
     watch(me, {"sessionId": bob.id.lower()})
     bob.leave()
     assert kinds(me) == ["session.reconnecting"]
+
+
+def test_work_is_followed() -> None:
+    """FE 1.10, issue 7: filtered by assignment; what is parked shows a preview of 80 code points."""
+    world = World()
+    boss = person(world)
+    target = worker(world)
+    parked(world, target, text="x" * 100)
+    begun = watch(boss)
+    inbox = next(state for state in begun["snapshot"] if state["kind"] == "inbox")
+    assert (inbox["state"], inbox["about"]["inboxId"], inbox["detail"]["preview"]) == ("parked", "m1", "x" * 80)
+    assignment = push(world, coordinator(world), target)
+    assert kinds(boss) == ["session.active", "inbox.assigned", "assignment.assigned"]
+    mine = watch(boss, {"assignmentId": assignment["assignmentId"]})
+    assert [state["state"] for state in mine["snapshot"]] == ["assigned"]
+    told(boss)
+    report(target, assignment, "accepted")
+    frames = [frame for frame in told(boss) if frame["watchId"] == mine["watchId"]]
+    assert [frame["event"]["kind"] for frame in frames] == ["assignment.accepted"]
+    assert frames[0]["event"]["detail"]["state"] == "accepted"
+    assert frames[0]["event"]["about"]["messageId"] == "m1"
 
 
 # --- commits --------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from intercom.core.effects import (
     Finish,
     ForgetProcess,
     Note,
+    Spawn,
     Stop,
     WatchProcess,
     Write,
@@ -142,6 +143,21 @@ class Court:
         self.told.append(("close",))
 
 
+class Nursery:
+    """Stand for what starts sessions."""
+
+    kinds = ("reviewer",)
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, ...]] = []
+
+    def spawn(self, ref: str, kind: str, prompt: str, token: str) -> None:
+        self.told.append((ref, kind, prompt, token))
+
+    def close(self) -> None:
+        self.told.append(("close",))
+
+
 class Lines:
     """Stand for the log."""
 
@@ -157,7 +173,7 @@ class Stage:
 
     def __init__(self) -> None:
         self.core, self.disk, self.log, self.loop = Core(), Disk(), Lines(), HandLoop()
-        self.shelf, self.court = Shelf(), Court()
+        self.shelf, self.court, self.nursery = Shelf(), Court(), Nursery()
         self.stops: list[str] = []
         self.ended: list[int] = []
         self.resumed: list[int] = []
@@ -180,6 +196,7 @@ class Stage:
             after_turn=self._after_turn,
             reader=self.shelf,
             processes=self.court,
+            spawner=self.nursery,
         )
 
     def _after_turn(self) -> None:
@@ -534,3 +551,9 @@ def test_processes_are_watched_as_the_core_says(stage: Stage) -> None:
     stage.performer.close(1)
     assert stage.court.told == [("watch", "r", 5, 7), ("forget", "r"), ("close",)]
     assert stage.shelf.closed
+
+
+def test_sessions_are_started_as_the_core_says(stage: Stage) -> None:
+    stage.run(Spawn("1", "reviewer", "look", "t"))
+    stage.performer.close(1)
+    assert stage.nursery.told == [("1", "reviewer", "look", "t"), ("close",)]
