@@ -152,6 +152,13 @@ ASSIGNMENTS_KEPT = 64
 ASSIGNMENT_IDS_KEPT = 4_096
 """Assignments by whose id a copy is known as a copy."""
 
+REPORTS_KEPT = 64
+"""Reports the broker has that an address remembers, to know a repetition."""
+REPORT_PUMP_MS = 2_000
+"""Pause between two attempts of a client to bring what it has written down and the broker has not."""
+REPORT_FILE_BYTES = 256 * KIB
+"""Largest file that is taken for a report."""
+
 # --- lifecycle of the broker ----------------------------------------------------------------------------
 
 IDLE_MS = 5_000

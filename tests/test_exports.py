@@ -16,6 +16,8 @@ NAMES = {
     "GroupView", "IncomingMessage", "LiveStage", "Mail", "Mailbox", "MailboxEntry", "Messages", "Notice",
     "PendingAsk", "PossibleStage", "Purged", "Receipt", "RosterStage", "Run", "Session", "SessionEvent",
     "SessionRecord", "SessionView", "StageAnswer", "StageQueue", "StageRequest", "StageView", "Trace", "TraceEvent",
+    "Flow", "FlowCalls", "FlowDispatch", "FlowList", "FlowReported", "FlowStep", "FlowSummary", "Step", "StepReport",
+    "TodoOutcome",
     "WatchEvent", "WatchSnapshot", "WatchedState", "Watching", "__version__", "blocking", "connect", "serve",
 }  # fmt: skip
 
@@ -23,6 +25,7 @@ SESSION = {
     "assignment", "assignments", "claim", "dispatch", "inbox", "inbox_message", "inbox_presence",
     "open_assignments", "reply_to", "report", "settle", "wait_for_assignment",
     "addresses", "announce", "answer", "ask", "ask_supervisor", "authorize_child", "busy", "events", "features",
+    "flows",
     "force_close", "former_ids", "groups", "id", "join", "leave", "list", "list_groups", "list_stages", "mailbox",
     "messages", "model", "name", "outcome", "pending", "purge", "receive", "release_child", "reserve_child", "send",
     "send_supervisor", "session_records", "set_presence", "spawn", "stage", "status", "supervisor_id", "task_hint",
@@ -82,6 +85,8 @@ def test_both_shells_have_the_same_calls() -> None:
         "Assignment",
         "Assignments",
         "Events",
+        "FlowCalls",
+        "FlowStep",
         "IncomingMessage",
         "LiveStage",
         "Messages",

@@ -26,6 +26,7 @@ from intercom.client.waiting import Waiting
 from intercom.errors import IntercomError, PresenceRefused, RequestRefused
 from intercom.limits import PENDING_REPLY_RETRY_MS, REBIND_MS, WITHDRAWN_ASKS
 from intercom.wire.codec import ProtocolError
+from intercom.wire.flows import FlowAnswer
 from intercom.wire.frames import (
     CancelAsk,
     Delivered,
@@ -337,6 +338,7 @@ _ANSWERS = (
     Trace,
     Purged,
     *get_args(WorkAnswer),
+    *get_args(FlowAnswer),
     Watching,
 )
 """Answers that mean nothing beyond the request they answer."""

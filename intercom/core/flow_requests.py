@@ -133,7 +133,7 @@ class FlowRequests:
             flow = self._flow_for(session, frame.flow_id)
             if isinstance(flow, Invalid):
                 return flow
-            self._promise(connection, self._answer(frame.request_id, flow, {}, now))
+            self._promise(connection, self._answer(frame.request_id, session, flow, {}, now))
             return None
         self._entry = entry
         refused = handler(self, connection, session, frame, now)
@@ -373,7 +373,7 @@ class FlowRequests:
         if not self._may_control(token.session, flow):
             refused = Invalid("authority_changed", "You have left the group of this flow meanwhile")
             return self._refuse(connection, token.request_id, refused)
-        answer = self._answer(token.request_id, flow, bodies, now)
+        answer = self._answer(token.request_id, token.session, flow, bodies, now)
         answer.dispatches = [
             self._views.dispatch(one, bodies, now.wall, now.mono) for one in self._book.dispatches_of(flow)
         ]
@@ -382,13 +382,19 @@ class FlowRequests:
 
     def _show(self, connection: Connection, request_id: str, flow: Flow, now: Instant) -> None:
         """Answer with a flow that has changed, and have it looked after."""
-        self._promise(connection, self._answer(request_id, flow, {}, now))
+        session = connection.session
+        assert session is not None, "only called for registered connections"
+        self._promise(connection, self._answer(request_id, session, flow, {}, now))
         self._reconciler.kick()
 
-    def _answer(self, request_id: str, flow: Flow, bodies: dict[int, bytes], now: Instant) -> FlowAnswer:
+    def _answer(
+        self, request_id: str, session: Session, flow: Flow, bodies: dict[int, bytes], now: Instant
+    ) -> FlowAnswer:
         newest = self._views.newest_dispatch(flow)
         dispatch = UNSET if newest is None else self._views.dispatch(newest, bodies, now.wall, now.mono)
-        return FlowAnswer(request_id, self._views.flow(flow, bodies), self._views.target(flow), dispatch)
+        return FlowAnswer(
+            request_id, self._views.flow(flow, bodies, session.sender_identity), self._views.target(flow), dispatch
+        )
 
     # --- to report, and to delete -------------------------------------------------------------------------
 

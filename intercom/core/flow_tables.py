@@ -44,16 +44,17 @@ class Table(Struct, frozen=True):
         left = {state for (state, _), following in self.moves.items() if following != state}
         return frozenset(set(self.moves.values()) - left)
 
-    def drawn(self) -> list[str]:
-        """Return the diagram as lines, ``state --event, event--> state``, in the order of the table."""
-        edges: dict[tuple[str, str], list[str]] = {}
-        for (state, event), following in self.moves.items():
-            edges.setdefault((state, following), []).append(event)
-        width = max(len(state) for state, _ in edges)
-        return [f"(begins)  {self.begins}"] + [
-            f"{state:<{width}} --{', '.join(events)}--> {following if following != state else '(the same)'}"
-            for (state, following), events in edges.items()
-        ]
+
+def drawn(begins: str, moves: Mapping[tuple[str, str], str]) -> list[str]:
+    """Return a table as the lines of a diagram, ``state --event, event--> state``, in its order."""
+    edges: dict[tuple[str, str], list[str]] = {}
+    for (state, event), following in moves.items():
+        edges.setdefault((state, following), []).append(event)
+    width = max(len(state) for state, _ in edges)
+    return [f"(begins)  {begins}"] + [
+        f"{state:<{width}} --{', '.join(events)}--> {following if following != state else '(the same)'}"
+        for (state, following), events in edges.items()
+    ]
 
 
 FLOW = Table(
@@ -126,16 +127,6 @@ OUTCOME = Table(
     },
 )
 
-REPORT = Table(
-    "report",
-    "prepared",
-    {
-        ("prepared", "publish"): "published",
-        ("published", "accept"): "accepted",
-    },
-)
-"""Of the record a worker keeps of what it reports."""
-
 BINDING = Table(
     "binding",
     "pending",
@@ -148,4 +139,4 @@ BINDING = Table(
     },
 )
 
-TABLES = (FLOW, STEP, TRANSPORT, OUTCOME, REPORT, BINDING)
+TABLES = (FLOW, STEP, TRANSPORT, OUTCOME, BINDING)

@@ -46,8 +46,8 @@ class FlowViews:
         reports = [one.record.report for one in self._book.dispatches_of(flow)]
         return (*(step.body for step in flow.record.steps), *(one.body for one in reports if one is not None))
 
-    def flow(self, flow: Flow, bodies: Bodies) -> FlowView:
-        """Show a flow, with the texts that are given."""
+    def flow(self, flow: Flow, bodies: Bodies, requester: str) -> FlowView:
+        """Show a flow to whoever has this sender identity, with the texts that are given."""
         record = flow.record
         return FlowView(
             record.flow_id,
@@ -67,6 +67,7 @@ class FlowViews:
             last_admit_at=_or_unset(record.admit_at),
             admit_attempts=record.admit_attempts,
             waiting=self._waiting(flow),
+            is_yours=record.created_by == requester,
         )
 
     def summary(self, flow: Flow) -> FlowSummary:

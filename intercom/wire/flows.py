@@ -277,6 +277,8 @@ class FlowView(Struct, rename="camel", omit_defaults=True):
     last_admit_at: int | UnsetType = UNSET
     admit_attempts: int = 0
     waiting: Waiting | UnsetType = UNSET
+    is_yours: bool = False
+    """The requester has created it."""
 
 
 class FlowSummary(Struct, rename="camel", omit_defaults=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from intercom.core.flow_tables import BINDING, FLOW, LIVE, OUTCOME, REPORT, STEP, TABLES, TRANSPORT, IllegalMove, Table
+from intercom.core.flow_tables import BINDING, FLOW, LIVE, OUTCOME, STEP, TABLES, TRANSPORT, IllegalMove, Table, drawn
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
@@ -27,7 +27,6 @@ def test_an_illegal_move_raises(table: Table) -> None:
         (STEP, {"completed", "cancelled"}),
         (TRANSPORT, {"accepted", "rejected"}),
         (OUTCOME, {"completed", "failed", "ambiguous", "retired"}),
-        (REPORT, {"accepted"}),
         (BINDING, {"completed", "failed", "ambiguous"}),
     ],
     ids=lambda value: getattr(value, "name", ""),
@@ -46,7 +45,7 @@ def test_a_flow_that_is_over_takes_no_move_but_one() -> None:
 
 
 def test_a_table_is_drawn() -> None:
-    assert OUTCOME.drawn() == [
+    assert drawn(OUTCOME.begins, OUTCOME.moves) == [
         "(begins)  pending",
         "pending --completed--> completed",
         "pending --failed--> failed",
