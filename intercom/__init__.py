@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Watching,
         connect,
     )
+    from intercom.client.attending import KeptMessage, Policies, PolicyRule, PolicyView, Wait, Waits
     from intercom.client.feeds import SessionEvent
     from intercom.client.flowviews import (
         Flow,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
         SessionRecord,
         Trace,
         TraceEvent,
+        UnconfirmedMessage,
     )
     from intercom.client.queueing import AsyncStageQueue, StageAnswer, StageQueue, StageRequest
     from intercom.client.rosters import DeliveryState, PossibleStage, RosterStage
@@ -127,6 +129,7 @@ __all__ = [
     "InboxPresence",
     "IncomingMessage",
     "IntercomError",
+    "KeptMessage",
     "LiveStage",
     "Mail",
     "Mailbox",
@@ -140,6 +143,9 @@ __all__ = [
     "ParkedMessage",
     "PeerGone",
     "PendingAsk",
+    "Policies",
+    "PolicyRule",
+    "PolicyView",
     "PossibleStage",
     "PresenceRefused",
     "ProtocolViolation",
@@ -175,7 +181,10 @@ __all__ = [
     "TooLarge",
     "Trace",
     "TraceEvent",
+    "UnconfirmedMessage",
     "UsageError",
+    "Wait",
+    "Waits",
     "WatchEvent",
     "WatchSnapshot",
     "WatchedState",
@@ -202,6 +211,7 @@ _HOMES = {
         "Watching",
         "connect",
     ),
+    "intercom.client.attending": ("KeptMessage", "Policies", "PolicyRule", "PolicyView", "Wait", "Waits"),
     "intercom.client.feeds": ("SessionEvent",),
     "intercom.client.flowviews": (
         "Flow",
@@ -225,6 +235,7 @@ _HOMES = {
         "SessionRecord",
         "Trace",
         "TraceEvent",
+        "UnconfirmedMessage",
     ),
     "intercom.client.watches": ("WatchEvent", "WatchSnapshot", "WatchedState"),
     "intercom.client.views": ("Attachment", "GroupView", "Mail", "Notice", "Receipt", "SessionView"),

@@ -319,7 +319,7 @@ class RequestRefused(IntercomError):
         retry: Retry | None = None,
         retry_after_ms: int | None = None,
     ) -> None:
-        wanted = _REQUEST_HINTS.get(code or "") if hint is None else hint
+        wanted = _REQUEST_HINTS.get(code or self.code) if hint is None else hint
         super().__init__(reason, code=code, hint=wanted, retry=retry, retry_after_ms=retry_after_ms)
         self.exit_status = _REQUEST_STATUSES.get(self.code, 1 if self.retry == "never" else 5)
 

@@ -110,6 +110,10 @@ WORK_PAGE_CEILING = 1_000
 """Most parked messages or assignments that are told at once."""
 PREVIEW_CODE_POINTS = 80
 """How much of a parked message a list shows."""
+PREVIEWS_READ = 32
+"""Parked messages that are read at once for the beginnings of their texts."""
+INBOX_ENTRIES = 256
+"""Messages that may be parked."""
 INBOX_ENTRIES_RANGE = (1, 10_000)
 """Least and greatest value of the setting for ``Limits.inbox_entries``."""
 
@@ -408,6 +412,10 @@ DISK_FULL_BYTES = 64 * KIB
 """Free space of the home's disk below which a broker can neither begin nor say why."""
 DISK_LOW_BYTES = 64 * MIB
 """Free space of the home's disk below which ``doctor`` warns."""
+ME_POLL_MS = 1_000
+"""Pause between two looks of ``me --follow`` for what waits for the person."""
+NOTIFY_COMMAND_MS = 5_000
+"""How long the command of the setting ``notify_command`` may take for one notification."""
 DESCRIPTORS_LOW = 64
 """Open files a broker started from here needs at least to serve a few sessions."""
 
@@ -415,14 +423,16 @@ DESCRIPTORS_LOW = 64
 
 HOOK_MS = 1_000
 """How long a hook may run in all; then it ends without a word."""
-HOOK_ANSWER_MS = 400
+HOOK_ANSWER_MS = 800
 """How long a hook waits for one answer of the adapter of its session."""
-HOOK_CONNECT_MS = 400
+HOOK_CONNECT_MS = 800
 """How long a hook without an adapter waits for the broker, except where it starts one."""
 HOOK_START_MS = 700
 """How long the hook of a session's start waits for a broker that it starts; the broker goes on after that."""
 HOOK_TEXT_CHARACTERS = 8_000
 """Most that one hook puts before a model: hosts put longer texts into a file."""
+TOLD_FRAME_CHARACTERS = 600
+"""What the heading and the end around one message may take of it."""
 HOOK_INPUT_BYTES = 16 * MIB
 """Most that a hook reads of what its host tells; the rest is thrown away."""
 HOOK_ENTRY_S = 5
@@ -441,10 +451,92 @@ HOST_FILE_BYTES = 16 * MIB
 """Largest file of a host that is edited."""
 HOST_PROBE_MS = 60_000
 """How long ``doctor --probe`` waits for a marked message to be shown to a model."""
+HOST_PROBE_POLL_MS = 250
+"""Pause between two looks whether it was."""
 
+
+# --- waits, policies and the guard against loops --------------------------------------------------------
+
+CIRCLE_NAMES = 6
+"""Most parties between the target and the asker that a refused ask names."""
+WAITS_TOLD = 1_000
+"""Most waits that are told at once."""
+POLICY_RULES = 64
+"""Rules of one policy."""
+POLICY_TEXT_CHARACTERS = 256
+"""Longest name or group in a rule of a policy."""
 
 GROUPS_CEILING = 64
 """Groups one session may be in."""
+
+# --- agent hosts: the adapter ----------------------------------------------------------------------------
+
+SEAT_DIGITS = 4
+"""Digits of its address in the visible name of a host's session."""
+SEAT_FOLDER_CHARACTERS = 40
+"""Most of the name of its folder in it."""
+MARK_DIGITS = 8
+"""Digits of the random mark that ends what a peer wrote."""
+TOLD_CHARACTERS = 8_000
+"""Most that is put before a model at once; hosts cut or spill what is longer (Codex at about 12 000)."""
+TOLD_LEAST_CHARACTERS = 200
+"""Least room for the text of one message in it."""
+TOOL_WAIT_MS = 50_000
+"""How long a tool waits for an answer or a message unless told otherwise: within the time limit of every host."""
+TOOL_WAIT_MOST_MS = 280_000
+"""Most a model may ask a tool to wait: within what Codex CLI allows by default."""
+WORK_LEAST_WAIT_MS = 1_000
+"""How long a tool asks for work that is there already."""
+TOOL_PROGRESS_MS = 10_000
+"""Pause between signs of life of a tool that waits, for hosts whose time limit they extend."""
+PERSON_ASK_MS = 24 * 60 * MINUTE_MS
+"""How long a question that an agent asks the person stays open."""
+TOOL_LIST_ENTRIES = 100
+"""Most sessions, and most addresses, that the tool ``list`` names."""
+BELL_PAUSE_MS = 3_000
+"""Least pause between two bells of a session; Claude Code drops events that come faster than one in 2 s."""
+BELL_CHARACTERS = 450
+"""Longest bell; Claude Code cuts an event at 500 characters."""
+BELL_NAMES = 3
+"""Senders that a bell names."""
+ADAPTER_GOODBYE_MS = 1_500
+"""Time an adapter takes at its end for its goodbye; then the process is gone."""
+ADAPTER_RETRY_MS = 5_000
+"""Pause before an adapter tries again to open a session that could not be opened."""
+ADAPTER_OPEN_MS = 10_000
+"""How long a tool waits for the session of its adapter."""
+HOST_LOOK_MS = 1_000
+"""Pause between two looks whether the host is still there, where the kernel does not tell."""
+SESSION_NOTE_WAIT_MS = 400
+"""How long an adapter waits for a hook to tell which session it is in, where hooks know better than it does."""
+SESSION_NOTE_POLL_MS = 20
+"""Pause between two looks for that note."""
+SESSION_NOTE_AGE_MS = 60 * MINUTE_MS
+"""Age beyond which a note of a session is taken for a leftover when there is no such process."""
+DOOR_STEP_MS = 5_000
+"""Time an adapter has to take a request of the bell."""
+BELL_FIND_MS = 30_000
+"""How long the bell looks for the adapter of its host, which may start later than it."""
+BELL_FIND_POLL_MS = 100
+"""Pause between two looks."""
+DOOR_LINE_BYTES = 64 * KIB
+"""Longest request of a hook to its adapter."""
+DOOR_ANSWER_BYTES = 1 * MIB
+"""Longest answer of an adapter to a hook."""
+DOOR_CONNECTIONS = 64
+"""Hooks and bells that one adapter serves at a time."""
+STOP_REMINDERS = 2
+"""How often a question that was shown and not answered keeps a host from stopping."""
+STOPS = 4
+"""How often in a row a host is kept from stopping, whatever comes meanwhile."""
+SUBAGENTS = 64
+"""Subagents of one host session that have an identity of their own at a time."""
+SUBAGENT_CHARACTERS = 8
+"""Characters of the id of a subagent in its visible name."""
+JOINED_CALLS = 1_000
+"""Tool calls of subagents that a hook announced and that have not come."""
+HOST_PUSH_MS = 5_000
+"""Time for handing a bell to a host."""
 
 
 class Limits(Struct, frozen=True, kw_only=True):
@@ -520,6 +612,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Age from which an accepted row may give way when the table is full."""
     receipt_wait_ms: int = RECEIPT_WAIT_MS
     """How long a sender waits for its recipient's receipt."""
+    standstill_ms: int = 60_000
+    """From when on a list says that a session confirms nothing."""
     busy_ms: int = 2_000
     """How long a sender whose message may wait as mail is kept waiting for the receipt of somebody who is here."""
     ask_ms: int = ASK_MS
@@ -558,9 +652,23 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Pause between two looks for bodies and history that had their time."""
     bodies_kept_ms: int = 24 * 60 * MINUTE_MS
     """How long the body of a message is kept after its mail was handed over or given up."""
+    policies: int = 1_000
+    """Parties for whom the person may have set a policy."""
+    loop_free_hops: int = 16
+    """How many messages may follow a first one, each caused by the one before, before the guard looks at them."""
+    loop_hops: int = 64
+    """How many may follow it in all."""
+    loop_window_ms: int = MINUTE_MS
+    """Time in which the guard counts."""
+    loop_pair_messages: int = 20
+    """Messages from one party to another, in chains that are looked at, within that time."""
+    loop_root_messages: int = 60
+    """Messages that go back to one first message, likewise."""
+    loop_entries: int = 10_000
+    """Messages, pairs and first messages that the guard remembers, each; the oldest go first."""
     dormant_target_ms: int = 60_000
     """After a restart: how long a returned asker waits for the other side to return."""
-    inbox_entries: int = 256
+    inbox_entries: int = INBOX_ENTRIES
     """Messages that may be parked."""
     inbox_bytes: int = 256 * MIB
     """The same in bytes of their messages and senders."""

@@ -56,6 +56,7 @@ class Paths:
         "socket",
         "socket_is_elsewhere",
         "spawn_lock",
+        "start_failure",
         "stderr_log",
     )
 
@@ -69,6 +70,7 @@ class Paths:
         self.head = home / "intercom.head"
         self.log = home / "intercom.log"
         self.stderr_log = home / "broker.log"
+        self.start_failure = home / "broker.failed"
         self.settings = home / "intercom.toml"
         self.identities = home / "identities"
         self.socket = home / "broker.sock"

@@ -39,10 +39,12 @@ MAY_IMPORT = {
 }
 """What each part may import of ours; a dotted name stands for that one module."""
 
+MORE_FOR = {"cli.mcp": {"mcp"}}
+"""What single verbs may import beside that: the package behind them."""
 BROKER_SIDE_VERBS = {"cli.serve", "cli.store", "cli.doctor"}
 """The verbs that reach the broker's side."""
 
-HOST_VERBS = {"cli.hook", "cli.install", "cli.uninstall", "cli.skill", "cli.probe", "cli.completion"}
+HOST_VERBS = {"cli.hook", "cli.install", "cli.uninstall", "cli.skill", "cli.completion"}
 """The verbs that are how agent hosts, and people who set them up, come in."""
 
 
@@ -80,7 +82,7 @@ def is_allowed(name: str, target: str) -> bool:
     part = name.split(".")[0]
     if not target or not is_module(target.split(".")[0]):
         return True  # a public name of the package itself, such as its version
-    allowed = MAY_IMPORT[part]
+    allowed = MAY_IMPORT[part] | MORE_FOR.get(name, set())
     if name in BROKER_SIDE_VERBS:
         allowed = allowed | {"server", "store"}
     if name in HOST_VERBS:

@@ -149,6 +149,7 @@ def test_names_in_the_home() -> None:
         "key": "/h/intercom.key",
         "log": "/h/intercom.log",
         "stderr_log": "/h/broker.log",
+        "start_failure": "/h/broker.failed",
         "settings": "/h/intercom.toml",
         "identities": "/h/identities",
     }

@@ -20,6 +20,7 @@ FLAT = Sample(
     sessions=51,
     rows=100,
     allowed_rows=100,
+    remembered=0,
     unconfirmed=0,
     questions=0,
     own_memory=40_000,

@@ -40,10 +40,14 @@ class Parser(argparse.ArgumentParser):
             formatter_class=_Formatter,
         )
         self.verb = verb
+        self.usage_status: int | None = None
+        """Exit status for a mistake, where the usual one would be misunderstood."""
 
     def error(self, message: str) -> NoReturn:
         """Raise ``UsageError`` with what argparse found wrong."""
-        raise UsageError(message, hint=f"`intercom {self.verb} --help` shows how it is used.")
+        error = UsageError(message, hint=f"`intercom {self.verb} --help` shows how it is used.")
+        error.exit_status = self.usage_status or error.exit_status
+        raise error
 
     def print_help(self, file: Any = None) -> None:
         """Write the help to standard output; a reader that has gone is no error."""

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from intercom.cli.arguments import Parser, add_common, clean, words_of
 from intercom.cli.attaching import add_attach, attachments_of
-from intercom.cli.choosing import chosen as one_of
 from intercom.cli.identity import opened, time_left
 from intercom.cli.render import Output, duration, visible
 from intercom.cli.tables import Fit, show_table
 from intercom.cli.who import identity_of
 from intercom.cli.working import described_assignment
+from intercom.client.choosing import chosen as one_of
 from intercom.client.working import REPORTABLE, AssignmentName
 from intercom.errors import AssignmentLost, BrokerError, RequestRefused, UsageError
 from intercom.limits import REQUEST_MS, WORK_PAGE_CEILING, WORK_REQUEST_MS
@@ -103,7 +103,10 @@ def chosen(views: Sequence[AssignmentView], wanted: str) -> AssignmentView:
         views,
         lambda view: view.id,
         wanted,
-        none=lambda: AssignmentLost(f"No open assignment of this identity has the id {wanted}"),
+        none=lambda: AssignmentLost(
+            f"No open assignment has the id {wanted}",
+            hint="It ended, or went back to the inbox, or is not of this identity: `intercom assignment list` tells.",
+        ),
         many=lambda count: RequestRefused(
             f"{count} assignments have ids that begin with {wanted}",
             code="ambiguous_assignment",

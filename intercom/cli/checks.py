@@ -86,6 +86,7 @@ def permissions(paths: Paths) -> Finding:
         paths.head,
         paths.log,
         paths.stderr_log,
+        paths.start_failure,
     )
     wanted += [(path, PRIVATE_FILE) for path in (*files, *_kept(paths.identities))]
     for path, mode in wanted:

@@ -141,6 +141,7 @@ def _words(verb: str) -> list[str]:
     """Return the fixed words a verb takes."""
     from intercom.cli.docs import pages
     from intercom.cli.install import ALL
+    from intercom.hosts.facts import HOOKED
 
     known = {
         "completion": ["bash", "zsh", "fish"],
@@ -165,6 +166,7 @@ def _words(verb: str) -> list[str]:
         "docs": list(pages()),
         "install": list(ALL),
         "uninstall": list(ALL),
+        "hook": list(HOOKED),
     }
     return known.get(verb, [])
 

@@ -30,6 +30,7 @@ ORDER = (
     "flows",
     "embedding",
     "protocol",
+    "field-cases",
     "changelog",
 )
 """The pages in the order in which a new user may want them; others follow by name."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from intercom import __version__
 from intercom.cli import checks
+from intercom.cli import probe as probing
 from intercom.cli.arguments import Parser, add_home, add_json, add_timeout, clean
 from intercom.cli.checks import Finding, State, concluded
 from intercom.cli.identity import paths_of, time_left
@@ -16,7 +17,7 @@ from intercom.cli.locking import InUse, holder, is_held, locked
 from intercom.cli.render import Output, visible
 from intercom.cli.status import RESTORED, last_failure, quiet_report
 from intercom.errors import AccessDenied, ConnectionLost, HomeError, IntercomError, NoBroker
-from intercom.limits import PROBE_MS
+from intercom.limits import HOST_PROBE_MS, PROBE_MS
 from intercom.paths import Paths
 
 USAGE = ""
@@ -24,6 +25,9 @@ DESCRIPTION = """Check everything the broker and its sessions rest on, and say w
 
 Each check ends with `ok`, `bad`, or `unknown` when it could not tell, and why; the result is the worst of them. Nothing
 is changed and no broker is started. A broker that is not needed and does not run is no trouble.
+
+--probe HOST sends besides a marked message to each session of an agent host that runs here with what `intercom install`
+entered, and tells whether it was shown to the model, and how soon. It costs such a session a step, no more.
 
 Ends with 0 when all is well, with 1 when something is wrong, and with 6 when something could not be told.
 """
@@ -50,14 +54,21 @@ _STATUS = {"ok": 0, "bad": 1, "unknown": 6}
 
 def configure(parser: Parser) -> None:
     """Add the options of ``doctor``."""
+    parser.add_argument("--probe", metavar="HOST", choices=probing.HOSTS, help=f"{', '.join(probing.HOSTS)}")
     add_json(parser)
-    add_timeout(parser, f"longest wait for the broker (default {PROBE_MS // 1000})")
+    add_timeout(
+        parser,
+        f"longest wait for the broker (default {PROBE_MS // 1000}); with --probe for all messages "
+        f"({HOST_PROBE_MS // 1000})",
+    )
     add_home(parser)
 
 
 def run(arguments: Namespace, output: Output) -> int:
     """Check, print what was found, and return 0 when all is well."""
-    found = examine(paths_of(arguments), time_left(arguments, PROBE_MS))
+    found = examine(paths_of(arguments), PROBE_MS / 1000 if arguments.probe else time_left(arguments, PROBE_MS))
+    if arguments.probe:
+        found += probing.probe(paths_of(arguments), arguments.probe, time_left(arguments, HOST_PROBE_MS))
     state: State = next((state for state in _WORST if any(each.state == state for each in found)), "ok")
     document: dict[str, Any] = {"state": state, "checks": [_described(each) for each in found]}
     if state == "ok":

@@ -54,9 +54,11 @@ _SESSION = _object(
         "groups": _TEXTS,
         "startedAt": _NUMBER,
         "lastActivity": _NUMBER,
+        "push": {"enum": ["now", "idle", "pull", "none"]},
         "state": {"const": "reconnecting"},
         "stateSince": _COUNT,
         "graceDeadline": _COUNT,
+        "unconfirmedSince": _COUNT,
     },
 )
 _MESSAGE = _object(
@@ -70,11 +72,51 @@ _MESSAGE = _object(
         "flow": _object(
             {"flowId": _TEXT, "stepId": _TEXT, "dispatchId": _TEXT, "attempt": _COUNT, "instruction": _TEXT}
         ),
+        "withdrawn": {"const": True},
         "mail": _object({"queuedAt": _COUNT, "ageMs": _COUNT, "offers": _COUNT}),
         "notice": _object(
             {"kind": {"enum": ["undeliverable", "expired"]}, "messageId": _TEXT, "target": _TEXT, "reason": _TEXT}
         ),
     },
+)
+_WAIT = _object(
+    {
+        "messageId": _TEXT,
+        "state": {"enum": ["open", "under_way", "queued", "asker_away"]},
+        "asker": _TEXT,
+        "askerId": _TEXT,
+        "target": _TEXT,
+        "targetId": _OPTIONAL_TEXT,
+        "since": _COUNT,
+        "deadline": _OPTIONAL_COUNT,
+    }
+)
+_POLICY = _object(
+    {
+        "owner": _TEXT,
+        "setBy": {"enum": ["session", "person"]},
+        "setAt": _OPTIONAL_COUNT,
+        "rules": _array(
+            _object(
+                {
+                    "action": {"enum": ["accept", "quiet", "hold", "refuse"]},
+                    "sender": _OPTIONAL_TEXT,
+                    "group": _OPTIONAL_TEXT,
+                }
+            )
+        ),
+    }
+)
+_KEPT = _object(
+    {
+        "messageId": _TEXT,
+        "action": {"enum": ["quiet", "hold"]},
+        "owner": _TEXT,
+        "from": _ref("Session"),
+        "queuedAt": _COUNT,
+        "expiresAt": _COUNT,
+        "size": _COUNT,
+    }
 )
 _STAGE = _object(
     {
@@ -137,6 +179,7 @@ _KNOWN_SESSION = _object(
         "generation": _COUNT,
         "incarnation": _TEXT,
         "label": _TEXT,
+        "workMode": _OPTIONAL_TEXT,
     }
 )
 _ATTACHMENTS = _array(_object({"type": _TEXT, "name": _TEXT, "content": _TEXT}, {"language": _TEXT}))
@@ -377,6 +420,9 @@ DOCUMENTS: dict[str, list[Schema]] = {
                         "expired",
                         "undeliverable",
                         "uncertain",
+                        "unconfirmed",
+                        "withdrawn",
+                        "purged",
                     ]
                 },
                 "where": _TEXT,
@@ -406,6 +452,17 @@ DOCUMENTS: dict[str, list[Schema]] = {
                             "expectsReply": _FLAG,
                         },
                         {"validUntil": _COUNT, "notice": _TEXT},
+                    )
+                ),
+                "unconfirmed": _array(
+                    _object(
+                        {
+                            "messageId": _TEXT,
+                            "from": _ANY_OBJECT,
+                            "sentAt": _COUNT,
+                            "bytes": _COUNT,
+                            "expectsReply": _FLAG,
+                        }
                     )
                 ),
             }
@@ -469,6 +526,39 @@ DOCUMENTS: dict[str, list[Schema]] = {
         _success({"id": _TEXT, "taskHint": _TEXT}),
     ],
     "purge": [_success({"mail": _COUNT})],
+    "waits": [_success({"waits": _array(_WAIT), "total": _COUNT})],
+    "policy": [
+        _success({"policies": _array(_POLICY), "kept": _array(_KEPT)}),
+        _success({"policy": _POLICY}),
+        _success({"messageId": _TEXT, "action": {"enum": ["release", "refuse"]}}),
+    ],
+    "me": [
+        _success(
+            {
+                "questions": _array(
+                    _object(
+                        {
+                            "messageId": _TEXT,
+                            "asker": _TEXT,
+                            "askerId": _TEXT,
+                            "askedAt": _NUMBER,
+                            "text": _OPTIONAL_TEXT,
+                            "blocks": _array(_WAIT),
+                        }
+                    )
+                ),
+                "held": _array(_KEPT),
+                "messages": _array(_ref("Message")),
+                "left": _COUNT,
+            }
+        ),
+        _success({"state": {"enum": ["delivered", "queued"]}, "messageId": _TEXT, "target": _TEXT, "question": _TEXT}),
+        _event(
+            "waiting",
+            {"messageId": _TEXT, "what": {"enum": ["question", "message", "held"]}, "from": _TEXT, "since": _COUNT},
+        ),
+        _event("ended", {}),
+    ],
     "ask": [_success({"state": {"const": "answered"}, "messageId": _TEXT, "answer": _ref("Message")})],
     "listen": [
         _event("listening", {"id": _TEXT, "name": _OPTIONAL_TEXT, "groups": _TEXTS}),
@@ -518,9 +608,11 @@ DOCUMENTS: dict[str, list[Schema]] = {
     "stop": [_success({"pid": _COUNT})],
     "store": [_success({}, _STORE), {"allOf": [_object({}, _STORE), _ref("Failure")]}],
     "serve": [_success({})],
+    "mcp": [_success({"event": {"const": "bell"}, "text": _TEXT})],
     "install": [_INSTALLED, _STANDING],
     "uninstall": [_INSTALLED],
     "skill": [_success({"text": _TEXT})],
+    "hook": [_success({"output": {"anyOf": [_ANY_OBJECT, {"type": "null"}]}})],
     "demo": [_success({"directory": _TEXT, "answers": _ANY_OBJECT, "killedBroker": _COUNT, "newBroker": _COUNT})],
     "docs": [
         _success({"pages": _array(_object({"page": _TEXT, "title": _TEXT}))}),

@@ -1,6 +1,6 @@
 """Decide who a command is, and open its session.
 
-A command acts under the address of its identity (``intercom.cli.who``): what answers it after its end waits there. A
+A command acts under the address of its identity (``intercom.client.who``): what answers it after its end waits there. A
 guest has none; it may send, and ask while it runs, and no later reply can find it.
 
 A second process can repeat a send or an ask under the same message id only if the broker takes both for the same
@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from typing import Literal
 
-from intercom.cli.memberships import remembered
 from intercom.cli.who import identity_of, name_of
 from intercom.client import blocking
+from intercom.client.memberships import remembered
 from intercom.client.profile import DEFAULT_GROUP
 from intercom.errors import AccessDenied, HomeError, RegistrationRefused, UsageError
 from intercom.limits import CONNECT_MS, KEY_BYTES
@@ -34,6 +34,8 @@ from intercom.paths import (
 )
 from intercom.wire.mail import Hold
 
+GUEST = "guest"
+"""What others see as the status of a command that acts under nobody's name."""
 MOMENT_S = 0.05
 """Time a step gets even when the steps before it used up ``--timeout``: its error tells more."""
 
@@ -88,7 +90,10 @@ def opened(
     paths = paths_of(arguments)
     groups = groups_of(arguments, paths)
     timeout = min(time_left(arguments, default_ms), CONNECT_MS / 1000)
-    wanted = address or identity_of(arguments).address
+    identity = identity_of(arguments)
+    wanted = address or identity.address
+    if identity.key is None and purpose == "agent":
+        status = status or GUEST
     if hold is None or wanted is None or (hold == "none" and address is None and not _may_keep(paths, wanted, groups)):
         wanted = None
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
+import uuid
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Sequence
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from intercom.cli import session as sessions
 from intercom.cli.arguments import Parser, add_common, clean
-from intercom.cli.choosing import chosen as one_of
 from intercom.cli.identity import opened, time_left
 from intercom.cli.render import Output, duration, visible, visible_block, who
 from intercom.cli.tables import Fit, show_table
 from intercom.cli.working import POLICIES, described_parked, show_work
-from intercom.errors import IntercomError, RequestRefused, UsageError
+from intercom.client.choosing import chosen as one_of
+from intercom.errors import BrokerError, IntercomError, RequestRefused, UsageError
 from intercom.limits import REQUEST_MS, WORK_PAGE_CEILING, WORK_REQUEST_MS
 
 if TYPE_CHECKING:
@@ -72,15 +74,17 @@ def run(arguments: Namespace, output: Output) -> int:
         raise UsageError("say what to do", hint=f"`intercom inbox {USAGE.replace(' | ', '`, `')}`.")
     if what in ("claim", "wait"):
         return _take(arguments, output, rest)
-    with opened(arguments, "inbox", purpose="control", default_ms=WORK_REQUEST_MS) as session:
+    # The broker knows an order again by its key and by who gives it, so whoever repeats one has to be the same.
+    order = (arguments.key or str(uuid.uuid4())) if what == "dispatch" else None
+    with opened(arguments, "inbox", purpose="control", occasion=order, default_ms=WORK_REQUEST_MS) as session:
         if what == "list":
             _show_all(whole_inbox(session, arguments), output)
             return 0
         item = chosen(whole_inbox(session, arguments).items, rest[0])
         if what == "show":
             _show(session.inbox_message(item.id, timeout=time_left(arguments, REQUEST_MS)), output)
-        elif what == "dispatch":
-            _dispatch(session, item, rest[1], arguments, output)
+        elif order is not None:
+            _dispatch(session, item, rest[1], order, arguments, output)
         else:
             session.settle(item.id, timeout=time_left(arguments, REQUEST_MS))
             output.document({"ok": True, "inboxId": item.id})
@@ -116,7 +120,10 @@ def chosen(items: Sequence[ParkedMessage], wanted: str) -> ParkedMessage:
 
 
 def worker(records: Sequence[SessionRecord], wanted: str) -> SessionRecord:
-    """Return the session that is meant by a name, an id, or the beginning of one; closed ones are no workers."""
+    """Return the session that is meant by a name, an id, or the beginning of one.
+
+    A name means no closed one. An id may: an order under a key is repeated also when its worker has left.
+    """
     there = [record for record in records if record.state != "closed"]
     named = [record for record in there if (record.name or "").lower() == wanted.strip().lower()]
     if len(named) == 1:
@@ -127,18 +134,24 @@ def worker(records: Sequence[SessionRecord], wanted: str) -> SessionRecord:
             code="ambiguous_session",
             hint="Give the id of one; `intercom session list` shows it.",
         )
-    return sessions.chosen(there, wanted)
+    return sessions.chosen(records, wanted)
 
 
-def _dispatch(session: Session, item: ParkedMessage, wanted: str, arguments: Namespace, output: Output) -> None:
+def _dispatch(
+    session: Session, item: ParkedMessage, wanted: str, key: str, arguments: Namespace, output: Output
+) -> None:
     record = worker(session.session_records(timeout=time_left(arguments, REQUEST_MS)), wanted)
-    order = session.dispatch(
-        item.id,
-        record.id,
-        key=arguments.key,
-        accept_within=arguments.within,
-        timeout=time_left(arguments, WORK_REQUEST_MS),
-    )
+    try:
+        order = session.dispatch(
+            item.id,
+            record.id,
+            key=key,
+            accept_within=arguments.within,
+            timeout=time_left(arguments, WORK_REQUEST_MS),
+        )
+    except BrokerError as error:
+        error.hint = f"Repeat the command with --key {quote(key)}: the message is handed over once."
+        raise
     told = {"inboxId": item.id, "sessionId": record.id, "handedTo": order.handed_to}
     output.document({"ok": True, "assignmentId": order.assignment_id, **told})
     worker_name = who(record.name, record.id)
@@ -155,8 +168,9 @@ def _take(arguments: Namespace, output: Output, rest: Sequence[str]) -> int:
     arguments.timeout = None if not rest else patience
     with opened(arguments, "inbox", default_ms=WORK_REQUEST_MS, hold="none", works=True) as session:
         if rest:
-            item = chosen(whole_inbox(session, arguments).items, rest[0])
-            work = session.claim(item.id, timeout=time_left(arguments, WORK_REQUEST_MS))
+            work = session.claim(
+                _claimed(whole_inbox(session, arguments).items, rest[0]), timeout=time_left(arguments, WORK_REQUEST_MS)
+            )
         else:
             left = None if patience is None else max(0.001, arguments.began + patience - time.monotonic())
             found = session.wait_for_assignment(claim=arguments.claim, timeout=left)
@@ -167,6 +181,16 @@ def _take(arguments: Namespace, output: Output, rest: Sequence[str]) -> int:
             work.accept()
     show_work(work, arguments, output)
     return 0
+
+
+def _claimed(items: Sequence[ParkedMessage], wanted: str) -> str:
+    """Return the id of what is to be claimed; of what this identity does not see the broker knows why."""
+    try:
+        return chosen(items, wanted).id
+    except RequestRefused as error:
+        if error.code != "inbox_unknown":
+            raise
+        return wanted
 
 
 def _show(item: ParkedMessage, output: Output) -> None:

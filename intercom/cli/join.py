@@ -6,10 +6,11 @@ from argparse import Namespace
 
 from intercom.cli.arguments import Parser, add_home, add_json, add_name, group_name
 from intercom.cli.identity import paths_of
-from intercom.cli.memberships import change
 from intercom.cli.render import Output, visible
-from intercom.cli.who import Identity, identity_of
+from intercom.cli.who import identity_of
+from intercom.client.memberships import change
 from intercom.client.profile import checked_name
+from intercom.client.who import Identity
 from intercom.errors import PresenceRefused, UsageError
 from intercom.limits import Limits
 

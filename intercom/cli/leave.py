@@ -7,8 +7,8 @@ from argparse import Namespace
 from intercom.cli.arguments import Parser, add_home, add_json, add_name
 from intercom.cli.identity import paths_of
 from intercom.cli.join import known_identity, tell
-from intercom.cli.memberships import change
 from intercom.cli.render import Output
+from intercom.client.memberships import change
 from intercom.client.profile import DEFAULT_GROUP, checked_group
 
 USAGE = "[GROUP...]"

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from intercom.cli.arguments import Parser, add_common, clean
 from intercom.cli.identity import opened, paths_of, time_left
+from intercom.cli.policy import told
 from intercom.cli.render import Output, duration, short_ids
 from intercom.cli.stages import DRAWN, PLAIN, documents_of
 from intercom.cli.stages import FIT as STAGE_FIT
 from intercom.cli.stages import HEAD as STAGE_HEAD
 from intercom.cli.stages import rows_of as stage_rows_of
 from intercom.cli.tables import Fit, show_table
+from intercom.client.attending import POLICY_MEMBERS, policy_in
 from intercom.limits import COMING_BACK_MS, EARLIER_HOME_MS, REQUEST_MS
 
 if TYPE_CHECKING:
@@ -27,8 +29,12 @@ DESCRIPTION = """Show the sessions in reach: those of the group given by --group
 
 Shown are the name, the shortest id that `send` takes, what the session says that it is doing and since when, its
 process, model and groups, and its directory, marked when it is the one you are in. `intercom listen --answer` is `busy`
-or `idle`; other sessions say what they like, or nothing. The process is what the kernel says; what a session claims is
+or `idle`; other sessions say what they like, or nothing. In brackets stand the policies that are in force for it
+(`intercom policy`): its own, then the person's. The process is what the kernel says; what a session claims is
 added where it differs.
+
+SEES says when a session in an agent host is shown a message: `at once`, also in the middle of its work; `when idle`;
+`when it looks`, so that a message may wait; `no messages`. Others declare nothing.
 
 `away` is a session that lost its connection then and may come back: messages to it wait.
 
@@ -43,13 +49,16 @@ a run see its stages: `intercom list --group workflow:RUN`.
 The command itself is not shown: it connects as a control session, which nobody sees. It starts a broker when none runs.
 When the broker was just started in a home that had one before, it waits a moment for the sessions on their way back.
 """
+SEES = "SEES"
+PUSHES = {"now": "at once", "idle": "when idle", "pull": "when it looks", "none": "no messages"}
+"""How soon a session sees a message, by what its host declared (protocol 6.4)."""
 HEAD = ("NAME", "ID", "STATUS", "SINCE", "PID", "MODEL", "GROUPS", "DIRECTORY")
 FIT = Fit(
     whole=("ID",),
     end_first=("DIRECTORY",),
     start_first=("STATUS", "MODEL", "GROUPS"),
     names=("NAME",),
-    left_out=("GROUPS", "MODEL", "STATUS", "DIRECTORY"),
+    left_out=("GROUPS", "MODEL", SEES, "STATUS", "DIRECTORY"),
 )
 
 
@@ -70,7 +79,7 @@ def run(arguments: Namespace, output: Output) -> int:
         return 0
     rows = rows_of(found, time.time() * 1000, working_directory())
     if rows:
-        show_table(output, HEAD, rows, FIT)
+        show_table(output, *with_push(rows, found), FIT)
     else:
         output.line("nobody is here")
     if stages:
@@ -112,7 +121,7 @@ def rows_of(views: list[SessionView], now: float, here: str) -> list[tuple[str, 
         (
             view.name or "-",
             short[view.id],
-            _status(view),
+            _status(view, now),
             duration(now - (view.last_activity if view.state_since is None else view.state_since)),
             _process(view),
             view.model or "-",
@@ -131,10 +140,29 @@ def working_directory() -> str:
         return ""
 
 
-def _status(view: SessionView) -> str:
+def _status(view: SessionView, now: float) -> str:
+    policies = [policy for member in POLICY_MEMBERS if (policy := policy_in(view.raw, member))]
+    return _standing(view, now) + "".join(f" [{told(rules)}]" for rules in policies)
+
+
+def _standing(view: SessionView, now: float) -> str:
+    if view.unconfirmed_since is not None:
+        standing = f"confirms nothing for {duration(now - view.unconfirmed_since)}"
+        return f"{view.status}, {standing}" if view.status else standing
     if view.state == "active":
         return view.status or "-"
     return f"away ({view.status})" if view.status else "away"
+
+
+def with_push(rows: list[tuple[str, ...]], views: list[SessionView]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return head and rows, with one more column where a session declared how soon it sees a message."""
+    pushes = [PUSHES.get(str(view.raw.get("push")), "-") for view in views]
+    if set(pushes) <= {"-"}:
+        return HEAD, rows
+    place = HEAD.index("SINCE") + 1
+    return (*HEAD[:place], SEES, *HEAD[place:]), [
+        (*row[:place], push, *row[place:]) for row, push in zip(rows, pushes, strict=True)
+    ]
 
 
 def _process(view: SessionView) -> str:

@@ -131,7 +131,9 @@ class Listening:
             asked, self._asked, self._running = self._asked, None, None
             self._settle(asked, answer.text, failed=answer.failed)
         while self._questions and self._running is None:
-            self._begin(self._questions.popleft())
+            asked = self._questions.popleft()
+            if not asked.withdrawn:
+                self._begin(asked)
         if self._command is not None:
             status = IDLE if self._running is None else BUSY
             if self._session.status != status:

@@ -24,7 +24,10 @@ DESCRIPTION = """Show what waits in the mailbox of this identity (`intercom whoa
 session without one. Nothing is taken out and no text is shown: `intercom receive` does that.
 
 `queued` is a message nobody has, `offered` one that was handed over and not confirmed yet. EXPIRES says when its sender
-is told that it was not delivered. Starts a broker when none runs.
+is told that it was not delivered. `unconfirmed` is one that never waited on disk: it was written to the session that
+received, which has not confirmed it; whoever receives next gets it again, unless the broker ends before.
+
+Starts a broker when none runs.
 """
 HEAD = ("PLACE", "STATE", "WAITS", "EXPIRES", "BYTES", "FROM", "ID")
 OWN = "show"
@@ -54,6 +57,16 @@ def run(arguments: Namespace, output: Output) -> int:
             "count": box.count,
             "bytes": box.bytes,
             "entries": [_described(entry) for entry in box.entries],
+            "unconfirmed": [
+                {
+                    "messageId": message.message_id,
+                    "from": dict(message.sender.raw),
+                    "sentAt": message.sent_at,
+                    "bytes": message.size,
+                    "expectsReply": message.expects_reply,
+                }
+                for message in box.unconfirmed
+            ],
         }
     )
     if not output.as_json:
@@ -111,7 +124,7 @@ def _described(entry: MailboxEntry) -> dict[str, Any]:
 
 def _show(box: Mailbox, output: Output) -> None:
     now = time.time() * 1000
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (
             str(entry.position),
             entry.state,
@@ -123,9 +136,21 @@ def _show(box: Mailbox, output: Output) -> None:
         )
         for entry in box.entries
     ]
+    rows += [
+        (
+            "-",
+            "unconfirmed",
+            duration(now - message.sent_at),
+            "-",
+            str(message.size),
+            who(message.sender.name, message.sender.id),
+            message.message_id,
+        )
+        for message in box.unconfirmed
+    ]
     if rows:
         show_table(output, HEAD, rows, Fit(whole=("ID",), names=("FROM",), left_out=("BYTES", "EXPIRES")))
     else:
         output.line(f"the mailbox of {visible(box.owner)} is empty")
-    if box.count > len(rows):
-        output.line(f"{box.count - len(rows)} more wait; the first {MAILBOX_PAGE} are shown")
+    if box.count > len(box.entries):
+        output.line(f"{box.count - len(box.entries)} more wait; the first {MAILBOX_PAGE} are shown")

@@ -7,6 +7,7 @@ from argparse import Namespace
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+from intercom.cli.identity import GUEST
 from intercom.cli.render import duration, visible, visible_block, who
 from intercom.limits import OLD_MAIL_MS
 
@@ -23,6 +24,8 @@ def described(message: IncomingMessage) -> dict[str, Any]:
         "timestamp": message.timestamp,
         "expectsReply": message.expects_reply,
     }
+    if message.withdrawn:
+        document["withdrawn"] = True
     if message.attachments:
         document["attachments"] = [dict(attachment) for attachment in message.raw["content"]["attachments"]]
     if message.is_notification:
@@ -76,9 +79,17 @@ def how_to_answer(message: IncomingMessage, options: str) -> str | None:
     """
     if message.notice is not None or message.reply_error is not None:
         return None
-    if message.expects_reply:
+    if message.expects_reply and not message.withdrawn:
         return f"intercom reply{options} {_word(message.id)} TEXT"
+    if is_from_a_guest(message):
+        return None
     return f"intercom send{options.removesuffix(' --me')} {_word(message.sender.name or message.sender.id)} TEXT"
+
+
+def is_from_a_guest(message: IncomingMessage) -> bool:
+    """Tell whether a command without an identity sent a message: it has ended, and no reply reaches it."""
+    sender = message.sender
+    return sender.name is None and sender.status == GUEST and sender.model.startswith("intercom ")
 
 
 def same_identity(arguments: Namespace) -> str:
@@ -111,7 +122,9 @@ def _verb(message: IncomingMessage) -> str:
     if message.is_notification:
         return "reports"
     if message.expects_reply:
-        return "asks"
+        return "asked, and waits for no answer any more" if message.withdrawn else "asks"
+    if is_from_a_guest(message):
+        return "says, as a guest whom no reply reaches"
     return "replies" if message.reply_to is not None else "says"
 
 

@@ -7,12 +7,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from intercom.cli.tables import Fit, table
+from intercom.client.choosing import begun_by, in_reach, matching, may_begin_an_id, near_names
 from intercom.errors import AmbiguousTarget, IntercomError, TargetNotFound
-from intercom.limits import NEAR_NAMES, PREFIX_CHARACTERS, SHORT_ID_CHARACTERS
+from intercom.limits import NEAR_NAMES
 from intercom.wire.targets import SCHEME
 
 if TYPE_CHECKING:
     from intercom.client.blocking import Session
+    from intercom.client.mailviews import AddressView
     from intercom.client.views import SessionView
 
 
@@ -44,14 +46,13 @@ def helpful(session: Session, target: str) -> Iterator[None]:
     try:
         yield
     except AmbiguousTarget as error:
-        found = [view for view in _in_reach(session) if _matches(view, target) and view.id != session.id]
-        raise AmbiguousAmong(error, found) from error
+        raise AmbiguousAmong(error, matching(_in_reach(session), target, session.id)) from error
     except TargetNotFound as error:
         if target.startswith(SCHEME):
             near = _near_stages(session, target)
             error.hint = "`intercom list --group workflow:RUN` shows the stages of a run."
         else:
-            near = _similar(target, [*_names_of(_in_reach(session)), *_addresses(session)])
+            near = near_names(target, _in_reach(session), _addresses(session))
         if near:
             error.hint = f"Did you mean {' or '.join(near)}? {error.hint}".rstrip()
         raise
@@ -64,23 +65,15 @@ def resolved(session: Session, target: str, seconds: float) -> str:
     this one may see (F46), for which the broker has ``seconds``. A name that is there comes first. Raises
     ``AmbiguousAmong`` when several ids begin so, and what ``Session.list`` raises.
     """
-    wanted = target.strip().lower()
-    if not _may_begin_an_id(wanted):
+    if not may_begin_an_id(target):
         return target
-    views = session.list(timeout=seconds)
-    if any((view.name or "").lower() == wanted or view.id.lower() == wanted for view in views):
+    found = begun_by(session.list(timeout=seconds), target, session.id)
+    if found is None:
         return target
-    found = [view for view in views if view.id.lower().startswith(wanted) and view.id != session.id]
     if len(found) > 1:
+        wanted = target.strip().lower()
         raise AmbiguousAmong(AmbiguousTarget(f"{len(found)} sessions have ids that begin with {wanted}"), found)
     return found[0].id if found else target
-
-
-def _may_begin_an_id(wanted: str) -> bool:
-    digits = wanted.replace("-", "")
-    if not digits or set(digits) - set("0123456789abcdef"):
-        return False
-    return PREFIX_CHARACTERS <= len(digits) < 32 and not (len(wanted) == len(digits) == SHORT_ID_CHARACTERS)
 
 
 def _in_reach(session: Session) -> list[SessionView]:
@@ -88,11 +81,6 @@ def _in_reach(session: Session) -> list[SessionView]:
         return session.list()
     except IntercomError:
         return []
-
-
-def _matches(view: SessionView, target: str) -> bool:
-    wanted = target.strip().lower()
-    return (view.name or "").lower() == wanted or view.id.lower().startswith(wanted)
 
 
 def _near_stages(session: Session, target: str) -> list[str]:
@@ -107,21 +95,9 @@ def _near_stages(session: Session, target: str) -> list[str]:
     return get_close_matches(target, dict.fromkeys(known), n=NEAR_NAMES)
 
 
-def _names_of(views: Sequence[SessionView]) -> list[str]:
-    return [view.name for view in views if view.name]
-
-
-def _addresses(session: Session) -> list[str]:
+def _addresses(session: Session) -> list[AddressView]:
     """Return the names for which mail would wait, as far as this session could reach them."""
     try:
-        found = session.addresses()
+        return in_reach(session.addresses(), session.groups)
     except IntercomError:
         return []
-    return [address.name for address in found if set(address.groups) & set(session.groups)]
-
-
-def _similar(target: str, names: Sequence[str]) -> list[str]:
-    from difflib import get_close_matches
-
-    known = {name.lower(): name for name in names}
-    return [known[match] for match in get_close_matches(target.strip().lower(), known, n=NEAR_NAMES)]

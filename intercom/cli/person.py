@@ -9,8 +9,9 @@ import os
 from argparse import Namespace
 
 from intercom.cli.arguments import Parser
-from intercom.cli.who import host_markers, identity_of
+from intercom.cli.who import identity_of
 from intercom.client.profile import PERSON
+from intercom.client.who import host_markers
 from intercom.errors import IntercomError, UsageError
 
 

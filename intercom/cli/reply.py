@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from intercom.cli.arguments import Parser, add_common, words_of
 from intercom.cli.attaching import add_attach, attachments_of
-from intercom.cli.choosing import chosen as one_of
 from intercom.cli.identity import opened, time_left
 from intercom.cli.person import add_me, address_of
 from intercom.cli.render import Output
 from intercom.cli.send import add_message_id, message_id_of, repeatable, tell
+from intercom.client.choosing import question_called
 from intercom.errors import RequestRefused
 from intercom.limits import PENDING_REPLY_RETRY_MS
 
 if TYPE_CHECKING:
+    from intercom.client.blocking import Session
     from intercom.client.mailviews import PendingAsk
 
 USAGE = "MESSAGE-ID TEXT..."
@@ -26,7 +26,8 @@ that was asked (`intercom whoami`) may answer, once.
 MESSAGE-ID is the id of the question, or the beginning of one that only one open question has; `intercom pending` lists
 them. TEXT may be several words; `-` alone reads standard input.
 
-Ends with 3 when no such question is open: it was answered, withdrawn, or its time is over.
+Ends with 3 when no such question is open: it was answered, withdrawn, or its time is over. Repeated with the
+--message-id of an earlier answer, it says what became of that one.
 """
 
 
@@ -51,7 +52,13 @@ def run(arguments: Namespace, output: Output) -> int:
         opened(arguments, "reply", occasion=message_id, default_ms=default_ms, hold="none", address=address) as session,
         repeatable(message_id),
     ):
-        question = chosen(session.pending(timeout=time_left(arguments, default_ms)), wanted)
+        try:
+            question = question_called(session.pending(timeout=time_left(arguments, default_ms)), wanted)
+        except RequestRefused:
+            earlier = None if arguments.message_id is None else answered_before(session, wanted, arguments)
+            if earlier is None:
+                raise
+            question = earlier
         receipt = session.answer(
             question,
             text,
@@ -64,20 +71,19 @@ def run(arguments: Namespace, output: Output) -> int:
     return 0
 
 
-def chosen(questions: Iterable[PendingAsk], wanted: str) -> PendingAsk:
-    """Return the question that is meant; raise ``RequestRefused`` when none is, or several."""
-    return one_of(
-        questions,
-        lambda question: question.message_id,
-        wanted,
-        none=lambda: RequestRefused(
-            f"No open question for this identity has the id {wanted}",
-            code="unknown_question",
-            hint="`intercom pending` shows the open ones; an ordinary message needs no question.",
-        ),
-        many=lambda count: RequestRefused(
-            f"{count} open questions have ids that begin with {wanted}",
-            code="ambiguous_question",
-            hint="Give the whole id; `intercom pending` shows it.",
-        ),
+def answered_before(session: Session, wanted: str, arguments: Namespace) -> PendingAsk | None:
+    """Return a question that is not open any more, for the answer that is repeated; ``None`` when it is not known.
+
+    What became of the first copy of the answer is told by the broker, which knows it by its id.
+    """
+    from intercom.client.mailviews import PendingAsk
+
+    try:
+        found = session.trace(wanted, timeout=time_left(arguments, PENDING_REPLY_RETRY_MS))
+    except RequestRefused:
+        return None
+    if found.sender is None:
+        return None
+    return PendingAsk(
+        message_id=wanted, asker_id=found.sender, asker_name=None, asker_is_here=False, asked_at=0, deadline=0
     )

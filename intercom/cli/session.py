@@ -8,11 +8,13 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from intercom.cli.arguments import Parser, add_common
-from intercom.cli.choosing import chosen as one_of
-from intercom.cli.identity import opened, time_left
+from intercom.cli.identity import groups_of, opened, paths_of, time_left
 from intercom.cli.person import require_person
 from intercom.cli.render import Output, duration, short_ids, visible
 from intercom.cli.tables import Fit, show_table
+from intercom.cli.who import identity_of
+from intercom.client.choosing import chosen as one_of
+from intercom.client.profile import DEFAULT_GROUP
 from intercom.errors import RequestRefused, UsageError
 from intercom.limits import REQUEST_MS
 
@@ -27,7 +29,8 @@ may come back (`reconnecting`, with the time they have left), and `closed` ones,
     list       those that are here or may come back; with --all the closed ones too
     show ID    one of them, with all that is known
     close ID   close one for good; what waits for it alone is given up and the senders are told (for the person)
-    hint TEXT  say in a few words what the session of this command works on; an empty text takes it back
+    hint TEXT  say in a few words what the session works on that receives for the identity of this command, such as
+               `intercom listen` or an adapter in an agent host; an empty text takes it back
 
 ID is a session id or at least 4 characters of one. Starts a broker when none runs.
 """
@@ -85,6 +88,7 @@ def described(record: SessionRecord) -> dict[str, Any]:
         "generation": record.generation,
         "incarnation": record.incarnation,
         "label": record.label,
+        "workMode": record.work_mode,
     }
 
 
@@ -111,11 +115,32 @@ def _close(session: Session, record: SessionRecord, arguments: Namespace, output
 
 
 def _hint(text: str, arguments: Namespace, output: Output) -> int:
+    address = address_of_identity(arguments)
+    groups = groups_of(arguments, paths_of(arguments))
+    group = groups[0] if groups else DEFAULT_GROUP
     with opened(arguments, "session", default_ms=REQUEST_MS, hold="none") as session:
-        kept = session.task_hint(text.strip(), timeout=time_left(arguments, REQUEST_MS))
-        output.document({"ok": True, "id": session.id, "taskHint": kept})
+        found = session.addresses(timeout=time_left(arguments, REQUEST_MS))
+        own = [view for view in found if (view.name.lower(), view.group) == (address.lower(), group)]
+        holder = own[0].holder if own else None
+        if holder is None:
+            raise RequestRefused(
+                f"No session receives for {address} now, and that of this command ends with it: "
+                "nothing would show the hint",
+                code="unknown_session",
+                hint="Begin with `intercom listen`, or what else receives for this identity.",
+            )
+        kept = session.task_hint(text.strip(), session_id=holder, timeout=time_left(arguments, REQUEST_MS))
+        output.document({"ok": True, "id": holder, "taskHint": kept})
         output.line(f"kept: {visible(kept)}" if kept else "taken back")
     return 0
+
+
+def address_of_identity(arguments: Namespace) -> str:
+    """Return the address of the identity of this command; raise ``UsageError`` for a guest."""
+    address = identity_of(arguments).address
+    if address is None:
+        raise UsageError("a guest has no session that lasts", hint="Name yourself with --as NAME or INTERCOM_NAME.")
+    return address
 
 
 def _show_all(records: Sequence[SessionRecord], output: Output) -> None:

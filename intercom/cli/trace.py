@@ -20,12 +20,15 @@ USAGE = "MESSAGE-ID"
 DESCRIPTION = """Show what became of a message: its states with their times, and where it is now.
 
     reserved       its id was written down; whether it arrived is not known yet
+    unconfirmed    it was written to who receives, which has not confirmed it; who receives next gets it again
     queued         it waits on disk; nobody has it
     offered        it was written to the session that receives, which has not confirmed it
     delivered      the other side has it
     answered       it was a question, and the answer was delivered
     expired        its time was over before anybody had it; its sender was told
     undeliverable  nobody came for it in time, or its mailbox is gone; its sender was told
+    withdrawn      it was a question, and its sender waits for no answer any more
+    purged         the person emptied its mailbox; its sender was told
     uncertain      it may have arrived or not
 
 Of a message to somebody who was there the broker remembers the fate for 12 minutes, of one that waited for longer.
@@ -55,7 +58,7 @@ def run(arguments: Namespace, output: Output) -> int:
         raise RequestRefused(
             f"Nothing is known of the message {message_id}",
             code="unknown_message",
-            hint="It was never sent in this home, or so long ago that it was forgotten.",
+            hint="It was never sent in this home, or so long ago that it was forgotten, or its history was purged.",
         )
     output.document(
         {

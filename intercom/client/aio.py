@@ -15,6 +15,7 @@ import anyio
 
 from intercom.client import commands
 from intercom.client.activity import Activity
+from intercom.client.aio_attention import AttentionCalls
 from intercom.client.aio_engine import Engine
 from intercom.client.aio_flows import FlowCalls, FlowStep
 from intercom.client.aio_hosting import LiveStage, Run
@@ -27,7 +28,7 @@ from intercom.client.feeds import Feed, SessionEvent
 from intercom.client.flowsteps import FlowStep as _FlowStep
 from intercom.client.mailing import MailRequests
 from intercom.client.owning import new_run
-from intercom.client.profile import DEFAULT_KIND, Purpose, TakesFlows, checked_claim
+from intercom.client.profile import DEFAULT_KIND, Purpose, Push, TakesFlows, checked_claim
 from intercom.client.queueing import AsyncStageQueue, StageQueue
 from intercom.client.restoring import release_child, reserve_child
 from intercom.client.rosters import PossibleStage, RosterStage
@@ -83,6 +84,7 @@ def connect(
     hold: Hold = "take",
     keep_questions: bool = False,
     kind: str = DEFAULT_KIND,
+    push: Push | None = None,
     work_mode: WorkMode | None = None,
     runtime_session_id: str | None = None,
     surface: ExecutionSurface | None = None,
@@ -114,6 +116,8 @@ def connect(
         keep_questions: at the end of the block, questions that were taken and not answered stay with the address; else
             who asked is told that nobody answers.
         kind: what hosts the session, such as ``claude-code``.
+        push: how it is shown a message: ``"now"``, ``"idle"`` when it has nothing else to do, ``"pull"`` when it looks,
+            ``"none"`` not at all, so that asking it is refused.
         work_mode: take work from the inbox: ``"resident"`` when it comes, ``"managed_turn"`` when this session asks for
             it, as one does that is given turns. Plain messages of others wait in the inbox then.
         runtime_session_id: what the host calls the session; needed for ``"managed_turn"``.
@@ -145,6 +149,7 @@ def connect(
             hold=hold,
             keep_questions=keep_questions,
             kind=kind,
+            push=push,
             work_mode=work_mode,
             runtime_session_id=runtime_session_id,
             surface=surface,
@@ -207,6 +212,15 @@ class IncomingMessage(_IncomingMessage):
 
     _session: Session
     flow: FlowStep | None
+
+    def confirm(self) -> None:
+        """Say that the message is done with, before its consumer asks for the next one; this waits for nobody.
+
+        A message whose connection ended before the broker heard of it comes again, and is not shown again.
+        """
+        self._session._engine.check_caller()
+        self._session._core.confirm(self.id, now())
+        self._session._engine.flush()
 
     async def reply(
         self,
@@ -275,7 +289,7 @@ class Events:
         return await self._session._engine.next_event(self._feed)
 
 
-class Session(MailCalls, WorkCalls, WatchCalls):
+class Session(MailCalls, AttentionCalls, WorkCalls, WatchCalls):
     """Be a session in the broker's table; made by ``connect``.
 
     Any number of tasks may use it at the same time, all in the event loop that opened it.
@@ -337,6 +351,7 @@ class Session(MailCalls, WorkCalls, WatchCalls):
         queue: bool = True,
         valid_for: float | None = None,
         progress: bool | str = False,
+        caused_by: str | None = None,
     ) -> Receipt:
         """Send a message and wait until its fate is known.
 
@@ -353,6 +368,7 @@ class Session(MailCalls, WorkCalls, WatchCalls):
             valid_for: seconds after which it must not be handed over any more; then this session is told.
             progress: say that this answers no question but tells how far it is; true for the only one that the
                 target asked, or the id of the question.
+            caused_by: id of the message the sender was at work on, by which the broker knows loops; answers need none.
 
         Returns a receipt: delivered, queued at a ``position``, or with ``hold`` perhaps held. A message to a session
         that asked exactly one question which this session has taken and not answered is sent as the answer, and the
@@ -375,6 +391,7 @@ class Session(MailCalls, WorkCalls, WatchCalls):
             queue=queue,
             valid_for_ms=None if valid_for is None else milliseconds(valid_for, "valid_for"),
             progress=progress,
+            caused_by=caused_by,
         )
         return await (self._engine.wait_or_held(operation) if hold else self._engine.wait(operation))
 
@@ -664,11 +681,18 @@ class Session(MailCalls, WorkCalls, WatchCalls):
         return await self._engine.wait(commands.leave(self._core.profile, group, now=now(), wall=wall()))
 
     async def set_presence(
-        self, *, name: str | None = None, status: str | None = None, model: str | None = None
+        self,
+        *,
+        name: str | None = None,
+        status: str | None = None,
+        model: str | None = None,
+        push: Push | None = None,
     ) -> None:
         """Change what others see; what is ``None`` stays. Raises ``PresenceRefused``."""
         await self._engine.wait(
-            commands.set_presence(self._core.profile, now=now(), wall=wall(), name=name, status=status, model=model)
+            commands.set_presence(
+                self._core.profile, now=now(), wall=wall(), name=name, status=status, model=model, push=push
+            )
         )
 
     def announce(self, status: str) -> None:

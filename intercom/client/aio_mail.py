@@ -141,10 +141,14 @@ class MailCalls:
         self,
         text: str,
         *,
+        session_id: str | None = None,
         timeout: float = REQUEST_MS / 1000,  # noqa: ASYNC109 - as in the other shell
     ) -> str:
-        """Say in a few words what this session works on, and return what was kept; an empty text takes it back."""
-        return await self._engine.wait(self._mail.task_hint(text, timeout))
+        """Say in a few words what this session works on, and return what was kept; an empty text takes it back.
+
+        ``session_id`` names another session that acts under the same address.
+        """
+        return await self._engine.wait(self._mail.task_hint(text, session_id, timeout))
 
     async def purge(
         self,

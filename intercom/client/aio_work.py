@@ -50,7 +50,8 @@ class Assignment(_Assignment):
         *,
         timeout: float = WORK_REQUEST_MS / 1000,  # noqa: ASYNC109 - as above
     ) -> None:
-        """Say that the work has begun."""
+        """Say that the work has begun, which accepts it."""
+        await self.accept(timeout=timeout)
         await self.report("started", timeout=timeout)
 
     async def waiting(
@@ -82,7 +83,8 @@ class Assignment(_Assignment):
         reply_id: str | None = None,
         timeout: float = WORK_REQUEST_MS / 1000,  # noqa: ASYNC109 - as above
     ) -> Receipt:
-        """Answer who sent the message, which ends the work; see ``Session.reply_to``."""
+        """Answer who sent the message, which accepts the work and ends it; see ``Session.reply_to``."""
+        await self.accept(timeout=timeout)
         return await self._session.reply_to(self, text, attachments=attachments, reply_id=reply_id, timeout=timeout)
 
     async def report(

@@ -14,6 +14,8 @@ from intercom.errors import AskError, AskTimeout, IntercomError, PeerGone, Reply
 from intercom.limits import REBIND_RETRY_MS
 from intercom.wire.frames import Delivered, Queued, Send, SendHeld
 
+ANSWERED_HINT = "An answer that came while nobody waited for it is among the messages of who asked: `intercom receive`."
+
 OnProgress: TypeAlias = Callable[[IncomingMessage], object]
 
 
@@ -104,7 +106,7 @@ class AskOperation(SendOperation[IncomingMessage]):
     def peer_left(self, session_id: str, name: str | None) -> None:
         """Take ``peer_disconnected``; one about another session than the answerer is old news."""
         if self.answerer in (None, session_id):
-            self.fail(self._named(PeerGone(f"{name or session_id} left before it answered")))
+            self.fail(self._named(PeerGone(f"{name or self.named} left before it answered")))
 
     def given_up(self, notice: Notice) -> None:
         """Take a notice of the broker: the question waited and will not be handed over."""
@@ -155,6 +157,8 @@ class AskOperation(SendOperation[IncomingMessage]):
         return super()._pause_after(error, now, returning_until)
 
     def _final(self, error: SendError) -> IntercomError:
+        if error.code == "already_answered":
+            return self._named(AskError(error.reason, code=error.code, hint=ANSWERED_HINT))
         if isinstance(error, TargetNotFound) and self.answerer is not None:
             return self._named(PeerGone(f"{self.named} is not there any more and has not answered"))
         return super()._final(error)

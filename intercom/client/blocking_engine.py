@@ -188,6 +188,12 @@ class Engine:
             self.core.announce(status, wall())
             self._flush()
 
+    def confirm(self, message_id: str) -> None:
+        """Confirm a message that was taken; nothing is waited for."""
+        with self._used():
+            self.core.confirm(message_id, now())
+            self._flush()
+
     @property
     def is_foreign(self) -> bool:
         """Tell whether this is a forked child: the connection belongs to the process that opened it."""

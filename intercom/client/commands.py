@@ -15,7 +15,7 @@ from intercom.client.asking import AskOperation, OnProgress
 from intercom.client.composing import clean_target, clean_text, compose
 from intercom.client.mailviews import PendingAsk
 from intercom.client.operations import RequestOperation
-from intercom.client.profile import PERSON, Profile, checked_claim, checked_group, checked_name
+from intercom.client.profile import PERSON, PUSHES, Profile, Push, checked_claim, checked_group, checked_name
 from intercom.client.sending import SendOperation
 from intercom.client.stage_views import StageView, stage_views
 from intercom.client.supervision import authorize_child, claimed
@@ -71,6 +71,7 @@ def send(
     queue: bool = True,
     valid_for_ms: int | None = None,
     progress: bool | str = False,
+    caused_by: str | None = None,
 ) -> SendOperation[Receipt]:
     """Send a message; the result is a ``Receipt``.
 
@@ -79,7 +80,7 @@ def send(
     that is being brought back, which ``SendOperation.held`` tells. ``queue`` lets the message wait for who is away,
     ``valid_for_ms`` bounds how long. With neither ``reply_to`` nor ``progress`` the message may turn out to be the
     answer to the only question the target asked (F67), unless the target is a stage. ``progress`` is true, or the id of
-    the question whose progress the message tells.
+    the question whose progress the message tells, ``caused_by`` that of the message its sender was at work on.
     """
     if progress == "":
         raise UsageError("progress is an empty id", hint="Give the id of the question, or True.")
@@ -99,6 +100,7 @@ def send(
             attachments=carried,
             reply_to=to,
             progress_of=progress_of,
+            caused_by=caused_by,
         )
 
     # What a run is told at a stage is for whoever the stage will be: it answers nobody.
@@ -217,6 +219,7 @@ def reply(
         answers=to.id,
         expected_recipient=to.sender.id,
         finishes=to.id,
+        label=to.sender.name,
         queue=True,
     )
 
@@ -252,7 +255,7 @@ def answer(
         is_reply=True,
         answers=question.message_id,
         finishes=question.message_id,
-        logical_target=question.asker_name,
+        label=question.asker_name,
         queue=True,
     )
 
@@ -319,10 +322,13 @@ def set_presence(
     name: str | None = None,
     status: str | None = None,
     model: str | None = None,
+    push: Push | None = None,
     timeout_ms: int = REQUEST_MS,
 ) -> RequestOperation[None]:
     """Change what peers see; ``None`` leaves a member as it is. The result is ``None``."""
-    if name is None and status is None and model is None:
+    if push not in (None, *PUSHES):
+        raise UsageError(f"push must be one of {', '.join(PUSHES)}, not {push!r}")
+    if name is None and status is None and model is None and push is None:
         raise UsageError("set_presence was called without a change")
     new_name = None if name is None else checked_name(name)
     new_status = None if status is None else checked_claim(status, "status")
@@ -338,6 +344,7 @@ def set_presence(
             name=UNSET if new_name is None else new_name,
             status=UNSET if new_status is None else new_status,
             model=UNSET if new_model is None else new_model,
+            push=UNSET if push is None else push,
         )
 
     def read(answer: PresenceAck) -> None:
@@ -346,6 +353,7 @@ def set_presence(
             profile.status = new_status
         profile.last_activity = wall
         profile.model = profile.model if new_model is None else new_model
+        profile.push = profile.push if push is None else push
 
     return RequestOperation(make, PresenceAck, read, now + timeout_ms)
 

@@ -8,9 +8,10 @@ receipt; after that a copy is confirmed again and not shown again.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from weakref import ref
 
-from intercom.client.views import IncomingMessage
+from intercom.client.views import IncomingMessage, SessionView
 from intercom.limits import INCOMING_MESSAGES, SEEN_IDS, Limits
 
 REMEMBERED_MS = Limits().operation_ttl_ms
@@ -59,6 +60,14 @@ class Inbox:
         """Keep a message for the next consumer that asks."""
         self.note(message.id)
         self._unread.append(message)
+
+    def take_answer(self, question: str, expects: Callable[[SessionView], bool]) -> IncomingMessage | None:
+        """Take out the unread answer to a question that came before it was asked here, as its sender is expected."""
+        for message in self._unread:
+            if message.reply_to == question and expects(message.sender):
+                self._unread.remove(message)
+                return message
+        return None
 
     def take(self, consumer: object, now: int) -> tuple[IncomingMessage | None, list[str]]:
         """Give the next message to a consumer, and say which ids are to be confirmed because it asked."""

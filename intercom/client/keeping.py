@@ -55,7 +55,11 @@ class AddressKeeper:
         except (ValueError, KeyError, TypeError):
             token = None
         if not isinstance(token, str) or not token:
-            raise HomeError(f"{self._token_file} does not hold the token of an address", hint="Choose another name.")
+            raise HomeError(
+                f"{self._token_file} is damaged: it does not hold the token of the address {self._about['name']}",
+                code="identity_damaged",
+                hint="Restore the file from a copy, or act under another name: without it nobody receives there.",
+            )
         return token
 
     def keep_token(self, token: str) -> None:

@@ -2,7 +2,8 @@
 
 ``Launch.steps`` is a generator, so that it can wait in any way: it yields the seconds to pause and returns the
 connected socket. One client at a time starts a broker (``intercom.spawn.lock``); the others watch for whoever wins
-(F1). A started broker counts when it answers ``health``, not when it accepts a connection (F6).
+(F1), and share its failure (F7). A started broker counts when it answers ``health``, not when it accepts a connection
+(F6).
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, TypeAlias
 
 from intercom.client.dialing import dial, not_answering
-from intercom.errors import BrokerBusy, BrokerStarting, HomeError, IntercomError, NoBroker
+from intercom.client.failed_start import mark_of, note, noted
+from intercom.errors import BrokerBusy, BrokerStarting, HomeError, IntercomError, NoBroker, StartFailed
 from intercom.limits import (
     FRAME_CEILING_BYTES,
     PROBE_MS,
@@ -78,10 +80,16 @@ class Launch:
 
     def _start_or_join(self) -> Steps:
         lock = self._lock()
+        has_waited = False
+        earlier = mark_of(self._paths)
         try:
             for pause in self._pauses():
                 if _taken(lock):
-                    return (yield from self._start_one())
+                    failure = noted(self._paths, earlier) if has_waited else None
+                    if failure is not None:
+                        raise failure
+                    return (yield from self._start_noting_failure())
+                has_waited = True
                 self.standing = BrokerStarting(f"Another process is starting the broker of {self._paths.home}")
                 link = yield from self._answering()
                 if link is not None:
@@ -90,6 +98,13 @@ class Launch:
         finally:
             lock.release()
         raise self.standing
+
+    def _start_noting_failure(self) -> Steps:
+        try:
+            return (yield from self._start_one())
+        except StartFailed as error:
+            note(self._paths, error)
+            raise
 
     def _start_one(self) -> Steps:
         from intercom.client.spawning import Starting  # most connections need none

@@ -60,14 +60,17 @@ class MailRequests:
             timeout,
         )
 
-    def task_hint(self, text: str, timeout: float) -> RequestOperation[str]:
-        """Say what the session works on; the result is what the broker kept of it."""
+    def task_hint(self, text: str, session_id: str | None, timeout: float) -> RequestOperation[str]:
+        """Say what this session works on, or one under its address; the result is what the broker kept of it."""
         wanted = clean_text(text, "task_hint")
+        whose: str | UnsetType = UNSET if session_id is None else clean_text(session_id, "session_id")
 
         def read(answer: mail.TaskHintStored) -> str:
             return answer.task_hint
 
-        return self._request(lambda request_id: mail.TaskHint(request_id, wanted), mail.TaskHintStored, read, timeout)
+        return self._request(
+            lambda request_id: mail.TaskHint(request_id, wanted, whose), mail.TaskHintStored, read, timeout
+        )
 
     def addresses(self, timeout: float) -> RequestOperation[list[AddressView]]:
         """Ask for the addresses."""

@@ -22,6 +22,7 @@ __all__ = [
     "SessionState",
     "Trace",
     "TraceEvent",
+    "UnconfirmedMessage",
 ]
 
 SessionState: TypeAlias = Literal["active", "reconnecting", "closed"]
@@ -51,6 +52,8 @@ class SessionRecord(Struct, frozen=True, kw_only=True):
     incarnation: str
     label: str
     """A few words for people."""
+    work_mode: str | None = None
+    """How it takes work; ``None`` for one that takes none."""
 
 
 class AddressView(Struct, frozen=True, kw_only=True):
@@ -88,6 +91,21 @@ class MailboxEntry(Struct, frozen=True, kw_only=True):
     state: Literal["queued", "offered"]
     expects_reply: bool
     notice: str | None
+    kept: Literal["quiet", "hold"] | None = None
+    """A policy keeps it from being handed over."""
+
+
+class UnconfirmedMessage(Struct, frozen=True, kw_only=True):
+    """Describe a message that is no mail: written to who receives, and not confirmed.
+
+    It comes again to who receives next; the broker keeps it in memory only.
+    """
+
+    message_id: str
+    sender: SessionView
+    sent_at: int
+    size: int
+    expects_reply: bool
 
 
 class Mailbox(Struct, frozen=True, kw_only=True):
@@ -97,6 +115,9 @@ class Mailbox(Struct, frozen=True, kw_only=True):
     count: int
     bytes: int
     entries: tuple[MailboxEntry, ...]
+    kept: int = 0
+    """How many of ``count`` a policy keeps from being handed over."""
+    unconfirmed: tuple[UnconfirmedMessage, ...] = ()
 
 
 class PendingAsk(Struct, frozen=True, kw_only=True):
@@ -153,6 +174,7 @@ def record_of(entry: mail.SessionRecordEntry) -> SessionRecord:
         generation=entry.generation,
         incarnation=entry.incarnation,
         label=entry.display_label,
+        work_mode=_known(entry.work_mode),
     )
 
 
@@ -178,6 +200,7 @@ def mailbox_of(answer: mail.MailboxEntries) -> Mailbox:
         owner=answer.owner,
         count=answer.count,
         bytes=answer.bytes,
+        kept=_known(answer.kept) or 0,
         entries=tuple(
             MailboxEntry(
                 entry=entry.entry,
@@ -192,8 +215,19 @@ def mailbox_of(answer: mail.MailboxEntries) -> Mailbox:
                 state=entry.state,
                 expects_reply=entry.expects_reply is True,
                 notice=_known(entry.notice),
+                kept=_known(entry.kept),
             )
             for entry in answer.entries
+        ),
+        unconfirmed=tuple(
+            UnconfirmedMessage(
+                message_id=entry.message_id,
+                sender=view_of(entry.sender, is_partial=True),
+                sent_at=entry.sent_at,
+                size=entry.size,
+                expects_reply=entry.expects_reply is True,
+            )
+            for entry in ([] if answer.unconfirmed is UNSET else answer.unconfirmed)
         ),
     )
 

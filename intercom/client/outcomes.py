@@ -23,7 +23,14 @@ from intercom.errors import (
 )
 from intercom.wire.frames import DeliveryFailed
 from intercom.wire.mail import RequestFailed
-from intercom.wire.reasons import DIFFERENT_RUN, INVALID_POSSIBLE_ROSTER, INVALID_ROSTER, ROUTE_NOT_AUTHORIZED, code_of
+from intercom.wire.reasons import (
+    DIFFERENT_RUN,
+    INVALID_POSSIBLE_ROSTER,
+    INVALID_ROSTER,
+    ROUTE_NOT_AUTHORIZED,
+    SEVERAL_AWAY,
+    code_of,
+)
 
 UNCERTAIN_CODES = frozenset(
     {"receipt_missing", "not_confirmed", "under_way", "owner_silent", "notification_unanswered"}
@@ -37,6 +44,8 @@ RETURNING_CODES = frozenset({"not_found", "no_open_question", "away"})
 _CLASSES: dict[str, type[SendError]] = {
     "not_found": TargetNotFound,
     "away": TargetAway,
+    "undisturbed": TargetAway,
+    "rate": NotNow,
     "ambiguous": AmbiguousTarget,
     "conflict": MessageConflict,
     "capacity": NotNow,
@@ -54,6 +63,10 @@ _HINTS = {
     "outcome_unknown": "Ask the target whether it arrived before you send it under a new id.",
     "self_target": "`intercom list` shows the others.",
     "different_group": "Join a group of the target, or let it join yours.",
+    "undisturbed": "A message that may wait (`send`, without `queue=False` or `--no-queue`) is put into its mailbox.",
+    "refused_by_policy": "Only the recipient or the person can change that.",
+    "loop": "Stop answering; if it matters, tell the person: `intercom send @me TEXT`.",
+    "would_deadlock": "`intercom waits` shows who waits for whom, `intercom pending` what you were asked.",
     "terminal": "Start a fresh session with the context it needs; this one will not answer.",
     "route_lost": "Ask again under a new message id.",
     "no_open_question": "The question was answered, withdrawn, or its asker is gone; send an ordinary message instead.",
@@ -61,6 +74,8 @@ _HINTS = {
     "stage_ask": "Send it as a message instead of asking: it waits until the stage starts.",
 }
 _OTHER_RUN = "Join the group workflow:<root run id> of the target; `--group` or `intercom join` does that."
+
+_ONE_GROUP = "`--group GROUP` acts in that group alone; `intercom addresses` shows who can be meant."
 
 STAGE_HINTS: dict[str, tuple[str, Retry]] = {
     "owner_missing": ("Let the host of the run announce it first.", "after"),
@@ -96,12 +111,18 @@ def refusal(answer: DeliveryFailed) -> SendError:
     error = _CLASSES.get(code, SendRefused)(
         answer.reason,
         code=code,
-        hint=_OTHER_RUN if answer.reason == DIFFERENT_RUN else _HINTS.get(code),
+        hint=_hint(code, answer.reason),
         retry=_RETRIES.get(code),
         retry_after_ms=int(later[1]) * 1000 if later else None,
     )
     error.message_id = answer.message_id
     return error
+
+
+def _hint(code: str, reason: str) -> str | None:
+    if reason == DIFFERENT_RUN:
+        return _OTHER_RUN
+    return _ONE_GROUP if reason.startswith(SEVERAL_AWAY) else _HINTS.get(code)
 
 
 def refusal_of(answer: RequestFailed) -> RequestRefused:

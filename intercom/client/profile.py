@@ -18,6 +18,8 @@ from intercom.wire.mail import Hold
 from intercom.wire.work import ExecutionSurface, WorkMode
 
 Purpose = Literal["agent", "control"]
+Push = Literal["now", "idle", "pull", "none"]
+PUSHES: tuple[Push, ...] = ("now", "idle", "pull", "none")
 
 TakesFlows = bool | Literal["todo"]
 """Whether a session takes steps of flows, perhaps with a to-do list of its own."""
@@ -71,6 +73,7 @@ class Profile:
         hold: Hold = "take",
         keep_questions: bool = False,
         kind: str = DEFAULT_KIND,
+        push: Push | None = None,
         work_mode: WorkMode | None = None,
         runtime_session_id: str | None = None,
         surface: ExecutionSurface | None = None,
@@ -135,6 +138,10 @@ class Profile:
             raise UsageError("a control session takes no steps of flows")
         self.flows: TakesFlows = flows
         """Whether it takes steps of flows, and binds them to items of its to-do list."""
+        if push not in (None, *PUSHES):
+            raise UsageError(f"push must be one of {', '.join(PUSHES)}, not {push!r}")
+        self.push = push
+        """How what hosts the session shows it a message, as others are told."""
         self.work = self._work_wish(work_mode, runtime_session_id, surface, coordinates=coordinator)
         self.kind = clean_text(kind, "kind")
         if is_blank(self.kind):
@@ -142,6 +149,8 @@ class Profile:
         self.spawn_token: str | None = None
         """What shows that this is the session that somebody had started, until it was shown."""
         self.cwd = checked_claim(cwd, "cwd") if cwd is not None else clean_text(_working_directory(), "cwd")
+        self.policy: dict[str, Any] | None = None
+        """What this session lets through, as the broker acknowledged it."""
         self.pid = os.getpid()
         self.started_at = time.time_ns() // 1_000_000
         self.last_activity: int | None = None
@@ -172,6 +181,10 @@ class Profile:
             session["name"] = name
         if self.status is not None:
             session["status"] = self.status
+        if self.policy is not None:
+            session["inboundPolicy"] = self.policy
+        if self.push is not None:
+            session["push"] = self.push
         return Register(
             session=session,
             registration_group=self.home_group,

@@ -25,6 +25,7 @@ from intercom.client.views import IncomingMessage, Notice
 from intercom.client.waiting import Waiting
 from intercom.errors import IntercomError, PresenceRefused, RequestRefused
 from intercom.limits import PENDING_REPLY_RETRY_MS, REBIND_MS, WITHDRAWN_ASKS
+from intercom.wire.attention import HeldSettled, MailFetched, Policies, PolicyStored, WaitsTold
 from intercom.wire.codec import ProtocolError
 from intercom.wire.flows import FlowAnswer
 from intercom.wire.frames import (
@@ -47,6 +48,7 @@ from intercom.wire.mail import (
     MailboxEntries,
     Pending,
     Purged,
+    QuestionReopened,
     QuestionWithdrawn,
     RequestFailed,
     SessionForceClosed,
@@ -61,7 +63,7 @@ from intercom.wire.work import WorkAnswer
 Handlers: TypeAlias = dict[type[Any], Callable[[Any, int], None]]
 """What is done with an answer of each kind; each is called with the answer and the time."""
 
-_OLDER_BROKER = "The broker does not know mail: it is older than this client"
+_OLDER_BROKER = "The broker does not know this request: it is older than this client"
 
 
 class Pursuit:
@@ -88,6 +90,8 @@ class Pursuit:
         """Message ids of asks that ended while offline."""
         self._returning_until: int | None = None
         self._young_until: int | None = None
+        self.on_asked: Callable[[AskOperation, int], None] = lambda asked, now: None
+        """Is told of every attempt at an ask: its answer may have come before."""
         self.handlers: Handlers = {
             Delivered: self._on_accepted,
             Queued: self._on_accepted,
@@ -95,6 +99,7 @@ class Pursuit:
             SendHeld: self._on_send_held,
             QuestionTarget: self._on_question_target,
             QuestionWithdrawn: self._on_question_withdrawn,
+            QuestionReopened: self._on_question_reopened,
             PeerDisconnected: self._on_peer_disconnected,
             SpawnStatus: self._on_spawn_status,
             **dict.fromkeys(_ANSWERS, self.answered),
@@ -254,6 +259,9 @@ class Pursuit:
         if answer.status != "received":  # what becomes of the order follows
             self.answered(answer, now)
 
+    def _on_question_reopened(self, answer: QuestionReopened, now: int) -> None:
+        self.owing.reopened(answer.message_id, now)
+
     def _on_peer_disconnected(self, answer: PeerDisconnected, now: int) -> None:
         asked = self.asked(answer.reply_to)
         if asked is not None:
@@ -274,8 +282,13 @@ class Pursuit:
             if not self._aim(operation, now):
                 return
             self._contact.write(operation.attempt(self._ids(), now, queues=QUEUE in self._lifecycle.features))
+            if isinstance(operation, AskOperation):
+                self.on_asked(operation, now)
+                if operation.done:
+                    return
         elif isinstance(operation, RequestOperation):
-            if operation.needs_features and not self._lifecycle.features:
+            granted, wanted = self._lifecycle.features, operation.needs_feature
+            if (operation.needs_features and not granted) or (wanted is not None and wanted not in granted):
                 operation.fail(RequestRefused(_OLDER_BROKER, code="feature_not_granted"))
                 self.after(operation, now)
                 return
@@ -337,6 +350,11 @@ _ANSWERS = (
     Pending,
     Trace,
     Purged,
+    WaitsTold,
+    PolicyStored,
+    Policies,
+    HeldSettled,
+    MailFetched,
     *get_args(WorkAnswer),
     *get_args(FlowAnswer),
     Watching,

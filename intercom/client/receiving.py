@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from msgspec import UNSET
 
+from intercom.client.asking import AskOperation
 from intercom.client.contact import Contact
 from intercom.client.inbox import Inbox
 from intercom.client.lifecycle import Keeper
@@ -42,6 +43,7 @@ class Receiving:
         """Message ids of answers to asks, until their caller took them."""
         self._notices: dict[str, str] = {}
         """Message ids of notifications that are not confirmed, with the ids under which they are."""
+        pursuit.on_asked = self._asked
         self.handlers: Handlers = {
             MessageFrame: self._on_message,
             PendingStageNotification: self._on_notification,
@@ -98,6 +100,8 @@ class Receiving:
             return
         message = message_of(frame, self._kind)
         if self._inbox.knows(message.id):
+            if message.expects_reply:
+                self._pursuit.owing.reopened(message.id, now)  # a copy: its sender asks again
             if self._inbox.was_confirmed(message.id):
                 self._confirm([message.id])
             return
@@ -121,10 +125,7 @@ class Receiving:
             asked.replied(message)
             if not is_settlement:
                 self._inbox.note(message.id)
-                if asked.result is None:
-                    self.finish(message.id, now)
-                else:
-                    self._untaken.add(message.id)
+                self._hold(asked, message, now)
             self._pursuit.after(asked, now)
         elif not is_settlement and not (self._contact.confirms and self._inbox.overflows):
             self._keep(message)
@@ -143,8 +144,24 @@ class Receiving:
 
     # --- inner works ------------------------------------------------------------------------------------
 
+    def _asked(self, asked: AskOperation, now: int) -> None:
+        """Take the answer to an ask out of the messages: it came before it was asked here."""
+        answer = self._inbox.take_answer(asked.message_id, asked.expects)
+        if answer is not None:
+            asked.replied(answer)
+            self._hold(asked, answer, now)
+            self._pursuit.after(asked, now)
+
+    def _hold(self, asked: AskOperation, answer: IncomingMessage, now: int) -> None:
+        """Keep an answer from being confirmed until its caller took it; one that says no is not taken."""
+        if asked.result is None:
+            self.finish(answer.id, now)
+        else:
+            self._untaken.add(answer.id)
+
     def _keep(self, message: IncomingMessage) -> None:
         self._inbox.put(message)
+        self._pursuit.owing.came(message)
         self._news.add(Arrived())
 
     def _confirm(self, message_ids: Iterable[str]) -> None:

@@ -27,7 +27,8 @@ class SendOperation(Operation[Result]):
     """Wait for what becomes of one message; only answers to the present attempt count (protocol 6.8).
 
     ``is_reply`` marks the answer to an open question, ``is_supervised`` a message up the supervisor line, whose target
-    is set anew for each attempt. ``logical_target`` is what the caller called the target, where that is something else.
+    is set anew for each attempt. ``logical_target`` is what the caller called the target, where that is something else;
+    ``label`` is what people call it, which the broker is not told.
     ``may_be_held`` lets it wait for a recipient that is being brought back (protocol 6.11), ``queue`` for who is away;
     after ``valid_until`` it must not be handed over any more. ``answers`` is the id of the message it refers to;
     ``as_answer`` and ``as_progress`` make the same message one that answers a question, or tells its progress, where
@@ -50,6 +51,7 @@ class SendOperation(Operation[Result]):
         queue: bool = False,
         valid_until: int | None = None,
         answers: str | None = None,
+        label: str | None = None,
         as_answer: Callable[[str], Raw] | None = None,
         as_progress: Callable[[str], Raw] | None = None,
     ) -> None:
@@ -69,6 +71,7 @@ class SendOperation(Operation[Result]):
         """What the broker said while it holds the present attempt."""
         self._may_be_held = may_be_held
         self._logical_target = logical_target
+        self._label = label
         self._queue = queue
         self._valid_until = valid_until
         self._message = message
@@ -202,7 +205,7 @@ class SendOperation(Operation[Result]):
         """Return the target in the caller's words."""
         if self.is_supervised:
             return "The supervisor"
-        return self.target if self._logical_target is None else self._logical_target
+        return self._logical_target or self._label or self.target
 
     def _stay_plain(self, message: Raw) -> None:
         """Go out as the ordinary message it was given as: nothing took effect yet, so the id is free for it."""
@@ -240,6 +243,7 @@ class SendOperation(Operation[Result]):
                 target,
                 answer.position,
                 is_known=answer.not_in_known_set is not True,
+                kept=None if answer.kept is UNSET else answer.kept,
                 inferred_reply_to=inferred,
                 hint=self._hint,
             )

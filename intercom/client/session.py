@@ -352,6 +352,10 @@ class ClientSession:
         """Give the next message to a consumer, confirming the one it had; ``None`` when there is none yet."""
         return self._receiving.take(consumer, now)
 
+    def confirm(self, message_id: str, now: int) -> None:
+        """Confirm a message that was taken before its consumer asks for the next one; twice is no error."""
+        self._receiving.finish(message_id, now)
+
     def take_trouble(self) -> IntercomError | None:
         """Return, once, the error a consumer of messages should raise."""
         trouble, self._untold = self._untold, None

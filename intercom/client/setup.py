@@ -13,7 +13,7 @@ from intercom.client.assignment import Assignment
 from intercom.client.composing import milliseconds as milliseconds
 from intercom.client.launch import Launch
 from intercom.client.lifecycle import Keeper
-from intercom.client.profile import DEFAULT_KIND, AddressWish, Profile, Purpose, TakesFlows
+from intercom.client.profile import DEFAULT_KIND, AddressWish, Profile, Purpose, Push, TakesFlows
 from intercom.client.session import ClientSession
 from intercom.client.views import IncomingMessage
 from intercom.limits import COMING_BACK_MS
@@ -82,6 +82,7 @@ def prepare(
     hold: Hold = "take",
     keep_questions: bool = False,
     kind: str = DEFAULT_KIND,
+    push: Push | None = None,
     work_mode: WorkMode | None = None,
     runtime_session_id: str | None = None,
     surface: ExecutionSurface | None = None,
@@ -107,6 +108,7 @@ def prepare(
         hold=hold,
         keep_questions=keep_questions,
         kind=kind,
+        push=push,
         work_mode=work_mode,
         runtime_session_id=runtime_session_id,
         surface=surface,

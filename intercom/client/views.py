@@ -56,6 +56,8 @@ class SessionView(Struct, frozen=True, kw_only=True):
     raw: dict[str, Any]
     state: ListedState = "active"
     state_since: int | float | None = None
+    unconfirmed_since: int | float | None = None
+    """Since when it has confirmed nothing of what it was sent, once that is long; it may be at work, or deaf."""
 
 
 class Mail(Struct, frozen=True):
@@ -88,7 +90,9 @@ class IncomingMessage:
     ``raw`` the message object as it came, ``progress_of`` the id of the question of which it tells the progress.
     ``is_notification`` marks what the host of a workflow run tells of the message ``reply_to`` names, which this
     session sent to a stage. ``mail`` is set when it waited in a mailbox, ``notice`` when the broker wrote it to say
-    what became of a message of this session. ``flow`` is set when it brings a step of a flow.
+    what became of a message of this session. ``flow`` is set when it brings a step of a flow. ``withdrawn`` is true
+    while nobody waits for the answer to a question any more: who asked took it back, or left; it may change while the
+    message is held.
     """
 
     __slots__ = (
@@ -107,6 +111,7 @@ class IncomingMessage:
         "sender",
         "text",
         "timestamp",
+        "withdrawn",
     )
 
     def __init__(
@@ -143,6 +148,7 @@ class IncomingMessage:
         self.notice = notice
         carried = carried_by(self.raw, id)
         self.flow: FlowStep | None = None if carried is None else FlowStep(carried)
+        self.withdrawn = False
 
     @property
     def age(self) -> float:
@@ -170,6 +176,8 @@ class Receipt(Struct, frozen=True):
     held_ms: int | None = None
     inferred_reply_to: str | None = None
     """Id of the question it was taken as the answer to, although it was sent as an ordinary message."""
+    kept: Literal["quiet", "hold"] | None = None
+    """Why it waits although its target is here: the target is not to be woken, or the person has to let it through."""
     hint: str = ""
     """How to answer, where the target asked questions and this message answers none of them."""
 
@@ -200,6 +208,7 @@ def view_of(raw: Raw, *, is_partial: bool = False) -> SessionView:
         raise Malformed("a session object has no id")
     group = _known(info.group)
     groups = info.groups if info.groups is not UNSET else [] if group is None else [group]
+    standing = members.get("unconfirmedSince")
     is_away, since = members.get("state") == "reconnecting", members.get("stateSince")
     return SessionView(
         id=session_id,
@@ -216,6 +225,7 @@ def view_of(raw: Raw, *, is_partial: bool = False) -> SessionView:
         raw=members,
         state="reconnecting" if is_away else "active",
         state_since=since if is_away and type(since) in (int, float) else None,
+        unconfirmed_since=standing if type(standing) in (int, float) else None,
     )
 
 

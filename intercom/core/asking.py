@@ -2,30 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from msgspec import UNSET, Raw
 from msgspec.json import encode
 
+from intercom.core.addresses import Addresses
 from intercom.core.clock import Instant
-from intercom.core.features import QUEUE
+from intercom.core.features import OPERATOR, QUEUE
 from intercom.core.operation import Operation
 from intercom.core.outbox import Outbox
 from intercom.core.questions import Question, Questions
 from intercom.core.records import QuestionRecord
 from intercom.core.sessions import Session, SessionTable
-from intercom.limits import Limits
+from intercom.core.waits import Waits
+from intercom.limits import CIRCLE_NAMES, NAME_CHARACTERS, SHORT_ID_CHARACTERS, Limits
 from intercom.wire import reasons
 from intercom.wire.frames import MessageFrame, PeerDisconnected
-from intercom.wire.mail import QuestionWithdrawn
+from intercom.wire.mail import QuestionReopened, QuestionWithdrawn
+
+if TYPE_CHECKING:
+    from intercom.core.attempts import Attempt
+
+
+UNSEEN = "somebody out of your reach"
+"""What a session is told of a party that it may not see."""
 
 
 class Asking:
     """Join the register of questions with the sessions behind it."""
 
-    def __init__(self, questions: Questions, sessions: SessionTable, limits: Limits, outbox: Outbox) -> None:
+    def __init__(
+        self,
+        questions: Questions,
+        waits: Waits,
+        sessions: SessionTable,
+        addresses: Addresses,
+        limits: Limits,
+        outbox: Outbox,
+    ) -> None:
+        self._addresses = addresses
         self._questions = questions
+        self._waits = waits
         self._sessions = sessions
         self._limits = limits
         self._outbox = outbox
+        self.holder_of: Callable[[str], Session | None] = lambda key: None
+        """Tells who receives the mail of a mailbox."""
 
     def find(self, asker_id: str, target_id: str, message_id: str) -> Question | None:
         """Return the open question of this triple; one that waits for a side to return is not open.
@@ -39,17 +63,68 @@ class Asking:
         """Return how many asks this session is charged for."""
         return self._questions.count_asked_by(asker.id) + asker.asks_under_way
 
+    def begin(self, attempt: Attempt) -> None:
+        """Take note that an ask is under way: from now on its sender waits."""
+        attempt.begin_to_wait(self._waits)
+
+    def circle(self, asker: Session, target: Session, answered: Question | None = None) -> str | None:
+        """Return why this session must not wait for that one: somebody would wait for itself; None when it may.
+
+        What it waits for already may be asked again. ``answered`` is a question that ends with this ask, because the
+        ask answers it. Of the parties in the circle only those are named that the asker
+        may see (protocol 15.1).
+        """
+        if target.address is not None and target.address.is_of_broker:
+            return None
+        chain = self._waits.chain(target.party, asker.party, answered)
+        if not chain:
+            return None
+        between = [self.name_of(wait.target_id, asker) for wait in chain[:-1]]
+        if len(between) > CIRCLE_NAMES:
+            between[CIRCLE_NAMES - 1 : -1] = [f"{len(between) - CIRCLE_NAMES} more"]
+        return reasons.would_deadlock(self.name_of(target.id, asker), between)
+
+    @property
+    def waits(self) -> Waits:
+        """Return who waits for whom."""
+        return self._waits
+
+    def is_reached(self, identity: str, viewer: Session) -> bool:
+        """Tell whether this is a mailbox of an address that the viewer may write to."""
+        address = self._addresses.of_key(identity)
+        return address is not None and address.is_reachable_from(viewer.groups)
+
+    def name_of(self, identity: str, viewer: Session) -> str:
+        """Return how a session may call who has this session id or mailbox: by a name, if it may see that one."""
+        session = self._sessions.get(identity)
+        if session is not None:
+            is_seen = session.shares_group_with(viewer) or OPERATOR in viewer.features
+            name = session.name or identity[:SHORT_ID_CHARACTERS]
+            return name[:NAME_CHARACTERS] if is_seen else UNSEEN
+        address = self._addresses.of_key(identity)
+        if address is not None and (address.is_reachable_from(viewer.groups) or OPERATOR in viewer.features):
+            return address.name[:NAME_CHARACTERS]
+        return UNSEEN
+
     def open(self, asker: Session, target: Session, operation: Operation, now: Instant) -> None:
         """Record the question for the two sessions unless its deadline has passed; once it is open this has no effect.
 
         A dormant question of the same ask gives way: its asker has come back as this session. So does one of this
         asker that waits for the return of its target: this is the target, under another id.
         """
+        self._open(asker, target.id, operation, now)
+
+    def open_again(self, asker: Session, key: str, operation: Operation, now: Instant) -> None:
+        """Record the question of an ask that was confirmed for an address nobody holds now: it owes the answer."""
+        self._open(asker, key, operation, now)
+        operation.recipient_session = key
+
+    def _open(self, asker: Session, target_id: str, operation: Operation, now: Instant) -> None:
         for earlier in list(operation.questions):
             if earlier.dormant or (earlier.target_wait is not None and earlier.asker_id == asker.id):
                 self._questions.close(earlier)
         if operation.question_due > now.mono:
-            self._questions.open(asker.id, target.id, operation)
+            self._questions.open(asker.id, target_id, operation)
 
     def close(self, question: Question) -> None:
         """End a question without telling anybody: it was answered or never was."""
@@ -67,14 +142,23 @@ class Asking:
         for question in self._questions.asked_by(asker.id):
             if question.message_id == message_id:
                 self._questions.close(question)
-                target = self._sessions.get(question.target_id)
-                if target is not None:
-                    self.tell_withdrawn(asker, target, message_id)
+                self._tell_over(question)
 
-    def tell_withdrawn(self, asker: Session, target: Session, message_id: str) -> None:
+    def tell_withdrawn(self, asker_id: str, target: Session, message_id: str) -> None:
         """Tell a session that was asked, if it understands that, that nobody waits for its answer."""
         if QUEUE in target.features:
-            self._outbox.write(target.connection, QuestionWithdrawn(message_id, asker.id))
+            self._outbox.write(target.connection, QuestionWithdrawn(message_id, asker_id))
+
+    def tell_reopened(self, asker: Session, target: Session, message_id: str, after: int) -> None:
+        """Tell a session that has a question, if it understands that, that its answer is waited for again."""
+        if QUEUE in target.features:
+            self._outbox.write(target.connection, QuestionReopened(message_id, asker.id), after)
+
+    def _tell_over(self, question: Question) -> None:
+        """Tell who has a question, as who was asked or as who acts for it, that nobody waits for the answer."""
+        target = self._sessions.get(question.target_id) or self.holder_of(question.target_id)
+        if target is not None:
+            self.tell_withdrawn(question.asker_id, target, question.message_id)
 
     def find_any(self, asker_id: str, target_id: str, message_id: str) -> Question | None:
         """Return the question of this triple, also one whose asker has still to return."""
@@ -85,10 +169,6 @@ class Asking:
         question = self._questions.open(operation.sender_session, key, operation)
         if self._sessions.get(operation.sender_session) is None:
             question.dormant, question.asker_return = True, operation.asker_return
-
-    def asked_in_absence(self, session_id: str) -> list[Question]:
-        """Return what a session that is away waits for."""
-        return [question for question in self._questions.asked_by(session_id) if question.dormant]
 
     def restore(self, question: Question) -> None:
         """Open a question again as it was, whose answer could not be recorded."""
@@ -123,9 +203,17 @@ class Asking:
             self._questions.target_returned([question])  # the wait for the other side begins anew with its return
 
     def asker_left(self, asker: Session) -> None:
-        """Drop what a departing session waits for."""
+        """Drop what a departing session waits for, and tell who was asked."""
         for question in self._questions.asked_by(asker.id):
             self._questions.close(question)
+            self._tell_over(question)
+
+    def asker_closed(self, session_id: str) -> None:
+        """Drop what a session waits for that was away and will not come back, and tell who was asked."""
+        for question in self._questions.asked_by(session_id):
+            if question.dormant:
+                self._questions.close(question)
+                self._tell_over(question)
 
     def target_left(self, target: Session) -> None:
         """Tell everybody who waits for a departing session; what waits for a side to return stays."""
@@ -170,6 +258,10 @@ class Asking:
         for question in self._questions.asked_by(session.id):
             is_asker = is_proven or (question.asker_return is not None and question.asker_return == session.return_hash)
             if not question.dormant or not is_asker:
+                continue
+            chain = self._waits.chain(question.target_party, question.asker_party)
+            if chain:
+                self._questions.close(question)  # its asker asks again if it waits, and is told why it cannot
                 continue
             question.dormant = False
             if question.target_id == question.operation.target and question.target_id.startswith("address:"):

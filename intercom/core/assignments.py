@@ -328,8 +328,13 @@ class Assignments:
     # --- what ends them besides their workers -----------------------------------------------------------
 
     def session_closed(self, known: Known, why: str, move: Move, now: Instant) -> None:
-        """Give back what a session that will not return has not accepted; what it has is ambiguous."""
+        """Give back what a session that will not return has not accepted; what it has is ambiguous.
+
+        The work of an address stays its own: whoever acts under it goes on.
+        """
         for assignment in list(self._by_session.get(known.id, {}).values()):
+            if assignment.record.address is not None:
+                continue
             if assignment.record.accepted:
                 self.end(assignment, "interrupted", "ambiguous", why, move, now)
             else:

@@ -11,11 +11,13 @@ from typing import Any
 
 from msgspec import UNSET, Raw
 
-from intercom.core import groups, stage_lists
+from intercom.core import groups, stage_lists, standstill
 from intercom.core.addresses import Addresses
 from intercom.core.arrivals import Arrivals, Cause
 from intercom.core.asking import Asking
 from intercom.core.attempts import AnswerTaken, Attempt
+from intercom.core.attention import REQUESTS as ATTENTION_REQUESTS
+from intercom.core.attention import Attention
 from intercom.core.barriers import Barriers
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection, PeerCredentials
@@ -30,6 +32,7 @@ from intercom.core.flow_requests import REQUESTS as FLOW_REQUESTS
 from intercom.core.flow_requests import Showing
 from intercom.core.flows import FlowsOfBroker
 from intercom.core.following import Following
+from intercom.core.guard import LoopGuard
 from intercom.core.holding import Holding
 from intercom.core.inbox import Inbox
 from intercom.core.inquiries import REQUESTS, Inquiries, Tracing
@@ -45,6 +48,7 @@ from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
 from intercom.core.owners import Owners
 from intercom.core.parking import Parking
+from intercom.core.policies import Policies
 from intercom.core.questions import Questions
 from intercom.core.queueing import Queueing
 from intercom.core.receipts import Receipts
@@ -66,6 +70,7 @@ from intercom.core.sessions import Session, SessionTable, normalise_group
 from intercom.core.spawning import Spawning
 from intercom.core.stages import Stages
 from intercom.core.supervision import Capabilities, Crossings
+from intercom.core.waits import Waits
 from intercom.core.watches import CatchingUp, Told
 from intercom.core.work import Closed, Work
 from intercom.limits import SUPERVISOR_CHARACTERS, Limits
@@ -76,6 +81,7 @@ from intercom.wire.frames import (
     BrokerStatus,
     BrokerStatusRequest,
     CancelAsk,
+    CancelMessage,
     GroupEntry,
     Groups,
     Health,
@@ -86,6 +92,7 @@ from intercom.wire.frames import (
     ListSessions,
     Malformed,
     MembershipAck,
+    MessageReceipt,
     PendingStageMessageResult,
     PendingStageNotificationResult,
     PendingStageRouteRegistered,
@@ -167,8 +174,15 @@ class Broker:
         self._deadlines = Deadlines()
         self._connections: dict[int, Connection] = {}
         self._sessions = SessionTable(ids, self._ledger, recovered.retired_ids, limits.retired_ids)
-        self._questions = Questions(self._deadlines)
-        self._asking = Asking(self._questions, self._sessions, limits, self._outbox)
+        waits = Waits()
+        self._questions = Questions(self._deadlines, waits, self._sessions.party_of)
+        self._identity = identity or StoreIdentity(instance_id, instance_id, 1)
+        journal = Journal(recovered.last_sequence)
+        keeping = Keeping(self._ledger, journal, self._deadlines, limits.mail_retry_ms)
+        self._addresses = Addresses(self._ledger, journal, keeping, recovered.addresses, limits.addresses)
+        self._policies = Policies(self._ledger, journal, recovered.policies, limits.policies)
+        self._guard = LoopGuard(limits)
+        self._asking = Asking(self._questions, waits, self._sessions, self._addresses, limits, self._outbox)
         self._capabilities = Capabilities(limits)
         self._crossings = Crossings(limits)
         self._operations = Operations(key, limits, self._ledger, self._deadlines, recovered, store_trouble)
@@ -181,10 +195,6 @@ class Broker:
         self._notifications = Notifications(
             self._stages.routes, self._sessions, self._operations, ids, self._deadlines, limits, self._outbox
         )
-        self._identity = identity or StoreIdentity(instance_id, instance_id, 1)
-        journal = Journal(recovered.last_sequence)
-        keeping = Keeping(self._ledger, journal, self._deadlines, limits.mail_retry_ms)
-        self._addresses = Addresses(self._ledger, journal, keeping, recovered.addresses, limits.addresses)
         self._lifecycle = Lifecycle(self._deadlines, self._ledger, journal, keeping, self._outbox, limits)
         self._boxes = Mailboxes(limits)
         info = broker_info(self._identity.broker_id, pid, now)
@@ -213,6 +223,7 @@ class Broker:
             self._receipts,
             self._asking,
             self._crossings,
+            self._policies,
             parking,
             self._outbox,
             limits,
@@ -238,6 +249,7 @@ class Broker:
             self._crossings,
             self._delivery,
             queueing,
+            self._guard,
             parking,
             limits,
             self._outbox,
@@ -281,6 +293,7 @@ class Broker:
             self._asking,
             self._holding,
             self._restoring,
+            self._policies,
             self._outbox,
             limits,
             self._had_features,
@@ -294,9 +307,11 @@ class Broker:
             self._mailing,
             self._operations,
             self._asking,
+            self._receipts,
             self._ledger,
             self._outbox,
             limits,
+            self._inbox,
             self._departing.force_close,
         )
         self._offers = Offers(self._outbox, self._deadlines, limits.push_receipt_ms)
@@ -370,8 +385,21 @@ class Broker:
         self._sessions.on_change = self._flows.directory_changed
         self._mailing.on_moving = self._flows.mail_moving
         self._lifecycle.on_renewed = self._flows.session_ended
+        self._attention = Attention(
+            self._sessions,
+            self._lifecycle,
+            self._boxes,
+            self._mailing,
+            self._asking,
+            self._policies,
+            self._inquiries,
+            self._outbox,
+            limits,
+        )
+        self._registering.on_arrival = self._attention.arrived
         self._mailing.is_open = self._is_mailbox_open
         self._mailing.on_delivered = self._mail_delivered
+        self._asking.holder_of = self._holder_of
         self._lifecycle.on_undone = self._sessions.release_id
         self._lifecycle.on_closing = self._session_closing
         self._lifecycle.on_closed = self._work.closing.recorded
@@ -600,8 +628,7 @@ class Broker:
         """Do what the end of a known session leads to: nobody comes back to its questions, its work and its mailbox."""
         self._sessions.release_id(known.id)
         self._flows.session_ended(known.record, now)
-        for question in self._asking.asked_in_absence(known.id):
-            self._asking.close(question)
+        self._asking.asker_closed(known.id)
         return self._work.closing.closing(known, reason, changes, now)
 
     def _is_mailbox_open(self, key: str) -> bool:
@@ -610,6 +637,10 @@ class Broker:
             return True
         known = self._lifecycle.get(rest)
         return known is not None and known.state is not SessionState.CLOSED
+
+    def _holder_of(self, key: str) -> Session | None:
+        box = self._boxes.get(key)
+        return None if box is None else box.holder
 
     def _mail_delivered(self, mail: Mail, ticket: int, now: Instant) -> None:
         operation = mail.operation
@@ -633,9 +664,12 @@ class Broker:
             found = self._sessions.in_reach_of([group])
         else:
             found = []
-        entries = [peer.encoded() for peer in found if peer.is_agent]
+        agents = [peer for peer in found if peer.is_agent]
         if session.features & SHOWN_WHO_IS_AWAY:
+            entries = [standstill.shown(peer, self._receipts, now, self._limits) for peer in agents]
             entries += self._away_rows(session, group)
+        else:
+            entries = [peer.encoded() for peer in agents]
         stages = stage_lists.stage_rows(session, group, self._stages)
         possible = stage_lists.future_rows(session, group, self._stages)
         self._outbox.write(connection, Sessions(frame.request_id, entries, stages, possible))
@@ -704,6 +738,16 @@ class Broker:
 
     def _cancel_ask(self, connection: Connection, frame: CancelAsk, now: Instant) -> None:
         self._deciding.withdraw(_session_of(connection), frame.message_id, now)
+
+    def _message_receipt(self, connection: Connection, frame: MessageReceipt, now: Instant) -> None:
+        connection.speaks_pi = True
+        if isinstance(frame.message_id, str):
+            self._delivery.received_by_habit(_session_of(connection), frame.message_id, now)
+
+    def _cancel_message(self, connection: Connection, frame: CancelMessage, now: Instant) -> None:
+        connection.speaks_pi = True
+        if isinstance(frame.message_id, str):
+            self._deciding.withdraw(_session_of(connection), frame.message_id, now)
 
     def _authorize_supervisor(self, connection: Connection, frame: AuthorizeSupervisor, now: Instant) -> None:
         session = _session_of(connection)
@@ -778,6 +822,9 @@ class Broker:
     def _spawn(self, connection: Connection, frame: SpawnSession, now: Instant) -> None:
         self._spawning.answer(connection, frame, now)
 
+    def _attend(self, connection: Connection, frame: Any, now: Instant) -> None:
+        self._attention.answer(connection, frame, now)
+
     def _health(self, connection: Connection, frame: HealthRequest, now: Instant) -> None:
         self._outbox.write(connection, Health(frame.request_id, self._instance_id))
 
@@ -795,6 +842,7 @@ class Broker:
                 **self._facts,
                 "instanceId": self._instance_id,
                 "openQuestions": len(self._questions),
+                "loopsRefused": self._guard.refused,
                 "unconfirmedFrames": len(self._receipts),
                 "restoringRecipients": len(self._restoring),
                 "heldSends": len(self._holding),
@@ -809,6 +857,7 @@ class Broker:
                     **self._boxes.totals(),
                     "addresses": len(self._addresses),
                     "sessionsAway": self._lifecycle.away_count,
+                    "sessionsRemembered": self._lifecycle.remembered_count,
                 },
                 "flows": self._flows.status(),
                 "inbox": {
@@ -846,6 +895,8 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     Malformed: Broker._malformed,
     Received: Broker._received,
     CancelAsk: Broker._cancel_ask,
+    MessageReceipt: Broker._message_receipt,
+    CancelMessage: Broker._cancel_message,
     AuthorizeSupervisor: Broker._authorize_supervisor,
     ReserveRestoringRecipient: Broker._reserve_restoring,
     ReleaseRestoringRecipient: Broker._release_restoring,
@@ -863,6 +914,7 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     UnwatchRequest: Broker._follow,
     SpawnSession: Broker._spawn,
     **dict.fromkeys(REQUESTS, Broker._inquire),
+    **dict.fromkeys(ATTENTION_REQUESTS, Broker._attend),
     **dict.fromkeys(WORK_REQUESTS, Broker._about_work),
     **dict.fromkeys(FLOW_REQUESTS, Broker._flow),
 }

@@ -21,6 +21,7 @@ from intercom.core.records import (
     InboxRecord,
     KnownSessionRecord,
     MailRecord,
+    PolicyRecord,
 )
 from intercom.limits import PREVIEW_CODE_POINTS
 
@@ -114,6 +115,13 @@ def of_mail(event: Happened) -> Concern:
     return Concern(tuple(dict.fromkeys(keys)), about, (), {**shown, "state": event.kind.removeprefix("mail.")})
 
 
+def of_policy(event: Happened) -> Concern:
+    """Say it of what the person lets through to somebody: it concerns that one."""
+    row = event.row
+    assert isinstance(row, PolicyRecord)
+    return Concern((row.party,), {}, (), {"state": event.kind.removeprefix("policy.")})
+
+
 def of_inbox(event: Happened) -> Concern:
     """Say it of a parked message: it concerns its sender, whom it was for, and who may deal with it."""
     row = event.row
@@ -133,7 +141,7 @@ def inbox_concern(row: InboxRecord) -> Concern:
     if row.assignment is not None:
         keys.append(key("assignment", row.assignment))
         about["assignmentId"] = row.assignment
-    shown = {"reason": row.return_reason or row.reason, "preview": row.preview}
+    shown = {"reason": row.return_reason or row.reason}
     return Concern(tuple(dict.fromkeys(keys)), about, row.groups, shown)
 
 

@@ -15,19 +15,22 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from intercom.core.asking import Asking
-from intercom.core.attempts import CONFLICT_CODE, NOT_FOUND_CODE, Refusal
+from intercom.core.attempts import CONFLICT_CODE, NOT_FOUND_CODE, Refusal, conflict_with
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection
 from intercom.core.delivery import Delivery
 from intercom.core.features import QUEUE
 from intercom.core.form import form_refusal, identify, members_of
+from intercom.core.guard import LoopGuard
 from intercom.core.holding import Held, Holding
 from intercom.core.operation import Operation, Standing
 from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
 from intercom.core.owners import OwnerRequest, Owners
 from intercom.core.parking import Parking, meant_session
-from intercom.core.queueing import Away, Queueing
+from intercom.core.policies import sender_of
+from intercom.core.queueing import Away, Queueing, Several
+from intercom.core.records import OperationState
 from intercom.core.resolving import Resolver, Unresolved
 from intercom.core.sessions import Session
 from intercom.core.stages import Stages
@@ -63,10 +66,12 @@ class Deciding:
         crossings: Crossings,
         delivery: Delivery,
         queueing: Queueing,
+        guard: LoopGuard,
         parking: Parking,
         limits: Limits,
         outbox: Outbox,
     ) -> None:
+        self._guard = guard
         self._parking = parking
         self._resolver = resolver
         self._operations = operations
@@ -121,9 +126,9 @@ class Deciding:
         waiter = operation.under_way if operation.unconfirmed is None else operation.unconfirmed.waiter
         if waiter is not None and waiter.sender is asker:
             waiter.is_withdrawn = True
-            self._asking.tell_withdrawn(asker, waiter.target, message_id)
+            self._asking.tell_withdrawn(asker.id, waiter.target, message_id)
         if operation.sender == asker.sender_identity:
-            self._operations.end_question(operation, now)
+            self._queueing.withdraw(operation, asker, now)
 
     def _refuse(self, connection: Connection, message_id: str, attempt_id: str | UnsetType, refusal: Refusal) -> None:
         answer = DeliveryFailed(message_id, refusal.reason, attempt_id, refusal.code)  # type: ignore[arg-type]  # the codes are literals
@@ -216,17 +221,11 @@ class Deciding:
                     admitted = self._holding.admit(connection, sender, frame, message, earlier, now)  # E3
                     if admitted is not None:
                         return self._note_hold(admitted, now)
-                away = self._queueing.find(frame.to, sender, now)
-                if isinstance(away, Away):
-                    return self._queueing.send(connection, sender, away, frame, message, now)
-                if isinstance(away, Session):
-                    return self._decide_found(connection, sender, away, frame, message, now)
-                if away is Unresolved.NOT_FOUND:
-                    trouble = self._operations.trouble
-                    if trouble is not None and QUEUE in sender.features:  # who is away is not known
-                        return Refusal("D10", reasons.authority_invalid(trouble))
-                    return Refusal("E6", reasons.SESSION_NOT_FOUND, gone_code)
-                found = away
+            done = self._find_done(sender, frame, message, now)
+            if done is not None:
+                return self._answer_done(connection, frame, done)
+            if found is Unresolved.NOT_FOUND:
+                return self._decide_away(connection, sender, frame, message, gone_code, now)
             wording = trim(frame.to)
             if found is Unresolved.AMBIGUOUS_NAME:
                 return Refusal("E5", reasons.ambiguous_name(wording))
@@ -234,6 +233,52 @@ class Deciding:
 
         # D. A session was found
         return self._decide_found(connection, sender, found, frame, message, now)
+
+    def _decide_away(
+        self,
+        connection: Connection,
+        sender: Session,
+        frame: Send,
+        message: Message,
+        gone_code: str | UnsetType,
+        now: Instant,
+    ) -> Refusal | None:
+        """Decide about a send whose target is nobody who is here (E4 to E7)."""
+        away = self._queueing.find(frame.to, sender, now)
+        if isinstance(away, Away):
+            return self._queueing.send(connection, sender, away, frame, message, now)
+        if isinstance(away, Session):
+            return self._decide_found(connection, sender, away, frame, message, now)
+        if isinstance(away, Several):
+            return Refusal("E5", reasons.ambiguous_away(trim(frame.to), away.groups, away.session_ids))
+        trouble = self._operations.trouble
+        if trouble is not None and QUEUE in sender.features:  # who is away is not known
+            return Refusal("D10", reasons.authority_invalid(trouble))
+        return Refusal("E6", reasons.SESSION_NOT_FOUND, gone_code)
+
+    def _find_done(self, sender: Session, frame: Send, message: Message, now: Instant) -> Operation | None:
+        """Return the row of this very send when it is over, wherever its target is by now (6.9.2).
+
+        Older clients hear that nobody is there: they know by that what became of their recipient.
+        """
+        operation = self._operations.find(message.id, now)
+        if operation is None or operation.state is not OperationState.ACCEPTED or QUEUE not in sender.features:
+            return None
+        if (operation.is_ask and not operation.answered) or self._operations.is_unusable(message.id):
+            return None
+        wording = frame.to if frame.logical_target is UNSET else frame.logical_target
+        pending_reply = frame.require_pending_reply is True
+        signature = self._operations.signature(wording, message, sender, pending_reply=pending_reply)
+        return operation if signature == operation.signature else None
+
+    def _answer_done(self, connection: Connection, frame: Send, operation: Operation) -> Refusal | None:
+        """Say once more what became of a send: an ask was answered, anything else delivered."""
+        if operation.is_ask:
+            return Refusal("6.9.5", reasons.ALREADY_ANSWERED, after=operation.ticket)
+        message_id = operation.message_id
+        otherwise = DeliveryFailed(message_id, reasons.NOT_CONFIRMED_DURABLY, frame.attempt_id)
+        self._answer(connection, Delivered(message_id, frame.attempt_id), operation.ticket, otherwise)
+        return None
 
     def _aim_at_stage(self, to: str, message: Message) -> StageTarget | Refusal | None:
         """Return the workflow target that ``to`` is, None when it is none, or the refusal of its form (B3 to B5)."""
@@ -315,11 +360,12 @@ class Deciding:
         standing = self._operations.standing(operation, message.id, signature, target.target_identity)
         after = 0 if operation is None else operation.ticket
 
-        is_answer = False
+        answered = None
         reply_to = message.reply_to
         if reply_to is not UNSET:
             self._delivery.take_reply_for_receipt(sender, target, reply_to, now)
-            is_answer = self._queueing.open_question(target, sender, reply_to) is not None
+            answered = self._queueing.open_question(target, sender, reply_to)
+        is_answer = answered is not None
         is_known = standing is not None and standing in (Standing.MATCH, Standing.QUEUED)
         if pending_reply:
             refusal = self._refuse_known("D5", standing, operation, target, message)
@@ -349,10 +395,29 @@ class Deciding:
         is_ask = message.expects_reply is True
         if is_ask and target.is_terminal:
             return Refusal("D12", reasons.TERMINAL, after=after)
+        if is_ask and (circle := self._asking.circle(sender, target, answered)) is not None:
+            return Refusal("D20", circle, after=after)
+        cause = message.caused_by if reply_to is UNSET else reply_to
+        if cause is not UNSET and request is None:
+            looped = self._loops(sender, target, message, cause, is_answer, now)
+            if looped is not None:
+                return Refusal("D22", looped, after=after)
+        if is_ask and target.cannot_be_told:
+            return Refusal("D12", reasons.CANNOT_BE_TOLD, after=after)
         if stage is not None:
             asked = self._ask_owner(connection, sender, target, stage, frame, message, signature, now)  # D14
             if asked is not False:
                 return None if asked is True else asked
+        if target.inbound is not None and not is_answer and not is_supervised:
+            action = target.inbound.action_for(sender_of(sender))
+            if action == "refuse":
+                return Refusal("D21", reasons.REFUSED_BY_POLICY, after=after)
+            if action != "accept":
+                if is_ask:
+                    return Refusal("D21", reasons.kept_ask(action), after=after)
+                return self._queueing.put_aside(
+                    connection, sender, target, frame, message, signature, operation, action, now
+                )
         if target.mailbox is not None:
             if target.work_mode is not None and operation is None and not (is_answer or stage or request):
                 why = self._parking.reason_for(sender, target, frame, message)
@@ -365,6 +430,15 @@ class Deciding:
             connection, sender, target, frame, message, signature, operation, is_answer, request, now
         )
 
+    def _loops(
+        self, sender: Session, target: Session, message: Message, cause: str, is_answer: bool, now: Instant
+    ) -> str | None:
+        """Return why the guard against loops refuses a message that another one caused (protocol 15.3)."""
+        if not sender.is_agent or message.id == cause:
+            return None
+        text = message.content.text
+        return self._guard.judge(message.id, cause, sender.party, target.party, text, now, is_answer=is_answer)
+
     def _ticket_behind(self, reply_to: str | UnsetType, now: Instant) -> int:
         """Return the ticket on which it rests that this question is not open: another answer may have closed it."""
         question = None if reply_to is UNSET else self._operations.find(reply_to, now)
@@ -376,7 +450,8 @@ class Deciding:
         """Refuse what the row of this message id forbids (D5, D9 to D11)."""
         after = 0 if operation is None else operation.ticket
         if standing is Standing.CONFLICT:
-            return Refusal(rule, reasons.conflict(message.id), CONFLICT_CODE, after)
+            assert operation is not None, "something was there to conflict with"
+            return Refusal(rule, conflict_with(operation), CONFLICT_CODE, after)
         if standing is Standing.INVALID:
             return Refusal(rule, reasons.authority_invalid(self._operations.trouble))
         if standing is Standing.UNCERTAIN and not target.confirms_receipts:
@@ -408,9 +483,17 @@ class Deciding:
         if operation.is_ask:
             if operation.sender_groups != sender.group_identity:
                 return Refusal("6.9.5", reasons.ROUTE_LOST, after=ticket)
+            if operation.answered and QUEUE in sender.features:
+                return Refusal("6.9.5", reasons.ALREADY_ANSWERED, after=ticket)
             if not operation.answered:
+                circle = self._asking.circle(sender, target)
+                if circle is not None:
+                    return Refusal("D20", circle, after=ticket)
+                was_open = bool(operation.questions)
                 self._operations.renew_question(operation, self._limits.ask_ms, now)
                 self._asking.open(sender, target, operation, now)
+                if not was_open:
+                    self._asking.tell_reopened(sender, target, message_id, ticket)
             if frame.resolve_reply_target is True and frame.attempt_id is not UNSET:
                 self._outbox.write(connection, QuestionTarget(message_id, frame.attempt_id, target.id), ticket)
         self._answer(connection, Delivered(message_id, frame.attempt_id), ticket, otherwise)

@@ -21,11 +21,11 @@ from intercom.core.ledger import Ledger
 from intercom.core.lifecycle import Lifecycle
 from intercom.core.move import Move
 from intercom.core.outbox import Outbox
-from intercom.core.parking import Parking, claim_policy
+from intercom.core.parking import Parking, claim_policy, preview_of
 from intercom.core.records import ReadBodies, SessionState
 from intercom.core.replies import NOT_ACCEPTED, OTHERS, STALE, Replies, identity_of
 from intercom.core.sessions import Session
-from intercom.limits import Limits
+from intercom.limits import PREVIEWS_READ, Limits
 from intercom.wire.work import (
     AssignmentList,
     AssignmentRecorded,
@@ -94,6 +94,15 @@ class Showing(Struct, frozen=True):
     parked: Any
 
 
+class Listing(Struct, frozen=True):
+    """Remember who wants a list for which texts are read."""
+
+    connection: Any
+    session: Any
+    frame: InboxList
+    numbers: tuple[int, ...]
+
+
 class Desk:
     """Answer requests about work: every one gets exactly one answer."""
 
@@ -150,6 +159,8 @@ class Desk:
             self._handing.grant_read(token, bodies, now)
         elif isinstance(token, Showing):
             self._shown(token, bodies, now)
+        elif isinstance(token, Listing):
+            self._listed(token, bodies, now)
         else:
             return False
         return True
@@ -161,10 +172,26 @@ class Desk:
 
     def _list(self, connection: Connection, session: Session, frame: InboxList, now: Instant) -> No | None:
         seen = [parked for parked in self._seen_by(session) if parked.record.number > frame.after]
-        entries = [self._entry(parked) for parked in seen[: frame.limit]]
+        page = seen[: frame.limit]
+        unread = [parked for parked in page if parked.preview is None and self._ledger.is_committed(parked.ticket)]
+        if unread:
+            numbers = tuple(parked.record.number for parked in unread[:PREVIEWS_READ])
+            self._outbox.add(ReadBodies(Listing(connection, session, frame, numbers), numbers))
+            return None
+        entries = [self._entry(parked) for parked in page]
         pressure, count = self._inbox.is_under_pressure, len(self._inbox)
         answer = InboxItems(frame.request_id, entries, pressure, count, self._inbox.capacity)
         self._giving.give(connection, answer, self._ledger.last_ticket)
+        return None
+
+    def _listed(self, token: Listing, bodies: dict[int, bytes] | None, now: Instant) -> None:
+        """Go on with a list after the texts were read whose beginnings it shows."""
+        if bodies is None:
+            return self._giving.refuse(token.connection, token.frame.request_id, self._giving.not_read)
+        for parked in self._inbox.in_order():
+            if parked.preview is None and parked.record.number in token.numbers:
+                parked.preview = preview_of(bodies.get(parked.record.number, b""))
+        self._list(token.connection, token.session, token.frame, now)
         return None
 
     def _entry(self, parked: Parked) -> InboxEntry:
@@ -182,7 +209,7 @@ class Desk:
             record.parked_at,
             Raw(record.sender_info),
             record.target,
-            record.preview,
+            parked.preview or "",
             record.size,
             list(record.groups),
             _or_unset(record.target_session),

@@ -22,6 +22,7 @@ from intercom.wire.frames import (
     trim,
 )
 
+PUSHES = ("now", "idle", "pull", "none")
 RESERVED_GROUPS = frozenset({"true", "auto"})
 
 
@@ -32,6 +33,7 @@ class Change(Struct, frozen=True):
     status: str | UnsetType = UNSET
     model: str | UnsetType = UNSET
     reply_capability: str | UnsetType = UNSET
+    push: str | UnsetType = UNSET
     groups: tuple[str, ...] | UnsetType = UNSET
     legacy_group: str | UnsetType = UNSET
 
@@ -46,6 +48,7 @@ def members_of(frame: Presence | JoinGroup | LeaveGroup) -> dict[str, Any]:
         "group": frame.group,
         "groups": getattr(frame, "groups", UNSET),
         "replyCapability": frame.reply_capability,
+        "push": getattr(frame, "push", UNSET),
     }
     return {name: value for name, value in members.items() if value is not UNSET}
 
@@ -78,6 +81,9 @@ def read_change(kind: str, members: dict[str, Any], session: Session, limits: Li
         return "Invalid presence replyCapability: only live and terminal are known"
     if reply_capability == "live" and session.is_terminal:
         return "Invalid presence replyCapability: a terminal session cannot become live again"
+    push = members.get("push", UNSET) if kind == "presence" else UNSET
+    if push is not UNSET and push not in PUSHES:
+        return "Invalid presence push: only now, idle, pull and none are known"
 
     legacy_now: str = session.info["group"]
     if kind == "join_group":
@@ -98,6 +104,7 @@ def read_change(kind: str, members: dict[str, Any], session: Session, limits: Li
         members.get("status", UNSET),
         members.get("model", UNSET),
         reply_capability,
+        push,
         groups,
         legacy,
     )
@@ -111,6 +118,7 @@ def store_presence(change: Change, session: Session, sessions: SessionTable) -> 
         ("status", change.status),
         ("model", change.model),
         ("replyCapability", change.reply_capability),
+        ("push", change.push),
     ):
         if value is not UNSET:
             session.update(**{member: value})
@@ -138,6 +146,13 @@ def announce(session: Session, sessions: SessionTable, outbox: Outbox) -> None:
     if session.is_agent:
         peers = sessions.in_reach_of(session.groups)
         outbox.broadcast((p.connection for p in peers if p is not session), SessionJoined(session.encoded()))
+
+
+def announce_presence(session: Session, sessions: SessionTable, outbox: Outbox) -> None:
+    """Tell the peers of an agent that something they see of it has changed."""
+    if session.is_agent:
+        peers = sessions.in_reach_of(session.groups)
+        outbox.broadcast((p.connection for p in peers if p is not session), PresenceUpdate(session.encoded()))
 
 
 def announce_departure(session: Session, sessions: SessionTable, outbox: Outbox) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from intercom.core.attempts import CONFLICT_CODE, NOT_FOUND_CODE, Refusal
+from intercom.core.attempts import CONFLICT_CODE, NOT_FOUND_CODE, Refusal, conflict_with
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection
 from intercom.core.deadlines import Deadline, Deadlines
@@ -164,7 +164,7 @@ class Holding:
         if self._operations.is_unusable(message_id):
             return Refusal("E3", reasons.authority_invalid(self._operations.trouble))
         if operation is not None and operation.signature != signature:
-            return Refusal("E3", reasons.conflict(message_id), CONFLICT_CODE, operation.ticket)
+            return Refusal("E3", conflict_with(operation), CONFLICT_CODE, operation.ticket)
         return None
 
     def _signature(self, frame: Send, message: Message, sender: Session) -> bytes:

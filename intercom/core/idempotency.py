@@ -154,8 +154,9 @@ class Register:
     # --- from state to state ----------------------------------------------------------------------------
 
     def keep(self, entry: Entry, result: dict[str, Any], now: Instant) -> Change:
-        """Return the change that records a key in flight, with what is fixed of its result."""
+        """Return the change that records a key in flight, with what is fixed of its result; it is kept for its time."""
         entry.result = result
+        self._arm(entry, now)
         return self._row(entry, "idempotency.begun", now)
 
     def done(self, entry: Entry, result: dict[str, Any], now: Instant) -> Change:
@@ -171,15 +172,12 @@ class Register:
     def settle(self, entry: Entry, ticket: int, now: Instant) -> None:
         """Remember an outcome that is recorded with this ticket for its time, and tell it to who shares it."""
         entry.ticket = ticket
-        self._deadlines.cancel(entry.deadline)
-        due = now.mono + self._ttl_ms[entry.scope]
-        entry.deadline = self._deadlines.add(due, self._is_over, entry)
+        self._arm(entry, now)
         self._tell(entry, self.outcome(entry), now)
 
-    def reopen(self, entry: Entry) -> None:
+    def reopen(self, entry: Entry, now: Instant) -> None:
         """Take an outcome back that could not be recorded: the key is in flight as before."""
-        self._deadlines.cancel(entry.deadline)
-        entry.deadline = None
+        self._arm(entry, now)
         entry.state = IdempotencyState.IN_FLIGHT
         entry.ticket = 0
         self._entries.setdefault((entry.scope, entry.key), entry)
@@ -198,6 +196,11 @@ class Register:
             del self._entries[entry.scope, entry.key]
 
     # --- help -------------------------------------------------------------------------------------------
+
+    def _arm(self, entry: Entry, now: Instant) -> None:
+        self._deadlines.cancel(entry.deadline)
+        due = now.mono + self._ttl_ms[entry.scope]
+        entry.deadline = self._deadlines.add(due, self._is_over, entry)
 
     def _tell(self, entry: Entry, outcome: Outcome, now: Instant) -> None:
         sharers, entry.sharers = entry.sharers, []

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class Parked:
     """Hold one message of the inbox, and what only this process knows of it; its body is on disk."""
 
-    __slots__ = ("deadline", "due", "operation", "record", "ticket")
+    __slots__ = ("deadline", "due", "operation", "preview", "record", "ticket")
 
     def __init__(self, record: InboxRecord, operation: Operation | None) -> None:
         self.record = record
@@ -24,6 +24,8 @@ class Parked:
         """The row of its message id."""
         self.ticket = 0
         """Of its newest change."""
+        self.preview: str | None = None
+        """The beginning of its text, once it was read: only the body is on disk."""
         self.deadline: Deadline | None = None
         self.due = 0
         """When its time is over by the monotonic clock, ms."""
@@ -75,7 +77,7 @@ class Inbox:
     @property
     def is_under_pressure(self) -> bool:
         """Tell whether it is nearly full."""
-        return bool(self._by_number) and len(self) * 100 >= self.capacity * self._limits.inbox_pressure
+        return bool(self._by_number) and len(self) >= self.capacity * self._limits.inbox_pressure // 100
 
     def has_room(self, size: int) -> bool:
         """Tell whether one more message of ``size`` bytes may be parked."""

@@ -12,14 +12,25 @@ from intercom.core.addresses import ME, NO_GROUP, Address, Addresses
 from intercom.core.asking import Asking
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection
+from intercom.core.inbox import Inbox, Parked
 from intercom.core.journal import mail_stream
 from intercom.core.ledger import Ledger
 from intercom.core.lifecycle import FORCE_CLOSE, Known, Lifecycle
 from intercom.core.mailboxes import Mailbox, Mailboxes
 from intercom.core.mailing import Mailing
+from intercom.core.operation import Operation
 from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
-from intercom.core.records import DropBodies, DropHistory, HistoryEvent, OperationState, ReadHistory, SessionState
+from intercom.core.receipts import Receipts
+from intercom.core.records import (
+    DropBodies,
+    DropHistory,
+    HistoryEvent,
+    MailRecord,
+    OperationState,
+    ReadHistory,
+    SessionState,
+)
 from intercom.core.sessions import Session, SessionTable
 from intercom.limits import TASK_HINT_CHARACTERS, Limits
 from intercom.wire import reasons
@@ -47,6 +58,7 @@ from intercom.wire.mail import (
     Trace,
     TraceEvent,
     TraceRequest,
+    UnconfirmedEntry,
 )
 from intercom.wire.mail import (
     Addresses as AddressesAnswer,
@@ -95,11 +107,14 @@ class Inquiries:
         mailing: Mailing,
         operations: Operations,
         asking: Asking,
+        receipts: Receipts,
         ledger: Ledger,
         outbox: Outbox,
         limits: Limits,
+        inbox: Inbox,
         on_force_close: Callable[[Session, str, Instant], None],
     ) -> None:
+        self._inbox = inbox
         self._sessions = sessions
         self._addresses = addresses
         self._lifecycle = lifecycle
@@ -107,6 +122,7 @@ class Inquiries:
         self._mailing = mailing
         self._operations = operations
         self._asking = asking
+        self._receipts = receipts
         self._ledger = ledger
         self._outbox = outbox
         self._limits = limits
@@ -134,7 +150,16 @@ class Inquiries:
             self._refuse(connection, frame.request_id, refused)
         return None
 
-    def _promise(self, connection: Connection, answer: Any) -> None:
+    @property
+    def store_trouble(self) -> str | None:
+        """Return why the store cannot be used; None while it can."""
+        return self._operations.trouble
+
+    def person_key(self, now: Instant) -> str:
+        """Return the key of the person's mailbox."""
+        return self._addresses.me(now).key
+
+    def promise(self, connection: Connection, answer: Any) -> None:
         """Answer once everything the answer speaks of is recorded; when it cannot be, a refusal takes its place."""
         ticket = self._ledger.last_ticket
         self._outbox.write(connection, answer, ticket)
@@ -150,10 +175,15 @@ class Inquiries:
     # --- sessions ---------------------------------------------------------------------------------------
 
     def _task_hint(self, connection: Connection, session: Session, frame: TaskHint, now: Instant) -> No | None:
-        assert session.known is not None
+        known = session.known if frame.session_id is UNSET else self._lifecycle.get(frame.session_id)
+        if known is None or known.state is SessionState.CLOSED:
+            return No("unknown_session", f"No session {frame.session_id} is here or may come back")
+        address = None if session.address is None else session.address.number
+        if known is not session.known and (address is None or known.record.address != address):
+            return No("not_allowed", "Only who acts under the same address may say what another session works on")
         hint = trim(frame.task_hint)[:TASK_HINT_CHARACTERS]
-        self._lifecycle.hint(session.known, hint or None, now)
-        self._promise(connection, TaskHintStored(frame.request_id, hint))
+        self._lifecycle.hint(known, hint or None, now)
+        self.promise(connection, TaskHintStored(frame.request_id, hint))
         return None
 
     def _records(
@@ -206,7 +236,7 @@ class Inquiries:
             if known.session is not None:
                 self._on_force_close(known.session, reason, now)
             self._lifecycle.close(known, reason, now)
-        self._promise(connection, SessionForceClosed(frame.request_id, frame.session_id, is_there))
+        self.promise(connection, SessionForceClosed(frame.request_id, frame.session_id, is_there))
         return None
 
     # --- addresses and mailboxes ------------------------------------------------------------------------
@@ -272,22 +302,38 @@ class Inquiries:
                         valid_until=_or_unset(record.valid_until),
                         expects_reply=True if record.is_ask else UNSET,
                         notice=UNSET if record.notice is None else record.message_id,
+                        kept=_kept(record) if features.POLICY in session.features else UNSET,
                     )
                 )
-        self._outbox.write(connection, MailboxEntries(frame.request_id, self._owner(key), len(box), box.bytes, entries))
+        kept = box.kept if features.POLICY in session.features else UNSET
+        unconfirmed = [
+            UnconfirmedEntry(
+                waiting.operation.message_id,
+                Raw(waiting.frame.sender),
+                waiting.operation.reserved_at,
+                waiting.bytes,
+                True if waiting.operation.is_ask else UNSET,
+            )
+            for waiting in self._receipts.awaited_from(key)
+            if not waiting.operation.was_withdrawn
+        ]
+        answer = MailboxEntries(
+            frame.request_id, self._owner(key), len(box), box.bytes, entries, unconfirmed or UNSET, kept=kept
+        )
+        self._outbox.write(connection, answer)
         return None
 
     def _key_of(self, of: MailboxOf) -> str | No:
         if of.session_id is not UNSET:
             known = self._lifecycle.get(of.session_id)
             return No("unknown_session", f"No session {of.session_id} is known") if known is None else known.mailbox_key
-        if of.address is UNSET:
-            return No("bad_request", "Name an address or a sessionId")
-        found = self._address_of(of)
+        found = self.address_named(of)
         return found if isinstance(found, No) else found.key
 
-    def _address_of(self, of: MailboxOf) -> Address | No:
-        assert of.address is not UNSET
+    def address_named(self, of: MailboxOf) -> Address | No:
+        """Return the address that is meant, or why that cannot be told."""
+        if of.address is UNSET:
+            return No("bad_request", "Name an address or a sessionId")
         found = list(self._addresses.named(of.address))
         if of.group is not UNSET:
             found = [address for address in found if address.group == of.group]
@@ -347,16 +393,16 @@ class Inquiries:
         mine = {session.id, session.sender_identity, session.target_identity, session.return_mailbox} - {None}
         involved: set[Any] = {event.detail.get("session") for event in events}
         involved |= {
-            event.row.get(name) for event in events for name in ("mailbox", "sender_mailbox", "sender_session")
+            event.row.get(name)
+            for event in events
+            for name in ("mailbox", "sender_mailbox", "sender_session", "target_session", "session_id")
         }
         if operation is not None:
             involved |= {operation.sender, operation.sender_session, operation.target, operation.recipient_session}
         if features.OPERATOR not in session.features and (operation is not None or events) and not mine & involved:
             no = No("not_allowed", "Only its sender, its recipient and the operator may trace a message")
             return self._refuse(tracing.connection, tracing.request_id, no)
-        told = [
-            TraceEvent(event.at, event.kind.removeprefix("mail."), event.detail or UNSET, event.seq) for event in events
-        ]
+        told = [TraceEvent(event.at, _word_of(event.kind), event.detail or UNSET, event.seq) for event in events]
         state = told[-1].state if told else "unknown"
         sender: Any = UNSET
         recipient: Any = UNSET
@@ -364,39 +410,73 @@ class Inquiries:
             sender, recipient = operation.sender_session, _or_unset(operation.recipient_session)
             if not events or events[0].at > operation.reserved_at:
                 told.insert(0, TraceEvent(operation.reserved_at, "reserved"))
-            is_accepted = operation.state is OperationState.ACCEPTED
+            was_parked = any(event.kind.startswith("inbox.") for event in events)
+            is_accepted = operation.state is OperationState.ACCEPTED and not was_parked
             if is_accepted and not any(event.state == "delivered" for event in told):
                 told.append(TraceEvent(operation.accepted_at or operation.reserved_at, "delivered"))
-            state = operation.fate
+            state = state if was_parked else operation.fate
+        parked = self._inbox.get(tracing.message_id)
+        if parked is not None:
+            deeds = [_word_of(event.kind) for event in events if event.kind.startswith("assignment.")]
+            state = "parked" if parked.is_free else deeds[-1] if deeds else "assigned"
         answer = Trace(
             tracing.request_id,
             tracing.message_id,
             state,
-            self._where(state, operation),
+            self._where(state, operation) if parked is None else _where_parked(parked),
             told,
             sender=sender,
             recipient=recipient,
         )
-        self._promise(tracing.connection, answer)
+        self.promise(tracing.connection, answer)
         return None
 
-    def _where(self, state: str, operation: Any) -> str:
+    def _where(self, state: str, operation: Operation | None) -> str:
         """Say in a sentence where a message is."""
         mail = None if operation is None else operation.mail
         if mail is not None:
             box = self._boxes.get(mail.record.mailbox)
             position = 1 if box is None else box.position_of(mail)
             owner = self._owner(mail.record.mailbox)
+            if mail.record.kept == "hold":
+                return f"in the mailbox of {owner}, until the person lets it through"
+            if mail.record.kept == "quiet":
+                return f"in the mailbox of {owner}, until that is read: it must not wake anybody"
             if mail.is_offered:
                 return f"written to who receives the mail of {owner}, which has not confirmed it"
             return f"in the mailbox of {owner}, at position {position}"
+        if state == "unconfirmed":
+            assert operation is not None, "it was in its row that it is not confirmed"
+            return self._where_unconfirmed(operation)
         return {
             "unknown": "nowhere: this broker does not know it, or no longer",
-            "reserved": "on its way to its recipient, which has not confirmed it",
+            "reserved": "on its way to its recipient",
             "uncertain": "not known: it may have arrived, and nobody confirmed it",
             "delivered": "with its recipient",
             "answered": "with its recipient, who has answered it",
+            "settled": "nowhere any more: somebody said that it needs nobody",
+            "failed": "nowhere any more: its worker could not do it",
+            "ambiguous": "nowhere any more: its worker was cut off, and nobody knows how far it was",
+            "purged": "nowhere any more: its mailbox was emptied, and its sender was told",
+            "withdrawn": f"{_place_of_withdrawn(operation)}; its sender took the question back",
         }.get(state, "nowhere any more: it was given up and its sender was told")
+
+    def _where_unconfirmed(self, operation: Operation) -> str:
+        """Say where a message is that was written to somebody who has not confirmed it (protocol 6.10.7)."""
+        recipient = operation.unconfirmed.waiter.target if operation.unconfirmed is not None else None
+        assert recipient is not None, "that is the state"
+        key = operation.target or ""
+        who = self._owner(key) if key.startswith("address:") else recipient.name or f"session {recipient.id}"
+        if self._is_here(recipient, key):
+            return f"written to {who}, which has not confirmed it"
+        return (
+            f"in the memory of this broker: {who} left without confirming it, and it is written again to whoever is "
+            "that next; if this broker ends before, nobody has it"
+        )
+
+    def _is_here(self, recipient: Session, key: str) -> bool:
+        box = self._boxes.get(key)
+        return recipient.connection.session is recipient or (box is not None and box.holder is not None)
 
     # --- purge ------------------------------------------------------------------------------------------
 
@@ -409,8 +489,18 @@ class Inquiries:
                 return key
             count = self._mailing.purge(key, before, now)
         self._ledger.append((DropBodies(before + self._limits.bodies_kept_ms), DropHistory(before)))
-        self._promise(connection, Purged(frame.request_id, count))
+        self.promise(connection, Purged(frame.request_id, count))
         return None
+
+
+def _place_of_withdrawn(operation: Operation | None) -> str:
+    if operation is None:
+        return "nowhere any more"
+    if operation.state is OperationState.ACCEPTED:
+        return "with its recipient"
+    if operation.unconfirmed is not None:
+        return "written to its recipient, which has not confirmed it, and not written again"
+    return "not known: it may have arrived, and nobody confirmed it"
 
 
 def _label(kind: str | None, cwd: str, tracking_ref: str | None, pid: int) -> str:
@@ -418,6 +508,27 @@ def _label(kind: str | None, cwd: str, tracking_ref: str | None, pid: int) -> st
     place = cwd.rstrip("/").rpartition("/")[2]
     parts = [kind or "session", *filter(None, (place, tracking_ref))]
     return " · ".join(parts) if len(parts) > 1 else f"{parts[0]} {str(pid)[-4:]}"
+
+
+def _kept(record: MailRecord) -> Any:
+    return record.kept if record.is_kept else UNSET
+
+
+_EVENTS_OF_MESSAGES = ("mail.", "inbox.", "assignment.")
+
+
+def _word_of(kind: str) -> str:
+    """Return how a trace calls an event."""
+    for beginning in _EVENTS_OF_MESSAGES:
+        kind = kind.removeprefix(beginning)
+    return kind
+
+
+def _where_parked(parked: Parked) -> str:
+    """Say where a message is that the inbox keeps."""
+    if parked.is_free:
+        return f"in the inbox, at place {parked.record.number}, until somebody takes it"
+    return f"in the hands of a worker, by the assignment {parked.record.assignment}"
 
 
 def _or_unset(value: Any) -> Any:

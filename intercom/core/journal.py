@@ -13,6 +13,7 @@ from intercom.core.records import (
     IdempotencyRecord,
     InboxRecord,
     KnownSessionRecord,
+    PolicyRecord,
     Row,
 )
 
@@ -53,6 +54,8 @@ def stream_of(row: Row) -> str:
         return f"address:{row.number}"
     if isinstance(row, KnownSessionRecord):
         return f"session:{row.session_id}"
+    if isinstance(row, PolicyRecord):
+        return f"policy:{row.number}"
     if isinstance(row, IdempotencyRecord):
         return f"idempotency:{row.number}"
     if isinstance(row, InboxRecord):

@@ -55,7 +55,7 @@ class Known:
         self.session: Session | None = None
         """The connected one."""
         self.last: Session | None = None
-        """The one that was connected last to this broker process."""
+        """The one that was connected last to this broker process, until it is closed."""
         self.grace: Deadline | None = None
 
     @property
@@ -71,6 +71,8 @@ class Known:
     @property
     def info(self) -> dict[str, Any]:
         """Return the session object as peers saw it last."""
+        if self.state is SessionState.CLOSED:
+            return decode(self.record.info)  # type: ignore[no-any-return]  # we encoded it
         if self._shown_from is not self.record.info:
             self._shown, self._shown_from = decode(self.record.info), self.record.info
         return self._shown
@@ -99,6 +101,14 @@ class Known:
     def process_ref(self) -> str:
         """Name the watch of its process."""
         return f"{self.id}/{self.record.incarnation}/{self.record.generation}"
+
+    def close(self, reason: str, at: int) -> None:
+        """Keep of it only its row from now on: thousands that were closed are remembered."""
+        self.session = self.last = None
+        self._shown, self._shown_from = {}, None
+        self.record = replace(
+            self.record, state=SessionState.CLOSED, state_since=at, grace_deadline=None, closed_reason=reason
+        )
 
     def is_in(self, groups: Iterable[str]) -> bool:
         """Tell whether it was in one of these groups last."""
@@ -164,6 +174,11 @@ class Lifecycle:
     def away_count(self) -> int:
         """Return how many sessions may still come back."""
         return len(self._away)
+
+    @property
+    def remembered_count(self) -> int:
+        """Return how many closed sessions are remembered."""
+        return len(self._closed)
 
     def away(self) -> list[Known]:
         """Return the sessions that may still come back."""
@@ -264,14 +279,7 @@ class Lifecycle:
             return
         self._leave_grace(known)
         self._forget_change(known)
-        known.session = None
-        known.record = replace(
-            known.record,
-            state=SessionState.CLOSED,
-            state_since=now.wall,
-            grace_deadline=None,
-            closed_reason=reason,
-        )
+        known.close(reason, now.wall)
         self._closed[known.id.lower()] = known
         self._append_close(known, now)
 
@@ -297,6 +305,11 @@ class Lifecycle:
         """Store soon what peers see of a session: some say what they do many times a second."""
         if known.change is None:
             known.change = self._deadlines.add(now.mono + self._limits.presence_stored_ms, self._store_change, known)
+
+    def changed_for_good(self, known: Known, now: Instant) -> None:
+        """Store at once what peers see of a session: it was asked to be kept, and its answer rests on that."""
+        self._forget_change(known)
+        self._store_change(known, now)
 
     def _forget_change(self, known: Known) -> None:
         self._deadlines.cancel(known.change)

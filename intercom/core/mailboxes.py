@@ -6,8 +6,11 @@ A mailbox is named by the target identity of whoever may open it: an address, or
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
+from msgspec.structs import replace
+
+from intercom.core.clock import Instant
 from intercom.core.deadlines import Deadline
 from intercom.core.records import MailRecord
 from intercom.limits import Limits
@@ -20,7 +23,17 @@ if TYPE_CHECKING:
 class Mail:
     """Hold one message that waits, and what only this process knows of it; its body is on disk."""
 
-    __slots__ = ("confirmed_by", "deadline", "due", "is_offered", "offers", "operation", "record", "ticket")
+    __slots__ = (
+        "confirmed_by",
+        "deadline",
+        "due",
+        "is_offered",
+        "offered_at",
+        "offers",
+        "operation",
+        "record",
+        "ticket",
+    )
 
     def __init__(self, record: MailRecord, operation: Operation | None) -> None:
         self.record = record
@@ -30,6 +43,7 @@ class Mail:
         self.ticket = 0
         self.is_offered = False
         """Written, or about to be, to who holds the mailbox now."""
+        self.offered_at: Instant | None = None
         self.confirmed_by: str | None = None
         """The session whose receipt came and could not be recorded yet; it waits for nothing else."""
         self.deadline: Deadline | None = None
@@ -39,7 +53,7 @@ class Mail:
     @property
     def waits(self) -> bool:
         """Tell whether it is to be handed over still."""
-        return not self.is_offered and self.confirmed_by is None
+        return not self.is_offered and self.confirmed_by is None and not self.record.is_kept
 
     @property
     def number(self) -> int:
@@ -55,7 +69,18 @@ class Mail:
 class Mailbox:
     """Hold the mail of one address or session."""
 
-    __slots__ = ("_by_message", "_in_order", "bytes", "entries", "holder", "is_read", "key", "offered", "offered_bytes")
+    __slots__ = (
+        "_by_message",
+        "_in_order",
+        "bytes",
+        "entries",
+        "holder",
+        "is_read",
+        "kept",
+        "key",
+        "offered",
+        "offered_bytes",
+    )
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -68,6 +93,8 @@ class Mailbox:
         self.offered = 0
         self.offered_bytes = 0
         """Entries that wait for the holder's receipt, and their bytes."""
+        self.kept = 0
+        """Entries that a policy keeps from being handed over."""
         self.is_read = False
         """The bodies of some entries are being read."""
 
@@ -79,6 +106,7 @@ class Mailbox:
         if self.entries and next(reversed(self.entries)) > mail.number:
             self._in_order = False
         self.entries[mail.number] = mail
+        self.kept += mail.record.is_kept
         self._by_message.setdefault(mail.message_id, []).append(mail)
         self.bytes += mail.record.size
 
@@ -86,11 +114,23 @@ class Mailbox:
         """Let mail out."""
         self.unmark_offered(mail)
         del self.entries[mail.number]
+        self.kept -= mail.record.is_kept
         alike = self._by_message[mail.message_id]
         alike.remove(mail)
         if not alike:
             del self._by_message[mail.message_id]
         self.bytes -= mail.record.size
+
+    @property
+    def holds_others_up(self) -> bool:
+        """Tell whether something waits here to be handed over, or to be confirmed: what comes later waits behind it."""
+        return len(self.entries) > self.kept
+
+    def mark_kept(self, mail: Mail, kept: Literal["quiet", "hold", "released"] | None) -> None:
+        """Note whether a policy keeps an entry from being handed over, or was overruled."""
+        self.kept -= mail.record.is_kept
+        mail.record = replace(mail.record, kept=kept)
+        self.kept += mail.record.is_kept
 
     def offered_as(self, message_id: str) -> Mail | None:
         """Return the oldest entry under this message id that waits for the holder's receipt.
@@ -114,9 +154,10 @@ class Mailbox:
         """Return the place of an entry, the first is 1."""
         return 1 + sum(1 for number in self.entries if number < mail.number)
 
-    def mark_offered(self, mail: Mail) -> None:
+    def mark_offered(self, mail: Mail, now: Instant) -> None:
         """Note that an entry is on its way to the holder."""
         mail.is_offered = True
+        mail.offered_at = now
         self.offered += 1
         self.offered_bytes += mail.record.size
 
@@ -126,6 +167,13 @@ class Mailbox:
             mail.is_offered = False
             self.offered -= 1
             self.offered_bytes -= mail.record.size
+
+    def offered_since(self) -> Instant | None:
+        """Return since when the holder has what it has not confirmed; ``None`` when it has confirmed everything."""
+        if not self.offered:
+            return None
+        times = (mail.offered_at for mail in self._oldest_first() if mail.is_offered and mail.offered_at is not None)
+        return next(iter(times), None)
 
     def next_to_offer(self, limits: Limits) -> list[Mail]:
         """Return the oldest entries that may be handed over now, ahead of the receipts of those before them."""

@@ -4,6 +4,7 @@
       ^  |                             |
       |  |                             +-- the holder left: queued again, its message may come twice
       |  +-- its time is over, its text is lost, its session is closed: given up, its sender is told once
+      |  +-- its sender waits for no answer to it any more: taken back, nobody is told
       +-- its commit failed: taken back
 
 Rule 1: a mail and its row change together, in one append. Rule 2: mail is handed over in its order, and nothing that
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Raw, Struct
 from msgspec.json import decode, encode
@@ -48,8 +49,11 @@ if TYPE_CHECKING:
     from intercom.core.operations import Operations
     from intercom.core.sessions import Session, SessionTable
 
+Kept: TypeAlias = Literal["quiet", "hold", "released"]
+"""What a policy does with a mail, or that it was overruled."""
 BROKER_NAME = "@intercom"
 """What the broker calls itself where it writes a message."""
+_TAKEN_BACK = "its sender took the question back"
 
 
 class Letter(Struct, frozen=True):
@@ -66,6 +70,7 @@ class Letter(Struct, frozen=True):
     is_ask: bool = False
     reply_to: str | None = None
     notice: bytes | None = None
+    kept: Literal["quiet", "hold"] | None = None
 
     @property
     def size(self) -> int:
@@ -168,6 +173,7 @@ class Mailing:
             letter.reply_to,
             int(is_offered),
             letter.notice,
+            kept=letter.kept,
         )
         mail = Mail(record, operation)
         box = self._boxes.add(mail)
@@ -176,7 +182,7 @@ class Mailing:
         body = SaveBody(record.number, letter.message)
         events: tuple[Change, ...] = (event,)
         if is_offered:
-            box.mark_offered(mail)
+            box.mark_offered(mail, now)
             event_id = f"mail:{record.number}:offered:1"
             events = (event, self._journal.event("mail.offered", record, now, event_id=event_id))
         mail.ticket = self._ledger.append((*rows, body, *changes, *events), self._undo_put, (mail, undo, subject))
@@ -349,7 +355,9 @@ class Mailing:
             if mail.record.assignment is not None:
                 self.on_work_lost(mail.record.assignment, now)
         for mail in read:
-            if mail.record.body_number in bodies and self._is_over(mail, now):
+            if mail.operation is not None and mail.operation.was_withdrawn:
+                self.take_back(mail, now)
+            elif mail.record.body_number in bodies and self._is_over(mail, now):
                 self._end_of_time(mail, now)
         events: list[Change] = []
         frames: list[MessageFrame | QuestionTarget] = []
@@ -360,7 +368,7 @@ class Mailing:
         for mail in chosen:
             mail.offers += 1
             mail.record = replace(mail.record, offers=mail.offers)
-            box.mark_offered(mail)
+            box.mark_offered(mail, now)
             offered.append(mail)
             event_id = f"mail:{mail.number}:offered:{mail.offers}"
             session_id = box.holder.id
@@ -397,6 +405,31 @@ class Mailing:
 
     def _offer_later(self, box: Mailbox, now: Instant) -> None:
         self._deadlines.add(now.mono + self._limits.mail_retry_ms, self._offer_when_committed, box)
+
+    # --- what a policy keeps ----------------------------------------------------------------------------
+
+    def keep(self, box: Mailbox, judged: list[tuple[Mail, Kept | None]], now: Instant) -> None:
+        """Keep mail from being handed over, or let it go, as a policy says now; what is let go is offered."""
+        before = [(mail, mail.record.kept) for mail, _ in judged]
+        events: list[Change] = []
+        for mail, kept in judged:
+            box.mark_kept(mail, kept)
+            kind = "mail.kept" if mail.record.is_kept else "mail.released"
+            events.append(self._journal.event(kind, mail.record, now))
+        ticket = self._ledger.append(tuple(events), self._undo_keep, before)
+        for mail, _ in judged:
+            mail.ticket = ticket
+        self._ledger.when_committed(ticket, self._offer_when_committed, box)
+
+    def _undo_keep(self, before: list[tuple[Mail, Kept | None]], now: Instant) -> None:
+        for mail, kept in before:
+            box = self._boxes.get(mail.record.mailbox)
+            if box is not None and box.entries.get(mail.number) is mail:
+                box.mark_kept(mail, kept)
+
+    def refuse(self, mail: list[Mail], now: Instant) -> None:
+        """Give up mail that its recipient, or the person, does not let through; its senders are told."""
+        self._give_up(mail, "undeliverable", notices.NOT_LET_THROUGH, now)
 
     # --- the end of a mail ------------------------------------------------------------------------------
 
@@ -461,9 +494,12 @@ class Mailing:
     def _end_of_time(self, mail: Mail, now: Instant) -> None:
         record = mail.record
         is_expired = record.valid_until is not None and record.valid_until <= record.expires_at
-        if not is_expired and mail.offers == 0 and self.take_unclaimed(mail, now):
+        is_unclaimed = mail.offers == 0 and record.kept != "hold"
+        if not is_expired and is_unclaimed and self.take_unclaimed(mail, now):
             return
         reason = notices.NO_LONGER_VALID if is_expired else notices.NEVER_FETCHED
+        if record.kept == "hold" and not is_expired:
+            reason = notices.NEVER_LET_THROUGH
         self._give_up(
             [mail],
             "expired" if is_expired else "undeliverable",
@@ -471,13 +507,19 @@ class Mailing:
             now,
         )
 
+    def take_back(self, mail: Mail, now: Instant) -> None:
+        """End mail whose sender waits for no answer to it any more; its sender knows that."""
+        assert mail.operation is not None, "only asks are taken back, and those have a row"
+        mail.operation.question_due = mail.operation.born  # should that not be recorded, it is not handed over either
+        self._give_up([mail], "withdrawn", _TAKEN_BACK, now)
+
     def purge(self, key: str, before: int, now: Instant) -> int:
         """Give up what was queued in a mailbox before this moment (epoch ms); return how much that was."""
         purged = [
             mail for mail in self.all_of(key) if mail.record.queued_at <= before and mail.record.assignment is None
         ]
         if purged:
-            self._give_up(purged, "undeliverable", notices.PURGED, now)
+            self._give_up(purged, "purged", notices.PURGED, now)
         return len(purged)
 
     def all_of(self, key: str) -> list[Mail]:
@@ -516,8 +558,9 @@ class Mailing:
             changes.append(ReleaseBody(record.number, now.wall + self._limits.bodies_kept_ms))
             if one.operation is not None:
                 changes.extend(self._operations.drop(one.operation))
-            if record.notice is None:
-                self.tell_sender(record, record.message_id, kind, reason, changes, given_up, now)
+            if record.notice is None and kind != "withdrawn":
+                told = "expired" if kind == "expired" else "undeliverable"
+                self.tell_sender(record, record.message_id, told, reason, changes, given_up, now)
         return given_up
 
     def given_up(self, given_up: GivenUp, ticket: int, now: Instant) -> None:

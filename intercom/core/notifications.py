@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec import UNSET, UnsetType
 
-from intercom.core.attempts import CONFLICT_CODE, Refusal
+from intercom.core.attempts import CONFLICT_CODE, Refusal, conflict_with
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection
 from intercom.core.deadlines import Deadline, Deadlines
@@ -158,7 +158,8 @@ class Notifications:
             case Standing.INVALID:
                 return Refusal("3", reasons.authority_invalid(self._operations.trouble))
             case _:
-                return Refusal("3", reasons.conflict(message.id), CONFLICT_CODE, after)
+                assert operation is not None, "something was there to conflict with"
+                return Refusal("3", conflict_with(operation), CONFLICT_CODE, after)
 
         recipient = self._recipient(frame, route.group)
         if (

@@ -90,13 +90,22 @@ class Operation:
         """The attempt of this process whose frame is being written right now."""
 
     @property
+    def was_withdrawn(self) -> bool:
+        """Tell whether its sender took the question back: its time is over before it began, on disk too."""
+        return self.is_ask and self.question_due <= self.born
+
+    @property
     def fate(self) -> str:
         """Return in a word what has become of it (protocol 9.6.3)."""
-        if self.state is OperationState.ACCEPTED:
-            return "answered" if self.answered else "delivered"
         if self.state is OperationState.QUEUED:
             return "offered" if self.mail is not None and self.mail.is_offered else "queued"
-        return "reserved" if self.under_way is not None or self.unconfirmed is not None else "uncertain"
+        if self.state is OperationState.ACCEPTED and (self.answered or not self.was_withdrawn):
+            return "answered" if self.answered else "delivered"
+        if self.was_withdrawn:
+            return "withdrawn"
+        if self.unconfirmed is not None:
+            return "unconfirmed"
+        return "reserved" if self.under_way is not None else "uncertain"
 
     def record(self) -> OperationRecord:
         """Return the row as it is stored."""

@@ -341,9 +341,9 @@ class Operations:
         """Call ``told(subject, now)`` if the append with this ticket fails: an answer rests on that row."""
         self._ledger.rest(ticket, told, subject)
 
-    def end_question(self, operation: Operation, now: Instant) -> None:
-        """Let the question of an ask end now; a later process will not open it again."""
-        operation.question_due = now.mono
+    def withdraw_question(self, operation: Operation) -> None:
+        """Let the question of an ask have no time any more; a later process will not open it again."""
+        operation.question_due = operation.born
         self._save(operation)
 
     def note_recipient(self, operation: Operation) -> None:

@@ -151,7 +151,6 @@ class Parking:
             reason,
             "bound_session",
             meant.groups,
-            message.content.text[:PREVIEW_CODE_POINTS],
             None if frame.valid_for is UNSET else now.wall + frame.valid_for,
             meant.session_id,
             meant.address,
@@ -160,6 +159,7 @@ class Parking:
         move = Move()
         move.inverse(lambda now: self._tell_not_parked(connection, operation, frame, now))
         parked = self._enter(record, operation, move, now)
+        parked.preview = message.content.text[:PREVIEW_CODE_POINTS]
         move.changes = [
             SaveOperation(operation.record()),
             SaveBody(parked.record.number, bytes(frame.message)),
@@ -203,7 +203,6 @@ class Parking:
             reason,
             "any_session",
             meant.groups,
-            "",
             record.valid_until,
             meant.session_id,
             meant.address,
@@ -234,8 +233,7 @@ class Parking:
             slot.operation = operation
             move.inverse(lambda now: self._restore(replaced, before, earlier, now))
             self._arm(slot, now)
-        detail: dict[str, Any] = {"reason": record.reason, "preview": record.preview}
-        move.changes.append(self._journal.event("inbox.parked", record, now, **detail))
+        move.changes.append(self._journal.event("inbox.parked", record, now, reason=record.reason))
         return slot
 
     def _leave(self, parked: Parked) -> None:

@@ -7,21 +7,22 @@ somebody acted for an address. Only a sender that says it understands ``queued``
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import UNSET, Struct
 
 from intercom.core.addresses import ME, Address, Addresses
-from intercom.core.attempts import Refusal
+from intercom.core.attempts import CONFLICT_CODE, Refusal, conflict_with
 from intercom.core.clock import Instant
-from intercom.core.features import QUEUE
+from intercom.core.features import POLICY, QUEUE
 from intercom.core.lifecycle import Known, Lifecycle
 from intercom.core.mailboxes import Mailboxes
 from intercom.core.mailing import Letter, Mailing
 from intercom.core.operation import Standing
 from intercom.core.parking import Parking, meant_known
+from intercom.core.policies import Inbound, Policies, sender_of
 from intercom.core.records import Change, OperationState, SaveOperation, SessionState
-from intercom.core.resolving import Unresolved, is_prefix
+from intercom.core.resolving import is_prefix
 from intercom.limits import Limits
 from intercom.wire import reasons
 from intercom.wire.frames import Delivered, DeliveryFailed, Message, Queued, Send, SupervisorSend, trim
@@ -54,6 +55,13 @@ class Away(Struct, frozen=True):
     """The ``Known`` session, when it takes assignments."""
 
 
+class Several(Struct, frozen=True):
+    """Say that a name means several who are away: addresses by their groups, and sessions by their ids."""
+
+    groups: tuple[str, ...]
+    session_ids: tuple[str, ...]
+
+
 class _Queueing(Struct, frozen=True):
     """Hold what must be taken back when a mail could not be recorded."""
 
@@ -78,10 +86,12 @@ class Queueing:
         receipts: Receipts,
         asking: Asking,
         crossings: Crossings,
+        policies: Policies,
         parking: Parking,
         outbox: Outbox,
         limits: Limits,
     ) -> None:
+        self._policies = policies
         self._parking = parking
         self.on_reply: Callable[[Session, str, str, Instant], None] = lambda sender, reply_to, message_id, now: None
         """Is told of each message of a worker that answers something and waits as mail now."""
@@ -99,7 +109,7 @@ class Queueing:
 
     # --- who is meant -----------------------------------------------------------------------------------
 
-    def find(self, target: str, sender: Session, now: Instant) -> Away | Session | Unresolved:
+    def find(self, target: str, sender: Session, now: Instant) -> Away | Session | Several | None:
         """Return whom a target means that leads to no session: an id first, then a name, then a prefix.
 
         It may be a session after all: the one that holds an address by now.
@@ -114,9 +124,12 @@ class Queueing:
         if address is not None:
             return self._of_address(address, target)
         found: dict[str, Away | Session] = {}
+        groups: list[str] = []
+        session_ids: list[str] = []
         for address in self._addresses.named(target):
             if address.is_reachable_from(sender.groups) and not address.is_of_broker:
                 found[address.key] = self._of_address(address, "")
+                groups.append(address.group)
         prefix = target.lower() if is_prefix(target) else None
         for known in self._lifecycle.away():
             away = self._of_known(known)
@@ -126,9 +139,10 @@ class Queueing:
             is_named = name is not None and name.lower() == target.lower()
             if is_named or (prefix is not None and known.id.lower().startswith(prefix)):
                 found[away.key] = away
-        if not found:
-            return Unresolved.NOT_FOUND
-        return next(iter(found.values())) if len(found) == 1 else Unresolved.AMBIGUOUS_NAME
+                session_ids.append(known.id)
+        if len(found) > 1:
+            return Several(tuple(sorted(groups)), tuple(session_ids))
+        return next(iter(found.values()), None)
 
     def _of_address(self, address: Address, session_id: str) -> Away | Session:
         if address.holder is not None:
@@ -160,13 +174,18 @@ class Queueing:
         standing = self._operations.standing(operation, message.id, signature, away.key)
         after = 0 if operation is None else operation.ticket
         if standing is Standing.CONFLICT:
-            return Refusal("D9", reasons.conflict(message.id), "message_id_conflict", after)
+            assert operation is not None, "something was there to conflict with"
+            return Refusal("D9", conflict_with(operation), CONFLICT_CODE, after)
         if standing is Standing.INVALID:
             return Refusal("D10", reasons.authority_invalid(self._operations.trouble))
+        is_ask = message.expects_reply is True
         if operation is not None and standing in (Standing.MATCH, Standing.QUEUED):
+            if is_ask and standing is Standing.MATCH:
+                refusal = self._ask_again(sender, away, operation, now)
+                if refusal is not None:
+                    return refusal
             self._answer_again(connection, frame, operation)
             return None
-        is_ask = message.expects_reply is True
         if is_ask and not away.is_me:
             return Refusal("E7", reasons.away(away.label), _AWAY_CODE)
         if frame.queue_if_away is not True:
@@ -178,12 +197,44 @@ class Queueing:
             return Refusal("D6", reasons.NO_OPEN_QUESTION)
         if not self._is_in_reach(away, sender, question, message, now):
             return Refusal("D7", reasons.DIFFERENT_GROUP)
-        if away.worker is not None and operation is None and question is None and not self._goes_on(away, message):
+        kept: Literal["quiet", "hold"] | None = None
+        inbound = None if question is not None or away.is_me else self._inbound_of(away)
+        if inbound is not None:
+            action = inbound.action_for(sender_of(sender))
+            if action == "refuse":
+                return Refusal("D21", reasons.REFUSED_BY_POLICY, after=after)
+            kept = None if action == "accept" else action
+        is_parked = away.worker is not None and operation is None and question is None and kept is None
+        if is_parked and away.worker is not None and not self._goes_on(away, message):
             meant = meant_known(away.worker)
             return self._parking.park(
                 connection, sender, meant, away.key, "unaddressed", frame, message, signature, now
             )
-        return self._put(connection, sender, away.key, away.label, frame, message, signature, operation, question, now)
+        return self._put(
+            connection, sender, away.key, away.label, frame, message, signature, operation, question, now, kept=kept
+        )
+
+    def _inbound_of(self, away: Away) -> Inbound | None:
+        """Return what holds for somebody who is away."""
+        for known in self._lifecycle.away():
+            if known.mailbox_key == away.key:
+                party = away.key
+                if not away.key.startswith("address:") and known.record.return_hash is not None:
+                    party = f"return:{known.record.return_hash}"
+                return self._policies.of_party(party, known.info if POLICY in known.record.features else None)
+        return self._policies.of_party(away.key, None)
+
+    def _ask_again(self, sender: Session, away: Away, operation: Operation, now: Instant) -> Refusal | None:
+        """Open the question of an ask again that was confirmed; an address answers it, a session has to be here."""
+        if operation.sender_groups != sender.group_identity:
+            return Refusal("6.9.5", reasons.ROUTE_LOST, after=operation.ticket)
+        if not away.key.startswith("address:"):
+            return Refusal("E7", reasons.away(away.label), _AWAY_CODE, operation.ticket)
+        ask_ms = self._limits.mail_ttl_ms if away.is_me else self._limits.ask_ms
+        self._operations.renew_question(operation, ask_ms, now)
+        self._asking.open_again(sender, away.key, operation, now)
+        self._operations.note_recipient(operation)
+        return None
 
     def _goes_on(self, away: Away, message: Message) -> bool:
         """Tell whether a message answers something the worker sent."""
@@ -223,7 +274,7 @@ class Queueing:
         """Tell whether a send that may wait has to: older mail of its target has not been handed over."""
         return (
             target.mailbox is not None
-            and bool(target.mailbox.entries)
+            and target.mailbox.holds_others_up
             and frame.queue_if_away is True
             and QUEUE in sender.features
             and message.expects_reply is not True
@@ -246,6 +297,25 @@ class Queueing:
         label = target.name or target.id
         key = target.target_identity
         return self._put(connection, sender, key, label, frame, message, signature, operation, None, now)
+
+    def put_aside(
+        self,
+        connection: Connection,
+        sender: Session,
+        target: Session,
+        frame: Send,
+        message: Message,
+        signature: bytes,
+        operation: Operation | None,
+        kept: Literal["quiet", "hold"],
+        now: Instant,
+    ) -> Refusal | None:
+        """Let a send wait in the mailbox of somebody who is here and does not want to be woken by it."""
+        box = target.mailbox
+        if box is None or frame.queue_if_away is not True or QUEUE not in sender.features:
+            return Refusal("D21", reasons.kept_unqueued(kept), _AWAY_CODE if QUEUE in sender.features else UNSET)
+        label = target.name or target.id
+        return self._put(connection, sender, box.key, label, frame, message, signature, operation, None, now, kept=kept)
 
     # --- what was on its way to somebody who left -------------------------------------------------------
 
@@ -276,7 +346,9 @@ class Queueing:
             or not self._mailing.can_promise
         ):
             return
-        key = operation.target
+        # Who speaks for an address and does not receive for it leaves what it was told to who does.
+        address = None if is_offered else attempt.target.address
+        key = operation.target if address is None else address.key
         assert key is not None
         sender, until = attempt.sender, attempt.valid_until
         letter = Letter(
@@ -295,11 +367,11 @@ class Queueing:
         if not self._boxes.has_room(box, letter.size):
             return
         self._receipts.remove(unconfirmed)
-        operation.state = OperationState.QUEUED
+        changes, question = self._answered(attempt.sender, attempt.target.id, attempt.reply_to)
+        subject = (operation, question, operation.target)
+        operation.state, operation.target = OperationState.QUEUED, key
         operation.position = len(box) + 1
         operation.under_way = None
-        changes, question = self._answered(attempt.sender, attempt.target.id, attempt.reply_to)
-        subject = (operation, question)
         self._mailing.put(letter, operation, now, self._undo_take_over, subject, *changes, is_offered=is_offered)
         if attempt.sender.work_mode is not None and attempt.reply_to is not UNSET:
             self.on_reply(attempt.sender, attempt.reply_to, attempt.message_id, now)
@@ -321,8 +393,8 @@ class Queueing:
         return (SaveOperation(ask.record()),) if self._operations.is_present(ask) else ()
 
     def _undo_take_over(self, subject: Any, now: Instant) -> None:
-        operation, question = subject
-        operation.state = OperationState.RESERVED
+        operation, question, target = subject
+        operation.state, operation.target = OperationState.RESERVED, target
         operation.position = None
         self._unanswer(question)
 
@@ -330,6 +402,19 @@ class Queueing:
         if question is not None:
             question.operation.answered = False
             self._asking.restore(question)
+
+    # --- what is taken back -----------------------------------------------------------------------------
+
+    def withdraw(self, operation: Operation, asker: Session, now: Instant) -> None:
+        """End the question of an ask; while it waits as mail it is not handed over any more."""
+        mail = operation.mail
+        if mail is None or mail.confirmed_by is not None:
+            self._operations.withdraw_question(operation)
+            return
+        holder = self._boxes.open(mail.record.mailbox).holder
+        if mail.is_offered and holder is not None:
+            self._asking.tell_withdrawn(asker.id, holder, operation.message_id)
+        self._mailing.take_back(mail, now)
 
     # --- put down ---------------------------------------------------------------------------------------
 
@@ -345,6 +430,8 @@ class Queueing:
         operation: Operation | None,
         question: Question | None,
         now: Instant,
+        *,
+        kept: Literal["quiet", "hold"] | None = None,
     ) -> Refusal | None:
         is_ask = message.expects_reply is True
         if is_ask and operation is None and self._asking.count(sender) >= self._limits.asks:
@@ -360,6 +447,7 @@ class Queueing:
             None if frame.valid_for is UNSET else now.wall + frame.valid_for,
             is_ask,
             None if message.reply_to is UNSET else message.reply_to,
+            kept=kept,
         )
         box = self._boxes.open(key)
         if not self._boxes.has_room(box, letter.size):
@@ -384,7 +472,8 @@ class Queueing:
         changes = () if question is None else self._mark_answered(question)
         subject = _Queueing(connection, frame, operation, is_new, question)
         self._mailing.put(letter, operation, now, self._undo_put, subject, *changes)
-        queued = Queued(message.id, letter.target, position, frame.attempt_id)
+        told = UNSET if kept is None or POLICY not in sender.features else kept
+        queued = Queued(message.id, letter.target, position, frame.attempt_id, kept=told)
         self._outbox.write(connection, queued, operation.ticket)
         if sender.work_mode is not None and message.reply_to is not UNSET:
             self.on_reply(sender, message.reply_to, message.id, now)

@@ -92,6 +92,10 @@ class Receipts:
             del self._bytes_of[unconfirmed.identity]
         unconfirmed.operation.unconfirmed = None
 
+    def oldest_from(self, identity: str) -> Unconfirmed | None:
+        """Return what this recipient has not confirmed for the longest time."""
+        return next(iter(self._by_identity.get(identity, {}).values()), None)
+
     def awaited_from(self, identity: str) -> list[Unconfirmed]:
         """Return what this recipient has not confirmed, oldest first."""
         return list(self._by_identity.get(identity, {}).values())

@@ -7,7 +7,7 @@ the row as it is from then on: whoever replays the journal gets the rows.
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -170,10 +170,18 @@ class MailRecord(Struct, frozen=True):
     """How often it was written to somebody."""
     notice: bytes | None = None
     """The ``notice`` of a message the broker itself wrote, JSON."""
+    kept: Literal["quiet", "hold", "released"] | None = None
+    """Why a policy keeps it: it must not wake its recipient, or the person has to let it through. Or it was fetched or
+    let through, and is not kept again."""
     assignment: str | None = None
     """Id of the assignment it brings; the message stays in the inbox until that has ended."""
     body: int | None = None
     """Number under which its message is stored, when that is not its own."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Tell whether a policy keeps it from being handed over."""
+        return self.kept is not None and self.kept != "released"
 
     @property
     def body_number(self) -> int:
@@ -204,7 +212,6 @@ class InboxRecord(Struct, frozen=True):
     """Who may claim it while its target can: a ``ClaimPolicy``."""
     groups: tuple[str, ...]
     """Whose coordinators and workers may deal with it."""
-    preview: str
     valid_until: int | None = None
     target_session: str | None = None
     target_address: int | None = None
@@ -264,6 +271,19 @@ class IdempotencyRecord(Struct, frozen=True):
     expires_at: int
 
 
+class PolicyRecord(Struct, frozen=True):
+    """Describe what the person lets through to somebody."""
+
+    number: int
+    """Key of the row."""
+    party: str
+    """Whose messages it is about: the key of an address, or the sender identity of a session."""
+    policy: bytes
+    """JSON."""
+    set_at: int
+    """Epoch ms."""
+
+
 Row: TypeAlias = (
     AddressRecord
     | KnownSessionRecord
@@ -271,6 +291,7 @@ Row: TypeAlias = (
     | InboxRecord
     | AssignmentRecord
     | IdempotencyRecord
+    | PolicyRecord
     | FlowRecord
     | DispatchRecord
 )
@@ -325,7 +346,7 @@ class Happened(Struct, frozen=True):
     """Epoch ms."""
     stream: str
     """What it is about, such as ``session:ID``, ``address:NUMBER``, ``mail:MESSAGE-ID``, ``idempotency:NUMBER``,
-    ``flow:NUMBER`` or ``dispatch:ID``."""
+    ``policy:NUMBER``, ``flow:NUMBER`` or ``dispatch:ID``."""
     kind: str
     event_id: str
     """Unique in the journal."""
@@ -424,6 +445,7 @@ class Recovered(Struct, frozen=True, kw_only=True):
     addresses: list[AddressRecord] = []
     known_sessions: list[KnownSessionRecord] = []
     mail: list[MailRecord] = []
+    policies: list[PolicyRecord] = []
     inbox: list[InboxRecord] = []
     assignments: list[AssignmentRecord] = []
     idempotency: list[IdempotencyRecord] = []

@@ -248,7 +248,7 @@ class Replies:
         message_id = entry.result["messageId"]
         move = Move()
         # It was sent: the next request sends it again under the same id, which its recipient knows.
-        move.inverse(lambda now: self._register.reopen(entry))
+        move.inverse(lambda now: self._register.reopen(entry, now))
         if self._assignments.get(assignment.id) is assignment:
             self._emit(assignment, entry, message_id, "sent", move, now)
         else:

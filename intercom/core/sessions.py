@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET, Raw, Struct
 from msgspec.json import encode
 
+from intercom.core.addresses import key_of
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection
 from intercom.core.features import NONE
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from intercom.core.addresses import Address
     from intercom.core.lifecycle import Known
     from intercom.core.mailboxes import Mailbox
+    from intercom.core.policies import Inbound
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}", re.ASCII)
 
@@ -71,6 +73,7 @@ class Session:
         "groups",
         "home_group",
         "id",
+        "inbound",
         "info",
         "is_agent",
         "is_headless",
@@ -79,6 +82,7 @@ class Session:
         "mailbox",
         "number",
         "owner_token",
+        "receipts_by_habit",
         "registration_name",
         "return_address",
         "return_hash",
@@ -109,6 +113,8 @@ class Session:
         self.is_agent = info.get("recipientPurpose") != "control"
         self.asks_under_way = 0
         self.features: frozenset[str] = NONE
+        self.receipts_by_habit = False
+        """It confirms messages without having said that it does, and perhaps not each of them."""
         self.keeps_questions = False
         """It leaves what it was asked to the address it holds."""
         self.address: Address | None = None
@@ -117,6 +123,8 @@ class Session:
         """What outlives its connection."""
         self.mailbox: Mailbox | None = None
         """What it receives the mail of."""
+        self.inbound: Inbound | None = None
+        """What it lets through; None: everything."""
         self.work_mode: str | None = None
         """How it takes assignments; ``None``: it takes none."""
         self.is_headless = False
@@ -143,9 +151,20 @@ class Session:
         return self.info.get("replyCapability") == "terminal"
 
     @property
+    def cannot_be_told(self) -> bool:
+        """Tell whether what hosts this session says that it has no way to show it a message (protocol 6.4)."""
+        return self.info.get("push") == "none"
+
+    @property
     def holds_address(self) -> bool:
         """Tell whether it receives the mail of the address under which it acts."""
         return self.address is not None and self.address.holder is self
+
+    @property
+    def party(self) -> str:
+        """Return who waits when it waits: whoever it is as a sender; the person does several things at once."""
+        is_person = self.address is not None and self.address.is_of_broker
+        return f"session:{self.id}" if is_person else self.sender_identity
 
     @property
     def return_mailbox(self) -> str | None:
@@ -175,6 +194,11 @@ class Session:
     def update(self, **members: Any) -> None:
         """Change members of the session info."""
         self.info.update(members)
+        self._encoded = None
+
+    def drop(self, member: str) -> None:
+        """Take a member of the session info out."""
+        self.info.pop(member, None)
         self._encoded = None
 
     def set_groups(self, groups: tuple[str, ...], legacy_group: str) -> None:
@@ -275,6 +299,23 @@ class SessionTable:
     def address_of_retired(self, session_id: str) -> int | None:
         """Return the number of the address under which a session with this id acted that is gone."""
         return self._retired_addresses.get(session_id.lower())
+
+    def party_of(self, identity: str) -> str:
+        """Return who a session id, of one that is here or gone, or the key of a mailbox stands for."""
+        session = self._by_id.get(identity)
+        if session is not None:
+            return session.party
+        number = self._retired_addresses.get(identity.lower())
+        if number is not None:
+            return key_of(number)
+        return_hash = self._retired.get(identity.lower())
+        if return_hash is not None:
+            return f"return:{return_hash}"
+        return identity if identity.startswith("address:") else f"session:{identity}"
+
+    def of_party(self, party: str) -> list[Session]:
+        """Return the sessions that are one party."""
+        return [session for session in self._by_id.values() if session.party == party]
 
     def reserve_id(self, session_id: str) -> None:
         """Grant this id to nobody who does not prove to be the known session that has it."""

@@ -143,7 +143,7 @@ class Spawning:
     def _take(self, connection: Connection, frame: SpawnSession, entry: Entry, now: Instant) -> None:
         wait_ms = self._wait_ms(now)
         if wait_ms:
-            self._keys.failed(entry, {}, now)
+            self._keys.withdraw(entry)
             reason = (
                 f"At most {self._limits.spawns} sessions are started within {self._limits.spawn_window_ms // 1000} s"
             )
@@ -169,7 +169,7 @@ class Spawning:
     def _not_taken(self, order: Order, now: Instant) -> None:
         """Take an order back that could not be recorded: nothing was started."""
         self._forget(order)
-        self._keys.failed(order.entry, {}, now)
+        self._keys.withdraw(order.entry)
         for connection, request_id in order.askers:
             no = RequestFailed(request_id, "not_recorded", reasons.NOT_STORED, True)
             self._outbox.write(connection, no)
@@ -219,7 +219,7 @@ class Spawning:
     def _not_applied(self, order: Order, now: Instant) -> None:
         """Wait for the session again: it was told nothing either, and shows its token again."""
         order.is_applied = False
-        self._keys.reopen(order.entry)
+        self._keys.reopen(order.entry, now)
         self._by_token[order.token_hash] = order
         order.deadline = self._deadlines.add(now.mono + self._limits.spawn_ms, self._is_late, order)
 

@@ -76,6 +76,8 @@ class Facts(NamedTuple):
 
 NAMES = ("claude", "codex", "opencode", "gemini", "mcp")
 """Hosts that are described by a module here."""
+HOOKED = ("claude", "codex", "gemini")
+"""Those that run a command at their events."""
 
 
 def facts(name: str) -> Facts:

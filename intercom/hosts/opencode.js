@@ -85,7 +85,7 @@ export const Intercom = async ({ client }) => {
   let ended = false
 
   async function show(line) {
-    if (!line.text || !session) return false
+    if (typeof line.text !== "string" || !session) return false
     const body = { parts: [{ type: "text", text: line.text }] }
     const answer = await client.session.promptAsync({ path: { id: session }, body })
     return !(answer && answer.error)
@@ -134,7 +134,8 @@ export const Intercom = async ({ client }) => {
     "experimental.chat.system.transform": async (input, output) => {
       if (input && input.sessionID && children.has(input.sessionID)) return
       const answer = await ask({ op: "hello", session, source: "resume", cwd: process.cwd() })
-      if (answer && answer.text && output && Array.isArray(output.system)) output.system.push(answer.text)
+      const text = answer && answer.text
+      if (text && typeof text === "string" && output && Array.isArray(output.system)) output.system.push(text)
     },
     "shell.env": async (input, output) => {
       const record = adapter()

@@ -3,6 +3,9 @@
 Frames of one connection are handled strictly in order, each with all its effects before the next frame of any
 connection is looked at (protocol 1.3, 4.22). A connection whose frames wait for our own commit is read no further
 (protocol 1.5); waiting for anybody else never stops it.
+
+Who gave up waiting to be registered, and closed, is not registered afterwards: a broker that was stopped for a while
+would let it take the place of others, who has said meanwhile that nothing took effect.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ from intercom.server.link import Link
 from intercom.server.perform import Performer
 from intercom.wire.codec import ProtocolError, decode_request
 from intercom.wire.frames import BadRequest, HealthRequest, Malformed, Register, Request, Unregister
-from intercom.wire.framing import FramingError
+from intercom.wire.framing import FrameReader, FramingError
+from intercom.wire.mail import SessionReattach
 
 
 class Intake:
@@ -77,6 +81,9 @@ class Intake:
                         performer.run(self._broker.connection_ended(number, now), now)
                     break
                 frame = decode_request(payload)
+                if isinstance(frame, (Register, SessionReattach)) and link.is_abandoned() and says_no_more(reader.rest):
+                    performer.run(self._broker.connection_ended(number, now), now)
+                    break
                 if not link.classified:
                     self._classify(link, frame, now)
                 ticket = performer.run(frame_received(number, frame, now), now)
@@ -118,3 +125,14 @@ class Intake:
         link.counted_input = buffered
         if self._unregistered_bytes > UNREGISTERED_TOTAL_BYTES and link.accepting:
             self._violated(link, "connections that have not registered buffer too much input", now)
+
+
+def says_no_more(rest: bytes) -> bool:
+    """Tell whether nothing follows a registration but a goodbye."""
+    reader = FrameReader(UNREGISTERED_FRAME_BYTES)
+    reader.feed(rest)
+    try:
+        payload = reader.next_frame()
+        return payload is None or (isinstance(decode_request(payload), Unregister) and not reader.buffered)
+    except ProtocolError:
+        return False

@@ -11,6 +11,7 @@ link and nothing elsewhere. What a link cannot decide it tells its owner; it kno
 
 from __future__ import annotations
 
+import select
 import socket
 from collections import deque
 from collections.abc import Sequence
@@ -186,6 +187,19 @@ class Link:
         if count:
             self.reader.feed(bytes(_input_view[:count]))
         self._intake.arrived(self)
+
+    def is_abandoned(self) -> bool:
+        """Tell whether the peer has closed both ways and all it wrote was read: no answer reaches anybody."""
+        watch = select.poll()
+        watch.register(self._sock, 0)
+        if not any(happened & (select.POLLHUP | select.POLLERR) for _, happened in watch.poll(0)):
+            return False
+        try:
+            return not self._sock.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
     # --- output
 

@@ -354,8 +354,8 @@ class Serving:
     def _on_deadline(self) -> None:
         moment = now()
         self._performer.run(self._broker.deadline_passed(moment), moment)
-        away = self._broker.away_count + self._broker.due_soon_count(moment)
-        if self._idle.is_over(moment.mono, self._broker.session_count, away):
+        awaited = self._broker.away_count + self._broker.due_soon_count(moment)
+        if self._idle.is_over(moment.mono, self._broker.session_count, awaited):
             self.stop("nobody needs the broker")
 
     def _after_turn(self) -> None:

@@ -28,6 +28,7 @@ from intercom.core.records import (
     JournalPage,
     KnownSessionRecord,
     MailRecord,
+    PolicyRecord,
     ReleaseBody,
     Row,
     SaveBody,
@@ -43,6 +44,7 @@ AnyRecord = TypeVar(
     IdempotencyRecord,
     FlowRecord,
     DispatchRecord,
+    PolicyRecord,
 )
 HistoryChange: TypeAlias = Happened | SaveBody | ReleaseBody | DropBodies | DropHistory
 
@@ -79,6 +81,7 @@ TABLES: dict[type[Row], Table] = {
     AddressRecord: Table("addresses", "number", AddressRecord.__struct_fields__),
     KnownSessionRecord: Table("sessions", "session_id", KnownSessionRecord.__struct_fields__),
     MailRecord: Table("mail", "number", MailRecord.__struct_fields__),
+    PolicyRecord: Table("policies", "number", PolicyRecord.__struct_fields__),
     InboxRecord: Table("inbox", "number", InboxRecord.__struct_fields__),
     AssignmentRecord: Table("assignments", "assignment_id", AssignmentRecord.__struct_fields__),
     IdempotencyRecord: Table("idempotency", "number", IdempotencyRecord.__struct_fields__),
@@ -94,6 +97,7 @@ _KIND_OF_STREAM: dict[str, type[Row]] = {
     "idempotency": IdempotencyRecord,
     "flow": FlowRecord,
     "dispatch": DispatchRecord,
+    "policy": PolicyRecord,
 }
 """Whose row all other events carry, by the beginning of their stream."""
 
@@ -114,6 +118,7 @@ _SUPERSEDED = """
     ) AND stream IN (
         SELECT 'address:' || number FROM addresses UNION ALL SELECT 'session:' || session_id FROM sessions
         UNION ALL SELECT 'flow:' || number FROM flows UNION ALL SELECT 'dispatch:' || dispatch_id FROM dispatches
+        UNION ALL SELECT 'policy:' || number FROM policies
     )
 """
 # A stream goes as a whole, whatever the clock did between its events: what is left of one must not bring a row back.
@@ -125,6 +130,7 @@ _OVER = """
         SELECT 'address:' || number FROM addresses
         UNION ALL SELECT 'session:' || session_id FROM sessions
         UNION ALL SELECT 'mail:' || message_id FROM mail
+        UNION ALL SELECT 'policy:' || number FROM policies
         UNION ALL SELECT 'mail:' || inbox_id FROM inbox
         UNION ALL SELECT 'mail:' || message_id FROM assignments
         UNION ALL SELECT 'idempotency:' || number FROM idempotency

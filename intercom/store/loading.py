@@ -18,6 +18,7 @@ from intercom.core.records import (
     MailRecord,
     OperationRecord,
     OperationState,
+    PolicyRecord,
     Recovered,
 )
 from intercom.store.failures import StoreUnusable
@@ -93,6 +94,7 @@ def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int) -> Loaded:
         addresses=[found for _, found in read_records(connection, AddressRecord) if found is not None],
         known_sessions=[found for _, found in read_records(connection, KnownSessionRecord) if found is not None],
         mail=mail,
+        policies=[found for _, found in read_records(connection, PolicyRecord) if found is not None],
         inbox=inbox,
         assignments=[found for _, found in read_records(connection, AssignmentRecord) if found is not None],
         idempotency=[found for _, found in read_records(connection, IdempotencyRecord) if found is not None],

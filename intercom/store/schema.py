@@ -76,7 +76,7 @@ STEPS: tuple[Step, ...] = (
         CREATE TABLE inbox (
             number INTEGER PRIMARY KEY, inbox_id TEXT, sender_info BLOB, sender_mailbox TEXT, sender_session TEXT,
             target TEXT, size INTEGER, parked_at INTEGER, expires_at INTEGER, reason TEXT, claim TEXT, groups TEXT,
-            preview TEXT, valid_until INTEGER, target_session TEXT, target_address INTEGER, reply_to TEXT,
+            valid_until INTEGER, target_session TEXT, target_address INTEGER, reply_to TEXT,
             assignment TEXT, returns INTEGER, return_reason TEXT
         )
         """,
@@ -93,6 +93,10 @@ STEPS: tuple[Step, ...] = (
             expires_at INTEGER
         )
         """,
+    ),
+    (
+        "ALTER TABLE mail ADD COLUMN kept TEXT",
+        "CREATE TABLE policies (number INTEGER PRIMARY KEY, party TEXT, policy BLOB, set_at INTEGER)",
     ),
     (
         """

@@ -29,6 +29,7 @@ from intercom.core.records import (
     MailRecord,
     OperationRecord,
     OperationState,
+    PolicyRecord,
     Recovered,
     ReleaseBody,
     RetiredIdRecord,
@@ -59,6 +60,7 @@ class MemoryDisk:
     addresses: dict[int, AddressRecord] = field(default_factory=dict)
     known_sessions: dict[str, KnownSessionRecord] = field(default_factory=dict)
     mail: dict[int, MailRecord] = field(default_factory=dict)
+    policies: dict[int, PolicyRecord] = field(default_factory=dict)
     inbox: dict[int, InboxRecord] = field(default_factory=dict)
     assignments: dict[str, AssignmentRecord] = field(default_factory=dict)
     idempotency: dict[int, IdempotencyRecord] = field(default_factory=dict)
@@ -114,6 +116,8 @@ class MemoryDisk:
             return self.addresses, row.number
         if isinstance(row, KnownSessionRecord):
             return self.known_sessions, row.session_id
+        if isinstance(row, PolicyRecord):
+            return self.policies, row.number
         if isinstance(row, InboxRecord):
             return self.inbox, row.number
         if isinstance(row, AssignmentRecord):
@@ -136,6 +140,7 @@ class MemoryDisk:
             *self.addresses.values(),
             *self.known_sessions.values(),
             *self.mail.values(),
+            *self.policies.values(),
             *self.inbox.values(),
             *self.assignments.values(),
             *self.idempotency.values(),
@@ -205,6 +210,7 @@ class MemoryDisk:
             addresses=[self.addresses[number] for number in sorted(self.addresses)],
             known_sessions=sorted(self.known_sessions.values(), key=lambda row: row.number),
             mail=[self.mail[number] for number in sorted(self.mail)],
+            policies=[self.policies[number] for number in sorted(self.policies)],
             inbox=[self.inbox[number] for number in sorted(self.inbox)],
             assignments=sorted(self.assignments.values(), key=lambda row: row.number),
             idempotency=[self.idempotency[number] for number in sorted(self.idempotency)],

@@ -63,9 +63,9 @@ class Inquiries:
         """Close a session for good and return whether it was known; for control sessions."""
         return self._now(self._mail.force_close(session_id, reason, timeout))
 
-    def task_hint(self, text: str, *, timeout: float = REQUEST_MS / 1000) -> str:
+    def task_hint(self, text: str, *, session_id: str | None = None, timeout: float = REQUEST_MS / 1000) -> str:
         """Say in a few words what this session works on, and return what was kept; an empty text takes it back."""
-        return self._now(self._mail.task_hint(text, timeout))
+        return self._now(self._mail.task_hint(text, session_id, timeout))
 
     def purge(
         self,

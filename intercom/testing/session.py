@@ -30,6 +30,7 @@ from intercom.client.views import GroupView, Receipt, SessionView
 from intercom.client.views import IncomingMessage as _IncomingMessage
 from intercom.errors import BrokerBusy, NoBroker
 from intercom.limits import ASK_MS, REQUEST_MS, STAGE_LIVE_MS
+from intercom.testing.attending import AttentionCalls
 from intercom.testing.flowing import FlowCalls, FlowStep
 from intercom.testing.following import Following
 from intercom.testing.hosting import LiveStage, Run
@@ -104,7 +105,7 @@ class Events:
         return event
 
 
-class MemorySession(Inquiries, Work, Following):
+class MemorySession(Inquiries, AttentionCalls, Work, Following):
     """Be a session of a ``MemoryBroker``; made by ``connect``.
 
     It has all calls of the library's sessions, and they mean the same. Those that send return a ``Pending``; everything
@@ -205,6 +206,7 @@ class MemorySession(Inquiries, Work, Following):
         queue: bool = True,
         valid_for: float | None = None,
         progress: bool | str = False,
+        caused_by: str | None = None,
     ) -> Pending[Receipt]:
         """Send a message; it is delivered when its reader asks for the next one, answers it, or closes.
 
@@ -226,6 +228,7 @@ class MemorySession(Inquiries, Work, Following):
                 queue=queue,
                 valid_for_ms=_milliseconds(valid_for, "valid_for"),
                 progress=progress,
+                caused_by=caused_by,
             )
         )
 

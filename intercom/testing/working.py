@@ -47,7 +47,8 @@ class Assignment(_Assignment):
             self.report("accepted", timeout=timeout)
 
     def started(self, *, timeout: float = WORK_REQUEST_MS / 1000) -> None:
-        """Say that the work has begun."""
+        """Say that the work has begun, which accepts it."""
+        self.accept(timeout=timeout)
         self.report("started", timeout=timeout)
 
     def waiting(
@@ -75,7 +76,8 @@ class Assignment(_Assignment):
         reply_id: str | None = None,
         timeout: float = WORK_REQUEST_MS / 1000,
     ) -> Pending[Receipt]:
-        """Answer who sent the message, which ends the work; see ``Session.reply_to``."""
+        """Answer who sent the message, which accepts the work and ends it; see ``Session.reply_to``."""
+        self.accept(timeout=timeout)
         return self._session.reply_to(self, text, attachments=attachments, reply_id=reply_id, timeout=timeout)
 
     def report(

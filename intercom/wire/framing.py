@@ -52,9 +52,14 @@ class FrameReader:
         return len(self._chunk) - self._at + len(self._tail)
 
     @property
+    def rest(self) -> bytes:
+        """Return a copy of the bytes that were fed and not yet handed out."""
+        return self._chunk[self._at :] + self._tail
+
+    @property
     def mid_frame(self) -> bool:
         """Tell whether the last bytes fed leave a frame unfinished: an end of the stream now cuts it off."""
-        rest = self._chunk[self._at :] + self._tail
+        rest = self.rest
         at = 0
         while len(rest) - at >= HEADER_BYTES:
             at += HEADER_BYTES + _unpack_from(rest, at)[0]

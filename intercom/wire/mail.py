@@ -46,9 +46,11 @@ class SessionReattach(FeatureRequest, tag="session_reattach"):
 
 
 class TaskHint(FeatureRequest, tag="task_hint"):
-    """Say in a few words what this session works on; an empty text takes it back (protocol 4.26)."""
+    """Say in a few words what a session works on; an empty text takes it back (protocol 4.26)."""
 
     task_hint: str
+    session_id: OptionalText = UNSET
+    """Whose; left out: the requester's own. Another one must act under the same address."""
 
 
 class SessionRecordsRequest(FeatureRequest, tag="session_records"):
@@ -212,6 +214,18 @@ class MailEntry(Struct, rename="camel", omit_defaults=True):
     valid_until: int | UnsetType = UNSET
     expects_reply: bool | UnsetType = UNSET
     notice: OptionalText = UNSET
+    kept: Literal["quiet", "hold"] | UnsetType = UNSET
+    """A policy keeps it (feature ``policy``)."""
+
+
+class UnconfirmedEntry(Struct, rename="camel", omit_defaults=True):
+    """Describe a message that is no mail: written to who receives, not confirmed, kept in the broker's memory."""
+
+    message_id: str
+    sender: Raw
+    sent_at: int
+    size: int
+    expects_reply: bool | UnsetType = UNSET
 
 
 class MailboxEntries(FeatureAnswer, tag="mailbox"):
@@ -221,6 +235,10 @@ class MailboxEntries(FeatureAnswer, tag="mailbox"):
     count: int
     bytes: int
     entries: list[MailEntry]
+    unconfirmed: list[UnconfirmedEntry] | UnsetType = UNSET
+    """What comes again, before the mail, to who receives next; it ends with the broker."""
+    kept: int | UnsetType = UNSET
+    """How many of all a policy keeps (feature ``policy``)."""
 
 
 class PendingAsk(Struct, rename="camel", omit_defaults=True):
@@ -282,6 +300,14 @@ class QuestionWithdrawn(Struct, tag_field="type", rename="camel", omit_defaults=
     """Of who asked."""
 
 
+class QuestionReopened(Struct, tag_field="type", rename="camel", omit_defaults=True, tag="question_reopened"):
+    """Tell who has a question that its answer is waited for again, after it was not (protocol 5.43)."""
+
+    message_id: str
+    session_id: str
+    """Of who asks."""
+
+
 MailAnswer: TypeAlias = (
     RequestFailed
     | SessionReattached
@@ -295,6 +321,7 @@ MailAnswer: TypeAlias = (
     | Purged
     | Replaced
     | QuestionWithdrawn
+    | QuestionReopened
 )
 
 

@@ -6,6 +6,8 @@ part that never varies, by which a client recognises them (``code_of``).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 SESSION_NOT_FOUND = "Session not found"
 SENDER_NOT_FOUND = "Sender session not found"
 SELF_TARGET = "Cannot message the current session"
@@ -27,6 +29,7 @@ TERMINAL = (
     "Target is a non-interactive child that has finished and cannot reply; "
     "start a fresh child with explicit context instead"
 )
+CANNOT_BE_TOLD = "Target cannot be shown a question and would not answer; send a message instead"
 OTHER_RECIPIENT = "Target is no longer the expected recipient; list the sessions and address it again"
 NO_OPEN_QUESTION = "No open question authorizes this reply"
 UNCERTAIN = (
@@ -34,6 +37,9 @@ UNCERTAIN = (
     "receipts; ask the target before sending it under a new id"
 )
 ROUTE_LOST = "The question's route cannot be securely rebound; ask again under a new message id"
+ALREADY_ANSWERED = (
+    "Already answered: the answer went to who asked under this message id before; ask under a new one to ask again"
+)
 UNDER_WAY = (
     "Outcome not yet known: an earlier attempt of this message is still being written; retry with the same message id"
 )
@@ -49,6 +55,15 @@ RECEIPT_MISSING = (
 )
 INVALID_QUEUEING = "Invalid queueIfAway or validFor: true or false, and whole milliseconds above 0"
 MAILBOX_FULL = "Mailbox full"
+LOOP_REPEATS = (
+    "Loop guard: in a long chain of messages that cause each other this one says the same again, and it was not sent; "
+    "stop, unless you have something new to say"
+)
+REFUSED_BY_POLICY = (
+    "Refused by the recipient's policy: it, or the person, does not let messages of this sender in; "
+    "do not send it again"
+)
+SEVERAL_AWAY = "Several are away that can be meant by"
 INBOX_FULL = "Inbox full"
 INVALID_SUPERVISOR = "Invalid supervisor authorization"
 
@@ -98,6 +113,21 @@ RESTORING_WITHDRAWN = "Withdrawn: its sender took the ask back before anything w
 def conflict(message_id: str) -> str:
     """Say that ``message_id`` was used before for something else (protocol 4.8 D9)."""
     return f"Intercom message ID '{message_id}' was already delivered with a different target or payload"
+
+
+def conflict_waiting(message_id: str) -> str:
+    """Say that the message that waits under ``message_id`` is another one (protocol 4.8 D9)."""
+    return f"Intercom message ID '{message_id}' belongs to a message that waits, with a different target or payload"
+
+
+def ambiguous_away(target: str, groups: Sequence[str], session_ids: Sequence[str]) -> str:
+    """Say that several who are away can be meant, and how each is named alone (protocol 9.5.1)."""
+    meant = [f"the address in group {group}" for group in groups] + [f"the session {each}" for each in session_ids]
+    ways = [
+        *(["send from only one of these groups"] if groups else []),
+        *(["use the session ID"] if session_ids else []),
+    ]
+    return f'{SEVERAL_AWAY} "{target}": {", ".join(meant)}; {" or ".join(ways)}'
 
 
 def ambiguous_name(target: str) -> str:
@@ -155,6 +185,48 @@ def away_unqueued(label: str) -> str:
     return f"Target is away: {label} is not connected, and without queueing nothing was sent"
 
 
+def would_deadlock(target: str, between: Sequence[str]) -> str:
+    """Say that an ask would close a circle of waits, and name it: the target and whom it waits for, in order."""
+    circle = ", which waits for ".join((target, *between, "you"))
+    return (
+        f"Would deadlock: you would wait for {circle}; answer first what you were asked, "
+        "or send a message that expects no reply"
+    )
+
+
+def loop_too_long(hops: int) -> str:
+    """Say that a message would be one too many in a chain of messages that cause each other."""
+    return (
+        f"Loop guard: a chain of {hops} messages, each caused by the one before, ends here and this one was not sent; "
+        "stop, unless you have something new to say: then send it as a message that answers none"
+    )
+
+
+def loop_too_fast(retry_after_ms: int) -> str:
+    """Say that too many messages of a long chain came within a short time."""
+    seconds = max(1, -(-retry_after_ms // 1000))
+    return (
+        "Loop guard: too many messages caused each other in a short time, and this one was not sent; if it says "
+        f"something new, retry with the same message id after {seconds} s"
+    )
+
+
+_KEPT = {"quiet": "without waking it", "hold": "until the person lets them through"}
+
+
+def kept_unqueued(kept: str) -> str:
+    """Say that messages to this recipient wait, and that this one was not allowed to."""
+    return f"Recipient is not disturbed now: messages to it wait {_KEPT[kept]}; send one that may wait"
+
+
+def kept_ask(kept: str) -> str:
+    """Say that messages to this recipient wait, so that nobody would answer a question soon."""
+    return (
+        f"Recipient is not disturbed now: messages to it wait {_KEPT[kept]}, so it cannot be asked; "
+        "send it a message that expects no reply, it will wait there"
+    )
+
+
 def mailbox_full(label: str, retry_after_ms: int) -> str:
     """Say that nothing more may wait for this target now."""
     seconds = max(1, -(-retry_after_ms // 1000))
@@ -194,11 +266,13 @@ _CODES = (
     ("Withdrawn", "withdrawn"),
     (NOT_AN_AGENT, "not_an_agent"),
     (TERMINAL, "terminal"),
+    (CANNOT_BE_TOLD, "cannot_be_told"),
     (OTHER_RECIPIENT, "other_recipient"),
     (NO_OPEN_QUESTION, "no_open_question"),
     ("Outcome unknown", "outcome_unknown"),
     ("Outcome not yet known", "under_way"),
     (ROUTE_LOST, "route_lost"),
+    ("Already answered", "already_answered"),
     ("Accepted-delivery authority is invalid", "store_unusable"),
     (CAPACITY, "capacity"),
     ("Not recorded", "not_recorded"),
@@ -206,9 +280,15 @@ _CODES = (
     ("Recipient has not confirmed", "receipt_missing"),
     ("Intercom message ID '", "conflict"),
     ("Target is away", "away"),
+    ("Would deadlock", "would_deadlock"),
+    ("Recipient is not disturbed", "undisturbed"),
+    ("Refused by the recipient's policy", "refused_by_policy"),
+    ("Loop guard: too many", "rate"),
+    ("Loop guard", "loop"),
     (MAILBOX_FULL, "capacity"),
     (INBOX_FULL, "capacity"),
     ("Multiple session", "ambiguous"),
+    (SEVERAL_AWAY, "ambiguous"),
     (NOT_A_CHILD, "no_supervisor"),
     (OTHER_SUPERVISOR, "other_supervisor"),
     ("Invalid ", "invalid"),

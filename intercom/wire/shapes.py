@@ -68,6 +68,8 @@ class Message(Struct, rename="camel", omit_defaults=True):
     expects_reply: bool | UnsetType = UNSET
     reply_error: OptionalText = UNSET
     source: Source | UnsetType = UNSET
+    caused_by: OptionalText = UNSET
+    """Id of the message its sender was at work on when it wrote this one."""
 
 
 class SessionInfo(Struct, rename="camel", omit_defaults=True):
@@ -84,6 +86,7 @@ class SessionInfo(Struct, rename="camel", omit_defaults=True):
     groups: list[str] | UnsetType = UNSET
     recipient_purpose: Literal["agent", "control"] | UnsetType = UNSET
     reply_capability: Literal["live", "terminal"] | UnsetType = UNSET
+    push: Literal["now", "idle", "pull", "none"] | UnsetType = UNSET
 
 
 # --- frames ---------------------------------------------------------------------------------------------

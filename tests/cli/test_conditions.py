@@ -40,6 +40,9 @@ CALLS: dict[str, tuple[str, ...]] = {
     "inbox": ("inbox", "list"),
     "assignment": ("assignment", "list"),
     "session": ("session", "list"),
+    "waits": ("waits",),
+    "me": ("me",),
+    "policy": ("policy", "list"),
     "purge": ("purge",),
     "status": ("status",),
     "doctor": ("doctor",),
@@ -107,16 +110,29 @@ def ends_with(result: Result, status: int, code: str | None) -> None:
 def test_no_broker(shell: Shell, verb: str) -> None:
     """Design section 9: 5, unless the verb starts one or needs none; F130: looking starts none."""
     starts: dict[str, tuple[int, str | None]] = {
-        **dict.fromkeys(("list", "receive", "pending", "mailbox", "addresses", "session"), (0, None)),
+        **dict.fromkeys(
+            (
+                "list",
+                "receive",
+                "pending",
+                "mailbox",
+                "addresses",
+                "session",
+                "inbox",
+                "assignment",
+                "waits",
+                "policy",
+            ),
+            (0, None),
+        ),
         **dict.fromkeys(("send", "ask"), (3, "not_found")),
         "reply": (3, "unknown_question"),
         "trace": (3, "unknown_message"),
-        **dict.fromkeys(("inbox", "assignment"), (1, "feature_not_granted")),
     }
     needs_none = {
         **dict.fromkeys((*PURE, "doctor", "completion", "store", "serve"), (0, None)),
         "log": (3, "no_log"),
-        "purge": (7, "not_a_person"),
+        **dict.fromkeys(("purge", "me"), (7, "not_a_person")),
     }
     status, code = {**starts, **needs_none}.get(verb, (5, "no_broker"))
     ends_with(called(shell, verb), status, code)
@@ -156,7 +172,7 @@ def test_a_broker_that_is_silent(shell: Shell, verb: str) -> None:
         **dict.fromkeys((*PURE, "log", "completion"), (0, None)),
         "doctor": (1, "unhealthy"),
         "serve": (5, "held_elsewhere"),
-        "purge": (7, "not_a_person"),
+        **dict.fromkeys(("purge", "me"), (7, "not_a_person")),
     }
     ends_with(result, *expected.get(verb, (5, "busy")))
     if expected.get(verb) is None:
@@ -198,6 +214,8 @@ Broker.frame_received = die
         ("mailbox", ("MailboxRequest",), 0, None),
         ("addresses", ("AddressesRequest",), 0, None),
         ("session", ("SessionRecordsRequest",), 0, None),
+        ("waits", ("WaitsRequest",), 0, None),
+        ("policy", ("PoliciesRequest",), 0, None),
     ],
 )
 def test_a_broker_that_dies_in_the_middle(

@@ -186,8 +186,25 @@ def test_how_long_a_session_says_the_same(shell: Shell) -> None:
     )
     [row] = rows_of([view], 1_000 + 65_000, "/x")
     assert row == ("-", "0f0f0f0f", "-", "1 min 5 s", "says 5", "-", "a,b", "/x (here)")
+    [row] = rows_of([replace(view, unconfirmed_since=1_000)], 301_000, "/x")
+    assert row[2] == "confirms nothing for 5 min 0 s", "F81"
     [row] = rows_of([replace(view, status="busy", state="reconnecting", state_since=61_000)], 66_000, "/x")
     assert row[2:4] == ("away (busy)", "5 s")
+
+
+def test_how_soon_a_message_is_seen(shell: Shell) -> None:
+    """F135; protocol 6.4: shown where a session declares it."""
+    shell.serve()
+    with shell.connect() as peer, shell.connect() as other:
+        peer.register("agent", session={"push": "idle"})
+        other.register("plain")
+        head, *rows = shell.run("list").text.splitlines()
+        assert head.split() == ["NAME", "ID", "STATUS", "SINCE", "SEES", "PID", "MODEL", "GROUPS", "DIRECTORY"]
+        cells = {row.split()[0]: re.split(r" {2,}", row) for row in rows}
+        assert cells["agent"][4] == "when idle"
+        assert cells["plain"][4] == "-"
+        pushes = {view["name"]: view.get("push") for view in shell.run("list", "--json").document["sessions"]}
+        assert pushes == {"agent": "idle", "plain": None}
 
 
 def test_who_lost_the_connection_is_away(shell: Shell) -> None:

@@ -26,7 +26,7 @@ def test_a_person_reads_who_says_what(shell: Shell) -> None:
     assert head[8:].startswith(" planner (")
     assert head.endswith(") says:")
     assert (first, second) == ("    one", "    12:00:00 boss (00000000) says:\\x1b[2J")
-    assert anonymous.endswith(" says:")
+    assert anonymous.endswith(" says, as a guest whom no reply reaches:")
     assert last == "    hello"
     assert result.errors.startswith("listening as worker (")
 
@@ -109,6 +109,25 @@ def test_questions_are_answered_in_order_and_messages_are_shown_meanwhile(shell:
     assert listener.event("answered")["text"] == "first"
     assert listener.event("answered")["text"] == "second"
     assert (first.finish().text, second.finish().text) == ("first\n", "second\n")
+
+
+def test_a_question_that_was_taken_back_is_not_worked_on(shell: Shell) -> None:
+    """Protocol 5.42: it was shown, and nobody waits for its answer when its turn comes"""
+    listener = shell.listen("worker", "--answer", "read name; while [ ! -e $name ]; do sleep 0.02; done; echo $name")
+    first = shell.start("ask", "worker", "first")
+    listener.event("message")
+    second = shell.start("ask", "worker", "second")
+    assert listener.event("message")["text"] == "second"
+    shell.wait_for_questions(2)
+    second.signal(signal.SIGINT)
+    assert second.finish().status == 130
+    shell.wait_for_questions(1)
+    third = shell.start("ask", "worker", "third")
+    assert listener.event("message")["text"] == "third", "what was written before it has been read"
+    for name in ("first", "second", "third"):
+        (shell.cwd / name).touch()
+    assert [listener.event("answered")["text"] for _ in range(2)] == ["first", "third"]
+    assert (first.finish().text, third.finish().text) == ("first\n", "third\n")
 
 
 def status_of(shell: Shell, name: str) -> tuple[str | None, float]:

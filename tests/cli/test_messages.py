@@ -3,6 +3,7 @@ from __future__ import annotations
 from argparse import Namespace
 
 import pytest
+from msgspec.structs import replace
 
 from intercom.cli.messages import described, how_to_answer, same_identity, shown
 from intercom.client.views import IncomingMessage, Mail, Notice, SessionView
@@ -51,6 +52,27 @@ def test_a_notice_says_what_it_is_about() -> None:
 def test_the_command_that_answers_is_safe_to_paste(members: dict[str, object], command: str | None) -> None:
     message = IncomingMessage(text="hi", sender=SENDER, **members)  # type: ignore[arg-type]
     assert how_to_answer(message, " --as a") == command
+
+
+def test_nobody_answers_a_guest() -> None:
+    """F55: a command without an identity has ended, and nobody can be reached under the id it had"""
+    guest = replace(SENDER, status="guest", model="intercom send")
+    message = IncomingMessage(id="m", text="hi", sender=guest)
+    assert how_to_answer(message, "") is None
+    assert shown(message).splitlines()[0].endswith(" says, as a guest whom no reply reaches:")
+    asks = IncomingMessage(id="m", text="hi", sender=guest, expects_reply=True)
+    assert how_to_answer(asks, "") == "intercom reply m TEXT", "it waits for the answer"
+    named = IncomingMessage(id="m", text="hi", sender=replace(SENDER, status="guest"))
+    assert how_to_answer(named, "") is not None
+
+
+def test_nobody_answers_what_was_taken_back() -> None:
+    """Protocol 5.42"""
+    message = IncomingMessage(id="m", text="hi", sender=SENDER, expects_reply=True)
+    message.withdrawn = True
+    assert "asked, and waits for no answer any more:" in shown(message)
+    assert (how_to_answer(message, "") or "").startswith("intercom send ")
+    assert described(message)["withdrawn"] is True
 
 
 def test_the_command_that_answers_acts_as_this_one() -> None:

@@ -4,9 +4,6 @@ import json
 
 import pytest
 
-from intercom.cli.reply import chosen
-from intercom.client.mailviews import PendingAsk
-from intercom.errors import RequestRefused
 from tests.support.commands import Shell, asked
 
 
@@ -53,18 +50,3 @@ def test_a_guest_owes_nothing(shell: Shell) -> None:
     result = shell.run("reply", "m-1", "x", "--json")
     assert (result.status, result.document["code"]) == (2, "usage")
     assert not shell.home.exists()
-
-
-def ask(message_id: str) -> PendingAsk:
-    return PendingAsk(message_id=message_id, asker_id="a", asker_name=None, asker_is_here=True, asked_at=0, deadline=1)
-
-
-def test_which_question_is_meant() -> None:
-    questions = [ask("abcd-1"), ask("abcd-2"), ask("abcd")]
-    assert chosen(questions, "abcd").message_id == "abcd"
-    assert chosen(questions, "abcd-2").message_id == "abcd-2"
-    with pytest.raises(RequestRefused) as caught:
-        chosen(questions, "abcd-")
-    assert (caught.value.code, caught.value.exit_status) == ("ambiguous_question", 4)
-    with pytest.raises(RequestRefused):
-        chosen([ask("abc1")], "abc")

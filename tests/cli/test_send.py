@@ -156,6 +156,22 @@ def test_standard_input_is_read_for_a_dash(shell: Shell) -> None:
         assert sender.finish().status == 0
 
 
+def test_texts_of_any_size_arrive_whole(shell: Shell) -> None:
+    """F37: all or nothing, as an argument, through standard input and as a file, whatever buffers hold on the way."""
+    worker = shell.listen("worker")
+    for size in (1_000, 4_096, 5_000, 8_192, 65_536, 1_000_000):
+        text = "\u00e9" + "x" * (size - 2)
+        file = shell.cwd / f"{size}.txt"
+        file.write_text(text, "utf-8")
+        if size < 100_000:  # what one argument may hold
+            assert shell.run("send", "worker", text, "--as", "planner").status == 0
+            assert worker.event("message")["text"] == text
+        assert shell.run("send", "worker", "-", "--as", "planner", stdin=text.encode()).status == 0
+        assert worker.event("message")["text"] == text
+        assert shell.run("send", "worker", "see", "--attach", str(file), "--as", "planner").status == 0
+        assert worker.event("message")["attachments"][0]["content"] == text
+
+
 def test_bytes_that_are_no_text_arrive_as_the_replacement_character(shell: Shell) -> None:
     """F117."""
     worker = shell.listen("worker")

@@ -57,8 +57,16 @@ def test_the_person_closes_one(shell: Shell, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_hint(shell: Shell) -> None:
     shell.serve()
+    refused = shell.run("session", "hint", "reviewing", "--as", "worker", "--json")
+    assert (refused.status, refused.document["code"]) == (3, "unknown_session"), "nothing would show it"
+    guest = shell.run("session", "hint", "reviewing", "--json")
+    assert (guest.status, guest.document["code"]) == (2, "usage")
+    listener = shell.listen("worker")
     document = shell.run("session", "hint", "reviewing", "the", "parser", "--as", "worker", "--json").document
     assert document["taskHint"] == "reviewing the parser"
+    [listed] = shell.run("session", "list", "--json").document["sessions"]
+    assert (listed["id"], listed["taskHint"]) == (document["id"], "reviewing the parser")
+    assert listener.process.poll() is None
     shown = shell.run("session", "show", document["id"], "--json").document["session"]
     assert shown["taskHint"] == "reviewing the parser"
 

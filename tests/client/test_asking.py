@@ -10,6 +10,7 @@ from intercom.client import commands
 from intercom.client.asking import AskOperation
 from intercom.client.operations import Stage
 from intercom.errors import (
+    AskError,
     AskTimeout,
     IntercomError,
     OutcomeUnknown,
@@ -163,6 +164,24 @@ def test_any_number_of_asks_at_once() -> None:
         elif number != 3:
             assert operation.result is not None
             assert operation.result.text == f"answer {number}"
+
+
+def test_who_left_is_named_as_it_was_asked() -> None:
+    """Protocol 5.16: a broker that was started since does not know what the session was called"""
+    rig = online()
+    open_ask(rig)
+    rig.feed({"type": "peer_disconnected", "replyTo": "q1", "peerSessionId": PEER_ID})
+    assert error_of(rig).reason == "worker left before it answered"
+
+
+def test_an_ask_that_was_answered_before() -> None:
+    """Protocol 6.9.5: it ends at once and says where an answer may be"""
+    rig = online()
+    [sent] = rig.begin(asking(rig))
+    rig.feed(refused(sent, reasons.ALREADY_ANSWERED))
+    error = error_of(rig)
+    assert (type(error), error.code, error.retry, error.exit_status) == (AskError, "already_answered", "never", 6)
+    assert "intercom receive" in error.hint
 
 
 def test_the_other_side_leaves() -> None:
@@ -437,3 +456,13 @@ def test_a_stage_that_has_not_started_is_not_asked() -> None:
     error = error_of(rig)
     assert (error.code, error.retry) == ("stage_ask", "never")
     assert "Send it as a message" in error.hint
+
+
+def test_an_answer_that_came_before_it_was_asked_here() -> None:
+    """Protocol 6.10.7, 6.9.5: another process of the sender asked, and left before it took the answer"""
+    rig = online()
+    rig.feed(message("r1", "yes", replyTo="q1"))
+    [asked] = rig.begin(asking(rig))
+    assert asked["type"] == "send"
+    [operation] = rig.settled()
+    assert operation.error is None and operation.result is not None

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from msgspec import Raw
+from msgspec import UNSET, Raw
 from msgspec.json import decode, encode
 
 from intercom.client import commands
@@ -67,6 +67,7 @@ def test_an_answer_to_what_is_pending_is_a_reply() -> None:
     answer = commands.answer(question, "yes", **COMMON)
     frame = answer.attempt("a1", 1_000, queues=True)
     assert (frame.to, frame.require_pending_reply, frame.queue_if_away) == (PEER["id"], True, True)
-    assert frame.logical_target == "worker"
+    assert frame.logical_target is UNSET, "a repeated answer finds its asker by the id alone"
+    assert answer.named == "worker"
     assert decode(frame.message)["replyTo"] == "q1"
     assert answer.deadline == 1_000 + PENDING_REPLY_RETRY_MS

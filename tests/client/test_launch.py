@@ -158,6 +158,28 @@ def test_a_broker_that_dies_is_told_with_its_words(paths: Paths, monkeypatch: py
         run(Launch(paths, start=True, now=now))
 
 
+def test_a_crowd_shares_a_failed_start(paths: Paths, monkeypatch: pytest.MonkeyPatch, short_path: Path) -> None:
+    """F7: those who wait for a start that fails fail with it; not one broker after the other is started."""
+    count, gate = short_path / "count", short_path / "gate"
+    waits = f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.01)\n"
+    runs(monkeypatch, f"open({str(count)!r}, 'a').write('x\\n')\n{waits}raise SystemExit('no room')")
+    crowd = [Launch(paths, start=True, now=now, wait_ms=PATIENCE_MS).steps() for _ in range(4)]
+    while not has_text(count):
+        time.sleep(next(crowd[0]))
+    for steps in crowd[1:]:
+        time.sleep(next(steps))
+        next(steps)
+    gate.touch()
+    for steps in crowd:
+        with pytest.raises(StartFailed, match="no room"):
+            while True:
+                time.sleep(next(steps))
+    assert count.read_text() == "x\n"
+    with pytest.raises(StartFailed):
+        run(Launch(paths, start=True, now=now, wait_ms=PATIENCE_MS))
+    assert count.read_text() == "x\nx\n", "who comes later tries anew"
+
+
 def test_a_slow_broker_is_starting(paths: Paths, monkeypatch: pytest.MonkeyPatch, short_path: Path) -> None:
     """F7: while the spawned pid is alive it is starting, and the text never suggests a restart."""
     file = short_path / "pid"

@@ -36,7 +36,7 @@ def frame(operation: RequestOperation[Any]) -> dict[str, Any]:
         (MAIL.addresses(IN), {"type": "addresses"}),
         (MAIL.session_records(IN), {"type": "session_records"}),
         (MAIL.trace("m", IN), {"type": "trace", "messageId": "m"}),
-        (MAIL.task_hint("h\udfff", IN), {"type": "task_hint", "taskHint": "h\ufffd"}),
+        (MAIL.task_hint("h\udfff", None, IN), {"type": "task_hint", "taskHint": "h\ufffd"}),
         (MAIL.force_close("s", None, IN), {"type": "session_force_close", "sessionId": "s"}),
         (MAIL.force_close("s", "r", IN), {"type": "session_force_close", "sessionId": "s", "reason": "r"}),
         (MAIL.mailbox(None, None, None, 0, MAILBOX_PAGE, IN), {"type": "mailbox"}),
@@ -66,7 +66,7 @@ def test_a_page_of_a_mailbox_has_its_default_on_the_wire() -> None:
     [
         lambda: MAIL.trace("", IN),
         lambda: MAIL.force_close(" ", None, IN),
-        lambda: MAIL.task_hint(3, IN),  # type: ignore[arg-type]
+        lambda: MAIL.task_hint(3, None, IN),  # type: ignore[arg-type]
         lambda: MAIL.mailbox(" ", None, None, 0, 5, IN),
         lambda: MAIL.mailbox("a", None, "s", 0, 5, IN),
         lambda: MAIL.mailbox(None, "g", None, 0, 5, IN),

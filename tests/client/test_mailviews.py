@@ -25,11 +25,12 @@ from tests.support.client import PEER
 def test_a_session_record() -> None:
     entry = mail.SessionRecordEntry(
         "s", "reconnecting", 5, "inc", 3, 7, ["g"], "label", 2, name="n", kind="k", grace_deadline=9, address="a",
-        task_hint="h",
+        task_hint="h", work_mode="resident",
     )  # fmt: skip
     assert record_of(entry) == SessionRecord(
         id="s", name="n", state="reconnecting", since=5, groups=("g",), pid=7, kind="k", address="a", mailbox_count=2,
         task_hint="h", grace_deadline=9, closed_reason=None, generation=3, incarnation="inc", label="label",
+        work_mode="resident",
     )  # fmt: skip
     bare = record_of(mail.SessionRecordEntry("s", "closed", 5, "inc", 1, 7, [], "l", 0, closed_reason="unregister"))
     assert (bare.name, bare.kind, bare.address, bare.closed_reason) == (None, None, None, "unregister")

@@ -199,3 +199,39 @@ def test_nobody_waits_longer_than_an_ask_may(
     broker.advance(ASK_MS)
     sent = worker.send("planner", "too late")
     assert texts(planner) == ["too late"] and sent.result().hint == ""
+
+
+def test_a_question_that_is_asked_again_is_owed_again(planner: MemorySession, worker: MemorySession) -> None:
+    """F67, protocol 5.43: withdrawn, and asked again under its id"""
+    planner.ask("worker", "2+2", message_id="q1").withdraw()
+    message = worker.receive()
+    assert message is not None and message.withdrawn
+    sent = worker.send("planner", "good morning")
+    assert texts(planner) == ["good morning"]
+    assert sent.result().inferred_reply_to is None
+    assert texts(worker) == [], "and it is confirmed by now"
+    again = planner.ask("worker", "2+2", message_id="q1")
+    assert texts(worker) == [] and not message.withdrawn
+    assert worker.send("planner", "4").result().inferred_reply_to == "q1"
+    assert again.result().text == "4"
+
+
+def test_a_question_nobody_has_read_is_marked(planner: MemorySession, worker: MemorySession) -> None:
+    """Protocol 5.42, 6.10.8: withdrawn and asked again before anybody took it"""
+    asked = planner.ask("worker", "2+2", message_id="q1")
+    asked.withdraw()
+    again = planner.ask("worker", "2+2", message_id="q1")
+    message = worker.receive()
+    assert message is not None and not message.withdrawn
+    again.withdraw()
+    assert message.withdrawn, "what a consumer holds says so too"
+
+
+def test_a_question_whose_asker_left_is_marked(broker: MemoryBroker, worker: MemorySession) -> None:
+    """Protocol 6.5: the asker departs"""
+    broker.connect("other").ask("worker", "2+2")
+    passer = broker.connect("passer")
+    passer.ask("worker", "3+3")
+    passer.close()
+    first, second = worker.messages()
+    assert (first.withdrawn, second.withdrawn) == (False, True)

@@ -48,6 +48,13 @@ def test_a_session_that_breaks_the_protocol(wrong: Any) -> None:
         view_of(raw(wrong))
 
 
+def test_who_confirms_nothing_is_shown_as_such() -> None:
+    """F81"""
+    assert view_of(raw({**PEER, "unconfirmedSince": 7})).unconfirmed_since == 7
+    for told in ({}, {"unconfirmedSince": "7"}, {"unconfirmedSince": True}):
+        assert view_of(raw({**PEER, **told})).unconfirmed_since is None
+
+
 def test_who_is_away_is_shown_as_such() -> None:
     """FE 1.2: a listed session that lost its connection says so; ``state`` is no word of the session's own."""
     away = view_of(raw({**PEER, "state": "reconnecting", "stateSince": 7, "graceDeadline": 9}))

@@ -111,6 +111,28 @@ async def test_the_life_of_an_assignment_under_anyio(paths: Paths) -> None:
                 break
 
 
+def answered_at_once(link: FakeLink, number: int) -> None:
+    take_worker(link)
+    hand_over(link)
+    expect_report(link, "accepted")
+    expect_reply(link, "3")
+    link.wait_for_end()
+
+
+def test_an_answer_accepts(paths: Paths) -> None:
+    """FE 1.5: a reply requires acceptance; whoever answers has taken the responsibility."""
+    with FakeBroker(paths.socket, answered_at_once), blocking_worker(paths) as session:
+        assert next(session.assignments()).reply("3").state == "delivered"
+
+
+@pytest.mark.anyio
+async def test_an_answer_accepts_under_anyio(paths: Paths) -> None:
+    with FakeBroker(paths.socket, answered_at_once), anyio.fail_after(PATIENCE_S):
+        async with async_worker(paths) as session:
+            work = await anext(session.assignments())
+            assert (await work.reply("3")).state == "delivered"
+
+
 def left_without_a_word(link: FakeLink, number: int) -> None:
     take_worker(link)
     hand_over(link)

@@ -1,4 +1,4 @@
-"""The example of the library page on workflows does what the page says."""
+"""The examples of the library page that print something do what the page says."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import intercom
 from tests.support.brokers import BrokerProcess, environment
 from tests.support.raw import PATIENCE_S
 
 
-def test_the_example_of_a_workflow_prints_what_the_page_says(broker: BrokerProcess, tmp_path: Path) -> None:
+@pytest.mark.parametrize("heading", ["### Handing it out", "## Workflows"])
+def test_an_example_prints_what_the_page_says(broker: BrokerProcess, tmp_path: Path, heading: str) -> None:
     page = (Path(intercom.__file__).parent / "docs" / "library.md").read_text("utf-8")
-    section = page[page.index("## Workflows") :]
-    program = re.findall(r"```python\n(.*?)```", section, re.DOTALL)[0]
+    section = page[page.index(f"\n{heading}\n") :]
     promised = re.findall(r"```text\n(.*?)```", section, re.DOTALL)[0]
+    program = re.findall(r"```python\n(.*?)```", section[: section.index("```text")], re.DOTALL)[-1]
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=tmp_path,

@@ -193,7 +193,7 @@ def play(start: Callable[[], BrokerProcess]) -> tuple[Party, Party, dict[str, st
 def test_no_commit_is_a_bad_moment_to_die(
     start_broker: Callable[..., BrokerProcess], tmp_path: Path, moment: str
 ) -> None:
-    """A5.1: no item lost, none with two outcomes, no second effect at the receiver that it could not recognise."""
+    """A5.1, F72: no item lost, none with two outcomes, no second effect at the receiver that it could not recognise."""
     commits = 0
     while True:
         commits += 1

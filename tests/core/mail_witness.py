@@ -56,7 +56,7 @@ UNCERTAIN = (
     reasons.NOT_CONFIRMED_DURABLY,
     reasons.RECEIPT_MISSING,
 )
-ENDS = ("mail.delivered", "mail.expired", "mail.undeliverable")
+ENDS = ("mail.delivered", "mail.expired", "mail.undeliverable", "mail.purged", "mail.withdrawn")
 
 
 @dataclass(eq=False)
@@ -381,7 +381,7 @@ class MailWitness(Watcher):
                 assert message_id in self.disk.waited
             case "delivered" | "answered":
                 assert message_id in self.disk.accepted or "mail.delivered" in kinds, "traced before it was recorded"
-            case "expired" | "undeliverable":
+            case "expired" | "undeliverable" | "purged":
                 assert f"mail.{state}" in kinds, "traced before it was recorded"
 
     def _is_of(self, number: int, message_id: str) -> bool:
@@ -456,6 +456,8 @@ class MailWitness(Watcher):
                 owner = self.owner_of_box(row.mailbox)
                 mine = {actor for actor in actors if actor.address == owner} if isinstance(owner, str) else owner
                 assert actors & mine, f"{row.message_id} counts as delivered and nobody confirmed it"
+            elif kind == "mail.withdrawn":
+                assert row.is_ask, "only a question is taken back"
             elif row.notice is None:
                 gone[row.message_id] += 1
         for message_id, count in gone.items():

@@ -133,7 +133,21 @@ def test_two_addresses_that_match_are_ambiguous() -> None:
     for group in ("one", "two"):
         holder(world, "bob", info={"groups": [group]}).write("unregister")
     sender = enter(world, "a", info={"groups": ["one", "two"]})
-    assert reason(answers(sender.queue("bob", "m1"))) == reasons.ambiguous_name("bob")
+    assert reason(answers(sender.queue("bob", "m1"))) == reasons.ambiguous_away("bob", ["one", "two"], [])
+    alone = enter(world, "b", info={"groups": ["two"]})
+    assert only(answers(alone.queue("bob", "m1")))["type"] == "queued", "as it is advised"
+
+
+def test_an_address_and_a_session_that_are_away_are_ambiguous() -> None:
+    """Protocol 9.5.1: each is named so that it can be meant alone"""
+    world = World()
+    holder(world, "bob", info={"groups": ["one"]}).write("unregister")
+    lost = enter(world, "bob", info={"groups": ["two"]})
+    lost.leave()
+    sender = enter(world, "a", info={"groups": ["one", "two"]})
+    told = reason(answers(sender.queue("bob", "m1")))
+    assert told == reasons.ambiguous_away("bob", ["one"], [lost.id])
+    assert only(answers(sender.queue(lost.id, "m1")))["type"] == "queued"
 
 
 def test_nobody_opens_a_mailbox_without_its_token() -> None:

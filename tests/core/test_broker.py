@@ -93,7 +93,7 @@ def test_the_control_frames_work_before_and_after_registration(frame: dict[str, 
     ids=str,
 )
 def test_malformed_requests_are_protocol_errors(frame: dict[str, Any]) -> None:
-    """protocol 1.3.5, 1.3.6, 4.3, 4.4, 4.10, 4.11, 4.19 to 4.21, OP-6: every other unknown type"""
+    """protocol 1.3.5, 1.3.6, 4.3, 4.4, 4.10, 4.11, 4.19 to 4.21, OP-6: every other unknown type; F44"""
     world = World()
     client, peer = world.register("a", supervisorOwnerToken="t"), world.register("b")
     assert without_announcements(world.send(client.conn, **frame)) == []

@@ -416,6 +416,17 @@ def test_an_ask_to_a_finished_child_is_refused_and_a_plain_send_is_not() -> None
     assert [record.message_id for record in world.disk.operations.values()] == ["m1"]
 
 
+def test_an_ask_to_who_cannot_be_shown_one_is_refused_and_a_plain_send_is_not() -> None:
+    """protocol D12, 6.4; F135."""
+    _, a, b = world_of_two(info={"push": "none"})
+    answer = only(a.ask("b", "q1"))
+    assert answer["reason"] == reasons.CANNOT_BE_TOLD and "reasonCode" not in answer
+    assert is_delivered(a.message("b", "m1")) and b.texts() == ["x"]
+    b.write("presence", push="pull")
+    a.got()
+    assert is_delivered(a.ask("b", "q2"))
+
+
 def test_the_conflict_comes_before_the_finished_child() -> None:
     """protocol 4.8: D9 before D12"""
     _, a, b = world_of_two()
@@ -599,7 +610,7 @@ def test_a_session_may_have_so_many_asks_open() -> None:
     assert is_delivered(a.ask("b", "q1")) and is_delivered(a.ask("b", "q2"))
     refusal = reason(a.ask("b", "q3"))
     assert refusal.startswith(reasons.CAPACITY) and "2 asks" in refusal and "600 s" in refusal
-    assert is_delivered(a.message("b", "m1")) and is_delivered(b.ask("a", "q4"))
+    assert is_delivered(a.message("b", "m1")) and is_delivered(world.register("c").ask("a", "q4"))
     assert is_delivered(a.ask("b", "q2")), "a retry charges nothing"
     b.reply("a", "r1", "q1")
     assert is_delivered(a.ask("b", "q3"))

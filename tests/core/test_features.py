@@ -52,7 +52,7 @@ def test_control_sessions_may_operate_and_own_nothing() -> None:
     ],
 )
 def test_a_wrong_request_is_refused(members: dict[str, Any], code: str) -> None:
-    """FE 1.6, handshake."""
+    """FE 1.6, handshake; F18: a version that is newer, or none."""
     features = members.pop("features", ["queue"])
     refused = grant(register(features, **members), is_durable=True)
     assert isinstance(refused, Refused)

@@ -81,6 +81,23 @@ def test_only_two_reply_capabilities_are_known(value: Any) -> None:
     assert "replyCapability" in refused(World().register("a"), "presence", replyCapability=value)
 
 
+@pytest.mark.parametrize("value", ["never", "", None, True])
+def test_only_four_ways_to_be_told_are_known(value: Any) -> None:
+    """protocol 4.5"""
+    assert "push" in refused(World().register("a"), "presence", push=value)
+
+
+def test_how_soon_a_session_is_told_is_shown_and_changes() -> None:
+    """protocol 4.5, 6.4; F135."""
+    world = World()
+    peer, client = world.register("p"), world.register("a", info={"push": "pull"})
+    [joined] = peer.got()
+    assert joined["session"]["push"] == "pull"
+    assert only(client.write("presence", requestId="q", push="now"), "presence_ack")
+    [update] = peer.got()
+    assert (update["type"], update["session"]["push"]) == ("presence_update", "now")
+
+
 def test_terminal_is_one_way() -> None:
     """protocol 4.5, 6.4"""
     client = World().register("a", info={"replyCapability": "terminal"})

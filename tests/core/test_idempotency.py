@@ -135,7 +135,15 @@ def test_an_outcome_is_forgotten_after_the_time_of_its_scope(scope: str, ms: int
     assert books.begin(scope=scope)[0] is Standing.NEW
 
 
-def test_what_is_in_flight_is_never_forgotten() -> None:
+def test_what_was_recorded_in_flight_and_never_settled_is_forgotten_in_time() -> None:
+    books = Books()
+    _, entry = books.begin()
+    books.ledger.append((books.register.keep(entry, {}, NOW),))
+    books.deadlines.run(Instant(NOW.mono + TTL_MS, NOW.wall))
+    assert books.rows() == {} and books.begin()[0] is Standing.NEW
+
+
+def test_what_is_in_flight_gives_way_to_nothing() -> None:
     books = Books(entries=2)
     for key in ("a", "b", "c", "d"):
         assert books.begin(key)[0] is Standing.NEW
@@ -155,7 +163,7 @@ def test_an_outcome_that_was_not_recorded_is_taken_back() -> None:
     books = Books()
     _, entry = books.begin()
     books.finish(entry, {"id": 1})
-    books.register.reopen(entry)
+    books.register.reopen(entry, NOW)
     assert books.begin() == (Standing.IN_FLIGHT, entry)
 
 

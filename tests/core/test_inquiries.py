@@ -40,6 +40,20 @@ def test_task_hints_are_cut() -> None:
     assert "taskHint" not in ask(one, "session_records")["sessions"][0]
 
 
+def test_who_acts_under_an_address_says_what_its_holder_works_on() -> None:
+    """Protocol 4.26: a command speaks for the session that receives; nobody else does"""
+    world = World()
+    bob = holder(world, "bob", token="t" * 32)
+    command = holder(world, "bob", token="t" * 32, hold="none")
+    stranger = enter(world, "stranger")
+    assert ask(command, "task_hint", taskHint="parsing", sessionId=bob.id)["taskHint"] == "parsing"
+    records = {record["sessionId"]: record for record in ask(command, "session_records")["sessions"]}
+    assert records[bob.id]["taskHint"] == "parsing" and "taskHint" not in records[command.id]
+    assert ask(stranger, "task_hint", taskHint="x", sessionId=bob.id)["code"] == "not_allowed"
+    assert ask(command, "task_hint", taskHint="x", sessionId=stranger.id)["code"] == "not_allowed"
+    assert ask(command, "task_hint", taskHint="x", sessionId="nobody")["code"] == "unknown_session"
+
+
 def test_addresses() -> None:
     world = World()
     bob = holder(world, "bob")
@@ -163,7 +177,7 @@ def test_a_trace_of_a_plain_send() -> None:
     world = World()
     sender, target, other = enter(world, "a"), enter(world, "b"), enter(world, "c")
     sender.queue("b", "m1")
-    assert ask(sender, "trace", messageId="m1")["state"] == "reserved"
+    assert ask(sender, "trace", messageId="m1")["state"] == "unconfirmed"
     target.confirm("m1")
     sender.got(), other.got()
     traced = ask(sender, "trace", messageId="m1")
@@ -260,6 +274,11 @@ def test_a_mailbox_purged_tells_its_senders() -> None:
     sender.got()
     assert ask(operator(world), "purge", of={"address": "bob"})["mail"] == 1
     assert only(sender.mail())["notice"]["reason"] == notices.PURGED
+    traced = ask(sender, "trace", messageId="m1")
+    assert (traced["state"], traced["where"].startswith("nowhere any more: its mailbox was emptied")) == (
+        "purged",
+        True,
+    )
     assert answers(sender.got()) == []
 
 

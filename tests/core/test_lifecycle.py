@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from intercom.core.connections import PeerCredentials
 from intercom.core.records import SessionState
+from intercom.core.sessions import Session
 from intercom.limits import Limits
 from intercom.wire import reasons
 from tests.core.harness import INFO, Client, World, answers, only, reason, without_announcements
@@ -252,6 +255,19 @@ def test_closed_sessions_are_remembered_for_a_while() -> None:
     other.pass_time(7 * 24 * 3600 * 1000 + 1)
     enter(other, "new")
     assert old.id not in other.disk.known_sessions
+
+
+def test_of_a_closed_session_only_its_row_is_kept() -> None:
+    """F77: ten thousand closed ones are remembered."""
+    world = World()
+    for number in range(3):
+        session = enter(world, f"a{number}")
+        session.write("unregister")
+        session.leave()
+    assert len([record for record in world.disk.known_sessions.values() if record.state is SessionState.CLOSED]) == 3
+    del session
+    gc.collect()
+    assert not [thing for thing in gc.get_objects() if isinstance(thing, Session) and thing.name in ("a0", "a1", "a2")]
 
 
 def test_a_commit_that_fails_at_the_registration_ends_it() -> None:

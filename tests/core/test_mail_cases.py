@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from intercom.limits import Limits
@@ -52,6 +54,21 @@ def test_f77_list_and_send_tell_the_same(where: str) -> None:
     if where == "away":
         entry = only(operator(world).write("mailbox", requestId="m", of={"sessionId": listed[-1]["id"]}))["entries"][0]
         assert entry["expiresAt"] == entry["queuedAt"] + world.limits.mail_ttl_ms
+
+
+def test_f39_half_a_character_blocks_no_mailbox() -> None:
+    """F39: what is stored can always be read again, so a mailbox drains after a restart and the next message comes."""
+    world = World()
+    sender, desk = enter(world, "a"), holder(world, "desk", token="t" * 32)
+    desk.write("unregister")
+    half = b'{"type":"send","to":"desk","queueIfAway":true,"attemptId":"h","message":{"id":"m1","timestamp":1,'
+    half += b'"content":{"text":"half \\ud83d"}}}'
+    assert only(answers(world.feed(sender.conn, half)))["type"] == "queued"
+    sender.queue("desk", "m2")
+    world.crash()
+    desk = holder(world, "desk", token="t" * 32)
+    texts = [frame["message"]["content"]["text"] for frame in desk.first if frame["type"] == "message"]
+    assert texts == ["half \ufffd", "x"]
 
 
 @pytest.mark.parametrize("pause_ms", [5_000, 10 * MINUTE_MS - 1])
@@ -145,6 +162,30 @@ def test_f81_who_never_confirms_is_seen() -> None:
     )
 
 
+@pytest.mark.parametrize("waits", [True, False], ids=["as mail", "in memory"])
+def test_f81_a_list_says_who_confirms_nothing(waits: bool) -> None:
+    """F81: a session that goes deaf is told apart, until it confirms; older clients are told what they know."""
+    world = World()
+    sender, deaf, older = enter(world, "a"), enter(world, "b"), world.register("c", returnAddress="c")
+
+    def standing(client: Any) -> object:
+        [row] = [row for row in only(client.write("list", requestId="l"))["sessions"] if row.get("name") == "b"]
+        return row.get("unconfirmedSince")
+
+    began = world.wall
+    sender.message("b", "m1", extra={"queueIfAway": waits})
+    world.pass_time(world.limits.standstill_ms - 1)
+    sender.got(), older.got()
+    assert standing(sender) is None
+    world.pass_time(world.limits.busy_ms + 1)
+    sender.got(), older.got()
+    assert began <= standing(sender) <= began + world.limits.busy_ms  # type: ignore[operator]
+    assert standing(older) is None
+    deaf.confirm("m1")
+    sender.got()
+    assert standing(sender) is None
+
+
 def test_f85_what_cannot_be_handed_over_blocks_nothing() -> None:
     """F85: [lost, expired, larger than the window, ok]."""
     world = World(limits=Limits(mail_offer_bytes=300))
@@ -230,6 +271,7 @@ def test_f128_the_status_report_tells_of_mail() -> None:
         "oldestAt": began,
         "addresses": 0,
         "sessionsAway": 1,
+        "sessionsRemembered": 0,
     }
 
 

@@ -371,6 +371,16 @@ class MailWorld(RuleBasedStateMachine):
             self.receive(line, heard["message"]["id"])
             self.go_on()
 
+    @precondition(lambda self: self.recent and self.members())
+    @rule(which=index)
+    def withdraw(self, which: int) -> None:
+        """Take a question back, or what is none; only its sender can."""
+        attempt = self.recent[-1 - which % len(self.recent)]
+        members = self.members()
+        mine = [line for line in members if line.actor is attempt.line.actor]
+        line = (mine or members)[which % len(mine or members)]
+        self.write(line, "cancel_ask", messageId=attempt.frame["message"]["id"])
+
     # --- looking, closing, purging ----------------------------------------------------------------------
 
     @precondition(lambda self: self.members())

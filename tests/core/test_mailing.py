@@ -63,7 +63,7 @@ def test_a_retry_is_answered_as_things_stand() -> None:
     assert only(answers(sender.queue("b", "m1", "one")))["type"] == "queued"
     again = only(answers(sender.queue("b", "m1", "one")))
     assert (again["type"], again["position"]) == ("queued", 2)
-    assert reason(answers(sender.queue("b", "m1", "other"))) == reasons.conflict("m1")
+    assert reason(answers(sender.queue("b", "m1", "other"))) == reasons.conflict_waiting("m1")
     back = reattach(world, target)
     assert only(answers(sender.queue("b", "m1", "one")))["type"] == "queued"
     back.confirm("m0", "m1")

@@ -222,6 +222,8 @@ def test_the_schema_beside_the_page_is_the_one_that_is_made() -> None:
 
 FILLED = {
     "conflict": reasons.conflict("<id>"),
+    "conflict_waiting": reasons.conflict_waiting("<id>"),
+    "ambiguous_away": reasons.ambiguous_away("<to>", ["<group>"], ["<id>"]),
     "ambiguous_name": reasons.ambiguous_name("<to>"),
     "ambiguous_prefix": reasons.ambiguous_prefix("<to>"),
     "authority_invalid": reasons.authority_invalid("<trouble>"),
@@ -234,12 +236,17 @@ FILLED = {
     "away": reasons.away("<name>"),
     "away_unqueued": reasons.away_unqueued("<name>"),
     "mailbox_full": reasons.mailbox_full("<name>", 1000).replace(" 1 s", " <n> s"),
+    "would_deadlock": reasons.would_deadlock("<target>", ["<name>"]),
+    "loop_too_long": reasons.loop_too_long(1234).replace("1234", "<n>"),
+    "loop_too_fast": reasons.loop_too_fast(1000).replace(" 1 s", " <n> s"),
+    "kept_unqueued": reasons.kept_unqueued("quiet").replace("without waking it", "<how>"),
+    "kept_ask": reasons.kept_ask("hold").replace("until the person lets them through", "<how>"),
     "inbox_full": reasons.inbox_full(1000).replace(" 1 s", " <n> s"),
 }
 """What the functions of ``reasons`` write, with the placeholders of the page."""
 
 
-BEGINNINGS = frozenset({"CAPACITY", "MAILBOX_FULL", "INBOX_FULL"})
+BEGINNINGS = frozenset({"CAPACITY", "MAILBOX_FULL", "INBOX_FULL", "SEVERAL_AWAY"})
 """Parts of texts that stand alone in ``reasons``."""
 
 
@@ -316,6 +323,7 @@ def test_the_features_and_what_they_open() -> None:
     """protocol 9.1.1, 9.6.1"""
     [rows] = tables(SECTIONS["9.1.1 Asking and granting"], ["feature", "what it opens", "granted"])
     names = {features.PUSH_RECEIPTS, features.LIFECYCLE, features.ADDRESS, features.QUEUE, features.OPERATOR}
+    names |= {features.WAITS, features.POLICY}
     names |= {features.INBOX, features.WORK, features.COORDINATOR, features.FOREGROUND}
     names |= {features.WATCH}
     assert {code(row[0]) for row in rows} == names
@@ -452,7 +460,7 @@ def test_the_rules_of_a_send_are_complete() -> None:
     """protocol 4.8"""
     rules = {place.split()[1] for place in PLACES if place.startswith("4.8 ")}
     expected = {
-        f"{part}{number}" for part, count in zip("ABDE", (8, 5, 19, 7), strict=True) for number in range(1, count + 1)
+        f"{part}{number}" for part, count in zip("ABDE", (8, 5, 22, 7), strict=True) for number in range(1, count + 1)
     }
     assert rules == expected
 

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intercom.hosts.jsonedit import Entry, Taken, holds, lookup, put, take_out
@@ -167,6 +167,7 @@ DOCUMENTS = st.dictionaries(st.sampled_from(["a", "b", "mcpServers", "hooks"]), 
 )
 
 
+@settings(deadline=None)
 @given(DOCUMENTS, st.sampled_from([None, 1, 2, 3, "\t"]), st.booleans())
 def test_any_document_comes_back(document: dict[str, Any], indent: int | str | None, is_ascii: bool) -> None:
     text = json.dumps(document, indent=indent, ensure_ascii=is_ascii)

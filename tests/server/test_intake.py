@@ -186,6 +186,41 @@ def test_nothing_behind_a_refusal_is_handled(stage: Stage) -> None:
     assert stage.core.violations == []
 
 
+@pytest.mark.parametrize("behind", [b"", packed({"type": "unregister"}), b"\0\0"])
+@pytest.mark.parametrize("kind", ["register", "session_reattach"])
+def test_who_closed_before_it_was_read_is_not_registered(stage: Stage, kind: str, behind: bytes) -> None:
+    """Protocol 1.6: nobody hears the answer, and the client has said that nothing took effect."""
+    link, peer = stage.connect()
+    reattach = {"type": "session_reattach", "requestId": "1", "sessionId": "s", "ownerToken": "t"}
+    peer.send(packed(REGISTER if kind == "register" else reattach) + behind)
+    peer.close()
+    stage.loop.settle()
+    assert stage.kinds == [] and stage.core.ended == [1]
+    assert link.closed
+
+
+def test_what_was_written_behind_a_registration_counts_with_it(stage: Stage) -> None:
+    """Protocol 1.6: the frames that came are handled first."""
+    _, peer = stage.connect()
+    peer.send(packed(REGISTER) + packed(SEND) + packed({"type": "unregister"}))
+    peer.close()
+    _, other = stage.connect()
+    other.send(packed(REGISTER) + packed([])[:4] + b"[]")
+    other.close()
+    stage.loop.settle()
+    assert stage.kinds == ["register", "send", "unregister", "register"] and stage.core.ended == [1]
+    assert len(stage.core.violations) == 1
+
+
+def test_who_only_closed_its_writing_side_is_registered(stage: Stage) -> None:
+    """Protocol 1.6: it still reads its answers."""
+    _, peer = stage.connect()
+    peer.send(packed(REGISTER))
+    peer.shutdown(socket.SHUT_WR)
+    stage.loop.settle()
+    assert stage.kinds == ["register"] and stage.core.ended == [1]
+
+
 def test_half_a_frame_at_the_end_is_dropped(stage: Stage) -> None:
     _, peer = stage.connect()
     peer.send(packed(LIST)[:-1])

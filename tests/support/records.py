@@ -159,7 +159,6 @@ parked = st.builds(
     reason=texts,
     claim=texts,
     groups=st.lists(texts, max_size=3).map(tuple),
-    preview=st.text(st.characters(codec="utf-8"), max_size=8),
     valid_until=st.none() | counts,
     target_session=st.none() | texts,
     target_address=st.none() | counts,

@@ -56,6 +56,57 @@ async def sessions() -> None:
         assert_type(session.waiting, int)
 
 
+async def following(session: intercom.Session, other: blocking.Session) -> None:
+    watching = session.watch(sessions=["s"], addresses=["a", ("b", "g")], after="7@j")
+    assert_type(watching, intercom.Watching)
+    assert_type(watching.position, str | None)
+    async for told in watching:
+        assert_type(told, intercom.WatchSnapshot | intercom.WatchEvent)
+        if isinstance(told, intercom.WatchEvent):
+            assert_type(told.about, dict[str, str])
+        else:
+            assert_type(told.states, tuple[intercom.WatchedState, ...])
+    for told in other.watch(messages=["m"], timeout=1.5):
+        assert_type(told, intercom.WatchSnapshot | intercom.WatchEvent)
+    other.watch("s")  # type: ignore[call-arg]
+    assert_type(await session.spawn("reviewer", "look", key="k"), str)
+    assert_type(other.spawn("reviewer"), str)
+
+
+async def work(session: intercom.Session, other: blocking.Session) -> None:
+    intercom.connect("ada", work_mode="resident", surface="headless", coordinator=True)
+    blocking.connect("ada", work_mode="managed_turn", runtime_session_id="r", surface="owner_attached")
+    async for one in session.assignments(accept=True, claim=True):
+        assert_type(one, intercom.Assignment)
+        assert_type(one.text, str)
+        assert_type(one.sender, intercom.SessionView)
+        assert_type(one.accept_deadline, int | None)
+        async with one as same:
+            assert_type(same, intercom.Assignment)
+        await one.accept()
+        await one.started()
+        await one.waiting("for the key", code="key")
+        await one.fail("no", retryable=True, code="c")
+        assert_type(await one.report("interrupted", "why", event_id="e"), int)
+        assert_type(await one.reply("42", attachments=[], reply_id="r", timeout=1), intercom.Receipt)
+    for two in other.assignments(timeout=1):
+        assert_type(two, blocking.Assignment)
+        assert_type(two.reply("42"), intercom.Receipt)
+    assert_type(await session.wait_for_assignment(claim=True, timeout=1), intercom.Assignment | None)
+    assert_type(await session.claim("in"), intercom.Assignment)
+    assert_type(await session.inbox(after=1, limit=2), intercom.InboxPage)
+    assert_type((await session.inbox()).items, tuple[intercom.ParkedMessage, ...])
+    assert_type(await session.inbox_message("in"), intercom.ParkedMessage)
+    assert_type(await session.inbox_presence(), intercom.InboxPresence)
+    assert_type(await session.dispatch("in", "w", key="k", accept_within=60), intercom.Dispatched)
+    assert_type(await session.open_assignments(), list[intercom.AssignmentView])
+    view = await session.assignment("as")
+    assert_type(view, intercom.AssignmentView)
+    assert_type(await session.report(view, "started"), int)
+    assert_type(await session.reply_to(view, "42"), intercom.Receipt)
+    await session.settle("in")
+
+
 async def messages(session: intercom.Session) -> None:
     attachment = intercom.Attachment("file", "a.txt", "text", "plain")
     receipt = await session.send(

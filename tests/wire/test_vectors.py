@@ -11,7 +11,6 @@ import pytest
 
 from intercom.wire.codec import ProtocolError, decode_answer, decode_request
 from intercom.wire.frames import Answer, Malformed, Request
-from intercom.wire.work import WorkAnswer, WorkRequest
 from tests.support.vectors import VECTORS
 from tests.support.wire import payload_of
 
@@ -25,20 +24,16 @@ PAGE = (files("intercom") / "docs" / "protocol.md").read_text("utf-8")
 
 NOT_SHOWN = {"A8", "D1", "D10", "D11", "D13", "D14", "D15", "D16", "D17", "D18", "E4"}
 """Rules that need a broken disk or socket, thousands of frames, another machine, or that refuse nothing."""
-NEVER_WRITTEN = {"request_failed": {"outcomeUnknown", "retryAfterMs"}, "watching": {"leftOut"}}
+NEVER_REFUSED = {"message_receipt", "cancel_message"}
+"""Frames of another client that cost it nothing, whatever they hold (protocol 15.4)."""
+NEVER_WRITTEN = {
+    "request_failed": {"outcomeUnknown", "retryAfterMs"},
+    "watching": {"leftOut"},
+    "queued": {"delivery", "retryable", "outcomeKnown"},
+}
 """Members that need a thousand things, a crash, or a command that the settings name."""
 NOT_PLAYED = {"watch_alive", "spawn_status"}
 """Frames that take 15 s, or a command that the settings name."""
-
-NOT_GRANTED = {frame.__struct_config__.tag for union in (WorkRequest, WorkAnswer) for frame in get_args(union)}
-"""Frames of features that this broker knows and grants to nobody: no conversation can hold them."""
-UNUSED = {
-    "register": {"workMode", "executionSurface", "workspace"},
-    "received": {"pushId"},
-    "message": {"pushId", "assignment"},
-    "request_failed": {"category"},
-}
-"""Members that mean something with those features only."""
 
 
 def verdict(frame: Any) -> str:
@@ -56,26 +51,21 @@ def members_of(frames: list[dict[str, Any]], kind: str) -> set[str]:
 def test_a_request_is_there_with_every_member_and_refused(frame: Any) -> None:
     """protocol 4"""
     kind = frame.__struct_config__.tag
-    if kind in NOT_GRANTED:
-        return
     assert "valid" in {verdict(each) for each in WRITTEN if each["type"] == kind}
-    assert members_of(WRITTEN, kind) >= {"type", *frame.__struct_encode_fields__} - UNUSED.get(kind, set())
+    assert members_of(WRITTEN, kind) >= {"type", *frame.__struct_encode_fields__}
     refused = {verdict(each) for each in (*WRITTEN, *BREAKS) if each["type"] == kind} - {"valid"}
-    assert refused
+    assert refused or kind in NEVER_REFUSED
 
 
 @pytest.mark.parametrize("frame", get_args(Answer), ids=lambda frame: frame.__struct_config__.tag)
 def test_an_answer_is_there_with_every_member_and_in_wrong_forms(frame: Any) -> None:
     """protocol 5; ``error`` is never written by this broker"""
     kind = frame.__struct_config__.tag
-    if kind in NOT_GRANTED:
-        return
-    unused = UNUSED.get(kind, set())
     if kind != "error" and kind not in NOT_PLAYED:
-        written = {"type", *frame.__struct_encode_fields__} - NEVER_WRITTEN.get(kind, set()) - unused
+        written = {"type", *frame.__struct_encode_fields__} - NEVER_WRITTEN.get(kind, set())
         assert members_of(READ, kind) >= written
     valid = [each["frame"] for each in FRAMES if each["valid"]]
-    assert members_of(valid, kind) >= {"type", *frame.__struct_encode_fields__} - unused
+    assert members_of(valid, kind) >= {"type", *frame.__struct_encode_fields__}
     wrong = {each["why"] for each in FRAMES if not each["valid"] and each["frame"].get("type") == kind}
     assert {f"{name} is missing" for name in _required(frame)} <= wrong
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from intercom.cli import memberships
-from intercom.cli.memberships import change, remembered
-from intercom.cli.who import Identity
+from intercom.client import memberships
+from intercom.client.memberships import change, remembered
+from intercom.client.who import Identity
 from intercom.errors import AccessDenied, HomeError
 from intercom.paths import Paths
 from tests.support.processes import OTHER_USER, in_child, needs_root

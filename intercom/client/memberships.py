@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from intercom.cli.who import Identity
 from intercom.client.profile import DEFAULT_GROUP
+from intercom.client.who import Identity
 from intercom.errors import AccessDenied, HomeError, IntercomError
 from intercom.limits import REMEMBERED_IDENTITIES
 from intercom.paths import Paths, make_private_directory, open_private_file, prepare_home, read_ordinary_file

@@ -1,0 +1,98 @@
+"""Ask, and outlive the call that asked: an answer that comes after the tool had to return waits in the tray."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import anyio
+
+from intercom.client import peertext
+from intercom.client.texts import duration, visible
+from intercom.errors import IntercomError
+from intercom.mcp.tray import Item, Tray
+
+if TYPE_CHECKING:
+    from intercom.client.aio import IncomingMessage, Session
+
+
+class OpenQuestion:
+    """Be a question this session asked: it has an answer, an error, or is open."""
+
+    def __init__(self, message_id: str, target: str, seconds: float) -> None:
+        """Begin now; it ends in ``seconds`` at the latest."""
+        self.message_id = message_id
+        self.target = target
+        self.began = time.monotonic()
+        self.seconds = seconds
+        self.answer: IncomingMessage | None = None
+        self.error: IntercomError | None = None
+        self.is_watched = True
+        """A tool call waits for it and will take what comes."""
+        self.settled = anyio.Event()
+        self.scope = anyio.CancelScope()
+
+    @property
+    def age_ms(self) -> float:
+        """Return how long it has been open."""
+        return (time.monotonic() - self.began) * 1000
+
+    def described(self) -> str:
+        """Return a line about it."""
+        about = f"{peertext.short(self.message_id)} to {visible(self.target)}"
+        return (
+            f"{about}, asked {duration(self.age_ms)} ago, open for {duration(self.seconds * 1000 - self.age_ms)} more"
+        )
+
+
+class Asking:
+    """Hold the questions of one session that are open."""
+
+    def __init__(self, tray: Tray) -> None:
+        self._tray = tray
+        self.open: dict[str, OpenQuestion] = {}
+
+    async def ask(self, session: Session, question: OpenQuestion, target: str, text: str) -> None:
+        """Ask and wait to the end; what comes when nobody waits any more goes to the tray."""
+        self.open[question.message_id] = question
+        try:
+            with question.scope:
+                question.answer = await session.ask(
+                    target,
+                    text,
+                    message_id=question.message_id,
+                    timeout=question.seconds,
+                    logical_target=None if target == question.target else question.target,
+                )
+        except IntercomError as error:
+            question.error = error
+        finally:
+            del self.open[question.message_id]
+            question.settled.set()
+        if not question.is_watched and not question.scope.cancel_called:
+            self.put_late(question)
+
+    def put_late(self, question: OpenQuestion) -> None:
+        """Put what became of a question where the model finds it later."""
+        if question.answer is not None:
+            self._tray.put(Item(question.answer, ""))
+        elif question.error is not None:
+            about = f"question {peertext.short(question.message_id)} to {visible(question.target)}"
+            self._tray.put(Item(None, f"[intercom: your {about} got no answer: {visible(question.error.reason)}]"))
+
+    async def wait(self, question: OpenQuestion, seconds: float) -> bool:
+        """Wait for the end of a question; tell whether it came. A call that is cancelled leaves it open."""
+        is_taken = False
+        try:
+            with anyio.move_on_after(seconds):
+                await question.settled.wait()
+            is_taken = question.settled.is_set()
+            return is_taken
+        finally:
+            question.is_watched = False
+            if question.settled.is_set() and not is_taken:
+                self.put_late(question)
+
+    def withdraw(self, question: OpenQuestion) -> None:
+        """Let the other side know that nobody waits any more."""
+        question.scope.cancel()

@@ -1,0 +1,307 @@
+"""Be one session of a host towards the broker: registered, receiving, asking, and coming back.
+
+A seat is opened once it is known who it is, and lives until its host session ends or another one takes its place. What
+it receives waits in its tray; a bell is rung for it (``ringing``). Mail is confirmed when the model was shown it, so a
+sender learns ``queued`` while it waits here, and mail that nobody was shown comes again in the next life of the seat.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+import anyio
+from anyio.abc import TaskGroup
+
+from intercom.client.aio import Session, connect
+from intercom.client.memberships import change, remembered
+from intercom.client.profile import DEFAULT_GROUP, Push
+from intercom.client.who import Identity
+from intercom.errors import (
+    BrokerError,
+    BrokerStarting,
+    IntercomError,
+    RegistrationRefused,
+    SessionClosed,
+    SessionReplaced,
+)
+from intercom.limits import ADAPTER_OPEN_MS, ADAPTER_RETRY_MS, INCOMING_MESSAGES
+from intercom.mcp.asking import Asking, OpenQuestion
+from intercom.mcp.tray import Batch, Item, Tray
+from intercom.mcp.working import Workplace
+from intercom.paths import Paths
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from intercom.client.aio import IncomingMessage
+
+
+class Place(NamedTuple):
+    """Say who a seat is and where."""
+
+    identity: Identity | None
+    """Whose memberships and, if it can come back, whose address it has; ``None`` for a subagent."""
+    name: str
+    kind: str
+    groups: tuple[str, ...]
+    """Groups that were given; else those the identity joined."""
+    paths: Paths
+    directory: str
+    session: str | None = None
+    """Its id in the host, where that is known."""
+    works: bool = False
+    """Whether it takes work from the inbox."""
+
+    @property
+    def is_subagent(self) -> bool:
+        """Tell whether it belongs to another session of the host, which is the one that is pushed to."""
+        return self.identity is None
+
+    @property
+    def address(self) -> str | None:
+        """Return the name of its address; none for what ends with the process of its host, and leaves nobody behind."""
+        return None if self.identity is None or self.identity.is_of_process else self.identity.address
+
+
+class Seat:
+    """Hold one session of a host; ``open`` begins its life, ``close`` ends it."""
+
+    def __init__(self, place: Place, tasks: TaskGroup, on_news: Callable[[Seat], object], push: Push = "pull") -> None:
+        """Begin closed. ``on_news`` is called when something waits that did not before."""
+        self.place = place
+        self.push = push
+        """How the host can be reached, as others are told."""
+        self.tray = Tray(lambda: self._news(), self._was_shown)
+        self.asking = Asking(self.tray)
+        self.questions: dict[str, IncomingMessage] = {}
+        """Questions that were received and are not known to be closed."""
+        self.reminded: dict[str, int] = {}
+        """How often the host was kept from stopping because of a question."""
+        self.work = Workplace()
+        self.stops = 0
+        """How often in a row the host was kept from stopping."""
+        self.takers = 0
+        """Tool calls that wait for a message, so that no bell is needed."""
+        self.news = anyio.Event()
+        self._tasks = tasks
+        self._on_news = on_news
+        self._scope: anyio.CancelScope | None = None
+        self._work: TaskGroup | None = None
+        self._session: Session | None = None
+        self._moved = anyio.Event()
+        self._trouble: IntercomError | None = None
+        self._is_over = False
+        self._gone = anyio.Event()
+
+    @property
+    def session(self) -> Session | None:
+        """Return the session while there is one."""
+        return self._session
+
+    @property
+    def is_closed(self) -> bool:
+        """Tell whether the seat has ended, or never began."""
+        return self._scope is None
+
+    @property
+    def address(self) -> str | None:
+        """Return the name of its address."""
+        return self.place.address
+
+    def open(self) -> None:
+        """Begin to live, unless it does; the session comes when the broker answers."""
+        if self._scope is None and not self._is_over:
+            self._scope = anyio.CancelScope()
+            self._gone = anyio.Event()
+            self._tasks.start_soon(self._live, self._scope)
+
+    async def close(self) -> None:
+        """Say goodbye and end; who waits for an answer of it is told that none comes."""
+        self._is_over = True
+        if self._scope is not None:
+            self._scope.cancel()
+            await self._gone.wait()
+
+    async def ready(self) -> Session:
+        """Return the session, waiting for it if need be; raise why there is none.
+
+        One that lost its place to another process takes it back: whoever calls is the one that is used.
+        """
+        if isinstance(self._trouble, SessionReplaced):
+            self._trouble = None
+        self.open()
+        with anyio.move_on_after(ADAPTER_OPEN_MS / 1000):
+            while self._session is None:
+                if self._trouble is not None and (self._is_over or self._scope is None):
+                    raise self._trouble
+                await self._moved.wait()
+        if self._session is None:
+            raise self._trouble or BrokerStarting("The session of this adapter is not open yet")
+        return self._session
+
+    async def ask(self, question: OpenQuestion, target: str, text: str) -> None:
+        """Ask in a task of the seat, which goes on when the call that asked has ended."""
+        session = await self.ready()
+        assert self._work is not None, "a session that is there has its tasks"
+        self._work.start_soon(self.asking.ask, session, question, target, text)
+
+    async def take(self, room: int) -> Batch | None:
+        """Return what is to be put before the model now, without questions that were withdrawn meanwhile."""
+        if self.tray.questions and self._session is not None:
+            try:
+                open_ids = {ask.message_id for ask in await self._session.pending()}
+            except IntercomError:
+                open_ids = set(self.questions)
+            for message_id in set(self.questions) - open_ids:
+                self.closed_question(message_id)
+        return self.tray.take(room)
+
+    def closed_question(self, message_id: str) -> None:
+        """Take notice that nobody waits for this answer any more."""
+        self.questions.pop(message_id, None)
+        self.reminded.pop(message_id, None)
+        self.tray.drop(message_id)
+
+    def renamed(self, name: str | None) -> None:
+        """Keep a new visible name for later lives of the seat."""
+        if name is not None:
+            self.place = self.place._replace(name=name)
+
+    async def set_push(self, push: Push) -> None:
+        """Tell others how the host can be reached from now on."""
+        if push == self.push:
+            return
+        self.push = push
+        if self._session is not None:
+            try:
+                await self._session.set_presence(push=push)
+            except IntercomError:
+                return  # the next registration tells it
+
+    async def join(self, group: str) -> tuple[str, ...]:
+        """Join a group, now and in later lives of the identity."""
+        groups = await (await self.ready()).join(group)
+        self._remember(groups)
+        return groups
+
+    async def leave(self, group: str | None) -> tuple[str, ...]:
+        """Leave a group, or all but the home group, likewise."""
+        groups = await (await self.ready()).leave(group)
+        self._remember(groups)
+        return groups
+
+    # --- its life ---------------------------------------------------------------------------------------
+
+    async def _live(self, scope: anyio.CancelScope) -> None:
+        try:
+            with scope:
+                while True:
+                    try:
+                        await self._be_here()
+                    except (SessionReplaced, SessionClosed) as error:
+                        self._set_trouble(error)
+                        return
+                    except RegistrationRefused as error:
+                        self._set_trouble(error)
+                        if error.code != "address_limit":
+                            return
+                        self.place = self.place._replace(identity=None)
+                        continue
+                    except IntercomError as error:
+                        self._set_trouble(error)
+                    await anyio.sleep(ADAPTER_RETRY_MS / 1000)
+        finally:
+            self._scope = None
+            self._gone.set()
+            self._move()
+
+    async def _be_here(self) -> None:
+        """Be registered until the session is over; leaving by an exception confirms nothing that was not shown."""
+        place = self.place
+        groups = place.groups or self._remembered()
+        async with connect(
+            place.name,
+            groups=groups or None,
+            home=place.paths.home,
+            model=place.kind,
+            address=self.address or False,
+            hold="take",
+            kind=place.kind,
+            cwd=place.directory,
+            push=self.push,
+            work_mode="managed_turn" if place.works else None,
+            runtime_session_id=(place.session or place.name) if place.works else None,
+        ) as session:
+            ended: IntercomError | None = None
+            try:
+                async with anyio.create_task_group() as work:
+                    self._work = work
+                    self._session = session
+                    self._trouble = None
+                    self._move()
+                    self._on_news(self)
+                    try:
+                        await self._receive(session)
+                    except IntercomError as error:
+                        ended = error
+                    finally:
+                        work.cancel_scope.cancel()
+            finally:
+                self._session = None
+                self._work = None
+                self._forget()
+            if ended is not None:
+                raise ended
+
+    async def _receive(self, session: Session) -> None:
+        while True:
+            hand = session.messages()
+            try:
+                message = await anext(hand)
+            except BrokerError as error:
+                self._set_trouble(error)  # told once; the session goes on trying
+                continue
+            self._trouble = None
+            if message.expects_reply:
+                message.confirm()
+                self.questions[message.id] = message
+                if len(self.questions) > INCOMING_MESSAGES:
+                    self.closed_question(next(iter(self.questions)))
+            self.tray.put(Item(message, "", hand))
+
+    def _forget(self) -> None:
+        """Forget what belongs to the session that ended: its mail comes again, its questions were told so."""
+        self.questions.clear()
+        self.reminded.clear()
+        while (batch := self.tray.take()) is not None:
+            batch.items.clear()
+
+    def _was_shown(self, item: Item) -> None:
+        item.hand = None
+        if item.message is not None:
+            with suppress(IntercomError):  # the session it came to may be over; then it comes again
+                item.message.confirm()
+
+    def _news(self) -> None:
+        self.news.set()
+        self.news = anyio.Event()
+        self._on_news(self)
+
+    def _set_trouble(self, error: IntercomError) -> None:
+        self._trouble = error
+        self._move()
+
+    def _move(self) -> None:
+        self._moved.set()
+        self._moved = anyio.Event()
+
+    def _remembered(self) -> tuple[str, ...]:
+        if self.place.identity is None:
+            return ()
+        return remembered(self.place.paths, self.place.identity)
+
+    def _remember(self, groups: tuple[str, ...]) -> None:
+        identity = self.place.identity
+        if identity is not None:
+            change(self.place.paths, identity, lambda _: tuple(groups) or (DEFAULT_GROUP,))

@@ -1,0 +1,136 @@
+"""Say to a model what came of a call: short, and with advice that it can follow with the tools it has."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+
+from intercom.client.mailviews import AddressView, PendingAsk
+from intercom.client.peertext import short
+from intercom.client.texts import clipped, duration, short_ids, visible, who
+from intercom.client.views import Receipt, SessionView
+from intercom.errors import IntercomError
+from intercom.limits import CELL_COLUMNS, TOOL_LIST_ENTRIES
+from intercom.mcp.asking import OpenQuestion
+
+PUSHES = {
+    "now": "sees messages at once",
+    "idle": "sees messages when idle",
+    "pull": "sees messages when it looks",
+    "none": "cannot be told of messages",
+}
+"""What each way to reach a host means to who sends."""
+
+_HINTS = {
+    "not_found": "Call list: it shows who can be reached. Names are exact, ids may be shortened.",
+    "ambiguous": "Call list and use an id.",
+    "away": "Nothing was asked. Use send instead: the message waits until the other side is back.",
+    "too_large": "Write it to a file and send its path.",
+    "conflict": "Send it as a new message.",
+    "outcome_unknown": "It may have arrived. Do not send it again; ask whether it did, if that matters.",
+    "denied": "Tell your user: this process may not use the intercom socket, perhaps because of a sandbox.",
+    "no_broker": "Try again in a few seconds.",
+    "busy": "Try again in a few seconds.",
+    "starting": "Try again in a few seconds.",
+    "start_failed": "Tell your user to run `intercom doctor`.",
+    "home": "Tell your user; nothing you can do here helps.",
+    "replaced": "Another process took over this session. Call the tool again if you are the one in use.",
+    "force_closed": "Your user closed this session of intercom. Do not use intercom unless your user says so.",
+    "unknown_question": "Call pending: it shows which questions are open. To tell somebody something use send.",
+    "ambiguous_question": "Call pending and give the whole id.",
+    "no_open_question": "Nobody waits for it any more. If it still matters, use send.",
+    "peer_gone": "The other side left without an answer. Call list to see whether it is back.",
+    "ask_timeout": "Nobody answered in time. Go on without the answer, or use send.",
+    "reply_error": "The other side says that it cannot answer.",
+    "capacity": "Wait a little, then send it again.",
+}
+"""What helps against each error, for who has these tools and no shell."""
+
+
+def failure(error: IntercomError) -> str:
+    """Return an error as text: its code, one sentence, and a hint that can be followed."""
+    hint = _HINTS.get(error.code)
+    if hint is None:
+        hint = "" if "`" in error.hint or "--" in error.hint else error.hint
+    if not hint and error.retry == "after":
+        hint = "Try again a little later."
+    reason = visible(error.reason).rstrip(".")
+    return f"error {error.code}: {reason}." + (f" {hint}" if hint else "")
+
+
+def sent(receipt: Receipt, target: SessionView | None) -> str:
+    """Return what became of a message."""
+    name = clipped(visible(receipt.target))
+    about = f" (message {short(receipt.message_id)})"
+    if receipt.inferred_reply_to is not None:
+        return f"delivered to {name} as the answer to its question {short(receipt.inferred_reply_to)}"
+    if receipt.state == "delivered":
+        return f"delivered to {name}{about}{_hint(receipt)}"
+    where = f"queued for {name}, place {receipt.position}{about}: it waits on disk and was not read yet"
+    if target is not None and (push := target.raw.get("push")) in PUSHES:
+        where += f"; {name} {PUSHES[push]}"
+    return where + _hint(receipt)
+
+
+def replied(receipt: Receipt, question: str, asker: str) -> str:
+    """Return what became of an answer."""
+    state = "has your answer" if receipt.state == "delivered" else "is away and will find your answer"
+    return f"{clipped(visible(asker))} {state} to question {short(question)}"
+
+
+def still_waiting(question: OpenQuestion) -> str:
+    """Return what a model is told whose question has no answer yet."""
+    return (
+        f"still waiting: question {question.described()}. Go on with other work: the answer will be shown to you, or "
+        "call receive (with wait_s to wait for it). Do not ask again."
+    )
+
+
+def owed(asks: Sequence[PendingAsk]) -> list[str]:
+    """Return a line for each question that waits for an answer."""
+    now = time.time() * 1000
+    return [
+        f"- {short(ask.message_id)} from {who(ask.asker_name, ask.asker_id)}, "
+        f"asked {duration(now - ask.asked_at)} ago, open for {duration(ask.deadline - now)} more"
+        + ("" if ask.asker_is_here else " (asker is away)")
+        for ask in asks
+    ]
+
+
+def listed(views: Sequence[SessionView], own_id: str, addresses: Iterable[AddressView]) -> str:
+    """Return who can be reached, one a line."""
+    short_of = short_ids([view.id for view in views])
+    others = [view for view in views if view.id != own_id]
+    lines = [_line(view, short_of[view.id]) for view in others[:TOOL_LIST_ENTRIES]]
+    head = f"{len(others)} session{'' if len(others) == 1 else 's'} can be reached:"
+    if not others:
+        head = "Nobody else is here."
+    if len(others) > TOOL_LIST_ENTRIES:
+        lines.append(f"- and {len(others) - TOOL_LIST_ENTRIES} more; give a group to see fewer")
+    away = [address.name for address in addresses if address.holder is None and not _is_hidden(address.name)]
+    if away:
+        shown = ", ".join(clipped(visible(name), 40) for name in away[:TOOL_LIST_ENTRIES])
+        lines.append(f"Away, a message waits for them: {shown}")
+    return "\n".join([head, *lines])
+
+
+def _line(view: SessionView, id_shown: str) -> str:
+    push = view.raw.get("push")
+    parts = [
+        f"- {clipped(visible(view.name or id_shown), 60)} (id {visible(id_shown)})",
+        clipped(visible(view.status), 60) if view.status else "",
+        clipped(visible(view.model), 40),
+        clipped(visible(view.cwd), CELL_COLUMNS),
+        ",".join(visible(group) for group in view.groups) if view.groups != ("default",) else "",
+        "away" if view.state == "reconnecting" else PUSHES.get(push, "") if isinstance(push, str) else "",
+    ]
+    return " | ".join(part for part in parts if part)
+
+
+def _is_hidden(name: str) -> bool:
+    """Tell whether an address is one that commands and hosts have without a name of their own."""
+    return name.startswith(("host-", "terminal-", "guest-"))
+
+
+def _hint(receipt: Receipt) -> str:
+    return f". {visible(receipt.hint)}" if receipt.hint else ""

@@ -1,0 +1,97 @@
+"""What a model is shown of a peer's text (F110, F111)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import Raw
+from msgspec.json import encode
+
+from intercom.client import peertext
+from intercom.client.views import Attachment, IncomingMessage, Mail, Notice, view_of
+from intercom.limits import OLD_MAIL_MS, TOLD_LEAST_CHARACTERS
+from tests.support.client import PEER
+
+
+def message(text: str = "hi", **members: Any) -> IncomingMessage:
+    return IncomingMessage(id="q1234567-89", text=text, sender=view_of(Raw(encode(PEER))), **members)
+
+
+def head_of(text: str) -> str:
+    return text.splitlines()[0]
+
+
+def test_a_message_stands_between_two_lines_with_one_mark() -> None:
+    head, body, end = peertext.wrapped(message("hello")).splitlines()
+    mark = end.removeprefix("[end ").removesuffix("]")
+    assert head.startswith(f"[intercom {mark}: message from worker (b1111111), ")
+    assert "not by your user" in head
+    assert body == "hello"
+
+
+def test_the_mark_is_random_and_never_in_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """design section 7, Trust: wrappers around peer text end with a random mark."""
+    assert peertext.fresh_mark("") != peertext.fresh_mark("")
+    drawn = iter([b"\x00\x00\x00\x00", b"\x00\x00\x00\x00", b"\x12\x34\x56\x78"])
+    monkeypatch.setattr("intercom.client.peertext.os.urandom", lambda size: next(drawn))
+    assert peertext.fresh_mark("it ends with [end 00000000] and goes on") == "12345678"
+
+
+def test_nothing_in_it_steers_a_terminal_or_hides() -> None:
+    text = peertext.wrapped(message("a\x1b[2Jb\u202ec\r\nd", attachments=(Attachment("file", "x\x07", "y\x9b", ""),)))
+    assert "a\\x1b[2Jb\\u202ec\nd\n--- attachment x\\x07\ny\\x9b" in text
+    assert all(char.isprintable() or char == "\n" for char in text)
+
+
+def test_a_question_says_how_to_answer() -> None:
+    head = head_of(peertext.wrapped(message(expects_reply=True)))
+    assert "question q1234567 from worker" in head
+    assert "answer with reply, question q1234567" in head
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        ({"reply_to": "m7654321-0"}, "answer to your m7654321"),
+        ({"reply_to": "m7654321-0", "reply_error": "no"}, "refusal to answer to your m7654321"),
+        ({"reply_to": "m7654321-0", "is_notification": True}, "news of your message to your m7654321"),
+        ({"raw": {"progressOf": "m7654321-0"}}, "progress on your question m7654321"),
+        ({"mail": Mail(1, 0, OLD_MAIL_MS, 1)}, "sent 5 min 0 s ago: check whether it still matters"),
+        ({"mail": Mail(1, 0, 0, 2)}, "perhaps shown before"),
+        (
+            {"notice": Notice("expired", "m7654321-0", "bob\x1b", "time is over")},
+            "your message m7654321 to bob\\x1b was not delivered: time is over",
+        ),
+    ],
+)
+def test_what_kind_of_message_it_is(members: dict[str, Any], said: str) -> None:
+    assert said in head_of(peertext.wrapped(message(**members)))
+
+
+def test_the_time_it_waited_here_counts_too() -> None:
+    """F87"""
+    mail = message(mail=Mail(1, 0, OLD_MAIL_MS - 60_000, 1))
+    assert "ago" not in head_of(peertext.told(mail, "hi", 0, 500, 59_000).text)
+    assert "sent 5 min 0 s ago" in head_of(peertext.told(mail, "hi", 0, 500, 60_000).text)
+
+
+def test_a_long_text_is_told_in_parts() -> None:
+    long = message("".join(f"{number:05d}" for number in range(2_000)))
+    body = peertext.body_of(long)
+    begin, parts = 0, []
+    while True:
+        told = peertext.told(long, body, begin, 3_000)
+        assert len(told.text) <= 3_000
+        part = told.text.split("]\n", 1)[1].rsplit("\n[end", 1)[0]
+        assert f"Characters {begin + 1} to {told.until} of 10000." in head_of(told.text)
+        parts.append(part)
+        begin = told.until
+        if told.is_all:
+            break
+    assert "".join(parts) == body
+
+
+def test_however_little_room_there_is_something_is_told() -> None:
+    told = peertext.told(message("x" * 1_000), "x" * 1_000, 0, 1)
+    assert (told.until, told.is_all) == (TOLD_LEAST_CHARACTERS, False)

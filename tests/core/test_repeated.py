@@ -1,0 +1,135 @@
+"""A send that is repeated under its id after it was over: what became of it is told again (protocol 6.9, F76)."""
+
+from __future__ import annotations
+
+import pytest
+
+from intercom.wire import reasons
+from tests.core.harness import World, answers, only, reason
+from tests.core.mail import Agent, enter, holder
+
+PENDING = {"requirePendingReply": True, "queueIfAway": True}
+
+
+def answered(world: World) -> tuple[Agent, Agent]:
+    """Return an asker that has the answer r1 to its question q1, and who gave it."""
+    asker, worker = enter(world, "asker"), enter(world, "worker")
+    asker.message("worker", "q1", "ok?", expectsReply=True)
+    worker.confirm("q1")
+    worker.message(asker.id, "r1", "yes", replyTo="q1", extra=PENDING)
+    asker.confirm("r1")
+    asker.got(), worker.got()
+    return asker, worker
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_an_answer_that_is_repeated_was_delivered(leaves: bool) -> None:
+    """F76: the first outcome again; an asker that had its answer is usually gone by then"""
+    world = World()
+    asker, worker = answered(world)
+    if leaves:
+        asker.write("unregister")
+        worker.got()
+    again = answers(worker.message(asker.id, "r1", "yes", replyTo="q1", extra=PENDING))
+    assert only(again)["type"] == "delivered"
+    other = answers(worker.message(asker.id, "r1", "no", replyTo="q1", extra=PENDING))
+    assert only(other)["type"] == "delivery_failed"
+    another = answers(worker.message(asker.id, "r2", "yes", replyTo="q1", extra=PENDING))
+    assert reason(another) in (reasons.NO_OPEN_QUESTION, reasons.SESSION_NOT_FOUND)
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_an_ask_that_was_answered_is_not_asked_again(leaves: bool) -> None:
+    """Protocol 6.9.5: nobody waits for an answer that cannot come"""
+    world = World()
+    asker, worker = answered(world)
+    if leaves:
+        worker.write("unregister")
+        asker.got()
+    again = answers(asker.message("worker", "q1", "ok?", expectsReply=True))
+    assert reason(again) == reasons.ALREADY_ANSWERED
+    assert worker.mail() == []
+
+
+def test_an_older_client_hears_delivered() -> None:
+    """Protocol 6.9.5: as it always did"""
+    world = World()
+    asker = world.register("asker", returnAddress="a")
+    worker = world.register("worker", returnAddress="w")
+    asker.message("worker", "q1", "ok?", expectsReply=True)
+    worker.message(asker.id, "r1", "yes", replyTo="q1", extra={"requirePendingReply": True})
+    asker.got()
+    assert only(answers(asker.message("worker", "q1", "ok?", expectsReply=True)))["type"] == "delivered"
+
+
+def test_a_message_that_was_delivered_was_delivered() -> None:
+    """F76, protocol 6.9.2: wherever its target is by now"""
+    world = World()
+    sender, target = enter(world, "a"), enter(world, "b")
+    sender.message("b", "m1")
+    target.confirm("m1")
+    sender.got()
+    target.write("unregister")
+    sender.got()
+    assert only(answers(sender.message("b", "m1")))["type"] == "delivered"
+    assert reason(answers(sender.message("b", "m1", "other"))) == reasons.SESSION_NOT_FOUND
+    enter(world, "b"), enter(world, "b")
+    sender.got()
+    assert only(answers(sender.message("b", "m1")))["type"] == "delivered", "two have the name, none is meant"
+
+
+def test_the_answer_to_a_command_that_died_waits_for_its_address() -> None:
+    """F80: who only speaks for an address is told where the address is; and its question counts as answered"""
+    world = World()
+    asker = holder(world, "planner", hold="none", token="t" * 32)
+    worker = enter(world, "worker")
+    asker.message("worker", "q1", "ok?", expectsReply=True)
+    worker.confirm("q1")
+    worker.message(asker.id, "r1", "yes", replyTo="q1", extra=PENDING)
+    asker.leave()
+    assert only(answers(worker.got()))["type"] == "queued"
+    world.judge(asker.id, is_alive=False)
+    again = holder(world, "planner", hold="none", token="t" * 32)
+    assert reason(answers(again.message("worker", "q1", "ok?", expectsReply=True))) == reasons.ALREADY_ANSWERED
+    reader = holder(world, "planner", token="t" * 32)
+    assert [frame["message"]["id"] for frame in reader.first[1:] if frame["type"] == "message"] == ["r1"]
+
+
+def test_what_a_command_has_and_does_not_confirm_stays_its_own() -> None:
+    """Protocol 9.5.3: mail that was offered, to who has it; not to who receives for the address"""
+    world = World()
+    speaker = holder(world, "planner", hold="none", token="t" * 32)
+    reader = holder(world, "planner", token="t" * 32)
+    sender = enter(world, "a")
+    sender.message(speaker.id, "m1", extra={"queueIfAway": True})
+    world.pass_time(world.limits.busy_ms)
+    assert only(answers(sender.got()))["type"] == "queued"
+    assert reader.mail() == []
+    speaker.confirm("m1")
+    assert only(sender.write("trace", requestId="t", messageId="m1"), "trace")["state"] == "delivered"
+
+
+def test_a_question_to_an_address_is_open_again_while_nobody_holds_it() -> None:
+    """Protocol 6.9.5, 9.5.2: whoever acts under the address answers; nobody waits in vain"""
+    world = World()
+    asker, reader = enter(world, "asker"), holder(world, "worker", token="t" * 32)
+    asker.message("worker", "q1", "ok?", expectsReply=True)
+    reader.confirm("q1")
+    reader.write("unregister")
+    asker.got()
+    assert only(answers(asker.message("worker", "q1", "ok?", expectsReply=True)))["type"] == "delivered"
+    command = holder(world, "worker", token="t" * 32, hold="none")
+    assert [ask["messageId"] for ask in only(command.write("pending", requestId="p"))["asks"]] == ["q1"]
+    command.message(asker.id, "r1", "yes", replyTo="q1", extra=PENDING)
+    assert [frame["message"]["id"] for frame in asker.mail()] == ["r1"]
+
+
+def test_a_question_to_a_session_that_is_away_is_not_open_again() -> None:
+    """Protocol 9.5.2: an ask to somebody away fails at once"""
+    world = World()
+    asker, worker = enter(world, "asker"), enter(world, "worker")
+    asker.message("worker", "q1", "ok?", expectsReply=True)
+    worker.confirm("q1")
+    worker.leave()
+    asker.got()
+    assert reason(answers(asker.message("worker", "q1", "ok?", expectsReply=True))) == reasons.away("worker")

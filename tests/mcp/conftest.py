@@ -1,0 +1,31 @@
+"""Give adapters under hosts that speak by hand; the broker answers already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.adapters import RawHost
+from tests.support.brokers import BrokerProcess
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Run under asyncio, as adapters do."""
+    return "asyncio"
+
+
+@pytest.fixture
+def raw(broker: BrokerProcess) -> Iterator[Callable[..., RawHost]]:
+    """Give a function that starts adapters; they end with the test."""
+    hosts: list[RawHost] = []
+
+    def start(*options: str, **more: Any) -> RawHost:
+        hosts.append(RawHost(broker.home, *options, **more))
+        return hosts[-1]
+
+    yield start
+    for host in hosts:
+        host.close()

@@ -1,0 +1,385 @@
+"""Hooks ask the adapter of their session: real adapters, and connections as hooks make them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from intercom.client import blocking
+from intercom.client.adapters import AdapterRecord, Asking, note_session
+from intercom.client.who import host_identity
+from intercom.limits import STOP_REMINDERS, STOPS
+from intercom.paths import Paths
+from tests.support.adapters import RawHost, hook, record_of
+from tests.support.brokers import POLL_S, BrokerProcess
+from tests.support.raw import PATIENCE_S
+
+Start = Callable[..., RawHost]
+NOTHING = {"ok": True, "text": "", "messages": 0, "questions": 0, "left": 0}
+
+
+def address_of(session: str, host: str = "claude") -> str:
+    address = host_identity(host, session).address
+    assert address is not None
+    return address
+
+
+def listening(record: AdapterRecord) -> bool:
+    """An adapter whose door is open, whether it knows its session or not."""
+    return True
+
+
+def claude(raw: Start, broker: BrokerProcess, session: str = "s-1", **env: str) -> tuple[RawHost, AdapterRecord]:
+    """Start an adapter as Claude Code does, in a session that its environment names."""
+    host = raw("--host", "claude", env={"CLAUDE_CODE_SESSION_ID": session, "CLAUDE_PROJECT_DIR": "/work/web", **env})
+    host.shake_hands("claude-code")
+    return host, record_of(broker.home)
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + PATIENCE_S
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(POLL_S)
+    return found
+
+
+def others(session: blocking.Session) -> dict[str | None, str | None]:
+    """Return the names of the others with how soon they see a message."""
+    return {view.name: view.raw.get("push") for view in session.list() if view.id != session.id}
+
+
+def test_hooks_adapter_and_commands_are_one_session(raw: Start, broker: BrokerProcess) -> None:
+    """spec: hosts 1.2; issue: one identity per host session."""
+    host, record = claude(raw, broker)
+    host.tool("status")
+    [seat] = record.seats
+    assert (record.host, record.host_pid, seat.session) == ("claude", os.getpid(), "s-1")
+    assert seat.address == address_of("s-1")
+    with hook(record) as door:
+        hello = door.ask({"op": "hello", "session": "s-1", "source": "startup"})
+    digits = address_of("s-1").removeprefix("host-")[:4]
+    assert (hello["name"], hello["address"], hello["groups"]) == (f"web-{digits}", seat.address, ["default"])
+    assert hello["name"] in hello["text"]
+    assert hello["id"] in host.tool("status")
+
+
+def test_messages_are_put_before_the_model_by_a_hook_and_count_when_it_says_so(
+    raw: Start, broker: BrokerProcess
+) -> None:
+    host, record = claude(raw, broker)
+    host.tool("status")
+    with blocking.connect("bob", home=broker.home) as bob:
+        bob.send(record.seats[0].name or "", "hello")
+        with hook(record) as door:
+            given = door.ask({"op": "collect", "session": "s-1", "event": "UserPromptSubmit"})
+            assert (given["messages"], given["left"]) == (1, 0)
+            assert "hello" in given["text"]
+        with hook(record) as door:
+            again = until(lambda: next((a for a in [door.ask({"op": "collect", "session": "s-1"})] if a["text"]), None))
+            assert "hello" in again["text"]
+            assert door.ask({"op": "done", "batch": again["batch"]}) == {"ok": True}
+            assert door.ask({"op": "collect", "session": "s-1"}) == NOTHING
+        until(lambda: {address.mailbox_count for address in bob.addresses()} == {0})
+    assert host.tool("receive") == "No messages."
+
+
+def test_a_hook_gets_as_much_as_it_has_room_for(raw: Start, broker: BrokerProcess) -> None:
+    host, record = claude(raw, broker)
+    host.tool("status")
+    with blocking.connect("bob", home=broker.home) as bob:
+        for number in range(4):
+            bob.send(record.seats[0].name or "", f"{number}" * 500)
+        until(lambda: "4 wait now" in host.tool("status"))
+        with hook(record) as door:
+            given = door.ask({"op": "collect", "session": "s-1", "limit": 1_700})
+            assert (given["messages"], given["left"]) == (2, 2)
+            assert "2 more wait" in given["text"]
+
+
+def test_a_host_is_kept_from_stopping_only_so_often(raw: Start, broker: BrokerProcess) -> None:
+    """issue: stop lets unanswered asks be answered, and always leaves room so that it cannot block for ever."""
+    host, record = claude(raw, broker)
+    host.tool("status")
+    name = record.seats[0].name or ""
+    stop = {"op": "stop", "session": "s-1", "active": True}
+    with blocking.connect("bob", home=broker.home) as bob, hook(record) as door:
+        assert door.ask(stop) == {"ok": True, "text": "", "questions": 0}
+        from threading import Thread
+
+        asks = []
+        texts = []
+        for number in range(STOPS):
+            asks.append(Thread(target=_ask, args=(broker.home, name, f"question {number}?")))
+            asks[-1].start()
+            assert "question" in host.tool("receive", {"wait_s": 10})
+            texts += [door.ask(stop)["text"] for _ in range(STOP_REMINDERS)]
+        assert "reply" in texts[0]
+        assert [bool(text) for text in texts] == [True] * STOPS + [False] * (len(texts) - STOPS)
+        asked = door.ask({**stop, "active": False})
+        assert bool(asked["text"]), "the count begins anew with what the user wants"
+        for ask in bob.pending():
+            assert ask
+        while "question" in (owed := host.tool("pending")) and "You owe no answer" not in owed:
+            question = owed.splitlines()[1].split()[1]
+            host.tool("reply", {"text": "yes", "question": question})
+        assert door.ask({**stop, "active": False})["text"] == ""
+        for each in asks:
+            each.join(PATIENCE_S)
+
+
+def _ask(home: Path, name: str, text: str) -> None:
+    with blocking.connect(home=home) as asker:
+        assert asker.ask(name, text).text == "yes"
+
+
+def test_a_question_that_was_answered_keeps_nobody(raw: Start, broker: BrokerProcess) -> None:
+    host, record = claude(raw, broker)
+    host.tool("status")
+    from threading import Thread
+
+    ask = Thread(target=_ask, args=(broker.home, record.seats[0].name or "", "well?"))
+    ask.start()
+    host.tool("receive", {"wait_s": 10})
+    host.tool("reply", {"text": "yes"})
+    ask.join(PATIENCE_S)
+    with hook(record) as door:
+        assert door.ask({"op": "stop", "session": "s-1"})["text"] == ""
+
+
+def test_clear_moves_the_adapter_to_the_new_session(raw: Start, broker: BrokerProcess) -> None:
+    """spec: hosts 3.2, 3.4: after /clear the process is the same, and its variable names the old session."""
+    host, record = claude(raw, broker)
+    host.tool("status")
+    name = record.seats[0].name
+    with blocking.connect("bob", home=broker.home) as bob:
+        with hook(record) as door:
+            hello = door.ask({"op": "hello", "session": "s-2", "source": "clear"})
+        assert (hello["name"], hello["address"]) == (name, address_of("s-2"))
+        host.tool("status")
+        assert list(others(bob)) == [name]
+        [seat] = record_of(broker.home, lambda record: record.seats[0].session == "s-2").seats
+        assert seat.address == address_of("s-2")
+        with hook(record) as door:
+            assert door.ask({"op": "collect", "session": "s-2"}) == NOTHING
+
+
+def test_events_of_sessions_may_come_twice_and_late(raw: Start, broker: BrokerProcess) -> None:
+    """F134: start and start; the end of the old one after the start of the new one."""
+    host, record = claude(raw, broker)
+    host.tool("status")
+    with blocking.connect("bob", home=broker.home) as bob, hook(record) as door:
+        [before] = [view.id for view in bob.list() if view.id != bob.id]
+        door.ask({"op": "hello", "session": "s-1", "source": "startup"})
+        door.ask({"op": "hello", "session": "s-1", "source": "resume"})
+        assert [view.id for view in bob.list() if view.id != bob.id] == [before]
+        door.ask({"op": "hello", "session": "s-2", "source": "clear"})
+        door.ask({"op": "bye", "session": "s-1"})
+        host.tool("status")
+        [after] = [view.id for view in bob.list() if view.id != bob.id]
+        assert after != before
+        assert record_of(broker.home).seats[0].session == "s-2"
+
+
+def test_a_note_of_a_hook_counts_more_than_the_variable(raw: Start, broker: BrokerProcess) -> None:
+    """spec: hosts 3.4: with --continue the variable is an id that never was a session."""
+    note_session(Paths(broker.home.resolve()), "claude", os.getpid(), "s-real", "resume")
+    host, record = claude(raw, broker, "s-wrong")
+    assert record.seats[0].address == address_of("s-real")
+    with hook(record) as door:
+        door.ask({"op": "hello", "session": "s-next", "source": "clear"})
+    host.tool("status")
+    assert record_of(broker.home).seats[0].address == address_of("s-next"), "what a hook said later counts more"
+
+
+def test_what_claude_says_of_its_process_counts_more_than_the_variable(raw: Start, broker: BrokerProcess) -> None:
+    """spec: hosts 3.3, the files of its processes."""
+    place = broker.home.parent / ".claude" / "sessions"
+    place.mkdir(parents=True)
+    file = place / f"{os.getpid()}.json"
+    file.write_text('{"pid": 1, "sessionId": "s-real"}')
+    host, record = claude(raw, broker, "s-wrong")
+    assert record.seats[0].address == address_of("s-real")
+    file.write_text('{"pid": 1, "sessionId": "s-next"}')
+    host.tool("status")
+    assert record_of(broker.home).seats[0].address == address_of("s-next")
+
+
+def test_a_subagent_is_a_session_of_its_own_where_a_hook_tells(raw: Start, broker: BrokerProcess) -> None:
+    """spec: hosts 3.4; issue: a subagent gets its own identity where the host makes that possible."""
+    host, record = claude(raw, broker)
+    mine = host.tool("status")
+    with blocking.connect("bob", home=broker.home) as bob, hook(record) as door:
+        assert door.ask({"op": "call", "toolUseId": "toolu_1", "agent": "a1b2c3d4e5"}) == {"ok": True}
+        theirs = host.tool("status", **{"claudecode/toolUseId": "toolu_1"})
+        name = f"{record.seats[0].name}-agent-a1b2c3d4"
+        assert name in theirs
+        assert host.tool("status", **{"claudecode/toolUseId": "toolu_2"}) == mine
+        assert name in others(bob)
+        bob.send(name, "for the subagent")
+        given = until(
+            lambda: next(
+                (a for a in [door.ask({"op": "collect", "session": "s-1", "agent": "a1b2c3d4e5"})] if a["text"]), None
+            )
+        )
+        assert "for the subagent" in given["text"]
+        door.ask({"op": "done", "batch": given["batch"]})
+        assert door.ask({"op": "agent", "agent": "a1b2c3d4e5", "what": "stop"}) == {"ok": True}
+        until(lambda: name not in others(bob))
+        assert host.tool("status") == mine
+
+
+def test_codex_says_with_each_call_whose_it_is(raw: Start, broker: BrokerProcess) -> None:
+    """spec: hosts 4.4: the thread is the key; before the first call nobody knows it."""
+    host = raw("--host", "codex")
+    host.shake_hands("codex-mcp-client", "2025-06-18")
+    record = record_of(broker.home, listening)
+    assert record.seats == ()
+    assert "error no_session" in host.tool("status")
+    first = host.tool("status", threadId="t-1", sessionId="t-1", callId="c")
+    second = host.tool("status", threadId="t-2", sessionId="t-1", callId="d")
+    assert first != second
+    assert host.tool("status", threadId="t-1", sessionId="t-1", callId="e") == first
+    seats = record_of(broker.home, lambda record: len(record.seats) == 2).seats
+    assert {seat.address for seat in seats} == {address_of("t-1", "codex"), address_of("t-2", "codex")}
+    with hook(record) as door:
+        assert door.ask({"op": "hello", "session": "t-1", "agent": "t-2"})["address"] == address_of("t-2", "codex")
+        assert door.ask({"op": "collect", "session": "t-3"}) == NOTHING
+
+
+def test_the_session_that_ends_says_goodbye(raw: Start, broker: BrokerProcess) -> None:
+    host, record = claude(raw, broker)
+    host.tool("status")
+    with blocking.connect("bob", home=broker.home) as bob, hook(record) as door:
+        assert len(others(bob)) == 1
+        assert door.ask({"op": "bye", "session": "another"}) == {"ok": True}
+        assert len(others(bob)) == 1
+        assert door.ask({"op": "bye", "session": "s-1"}) == {"ok": True}
+        until(lambda: not others(bob))
+
+
+def test_bells_ring_for_whoever_listens_and_others_see_that(raw: Start, broker: BrokerProcess) -> None:
+    """F135: capabilities are declared, change, and are shown."""
+    host, record = claude(raw, broker)
+    host.tool("status")
+    name = record.seats[0].name
+    with blocking.connect("bob", home=broker.home) as bob:
+        assert others(bob) == {name: "pull"}
+        with hook(record) as rewake:
+            rewake.begin({"op": "bell", "kind": "rewake"})
+            until(lambda: others(bob) == {name: "idle"})
+            with hook(record) as monitor:
+                monitor.begin({"op": "bell", "kind": "monitor"})
+                until(lambda: others(bob) == {name: "now"})
+                bob.send(name or "", "hello")
+                bell = monitor.line()
+                assert (bell["messages"], bell["questions"]) == (1, 0)
+                assert "bob" in bell["text"]
+                assert "hello" not in bell["text"]
+                with pytest.raises(ConnectionResetError):
+                    rewake.line()
+            until(lambda: others(bob) == {name: "pull"})
+    assert "hello" in host.tool("receive")
+
+
+def test_a_rewake_hook_is_told_once_and_a_later_one_takes_its_place(raw: Start, broker: BrokerProcess) -> None:
+    """spec: hosts 3.2: one shot per hook run."""
+    host, record = claude(raw, broker)
+    host.tool("status")
+    with blocking.connect("bob", home=broker.home) as bob, hook(record) as first, hook(record) as second:
+        first.begin({"op": "bell", "kind": "rewake"})
+        until(lambda: others(bob)[record.seats[0].name] == "idle")
+        second.begin({"op": "bell", "kind": "rewake"})
+        with pytest.raises(ConnectionResetError):
+            first.line()
+        bob.send(record.seats[0].name or "", "hello")
+        assert "bob" in second.line()["text"]
+        with pytest.raises(ConnectionResetError):
+            second.line()
+
+
+def test_what_ends_with_the_process_of_its_host_leaves_no_address(raw: Start, broker: BrokerProcess) -> None:
+    """Nobody would ever come back to it: its mail would wait for days, and its senders with it."""
+    host = raw("--host", "opencode")
+    host.shake_hands("opencode")
+    host.tool("status")
+    record = record_of(broker.home)
+    assert record.seats[0].address is None
+    with blocking.connect("bob", home=broker.home, address=True) as bob:
+        assert bob.send(record.seats[0].name or "", "too late").state == "queued"
+        assert host.process.stdin is not None
+        host.process.stdin.close()
+        host.wait()
+        notice = bob.receive(timeout=PATIENCE_S)
+        assert notice is not None
+        assert notice.notice is not None
+        assert notice.notice.kind == "undeliverable"
+        assert [address.name for address in bob.addresses()] == ["bob"]
+
+
+def test_a_plugin_is_handed_the_messages(raw: Start, broker: BrokerProcess) -> None:
+    """spec: hosts 5.3: the plugin is the adapter of OpenCode."""
+    host = raw("--host", "opencode")
+    host.shake_hands("opencode")
+    host.tool("status")
+    record = record_of(broker.home)
+    with blocking.connect("bob", home=broker.home) as bob:
+        name = record.seats[0].name or ""
+        with hook(record) as plugin:
+            plugin.begin({"op": "bell", "kind": "plugin", "carry": True})
+            until(lambda: others(bob) == {name: "now"})
+            bob.send(name, "one")
+            assert "one" in plugin.line()["text"]
+        with hook(record) as plugin:
+            plugin.begin({"op": "bell", "kind": "plugin", "carry": True})
+            bell = plugin.line()
+            assert "one" in bell["text"]
+            assert plugin.ask({"op": "done", "batch": bell["batch"]}) == {"ok": True}
+            assert "whoever" not in plugin.ask({"op": "hello", "session": "any", "source": "x"})["text"]
+    assert host.tool("receive") == "No messages."
+
+
+WRONG_REQUESTS = [
+    b"nonsense",
+    b"[1]",
+    b"{}",
+    b'{"op": "no_such"}',
+    b'{"op": ["hello"]}',
+    b'{"op": "hello"}',
+    b'{"op": "hello", "session": 7}',
+    b'{"op": "collect", "session": "s-1", "limit": "many"}',
+    b'{"op": "bell", "kind": "gong"}',
+    b'{"op": "call", "agent": "a"}',
+    b"\xff\xfe",
+]
+
+
+def test_a_wrong_request_is_said_and_harms_nobody(raw: Start, broker: BrokerProcess) -> None:
+    _, record = claude(raw, broker)
+    for line in WRONG_REQUESTS:
+        with hook(record) as door:
+            door._socket.sendall(line + b"\n")
+            answer = door.line()
+            assert (answer["ok"], answer["code"]) == (False, "usage"), line
+            assert door.ask({"op": "collect", "session": "s-1"}) == NOTHING
+
+
+def test_a_line_without_end_ends_the_connection_alone(raw: Start, broker: BrokerProcess) -> None:
+    host, record = claude(raw, broker)
+    with hook(record) as door, pytest.raises(OSError):
+        door._socket.sendall(b"x" * (1 << 20))
+        door.line()
+    assert "You are" in host.tool("status")
+
+
+def test_hooks_in_the_middle_of_nothing(raw: Start, broker: BrokerProcess) -> None:
+    host, record = claude(raw, broker)
+    for _ in range(20):
+        with Asking(record, PATIENCE_S) as door:
+            door._socket.sendall(b'{"op": "coll')
+    assert "You are" in host.tool("status")
