@@ -117,6 +117,28 @@ INBOX_ENTRIES = 256
 INBOX_ENTRIES_RANGE = (1, 10_000)
 """Least and greatest value of the setting for ``Limits.inbox_entries``."""
 
+# --- flows ----------------------------------------------------------------------------------------------
+
+FLOW_RECONCILE_RANGE_MS = (250, MINUTE_MS)
+"""Least and greatest value of the setting for ``Limits.flow_reconcile_ms``."""
+FLOW_TODO_GATE_RANGE_MS = (1, 24 * 60 * MINUTE_MS)
+"""Least and greatest value of the setting for ``Limits.flow_todo_gate_ms``."""
+FLOW_END_GRACE_RANGE_MS = (1, 5 * MINUTE_MS)
+"""Least and greatest value of the setting for ``Limits.flow_end_grace_ms``."""
+FLOW_ADMISSIONS_RANGE = (1, 100)
+"""Least and greatest value of the setting for ``Limits.flow_admissions``."""
+FLOW_RECONCILE_MS = 2_000
+FLOW_TODO_GATE_MS = 30_000
+FLOW_END_GRACE_MS = 5_000
+FLOW_ADMISSIONS = 5
+"""Defaults of the settings for the members of ``Limits`` with these names."""
+FLOW_SUMMARY_BYTES = 8 * KIB
+"""Longest summary of a report, and longest reason of a retry or cancellation."""
+FLOW_RESOURCES = 16
+"""References one report may hold."""
+FLOW_RESOURCE_BYTES = 2 * KIB
+"""Longest reference."""
+
 # --- work at the client ---------------------------------------------------------------------------------
 
 WORK_REQUEST_MS = 30_000
@@ -133,6 +155,13 @@ ASSIGNMENTS_KEPT = 64
 """Assignments that wait for the worker; a further one is not confirmed, so that it goes back to the inbox."""
 ASSIGNMENT_IDS_KEPT = 4_096
 """Assignments by whose id a copy is known as a copy."""
+
+REPORTS_KEPT = 64
+"""Reports the broker has that an address remembers, to know a repetition."""
+REPORT_PUMP_MS = 2_000
+"""Pause between two attempts of a client to bring what it has written down and the broker has not."""
+REPORT_FILE_BYTES = 256 * KIB
+"""Largest file that is taken for a report."""
 
 # --- lifecycle of the broker ----------------------------------------------------------------------------
 
@@ -687,3 +716,31 @@ class Limits(Struct, frozen=True, kw_only=True):
     """The time over which they are counted."""
     spawn_ms: int = 30_000
     """How long a session that was started may take to register."""
+
+    # --- flows
+    flows: int = 32
+    """Flows that are not over."""
+    flow_steps: int = 64
+    """Steps of one flow."""
+    flow_attempts: int = 10
+    """Attempts of one step."""
+    flow_prompt_bytes: int = 48 * KIB
+    """Longest prompt."""
+    flow_bytes: int = 4 * MIB
+    """All prompts of one flow."""
+    flow_label_characters: int = 256
+    """Longest label of a to-do item."""
+    flow_reconcile_ms: int = FLOW_RECONCILE_MS
+    """Pause between two looks at the flows that have something to do."""
+    flow_todo_gate_ms: int = FLOW_TODO_GATE_MS
+    """How long a report of a completed step waits for what its to-do gates ask for."""
+    flow_end_grace_ms: int = FLOW_END_GRACE_MS
+    """How long a report may still come after other signs said that the work has ended."""
+    flow_admissions: int = FLOW_ADMISSIONS
+    """Vain attempts in a row to reach its target after which a flow fails; one a pause is counted."""
+    flow_retention_ms: int = 30 * 24 * 60 * MINUTE_MS
+    """How long a flow that is over is kept."""
+    flows_collected: int = 32
+    """Flows that are deleted at once."""
+    flows_listed: int = 100
+    """Flows that a list shows."""
