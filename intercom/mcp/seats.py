@@ -74,6 +74,7 @@ class Seats:
         self._made = made
         self._on_news = on_news
         self._directory = directory_of(host, environ)
+        self._is_told_by_calls = names_sessions_itself(host) and options.name is None
         self._main: Seat | None = None
         self._threads: dict[str, Seat] = {}
         self._subagents: OrderedDict[str, Seat] = OrderedDict()
@@ -102,7 +103,7 @@ class Seats:
 
     async def begin(self) -> None:
         """Open the seat of the host session as soon as it is known which one it is, and follow the host."""
-        if names_sessions_itself(self.host) and self._options.name is None:
+        if self._is_told_by_calls:
             return  # the first call tells, or a hook
         if self.host in HOST_VARIABLES:
             with anyio.move_on_after(SESSION_NOTE_WAIT_MS / 1000):
@@ -130,9 +131,9 @@ class Seats:
             agent = self._calls.get(caller.tool_use or "")
             if agent is not None:
                 return await self._subagent(agent)
-            if caller.session is not None:
+            if self._is_told_by_calls and caller.session is not None:
                 return await self._thread(caller.session)
-            if names_sessions_itself(self.host) and self._main is None and self._options.name is None:
+            if self._is_told_by_calls and self._main is None:
                 raise NoSeat("The host did not say in which session this tool was called")
             await self._move_main(self._session_now())
             assert self._main is not None, "moving it makes it"
@@ -141,7 +142,7 @@ class Seats:
     async def of_hook(self, session: str | None, agent: str | None) -> Seat | None:
         """Return the seat a hook speaks of; ``None`` where there is none yet."""
         async with self._turn:
-            if names_sessions_itself(self.host):
+            if self._is_told_by_calls:
                 return self._threads.get(agent or session or "")
             if agent is not None:
                 return self._subagents.get(agent)
@@ -153,7 +154,7 @@ class Seats:
     async def hello(self, session: str, agent: str | None = None) -> Seat:
         """Take notice of a session that a hook names, and return its seat."""
         async with self._turn:
-            if names_sessions_itself(self.host):
+            if self._is_told_by_calls:
                 return await self._thread(agent or session)
             self._told = session
             await self._move_main(session if self.host in HOST_VARIABLES else None)
@@ -163,11 +164,8 @@ class Seats:
     async def goodbye(self, session: str | None) -> None:
         """Take notice that a session has ended."""
         async with self._turn:
-            if names_sessions_itself(self.host):
-                seat = self._threads.pop(session or "", None)
-                if seat is not None:
-                    await self._end(seat)
-                    self._main = None if self._main is seat else self._main
+            if self._is_told_by_calls:
+                await self._end_thread(session or "")
             elif self._main is not None and (session is None or session == self._main.place.session):
                 await self._end(self._main)
                 self._main = None
@@ -182,6 +180,8 @@ class Seats:
     async def subagent_ended(self, agent: str) -> None:
         """Say goodbye for a subagent."""
         async with self._turn:
+            if self._is_told_by_calls:
+                await self._end_thread(agent)
             seat = self._subagents.pop(agent, None)
             for call in [call for call, whose in self._calls.items() if whose == agent]:
                 del self._calls[call]
@@ -274,6 +274,13 @@ class Seats:
         self._made(seat)
         seat.open()
         return seat
+
+    async def _end_thread(self, thread: str) -> None:
+        seat = self._threads.pop(thread, None)
+        if seat is not None:
+            await self._end(seat)
+            self._main = None if self._main is seat else self._main
+            self._keep()
 
     async def _end(self, seat: Seat) -> None:
         await seat.close()

@@ -253,6 +253,17 @@ def test_codex_says_with_each_call_whose_it_is(raw: Start, broker: BrokerProcess
     with hook(record) as door:
         assert door.ask({"op": "hello", "session": "t-1", "agent": "t-2"})["address"] == address_of("t-2", "codex")
         assert door.ask({"op": "collect", "session": "t-3"}) == NOTHING
+        assert door.ask({"op": "agent", "agent": "t-2", "what": "stop"}) == {"ok": True}
+        [seat] = record_of(broker.home, lambda record: len(record.seats) == 1).seats
+        assert seat.session == "t-1"
+
+
+def test_a_name_that_was_given_is_that_of_every_thread(raw: Start, broker: BrokerProcess) -> None:
+    host = raw("--host", "codex", "--as", "ada")
+    host.shake_hands("codex-mcp-client", "2025-06-18")
+    first = host.tool("status", threadId="t-1")
+    assert "You are ada " in first
+    assert host.tool("status", threadId="t-2") == first
 
 
 def test_the_session_that_ends_says_goodbye(raw: Start, broker: BrokerProcess) -> None:

@@ -214,6 +214,22 @@ async def test_two_that_would_wait_for_each_other_are_told(broker: BrokerProcess
             assert "pending" in error
 
 
+async def test_of_two_adapters_of_one_session_the_one_in_use_is_it(broker: BrokerProcess) -> None:
+    """issue: one identity per host session; hosts leave old servers behind (spec: hosts 4.7)."""
+    with anyio.fail_after(BOUND_S):
+        async with adapter(broker.home, "--as", "ada") as old, adapter(broker.home, "--as", "ada") as new:
+            await old.call("status")
+            await new.call("status")
+            async with aio.connect("bob", home=broker.home) as bob:
+                assert [view.name for view in await bob.list()].count("ada") == 1
+                await bob.send("ada", "for the newest")
+                assert "for the newest" in await new.call("receive", wait_s=10)
+                await old.call("status")
+                assert [view.name for view in await bob.list()].count("ada") == 1
+                await bob.send("ada", "for the one in use")
+                assert "for the one in use" in await old.call("receive", wait_s=10)
+
+
 async def test_groups_are_joined_for_later_lives_too(broker: BrokerProcess) -> None:
     with anyio.fail_after(BOUND_S):
         async with adapter(broker.home, "--as", "ada") as ada:
