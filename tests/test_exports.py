@@ -17,12 +17,14 @@ NAMES = {
     "ParkedMessage", "PendingAsk", "Policies", "PolicyRule", "PolicyView", "PossibleStage", "Purged", "Receipt",
     "RosterStage", "Run", "Session", "SessionEvent", "SessionRecord", "SessionView", "StageAnswer", "StageQueue",
     "StageRequest", "StageView", "Trace", "TraceEvent", "UnconfirmedMessage", "Wait", "Waits", "WatchEvent",
-    "WatchSnapshot", "WatchedState", "Watching", "__version__", "blocking", "connect", "serve",
+    "Flow", "FlowCalls", "FlowDispatch", "FlowList", "FlowReported", "FlowStep", "FlowSummary", "Step", "StepReport",
+    "TodoOutcome", "WatchSnapshot", "WatchedState", "Watching", "__version__", "blocking", "connect", "serve",
 }  # fmt: skip
 
 SESSION = {
     "addresses", "announce", "answer", "ask", "ask_supervisor", "assignment", "assignments", "authorize_child",
-    "busy", "claim", "dispatch", "events", "features", "fetch", "force_close", "former_ids", "groups", "id", "inbox",
+    "busy", "claim", "dispatch", "events", "features", "fetch", "flows", "force_close", "former_ids", "groups", "id",
+    "inbox",
     "inbox_message", "inbox_presence", "join", "leave", "list", "list_groups", "list_stages", "mailbox", "messages",
     "model", "name", "open_assignments", "outcome", "pending", "policies", "purge", "receive", "release_child",
     "reply_to", "report", "reserve_child", "send", "send_supervisor", "session_records", "set_policy", "set_presence",
@@ -87,6 +89,8 @@ def test_both_shells_have_the_same_calls() -> None:
         "Assignment",
         "Assignments",
         "Events",
+        "FlowCalls",
+        "FlowStep",
         "IncomingMessage",
         "LiveStage",
         "Messages",

@@ -7,6 +7,8 @@ from typing import Any
 from intercom.core.clock import Instant
 from intercom.core.records import (
     AddressRecord,
+    DispatchRecord,
+    FlowRecord,
     Happened,
     IdempotencyRecord,
     InboxRecord,
@@ -58,6 +60,10 @@ def stream_of(row: Row) -> str:
         return f"idempotency:{row.number}"
     if isinstance(row, InboxRecord):
         return mail_stream(row.inbox_id)
+    if isinstance(row, FlowRecord):
+        return f"flow:{row.number}"
+    if isinstance(row, DispatchRecord):
+        return f"dispatch:{row.dispatch_id}"
     return mail_stream(row.message_id)
 
 

@@ -130,6 +130,9 @@ class Mailing:
         """Tells whether a mailbox can still be opened by somebody."""
         self.on_delivered: Callable[[Mail, int, Instant], None] = lambda mail, ticket, now: None
         """Is told of every mail that was confirmed, with the ticket on which that rests."""
+        self.on_moving: Callable[[Mail, str, str, Instant], None] = lambda mail, kind, reason, now: None
+        """Is told of every mail that is about to be offered, delivered or given up, before that is appended: what it
+        leads to is recorded first."""
         self.take_unclaimed: Callable[[Mail, Instant], bool] = lambda mail, now: False
         """Takes mail over that nobody fetched in time; False: it is given up."""
         self.brought_by: Callable[[str], Brought | None] = lambda assignment_id: None
@@ -148,11 +151,13 @@ class Mailing:
         subject: Any,
         *changes: Change,
         is_offered: bool = False,
+        was_written: bool = False,
     ) -> Mail:
         """Append a mail at its place in its mailbox together with ``changes``, and offer it once that is committed.
 
         ``operation`` is its row, queued by now; ``undo(subject, now)`` is called after the mail was taken back.
-        ``is_offered`` says that the holder of the mailbox has it already and has not confirmed it.
+        ``is_offered`` says that the holder of the mailbox has it already and has not confirmed it, ``was_written`` that
+        a holder which has left may have it.
         """
         record = MailRecord(
             self._operations.next_number() if operation is None else operation.number,
@@ -168,7 +173,7 @@ class Mailing:
             letter.valid_until,
             letter.is_ask,
             letter.reply_to,
-            int(is_offered),
+            int(is_offered or was_written),
             letter.notice,
             kept=letter.kept,
         )
@@ -359,7 +364,10 @@ class Mailing:
         events: list[Change] = []
         frames: list[MessageFrame | QuestionTarget] = []
         offered: list[Mail] = []
-        for mail in takewhile(lambda mail: mail.record.body_number in bodies, self.next_to_offer(box)):
+        chosen = list(takewhile(lambda mail: mail.record.body_number in bodies, self.next_to_offer(box)))
+        for mail in chosen:
+            self.on_moving(mail, "offered", "", now)
+        for mail in chosen:
             mail.offers += 1
             mail.record = replace(mail.record, offers=mail.offers)
             box.mark_offered(mail, now)
@@ -440,6 +448,7 @@ class Mailing:
 
     def _confirm(self, mail: Mail, session_id: str, now: Instant) -> None:
         operation, record = mail.operation, mail.record
+        self.on_moving(mail, "delivered", "", now)
         self._deadlines.cancel(mail.deadline)
         mail.deadline = mail.confirmed_by = None
         self._boxes.discard_if_unused(self._boxes.remove(mail))
@@ -520,11 +529,15 @@ class Mailing:
         box = self._boxes.get(key)
         return [] if box is None else [mail for mail in box.in_order() if mail.confirmed_by is None]
 
+    def withdraw(self, mail: Mail, reason: str, now: Instant) -> None:
+        """Take back mail of the broker itself that has become pointless."""
+        self._give_up([mail], "withdrawn", reason, now)
+
     def _give_up(self, mail: list[Mail], kind: Any, reason: str, now: Instant) -> None:
         """End mail undelivered, in an append of its own."""
         changes: list[Change] = []
         given_up = self.give_up(mail, kind, reason, changes, now)
-        self.given_up(given_up, self._ledger.append(tuple(changes), self._undo_given_up, given_up), now)
+        self.given_up(given_up, self._ledger.append(tuple(changes), self.unsettle_given_up, given_up), now)
 
     def give_up(self, mail: list[Mail], kind: Any, reason: str, changes: list[Change], now: Instant) -> GivenUp:
         """End mail undelivered and tell each sender once: in its mailbox, or at once when it has none and is here.
@@ -532,6 +545,8 @@ class Mailing:
         The caller appends ``changes`` and hands the ticket to ``given_up``.
         """
         given_up = GivenUp(mail, [], [])
+        for one in mail:
+            self.on_moving(one, kind, reason, now)
         for one in mail:
             record = one.record
             self._deadlines.cancel(one.deadline)
@@ -571,7 +586,8 @@ class Mailing:
             mail.ticket = 0
             self._boxes.add(mail)
 
-    def _undo_given_up(self, given_up: GivenUp, now: Instant) -> None:
+    def unsettle_given_up(self, given_up: GivenUp, now: Instant) -> None:
+        """Let mail wait again whose end could not be recorded, and look at it again a little later."""
         self.undo_give_up(given_up, now)
         for mail in given_up.mail:
             due = max(mail.due, now.mono + self._limits.mail_retry_ms)

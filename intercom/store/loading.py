@@ -10,6 +10,8 @@ from msgspec.structs import replace
 from intercom.core.records import (
     AddressRecord,
     AssignmentRecord,
+    DispatchRecord,
+    FlowRecord,
     IdempotencyRecord,
     InboxRecord,
     KnownSessionRecord,
@@ -96,6 +98,8 @@ def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int) -> Loaded:
         inbox=inbox,
         assignments=[found for _, found in read_records(connection, AssignmentRecord) if found is not None],
         idempotency=[found for _, found in read_records(connection, IdempotencyRecord) if found is not None],
+        flows=[found for _, found in read_records(connection, FlowRecord) if found is not None],
+        dispatches=[found for _, found in read_records(connection, DispatchRecord) if found is not None],
         last_sequence=last_sequence(connection),
     )
     return Loaded(recovered, stale)

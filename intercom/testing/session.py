@@ -12,6 +12,7 @@ from intercom.client.asking import AskOperation
 from intercom.client.commands import Attachments
 from intercom.client.composing import milliseconds
 from intercom.client.feeds import Feed, SessionEvent
+from intercom.client.flowsteps import FlowStep as _FlowStep
 from intercom.client.lifecycle import Keeper
 from intercom.client.mailing import MailRequests
 from intercom.client.mailviews import PendingAsk
@@ -30,6 +31,7 @@ from intercom.client.views import IncomingMessage as _IncomingMessage
 from intercom.errors import BrokerBusy, NoBroker
 from intercom.limits import ASK_MS, REQUEST_MS, STAGE_LIVE_MS
 from intercom.testing.attending import AttentionCalls
+from intercom.testing.flowing import FlowCalls, FlowStep
 from intercom.testing.following import Following
 from intercom.testing.hosting import LiveStage, Run
 from intercom.testing.inquiring import Inquiries
@@ -55,6 +57,7 @@ class IncomingMessage(_IncomingMessage):
     __slots__ = ("_session",)
 
     _session: MemorySession
+    flow: FlowStep | None
 
     def confirm(self) -> None:
         """Say that the message is done with, before its consumer asks for the next one."""
@@ -138,6 +141,11 @@ class MemorySession(Inquiries, AttentionCalls, Work, Following):
         self._wire: Wire | None = None
         self._activity = Activity(self.announce)
         self._queues: dict[str, StageQueue] = {}
+
+    @property
+    def flows(self) -> FlowCalls:
+        """Return the calls about flows."""
+        return FlowCalls(self)
 
     @property
     def id(self) -> str:
@@ -512,6 +520,8 @@ class MemorySession(Inquiries, AttentionCalls, Work, Following):
     def _ours(self, message: _IncomingMessage) -> IncomingMessage:
         ours = cast("IncomingMessage", message)
         ours._session = self
+        if type(ours.flow) is _FlowStep:
+            ours.flow = self.flows.step(ours.flow)
         return ours
 
     def _next_due(self) -> int | None:

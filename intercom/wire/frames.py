@@ -14,6 +14,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, ValidationError, convert, fie
 
 from intercom.limits import HEALTH_ID_UNITS
 from intercom.wire.attention import AttentionAnswer, AttentionRequest
+from intercom.wire.flows import FlowAnswer, FlowRequest
 from intercom.wire.mail import MailAnswer, MailInfo, MailRequest, Notice
 from intercom.wire.restoring_frames import ReleaseRestoringRecipient as ReleaseRestoringRecipient
 from intercom.wire.restoring_frames import ReserveRestoringRecipient as ReserveRestoringRecipient
@@ -248,7 +249,7 @@ class BadRequest(Struct):
     reason: str
 
 
-FeatureRequests: TypeAlias = MailRequest | WorkRequest | FollowingRequest | AttentionRequest
+FeatureRequests: TypeAlias = MailRequest | WorkRequest | FollowingRequest | AttentionRequest | FlowRequest
 """Every frame that belongs to a feature: it is refused in-band when a member is wrong."""
 
 Request: TypeAlias = (
@@ -512,6 +513,7 @@ Answer: TypeAlias = (
     | MailAnswer
     | FollowingAnswer
     | WorkAnswer
+    | FlowAnswer
     | AttentionAnswer
 )
 """Every frame the broker may write."""

@@ -42,6 +42,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "skill": ("skill",),
     "inbox": ("inbox", "list"),
     "assignment": ("assignment", "list"),
+    "flow": ("flow", "list"),
     "session": ("session", "list"),
     "waits": ("waits",),
     "me": ("me",),
@@ -125,6 +126,7 @@ def test_no_broker(shell: Shell, verb: str) -> None:
                 "session",
                 "inbox",
                 "assignment",
+                "flow",
                 "waits",
                 "policy",
             ),
@@ -295,7 +297,7 @@ def test_no_permission(shell: Shell, verb: str) -> None:
         **dict.fromkeys(("docs", "schema", "skill", "whoami", "completion"), (0, None)),
         "doctor": (1, "unhealthy"),
         "serve": (1, "cannot_serve"),
-        "purge": (7, "not_a_person"),
+        **dict.fromkeys(("purge", "me"), (7, "not_a_person")),
     }
     if verb in expected:
         ends_with(result, *expected[verb])
