@@ -22,6 +22,7 @@ from intercom.core.ledger import Ledger
 from intercom.core.lifecycle import Known, Lifecycle, record_of
 from intercom.core.mailboxes import Mailboxes
 from intercom.core.mailing import Mailing
+from intercom.core.policies import OWN_MEMBER, own_policy
 from intercom.core.queueing import Queueing
 from intercom.core.records import SessionState, StoreIdentity
 from intercom.core.sessions import Entry, SentIds, Session, home_group_of, memberships_of
@@ -92,6 +93,9 @@ class Arrivals:
             return granted
         if not granted:
             return Arrival()
+        wrong = own_policy(frame.session) if features.POLICY in granted else None
+        if isinstance(wrong, str):
+            return Refused("bad_request", f"{OWN_MEMBER} breaks its rules: {wrong}")
         claim: AddressClaim | None = None
         if features.ADDRESS in granted:
             claimed = features.address_claim(frame)

@@ -25,6 +25,7 @@ from intercom.core.records import (
     InboxRecord,
     KnownSessionRecord,
     MailRecord,
+    PolicyRecord,
     SessionState,
 )
 from intercom.core.watches import Watches
@@ -62,6 +63,7 @@ class Following:
         self.watches.follow(InboxRecord, concerns.of_inbox)
         self.watches.follow(AssignmentRecord, concerns.of_assignment)
         self.watches.follow(IdempotencyRecord, concerns.of_keyed)
+        self.watches.follow(PolicyRecord, concerns.of_policy)
         self.watches.describe("session", self._session, self._sessions)
         self.watches.describe("address", self._address, self._every_address)
         self.watches.describe("message", self._message, lambda: ())

@@ -7,10 +7,13 @@ from typing import Any
 from intercom.core.clock import Instant
 from intercom.core.records import (
     AddressRecord,
+    DispatchRecord,
+    FlowRecord,
     Happened,
     IdempotencyRecord,
     InboxRecord,
     KnownSessionRecord,
+    PolicyRecord,
     Row,
 )
 
@@ -51,10 +54,16 @@ def stream_of(row: Row) -> str:
         return f"address:{row.number}"
     if isinstance(row, KnownSessionRecord):
         return f"session:{row.session_id}"
+    if isinstance(row, PolicyRecord):
+        return f"policy:{row.number}"
     if isinstance(row, IdempotencyRecord):
         return f"idempotency:{row.number}"
     if isinstance(row, InboxRecord):
         return mail_stream(row.inbox_id)
+    if isinstance(row, FlowRecord):
+        return f"flow:{row.number}"
+    if isinstance(row, DispatchRecord):
+        return f"dispatch:{row.dispatch_id}"
     return mail_stream(row.message_id)
 
 

@@ -10,12 +10,15 @@ from msgspec.structs import replace
 from intercom.core.records import (
     AddressRecord,
     AssignmentRecord,
+    DispatchRecord,
+    FlowRecord,
     IdempotencyRecord,
     InboxRecord,
     KnownSessionRecord,
     MailRecord,
     OperationRecord,
     OperationState,
+    PolicyRecord,
     Recovered,
 )
 from intercom.store.failures import StoreUnusable
@@ -91,9 +94,12 @@ def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int) -> Loaded:
         addresses=[found for _, found in read_records(connection, AddressRecord) if found is not None],
         known_sessions=[found for _, found in read_records(connection, KnownSessionRecord) if found is not None],
         mail=mail,
+        policies=[found for _, found in read_records(connection, PolicyRecord) if found is not None],
         inbox=inbox,
         assignments=[found for _, found in read_records(connection, AssignmentRecord) if found is not None],
         idempotency=[found for _, found in read_records(connection, IdempotencyRecord) if found is not None],
+        flows=[found for _, found in read_records(connection, FlowRecord) if found is not None],
+        dispatches=[found for _, found in read_records(connection, DispatchRecord) if found is not None],
         last_sequence=last_sequence(connection),
     )
     return Loaded(recovered, stale)

@@ -13,6 +13,8 @@ from typing import Any, Literal, TypeAlias
 from msgspec import UNSET, Raw, Struct, UnsetType, ValidationError, convert, field
 
 from intercom.limits import HEALTH_ID_UNITS
+from intercom.wire.attention import AttentionAnswer, AttentionRequest
+from intercom.wire.flows import FlowAnswer, FlowRequest
 from intercom.wire.mail import MailAnswer, MailInfo, MailRequest, Notice
 from intercom.wire.restoring_frames import ReleaseRestoringRecipient as ReleaseRestoringRecipient
 from intercom.wire.restoring_frames import ReserveRestoringRecipient as ReserveRestoringRecipient
@@ -58,6 +60,8 @@ class Register(RequestFrame, tag="register"):
     acknowledges_receipt: bool | UnsetType = UNSET
     supervisor: Any = UNSET
     """Any value, ``null`` included: a wrong one is refused, not a protocol error."""
+    session_id: Any = UNSET
+    """A wish of the pi-intercom client, by which it is known; never granted."""
     features: Any = UNSET
     """Names of what this client understands beyond the base protocol; whoever names none is an older client."""
     client_protocol_version: Any = UNSET
@@ -213,6 +217,20 @@ class CancelAsk(RequestFrame, tag="cancel_ask"):
     message_id: str
 
 
+class MessageReceipt(RequestFrame, tag="message_receipt"):
+    """Confirm a message as the pi-intercom client does (protocol 4.95)."""
+
+    message_id: Any = UNSET
+    """Any value; one that is no text confirms nothing."""
+
+
+class CancelMessage(RequestFrame, tag="cancel_message"):
+    """Take a message back as the pi-intercom client does (protocol 4.96)."""
+
+    message_id: Any = UNSET
+    """Any value; one that is no text takes nothing back."""
+
+
 class Malformed(Struct):
     """Stand for a frame that is answered in-band although a member has the wrong form.
 
@@ -231,7 +249,7 @@ class BadRequest(Struct):
     reason: str
 
 
-FeatureRequests: TypeAlias = MailRequest | WorkRequest | FollowingRequest
+FeatureRequests: TypeAlias = MailRequest | WorkRequest | FollowingRequest | AttentionRequest | FlowRequest
 """Every frame that belongs to a feature: it is refused in-band when a member is wrong."""
 
 Request: TypeAlias = (
@@ -258,6 +276,8 @@ Request: TypeAlias = (
     | Shutdown
     | CancelAsk
     | FeatureRequests
+    | MessageReceipt
+    | CancelMessage
 )
 """Every frame a client may write."""
 
@@ -365,6 +385,10 @@ class Delivered(AnswerFrame, tag="delivered"):
 
     message_id: str
     attempt_id: OptionalText = UNSET
+    delivery: Literal["delivered"] | UnsetType = UNSET
+    """This and the next two are told to the pi-intercom client only."""
+    retryable: bool | UnsetType = UNSET
+    outcome_known: bool | UnsetType = UNSET
 
 
 class DeliveryFailed(AnswerFrame, tag="delivery_failed"):
@@ -374,6 +398,10 @@ class DeliveryFailed(AnswerFrame, tag="delivery_failed"):
     reason: str
     attempt_id: OptionalText = UNSET
     reason_code: Literal["message_id_conflict", "session_not_found", "away"] | UnsetType = UNSET
+    delivery: Literal["failed"] | UnsetType = UNSET
+    """This and the next two are told to the pi-intercom client only."""
+    retryable: bool | UnsetType = UNSET
+    outcome_known: bool | UnsetType = UNSET
 
 
 class Queued(AnswerFrame, tag="queued"):
@@ -384,6 +412,12 @@ class Queued(AnswerFrame, tag="queued"):
     position: int
     attempt_id: OptionalText = UNSET
     not_in_known_set: bool | UnsetType = UNSET
+    kept: Literal["quiet", "hold"] | UnsetType = UNSET
+    """A policy keeps it; told to whoever was granted ``policy``."""
+    delivery: Literal["queued"] | UnsetType = UNSET
+    """This and the next two are told to the pi-intercom client only."""
+    retryable: bool | UnsetType = UNSET
+    outcome_known: bool | UnsetType = UNSET
 
 
 class QuestionTarget(AnswerFrame, tag="question_target"):
@@ -479,5 +513,7 @@ Answer: TypeAlias = (
     | MailAnswer
     | FollowingAnswer
     | WorkAnswer
+    | FlowAnswer
+    | AttentionAnswer
 )
 """Every frame the broker may write."""

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from intercom.limits import Limits
 from tests.core.actors import Attempt, Generation, Heard, Line, Member, Program
 from tests.core.harness import INFO
+from tests.core.waiting import assert_no_circle
 from tests.core.witness import Witness
 
 EXAMPLES = os.environ.get("INTERCOM_EXAMPLES")
@@ -516,6 +517,11 @@ class BrokerWorld(RuleBasedStateMachine):
     def nobody_sees_too_much_or_too_little(self) -> None:
         self.witness.check_views()
         assert not (self.witness.store_is_closed and self.world.appends), "an append to a closed store"
+
+    @invariant()
+    def nobody_waits_for_itself(self) -> None:
+        """F64, protocol 15.1: of the questions whose asker is here none is part of a circle."""
+        assert_no_circle(self.world)
 
     def teardown(self) -> None:
         if sys.exc_info()[0] is None:
