@@ -485,6 +485,10 @@ TOOL_WAIT_MS = 50_000
 """How long a tool waits for an answer or a message unless told otherwise: within the time limit of every host."""
 TOOL_WAIT_MOST_MS = 280_000
 """Most a model may ask a tool to wait: within what Codex CLI allows by default."""
+CAUSE_MS = 5 * MINUTE_MS
+"""How long what an agent sends counts as caused by the message it was shown last."""
+FETCH_MS = 2_000
+"""How long mail that waits without waking may take to arrive once it was asked for."""
 WORK_LEAST_WAIT_MS = 1_000
 """How long a tool asks for work that is there already."""
 TOOL_PROGRESS_MS = 10_000
@@ -511,6 +515,8 @@ SESSION_NOTE_WAIT_MS = 400
 """How long an adapter waits for a hook to tell which session it is in, where hooks know better than it does."""
 SESSION_NOTE_POLL_MS = 20
 """Pause between two looks for that note."""
+SESSION_LOOK_MS = 1_000
+"""Pause between two looks whether a host is in another session by now."""
 SESSION_NOTE_AGE_MS = 60 * MINUTE_MS
 """Age beyond which a note of a session is taken for a leftover when there is no such process."""
 DOOR_STEP_MS = 5_000

@@ -151,11 +151,13 @@ class Mailing:
         subject: Any,
         *changes: Change,
         is_offered: bool = False,
+        was_written: bool = False,
     ) -> Mail:
         """Append a mail at its place in its mailbox together with ``changes``, and offer it once that is committed.
 
         ``operation`` is its row, queued by now; ``undo(subject, now)`` is called after the mail was taken back.
-        ``is_offered`` says that the holder of the mailbox has it already and has not confirmed it.
+        ``is_offered`` says that the holder of the mailbox has it already and has not confirmed it, ``was_written`` that
+        a holder which has left may have it.
         """
         record = MailRecord(
             self._operations.next_number() if operation is None else operation.number,
@@ -171,7 +173,7 @@ class Mailing:
             letter.valid_until,
             letter.is_ask,
             letter.reply_to,
-            int(is_offered),
+            int(is_offered or was_written),
             letter.notice,
             kept=letter.kept,
         )

@@ -51,17 +51,16 @@ def names_sessions_itself(host: str) -> bool:
 
 
 def claude_session(environ: Mapping[str, str], host_pid: int) -> str | None:
-    """Return the session that Claude Code is in now: what it says of its process, else what it told this one.
+    """Return the session that Claude Code says its process is in; ``None`` where it says nothing.
 
-    The variable is the older one after ``/clear`` and wrong after ``--continue``.
+    The variable it gives to servers names the older one after ``/clear``, and none at all after ``--continue``.
     """
     place = environ.get("CLAUDE_CONFIG_DIR") or os.path.join(environ.get("HOME", "/"), ".claude")
     try:
         found = json.loads((Path(place) / "sessions" / f"{host_pid}.json").read_bytes())
-        session = found["sessionId"]
+        return _text(found["sessionId"])
     except (OSError, ValueError, KeyError, TypeError):
-        session = None
-    return _text(session) or environ.get("CLAUDE_CODE_SESSION_ID") or None
+        return None
 
 
 def directory_of(host: str, environ: Mapping[str, str]) -> str:

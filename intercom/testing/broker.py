@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from intercom.client.profile import DEFAULT_KIND, AddressWish, Profile, Purpose, TakesFlows
+from intercom.client.profile import DEFAULT_KIND, AddressWish, Profile, Purpose, Push, TakesFlows
 from intercom.core.broker import Broker
 from intercom.core.clock import Instant
 from intercom.core.connections import PeerCredentials
@@ -89,6 +89,7 @@ class MemoryBroker:
         runtime_session_id: str | None = None,
         surface: ExecutionSurface | None = None,
         coordinator: bool = False,
+        push: Push | None = None,
         flows: TakesFlows = False,
         answer: Callable[[IncomingMessage], str | None] | None = None,
     ) -> MemorySession:
@@ -117,6 +118,7 @@ class MemoryBroker:
             runtime_session_id=runtime_session_id,
             surface=surface,
             coordinator=coordinator,
+            push=push,
             flows=flows,
         )
         profile.pid, profile.started_at = _PID, self._now.wall

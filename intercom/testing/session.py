@@ -19,7 +19,7 @@ from intercom.client.mailviews import PendingAsk
 from intercom.client.notices import Held
 from intercom.client.operations import Operation
 from intercom.client.owning import ask_host, new_run
-from intercom.client.profile import Profile, checked_claim
+from intercom.client.profile import Profile, Push, checked_claim
 from intercom.client.queueing import StageQueue
 from intercom.client.restoring import release_child, reserve_child
 from intercom.client.rosters import PossibleStage, RosterStage
@@ -58,6 +58,11 @@ class IncomingMessage(_IncomingMessage):
 
     _session: MemorySession
     flow: FlowStep | None
+
+    def confirm(self) -> None:
+        """Say that the message is done with, before its consumer asks for the next one."""
+        self._session._core.confirm(self.id, self._session._broker.now.mono)
+        self._session._broker._turn()
 
     def reply(
         self,
@@ -375,12 +380,19 @@ class MemorySession(Inquiries, AttentionCalls, Work, Following):
             commands.leave(self._core.profile, group, now=self._broker.now.mono, wall=self._broker.now.wall)
         )
 
-    def set_presence(self, *, name: str | None = None, status: str | None = None, model: str | None = None) -> None:
+    def set_presence(
+        self,
+        *,
+        name: str | None = None,
+        status: str | None = None,
+        model: str | None = None,
+        push: Push | None = None,
+    ) -> None:
         """Change what others see; what is ``None`` stays."""
         now = self._broker.now
         self._now(
             commands.set_presence(
-                self._core.profile, now=now.mono, wall=now.wall, name=name, status=status, model=model
+                self._core.profile, now=now.mono, wall=now.wall, name=name, status=status, model=model, push=push
             )
         )
 
