@@ -203,7 +203,8 @@ class Lifecycle:
             self._closed.pop(record.session_id.lower(), None)
             known.record = record
             assert before is not None
-            self.on_renewed(before, now)
+            if before.incarnation != record.incarnation:
+                self.on_renewed(before, now)
         self._bind(known, session)
         known.is_saved = True
         event = self._journal.event("session.active", record, now, cause="register")
