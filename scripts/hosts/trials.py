@@ -25,6 +25,8 @@ LONGEST_S = 240
 """How long one run of a host may take."""
 PATIENT_S = 100
 """How long a tool waits for an answer or a question: within what every host allows."""
+SHORTLY_S = 15
+"""How long a tool waits for what may have been shown already by another way."""
 SETTLE_S = 8
 """How long a screen may take to come back after a question; one with text in its prompt may not look ready."""
 THINKING_S = 6
