@@ -13,6 +13,14 @@ from intercom.errors import ConfigError
 from intercom.limits import (
     ASK_MS,
     ASK_RANGE_MS,
+    FLOW_ADMISSIONS,
+    FLOW_ADMISSIONS_RANGE,
+    FLOW_END_GRACE_MS,
+    FLOW_END_GRACE_RANGE_MS,
+    FLOW_RECONCILE_MS,
+    FLOW_RECONCILE_RANGE_MS,
+    FLOW_TODO_GATE_MS,
+    FLOW_TODO_GATE_RANGE_MS,
     FRAME_BYTES,
     FRAME_CEILING_BYTES,
     IDLE_MS,
@@ -76,6 +84,34 @@ class Settings(Struct, frozen=True, kw_only=True):
         int,
         About("How long a question stays open.", "ms", *ASK_RANGE_MS),
     ] = ASK_MS
+    flow_reconcile_ms: Annotated[
+        int,
+        About("Pause between two looks at the flows that have something to do.", "ms", *FLOW_RECONCILE_RANGE_MS),
+    ] = FLOW_RECONCILE_MS
+    flow_todo_gate_ms: Annotated[
+        int,
+        About(
+            "How long the report of a completed step waits for what its to-do gates ask for.",
+            "ms",
+            *FLOW_TODO_GATE_RANGE_MS,
+        ),
+    ] = FLOW_TODO_GATE_MS
+    flow_end_grace_ms: Annotated[
+        int,
+        About(
+            "How long a report may still come after other signs said that the work of a step has ended.",
+            "ms",
+            *FLOW_END_GRACE_RANGE_MS,
+        ),
+    ] = FLOW_END_GRACE_MS
+    flow_admissions: Annotated[
+        int,
+        About(
+            "Vain attempts in a row to reach its target after which a flow fails; one a pause is counted.",
+            "attempts",
+            *FLOW_ADMISSIONS_RANGE,
+        ),
+    ] = FLOW_ADMISSIONS
     inbox_entries: Annotated[
         int,
         About("How many messages may be parked until somebody takes them.", "messages", *INBOX_ENTRIES_RANGE),
@@ -112,7 +148,15 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     def limits(self) -> Limits:
         """Return the limits of the core with these settings applied."""
-        limits = Limits(receipt_wait_ms=self.receipt_wait_ms, ask_ms=self.ask_ms, inbox_entries=self.inbox_entries)
+        limits = Limits(
+            receipt_wait_ms=self.receipt_wait_ms,
+            ask_ms=self.ask_ms,
+            inbox_entries=self.inbox_entries,
+            flow_reconcile_ms=self.flow_reconcile_ms,
+            flow_todo_gate_ms=self.flow_todo_gate_ms,
+            flow_end_grace_ms=self.flow_end_grace_ms,
+            flow_admissions=self.flow_admissions,
+        )
         return limits if self.loop_guard else replace(limits, loop_free_hops=WHOLE_NUMBER_MAX)
 
 

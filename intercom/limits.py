@@ -117,6 +117,28 @@ INBOX_ENTRIES = 256
 INBOX_ENTRIES_RANGE = (1, 10_000)
 """Least and greatest value of the setting for ``Limits.inbox_entries``."""
 
+# --- flows ----------------------------------------------------------------------------------------------
+
+FLOW_RECONCILE_RANGE_MS = (250, MINUTE_MS)
+"""Least and greatest value of the setting for ``Limits.flow_reconcile_ms``."""
+FLOW_TODO_GATE_RANGE_MS = (1, 24 * 60 * MINUTE_MS)
+"""Least and greatest value of the setting for ``Limits.flow_todo_gate_ms``."""
+FLOW_END_GRACE_RANGE_MS = (1, 5 * MINUTE_MS)
+"""Least and greatest value of the setting for ``Limits.flow_end_grace_ms``."""
+FLOW_ADMISSIONS_RANGE = (1, 100)
+"""Least and greatest value of the setting for ``Limits.flow_admissions``."""
+FLOW_RECONCILE_MS = 2_000
+FLOW_TODO_GATE_MS = 30_000
+FLOW_END_GRACE_MS = 5_000
+FLOW_ADMISSIONS = 5
+"""Defaults of the settings for the members of ``Limits`` with these names."""
+FLOW_SUMMARY_BYTES = 8 * KIB
+"""Longest summary of a report, and longest reason of a retry or cancellation."""
+FLOW_RESOURCES = 16
+"""References one report may hold."""
+FLOW_RESOURCE_BYTES = 2 * KIB
+"""Longest reference."""
+
 # --- work at the client ---------------------------------------------------------------------------------
 
 WORK_REQUEST_MS = 30_000
@@ -133,6 +155,13 @@ ASSIGNMENTS_KEPT = 64
 """Assignments that wait for the worker; a further one is not confirmed, so that it goes back to the inbox."""
 ASSIGNMENT_IDS_KEPT = 4_096
 """Assignments by whose id a copy is known as a copy."""
+
+REPORTS_KEPT = 64
+"""Reports the broker has that an address remembers, to know a repetition."""
+REPORT_PUMP_MS = 2_000
+"""Pause between two attempts of a client to bring what it has written down and the broker has not."""
+REPORT_FILE_BYTES = 256 * KIB
+"""Largest file that is taken for a report."""
 
 # --- lifecycle of the broker ----------------------------------------------------------------------------
 
@@ -456,6 +485,10 @@ TOOL_WAIT_MS = 50_000
 """How long a tool waits for an answer or a message unless told otherwise: within the time limit of every host."""
 TOOL_WAIT_MOST_MS = 280_000
 """Most a model may ask a tool to wait: within what Codex CLI allows by default."""
+CAUSE_MS = 5 * MINUTE_MS
+"""How long what an agent sends counts as caused by the message it was shown last."""
+FETCH_MS = 2_000
+"""How long mail that waits without waking may take to arrive once it was asked for."""
 WORK_LEAST_WAIT_MS = 1_000
 """How long a tool asks for work that is there already."""
 TOOL_PROGRESS_MS = 10_000
@@ -482,6 +515,8 @@ SESSION_NOTE_WAIT_MS = 400
 """How long an adapter waits for a hook to tell which session it is in, where hooks know better than it does."""
 SESSION_NOTE_POLL_MS = 20
 """Pause between two looks for that note."""
+SESSION_LOOK_MS = 1_000
+"""Pause between two looks whether a host is in another session by now."""
 SESSION_NOTE_AGE_MS = 60 * MINUTE_MS
 """Age beyond which a note of a session is taken for a leftover when there is no such process."""
 DOOR_STEP_MS = 5_000
@@ -682,6 +717,33 @@ class Limits(Struct, frozen=True, kw_only=True):
     spawn_ms: int = 30_000
     """How long a session that was started may take to register."""
 
+    # --- flows
+    flows: int = 32
+    """Flows that are not over."""
+    flow_steps: int = 64
+    """Steps of one flow."""
+    flow_attempts: int = 10
+    """Attempts of one step."""
+    flow_prompt_bytes: int = 48 * KIB
+    """Longest prompt."""
+    flow_bytes: int = 4 * MIB
+    """All prompts of one flow."""
+    flow_label_characters: int = 256
+    """Longest label of a to-do item."""
+    flow_reconcile_ms: int = FLOW_RECONCILE_MS
+    """Pause between two looks at the flows that have something to do."""
+    flow_todo_gate_ms: int = FLOW_TODO_GATE_MS
+    """How long a report of a completed step waits for what its to-do gates ask for."""
+    flow_end_grace_ms: int = FLOW_END_GRACE_MS
+    """How long a report may still come after other signs said that the work has ended."""
+    flow_admissions: int = FLOW_ADMISSIONS
+    """Vain attempts in a row to reach its target after which a flow fails; one a pause is counted."""
+    flow_retention_ms: int = 30 * 24 * 60 * MINUTE_MS
+    """How long a flow that is over is kept."""
+    flows_collected: int = 32
+    """Flows that are deleted at once."""
+    flows_listed: int = 100
+    """Flows that a list shows."""
     # --- invocations
     invocations: int = 10_000
     """Invocations that may be open."""

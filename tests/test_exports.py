@@ -12,24 +12,25 @@ from intercom import errors
 
 NAMES = {
     "AddressView", "Assignment", "AssignmentView", "Assignments", "AsyncStageQueue", "Attachment", "Connection",
-    "DeliveryState", "Diagnosis", "Dispatched", "EmbeddedBroker", "Events", "GroupView", "InboxPage",
-    "InboxPresence", "IncomingMessage", "Invocation", "InvocationView", "Invoked", "KeptMessage", "LiveStage",
-    "Mail", "Mailbox", "MailboxEntry", "Messages", "Notice", "ParkedMessage", "PendingAsk", "Policies",
-    "PolicyRule", "PolicyView", "PossibleStage", "Purged", "Receipt", "RosterStage", "Route", "Run", "Session",
-    "SessionEvent", "SessionRecord", "SessionView", "StageAnswer", "StageQueue", "StageRequest", "StageView",
-    "Task", "Trace", "TraceEvent", "UnconfirmedMessage", "Wait", "Waits", "WatchEvent", "WatchSnapshot",
+    "DeliveryState", "Diagnosis", "Dispatched", "EmbeddedBroker", "Events", "Flow", "FlowCalls", "FlowDispatch",
+    "FlowList", "FlowReported", "FlowStep", "FlowSummary", "GroupView", "InboxPage", "InboxPresence",
+    "IncomingMessage", "Invocation", "InvocationView", "Invoked", "KeptMessage", "LiveStage", "Mail", "Mailbox",
+    "MailboxEntry", "Messages", "Notice", "ParkedMessage", "PendingAsk", "Policies", "PolicyRule", "PolicyView",
+    "PossibleStage", "Purged", "Receipt", "RosterStage", "Route", "Run", "Session", "SessionEvent", "SessionRecord",
+    "SessionView", "StageAnswer", "StageQueue", "StageRequest", "StageView", "Step", "StepReport", "Task",
+    "TodoOutcome", "Trace", "TraceEvent", "UnconfirmedMessage", "Wait", "Waits", "WatchEvent", "WatchSnapshot",
     "WatchedState", "Watching", "__version__", "blocking", "connect", "serve",
 }  # fmt: skip
 
 SESSION = {
     "addresses", "announce", "answer", "ask", "ask_supervisor", "assignment", "assignments", "authorize_child",
-    "busy", "cancel_invocation", "claim", "dispatch", "events", "features", "fetch", "force_close", "former_ids",
-    "groups", "id", "inbox", "inbox_message", "inbox_presence", "invocation", "invocations", "invoke", "join",
-    "leave", "list", "list_groups", "list_stages", "mailbox", "messages", "model", "name", "open_assignments",
-    "outcome", "pending", "policies", "purge", "receive", "release_child", "reply_to", "report", "reserve_child",
-    "resolve", "send", "send_supervisor", "session_records", "set_policy", "set_presence", "settle", "settle_held",
-    "spawn", "stage", "status", "supervisor_id", "task_hint", "trace", "update_run", "wait_for_assignment",
-    "waiting", "waits", "watch", "workflow",
+    "busy", "cancel_invocation", "claim", "dispatch", "events", "features", "fetch", "flows", "force_close",
+    "former_ids", "groups", "id", "inbox", "inbox_message", "inbox_presence", "invocation", "invocations", "invoke",
+    "join", "leave", "list", "list_groups", "list_stages", "mailbox", "messages", "model", "name",
+    "open_assignments", "outcome", "pending", "policies", "purge", "receive", "release_child", "reply_to", "report",
+    "reserve_child", "resolve", "send", "send_supervisor", "session_records", "set_policy", "set_presence",
+    "settle", "settle_held", "spawn", "stage", "status", "supervisor_id", "task_hint", "trace", "update_run",
+    "wait_for_assignment", "waiting", "waits", "watch", "workflow",
 }  # fmt: skip
 
 ASSIGNMENT = {"accept", "fail", "invocation", "reply", "report", "started", "waiting"}
@@ -79,7 +80,7 @@ def test_both_shells_have_the_same_calls() -> None:
     assert (
         calls(aio.IncomingMessage)
         == calls(blocking.IncomingMessage)
-        == {"confirm", "reply", *calls(views.IncomingMessage)}
+        == {"confirm", "invocation", "reply", *calls(views.IncomingMessage)}
     )
     assert calls(aio.Run) | {"serve"} == calls(blocking.Run)
     assert calls(blocking.Run) | calls(RunShell) == RUN | {"serve"}
@@ -89,6 +90,8 @@ def test_both_shells_have_the_same_calls() -> None:
         "Assignment",
         "Assignments",
         "Events",
+        "FlowCalls",
+        "FlowStep",
         "IncomingMessage",
         "LiveStage",
         "Messages",

@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Any, TypeAlias, get_args
 
 from intercom.client.working import REPORTABLE
+from intercom.wire.flows import FlowState, StepState
+from intercom.wire.invocations import Action, RunState
 from intercom.wire.work import ClaimPolicy, ParkReason, ProcessingState
 
 Schema: TypeAlias = dict[str, Any]
@@ -68,6 +70,9 @@ _MESSAGE = _object(
         "replyError": _TEXT,
         "channel": {"const": "supervisor"},
         "notification": {"const": True},
+        "flow": _object(
+            {"flowId": _TEXT, "stepId": _TEXT, "dispatchId": _TEXT, "attempt": _COUNT, "instruction": _TEXT}
+        ),
         "withdrawn": {"const": True},
         "mail": _object({"queuedAt": _COUNT, "ageMs": _COUNT, "offers": _COUNT}),
         "notice": _object(
@@ -224,6 +229,68 @@ _WORK = _success(
         "message": _object({"id": _TEXT, "from": _ANY_OBJECT, "text": _TEXT}, {"attachments": _ATTACHMENTS}),
     }
 )
+_INVOCATION = _object(
+    {
+        "invocationId": _TEXT,
+        "runId": _TEXT,
+        "state": {"enum": list(get_args(RunState))},
+        "action": {"enum": list(get_args(Action))},
+        "target": _TEXT,
+        "targetId": _TEXT,
+        "targetName": _TEXT,
+        "requesterId": _TEXT,
+        "createdAt": _COUNT,
+    },
+    {
+        **dict.fromkeys(("startedAt", "completedAt", "takeUntil", "attempts", "cancelAskedAt"), _COUNT),
+        **dict.fromkeys(("placement", "task", "summary", "output", "error"), _TEXT),
+        "reconciled": {"const": True},
+    },
+)
+_INVOKED = _success({"invocation": _INVOCATION})
+_RUN_EVENT = _success(
+    {
+        "event": {"const": "happened"},
+        "invocationId": _TEXT,
+        "state": {"enum": list(get_args(RunState))},
+        "kind": _TEXT,
+        "at": _COUNT,
+        "detail": _ANY_OBJECT,
+    }
+)
+_FLOW_HEAD: Schema = {
+    "flowId": _TEXT,
+    "target": _TEXT,
+    "state": {"enum": list(get_args(FlowState))},
+    "group": _TEXT,
+    "createdBy": _TEXT,
+    "createdAt": _COUNT,
+    "updatedAt": _COUNT,
+}
+_FLOW_STEP = _object(
+    {"stepId": _TEXT, "state": {"enum": list(get_args(StepState))}, "attempts": _TEXTS},
+    {
+        "prompt": _TEXT,
+        "currentDispatchId": _TEXT,
+        "result": _ANY_OBJECT,
+        "todoBinding": _ANY_OBJECT,
+        "reportTimeoutMs": _COUNT,
+    },
+)
+_FLOW_MORE: Schema = {"activeStepId": _TEXT, "waiting": _object({"what": _TEXT, "since": _COUNT})}
+_FLOW = _object(
+    {**_FLOW_HEAD, "revision": _COUNT, "steps": _array(_FLOW_STEP), "nextActions": _TEXTS},
+    {
+        **_FLOW_MORE,
+        "targetIdentity": _ANY_OBJECT,
+        "reason": _TEXT,
+        "lastAdmitReason": _TEXT,
+        "lastAdmitAt": _COUNT,
+        "admitAttempts": _COUNT,
+        "isYours": _FLAG,
+    },
+)
+_FLOW_SUMMARY = _object({**_FLOW_HEAD, "steps": _COUNT, "stepsCompleted": _COUNT}, _FLOW_MORE)
 _DEFINITIONS: Schema = {
     "Parked": _PARKED,
     "Assignment": _ASSIGNMENT,
@@ -233,6 +300,8 @@ _DEFINITIONS: Schema = {
     "PossibleStage": _POSSIBLE_STAGE,
     "KnownSession": _KNOWN_SESSION,
     "Failure": _FAILURE,
+    "Flow": _FLOW,
+    "FlowSummary": _FLOW_SUMMARY,
 }
 
 _MEMBERSHIP = _success(
@@ -298,6 +367,29 @@ def _event(name: str, required: Schema, optional: Schema | None = None) -> Schem
     return _success({"event": {"const": name}, **required}, optional)
 
 
+_WATCHED: list[Schema] = [
+    _success(
+        {
+            "event": {"const": "snapshot"},
+            "position": _TEXT,
+            "restarted": {"enum": ["ahead", "compacted", "other_journal", None]},
+            "leftOut": _COUNT,
+            "states": _array(_object({"kind": _TEXT, "state": _TEXT, "about": _ANY_OBJECT, "detail": _ANY_OBJECT})),
+        }
+    ),
+    _success(
+        {
+            "event": {"const": "happened"},
+            "position": _TEXT,
+            "seq": _COUNT,
+            "kind": _TEXT,
+            "at": _COUNT,
+            "about": _ANY_OBJECT,
+            "detail": _ANY_OBJECT,
+        }
+    ),
+    _success({"event": {"const": "ended"}, "position": _OPTIONAL_TEXT}),
+]
 DOCUMENTS: dict[str, list[Schema]] = {
     "list": [
         _success(
@@ -448,6 +540,38 @@ DOCUMENTS: dict[str, list[Schema]] = {
         _success({"assignmentId": _TEXT, "state": {"enum": sorted(REPORTABLE)}, "sequence": _COUNT}),
         _success({"assignmentId": _TEXT, "state": {"enum": ["delivered", "queued"]}, "messageId": _TEXT}),
     ],
+    "flow": [
+        _success(
+            {"flow": _ref("Flow"), "target": _ANY_OBJECT}, {"dispatch": _ANY_OBJECT, "dispatches": _array(_ANY_OBJECT)}
+        ),
+        _success({"flows": _array(_ref("FlowSummary")), "total": _COUNT}),
+        _success({"dispatchId": _TEXT, "reportMessageId": _TEXT, "stepState": {"enum": list(get_args(StepState))}}),
+        _success({"flowIds": _TEXTS, "dryRun": _FLAG}),
+        *_WATCHED,
+    ],
+    "invoke": [
+        _success(
+            {"invocationId": _TEXT, "runId": _TEXT, "targetId": _TEXT, "state": {"enum": list(get_args(RunState))}}
+        ),
+        _INVOKED,
+        _RUN_EVENT,
+    ],
+    "invocation": [
+        _success({"invocations": _array(_INVOCATION)}),
+        _success({"invocationId": _TEXT, "state": {"enum": list(get_args(RunState))}}),
+        _INVOKED,
+        _RUN_EVENT,
+    ],
+    "resolve": [
+        _success(
+            {
+                "target": _object(
+                    {"targetId": _TEXT, "name": _TEXT, "label": _TEXT, "state": _TEXT},
+                    dict.fromkeys(("workspace", "harness", "model", "node"), _TEXT),
+                )
+            }
+        )
+    ],
     "session": [
         _success({"sessions": _array(_ref("KnownSession"))}),
         _success({"session": _ref("KnownSession")}),
@@ -494,6 +618,18 @@ DOCUMENTS: dict[str, list[Schema]] = {
         {"allOf": [_event("message", {}), _MESSAGE]},
         _event("answered", {"messageId": _TEXT, "replyId": _TEXT, "state": _TEXT, "failed": _FLAG, "text": _TEXT}),
         {"allOf": [_object({"event": {"const": "unanswered"}, "messageId": _TEXT}), _ref("Failure")]},
+        _event(
+            "reported",
+            {
+                "messageId": _TEXT,
+                "flowId": _TEXT,
+                "stepId": _TEXT,
+                "dispatchId": _TEXT,
+                "outcome": {"enum": ["completed", "failed"]},
+                "stepState": {"enum": list(get_args(StepState))},
+            },
+        ),
+        {"allOf": [_object({"event": {"const": "unreported"}, "dispatchId": _TEXT}), _ref("Failure")]},
         _event("ended", {}),
     ],
     "join": [_MEMBERSHIP],
@@ -518,29 +654,7 @@ DOCUMENTS: dict[str, list[Schema]] = {
         {"allOf": [_object({"home": _TEXT, "socket": _TEXT}), _ref("Failure")]},
     ],
     "doctor": [_success(_EXAMINED), {"allOf": [_object(_EXAMINED), _ref("Failure")]}],
-    "watch": [
-        _success(
-            {
-                "event": {"const": "snapshot"},
-                "position": _TEXT,
-                "restarted": {"enum": ["ahead", "compacted", "other_journal", None]},
-                "leftOut": _COUNT,
-                "states": _array(_object({"kind": _TEXT, "state": _TEXT, "about": _ANY_OBJECT, "detail": _ANY_OBJECT})),
-            }
-        ),
-        _success(
-            {
-                "event": {"const": "happened"},
-                "position": _TEXT,
-                "seq": _COUNT,
-                "kind": _TEXT,
-                "at": _COUNT,
-                "about": _ANY_OBJECT,
-                "detail": _ANY_OBJECT,
-            }
-        ),
-        _success({"event": {"const": "ended"}, "position": _OPTIONAL_TEXT}),
-    ],
+    "watch": [*_WATCHED],
     "spawn": [_success({"id": _TEXT, "kind": _TEXT})],
     "log": [_success({"entry": _ANY_OBJECT}), _success({"text": _TEXT})],
     "restart": [_success(_REPLACED), {"allOf": [_object(_REPLACED), _ref("Failure")]}],

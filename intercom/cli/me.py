@@ -88,6 +88,7 @@ def run(arguments: Namespace, output: Output) -> int:
         raise UsageError("say what to answer", hint="`intercom me answer ID TEXT`, or `intercom me` alone.")
     if arguments.follow and words:
         raise UsageError("--follow answers nothing", hint="Answer with another `intercom me answer ID TEXT`.")
+    paths_of(arguments)  # first: a system without Unix sockets says so
     require_person("reading what waits for the person")
     if words:
         wanted, text = words_of(words[1:], first="the id of a question", usage="me answer ID TEXT")

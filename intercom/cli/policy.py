@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from intercom.cli.arguments import Parser, add_common, clean
-from intercom.cli.identity import opened, time_left
+from intercom.cli.identity import opened, paths_of, time_left
 from intercom.cli.person import require_person
 from intercom.cli.render import Output, duration, visible, who
 from intercom.cli.tables import Fit, show_table
@@ -61,6 +61,7 @@ def run(arguments: Namespace, output: Output) -> int:
     if what not in ("list", "set", "clear", "release", "refuse") or _is_wrong(what, rest):
         raise UsageError("say what to do", hint="`intercom policy list`, `set WHO RULE`, `clear WHO` or `release ID`.")
     rules = [rule_of(word) for word in rest[1:]] if what == "set" else []
+    paths_of(arguments)  # first: a system without Unix sockets says so
     if what != "list":
         require_person("saying what is let through")
     with opened(arguments, "policy", purpose="control", default_ms=REQUEST_MS) as session:

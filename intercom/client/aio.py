@@ -17,6 +17,7 @@ from intercom.client import commands
 from intercom.client.activity import Activity
 from intercom.client.aio_attention import AttentionCalls
 from intercom.client.aio_engine import Engine
+from intercom.client.aio_flows import FlowCalls, FlowStep
 from intercom.client.aio_hosting import LiveStage, Run
 from intercom.client.aio_invoke import Invocation as Invocation
 from intercom.client.aio_invoke import InvocationCalls
@@ -27,9 +28,10 @@ from intercom.client.aio_work import Assignment, Assignments, WorkCalls
 from intercom.client.asking import OnProgress
 from intercom.client.composing import milliseconds
 from intercom.client.feeds import Feed, SessionEvent
+from intercom.client.flowsteps import FlowStep as _FlowStep
 from intercom.client.mailing import MailRequests
 from intercom.client.owning import new_run
-from intercom.client.profile import DEFAULT_KIND, Purpose, Push, checked_claim
+from intercom.client.profile import DEFAULT_KIND, Purpose, Push, TakesFlows, checked_claim
 from intercom.client.queueing import AsyncStageQueue, StageQueue
 from intercom.client.restoring import release_child, reserve_child
 from intercom.client.rosters import PossibleStage, RosterStage
@@ -48,6 +50,8 @@ __all__ = [
     "Assignments",
     "Connection",
     "Events",
+    "FlowCalls",
+    "FlowStep",
     "IncomingMessage",
     "LiveStage",
     "Messages",
@@ -88,6 +92,7 @@ def connect(
     runtime_session_id: str | None = None,
     surface: ExecutionSurface | None = None,
     coordinator: bool = False,
+    flows: TakesFlows = False,
 ) -> Connection:
     """Register a session for the length of an ``async with`` block, starting a broker if none answers.
 
@@ -120,7 +125,9 @@ def connect(
             it, as one does that is given turns. Plain messages of others wait in the inbox then.
         runtime_session_id: what the host calls the session; needed for ``"managed_turn"``.
         surface: ``"owner_attached"`` when somebody sits in front of it, else ``"headless"``.
-        coordinator: hand work out in the groups of this session.
+        coordinator: hand work out, and control flows, in the groups of this session.
+        flows: take steps of flows and report them; ``"todo"`` when this session also keeps items of a to-do list for
+            them.
 
     Raises ``UsageError`` or ``HomeError`` at once, ``BrokerError`` or ``RegistrationRefused`` on entering. Leaving
     the block confirms the message in hand; leaving it by an exception does not, so that the message comes again.
@@ -150,6 +157,7 @@ def connect(
             runtime_session_id=runtime_session_id,
             surface=surface,
             coordinator=coordinator,
+            flows=flows,
             message_kind=IncomingMessage,
             assignment_kind=Assignment,
         )
@@ -206,6 +214,7 @@ class IncomingMessage(_IncomingMessage):
     __slots__ = ("_session",)
 
     _session: Session
+    flow: FlowStep | None
 
     @property
     def invocation(self) -> Task | None:
@@ -307,6 +316,11 @@ class Session(MailCalls, AttentionCalls, WorkCalls, InvocationCalls, WatchCalls)
     def _task(self, work: Assignment) -> Task:
         assert work.message.invoked is not None, "only of work that brings a task"
         return Task(self, work.message.invoked, work)
+
+    @property
+    def flows(self) -> FlowCalls:
+        """Return the calls about flows."""
+        return FlowCalls(self._engine, self._core, self)
 
     @property
     def id(self) -> str:
@@ -716,4 +730,6 @@ class Session(MailCalls, AttentionCalls, WorkCalls, InvocationCalls, WatchCalls)
     def _ours(self, message: _IncomingMessage) -> IncomingMessage:
         assert isinstance(message, IncomingMessage), "prepare was told the kind"
         message._session = self
+        if type(message.flow) is _FlowStep:
+            message.flow = self.flows.step(message.flow)
         return message

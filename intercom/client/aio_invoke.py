@@ -9,7 +9,7 @@ import anyio
 from intercom.client.aio_engine import Engine
 from intercom.client.aio_watch import Watching
 from intercom.client.assignment import Assignment
-from intercom.client.invoking import Accepted, Following, InvocationView, Route, known_view, state_of_work
+from intercom.client.invoking import Accepted, Following, InvocationView, Route, clear, known_view, state_of_work
 from intercom.client.session import ClientSession
 from intercom.client.views import Invoked
 from intercom.client.watches import WatchEvent
@@ -172,7 +172,7 @@ class InvocationCalls:
         """
         requests = self._core.invoking
         operation = requests.invoke(target, task, action, ensure_awake, take_within, invocation_id, timeout)
-        return Invocation(self, await self._engine.wait(operation))
+        return Invocation(self, clear(await self._engine.wait(operation)))
 
     async def invocation(
         self,
@@ -245,7 +245,7 @@ class InvocationCalls:
         timeout: float = REQUEST_MS / 1000,  # noqa: ASYNC109 - as in the other shell
     ) -> Route:
         """Return whom a label means, without asking anything of them; raises ``RouteUnclear``."""
-        return await self._engine.wait(self._core.invoking.resolve(target, timeout))
+        return clear(await self._engine.wait(self._core.invoking.resolve(target, timeout)))
 
     def _watching(self, invocation_id: str) -> Watching:
         raise NotImplementedError

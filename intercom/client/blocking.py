@@ -24,8 +24,9 @@ from intercom.client.blocking_watch import WatchCalls, Watching
 from intercom.client.blocking_work import Assignment, Assignments, WorkCalls
 from intercom.client.composing import milliseconds
 from intercom.client.feeds import Feed, SessionEvent
+from intercom.client.flowsteps import FlowStep as _FlowStep
 from intercom.client.mailing import MailRequests
-from intercom.client.profile import DEFAULT_KIND, Purpose, Push, checked_claim
+from intercom.client.profile import DEFAULT_KIND, Purpose, Push, TakesFlows, checked_claim
 from intercom.client.restoring import release_child, reserve_child
 from intercom.client.setup import now, prepare, wall
 from intercom.client.stage_views import StageView
@@ -40,6 +41,8 @@ __all__ = [
     "Assignment",
     "Assignments",
     "Events",
+    "FlowCalls",
+    "FlowStep",
     "IncomingMessage",
     "LiveStage",
     "Messages",
@@ -49,7 +52,8 @@ __all__ = [
     "connect",
 ]
 
-if TYPE_CHECKING:  # a command owns no runs and is no stage, so it does not pay for what that needs
+if TYPE_CHECKING:  # most commands have nothing to do with runs, stages and flows, so they do not pay for it
+    from intercom.client.blocking_flows import FlowCalls, FlowStep
     from intercom.client.blocking_hosting import LiveStage, Run
     from intercom.client.queueing import StageQueue
     from intercom.client.rosters import PossibleStage, RosterStage
@@ -86,6 +90,7 @@ def connect(
     runtime_session_id: str | None = None,
     surface: ExecutionSurface | None = None,
     coordinator: bool = False,
+    flows: TakesFlows = False,
 ) -> Iterator[Session]:
     """Register a session for the length of a ``with`` block, starting a broker if none answers.
 
@@ -118,7 +123,9 @@ def connect(
             it, as one does that is given turns. Plain messages of others wait in the inbox then.
         runtime_session_id: what the host calls the session; needed for ``"managed_turn"``.
         surface: ``"owner_attached"`` when somebody sits in front of it, else ``"headless"``.
-        coordinator: hand work out in the groups of this session.
+        coordinator: hand work out, and control flows, in the groups of this session.
+        flows: take steps of flows and report them; ``"todo"`` when this session also keeps items of a to-do list for
+            them.
 
     Raises ``BrokerError``, ``RegistrationRefused``, ``HomeError`` or ``UsageError``. Leaving the block confirms the
     message in hand; leaving it by an exception does not, so that the message comes again.
@@ -148,6 +155,7 @@ def connect(
             runtime_session_id=runtime_session_id,
             surface=surface,
             coordinator=coordinator,
+            flows=flows,
             message_kind=IncomingMessage,
             assignment_kind=Assignment,
         )
@@ -167,6 +175,7 @@ class IncomingMessage(_IncomingMessage):
     __slots__ = ("_session",)
 
     _session: Session
+    flow: FlowStep | None
 
     @property
     def invocation(self) -> Task | None:
@@ -271,6 +280,13 @@ class Session(MailCalls, AttentionCalls, WorkCalls, InvocationCalls, WatchCalls)
     def _task(self, work: Assignment) -> Task:
         assert work.message.invoked is not None, "only of work that brings a task"
         return Task(self, work.message.invoked, work)
+
+    @property
+    def flows(self) -> FlowCalls:
+        """Return the calls about flows."""
+        from intercom.client.blocking_flows import FlowCalls
+
+        return FlowCalls(self._engine, self._core, self)
 
     @property
     def id(self) -> str:
@@ -669,15 +685,21 @@ class Session(MailCalls, AttentionCalls, WorkCalls, InvocationCalls, WatchCalls)
     def _ours(self, message: _IncomingMessage) -> IncomingMessage:
         assert isinstance(message, IncomingMessage), "prepare was told the kind"
         message._session = self
+        if type(message.flow) is _FlowStep:
+            message.flow = self.flows.step(message.flow)
         return message
 
 
-if not TYPE_CHECKING:  # for a type checker both are imported above
+if not TYPE_CHECKING:  # for a type checker they are imported above
 
     def __getattr__(name: str) -> object:
-        """Load the classes of runs and stages on first use."""
-        if name not in ("LiveStage", "Run"):
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from intercom.client import blocking_hosting
+        """Load the classes of runs, stages and flows on first use."""
+        if name in ("LiveStage", "Run"):
+            from intercom.client import blocking_hosting
 
-        return getattr(blocking_hosting, name)
+            return getattr(blocking_hosting, name)
+        if name in ("FlowCalls", "FlowStep"):
+            from intercom.client import blocking_flows
+
+            return getattr(blocking_flows, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

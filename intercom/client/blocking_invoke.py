@@ -8,7 +8,7 @@ from intercom.client.assignment import Assignment
 from intercom.client.blocking_engine import Engine
 from intercom.client.blocking_watch import Watching
 from intercom.client.composing import milliseconds
-from intercom.client.invoking import Accepted, Following, InvocationView, Route, known_view, state_of_work
+from intercom.client.invoking import Accepted, Following, InvocationView, Route, clear, known_view, state_of_work
 from intercom.client.session import ClientSession
 from intercom.client.setup import now
 from intercom.client.views import Invoked
@@ -177,7 +177,7 @@ class InvocationCalls:
         accepted = self._engine.wait(
             lambda: requests.invoke(target, task, action, ensure_awake, take_within, invocation_id, timeout)
         )
-        return Invocation(self, accepted)
+        return Invocation(self, clear(accepted))
 
     def invocation(
         self,
@@ -252,7 +252,7 @@ class InvocationCalls:
         timeout: float = REQUEST_MS / 1000,
     ) -> Route:
         """Return whom a label means, without asking anything of them; raises ``RouteUnclear``."""
-        return self._engine.wait(lambda: self._core.invoking.resolve(target, timeout))
+        return clear(self._engine.wait(lambda: self._core.invoking.resolve(target, timeout)))
 
     def _watching(self, invocation_id: str) -> Watching:
         raise NotImplementedError

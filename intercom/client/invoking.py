@@ -15,6 +15,7 @@ from intercom.client.composing import clean_id, clean_text, milliseconds
 from intercom.client.lifecycle import Lifecycle
 from intercom.client.operations import RequestOperation, Result
 from intercom.client.patience import PatientRequest
+from intercom.client.views import Malformed
 from intercom.client.watches import Watched, WatchSnapshot
 from intercom.client.workviews import ProcessingState
 from intercom.errors import RouteUnclear, RunFailed, RunUnfinished, UsageError
@@ -170,17 +171,17 @@ class InvocationRequests:
         take_within: float | None,
         invocation_id: str | None,
         timeout: float,
-    ) -> RequestOperation[Accepted]:
-        """Have something done; raises ``RouteUnclear`` when the target leads to nobody."""
+    ) -> RequestOperation[Accepted | Diagnosis]:
+        """Have something done; the result is a diagnosis when the target leads to nobody."""
         if action not in get_args(Action):
             raise UsageError(f"{action!r} is no action", hint=f"One of {', '.join(get_args(Action))}.")
         wanted, text = clean_text(self._lifecycle.present(target), "target"), clean_text(task, "task")
         name = self._ids() if invocation_id is None else _name(invocation_id, "invocation_id")
         within = UNSET if take_within is None else milliseconds(take_within, "take_within")
 
-        def read(answer: wire.InvocationAccepted) -> Accepted:
+        def read(answer: wire.InvocationAccepted) -> Accepted | Diagnosis:
             if answer.diagnosis is not UNSET:
-                raise _unclear(answer.diagnosis)
+                return _diagnosis(answer.diagnosis)
             detail = None if answer.detail is UNSET else answer.detail
             return Accepted(
                 answer.invocation_id, str(answer.run_id), str(answer.target_id), cast("RunState", answer.state), detail
@@ -278,15 +279,16 @@ class InvocationRequests:
             timeout,
         )
 
-    def resolve(self, target: str, timeout: float) -> RequestOperation[Route]:
-        """Ask whom a label means; raises ``RouteUnclear`` when that is nobody."""
+    def resolve(self, target: str, timeout: float) -> RequestOperation[Route | Diagnosis]:
+        """Ask whom a label means; the result is a diagnosis when that is nobody."""
         wanted = clean_text(target, "target")
 
-        def read(answer: wire.RouteResolved) -> Route:
-            if answer.target is UNSET:
-                assert answer.diagnosis is not UNSET, "one of both is there"
-                raise _unclear(answer.diagnosis)
-            return _route(answer.target)
+        def read(answer: wire.RouteResolved) -> Route | Diagnosis:
+            if answer.target is not UNSET:
+                return _route(answer.target)
+            if answer.diagnosis is UNSET:
+                raise Malformed("a route leads neither to somebody nor to nobody")
+            return _diagnosis(answer.diagnosis)
 
         return self._request(
             lambda request_id: wire.RouteResolve(request_id, wanted), wire.RouteResolved, read, timeout
@@ -351,8 +353,11 @@ def unclear(diagnosis: Diagnosis) -> RouteUnclear:
     return error
 
 
-def _unclear(diagnosis: wire.RouteDiagnosis) -> RouteUnclear:
-    return unclear(_diagnosis(diagnosis))
+def clear(found: Result | Diagnosis) -> Result:
+    """Return what a label led to; raise ``RouteUnclear`` for nobody."""
+    if isinstance(found, Diagnosis):
+        raise unclear(found)
+    return found
 
 
 def _diagnosis(diagnosis: wire.RouteDiagnosis) -> Diagnosis:

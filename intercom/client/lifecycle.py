@@ -29,6 +29,8 @@ POLICY = "policy"
 INBOX = "inbox"
 WORK = "work.assignments"
 COORDINATOR = "flow.control"
+FLOW_REPORT = "flow.report"
+TODO = ("flow.todo_projection", "flow.todo_mutation")
 WATCH = "watch"
 INVOKE = "invoke"
 
@@ -212,6 +214,10 @@ class Lifecycle:
             features += (INBOX,)
         if work.mode is not None:
             features += (WORK,)
+        if self._profile.flows:
+            features += (FLOW_REPORT,)
+        if self._profile.flows == "todo":
+            features += TODO
         return (*features, COORDINATOR) if work.coordinates else features
 
     def _token(self) -> str | None:

@@ -27,6 +27,7 @@ from intercom.errors import IntercomError, PresenceRefused, RequestRefused
 from intercom.limits import PENDING_REPLY_RETRY_MS, REBIND_MS, WITHDRAWN_ASKS
 from intercom.wire.attention import HeldSettled, MailFetched, Policies, PolicyStored, WaitsTold
 from intercom.wire.codec import ProtocolError
+from intercom.wire.flows import FlowAnswer
 from intercom.wire.frames import (
     CancelAsk,
     Delivered,
@@ -42,6 +43,7 @@ from intercom.wire.frames import (
     Sessions,
     SupervisorAuthorized,
 )
+from intercom.wire.invocations import InvocationAnswer
 from intercom.wire.mail import (
     Addresses,
     MailboxEntries,
@@ -355,6 +357,8 @@ _ANSWERS = (
     HeldSettled,
     MailFetched,
     *get_args(WorkAnswer),
+    *get_args(FlowAnswer),
+    *get_args(InvocationAnswer),
     Watching,
 )
 """Answers that mean nothing beyond the request they answer."""

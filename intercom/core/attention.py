@@ -266,6 +266,8 @@ class Attention:
                 continue
             if record.is_ask or record.reply_to is not None or record.kept == "released":
                 continue
+            if not record.sender_session:
+                continue  # the broker itself wrote it: a step of a flow
             action = "accept" if inbound is None else inbound.action_for(sender_in(record.sender_info))
             if action == "refuse":
                 refused.append(mail)

@@ -27,6 +27,10 @@ from intercom.core.delivery import Delivery
 from intercom.core.departing import Departing
 from intercom.core.desk import WORK_REQUESTS
 from intercom.core.effects import Effect, Stop
+from intercom.core.flow_admission import Admitting
+from intercom.core.flow_requests import REQUESTS as FLOW_REQUESTS
+from intercom.core.flow_requests import Showing
+from intercom.core.flows import FlowsOfBroker
 from intercom.core.following import Following
 from intercom.core.guard import LoopGuard
 from intercom.core.holding import Holding
@@ -385,9 +389,30 @@ class Broker:
             node=node,
             broker_info=info,
         )
-        self._mailing.on_moving = self._invoking.mail_moving
         self._registering.on_spawned = self._spawning.registered
         self._departing.on_left = self._following.watches.session_left
+        self._flows = FlowsOfBroker(
+            sessions=self._sessions,
+            addresses=self._addresses,
+            lifecycle=self._lifecycle,
+            boxes=self._boxes,
+            mailing=self._mailing,
+            asking=self._asking,
+            operations=self._operations,
+            journal=journal,
+            ledger=self._ledger,
+            deadlines=self._deadlines,
+            outbox=self._outbox,
+            ids=ids,
+            identity=self._identity,
+            keys=self._work.register,
+            watches=self._following.watches,
+            limits=limits,
+            broker_info=info,
+        )
+        self._sessions.on_change = self._flows.directory_changed
+        self._mailing.on_moving = self._mail_moving
+        self._lifecycle.on_renewed = self._flows.session_ended
         self._attention = Attention(
             self._sessions,
             self._lifecycle,
@@ -423,6 +448,7 @@ class Broker:
         for mail in recovered.mail:
             self._mailing.recover(mail, now)
         self._work.recover(recovered, now)
+        self._flows.recover(recovered, now)
         self._invoking.recover(recovered, now)
         self._is_tidied = store_trouble is None and recovered.last_sequence > 0
         """What had its time is deleted every now and then."""
@@ -446,8 +472,8 @@ class Broker:
         return self._lifecycle.away_count
 
     def due_soon_count(self, now: Instant) -> int:
-        """Return how much is due so soon that the broker stays for it."""
-        return self._work.assignments.due_soon(now) + self._invoking.due_soon(now)
+        """Return how much goes on by itself, or is due so soon that the broker stays for it."""
+        return self._work.assignments.due_soon(now) + self._invoking.due_soon(now) + self._flows.is_at_work
 
     def is_registered(self, conn: int) -> bool:
         """Tell whether this connection has a session."""
@@ -505,6 +531,8 @@ class Broker:
             self._registering.finish_reattach(token, numbers, bodies, now)
         elif isinstance(token, Offer):
             self._mailing.bodies_read(token, bodies, numbers, now)
+        elif isinstance(token, Admitting | Showing):
+            self._flows.bodies_read(token, numbers, bodies, now)
         elif isinstance(token, TOKENS):
             self._invoking.bodies_read(token, numbers, bodies, now)
         else:
@@ -630,8 +658,13 @@ class Broker:
     def _session_closing(self, known: Known, reason: str, changes: list[Change], now: Instant) -> Closed:
         """Do what the end of a known session leads to: nobody comes back to its questions, its work and its mailbox."""
         self._sessions.release_id(known.id)
+        self._flows.session_ended(known.record, now)
         self._asking.asker_closed(known.id)
         return self._work.closing.closing(known, reason, changes, now)
+
+    def _mail_moving(self, mail: Mail, kind: str, reason: str, now: Instant) -> None:
+        self._flows.mail_moving(mail, kind, reason, now)
+        self._invoking.mail_moving(mail, kind, reason, now)
 
     def _is_mailbox_open(self, key: str) -> bool:
         kind, _, rest = key.partition(":")
@@ -651,6 +684,7 @@ class Broker:
 
     def _tidy(self, _: None, now: Instant) -> None:
         """Delete what had its time, and look again later."""
+        self._flows.tidy(now)
         self._invoking.tidy(now)
         self._ledger.append((DropBodies(now.wall), DropHistory(now.wall - self._limits.history_kept_ms)))
         self._deadlines.add(now.mono + self._limits.tidy_ms, self._tidy)
@@ -719,6 +753,7 @@ class Broker:
         groups.store_presence(change, session, self._sessions)
         if session.is_terminal and not was_terminal:
             self._asking.target_ended(session, now)
+        self._flows.directory_changed()
         groups.store_memberships(change, session, self._sessions, self._outbox, now)
         if session.features:
             self._arrivals.changed(session, now)
@@ -813,6 +848,9 @@ class Broker:
     def _inquire(self, connection: Connection, frame: Any, now: Instant) -> None:
         self._inquiries.answer(connection, frame, now)
 
+    def _flow(self, connection: Connection, frame: Any, now: Instant) -> None:
+        self._flows.answer(connection, frame, now)
+
     def _about_work(self, connection: Connection, frame: Any, now: Instant) -> None:
         self._work.desk.answer(connection, frame, now)
 
@@ -862,6 +900,7 @@ class Broker:
                     "sessionsAway": self._lifecycle.away_count,
                     "sessionsRemembered": self._lifecycle.remembered_count,
                 },
+                "flows": self._flows.status(),
                 "invocations": self._invoking.status(),
                 "inbox": {
                     "parked": len(self._inbox),
@@ -919,5 +958,6 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     **dict.fromkeys(REQUESTS, Broker._inquire),
     **dict.fromkeys(ATTENTION_REQUESTS, Broker._attend),
     **dict.fromkeys(WORK_REQUESTS, Broker._about_work),
+    **dict.fromkeys(FLOW_REQUESTS, Broker._flow),
     **dict.fromkeys(INVOCATION_REQUESTS, Broker._invoke),
 }

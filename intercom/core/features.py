@@ -37,6 +37,14 @@ WAITS = "waits"
 POLICY = "policy"
 """The session may say what it lets through to it, and is told of its sends what became of them by such a policy."""
 
+FLOW_REPORT = "flow.report"
+"""The session takes steps of flows and reports their outcome."""
+TODO_PROJECTION = "flow.todo_projection"
+"""It shows the step it works on in a to-do list of its own."""
+TODO_MUTATION = "flow.todo_mutation"
+"""It reports what became of that item."""
+TODO = frozenset({TODO_PROJECTION, TODO_MUTATION})
+
 CLIENT_PROTOCOL_MAJOR = 1
 _VERSION = re.compile(r"(\d{1,6})\.(\d{1,6})", re.ASCII)
 
@@ -86,6 +94,10 @@ def grant(frame: Register, *, is_durable: bool) -> frozenset[str] | Refused:
             granted |= set(wished) & {LIFECYCLE, ADDRESS}
     if granted & {LIFECYCLE, ADDRESS}:
         granted |= set(wished) & {WORK, COORDINATOR, FOREGROUND}
+    if LIFECYCLE in granted:
+        granted |= set(wished) & {FLOW_REPORT}
+    if FLOW_REPORT in granted:
+        granted |= set(wished) & TODO
     if WORK in granted and (refused := _work_refusal(frame)) is not None:
         return refused
     return frozenset(granted)

@@ -8,6 +8,8 @@ from intercom.core.clock import Instant
 from intercom.core.records import (
     AddressRecord,
     DiagnosisRecord,
+    DispatchRecord,
+    FlowRecord,
     Happened,
     IdempotencyRecord,
     InboxRecord,
@@ -64,6 +66,10 @@ def stream_of(row: Row) -> str:
         return f"route:{row.diagnosis_id}"
     if isinstance(row, InboxRecord):
         return mail_stream(row.inbox_id)
+    if isinstance(row, FlowRecord):
+        return f"flow:{row.number}"
+    if isinstance(row, DispatchRecord):
+        return f"dispatch:{row.dispatch_id}"
     return mail_stream(row.message_id)
 
 

@@ -154,14 +154,16 @@ class Mailing:
         subject: Any,
         *changes: Change,
         is_offered: bool = False,
+        was_written: bool = False,
         body: int | None = None,
         size: int | None = None,
     ) -> Mail:
         """Append a mail at its place in its mailbox together with ``changes``, and offer it once that is committed.
 
         ``operation`` is its row, queued by now; ``undo(subject, now)`` is called after the mail was taken back.
-        ``is_offered`` says that the holder of the mailbox has it already and has not confirmed it; ``body`` is the
-        number under which its message is stored already, ``size`` what that is charged for.
+        ``is_offered`` says that the holder of the mailbox has it already and has not confirmed it, ``was_written`` that
+        a holder which has left may have it; ``body`` is the number under which its message is stored already, ``size``
+        what that is charged for.
         """
         record = MailRecord(
             self._operations.next_number() if operation is None else operation.number,
@@ -177,7 +179,7 @@ class Mailing:
             letter.valid_until,
             letter.is_ask,
             letter.reply_to,
-            int(is_offered),
+            int(is_offered or was_written),
             letter.notice,
             kept=letter.kept,
             body=body,
@@ -567,7 +569,7 @@ class Mailing:
         """End mail undelivered, in an append of its own."""
         changes: list[Change] = []
         given_up = self.give_up(mail, kind, reason, changes, now)
-        self.given_up(given_up, self._ledger.append(tuple(changes), self._undo_given_up, given_up), now)
+        self.given_up(given_up, self._ledger.append(tuple(changes), self.unsettle_given_up, given_up), now)
 
     def give_up(self, mail: list[Mail], kind: Any, reason: str, changes: list[Change], now: Instant) -> GivenUp:
         """End mail undelivered and tell each sender once: in its mailbox, or at once when it has none and is here.
@@ -616,7 +618,8 @@ class Mailing:
             mail.ticket = 0
             self._boxes.add(mail)
 
-    def _undo_given_up(self, given_up: GivenUp, now: Instant) -> None:
+    def unsettle_given_up(self, given_up: GivenUp, now: Instant) -> None:
+        """Let mail wait again whose end could not be recorded, and look at it again a little later."""
         self.undo_give_up(given_up, now)
         for mail in given_up.mail:
             due = max(mail.due, now.mono + self._limits.mail_retry_ms)

@@ -374,7 +374,16 @@ class Queueing:
         operation.state, operation.target = OperationState.QUEUED, key
         operation.position = len(box) + 1
         operation.under_way = None
-        self._mailing.put(letter, operation, now, self._undo_take_over, subject, *changes, is_offered=is_offered)
+        self._mailing.put(
+            letter,
+            operation,
+            now,
+            self._undo_take_over,
+            subject,
+            *changes,
+            is_offered=is_offered,
+            was_written=True,
+        )
         self.replied(attempt.sender, attempt.reply_to, attempt.message_id, attempt.answer, now)
         if attempt.is_waiting:
             attempt.settle()

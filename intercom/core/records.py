@@ -12,6 +12,14 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from intercom.core.flow_records import BindingRecord as BindingRecord
+from intercom.core.flow_records import DispatchRecord as DispatchRecord
+from intercom.core.flow_records import EvidenceRecord as EvidenceRecord
+from intercom.core.flow_records import FlowRecord as FlowRecord
+from intercom.core.flow_records import GatesRecord as GatesRecord
+from intercom.core.flow_records import ReportRecord as ReportRecord
+from intercom.core.flow_records import StepRecord as StepRecord
+from intercom.core.flow_records import TargetIdentity as TargetIdentity
 from intercom.core.invocation_records import DiagnosisRecord as DiagnosisRecord
 from intercom.core.invocation_records import InvocationRecord as InvocationRecord
 
@@ -286,6 +294,8 @@ Row: TypeAlias = (
     | AssignmentRecord
     | IdempotencyRecord
     | PolicyRecord
+    | FlowRecord
+    | DispatchRecord
     | InvocationRecord
     | DiagnosisRecord
 )
@@ -339,8 +349,8 @@ class Happened(Struct, frozen=True):
     at: int
     """Epoch ms."""
     stream: str
-    """What it is about: ``session:ID``, ``address:NUMBER``, ``mail:MESSAGE-ID``, ``idempotency:NUMBER``,
-    ``policy:NUMBER``, ``invocation:ID`` or ``route:DIAGNOSIS-ID``."""
+    """What it is about, such as ``session:ID``, ``address:NUMBER``, ``mail:MESSAGE-ID``, ``idempotency:NUMBER``,
+    ``policy:NUMBER``, ``flow:NUMBER``, ``dispatch:ID``, ``invocation:ID`` or ``route:DIAGNOSIS-ID``."""
     kind: str
     event_id: str
     """Unique in the journal."""
@@ -362,17 +372,18 @@ class HistoryEvent(Struct, frozen=True):
 
 
 class SaveBody(Struct, frozen=True):
-    """Store the message of a mail."""
+    """Store the message of a mail, or a text of a flow."""
 
     number: int
     message: bytes
 
 
 class ReleaseBody(Struct, frozen=True):
-    """Keep the message of a mail only until then (epoch ms)."""
+    """Keep a body only until then (epoch ms)."""
 
     number: int
-    until: int
+    until: int | None
+    """None: as long as it is needed, after all."""
 
 
 class DropBodies(Struct, frozen=True):
@@ -384,8 +395,8 @@ class DropBodies(Struct, frozen=True):
 class DropHistory(Struct, frozen=True):
     """Delete events older than this moment (epoch ms) without which the journal still tells all rows.
 
-    What is told of a row that is gone is deleted as a whole, once all of it is older; of sessions and addresses that
-    are there the newest event stays, of mail all.
+    What is told of a row that is gone is deleted as a whole, once all of it is older; of sessions, addresses, flows
+    and dispatches that are there the newest event stays, of mail all.
     """
 
     before: int
@@ -442,6 +453,8 @@ class Recovered(Struct, frozen=True, kw_only=True):
     inbox: list[InboxRecord] = []
     assignments: list[AssignmentRecord] = []
     idempotency: list[IdempotencyRecord] = []
+    flows: list[FlowRecord] = []
+    dispatches: list[DispatchRecord] = []
     invocations: list[InvocationRecord] = []
     diagnoses: list[DiagnosisRecord] = []
     last_sequence: int = 0

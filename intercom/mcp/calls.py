@@ -15,7 +15,7 @@ from intercom.client.peertext import short
 from intercom.client.profile import PERSON, checked_claim, checked_group, checked_name
 from intercom.client.texts import visible
 from intercom.errors import AmbiguousTarget, IntercomError, TargetNotFound
-from intercom.limits import ASK_MS, PERSON_ASK_MS, TOLD_CHARACTERS, TOOL_PROGRESS_MS, TOOL_WAIT_MS
+from intercom.limits import ASK_MS, FETCH_MS, PERSON_ASK_MS, TOLD_CHARACTERS, TOOL_PROGRESS_MS, TOOL_WAIT_MS
 from intercom.mcp import wording
 from intercom.mcp.asking import OpenQuestion
 from intercom.mcp.seat import Seat
@@ -90,6 +90,7 @@ async def _send(call: Call, arguments: Arguments) -> Done:
             logical_target=None if wanted == target else target,
             reply_to=arguments.get("reply_to"),
             valid_for=arguments.get("valid_for_s"),
+            caused_by=None if "reply_to" in arguments else call.seat.cause(),
         )
     except TargetNotFound as error:
         raise await _near(session, target, error) from error
@@ -150,7 +151,7 @@ async def _pending(call: Call, arguments: Arguments) -> Done:
 async def _receive(call: Call, arguments: Arguments) -> Done:
     seat = call.seat
     await seat.ready()
-    batch = await seat.take(TOLD_CHARACTERS)
+    batch = await seat.take(TOLD_CHARACTERS) or await _fetched(seat)
     if batch is None and arguments.get("wait_s"):
         seat.takers += 1
         try:
@@ -166,6 +167,20 @@ async def _receive(call: Call, arguments: Arguments) -> Done:
     left = len(seat.tray)
     more = f"\n\n{left} more wait: call receive again." if left else ""
     return Done(batch.text + more, batch)
+
+
+async def _fetched(seat: Seat) -> Batch | None:
+    """Return what waited without waking (protocol 15.2), which is handed over only when it is asked for."""
+    session = await seat.ready()
+    try:
+        if not await session.fetch():
+            return None
+    except IntercomError:
+        return None  # the broker keeps nothing back
+    with anyio.move_on_after(FETCH_MS / 1000):
+        while not len(seat.tray):
+            await seat.news.wait()
+    return await seat.take(TOLD_CHARACTERS)
 
 
 async def _work(call: Call, arguments: Arguments) -> Done:

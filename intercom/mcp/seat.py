@@ -7,6 +7,7 @@ sender learns ``queued`` while it waits here, and mail that nobody was shown com
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,7 +26,7 @@ from intercom.errors import (
     SessionClosed,
     SessionReplaced,
 )
-from intercom.limits import ADAPTER_OPEN_MS, ADAPTER_RETRY_MS, INCOMING_MESSAGES
+from intercom.limits import ADAPTER_OPEN_MS, ADAPTER_RETRY_MS, CAUSE_MS, INCOMING_MESSAGES
 from intercom.mcp.asking import Asking, OpenQuestion
 from intercom.mcp.tray import Batch, Item, Tray
 from intercom.mcp.working import Workplace
@@ -92,6 +93,10 @@ class Seat:
         self._moved = anyio.Event()
         self._trouble: IntercomError | None = None
         self._is_over = False
+        self.ended = anyio.Event()
+        """Set when it is closed for good."""
+        self._cause: str | None = None
+        self._cause_until = 0.0
         self._gone = anyio.Event()
 
     @property
@@ -119,6 +124,7 @@ class Seat:
     async def close(self) -> None:
         """Say goodbye and end; who waits for an answer of it is told that none comes."""
         self._is_over = True
+        self.ended.set()
         if self._scope is not None:
             self._scope.cancel()
             await self._gone.wait()
@@ -162,6 +168,13 @@ class Seat:
         self.questions.pop(message_id, None)
         self.reminded.pop(message_id, None)
         self.tray.drop(message_id)
+
+    def cause(self) -> str | None:
+        """Return the message the model was shown last, if that is not long ago: what it sends now comes of it.
+
+        By that the broker knows messages that cause each other for ever (protocol 15.3).
+        """
+        return self._cause if time.monotonic() < self._cause_until else None
 
     def renamed(self, name: str | None) -> None:
         """Keep a new visible name for later lives of the seat."""
@@ -279,6 +292,9 @@ class Seat:
 
     def _was_shown(self, item: Item) -> None:
         item.hand = None
+        if item.message is not None and item.message.notice is None:
+            self._cause = item.message.id
+            self._cause_until = time.monotonic() + CAUSE_MS / 1000
         if item.message is not None:
             with suppress(IntercomError):  # the session it came to may be over; then it comes again
                 item.message.confirm()

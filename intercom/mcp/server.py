@@ -214,7 +214,14 @@ class Adapter:
     def _made(self, seat: Seat) -> None:
         ringer = self._ringers[seat] = Ringer(seat, self._ways)
         seat.push = ringer.level
-        self._tasks.start_soon(ringer.run)
+        self._tasks.start_soon(self._ring_for, seat, ringer)
+
+    async def _ring_for(self, seat: Seat, ringer: Ringer) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ringer.run)
+            await seat.ended.wait()
+            tasks.cancel_scope.cancel()
+        del self._ringers[seat]
 
     def _on_news(self, seat: Seat) -> None:
         ringer = self._ringers.get(seat)

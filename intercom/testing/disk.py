@@ -16,9 +16,11 @@ from intercom.core.records import (
     AnswerQuestion,
     AssignmentRecord,
     DiagnosisRecord,
+    DispatchRecord,
     DropBodies,
     DropOperation,
     DropRetiredId,
+    FlowRecord,
     Happened,
     HistoryEvent,
     IdempotencyRecord,
@@ -64,6 +66,8 @@ class MemoryDisk:
     inbox: dict[int, InboxRecord] = field(default_factory=dict)
     assignments: dict[str, AssignmentRecord] = field(default_factory=dict)
     idempotency: dict[int, IdempotencyRecord] = field(default_factory=dict)
+    flows: dict[int, FlowRecord] = field(default_factory=dict)
+    dispatches: dict[int, DispatchRecord] = field(default_factory=dict)
     invocations: dict[int, InvocationRecord] = field(default_factory=dict)
     diagnoses: dict[int, DiagnosisRecord] = field(default_factory=dict)
     bodies: dict[int, Body] = field(default_factory=dict)
@@ -124,6 +128,10 @@ class MemoryDisk:
             return self.assignments, row.assignment_id
         if isinstance(row, IdempotencyRecord):
             return self.idempotency, row.number
+        if isinstance(row, FlowRecord):
+            return self.flows, row.number
+        if isinstance(row, DispatchRecord):
+            return self.dispatches, row.number
         if isinstance(row, InvocationRecord):
             return self.invocations, row.number
         if isinstance(row, DiagnosisRecord):
@@ -144,6 +152,8 @@ class MemoryDisk:
             *self.inbox.values(),
             *self.assignments.values(),
             *self.idempotency.values(),
+            *self.flows.values(),
+            *self.dispatches.values(),
             *self.invocations.values(),
             *self.diagnoses.values(),
         ]
@@ -157,7 +167,8 @@ class MemoryDisk:
             stream = event.stream
             if stream not in there:
                 return last_at[stream] >= before
-            is_superseded = isinstance(event.row, AddressRecord | KnownSessionRecord) and newest[stream] != event.seq
+            tells_all = isinstance(event.row, AddressRecord | KnownSessionRecord | FlowRecord | DispatchRecord)
+            is_superseded = tells_all and newest[stream] != event.seq
             return event.at >= before or not is_superseded
 
         kept = [event for event in self.journal if is_kept(event)]
@@ -169,7 +180,7 @@ class MemoryDisk:
         return [event.row.number for event in self.journal if isinstance(event.row, MailRecord)]
 
     def read_bodies(self, numbers: tuple[int, ...]) -> dict[int, bytes]:
-        """Return the messages of these mails, as far as they are there."""
+        """Return the bodies with these numbers, as far as they are there."""
         return {number: self.bodies[number].message for number in numbers if number in self.bodies}
 
     def read_history(self, stream: str) -> list[HistoryEvent]:
@@ -224,6 +235,8 @@ class MemoryDisk:
             inbox=[self.inbox[number] for number in sorted(self.inbox)],
             assignments=sorted(self.assignments.values(), key=lambda row: row.number),
             idempotency=[self.idempotency[number] for number in sorted(self.idempotency)],
+            flows=[self.flows[number] for number in sorted(self.flows)],
+            dispatches=[self.dispatches[number] for number in sorted(self.dispatches)],
             invocations=[self.invocations[number] for number in sorted(self.invocations)],
             diagnoses=[self.diagnoses[number] for number in sorted(self.diagnoses)],
             last_sequence=self.sequence,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from intercom.client.assignment import Assignment
 from intercom.client.composing import milliseconds
-from intercom.client.invoking import Accepted, Following, InvocationView, Route, known_view, state_of_work
+from intercom.client.invoking import Accepted, Following, InvocationView, Route, clear, known_view, state_of_work
 from intercom.client.operations import Operation
 from intercom.client.session import ClientSession
 from intercom.client.views import Invoked
@@ -185,7 +185,7 @@ class InvocationCalls:
         """
         requests = self._core.invoking
         accepted = self._now(requests.invoke(target, task, action, ensure_awake, take_within, invocation_id, timeout))
-        return Invocation(self, accepted)
+        return Invocation(self, clear(accepted))
 
     def invocation(
         self,
@@ -258,7 +258,7 @@ class InvocationCalls:
         timeout: float = REQUEST_MS / 1000,
     ) -> Route:
         """Return whom a label means, without asking anything of them; raises ``RouteUnclear``."""
-        return self._now(self._core.invoking.resolve(target, timeout))
+        return clear(self._now(self._core.invoking.resolve(target, timeout)))
 
     def _watching(self, invocation_id: str) -> Watching:
         raise NotImplementedError

@@ -12,13 +12,14 @@ from intercom.client.asking import AskOperation
 from intercom.client.commands import Attachments
 from intercom.client.composing import milliseconds
 from intercom.client.feeds import Feed, SessionEvent
+from intercom.client.flowsteps import FlowStep as _FlowStep
 from intercom.client.lifecycle import Keeper
 from intercom.client.mailing import MailRequests
 from intercom.client.mailviews import PendingAsk
 from intercom.client.notices import Held
 from intercom.client.operations import Operation
 from intercom.client.owning import ask_host, new_run
-from intercom.client.profile import Profile, checked_claim
+from intercom.client.profile import Profile, Push, checked_claim
 from intercom.client.queueing import StageQueue
 from intercom.client.restoring import release_child, reserve_child
 from intercom.client.rosters import PossibleStage, RosterStage
@@ -30,6 +31,7 @@ from intercom.client.views import IncomingMessage as _IncomingMessage
 from intercom.errors import BrokerBusy, NoBroker
 from intercom.limits import ASK_MS, REQUEST_MS, STAGE_LIVE_MS
 from intercom.testing.attending import AttentionCalls
+from intercom.testing.flowing import FlowCalls, FlowStep
 from intercom.testing.following import Following, Watching
 from intercom.testing.hosting import LiveStage, Run
 from intercom.testing.inquiring import Inquiries
@@ -56,6 +58,12 @@ class IncomingMessage(_IncomingMessage):
     __slots__ = ("_session",)
 
     _session: MemorySession
+    flow: FlowStep | None
+
+    def confirm(self) -> None:
+        """Say that the message is done with, before its consumer asks for the next one."""
+        self._session._core.confirm(self.id, self._session._broker.now.mono)
+        self._session._broker._turn()
 
     @property
     def invocation(self) -> Task | None:
@@ -146,6 +154,11 @@ class MemorySession(Inquiries, AttentionCalls, Work, InvocationCalls, Following)
     def _task(self, work: Assignment) -> Task:
         assert work.message.invoked is not None, "only of work that brings a task"
         return Task(self, work.message.invoked, work)
+
+    @property
+    def flows(self) -> FlowCalls:
+        """Return the calls about flows."""
+        return FlowCalls(self)
 
     @property
     def id(self) -> str:
@@ -380,12 +393,19 @@ class MemorySession(Inquiries, AttentionCalls, Work, InvocationCalls, Following)
             commands.leave(self._core.profile, group, now=self._broker.now.mono, wall=self._broker.now.wall)
         )
 
-    def set_presence(self, *, name: str | None = None, status: str | None = None, model: str | None = None) -> None:
+    def set_presence(
+        self,
+        *,
+        name: str | None = None,
+        status: str | None = None,
+        model: str | None = None,
+        push: Push | None = None,
+    ) -> None:
         """Change what others see; what is ``None`` stays."""
         now = self._broker.now
         self._now(
             commands.set_presence(
-                self._core.profile, now=now.mono, wall=now.wall, name=name, status=status, model=model
+                self._core.profile, now=now.mono, wall=now.wall, name=name, status=status, model=model, push=push
             )
         )
 
@@ -513,6 +533,8 @@ class MemorySession(Inquiries, AttentionCalls, Work, InvocationCalls, Following)
     def _ours(self, message: _IncomingMessage) -> IncomingMessage:
         ours = cast("IncomingMessage", message)
         ours._session = self
+        if type(ours.flow) is _FlowStep:
+            ours.flow = self.flows.step(ours.flow)
         return ours
 
     def _next_due(self) -> int | None:

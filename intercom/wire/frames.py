@@ -14,6 +14,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, ValidationError, convert, fie
 
 from intercom.limits import HEALTH_ID_UNITS
 from intercom.wire.attention import AttentionAnswer, AttentionRequest
+from intercom.wire.flows import FlowAnswer, FlowRequest
 from intercom.wire.invocations import InvocationAnswer, InvocationRequest, InvokedInfo
 from intercom.wire.mail import MailAnswer, MailInfo, MailRequest, Notice
 from intercom.wire.restoring_frames import ReleaseRestoringRecipient as ReleaseRestoringRecipient
@@ -249,7 +250,9 @@ class BadRequest(Struct):
     reason: str
 
 
-FeatureRequests: TypeAlias = MailRequest | WorkRequest | FollowingRequest | AttentionRequest | InvocationRequest
+FeatureRequests: TypeAlias = (
+    MailRequest | WorkRequest | FollowingRequest | AttentionRequest | FlowRequest | InvocationRequest
+)
 """Every frame that belongs to a feature: it is refused in-band when a member is wrong."""
 
 Request: TypeAlias = (
@@ -514,6 +517,7 @@ Answer: TypeAlias = (
     | MailAnswer
     | FollowingAnswer
     | WorkAnswer
+    | FlowAnswer
     | AttentionAnswer
     | InvocationAnswer
 )

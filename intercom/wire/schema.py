@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.json import schema_components
 
 from intercom.limits import LONGEST_VALIDITY_MS
+from intercom.wire.flows import FlowDispatch
 from intercom.wire.frames import Answer, Message, Request, SessionInfo
 from intercom.wire.mail import AddressClaim
 from intercom.wire.stage_frames import ParentRun, PossibleStage, StageAnnouncement
@@ -103,6 +104,7 @@ def schema() -> dict[str, Any]:
         PossibleStage,
         ParentRun,
         AddressClaim,
+        FlowDispatch,
         WatchedEvent,
     ]
     (request, answer, *_), found = schema_components(kinds, ref_template=_TEMPLATE)

@@ -18,6 +18,9 @@ from intercom.core import (
     arrivals,
     desk,
     features,
+    flow_reports,
+    flow_requests,
+    flow_validation,
     following,
     giving,
     handing,
@@ -482,6 +485,25 @@ def test_every_conversation_of_section_8_is_named() -> None:
     for path in VECTORS.glob("8.*.json"):
         assert f"`tests/vectors/{path.name}`" in TEXT
     assert {name.partition("-")[0] for name, _ in shown()} >= {"8.1", "8.2", "8.3", "8.4", "8.5", "8.9", "8.10"}
+
+
+# --- flows ----------------------------------------------------------------------------------------------
+
+
+def test_the_codes_of_flows() -> None:
+    """protocol 12.7"""
+    refused = codes_in(flow_requests, flow_reports, flow_validation, pattern=r'Invalid\(\s*"(\w+)"')
+    assert codes_of("12.7 Who may, and refusals") == refused
+
+
+def test_the_requests_about_flows_and_who_may_make_them() -> None:
+    """protocol 12.7"""
+    section = SECTIONS["12.7 Who may, and refusals"]
+    [rows] = tables(section, ["request", "answer", "features, one of"])
+    told = {code(row[0]): set(re.findall("`([^`]+)`", row[2])) for row in rows}
+    assert told == {kind.__struct_config__.tag: set(flow_requests.needed_for(kind)) for kind in flow_requests.REQUESTS}
+    [rows] = tables(section, ["feature", "what it opens", "granted"])
+    assert {code(row[0]) for row in rows} == {features.COORDINATOR, features.FLOW_REPORT, *features.TODO}
 
 
 # --- invocations ----------------------------------------------------------------------------------------

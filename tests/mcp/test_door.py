@@ -205,9 +205,12 @@ def test_what_claude_says_of_its_process_counts_more_than_the_variable(raw: Star
     file.write_text('{"pid": 1, "sessionId": "s-real"}')
     host, record = claude(raw, broker, "s-wrong")
     assert record.seats[0].address == address_of("s-real")
-    file.write_text('{"pid": 1, "sessionId": "s-next"}')
-    host.tool("status")
-    assert record_of(broker.home).seats[0].address == address_of("s-next")
+    with blocking.connect("bob", home=broker.home) as bob:
+        host.tool("status")
+        [before] = [view.id for view in bob.list() if view.id != bob.id]
+        file.write_text('{"pid": 1, "sessionId": "s-next"}')
+        until(lambda: [view.id for view in bob.list() if view.id not in (bob.id, before)])
+    assert record_of(broker.home).seats[0].address == address_of("s-next"), "without a call of a tool"
 
 
 def test_a_subagent_is_a_session_of_its_own_where_a_hook_tells(raw: Start, broker: BrokerProcess) -> None:
@@ -250,6 +253,17 @@ def test_codex_says_with_each_call_whose_it_is(raw: Start, broker: BrokerProcess
     with hook(record) as door:
         assert door.ask({"op": "hello", "session": "t-1", "agent": "t-2"})["address"] == address_of("t-2", "codex")
         assert door.ask({"op": "collect", "session": "t-3"}) == NOTHING
+        assert door.ask({"op": "agent", "agent": "t-2", "what": "stop"}) == {"ok": True}
+        [seat] = record_of(broker.home, lambda record: len(record.seats) == 1).seats
+        assert seat.session == "t-1"
+
+
+def test_a_name_that_was_given_is_that_of_every_thread(raw: Start, broker: BrokerProcess) -> None:
+    host = raw("--host", "codex", "--as", "ada")
+    host.shake_hands("codex-mcp-client", "2025-06-18")
+    first = host.tool("status", threadId="t-1")
+    assert "You are ada " in first
+    assert host.tool("status", threadId="t-2") == first
 
 
 def test_the_session_that_ends_says_goodbye(raw: Start, broker: BrokerProcess) -> None:

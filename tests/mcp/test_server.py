@@ -15,10 +15,11 @@ from typing import Any
 import anyio
 import pytest
 
-from intercom.client import blocking, control
+from intercom.client import aio, blocking, control
+from intercom.client.attending import PolicyRule
 from intercom.mcp.tools import TOOLS, tools_for
 from intercom.paths import Paths
-from tests.support.adapters import COMMAND, RawHost, adapter
+from tests.support.adapters import COMMAND, RawHost, ToolFailed, adapter
 from tests.support.brokers import BrokerProcess, environment
 from tests.support.commands import is_alive
 from tests.support.raw import PATIENCE_S
@@ -137,7 +138,7 @@ async def test_the_answer_comes_although_the_broker_was_killed(
             await bob.call("receive", wait_s=10)
             broker.kill()
             await anyio.to_thread.run_sync(lambda: start_broker())
-            assert "ada" in await bob.call("reply", text="still here")
+            assert "your answer to question" in await bob.call("reply", text="still here")
             assert "still here" in await ada.call("receive", wait_s=30)
 
 
@@ -166,6 +167,67 @@ async def test_a_refusal_to_answer_is_an_error_with_a_code(broker: BrokerProcess
                 await bob.call("receive", wait_s=10)
                 await bob.call("reply", text="no access", error=True)
             assert errors[0].startswith("error reply_error: no access")
+
+
+async def test_agents_that_thank_each_other_are_stopped(broker: BrokerProcess) -> None:
+    """F113, protocol 15.3: agents that wake each other for ever; the refusal says how to go on."""
+    with anyio.fail_after(2 * BOUND_S):
+        async with adapter(broker.home, "--as", "ada") as ada, adapter(broker.home, "--as", "bob") as bob:
+            await ada.call("status")
+            await bob.call("status")
+            pair = [(ada, "bob"), (bob, "ada")]
+            for number in range(40):
+                sender, target = pair[number % 2]
+                try:
+                    await sender.call("send", to=target, text="thank you")
+                except ToolFailed as error:
+                    assert str(error).startswith("error loop: ")
+                    assert "send to @me" in str(error)
+                    break
+                receiver = pair[1 - number % 2][0]
+                assert "thank you" in await receiver.call("receive", wait_s=10)
+            else:
+                raise AssertionError("nobody stopped them")
+
+
+async def test_what_is_not_to_wake_anybody_is_read_when_the_model_looks(broker: BrokerProcess) -> None:
+    """protocol 15.2: quiet mail is handed over when it is fetched."""
+    with anyio.fail_after(BOUND_S):
+        async with adapter(broker.home, "--as", "ada") as ada, adapter(broker.home, "--as", "bob") as bob:
+            await bob.call("status")
+            async with aio.connect(purpose="control", home=broker.home) as person:
+                await person.set_policy([PolicyRule("quiet")], address="bob")
+            assert "not to be disturbed" in await ada.call("send", to="bob", text="no hurry")
+            assert (await ada.fails("ask", to="bob", text="hurry?")).startswith("error undisturbed: ")
+            assert "no hurry" in await bob.call("receive")
+
+
+async def test_two_that_would_wait_for_each_other_are_told(broker: BrokerProcess) -> None:
+    """F64"""
+    with anyio.fail_after(BOUND_S):
+        async with adapter(broker.home, "--as", "ada") as ada, adapter(broker.home, "--as", "bob") as bob:
+            await bob.call("status")
+            await ada.call("ask", to="bob", text="you?", wait_s=0)
+            await bob.call("receive", wait_s=10)
+            error = await bob.fails("ask", to="ada", text="no, you?")
+            assert error.startswith("error would_deadlock: ")
+            assert "pending" in error
+
+
+async def test_of_two_adapters_of_one_session_the_one_in_use_is_it(broker: BrokerProcess) -> None:
+    """issue: one identity per host session; hosts leave old servers behind (spec: hosts 4.7)."""
+    with anyio.fail_after(BOUND_S):
+        async with adapter(broker.home, "--as", "ada") as old, adapter(broker.home, "--as", "ada") as new:
+            await old.call("status")
+            await new.call("status")
+            async with aio.connect("bob", home=broker.home) as bob:
+                assert [view.name for view in await bob.list()].count("ada") == 1
+                await bob.send("ada", "for the newest")
+                assert "for the newest" in await new.call("receive", wait_s=10)
+                await old.call("status")
+                assert [view.name for view in await bob.list()].count("ada") == 1
+                await bob.send("ada", "for the one in use")
+                assert "for the one in use" in await old.call("receive", wait_s=10)
 
 
 async def test_groups_are_joined_for_later_lives_too(broker: BrokerProcess) -> None:
