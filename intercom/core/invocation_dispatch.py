@@ -113,7 +113,7 @@ class Dispatching:
         if record.job in ("pending", "running") and record.take_until is not None and record.take_until <= now.wall:
             return self.fail(invocation, LATE, now)
         is_working = record.worker is not None and not self._targets.is_gone(record.worker)
-        has_message = invocation.mail is not None or self._inbox.get(record.message_id) is not None
+        has_message = self._mail_of(invocation) is not None or self._inbox.get(record.message_id) is not None
         if has_message or is_working or not self._targets.is_gone(record.target):
             invocation.gone_since = None
         elif invocation.gone_since is None:
@@ -297,13 +297,11 @@ class Dispatching:
         invocation = self._book.of_message(mail.record.message_id)
         if invocation is None or kind == "offered":
             return
-        invocation.mail = None
         if kind == "delivered":
             box = self._boxes.get(mail.record.mailbox)
             holder = None if box is None or box.holder is None else box.holder.id
             if invocation.record.state in ("queued", "waking"):
                 move = Move()
-                move.inverse(lambda now: _has(invocation, mail))
                 self._book.take(invocation, holder, move, now)
                 invocation.ticket = move.append(self._ledger)
         elif kind != "withdrawn" and invocation.is_open:
@@ -404,9 +402,15 @@ class Dispatching:
             self._offers.withdraw(invocation.offered)
             invocation.offered = None
 
+    def _mail_of(self, invocation: Invocation) -> Mail | None:
+        """Return the message that brings a task while it is in its mailbox: it may have gone into the inbox."""
+        mail = invocation.mail
+        box = None if mail is None else self._boxes.get(mail.record.mailbox)
+        return mail if mail is not None and box is not None and box.entries.get(mail.number) is mail else None
+
     def is_untouched(self, invocation: Invocation) -> bool:
         """Tell whether nobody has the task, nor may have it."""
-        record, mail = invocation.record, invocation.mail
+        record, mail = invocation.record, self._mail_of(invocation)
         if record.state not in ("queued", "waking") or record.job == "running":
             return False
         if mail is not None:
@@ -422,8 +426,9 @@ class Dispatching:
         if parked is not None:
             self._parking.withdraw(parked, move, now)
         invocation.ticket = move.append(self._ledger)
-        if invocation.mail is not None:
-            self._mailing.withdraw(invocation.mail, "its task was cancelled", now)
+        mail = self._mail_of(invocation)
+        if mail is not None:
+            self._mailing.withdraw(mail, "its task was cancelled", now)
 
     def ask_to_stop(self, invocation: Invocation, reason: str, now: Instant) -> None:
         """Tell whoever has a task, once, that it is not wanted any more."""
@@ -450,7 +455,7 @@ class Dispatching:
     def recovered(self, now: Instant) -> None:
         """Go on with what an earlier process was handing over; its leases are void."""
         for invocation in self._book.newest_first():
-            mail = invocation.mail
+            mail = self._mail_of(invocation)
             if mail is not None and not invocation.is_open and self._mailing.can_promise:
                 self._mailing.withdraw(mail, "its task has ended", now)
         for invocation in self._book.open_ones():
@@ -461,13 +466,9 @@ class Dispatching:
         """Return how much goes on by itself soon: hand-overs, and runs whose target is looked for."""
         return sum(
             invocation.gone_since is not None
-            or (bool(JOB[invocation.record.job]) and not self._targets.is_gone(invocation.record.target))
+            or (bool(JOB[invocation.record.job]) and self._targets.is_here(invocation.record.target))
             for invocation in self._book.open_ones()
         )
-
-
-def _has(invocation: Invocation, mail: Mail) -> None:
-    invocation.mail = mail
 
 
 _STATES = {"accepted": "running", "started": "running", "waiting_for_capability": "waiting"}

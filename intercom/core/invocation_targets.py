@@ -203,6 +203,11 @@ class Targets:
         """Tell whether nobody with this id is here, or may come back."""
         return self.place(target) is None
 
+    def is_here(self, target: str) -> bool:
+        """Tell whether somebody with this id is connected."""
+        place = self.place(target)
+        return place is not None and place.session is not None
+
     def is_target(self, session: Session, target: str) -> bool:
         """Tell whether a session is the target, or acts under its address."""
         return session.id == target or (session.address is not None and session.address.key == target)

@@ -153,7 +153,11 @@ class Invocations:
     # --- rows -------------------------------------------------------------------------------------------
 
     def create(self, record: InvocationRecord, message: bytes, move: Move, now: Instant) -> Invocation:
-        """Enter a new invocation with its run and its job."""
+        """Enter a new invocation with its run and its job; the oldest that ended gives way when there are too many."""
+        if len(self._by_id) >= self._limits.invocations_kept:
+            oldest = next((one for one in self._by_id.values() if not one.is_open), None)
+            if oldest is not None:
+                self._forget(oldest, move, now)
         invocation = Invocation(record)
         self._enter(invocation)
         move.inverse(lambda now: self._leave(invocation))
@@ -294,14 +298,10 @@ class Invocations:
     # --- what had its time ------------------------------------------------------------------------------
 
     def tidy(self, move: Move, now: Instant) -> None:
-        """Forget what ended long ago, and the oldest of what ended when there is too much."""
+        """Forget what ended long ago."""
         before = now.wall - self._limits.invocation_kept_ms
-        too_many = len(self._by_id) - self._limits.invocations_kept
         for invocation in list(self._by_id.values()):
-            if invocation.is_open:
-                continue
-            if (invocation.record.completed_at or 0) <= before or too_many > 0:
-                too_many -= 1
+            if not invocation.is_open and (invocation.record.completed_at or 0) <= before:
                 self._forget(invocation, move, now)
         for record in list(self._diagnoses.values()):
             if record.at <= before:

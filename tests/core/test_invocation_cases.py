@@ -10,7 +10,7 @@ from intercom.core.records import StoreIdentity
 from intercom.limits import Limits
 from tests.core.harness import World
 from tests.core.invoking import invoke, invoker, kinds, run_of, snapshot, task_worker, tasks, update
-from tests.core.mail import Agent, enter, holder, reattach
+from tests.core.mail import Agent, enter, holder, operator, reattach
 from tests.core.work import ask, begin, coordinator, later, reply, report
 
 LIMITS = Limits()
@@ -629,3 +629,75 @@ def test_a_policy_of_the_target_holds_for_tasks(action: str, state: str, is_ther
     invoke(asker)
     assert bool(tasks(builder)) is is_there
     assert run_of(asker)["state"] == state
+
+
+def test_a_task_of_a_session_that_ended_waits_in_the_inbox() -> None:
+    """protocol 10.2.1: mail of a session that was closed is parked; any worker may do it, and it can be cancelled."""
+    world, asker, builder = scene()
+    builder.leave()
+    invoke(asker)
+    invoke(asker, invocation_id="inv-2", target=builder.id)
+    world.pass_time(LIMITS.grace_ms + 1)
+    worker = task_worker(world, "w")
+    items = ask(operator(world), "inbox_list")["items"]
+    assert [item["reason"] for item in items] == ["closed_session_continuation"] * 2
+    assert ask(asker, "invocation_cancel", invocationId="inv-2")["state"] == "cancelled"
+    granted = ask(worker, "inbox_claim", inboxId=items[0]["inboxId"])
+    assert granted["invocation"]["invocationId"] == "inv-1"
+    assert granted["message"]["content"]["text"] == "build it"
+    update(worker, "completed", output="built")
+    assert run_of(asker)["output"] == "built"
+    assert ask(operator(world), "inbox_list")["items"] == []
+
+
+def test_mail_whose_end_cannot_be_recorded_leaves_the_run_as_it_was() -> None:
+    """design section 3.6: what could not be recorded is taken back, the run with its message."""
+    world, asker, builder = scene()
+    invoke(asker)
+    [message] = builder.mail()
+    world.auto = False
+    builder.write("received", messageId=message["message"]["id"])
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    assert run_of(asker)["state"] == "queued"
+    world.pass_time(LIMITS.mail_retry_ms)
+    assert run_of(asker)["state"] == "running", "the receipt is recorded a little later"
+
+
+def test_the_oldest_that_ended_gives_way() -> None:
+    """Charge before you link: what is remembered is bounded."""
+    world = World(limits=Limits(invocations_kept=2))
+    asker, builder = invoker(world), invoker(world, "builder")
+    for number in range(3):
+        invoke(asker, invocation_id=f"i{number}")
+        tasks(builder)
+        update(builder, "completed", f"i{number}")
+    assert [each["invocationId"] for each in ask(asker, "invocation_list")["invocations"]] == ["i2", "i1"]
+    assert len(world.disk.invocations) == 2
+
+
+def test_open_invocations_are_bounded() -> None:
+    world = World(limits=Limits(invocations=1))
+    asker, builder = invoker(world), invoker(world, "builder")
+    invoke(asker)
+    refused = invoke(asker, invocation_id="i2")
+    assert (refused["code"], refused["retryable"]) == ("capacity", True)
+    tasks(builder)
+    update(builder, "completed")
+    assert invoke(asker, invocation_id="i2")["state"] == "queued"
+
+
+def test_a_full_mailbox_lets_the_task_wait() -> None:
+    """Rule 2: one that could not be handed over is tried again."""
+    world = World(limits=Limits(mailbox_entries=1))
+    asker, builder = invoker(world), invoker(world, "builder")
+    builder.leave()
+    invoke(asker)
+    invoke(asker, invocation_id="i2")
+    assert "placement" not in run_of(asker, "i2")
+    back = reattach(world, builder)
+    assert len(tasks(back)) == 1
+    world.pass_time(LIMITS.mailbox_full_retry_ms + LIMITS.job_retry_ms)
+    assert len(tasks(back)) == 1
+    assert run_of(asker, "i2")["state"] == "running"
