@@ -323,7 +323,7 @@ def test_work_is_made_anew_out_of_the_journal(paths: Paths, open_store: Callable
 def test_invocations_are_made_anew_out_of_the_journal(
     paths: Paths, open_store: Callable[..., Store], name: str
 ) -> None:
-    """A5.5, A3.2: what was accepted is there, at its newest; a number under which texts are stored is not used again."""
+    """A5.5, A3.2: what was accepted is there, at its newest; a number that names texts is not used again."""
     asked = InvocationRecord(
         5, "i", "r", "session:a", "a", None, b"{}", "@b", "b", "b", "execute", False, "f", 2, NOW, "queued"
     )
