@@ -30,6 +30,8 @@ COORDINATOR = "flow.control"
 """The session may hand out work in its groups."""
 FOREGROUND = "push.foreground"
 """Somebody sits in front of the session, and may be interrupted by the continuation of a conversation."""
+LINK = "link.durable"
+"""The session reports durable events, and takes commands that are carried out once."""
 
 CLIENT_PROTOCOL_MAJOR = 1
 _VERSION = re.compile(r"(\d{1,6})\.(\d{1,6})", re.ASCII)
@@ -76,7 +78,7 @@ def grant(frame: Register, *, is_durable: bool) -> frozenset[str] | Refused:
         if is_durable and not is_control:
             granted |= set(wished) & {LIFECYCLE, ADDRESS}
     if granted & {LIFECYCLE, ADDRESS}:
-        granted |= set(wished) & {WORK, COORDINATOR, FOREGROUND}
+        granted |= set(wished) & {WORK, COORDINATOR, FOREGROUND, LINK}
     if WORK in granted and (refused := _work_refusal(frame)) is not None:
         return refused
     return frozenset(granted)

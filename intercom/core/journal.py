@@ -7,10 +7,13 @@ from typing import Any
 from intercom.core.clock import Instant
 from intercom.core.records import (
     AddressRecord,
+    CommandRecord,
+    EventRecord,
     Happened,
     IdempotencyRecord,
     InboxRecord,
     KnownSessionRecord,
+    LinkRecord,
     Row,
 )
 
@@ -53,6 +56,12 @@ def stream_of(row: Row) -> str:
         return f"session:{row.session_id}"
     if isinstance(row, IdempotencyRecord):
         return f"idempotency:{row.number}"
+    if isinstance(row, LinkRecord):
+        return f"link:{row.link_id}"
+    if isinstance(row, CommandRecord):
+        return f"command:{row.number}"
+    if isinstance(row, EventRecord):
+        return f"event:{row.number}"
     if isinstance(row, InboxRecord):
         return mail_stream(row.inbox_id)
     return mail_stream(row.message_id)

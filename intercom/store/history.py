@@ -17,14 +17,17 @@ from msgspec.structs import asdict
 from intercom.core.records import (
     AddressRecord,
     AssignmentRecord,
+    CommandRecord,
     DropBodies,
     DropHistory,
+    EventRecord,
     Happened,
     HistoryEvent,
     IdempotencyRecord,
     InboxRecord,
     JournalPage,
     KnownSessionRecord,
+    LinkRecord,
     MailRecord,
     ReleaseBody,
     Row,
@@ -39,6 +42,9 @@ AnyRecord = TypeVar(
     InboxRecord,
     AssignmentRecord,
     IdempotencyRecord,
+    LinkRecord,
+    CommandRecord,
+    EventRecord,
 )
 HistoryChange: TypeAlias = Happened | SaveBody | ReleaseBody | DropBodies | DropHistory
 
@@ -78,6 +84,9 @@ TABLES: dict[type[Row], Table] = {
     InboxRecord: Table("inbox", "number", InboxRecord.__struct_fields__),
     AssignmentRecord: Table("assignments", "assignment_id", AssignmentRecord.__struct_fields__),
     IdempotencyRecord: Table("idempotency", "number", IdempotencyRecord.__struct_fields__),
+    LinkRecord: Table("links", "link_id", LinkRecord.__struct_fields__),
+    CommandRecord: Table("commands", "number", CommandRecord.__struct_fields__),
+    EventRecord: Table("events", "number", EventRecord.__struct_fields__),
 }
 _KIND_OF_EVENT: dict[str, type[Row]] = {"inbox": InboxRecord, "assignment": AssignmentRecord}
 """Whose row an event carries, by the beginning of its kind: a message has one stream, wherever it is."""
@@ -86,6 +95,9 @@ _KIND_OF_STREAM: dict[str, type[Row]] = {
     "session": KnownSessionRecord,
     "mail": MailRecord,
     "idempotency": IdempotencyRecord,
+    "link": LinkRecord,
+    "command": CommandRecord,
+    "event": EventRecord,
 }
 """Whose row all other events carry, by the beginning of their stream."""
 
@@ -105,6 +117,7 @@ _SUPERSEDED = """
         SELECT MAX(seq) FROM journal AS newer WHERE newer.stream = journal.stream
     ) AND stream IN (
         SELECT 'address:' || number FROM addresses UNION ALL SELECT 'session:' || session_id FROM sessions
+        UNION ALL SELECT 'link:' || link_id FROM links
     )
 """
 # A stream goes as a whole, whatever the clock did between its events: what is left of one must not bring a row back.
@@ -119,6 +132,9 @@ _OVER = """
         UNION ALL SELECT 'mail:' || inbox_id FROM inbox
         UNION ALL SELECT 'mail:' || message_id FROM assignments
         UNION ALL SELECT 'idempotency:' || number FROM idempotency
+        UNION ALL SELECT 'link:' || link_id FROM links
+        UNION ALL SELECT 'command:' || number FROM commands
+        UNION ALL SELECT 'event:' || number FROM events
     )
 """
 _KEEP_COMPACTED = """

@@ -15,15 +15,18 @@ from intercom.core.records import (
     AddressRecord,
     AnswerQuestion,
     AssignmentRecord,
+    CommandRecord,
     DropBodies,
     DropOperation,
     DropRetiredId,
+    EventRecord,
     Happened,
     HistoryEvent,
     IdempotencyRecord,
     InboxRecord,
     JournalPage,
     KnownSessionRecord,
+    LinkRecord,
     MailRecord,
     OperationRecord,
     OperationState,
@@ -60,6 +63,9 @@ class MemoryDisk:
     inbox: dict[int, InboxRecord] = field(default_factory=dict)
     assignments: dict[str, AssignmentRecord] = field(default_factory=dict)
     idempotency: dict[int, IdempotencyRecord] = field(default_factory=dict)
+    links: dict[str, LinkRecord] = field(default_factory=dict)
+    commands: dict[int, CommandRecord] = field(default_factory=dict)
+    events: dict[int, EventRecord] = field(default_factory=dict)
     bodies: dict[int, Body] = field(default_factory=dict)
     journal: list[Happened] = field(default_factory=list)
     sequence: int = 0
@@ -116,6 +122,12 @@ class MemoryDisk:
             return self.assignments, row.assignment_id
         if isinstance(row, IdempotencyRecord):
             return self.idempotency, row.number
+        if isinstance(row, LinkRecord):
+            return self.links, row.link_id
+        if isinstance(row, CommandRecord):
+            return self.commands, row.number
+        if isinstance(row, EventRecord):
+            return self.events, row.number
         return self.mail, row.number
 
     def _drop_bodies(self, before: int) -> None:
@@ -131,6 +143,9 @@ class MemoryDisk:
             *self.inbox.values(),
             *self.assignments.values(),
             *self.idempotency.values(),
+            *self.links.values(),
+            *self.commands.values(),
+            *self.events.values(),
         ]
         there = {stream_of(row) for row in rows}
         newest = {event.stream: event.seq for event in self.journal}
@@ -142,13 +157,19 @@ class MemoryDisk:
             stream = event.stream
             if stream not in there:
                 return last_at[stream] >= before
-            is_superseded = isinstance(event.row, AddressRecord | KnownSessionRecord) and newest[stream] != event.seq
+            is_superseded = (
+                isinstance(event.row, AddressRecord | KnownSessionRecord | LinkRecord) and newest[stream] != event.seq
+            )
             return event.at >= before or not is_superseded
 
         kept = [event for event in self.journal if is_kept(event)]
         dropped = [event.seq for event in self.journal if not is_kept(event)]
         self.compacted = max([self.compacted, *dropped])
         self.journal = kept
+
+    def _numbers(self) -> list[int]:
+        rows = (self.operations, self.mail, self.inbox, self.bodies, self.commands, self.events)
+        return [*(number for each in rows for number in each), *self._numbers_in_history()]
 
     def _numbers_in_history(self) -> list[int]:
         return [event.row.number for event in self.journal if isinstance(event.row, MailRecord)]
@@ -190,13 +211,16 @@ class MemoryDisk:
         return Recovered(
             operations=[self.operations[number] for number in sorted(self.operations)],
             retired_ids=sorted(self.retired.values(), key=lambda row: row.number),
-            last_number=max([0, *self.operations, *self.mail, *self.inbox, *self.bodies, *self._numbers_in_history()]),
+            last_number=max([0, *self._numbers()]),
             addresses=[self.addresses[number] for number in sorted(self.addresses)],
             known_sessions=sorted(self.known_sessions.values(), key=lambda row: row.number),
             mail=[self.mail[number] for number in sorted(self.mail)],
             inbox=[self.inbox[number] for number in sorted(self.inbox)],
             assignments=sorted(self.assignments.values(), key=lambda row: row.number),
             idempotency=[self.idempotency[number] for number in sorted(self.idempotency)],
+            links=sorted(self.links.values(), key=lambda row: row.number),
+            commands=[self.commands[number] for number in sorted(self.commands)],
+            events=[self.events[number] for number in sorted(self.events)],
             last_sequence=self.sequence,
         )
 

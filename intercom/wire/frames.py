@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import UNSET, Raw, Struct, UnsetType, ValidationError, convert, field
 
 from intercom.limits import HEALTH_ID_UNITS
+from intercom.wire.links import LinkAnswer, LinkReport, LinkRequest
 from intercom.wire.mail import MailAnswer, MailInfo, MailRequest, Notice
 from intercom.wire.restoring_frames import ReleaseRestoringRecipient as ReleaseRestoringRecipient
 from intercom.wire.restoring_frames import ReserveRestoringRecipient as ReserveRestoringRecipient
@@ -231,7 +232,7 @@ class BadRequest(Struct):
     reason: str
 
 
-FeatureRequests: TypeAlias = MailRequest | WorkRequest | FollowingRequest
+FeatureRequests: TypeAlias = MailRequest | WorkRequest | FollowingRequest | LinkRequest
 """Every frame that belongs to a feature: it is refused in-band when a member is wrong."""
 
 Request: TypeAlias = (
@@ -258,6 +259,7 @@ Request: TypeAlias = (
     | Shutdown
     | CancelAsk
     | FeatureRequests
+    | LinkReport
 )
 """Every frame a client may write."""
 
@@ -479,5 +481,6 @@ Answer: TypeAlias = (
     | MailAnswer
     | FollowingAnswer
     | WorkAnswer
+    | LinkAnswer
 )
 """Every frame the broker may write."""

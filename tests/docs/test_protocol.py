@@ -16,12 +16,15 @@ from intercom import limits
 from intercom.core import (
     addresses,
     arrivals,
+    commands,
     desk,
     features,
     following,
     giving,
     handing,
     inquiries,
+    linkdesk,
+    links,
     registering,
     replies,
     spawning,
@@ -316,7 +319,7 @@ def test_the_features_and_what_they_open() -> None:
     [rows] = tables(SECTIONS["9.1.1 Asking and granting"], ["feature", "what it opens", "granted"])
     names = {features.PUSH_RECEIPTS, features.LIFECYCLE, features.ADDRESS, features.QUEUE, features.OPERATOR}
     names |= {features.INBOX, features.WORK, features.COORDINATOR, features.FOREGROUND}
-    names |= {features.WATCH}
+    names |= {features.WATCH, features.LINK}
     assert {code(row[0]) for row in rows} == names
     [rows] = tables(SECTIONS["9.6.1 Requests"], ["request", "answer", "features, one of"])
     told = {code(row[0]): set(re.findall("`([^`]+)`", row[2])) for row in rows}
@@ -337,6 +340,22 @@ def test_what_requests_about_work_need_and_are_refused_with() -> None:
         re.findall(r'No\(\s*"(\w+)",[^=]*?category="(\w+)"', "".join(map(inspect.getsource, (desk, handing, replies))))
     )
     assert {code(row[0]): row[1].strip("`") for row in refusals if row[1] != "none"} == categories
+
+
+def test_links() -> None:
+    """protocol 14.4.2, 14.5, 14.6"""
+    [rows] = tables(SECTIONS["14.6.1 Who may ask what"], ["request", "answer", "features, one of"])
+    told = {code(row[0]): set(re.findall("`([^`]+)`", row[2])) for row in rows}
+    assert told == {kind.__struct_config__.tag: set(needed) for kind, needed in linkdesk._NEEDED.items()}
+    used = codes_in(linkdesk, giving, pattern=r'No\(\s*"(\w+)"')
+    assert codes_of("14.6.2 Refused") == used
+    [rows] = tables(SECTIONS["14.5 Ends"], ["code", "when", "what a worker does"])
+    ends = {code(row[0]) for row in rows}
+    assert ends == set(DEFINITIONS["LinkRefused"]["properties"]["code"]["enum"])
+    source = inspect.getsource(links) + inspect.getsource(commands)
+    assert {name for name in ends if f'"{name}"' not in source} == set()
+    [rows] = tables(SECTIONS["14.4.2 States"], ["state", "since", "meaning"])
+    assert {code(row[0]) for row in rows} == set(DEFINITIONS["CommandEntry"]["properties"]["state"]["enum"])
 
 
 def test_the_states_of_an_assignment_are_listed() -> None:

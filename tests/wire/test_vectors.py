@@ -26,8 +26,8 @@ NOT_SHOWN = {"A8", "D1", "D10", "D11", "D13", "D14", "D15", "D16", "D17", "D18",
 """Rules that need a broken disk or socket, thousands of frames, another machine, or that refuse nothing."""
 NEVER_WRITTEN = {"request_failed": {"outcomeUnknown", "retryAfterMs"}, "watching": {"leftOut"}}
 """Members that need a thousand things, a crash, or a command that the settings name."""
-NOT_PLAYED = {"watch_alive", "spawn_status"}
-"""Frames that take 15 s, or a command that the settings name."""
+NOT_PLAYED = {"watch_alive", "spawn_status", "link_drain"}
+"""Frames that take 15 s, a command that the settings name, or the end of the broker."""
 
 
 def verdict(frame: Any) -> str:
