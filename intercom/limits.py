@@ -106,6 +106,10 @@ LINK_DETAIL_CHARACTERS = 1_000
 """Longest explanation of a rejected or failed command."""
 LINK_PAGE_CEILING = 1_000
 """Most commands that are told at once."""
+LINK_BODY_BYTES = 256 * KIB
+"""Largest body of a durable event or a command."""
+LINK_PAGE = 100
+"""Commands that are asked for at once unless the caller says otherwise."""
 LINK_EVENTS_PAGE = 16
 """Most durable events that are told at once, with their bodies."""
 
@@ -669,7 +673,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Frames of one link that may wait for their turn, the one being handled included."""
     link_bytes: int = 4 * MIB
     """The same in bytes."""
-    link_body_bytes: int = 256 * KIB
+    link_body_bytes: int = LINK_BODY_BYTES
     """Largest body of a durable event or a command."""
     link_ready_ms: int = 30_000
     """How long a worker may take to be ready for its link."""

@@ -28,6 +28,7 @@ SESSION = {
     "messages", "model", "name", "outcome", "pending", "purge", "receive", "release_child", "reserve_child", "send",
     "send_supervisor", "session_records", "set_presence", "spawn", "stage", "status", "supervisor_id", "task_hint",
     "trace", "waiting", "watch", "workflow",
+    "command", "command_list", "link_events", "links", "repin_link", "send_command",
 }  # fmt: skip
 
 ASSIGNMENT = {"accept", "fail", "reply", "report", "started", "waiting"}

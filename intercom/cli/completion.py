@@ -147,6 +147,8 @@ def _words(verb: str) -> list[str]:
         "completion": ["bash", "zsh", "fish"],
         "inbox": ["list", "show", "dispatch", "claim", "wait", "settle"],
         "assignment": ["list", "show", "report", "reply"],
+        "link": ["list", "show", "events", "repin"],
+        "command": ["send", "list", "show"],
         "store": ["check", "rebuild", "move-aside"],
         "schema": [*_verbs(), "wire"],
         "docs": list(pages()),

@@ -17,19 +17,21 @@ from intercom.client import commands
 from intercom.client.activity import Activity
 from intercom.client.aio_engine import Engine
 from intercom.client.aio_hosting import LiveStage, Run
+from intercom.client.aio_links import LinkCalls
 from intercom.client.aio_mail import MailCalls
 from intercom.client.aio_watch import WatchCalls, Watching
 from intercom.client.aio_work import Assignment, Assignments, WorkCalls
 from intercom.client.asking import OnProgress
 from intercom.client.composing import milliseconds
 from intercom.client.feeds import Feed, SessionEvent
+from intercom.client.linkrequests import LinkRequests
 from intercom.client.mailing import MailRequests
 from intercom.client.owning import new_run
 from intercom.client.profile import DEFAULT_KIND, Purpose, Push, checked_claim
 from intercom.client.queueing import AsyncStageQueue, StageQueue
 from intercom.client.restoring import release_child, reserve_child
 from intercom.client.rosters import PossibleStage, RosterStage
-from intercom.client.setup import Setup, now, prepare, wall
+from intercom.client.setup import Setup, new_id, now, prepare, wall
 from intercom.client.stage_views import StageView
 from intercom.client.staging import new_stage
 from intercom.client.views import Attachment, GroupView, Receipt, SessionView
@@ -279,7 +281,7 @@ class Events:
         return await self._session._engine.next_event(self._feed)
 
 
-class Session(MailCalls, WorkCalls, WatchCalls):
+class Session(MailCalls, WorkCalls, WatchCalls, LinkCalls):
     """Be a session in the broker's table; made by ``connect``.
 
     Any number of tasks may use it at the same time, all in the event loop that opened it.
@@ -290,6 +292,7 @@ class Session(MailCalls, WorkCalls, WatchCalls):
         self._engine = engine
         self._core = engine.core
         self._mail = MailRequests(engine.core.lifecycle, now)
+        self._link_requests = LinkRequests(engine.core.lifecycle, now, new_id)
         self._activity = Activity(self.announce)
 
     @property

@@ -15,15 +15,17 @@ from intercom.client import commands
 from intercom.client.activity import Activity
 from intercom.client.asking import OnProgress
 from intercom.client.blocking_engine import Engine
+from intercom.client.blocking_links import LinkCalls
 from intercom.client.blocking_mail import MailCalls
 from intercom.client.blocking_watch import WatchCalls, Watching
 from intercom.client.blocking_work import Assignment, Assignments, WorkCalls
 from intercom.client.composing import milliseconds
 from intercom.client.feeds import Feed, SessionEvent
+from intercom.client.linkrequests import LinkRequests
 from intercom.client.mailing import MailRequests
 from intercom.client.profile import DEFAULT_KIND, Purpose, Push, checked_claim
 from intercom.client.restoring import release_child, reserve_child
-from intercom.client.setup import now, prepare, wall
+from intercom.client.setup import new_id, now, prepare, wall
 from intercom.client.stage_views import StageView
 from intercom.client.staging import new_stage
 from intercom.client.views import Attachment, GroupView, Receipt, SessionView
@@ -246,7 +248,7 @@ class Events:
         return event
 
 
-class Session(MailCalls, WorkCalls, WatchCalls):
+class Session(MailCalls, WorkCalls, WatchCalls, LinkCalls):
     """Be a session in the broker's table; made by ``connect``."""
 
     def __init__(self, engine: Engine) -> None:
@@ -254,6 +256,7 @@ class Session(MailCalls, WorkCalls, WatchCalls):
         self._engine = engine
         self._core = engine.core
         self._mail = MailRequests(engine.core.lifecycle, now)
+        self._link_requests = LinkRequests(engine.core.lifecycle, now, new_id)
         self._activity = Activity(self.announce)
 
     @property

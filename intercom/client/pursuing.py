@@ -41,6 +41,7 @@ from intercom.wire.frames import (
     Sessions,
     SupervisorAuthorized,
 )
+from intercom.wire.links import Commands, CommandStored, LinkEvents, LinkRepinned, Links
 from intercom.wire.mail import (
     Addresses,
     MailboxEntries,
@@ -348,6 +349,11 @@ _ANSWERS = (
     Trace,
     Purged,
     *get_args(WorkAnswer),
+    Links,
+    LinkRepinned,
+    CommandStored,
+    Commands,
+    LinkEvents,
     Watching,
 )
 """Answers that mean nothing beyond the request they answer."""

@@ -13,6 +13,7 @@ from intercom.client.commands import Attachments
 from intercom.client.composing import milliseconds
 from intercom.client.feeds import Feed, SessionEvent
 from intercom.client.lifecycle import Keeper
+from intercom.client.linkrequests import LinkRequests
 from intercom.client.mailing import MailRequests
 from intercom.client.mailviews import PendingAsk
 from intercom.client.notices import Held
@@ -32,6 +33,7 @@ from intercom.limits import ASK_MS, REQUEST_MS, STAGE_LIVE_MS
 from intercom.testing.following import Following
 from intercom.testing.hosting import LiveStage, Run
 from intercom.testing.inquiring import Inquiries
+from intercom.testing.linking import Linking
 from intercom.testing.pending import NotSettled as NotSettled
 from intercom.testing.pending import Pending
 from intercom.testing.pending import Withdrawn as Withdrawn
@@ -101,7 +103,7 @@ class Events:
         return event
 
 
-class MemorySession(Inquiries, Work, Following):
+class MemorySession(Inquiries, Work, Following, Linking):
     """Be a session of a ``MemoryBroker``; made by ``connect``.
 
     It has all calls of the library's sessions, and they mean the same. Those that send return a ``Pending``; everything
@@ -129,6 +131,7 @@ class MemorySession(Inquiries, Work, Following):
             keeper=keeper,
         )
         self._mail = MailRequests(self._core.lifecycle, lambda: broker.now.mono)
+        self._link_requests = LinkRequests(self._core.lifecycle, lambda: broker.now.mono, ids)
         self._wire: Wire | None = None
         self._activity = Activity(self.announce)
         self._queues: dict[str, StageQueue] = {}
