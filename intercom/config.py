@@ -7,11 +7,20 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct, ValidationError, convert
+from msgspec.structs import replace
 
 from intercom.errors import ConfigError
 from intercom.limits import (
     ASK_MS,
     ASK_RANGE_MS,
+    FLOW_ADMISSIONS,
+    FLOW_ADMISSIONS_RANGE,
+    FLOW_END_GRACE_MS,
+    FLOW_END_GRACE_RANGE_MS,
+    FLOW_RECONCILE_MS,
+    FLOW_RECONCILE_RANGE_MS,
+    FLOW_TODO_GATE_MS,
+    FLOW_TODO_GATE_RANGE_MS,
     FRAME_BYTES,
     FRAME_CEILING_BYTES,
     IDLE_MS,
@@ -22,6 +31,7 @@ from intercom.limits import (
     RECEIPT_WAIT_RANGE_MS,
     SPAWN_KINDS,
     UNREGISTERED_FRAME_BYTES,
+    WHOLE_NUMBER_MAX,
     Limits,
 )
 from intercom.paths import Paths, read_ordinary_file
@@ -74,6 +84,34 @@ class Settings(Struct, frozen=True, kw_only=True):
         int,
         About("How long a question stays open.", "ms", *ASK_RANGE_MS),
     ] = ASK_MS
+    flow_reconcile_ms: Annotated[
+        int,
+        About("Pause between two looks at the flows that have something to do.", "ms", *FLOW_RECONCILE_RANGE_MS),
+    ] = FLOW_RECONCILE_MS
+    flow_todo_gate_ms: Annotated[
+        int,
+        About(
+            "How long the report of a completed step waits for what its to-do gates ask for.",
+            "ms",
+            *FLOW_TODO_GATE_RANGE_MS,
+        ),
+    ] = FLOW_TODO_GATE_MS
+    flow_end_grace_ms: Annotated[
+        int,
+        About(
+            "How long a report may still come after other signs said that the work of a step has ended.",
+            "ms",
+            *FLOW_END_GRACE_RANGE_MS,
+        ),
+    ] = FLOW_END_GRACE_MS
+    flow_admissions: Annotated[
+        int,
+        About(
+            "Vain attempts in a row to reach its target after which a flow fails; one a pause is counted.",
+            "attempts",
+            *FLOW_ADMISSIONS_RANGE,
+        ),
+    ] = FLOW_ADMISSIONS
     inbox_entries: Annotated[
         int,
         About("How many messages may be parked until somebody takes them.", "messages", *INBOX_ENTRIES_RANGE),
@@ -94,12 +132,32 @@ class Settings(Struct, frozen=True, kw_only=True):
         LogLevel,
         About("Least important line that is written to the log.", choices=("debug", "info", "warning", "error")),
     ] = "info"
+    loop_guard: Annotated[
+        bool,
+        About("Whether the broker refuses messages that cause each other again and again."),
+    ] = True
+    notify_command: Annotated[
+        str,
+        About(
+            "Command that `intercom me --follow` runs for what waits for the person; what is said goes to its standard "
+            "input. Empty: none.",
+        ),
+    ] = ""
     spawn: dict[str, SpawnKind] = {}
     """Kinds of sessions that may be started, by name; only the file names any."""
 
     def limits(self) -> Limits:
         """Return the limits of the core with these settings applied."""
-        return Limits(receipt_wait_ms=self.receipt_wait_ms, ask_ms=self.ask_ms, inbox_entries=self.inbox_entries)
+        limits = Limits(
+            receipt_wait_ms=self.receipt_wait_ms,
+            ask_ms=self.ask_ms,
+            inbox_entries=self.inbox_entries,
+            flow_reconcile_ms=self.flow_reconcile_ms,
+            flow_todo_gate_ms=self.flow_todo_gate_ms,
+            flow_end_grace_ms=self.flow_end_grace_ms,
+            flow_admissions=self.flow_admissions,
+        )
+        return limits if self.loop_guard else replace(limits, loop_free_hops=WHOLE_NUMBER_MAX)
 
 
 class Setting(Struct, frozen=True):
@@ -117,6 +175,8 @@ class Setting(Struct, frozen=True):
             return "one of " + ", ".join(f'"{choice}"' for choice in self.about.choices)
         if isinstance(self.default, bool):
             return "true or false"
+        if isinstance(self.default, str):
+            return "a text"
         return f"a whole number of {self.about.unit} from {self.about.low} to {self.about.high}"
 
     def takes(self, value: object) -> bool:
@@ -125,11 +185,13 @@ class Setting(Struct, frozen=True):
             return value in self.about.choices
         if isinstance(self.default, bool):
             return isinstance(value, bool)
+        if isinstance(self.default, str):
+            return isinstance(value, str)
         return isinstance(value, int) and not isinstance(value, bool) and self.about.low <= value <= self.about.high
 
     def from_text(self, text: str) -> object:
         """Return the value a variable's text stands for, or the text when it stands for none."""
-        if self.about.choices:
+        if self.about.choices or isinstance(self.default, str):
             return text
         if isinstance(self.default, bool):
             return {"true": True, "1": True, "false": False, "0": False}.get(text.strip().lower(), text)

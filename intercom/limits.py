@@ -132,6 +132,28 @@ INBOX_ENTRIES = 256
 INBOX_ENTRIES_RANGE = (1, 10_000)
 """Least and greatest value of the setting for ``Limits.inbox_entries``."""
 
+# --- flows ----------------------------------------------------------------------------------------------
+
+FLOW_RECONCILE_RANGE_MS = (250, MINUTE_MS)
+"""Least and greatest value of the setting for ``Limits.flow_reconcile_ms``."""
+FLOW_TODO_GATE_RANGE_MS = (1, 24 * 60 * MINUTE_MS)
+"""Least and greatest value of the setting for ``Limits.flow_todo_gate_ms``."""
+FLOW_END_GRACE_RANGE_MS = (1, 5 * MINUTE_MS)
+"""Least and greatest value of the setting for ``Limits.flow_end_grace_ms``."""
+FLOW_ADMISSIONS_RANGE = (1, 100)
+"""Least and greatest value of the setting for ``Limits.flow_admissions``."""
+FLOW_RECONCILE_MS = 2_000
+FLOW_TODO_GATE_MS = 30_000
+FLOW_END_GRACE_MS = 5_000
+FLOW_ADMISSIONS = 5
+"""Defaults of the settings for the members of ``Limits`` with these names."""
+FLOW_SUMMARY_BYTES = 8 * KIB
+"""Longest summary of a report, and longest reason of a retry or cancellation."""
+FLOW_RESOURCES = 16
+"""References one report may hold."""
+FLOW_RESOURCE_BYTES = 2 * KIB
+"""Longest reference."""
+
 # --- work at the client ---------------------------------------------------------------------------------
 
 WORK_REQUEST_MS = 30_000
@@ -148,6 +170,13 @@ ASSIGNMENTS_KEPT = 64
 """Assignments that wait for the worker; a further one is not confirmed, so that it goes back to the inbox."""
 ASSIGNMENT_IDS_KEPT = 4_096
 """Assignments by whose id a copy is known as a copy."""
+
+REPORTS_KEPT = 64
+"""Reports the broker has that an address remembers, to know a repetition."""
+REPORT_PUMP_MS = 2_000
+"""Pause between two attempts of a client to bring what it has written down and the broker has not."""
+REPORT_FILE_BYTES = 256 * KIB
+"""Largest file that is taken for a report."""
 
 # --- lifecycle of the broker ----------------------------------------------------------------------------
 
@@ -398,6 +427,10 @@ DISK_FULL_BYTES = 64 * KIB
 """Free space of the home's disk below which a broker can neither begin nor say why."""
 DISK_LOW_BYTES = 64 * MIB
 """Free space of the home's disk below which ``doctor`` warns."""
+ME_POLL_MS = 1_000
+"""Pause between two looks of ``me --follow`` for what waits for the person."""
+NOTIFY_COMMAND_MS = 5_000
+"""How long the command of the setting ``notify_command`` may take for one notification."""
 DESCRIPTORS_LOW = 64
 """Open files a broker started from here needs at least to serve a few sessions."""
 
@@ -405,9 +438,9 @@ DESCRIPTORS_LOW = 64
 
 HOOK_MS = 1_000
 """How long a hook may run in all; then it ends without a word."""
-HOOK_ANSWER_MS = 400
+HOOK_ANSWER_MS = 800
 """How long a hook waits for one answer of the adapter of its session."""
-HOOK_CONNECT_MS = 400
+HOOK_CONNECT_MS = 800
 """How long a hook without an adapter waits for the broker, except where it starts one."""
 HOOK_START_MS = 700
 """How long the hook of a session's start waits for a broker that it starts; the broker goes on after that."""
@@ -437,6 +470,17 @@ HOST_PROBE_POLL_MS = 250
 """Pause between two looks whether it was."""
 
 
+# --- waits, policies and the guard against loops --------------------------------------------------------
+
+CIRCLE_NAMES = 6
+"""Most parties between the target and the asker that a refused ask names."""
+WAITS_TOLD = 1_000
+"""Most waits that are told at once."""
+POLICY_RULES = 64
+"""Rules of one policy."""
+POLICY_TEXT_CHARACTERS = 256
+"""Longest name or group in a rule of a policy."""
+
 GROUPS_CEILING = 64
 """Groups one session may be in."""
 
@@ -456,6 +500,12 @@ TOOL_WAIT_MS = 50_000
 """How long a tool waits for an answer or a message unless told otherwise: within the time limit of every host."""
 TOOL_WAIT_MOST_MS = 280_000
 """Most a model may ask a tool to wait: within what Codex CLI allows by default."""
+CAUSE_MS = 5 * MINUTE_MS
+"""How long what an agent sends counts as caused by the message it was shown last."""
+FETCH_MS = 2_000
+"""How long mail that waits without waking may take to arrive once it was asked for."""
+WORK_LEAST_WAIT_MS = 1_000
+"""How long a tool asks for work that is there already."""
 TOOL_PROGRESS_MS = 10_000
 """Pause between signs of life of a tool that waits, for hosts whose time limit they extend."""
 PERSON_ASK_MS = 24 * 60 * MINUTE_MS
@@ -480,6 +530,8 @@ SESSION_NOTE_WAIT_MS = 400
 """How long an adapter waits for a hook to tell which session it is in, where hooks know better than it does."""
 SESSION_NOTE_POLL_MS = 20
 """Pause between two looks for that note."""
+SESSION_LOOK_MS = 1_000
+"""Pause between two looks whether a host is in another session by now."""
 SESSION_NOTE_AGE_MS = 60 * MINUTE_MS
 """Age beyond which a note of a session is taken for a leftover when there is no such process."""
 DOOR_STEP_MS = 5_000
@@ -621,6 +673,20 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Pause between two looks for bodies and history that had their time."""
     bodies_kept_ms: int = 24 * 60 * MINUTE_MS
     """How long the body of a message is kept after its mail was handed over or given up."""
+    policies: int = 1_000
+    """Parties for whom the person may have set a policy."""
+    loop_free_hops: int = 16
+    """How many messages may follow a first one, each caused by the one before, before the guard looks at them."""
+    loop_hops: int = 64
+    """How many may follow it in all."""
+    loop_window_ms: int = MINUTE_MS
+    """Time in which the guard counts."""
+    loop_pair_messages: int = 20
+    """Messages from one party to another, in chains that are looked at, within that time."""
+    loop_root_messages: int = 60
+    """Messages that go back to one first message, likewise."""
+    loop_entries: int = 10_000
+    """Messages, pairs and first messages that the guard remembers, each; the oldest go first."""
     dormant_target_ms: int = 60_000
     """After a restart: how long a returned asker waits for the other side to return."""
     inbox_entries: int = INBOX_ENTRIES
@@ -666,6 +732,33 @@ class Limits(Struct, frozen=True, kw_only=True):
     spawn_ms: int = 30_000
     """How long a session that was started may take to register."""
 
+    # --- flows
+    flows: int = 32
+    """Flows that are not over."""
+    flow_steps: int = 64
+    """Steps of one flow."""
+    flow_attempts: int = 10
+    """Attempts of one step."""
+    flow_prompt_bytes: int = 48 * KIB
+    """Longest prompt."""
+    flow_bytes: int = 4 * MIB
+    """All prompts of one flow."""
+    flow_label_characters: int = 256
+    """Longest label of a to-do item."""
+    flow_reconcile_ms: int = FLOW_RECONCILE_MS
+    """Pause between two looks at the flows that have something to do."""
+    flow_todo_gate_ms: int = FLOW_TODO_GATE_MS
+    """How long a report of a completed step waits for what its to-do gates ask for."""
+    flow_end_grace_ms: int = FLOW_END_GRACE_MS
+    """How long a report may still come after other signs said that the work has ended."""
+    flow_admissions: int = FLOW_ADMISSIONS
+    """Vain attempts in a row to reach its target after which a flow fails; one a pause is counted."""
+    flow_retention_ms: int = 30 * 24 * 60 * MINUTE_MS
+    """How long a flow that is over is kept."""
+    flows_collected: int = 32
+    """Flows that are deleted at once."""
+    flows_listed: int = 100
+    """Flows that a list shows."""
     # --- links
     links: int = 1_000
     """Links that are remembered; those that nobody uses and that have no open commands go first, the oldest first."""

@@ -47,6 +47,13 @@ def test_later_sources_win(paths: Paths) -> None:
 def test_limits_follow_the_settings() -> None:
     chosen = Settings(receipt_wait_ms=100, ask_ms=1_000, inbox_entries=7).limits()
     assert chosen == limits.Limits(receipt_wait_ms=100, ask_ms=1_000, inbox_entries=7)
+    assert Settings(loop_guard=False).limits().loop_free_hops > 10**15
+
+
+def test_a_setting_may_be_a_text() -> None:
+    assert TABLE["notify_command"].accepts == "a text"
+    assert not TABLE["notify_command"].takes(7)
+    assert TABLE["notify_command"].from_text("notify-send -u low") == "notify-send -u low"
 
 
 def test_table_describes_every_setting() -> None:

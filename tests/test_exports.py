@@ -11,23 +11,25 @@ import intercom
 from intercom import errors
 
 NAMES = {
-    "AddressView", "Assignment", "AssignmentView", "Assignments", "Dispatched", "InboxPage", "InboxPresence",
-    "ParkedMessage", "AsyncStageQueue", "Attachment", "Connection", "DeliveryState", "EmbeddedBroker", "Events",
-    "GroupView", "IncomingMessage", "LiveStage", "Mail", "Mailbox", "MailboxEntry", "Messages", "Notice",
-    "PendingAsk", "PossibleStage", "Purged", "Receipt", "RosterStage", "Run", "Session", "SessionEvent",
-    "SessionRecord", "SessionView", "StageAnswer", "StageQueue", "StageRequest", "StageView", "Trace", "TraceEvent",
-    "UnconfirmedMessage", "WatchEvent", "WatchSnapshot", "WatchedState", "Watching", "__version__", "blocking",
-    "connect", "serve",
+    "AddressView", "Assignment", "AssignmentView", "Assignments", "AsyncStageQueue", "Attachment", "Connection",
+    "DeliveryState", "Dispatched", "EmbeddedBroker", "Events", "GroupView", "InboxPage", "InboxPresence",
+    "IncomingMessage", "KeptMessage", "LiveStage", "Mail", "Mailbox", "MailboxEntry", "Messages", "Notice",
+    "ParkedMessage", "PendingAsk", "Policies", "PolicyRule", "PolicyView", "PossibleStage", "Purged", "Receipt",
+    "RosterStage", "Run", "Session", "SessionEvent", "SessionRecord", "SessionView", "StageAnswer", "StageQueue",
+    "StageRequest", "StageView", "Trace", "TraceEvent", "UnconfirmedMessage", "Wait", "Waits", "WatchEvent",
+    "Flow", "FlowCalls", "FlowDispatch", "FlowList", "FlowReported", "FlowStep", "FlowSummary", "Step", "StepReport",
+    "TodoOutcome", "WatchSnapshot", "WatchedState", "Watching", "__version__", "blocking", "connect", "serve",
 }  # fmt: skip
 
 SESSION = {
-    "assignment", "assignments", "claim", "dispatch", "inbox", "inbox_message", "inbox_presence",
-    "open_assignments", "reply_to", "report", "settle", "wait_for_assignment",
-    "addresses", "announce", "answer", "ask", "ask_supervisor", "authorize_child", "busy", "events", "features",
-    "force_close", "former_ids", "groups", "id", "join", "leave", "list", "list_groups", "list_stages", "mailbox",
-    "messages", "model", "name", "outcome", "pending", "purge", "receive", "release_child", "reserve_child", "send",
-    "send_supervisor", "session_records", "set_presence", "spawn", "stage", "status", "supervisor_id", "task_hint",
-    "trace", "waiting", "watch", "workflow",
+    "addresses", "announce", "answer", "ask", "ask_supervisor", "assignment", "assignments", "authorize_child",
+    "busy", "claim", "dispatch", "events", "features", "fetch", "flows", "force_close", "former_ids", "groups", "id",
+    "inbox",
+    "inbox_message", "inbox_presence", "join", "leave", "list", "list_groups", "list_stages", "mailbox", "messages",
+    "model", "name", "open_assignments", "outcome", "pending", "policies", "purge", "receive", "release_child",
+    "reply_to", "report", "reserve_child", "send", "send_supervisor", "session_records", "set_policy", "set_presence",
+    "settle", "settle_held", "spawn", "stage", "status", "supervisor_id", "task_hint", "trace", "wait_for_assignment",
+    "waiting", "waits", "watch", "workflow",
     "command", "command_list", "link_events", "links", "repin_link", "send_command",
 }  # fmt: skip
 
@@ -88,6 +90,8 @@ def test_both_shells_have_the_same_calls() -> None:
         "Assignment",
         "Assignments",
         "Events",
+        "FlowCalls",
+        "FlowStep",
         "IncomingMessage",
         "LiveStage",
         "Messages",

@@ -16,6 +16,7 @@ __all__ = ["shell"]
 SLOW = {
     *("asyncio", "anyio", "logging", "rich", "filelock", "concurrent.futures", "multiprocessing", "email", "http"),
     *("typing_extensions", "inspect"),
+    *("mcp", "pydantic"),
 }
 """Modules that cost milliseconds or bring an event loop, a logger or a renderer along."""
 OF_THE_BROKER = {"intercom.core", "intercom.store", "intercom.server", "sqlite3"}

@@ -193,6 +193,18 @@ def test_what_is_settled_is_not_withdrawn(planner: MemorySession, worker: Memory
     assert isinstance(refused.error, TargetNotFound)
 
 
+def test_a_message_may_be_confirmed_before_the_next_one_is_asked_for(
+    planner: MemorySession, worker: MemorySession
+) -> None:
+    """Design section 7, Receipts."""
+    sent = planner.send("worker", "hello")
+    message = worker.receive()
+    assert message is not None
+    assert not sent.done
+    message.confirm()
+    assert sent.result().state == "delivered"
+
+
 # --- the calls
 
 

@@ -20,6 +20,7 @@ from intercom.limits import (
     ANSWER_COMMAND_MS,
     ANSWER_VARIABLE_CHARACTERS,
     ATTACHMENTS_BYTES,
+    FLOW_SUMMARY_BYTES,
     LOG_TAIL_BYTES,
 )
 
@@ -44,7 +45,8 @@ class RunningAnswer:
 
     def __init__(self, command: str, message: IncomingMessage, environ: Mapping[str, str], now: int) -> None:
         self.message = message
-        self._due = now + ANSWER_COMMAND_MS
+        self._due = None if message.flow is not None else now + ANSWER_COMMAND_MS
+        """When it has to be over: nobody waits longer for an answer; a step has no time of its own."""
         self._printed = _file()
         self._complaints = _file()
         try:
@@ -67,7 +69,7 @@ class RunningAnswer:
     def poll(self, now: int) -> Answer | None:
         """Return the answer once there is one; ``None`` while the command is still at work."""
         status = self._process.poll()
-        if status is None and now >= self._due:
+        if status is None and self._due is not None and now >= self._due:
             return self._ended(Answer(f"the command did not end within {ANSWER_COMMAND_MS // 1000} s", failed=True))
         size = os.fstat(self._printed.fileno()).st_size
         if size > ATTACHMENTS_BYTES:
@@ -110,8 +112,21 @@ def variables(message: IncomingMessage, environ: Mapping[str, str]) -> dict[str,
         "INTERCOM_SENDER_DIRECTORY": message.sender.cwd,
         "INTERCOM_CHANNEL": message.channel or "",
     }
+    if message.flow is not None:
+        step = message.flow
+        told |= {
+            "INTERCOM_FLOW_ID": step.flow_id,
+            "INTERCOM_STEP_ID": step.step_id,
+            "INTERCOM_DISPATCH_ID": step.dispatch_id,
+        }
     kept = {name: value for name, value in environ.items() if name != "INTERCOM_NAME"}
     return kept | {name: _fitting(value) for name, value in told.items()}
+
+
+def summary_of(text: str, outcome: str) -> str:
+    """Return what a command printed as the summary of a step: something, and no longer than one may be."""
+    text = text.strip() or outcome
+    return text.encode("utf-8", "replace")[:FLOW_SUMMARY_BYTES].decode("utf-8", "ignore")
 
 
 def _fitting(value: str) -> str:

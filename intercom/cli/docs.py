@@ -27,6 +27,7 @@ ORDER = (
     "configuration",
     "files",
     "troubleshooting",
+    "flows",
     "embedding",
     "protocol",
     "field-cases",

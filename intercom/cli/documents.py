@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any, TypeAlias, get_args
 
 from intercom.client.working import REPORTABLE
+from intercom.wire.flows import FlowState, StepState
 from intercom.wire.links import CommandState, LinkState
 from intercom.wire.work import ClaimPolicy, ParkReason, ProcessingState
 
@@ -69,12 +70,54 @@ _MESSAGE = _object(
         "replyError": _TEXT,
         "channel": {"const": "supervisor"},
         "notification": {"const": True},
+        "flow": _object(
+            {"flowId": _TEXT, "stepId": _TEXT, "dispatchId": _TEXT, "attempt": _COUNT, "instruction": _TEXT}
+        ),
         "withdrawn": {"const": True},
         "mail": _object({"queuedAt": _COUNT, "ageMs": _COUNT, "offers": _COUNT}),
         "notice": _object(
             {"kind": {"enum": ["undeliverable", "expired"]}, "messageId": _TEXT, "target": _TEXT, "reason": _TEXT}
         ),
     },
+)
+_WAIT = _object(
+    {
+        "messageId": _TEXT,
+        "state": {"enum": ["open", "under_way", "queued", "asker_away"]},
+        "asker": _TEXT,
+        "askerId": _TEXT,
+        "target": _TEXT,
+        "targetId": _OPTIONAL_TEXT,
+        "since": _COUNT,
+        "deadline": _OPTIONAL_COUNT,
+    }
+)
+_POLICY = _object(
+    {
+        "owner": _TEXT,
+        "setBy": {"enum": ["session", "person"]},
+        "setAt": _OPTIONAL_COUNT,
+        "rules": _array(
+            _object(
+                {
+                    "action": {"enum": ["accept", "quiet", "hold", "refuse"]},
+                    "sender": _OPTIONAL_TEXT,
+                    "group": _OPTIONAL_TEXT,
+                }
+            )
+        ),
+    }
+)
+_KEPT = _object(
+    {
+        "messageId": _TEXT,
+        "action": {"enum": ["quiet", "hold"]},
+        "owner": _TEXT,
+        "from": _ref("Session"),
+        "queuedAt": _COUNT,
+        "expiresAt": _COUNT,
+        "size": _COUNT,
+    }
 )
 _STAGE = _object(
     {
@@ -186,6 +229,39 @@ _WORK = _success(
         "message": _object({"id": _TEXT, "from": _ANY_OBJECT, "text": _TEXT}, {"attachments": _ATTACHMENTS}),
     }
 )
+_FLOW_HEAD: Schema = {
+    "flowId": _TEXT,
+    "target": _TEXT,
+    "state": {"enum": list(get_args(FlowState))},
+    "group": _TEXT,
+    "createdBy": _TEXT,
+    "createdAt": _COUNT,
+    "updatedAt": _COUNT,
+}
+_FLOW_STEP = _object(
+    {"stepId": _TEXT, "state": {"enum": list(get_args(StepState))}, "attempts": _TEXTS},
+    {
+        "prompt": _TEXT,
+        "currentDispatchId": _TEXT,
+        "result": _ANY_OBJECT,
+        "todoBinding": _ANY_OBJECT,
+        "reportTimeoutMs": _COUNT,
+    },
+)
+_FLOW_MORE: Schema = {"activeStepId": _TEXT, "waiting": _object({"what": _TEXT, "since": _COUNT})}
+_FLOW = _object(
+    {**_FLOW_HEAD, "revision": _COUNT, "steps": _array(_FLOW_STEP), "nextActions": _TEXTS},
+    {
+        **_FLOW_MORE,
+        "targetIdentity": _ANY_OBJECT,
+        "reason": _TEXT,
+        "lastAdmitReason": _TEXT,
+        "lastAdmitAt": _COUNT,
+        "admitAttempts": _COUNT,
+        "isYours": _FLAG,
+    },
+)
+_FLOW_SUMMARY = _object({**_FLOW_HEAD, "steps": _COUNT, "stepsCompleted": _COUNT}, _FLOW_MORE)
 _OPTIONAL_OBJECT: Schema = {"anyOf": [_ANY_OBJECT, {"type": "null"}]}
 _LINK = _object(
     {
@@ -230,6 +306,8 @@ _DEFINITIONS: Schema = {
     "Link": _LINK,
     "Command": _COMMAND,
     "Failure": _FAILURE,
+    "Flow": _FLOW,
+    "FlowSummary": _FLOW_SUMMARY,
 }
 
 _MEMBERSHIP = _success(
@@ -295,6 +373,29 @@ def _event(name: str, required: Schema, optional: Schema | None = None) -> Schem
     return _success({"event": {"const": name}, **required}, optional)
 
 
+_WATCHED: list[Schema] = [
+    _success(
+        {
+            "event": {"const": "snapshot"},
+            "position": _TEXT,
+            "restarted": {"enum": ["ahead", "compacted", "other_journal", None]},
+            "leftOut": _COUNT,
+            "states": _array(_object({"kind": _TEXT, "state": _TEXT, "about": _ANY_OBJECT, "detail": _ANY_OBJECT})),
+        }
+    ),
+    _success(
+        {
+            "event": {"const": "happened"},
+            "position": _TEXT,
+            "seq": _COUNT,
+            "kind": _TEXT,
+            "at": _COUNT,
+            "about": _ANY_OBJECT,
+            "detail": _ANY_OBJECT,
+        }
+    ),
+    _success({"event": {"const": "ended"}, "position": _OPTIONAL_TEXT}),
+]
 DOCUMENTS: dict[str, list[Schema]] = {
     "list": [
         _success(
@@ -445,6 +546,15 @@ DOCUMENTS: dict[str, list[Schema]] = {
         _success({"assignmentId": _TEXT, "state": {"enum": sorted(REPORTABLE)}, "sequence": _COUNT}),
         _success({"assignmentId": _TEXT, "state": {"enum": ["delivered", "queued"]}, "messageId": _TEXT}),
     ],
+    "flow": [
+        _success(
+            {"flow": _ref("Flow"), "target": _ANY_OBJECT}, {"dispatch": _ANY_OBJECT, "dispatches": _array(_ANY_OBJECT)}
+        ),
+        _success({"flows": _array(_ref("FlowSummary")), "total": _COUNT}),
+        _success({"dispatchId": _TEXT, "reportMessageId": _TEXT, "stepState": {"enum": list(get_args(StepState))}}),
+        _success({"flowIds": _TEXTS, "dryRun": _FLAG}),
+        *_WATCHED,
+    ],
     "session": [
         _success({"sessions": _array(_ref("KnownSession"))}),
         _success({"session": _ref("KnownSession")}),
@@ -477,12 +587,57 @@ DOCUMENTS: dict[str, list[Schema]] = {
         _success({"commands": _array(_ref("Command"))}),
     ],
     "purge": [_success({"mail": _COUNT})],
+    "waits": [_success({"waits": _array(_WAIT), "total": _COUNT})],
+    "policy": [
+        _success({"policies": _array(_POLICY), "kept": _array(_KEPT)}),
+        _success({"policy": _POLICY}),
+        _success({"messageId": _TEXT, "action": {"enum": ["release", "refuse"]}}),
+    ],
+    "me": [
+        _success(
+            {
+                "questions": _array(
+                    _object(
+                        {
+                            "messageId": _TEXT,
+                            "asker": _TEXT,
+                            "askerId": _TEXT,
+                            "askedAt": _NUMBER,
+                            "text": _OPTIONAL_TEXT,
+                            "blocks": _array(_WAIT),
+                        }
+                    )
+                ),
+                "held": _array(_KEPT),
+                "messages": _array(_ref("Message")),
+                "left": _COUNT,
+            }
+        ),
+        _success({"state": {"enum": ["delivered", "queued"]}, "messageId": _TEXT, "target": _TEXT, "question": _TEXT}),
+        _event(
+            "waiting",
+            {"messageId": _TEXT, "what": {"enum": ["question", "message", "held"]}, "from": _TEXT, "since": _COUNT},
+        ),
+        _event("ended", {}),
+    ],
     "ask": [_success({"state": {"const": "answered"}, "messageId": _TEXT, "answer": _ref("Message")})],
     "listen": [
         _event("listening", {"id": _TEXT, "name": _OPTIONAL_TEXT, "groups": _TEXTS}),
         {"allOf": [_event("message", {}), _MESSAGE]},
         _event("answered", {"messageId": _TEXT, "replyId": _TEXT, "state": _TEXT, "failed": _FLAG, "text": _TEXT}),
         {"allOf": [_object({"event": {"const": "unanswered"}, "messageId": _TEXT}), _ref("Failure")]},
+        _event(
+            "reported",
+            {
+                "messageId": _TEXT,
+                "flowId": _TEXT,
+                "stepId": _TEXT,
+                "dispatchId": _TEXT,
+                "outcome": {"enum": ["completed", "failed"]},
+                "stepState": {"enum": list(get_args(StepState))},
+            },
+        ),
+        {"allOf": [_object({"event": {"const": "unreported"}, "dispatchId": _TEXT}), _ref("Failure")]},
         _event("ended", {}),
     ],
     "join": [_MEMBERSHIP],
@@ -507,29 +662,7 @@ DOCUMENTS: dict[str, list[Schema]] = {
         {"allOf": [_object({"home": _TEXT, "socket": _TEXT}), _ref("Failure")]},
     ],
     "doctor": [_success(_EXAMINED), {"allOf": [_object(_EXAMINED), _ref("Failure")]}],
-    "watch": [
-        _success(
-            {
-                "event": {"const": "snapshot"},
-                "position": _TEXT,
-                "restarted": {"enum": ["ahead", "compacted", "other_journal", None]},
-                "leftOut": _COUNT,
-                "states": _array(_object({"kind": _TEXT, "state": _TEXT, "about": _ANY_OBJECT, "detail": _ANY_OBJECT})),
-            }
-        ),
-        _success(
-            {
-                "event": {"const": "happened"},
-                "position": _TEXT,
-                "seq": _COUNT,
-                "kind": _TEXT,
-                "at": _COUNT,
-                "about": _ANY_OBJECT,
-                "detail": _ANY_OBJECT,
-            }
-        ),
-        _success({"event": {"const": "ended"}, "position": _OPTIONAL_TEXT}),
-    ],
+    "watch": [*_WATCHED],
     "spawn": [_success({"id": _TEXT, "kind": _TEXT})],
     "log": [_success({"entry": _ANY_OBJECT}), _success({"text": _TEXT})],
     "restart": [_success(_REPLACED), {"allOf": [_object(_REPLACED), _ref("Failure")]}],

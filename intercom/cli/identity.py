@@ -71,6 +71,8 @@ def opened(
     status: str | None = None,
     keep_questions: bool = False,
     works: bool = False,
+    coordinates: bool = False,
+    takes_steps: bool = False,
 ) -> Iterator[blocking.Session]:
     """Open the session of this command for the length of a ``with`` block.
 
@@ -80,7 +82,8 @@ def opened(
     ``keep_questions`` whether its address goes on owing what it was asked. ``hold`` is
     what it wants of the address of its identity, or of ``address``; ``None`` for nothing. One that only speaks goes
     without where the broker keeps no more addresses. One that ``works`` takes and answers work under its address; a
-    guest cannot, since later commands could not go on with it: raises ``UsageError``.
+    guest cannot, since later commands could not go on with it: raises ``UsageError``. One that ``coordinates``
+    controls flows of its groups; one that ``takes_steps`` of flows may report them.
     """
     if works and identity_of(arguments).address is None:
         raise UsageError("a guest takes no work", hint="Name yourself with --as NAME: later commands go on under it.")
@@ -111,6 +114,8 @@ def opened(
             kind="command",
             work_mode="managed_turn" if works else None,
             runtime_session_id=address if works else None,
+            coordinator=coordinates,
+            flows=takes_steps,
         )
 
     with ExitStack() as stack:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from intercom.cli.arguments import Parser, add_common, clean
 from intercom.cli.identity import opened, paths_of, time_left
+from intercom.cli.policy import told
 from intercom.cli.render import Output, duration, short_ids
 from intercom.cli.stages import DRAWN, PLAIN, documents_of
 from intercom.cli.stages import FIT as STAGE_FIT
 from intercom.cli.stages import HEAD as STAGE_HEAD
 from intercom.cli.stages import rows_of as stage_rows_of
 from intercom.cli.tables import Fit, show_table
+from intercom.client.attending import POLICY_MEMBERS, policy_in
 from intercom.limits import COMING_BACK_MS, EARLIER_HOME_MS, REQUEST_MS
 
 if TYPE_CHECKING:
@@ -27,7 +29,8 @@ DESCRIPTION = """Show the sessions in reach: those of the group given by --group
 
 Shown are the name, the shortest id that `send` takes, what the session says that it is doing and since when, its
 process, model and groups, and its directory, marked when it is the one you are in. `intercom listen --answer` is `busy`
-or `idle`; other sessions say what they like, or nothing. The process is what the kernel says; what a session claims is
+or `idle`; other sessions say what they like, or nothing. In brackets stand the policies that are in force for it
+(`intercom policy`): its own, then the person's. The process is what the kernel says; what a session claims is
 added where it differs.
 
 SEES says when a session in an agent host is shown a message: `at once`, also in the middle of its work; `when idle`;
@@ -138,6 +141,11 @@ def working_directory() -> str:
 
 
 def _status(view: SessionView, now: float) -> str:
+    policies = [policy for member in POLICY_MEMBERS if (policy := policy_in(view.raw, member))]
+    return _standing(view, now) + "".join(f" [{told(rules)}]" for rules in policies)
+
+
+def _standing(view: SessionView, now: float) -> str:
     if view.unconfirmed_since is not None:
         standing = f"confirms nothing for {duration(now - view.unconfirmed_since)}"
         return f"{view.status}, {standing}" if view.status else standing

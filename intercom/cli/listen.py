@@ -9,18 +9,18 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from intercom.cli.answering import RunningAnswer
+from intercom.cli.answering import RunningAnswer, summary_of
 from intercom.cli.arguments import Parser, add_common
 from intercom.cli.identity import opened, paths_of
 from intercom.cli.messages import clock, described, indented, shown
 from intercom.cli.render import Output, visible, who
 from intercom.cli.who import name_of
 from intercom.client.activity import BUSY, IDLE
-from intercom.errors import BrokerError, SendError, TooLarge
+from intercom.errors import BrokerError, RequestRefused, RequestTimeout, SendError, TooLarge
 from intercom.limits import ANSWER_POLL_MAX_MS, ANSWER_POLL_MS, INCOMING_MESSAGES
 
 if TYPE_CHECKING:
-    from intercom.client.blocking import IncomingMessage, Session
+    from intercom.client.blocking import FlowStep, IncomingMessage, Session
 
 USAGE = ""
 DESCRIPTION = """Print what arrives until it is interrupted, or for --timeout seconds from the start.
@@ -32,10 +32,14 @@ With --answer, COMMAND is run by the shell for every question, one after the oth
 INTERCOM_MESSAGE_ID, INTERCOM_SENDER_ID, INTERCOM_SENDER_NAME, INTERCOM_SENDER_DIRECTORY and INTERCOM_CHANNEL are in its
 environment. What it prints is the answer; a status other than 0 tells the asker that there is none.
 
+It takes steps of flows (`intercom docs flows`). With --answer, COMMAND does them: INTERCOM_FLOW_ID, INTERCOM_STEP_ID
+and INTERCOM_DISPATCH_ID are in its environment too, it may take as long as it likes, its status reports the step
+completed or failed, and what it prints is the summary. Without --answer, `intercom flow report` reports them.
+
 Others see in `intercom list` that it is busy while COMMAND is at work, and idle else, and since when.
 
-With --json every line is a document with an `event`: `listening`, `message`, `answered`, `unanswered`, and at last
-`ended`.
+With --json every line is a document with an `event`: `listening`, `message`, `answered`, `unanswered`, `reported`,
+`unreported`, and at last `ended`.
 """
 
 
@@ -57,7 +61,10 @@ def run(arguments: Namespace, output: Output) -> int:
     occasion = None if name is None else "\0".join([name.lower(), *groups])
     # What was printed for nobody must not be confirmed, so the block is left by the exception.
     status = None if arguments.answer is None else IDLE
-    with suppress(ReaderGone), opened(arguments, "listen", occasion=occasion, hold="take", status=status) as session:
+    with (
+        suppress(ReaderGone),
+        opened(arguments, "listen", occasion=occasion, hold="take", status=status, takes_steps=True) as session,
+    ):
         Listening(arguments, output, session).run()
         output.document({"ok": True, "event": "ended"})
     return 0
@@ -108,10 +115,10 @@ class Listening:
         return min(waits, default=None)
 
     def _accept(self, message: IncomingMessage) -> None:
-        if self._command is None or not message.expects_reply:
+        if self._command is None or not (message.expects_reply or message.flow is not None):
             return
         if len(self._questions) >= INCOMING_MESSAGES:
-            self._reply(message, f"{len(self._questions)} questions wait already", failed=True)
+            self._settle(message, f"{len(self._questions)} questions wait already", failed=True)
         else:
             self._questions.append(message)
 
@@ -122,7 +129,7 @@ class Listening:
             if answer is None:
                 return
             asked, self._asked, self._running = self._asked, None, None
-            self._reply(asked, answer.text, failed=answer.failed)
+            self._settle(asked, answer.text, failed=answer.failed)
         while self._questions and self._running is None:
             asked = self._questions.popleft()
             if not asked.withdrawn:
@@ -137,10 +144,39 @@ class Listening:
         try:
             self._running = RunningAnswer(self._command, asked, self._environ, _now())
         except OSError as error:
-            self._reply(asked, f"the command could not be started: {error.strerror}", failed=True)
+            self._settle(asked, f"the command could not be started: {error.strerror}", failed=True)
             return
         self._asked = asked
         self._pause_ms = ANSWER_POLL_MS
+
+    def _settle(self, message: IncomingMessage, text: str, *, failed: bool) -> None:
+        if message.flow is None:
+            self._reply(message, text, failed=failed)
+        else:
+            self._report(message, message.flow, text, failed=failed)
+
+    def _report(self, message: IncomingMessage, step: FlowStep, text: str, *, failed: bool) -> None:
+        """Report a step by what its command came to."""
+        outcome = "failed" if failed else "completed"
+        about = {
+            "messageId": message.id,
+            "flowId": step.flow_id,
+            "stepId": step.step_id,
+            "dispatchId": step.dispatch_id,
+        }
+        named = f"step {visible(step.step_id)} of flow {visible(step.flow_id)}"
+        try:
+            reported = step.report(outcome, summary_of(text, outcome))
+        except (RequestRefused, RequestTimeout, BrokerError) as error:
+            self._say(
+                {"ok": False, "event": "unreported", **error.as_dict(), **about},
+                f"{clock()} {named} was not reported: {visible(error.reason)}",
+            )
+            return
+        self._say(
+            {"ok": True, "event": "reported", **about, "outcome": outcome, "stepState": reported.step_state},
+            f"{clock()} reported {named} as {outcome}",
+        )
 
     def _reply(self, message: IncomingMessage, text: str, *, failed: bool) -> None:
         asker = who(message.sender.name, message.sender.id)

@@ -19,6 +19,9 @@ Hosts start it themselves; `intercom install HOST` writes the entry. It ends wit
 It acts under the address of the session of the host, the one that commands run in that session have, too
 (`intercom docs hosts` says for each host how that is known). With --as it acts under that name instead.
 
+With --worker what others send it is work: it waits in the inbox until the agent takes it with the tool work, and the
+tool finish hands in the result.
+
 With --bell it is no server but prints a line whenever messages wait in the session of the nearest host: what a monitor
 of a Claude Code plugin reads. That ends with the adapter.
 
@@ -39,6 +42,7 @@ def configure(parser: Parser) -> None:
     """Add the options of ``mcp``."""
     parser.add_argument("--host", choices=HOSTS, help="the host (default: what its MCP client calls itself)")
     parser.add_argument("--bell", action="store_true", help="print a line whenever messages wait")
+    parser.add_argument("--worker", action="store_true", help="take work from the inbox: the tools work and finish")
     parser.add_argument("--no-inbox", action="store_true", help="do not use the inbox socket of Claude Code")
     parser.add_argument("--json", action="store_true", help="print bells, and why it cannot serve, as JSON documents")
     add_name(parser)
@@ -68,4 +72,4 @@ def run(arguments: Namespace, output: Output) -> int:
     from intercom.mcp.seats import Options
     from intercom.mcp.server import serve
 
-    serve(Options(paths, arguments.host, name, groups, inbox=not arguments.no_inbox))
+    serve(Options(paths, arguments.host, name, groups, inbox=not arguments.no_inbox, works=arguments.worker))

@@ -41,6 +41,15 @@ def described(message: IncomingMessage) -> dict[str, Any]:
             "target": notice.target,
             "reason": notice.reason,
         }
+    if message.flow is not None:
+        step = message.flow
+        document["flow"] = {
+            "flowId": step.flow_id,
+            "stepId": step.step_id,
+            "dispatchId": step.dispatch_id,
+            "attempt": step.attempt,
+            "instruction": step.instruction,
+        }
     optional = {"replyTo": message.reply_to, "replyError": message.reply_error, "channel": message.channel}
     return document | {member: value for member, value in optional.items() if value is not None}
 
@@ -54,6 +63,12 @@ def shown(message: IncomingMessage) -> str:
     lines = [f"{head}{_waited(message)}:", indented(message.text)]
     for attachment in message.attachments:
         lines += [f"  --- {visible(attachment.name)}", indented(attachment.content)]
+    if message.flow is not None:
+        step = message.flow
+        lines.append(
+            f"  step {visible(step.step_id)} of flow {visible(step.flow_id)}; when it is done or cannot be done:"
+        )
+        lines.append(f"  intercom flow report {visible(step.dispatch_id)} completed|failed --summary TEXT")
     return "\n".join(lines)
 
 

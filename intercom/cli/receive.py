@@ -97,6 +97,8 @@ class Receiving:
 
     def run(self) -> None:
         """Print until there is nothing more to print; raise ``ReaderGone`` when nobody reads it."""
+        if "policy" in self._session.features:
+            self._session.fetch()  # whoever reads wants what must not wake anybody, too
         if self._output.as_json and not self._follow:
             self._print_together()
             return
@@ -154,8 +156,9 @@ class Receiving:
         return message
 
     def _left(self) -> int:
-        """Return how many messages wait; what was offered before the answer is here then."""
-        return self._session.mailbox(limit=1).count
+        """Return how many messages wait for a reader; what was offered before the answer is here then."""
+        box = self._session.mailbox(limit=1)
+        return box.count - box.kept
 
     def _has_room(self) -> bool:
         return self._most is None or self._printed < self._most

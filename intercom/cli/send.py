@@ -136,6 +136,7 @@ def run(arguments: Namespace, output: Output) -> int:
             queue=not arguments.no_queue,
             valid_for=arguments.valid_for,
             progress=progress,
+            caused_by=os.environ.get(ASKED_VARIABLES[0]) or None,
         )
         if receipt.state == "held":
             receipt = until_back(session, receipt, arguments, output)
@@ -148,12 +149,20 @@ def run(arguments: Namespace, output: Output) -> int:
     return 0
 
 
+_KEPT = {
+    "quiet": "its target is not woken by it: it reads the message when it looks for its mail",
+    "hold": "it waits until the person lets it through to its target",
+}
+
+
 def tell(receipt: Receipt, target: str, output: Output, **more: object) -> None:
     """Say what became of a message: who has it, or where it waits and how to look after it."""
     place: dict[str, int] = (
         {} if receipt.position is None else {"position": receipt.position, "known": receipt.is_known}
     )
     told = {"state": receipt.state, "messageId": receipt.message_id, "target": receipt.target}
+    if receipt.kept is not None:
+        more = {**more, "kept": receipt.kept}
     output.document({"ok": True, **told, **more, **place})
     waiting = "" if receipt.position is None else f", at place {receipt.position}"
     if not receipt.is_known:
@@ -162,7 +171,9 @@ def tell(receipt: Receipt, target: str, output: Output, **more: object) -> None:
     is_stage = target.startswith(SCHEME)
     shown = visible(target) if is_stage else clipped(visible(target))
     output.line(f"{receipt.state} to {shown}{waiting} (message {message_id})")
-    if receipt.state == "queued" and not is_stage and not output.as_json:
+    if receipt.kept is not None and not output.as_json:
+        output.note(_KEPT[receipt.kept])
+    elif receipt.state == "queued" and not is_stage and not output.as_json:
         output.note(
             f"it waits on disk, nobody has it yet; `intercom trace {quote(message_id)}` shows what becomes of it"
         )

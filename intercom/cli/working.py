@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from intercom.client.workviews import AssignmentView, ParkedMessage
 
 POLICIES = {
-    "operator_select": "nobody; it is handed out",
+    "operator_select": "nobody: it is handed out",
     "bound_session": "its target",
     "any_session": "any worker",
-    "session_unavailable": "nobody now: its target is away",
+    "session_unavailable": "nobody: its target is gone",
     "assigned": "somebody has it",
     "none": "nobody",
 }

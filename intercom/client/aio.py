@@ -15,7 +15,9 @@ import anyio
 
 from intercom.client import commands
 from intercom.client.activity import Activity
+from intercom.client.aio_attention import AttentionCalls
 from intercom.client.aio_engine import Engine
+from intercom.client.aio_flows import FlowCalls, FlowStep
 from intercom.client.aio_hosting import LiveStage, Run
 from intercom.client.aio_links import LinkCalls
 from intercom.client.aio_mail import MailCalls
@@ -24,10 +26,11 @@ from intercom.client.aio_work import Assignment, Assignments, WorkCalls
 from intercom.client.asking import OnProgress
 from intercom.client.composing import milliseconds
 from intercom.client.feeds import Feed, SessionEvent
+from intercom.client.flowsteps import FlowStep as _FlowStep
 from intercom.client.linkrequests import LinkRequests
 from intercom.client.mailing import MailRequests
 from intercom.client.owning import new_run
-from intercom.client.profile import DEFAULT_KIND, Purpose, Push, checked_claim
+from intercom.client.profile import DEFAULT_KIND, Purpose, Push, TakesFlows, checked_claim
 from intercom.client.queueing import AsyncStageQueue, StageQueue
 from intercom.client.restoring import release_child, reserve_child
 from intercom.client.rosters import PossibleStage, RosterStage
@@ -46,6 +49,8 @@ __all__ = [
     "Assignments",
     "Connection",
     "Events",
+    "FlowCalls",
+    "FlowStep",
     "IncomingMessage",
     "LiveStage",
     "Messages",
@@ -86,6 +91,7 @@ def connect(
     runtime_session_id: str | None = None,
     surface: ExecutionSurface | None = None,
     coordinator: bool = False,
+    flows: TakesFlows = False,
 ) -> Connection:
     """Register a session for the length of an ``async with`` block, starting a broker if none answers.
 
@@ -118,7 +124,9 @@ def connect(
             it, as one does that is given turns. Plain messages of others wait in the inbox then.
         runtime_session_id: what the host calls the session; needed for ``"managed_turn"``.
         surface: ``"owner_attached"`` when somebody sits in front of it, else ``"headless"``.
-        coordinator: hand work out in the groups of this session.
+        coordinator: hand work out, and control flows, in the groups of this session.
+        flows: take steps of flows and report them; ``"todo"`` when this session also keeps items of a to-do list for
+            them.
 
     Raises ``UsageError`` or ``HomeError`` at once, ``BrokerError`` or ``RegistrationRefused`` on entering. Leaving
     the block confirms the message in hand; leaving it by an exception does not, so that the message comes again.
@@ -148,6 +156,7 @@ def connect(
             runtime_session_id=runtime_session_id,
             surface=surface,
             coordinator=coordinator,
+            flows=flows,
             message_kind=IncomingMessage,
             assignment_kind=Assignment,
         )
@@ -204,6 +213,7 @@ class IncomingMessage(_IncomingMessage):
     __slots__ = ("_session",)
 
     _session: Session
+    flow: FlowStep | None
 
     def confirm(self) -> None:
         """Say that the message is done with, before its consumer asks for the next one; this waits for nobody.
@@ -281,7 +291,7 @@ class Events:
         return await self._session._engine.next_event(self._feed)
 
 
-class Session(MailCalls, WorkCalls, WatchCalls, LinkCalls):
+class Session(MailCalls, AttentionCalls, WorkCalls, WatchCalls, LinkCalls):
     """Be a session in the broker's table; made by ``connect``.
 
     Any number of tasks may use it at the same time, all in the event loop that opened it.
@@ -294,6 +304,11 @@ class Session(MailCalls, WorkCalls, WatchCalls, LinkCalls):
         self._mail = MailRequests(engine.core.lifecycle, now)
         self._link_requests = LinkRequests(engine.core.lifecycle, now, new_id)
         self._activity = Activity(self.announce)
+
+    @property
+    def flows(self) -> FlowCalls:
+        """Return the calls about flows."""
+        return FlowCalls(self._engine, self._core, self)
 
     @property
     def id(self) -> str:
@@ -339,6 +354,7 @@ class Session(MailCalls, WorkCalls, WatchCalls, LinkCalls):
         queue: bool = True,
         valid_for: float | None = None,
         progress: bool | str = False,
+        caused_by: str | None = None,
     ) -> Receipt:
         """Send a message and wait until its fate is known.
 
@@ -355,6 +371,7 @@ class Session(MailCalls, WorkCalls, WatchCalls, LinkCalls):
             valid_for: seconds after which it must not be handed over any more; then this session is told.
             progress: say that this answers no question but tells how far it is; true for the only one that the
                 target asked, or the id of the question.
+            caused_by: id of the message the sender was at work on, by which the broker knows loops; answers need none.
 
         Returns a receipt: delivered, queued at a ``position``, or with ``hold`` perhaps held. A message to a session
         that asked exactly one question which this session has taken and not answered is sent as the answer, and the
@@ -377,6 +394,7 @@ class Session(MailCalls, WorkCalls, WatchCalls, LinkCalls):
             queue=queue,
             valid_for_ms=None if valid_for is None else milliseconds(valid_for, "valid_for"),
             progress=progress,
+            caused_by=caused_by,
         )
         return await (self._engine.wait_or_held(operation) if hold else self._engine.wait(operation))
 
@@ -700,4 +718,6 @@ class Session(MailCalls, WorkCalls, WatchCalls, LinkCalls):
     def _ours(self, message: _IncomingMessage) -> IncomingMessage:
         assert isinstance(message, IncomingMessage), "prepare was told the kind"
         message._session = self
+        if type(message.flow) is _FlowStep:
+            message.flow = self.flows.step(message.flow)
         return message

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from intercom.client import commands
 from intercom.client.activity import Activity
 from intercom.client.asking import OnProgress
+from intercom.client.blocking_attention import AttentionCalls
 from intercom.client.blocking_engine import Engine
 from intercom.client.blocking_links import LinkCalls
 from intercom.client.blocking_mail import MailCalls
@@ -21,9 +22,10 @@ from intercom.client.blocking_watch import WatchCalls, Watching
 from intercom.client.blocking_work import Assignment, Assignments, WorkCalls
 from intercom.client.composing import milliseconds
 from intercom.client.feeds import Feed, SessionEvent
+from intercom.client.flowsteps import FlowStep as _FlowStep
 from intercom.client.linkrequests import LinkRequests
 from intercom.client.mailing import MailRequests
-from intercom.client.profile import DEFAULT_KIND, Purpose, Push, checked_claim
+from intercom.client.profile import DEFAULT_KIND, Purpose, Push, TakesFlows, checked_claim
 from intercom.client.restoring import release_child, reserve_child
 from intercom.client.setup import new_id, now, prepare, wall
 from intercom.client.stage_views import StageView
@@ -38,6 +40,8 @@ __all__ = [
     "Assignment",
     "Assignments",
     "Events",
+    "FlowCalls",
+    "FlowStep",
     "IncomingMessage",
     "LiveStage",
     "Messages",
@@ -47,7 +51,8 @@ __all__ = [
     "connect",
 ]
 
-if TYPE_CHECKING:  # a command owns no runs and is no stage, so it does not pay for what that needs
+if TYPE_CHECKING:  # most commands have nothing to do with runs, stages and flows, so they do not pay for it
+    from intercom.client.blocking_flows import FlowCalls, FlowStep
     from intercom.client.blocking_hosting import LiveStage, Run
     from intercom.client.queueing import StageQueue
     from intercom.client.rosters import PossibleStage, RosterStage
@@ -84,6 +89,7 @@ def connect(
     runtime_session_id: str | None = None,
     surface: ExecutionSurface | None = None,
     coordinator: bool = False,
+    flows: TakesFlows = False,
 ) -> Iterator[Session]:
     """Register a session for the length of a ``with`` block, starting a broker if none answers.
 
@@ -116,7 +122,9 @@ def connect(
             it, as one does that is given turns. Plain messages of others wait in the inbox then.
         runtime_session_id: what the host calls the session; needed for ``"managed_turn"``.
         surface: ``"owner_attached"`` when somebody sits in front of it, else ``"headless"``.
-        coordinator: hand work out in the groups of this session.
+        coordinator: hand work out, and control flows, in the groups of this session.
+        flows: take steps of flows and report them; ``"todo"`` when this session also keeps items of a to-do list for
+            them.
 
     Raises ``BrokerError``, ``RegistrationRefused``, ``HomeError`` or ``UsageError``. Leaving the block confirms the
     message in hand; leaving it by an exception does not, so that the message comes again.
@@ -146,6 +154,7 @@ def connect(
             runtime_session_id=runtime_session_id,
             surface=surface,
             coordinator=coordinator,
+            flows=flows,
             message_kind=IncomingMessage,
             assignment_kind=Assignment,
         )
@@ -165,6 +174,7 @@ class IncomingMessage(_IncomingMessage):
     __slots__ = ("_session",)
 
     _session: Session
+    flow: FlowStep | None
 
     def confirm(self) -> None:
         """Say that the message is done with, before its consumer asks for the next one; this waits for nobody.
@@ -248,7 +258,7 @@ class Events:
         return event
 
 
-class Session(MailCalls, WorkCalls, WatchCalls, LinkCalls):
+class Session(MailCalls, AttentionCalls, WorkCalls, WatchCalls, LinkCalls):
     """Be a session in the broker's table; made by ``connect``."""
 
     def __init__(self, engine: Engine) -> None:
@@ -258,6 +268,13 @@ class Session(MailCalls, WorkCalls, WatchCalls, LinkCalls):
         self._mail = MailRequests(engine.core.lifecycle, now)
         self._link_requests = LinkRequests(engine.core.lifecycle, now, new_id)
         self._activity = Activity(self.announce)
+
+    @property
+    def flows(self) -> FlowCalls:
+        """Return the calls about flows."""
+        from intercom.client.blocking_flows import FlowCalls
+
+        return FlowCalls(self._engine, self._core, self)
 
     @property
     def id(self) -> str:
@@ -303,6 +320,7 @@ class Session(MailCalls, WorkCalls, WatchCalls, LinkCalls):
         queue: bool = True,
         valid_for: float | None = None,
         progress: bool | str = False,
+        caused_by: str | None = None,
     ) -> Receipt:
         """Send a message and wait until its fate is known.
 
@@ -319,6 +337,7 @@ class Session(MailCalls, WorkCalls, WatchCalls, LinkCalls):
             valid_for: seconds after which it must not be handed over any more; then this session is told.
             progress: say that this answers no question but tells how far it is; true for the only one that the
                 target asked, or the id of the question.
+            caused_by: id of the message the sender was at work on, by which the broker knows loops; answers need none.
 
         Returns a receipt: delivered, queued at a ``position``, or with ``hold`` perhaps held. A message to a session
         that asked exactly one question which this session has taken and not answered is sent as the answer, and the
@@ -342,6 +361,7 @@ class Session(MailCalls, WorkCalls, WatchCalls, LinkCalls):
                 queue=queue,
                 valid_for_ms=None if valid_for is None else milliseconds(valid_for, "valid_for"),
                 progress=progress,
+                caused_by=caused_by,
             )
         )
 
@@ -653,15 +673,21 @@ class Session(MailCalls, WorkCalls, WatchCalls, LinkCalls):
     def _ours(self, message: _IncomingMessage) -> IncomingMessage:
         assert isinstance(message, IncomingMessage), "prepare was told the kind"
         message._session = self
+        if type(message.flow) is _FlowStep:
+            message.flow = self.flows.step(message.flow)
         return message
 
 
-if not TYPE_CHECKING:  # for a type checker both are imported above
+if not TYPE_CHECKING:  # for a type checker they are imported above
 
     def __getattr__(name: str) -> object:
-        """Load the classes of runs and stages on first use."""
-        if name not in ("LiveStage", "Run"):
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from intercom.client import blocking_hosting
+        """Load the classes of runs, stages and flows on first use."""
+        if name in ("LiveStage", "Run"):
+            from intercom.client import blocking_hosting
 
-        return getattr(blocking_hosting, name)
+            return getattr(blocking_hosting, name)
+        if name in ("FlowCalls", "FlowStep"):
+            from intercom.client import blocking_flows
+
+            return getattr(blocking_flows, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

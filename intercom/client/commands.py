@@ -71,6 +71,7 @@ def send(
     queue: bool = True,
     valid_for_ms: int | None = None,
     progress: bool | str = False,
+    caused_by: str | None = None,
 ) -> SendOperation[Receipt]:
     """Send a message; the result is a ``Receipt``.
 
@@ -79,7 +80,7 @@ def send(
     that is being brought back, which ``SendOperation.held`` tells. ``queue`` lets the message wait for who is away,
     ``valid_for_ms`` bounds how long. With neither ``reply_to`` nor ``progress`` the message may turn out to be the
     answer to the only question the target asked (F67), unless the target is a stage. ``progress`` is true, or the id of
-    the question whose progress the message tells.
+    the question whose progress the message tells, ``caused_by`` that of the message its sender was at work on.
     """
     if progress == "":
         raise UsageError("progress is an empty id", hint="Give the id of the question, or True.")
@@ -99,6 +100,7 @@ def send(
             attachments=carried,
             reply_to=to,
             progress_of=progress_of,
+            caused_by=caused_by,
         )
 
     # What a run is told at a stage is for whoever the stage will be: it answers nobody.

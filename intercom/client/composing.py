@@ -66,11 +66,13 @@ def compose(
     expects_reply: bool = False,
     error: bool = False,
     progress_of: str | None = None,
+    caused_by: str | None = None,
 ) -> Raw:
     """Return the encoded message object.
 
     ``timestamp`` is in epoch milliseconds; ``error`` marks a reply that says there will be no answer, ``progress_of``
-    is the id of the question that is being worked on: a member of our own, which brokers pass on (protocol 4). Raises
+    is the id of the question that is being worked on: a member of our own, which brokers pass on (protocol 4);
+    ``caused_by`` is the id of the message its sender was at work on (protocol 15.3). Raises
     ``UsageError`` for an attachment of the wrong form and ``TooLarge`` above ``ATTACHMENTS_BYTES`` of text and
     attachments, or when JSON makes more of it than a frame may hold.
     """
@@ -82,6 +84,7 @@ def compose(
         reply_to=UNSET if reply_to is None else clean_text(reply_to, "reply_to"),
         expects_reply=True if expects_reply else UNSET,
         reply_error=content.text if error else UNSET,
+        caused_by=UNSET if caused_by is None else clean_id(caused_by),
     )
     encoded = encode(message)
     if progress_of is not None:

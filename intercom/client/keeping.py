@@ -32,7 +32,7 @@ class AddressKeeper:
         """Name the files; nothing is read or made yet. Names are the same whatever their case, as for the broker."""
         self._paths = paths
         self._place = paths.identities / "addresses"
-        key = _digest(f"{name.lower()}\0{group}")
+        key = digest(f"{name.lower()}\0{group}")
         self._token_file = self._place / f"{key}.json"
         self._seen_file = self._place / f"{key}.seen"
         self._about = {"name": name, "group": group}
@@ -45,11 +45,11 @@ class AddressKeeper:
         out.
         """
         try:
-            content = _read_private(self._token_file, IDENTITY_FILE_BYTES)
+            content = read_private(self._token_file, IDENTITY_FILE_BYTES)
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise _refused(error, self._token_file) from error
+            raise home_trouble(error, self._token_file) from error
         try:
             token = json.loads(content)["token"]
         except (ValueError, KeyError, TypeError):
@@ -83,7 +83,7 @@ class AddressKeeper:
         try:
             descriptor = open_private_file(draft, os.O_WRONLY | os.O_TRUNC)
             try:
-                _write_all(descriptor, json.dumps({**self._about, "token": token}).encode())
+                write_all(descriptor, json.dumps({**self._about, "token": token}).encode())
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
@@ -92,25 +92,25 @@ class AddressKeeper:
             with suppress(FileNotFoundError):
                 draft.unlink()
         except OSError as error:
-            raise _refused(error, self._token_file) from error
+            raise home_trouble(error, self._token_file) from error
 
     def knows(self, message_id: str) -> bool:
         """Tell whether an earlier session of the address was done with this message."""
-        return bool(self._seen) and _digest(message_id) in self._seen
+        return bool(self._seen) and digest(message_id) in self._seen
 
     def note(self, message_ids: Iterable[str]) -> None:
         """Remember messages that are about to be confirmed; where that fails, only a copy may be shown again."""
-        new = [digest for digest in map(_digest, message_ids) if digest not in self._seen]
+        new = [each for each in map(digest, message_ids) if each not in self._seen]
         if not new:
             return
         self._seen.update(new)
         with suppress(OSError):
-            self._append("".join(f"{digest}\n" for digest in new).encode("ascii"))
+            self._append("".join(f"{each}\n" for each in new).encode("ascii"))
 
     def refresh(self) -> None:
         """Look again at what other processes of the address noted; a line that was torn counts for nothing."""
         try:
-            content = _read_private(self._seen_file, 4 * ADDRESS_SEEN_IDS * _LINE_BYTES)
+            content = read_private(self._seen_file, 4 * ADDRESS_SEEN_IDS * _LINE_BYTES)
         except OSError:
             return
         self._seen.update(line for line in content.decode("ascii", "replace").split("\n") if len(line) == _DIGITS)
@@ -123,7 +123,7 @@ class AddressKeeper:
                 status = os.fstat(descriptor)
                 if status.st_nlink == 0:
                     continue  # another process has just put a shorter one in its place
-                _write_all(descriptor, lines)
+                write_all(descriptor, lines)
                 if status.st_size + len(lines) > 2 * ADDRESS_SEEN_IDS * _LINE_BYTES:
                     self._shorten(descriptor, status.st_size + len(lines))
                 return
@@ -136,17 +136,18 @@ class AddressKeeper:
         draft = self._seen_file.with_suffix(".new")
         shorter = open_private_file(draft, os.O_WRONLY | os.O_TRUNC)
         try:
-            _write_all(shorter, kept)
+            write_all(shorter, kept)
         finally:
             os.close(shorter)
         draft.replace(self._seen_file)
 
 
-def _digest(text: str) -> str:
+def digest(text: str) -> str:
+    """Return what a file is called, or a line holds, for a text."""
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
 
 
-def _read_private(path: Path, most: int) -> bytes:
+def read_private(path: Path, most: int) -> bytes:
     """Return the beginning of an ordinary file of this user."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
@@ -158,12 +159,14 @@ def _read_private(path: Path, most: int) -> bytes:
         os.close(descriptor)
 
 
-def _write_all(descriptor: int, data: bytes) -> None:
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all of it."""
     while data:
         data = data[os.write(descriptor, data) :]
 
 
-def _refused(error: OSError, path: Path) -> IntercomError:
+def home_trouble(error: OSError, path: Path) -> IntercomError:
+    """Return the error for a file of the home that cannot be used."""
     if error.errno in (errno.EACCES, errno.EPERM):
         return AccessDenied(f"This process may not use {path} ({error.strerror})")
     return HomeError(f"{path} cannot be used: {error.strerror or error}", hint="Choose another name.")

@@ -24,16 +24,20 @@ RECEIPTS = "push.receipts"
 QUEUE = "queue"
 ADDRESS = "address"
 OPERATOR = "operator"
+WAITS = "waits"
+POLICY = "policy"
 INBOX = "inbox"
 WORK = "work.assignments"
 COORDINATOR = "flow.control"
+FLOW_REPORT = "flow.report"
+TODO = ("flow.todo_projection", "flow.todo_mutation")
 WATCH = "watch"
 
-AGENT_FEATURES = (LIFECYCLE, RECEIPTS, QUEUE, ADDRESS, WATCH)
-RETAKEN_FEATURES = (RECEIPTS, QUEUE, ADDRESS, WATCH)
+AGENT_FEATURES = (LIFECYCLE, RECEIPTS, QUEUE, ADDRESS, WATCH, WAITS, POLICY)
+RETAKEN_FEATURES = (RECEIPTS, QUEUE, ADDRESS, WATCH, WAITS, POLICY)
 """Of an agent that returns by its return address, as older clients do: what is unconfirmed comes again to whoever shows
 it, which a session with a lifecycle rules out."""
-CONTROL_FEATURES = (OPERATOR, WATCH)
+CONTROL_FEATURES = (OPERATOR, WATCH, WAITS, POLICY)
 PROTOCOL_VERSION = "1.0"
 """What this client says it speaks beyond the base protocol."""
 
@@ -209,6 +213,10 @@ class Lifecycle:
             features += (INBOX,)
         if work.mode is not None:
             features += (WORK,)
+        if self._profile.flows:
+            features += (FLOW_REPORT,)
+        if self._profile.flows == "todo":
+            features += TODO
         return (*features, COORDINATOR) if work.coordinates else features
 
     def _token(self) -> str | None:

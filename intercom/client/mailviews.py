@@ -91,6 +91,8 @@ class MailboxEntry(Struct, frozen=True, kw_only=True):
     state: Literal["queued", "offered"]
     expects_reply: bool
     notice: str | None
+    kept: Literal["quiet", "hold"] | None = None
+    """A policy keeps it from being handed over."""
 
 
 class UnconfirmedMessage(Struct, frozen=True, kw_only=True):
@@ -113,6 +115,8 @@ class Mailbox(Struct, frozen=True, kw_only=True):
     count: int
     bytes: int
     entries: tuple[MailboxEntry, ...]
+    kept: int = 0
+    """How many of ``count`` a policy keeps from being handed over."""
     unconfirmed: tuple[UnconfirmedMessage, ...] = ()
 
 
@@ -196,6 +200,7 @@ def mailbox_of(answer: mail.MailboxEntries) -> Mailbox:
         owner=answer.owner,
         count=answer.count,
         bytes=answer.bytes,
+        kept=_known(answer.kept) or 0,
         entries=tuple(
             MailboxEntry(
                 entry=entry.entry,
@@ -210,6 +215,7 @@ def mailbox_of(answer: mail.MailboxEntries) -> Mailbox:
                 state=entry.state,
                 expects_reply=entry.expects_reply is True,
                 notice=_known(entry.notice),
+                kept=_known(entry.kept),
             )
             for entry in answer.entries
         ),

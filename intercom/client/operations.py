@@ -142,8 +142,11 @@ class RequestOperation(Operation[Result]):
         deadline: int | None,
         *,
         needs_features: bool = False,
+        needs_feature: str | None = None,
     ) -> None:
         super().__init__(deadline)
+        self.needs_feature = needs_feature
+        """The feature without which the broker would not know the request."""
         self.needs_features = needs_features
         """Whether a broker that granted nothing would not know the request."""
         self.request_id: str | None = None

@@ -48,13 +48,13 @@ def wrapped(message: IncomingMessage, room: int = TOLD_CHARACTERS) -> str:
     return told(message, body_of(message), 0, room).text
 
 
-def told(message: IncomingMessage, body: str, begin: int, room: int, mark: str | None = None) -> Told:
+def told(message: IncomingMessage, body: str, begin: int, room: int, waited_ms: float = 0) -> Told:
     """Return a message for a model, of its ``body`` what fits into ``room`` characters from ``begin`` on.
 
-    At least ``TOLD_LEAST_CHARACTERS`` of it. ``mark`` is random unless given.
+    At least ``TOLD_LEAST_CHARACTERS`` of it. ``waited_ms`` is how long it waited since it was received.
     """
-    mark = mark or fresh_mark(body)
-    head = heading(message, mark)
+    mark = fresh_mark(body)
+    head = heading(message, mark, waited_ms)
     room = max(TOLD_LEAST_CHARACTERS, room - len(head) - 2 * len(mark) - 120)
     until = min(len(body), begin + room)
     is_all = until >= len(body)
@@ -66,19 +66,17 @@ def told(message: IncomingMessage, body: str, begin: int, room: int, mark: str |
     return Told(f"[{head}{part}]\n{body[begin:until]}\n[end {mark}]", until, is_all)
 
 
-def heading(message: IncomingMessage, mark: str) -> str:
+def heading(message: IncomingMessage, mark: str, waited_ms: float = 0) -> str:
     """Return who sent what, and what may be done about it."""
     if message.notice is not None:
         notice = message.notice
         about = f"your message {short(notice.message_id)} to {clipped(visible(notice.target))}"
         return f"intercom {mark}: notice of the broker: {about} was not delivered: {visible(notice.reason)}"
     sender = who(message.sender.name, message.sender.id)
-    age = ""
-    if message.mail is not None:
-        if message.mail.age_ms >= OLD_MAIL_MS:
-            age += f", sent {duration(message.mail.age_ms)} ago: check whether it still matters"
-        if message.mail.offers > 1:
-            age += ", perhaps shown before"
+    age_ms = waited_ms + (0 if message.mail is None else message.mail.age_ms)
+    age = f", sent {duration(age_ms)} ago: check whether it still matters" if age_ms >= OLD_MAIL_MS else ""
+    if message.mail is not None and message.mail.offers > 1:
+        age += ", perhaps shown before"
     return f"intercom {mark}: {_kind(message)} from {sender}, {FROM_A_PEER}{age}.{_how(message)}"
 
 

@@ -21,6 +21,9 @@ Purpose = Literal["agent", "control"]
 Push = Literal["now", "idle", "pull", "none"]
 PUSHES: tuple[Push, ...] = ("now", "idle", "pull", "none")
 
+TakesFlows = bool | Literal["todo"]
+"""Whether a session takes steps of flows, perhaps with a to-do list of its own."""
+
 DEFAULT_GROUP = "default"
 DEFAULT_KIND = "custom"
 """What hosts a session unless the program says so."""
@@ -75,6 +78,7 @@ class Profile:
         runtime_session_id: str | None = None,
         surface: ExecutionSurface | None = None,
         coordinator: bool = False,
+        flows: TakesFlows = False,
     ) -> None:
         """Check everything that could never work; raise ``UsageError``.
 
@@ -128,6 +132,12 @@ class Profile:
         self.children: dict[str, str] = {}
         """Capabilities this session made, with the names of the children."""
         self.address = self._wish(address, hold)
+        if flows not in (True, False, "todo"):
+            raise UsageError(f"flows must be true, false or 'todo', not {flows!r}")
+        if flows and purpose != "agent":
+            raise UsageError("a control session takes no steps of flows")
+        self.flows: TakesFlows = flows
+        """Whether it takes steps of flows, and binds them to items of its to-do list."""
         if push not in (None, *PUSHES):
             raise UsageError(f"push must be one of {', '.join(PUSHES)}, not {push!r}")
         self.push = push
@@ -139,6 +149,8 @@ class Profile:
         self.spawn_token: str | None = None
         """What shows that this is the session that somebody had started, until it was shown."""
         self.cwd = checked_claim(cwd, "cwd") if cwd is not None else clean_text(_working_directory(), "cwd")
+        self.policy: dict[str, Any] | None = None
+        """What this session lets through, as the broker acknowledged it."""
         self.pid = os.getpid()
         self.started_at = time.time_ns() // 1_000_000
         self.last_activity: int | None = None
@@ -169,6 +181,8 @@ class Profile:
             session["name"] = name
         if self.status is not None:
             session["status"] = self.status
+        if self.policy is not None:
+            session["inboundPolicy"] = self.policy
         if self.push is not None:
             session["push"] = self.push
         return Register(

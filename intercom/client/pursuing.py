@@ -25,7 +25,9 @@ from intercom.client.views import IncomingMessage, Notice
 from intercom.client.waiting import Waiting
 from intercom.errors import IntercomError, PresenceRefused, RequestRefused
 from intercom.limits import PENDING_REPLY_RETRY_MS, REBIND_MS, WITHDRAWN_ASKS
+from intercom.wire.attention import HeldSettled, MailFetched, Policies, PolicyStored, WaitsTold
 from intercom.wire.codec import ProtocolError
+from intercom.wire.flows import FlowAnswer
 from intercom.wire.frames import (
     CancelAsk,
     Delivered,
@@ -62,7 +64,7 @@ from intercom.wire.work import WorkAnswer
 Handlers: TypeAlias = dict[type[Any], Callable[[Any, int], None]]
 """What is done with an answer of each kind; each is called with the answer and the time."""
 
-_OLDER_BROKER = "The broker does not know mail: it is older than this client"
+_OLDER_BROKER = "The broker does not know this request: it is older than this client"
 
 
 class Pursuit:
@@ -286,7 +288,8 @@ class Pursuit:
                 if operation.done:
                     return
         elif isinstance(operation, RequestOperation):
-            if operation.needs_features and not self._lifecycle.features:
+            granted, wanted = self._lifecycle.features, operation.needs_feature
+            if (operation.needs_features and not granted) or (wanted is not None and wanted not in granted):
                 operation.fail(RequestRefused(_OLDER_BROKER, code="feature_not_granted"))
                 self.after(operation, now)
                 return
@@ -348,7 +351,13 @@ _ANSWERS = (
     Pending,
     Trace,
     Purged,
+    WaitsTold,
+    PolicyStored,
+    Policies,
+    HeldSettled,
+    MailFetched,
     *get_args(WorkAnswer),
+    *get_args(FlowAnswer),
     Links,
     LinkRepinned,
     CommandStored,

@@ -243,6 +243,7 @@ class SendOperation(Operation[Result]):
                 target,
                 answer.position,
                 is_known=answer.not_in_known_set is not True,
+                kept=None if answer.kept is UNSET else answer.kept,
                 inferred_reply_to=inferred,
                 hint=self._hint,
             )

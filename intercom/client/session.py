@@ -12,7 +12,7 @@ lifecycle, recovery, heartbeat, supervision, commitments and feeds have rules of
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from intercom.client.announcing import Announcing
 from intercom.client.assignment import Assignment
@@ -50,6 +50,11 @@ from intercom.wire.frames import (
 from intercom.wire.mail import Replaced, RequestFailed, SessionReattached
 from intercom.wire.watching import WatchSubject
 
+if TYPE_CHECKING:
+    from intercom.client.bringing import Bringing
+    from intercom.client.flowing import FlowRequests
+    from intercom.client.reporting import Place
+
 __all__ = [
     "Arrived",
     "ClientSession",
@@ -79,14 +84,17 @@ class ClientSession:
         message_kind: type[IncomingMessage] = IncomingMessage,
         assignment_kind: type[Assignment] = Assignment,
         keeper: Keeper | None = None,
+        reports: Place | None = None,
     ) -> None:
         """Begin offline; the first attempt to connect is due at once.
 
         ``ids`` gives new unique ids, ``chance`` numbers from 0 to 1; ``clock`` tells the monotonic time;
         ``message_kind`` and ``assignment_kind`` are what messages and assignments are made as, ``keeper`` what of an
-        address outlives the process.
+        address outlives the process, ``reports`` where what it reports is written down.
         """
         self.profile = profile
+        self._ids = ids
+        self._clock = clock
         self.recovery = Recovery(chance)
         self.session_id = ""
         self.held = HeldSends()
@@ -103,6 +111,13 @@ class ClientSession:
         self.commitments = Commitments(self._contact, self._pursuit, self._feeds, self._news, ids)
         self._watches = Watches(self._contact, self._pursuit, self._news, clock, ids)
         self.work = WorkRequests(self._lifecycle, clock, ids, assignment_kind)
+        self._reports = reports
+        self._flows: FlowRequests | None = None
+        self._bringing: Bringing | None = None
+        if profile.flows:
+            from intercom.client.bringing import Bringing  # few sessions take steps of flows, and a command is one
+
+            self._bringing = Bringing(self.flows, self._lifecycle, self.begin)
         self._worklist = Worklist(profile, self._contact, self._lifecycle, self._news, self.work)
         self._receiving = Receiving(
             self._contact, self._lifecycle.keeper, self._pursuit, self._worklist, self._news, message_kind
@@ -112,8 +127,6 @@ class ClientSession:
         self._ended_by: IntercomError | None = None
         self._was_online = False
         """Whether the present connection was registered."""
-        self._ids = ids
-        self._clock = clock
         self._untold: IntercomError | None = None
         self._was_told = False
         """Whether consumers have been told of the present trouble; they are told once (F131)."""
@@ -131,6 +144,16 @@ class ClientSession:
             PresenceUpdate: self._on_peer,
             SessionLeft: self._on_peer,
         }
+
+    @property
+    def flows(self) -> FlowRequests:
+        """Return what makes requests about flows."""
+        if self._flows is None:
+            from intercom.client.flowing import FlowRequests
+            from intercom.client.reporting import Nowhere, Outbox
+
+            self._flows = FlowRequests(self._clock, self._ids, Outbox(self._reports or Nowhere()))
+        return self._flows
 
     @property
     def link(self) -> Link:
@@ -208,6 +231,8 @@ class ClientSession:
         if was_cut and cause is None:
             self._lifecycle.unanswered()
         self._heartbeat.stop()
+        if self._bringing is not None:
+            self._bringing.left()
         ended = None
         if self._was_online:
             self._was_online = False
@@ -241,7 +266,8 @@ class ClientSession:
 
     def deadline(self) -> int | None:
         """Return when ``tick`` has something to do."""
-        times = (self._pursuit.next_due(), self._contact.registration_due, self._heartbeat.due)
+        brings_at = None if self._bringing is None else self._bringing.due
+        times = (brings_at, self._pursuit.next_due(), self._contact.registration_due, self._heartbeat.due)
         return min((time for time in times if time is not None), default=None)
 
     def tick(self, now: int) -> None:
@@ -256,6 +282,8 @@ class ClientSession:
                 self._heartbeat.stop()
                 self._contact.break_off(self._silence)
         self._pursuit.tick(now)
+        if self._bringing is not None:
+            self._bringing.tick(now)
 
     # --- what callers wait for --------------------------------------------------------------------------
 
@@ -279,6 +307,11 @@ class ClientSession:
         """Start an operation; ``Settled`` tells when it has its result. While offline it makes an attempt due now."""
         if self.link is Link.CLOSED:
             raise self.over()
+        if operation.done:  # what it asks for is known already
+            self._news.add(Settled(operation))
+            return
+        if self._bringing is not None:
+            self._bringing.began(operation, now)
         self._pursuit.begin(operation, now)
         if not self._contact.is_online:
             self.recovery.hurry(now)
@@ -443,6 +476,8 @@ class ClientSession:
         if is_back:
             self._feeds.put(SessionEvent(kind="reconnected", session_id=self.session_id))
         self._pursuit.resume(now, is_back=is_back)
+        if self._bringing is not None:
+            self._bringing.came(now)
 
     def _on_replaced(self, answer: Replaced, now: int) -> None:
         wish = self.profile.address

@@ -7,13 +7,13 @@ import time
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from intercom.client.assignment import Assignment
 from intercom.client.composing import milliseconds as milliseconds
 from intercom.client.launch import Launch
 from intercom.client.lifecycle import Keeper
-from intercom.client.profile import DEFAULT_KIND, AddressWish, Profile, Purpose, Push
+from intercom.client.profile import DEFAULT_KIND, AddressWish, Profile, Purpose, Push, TakesFlows
 from intercom.client.session import ClientSession
 from intercom.client.views import IncomingMessage
 from intercom.limits import COMING_BACK_MS
@@ -23,6 +23,9 @@ from intercom.wire.work import ExecutionSurface, WorkMode
 
 SPAWN_TOKEN_VARIABLE = "INTERCOM_SPAWN_TOKEN"
 """Where a process that a broker has started finds the token its first session is to show."""
+
+if TYPE_CHECKING:
+    from intercom.client.reporting import Place
 
 
 class Setup(NamedTuple):
@@ -84,6 +87,7 @@ def prepare(
     runtime_session_id: str | None = None,
     surface: ExecutionSurface | None = None,
     coordinator: bool = False,
+    flows: TakesFlows = False,
     message_kind: type[IncomingMessage],
     assignment_kind: type[Assignment],
 ) -> Setup:
@@ -109,6 +113,7 @@ def prepare(
         runtime_session_id=runtime_session_id,
         surface=surface,
         coordinator=coordinator,
+        flows=flows,
     )
     if purpose == "agent":
         # Neither another session of this process nor a program it starts may show the token again.
@@ -123,6 +128,7 @@ def prepare(
         message_kind=message_kind,
         assignment_kind=assignment_kind,
         keeper=keeper,
+        reports=_reports(paths, profile.address, flows),
     )
     return Setup(core, paths, start, milliseconds(timeout, "timeout"))
 
@@ -133,6 +139,14 @@ def _keeper(paths: Paths, wish: AddressWish | None) -> Keeper | None:
     from intercom.client.keeping import AddressKeeper  # locks files, which not every system can
 
     return AddressKeeper(paths, wish.name, wish.group)
+
+
+def _reports(paths: Paths, wish: AddressWish | None, flows: TakesFlows) -> Place | None:
+    if wish is None or not flows:
+        return None
+    from intercom.client.report_files import ReportFiles  # likewise
+
+    return ReportFiles(paths, wish.name, wish.group)
 
 
 def now() -> int:

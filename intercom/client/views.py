@@ -8,6 +8,7 @@ from msgspec import UNSET, DecodeError, Raw, Struct, ValidationError, convert
 from msgspec.json import decode
 
 from intercom.client.composing import PROGRESS_OF
+from intercom.client.flowsteps import FlowStep, carried_by
 from intercom.wire.codec import parse_message
 from intercom.wire.frames import Attachment, GroupEntry, MessageFrame, SessionInfo, trim
 
@@ -89,14 +90,16 @@ class IncomingMessage:
     ``raw`` the message object as it came, ``progress_of`` the id of the question of which it tells the progress.
     ``is_notification`` marks what the host of a workflow run tells of the message ``reply_to`` names, which this
     session sent to a stage. ``mail`` is set when it waited in a mailbox, ``notice`` when the broker wrote it to say
-    what became of a message of this session. ``withdrawn`` is true while nobody waits for the answer to a question any
-    more: who asked took it back, or left; it may change while the message is held.
+    what became of a message of this session. ``flow`` is set when it brings a step of a flow. ``withdrawn`` is true
+    while nobody waits for the answer to a question any more: who asked took it back, or left; it may change while the
+    message is held.
     """
 
     __slots__ = (
         "attachments",
         "channel",
         "expects_reply",
+        "flow",
         "id",
         "is_notification",
         "mail",
@@ -143,6 +146,8 @@ class IncomingMessage:
         self.is_notification = is_notification
         self.mail = mail
         self.notice = notice
+        carried = carried_by(self.raw, id)
+        self.flow: FlowStep | None = None if carried is None else FlowStep(carried)
         self.withdrawn = False
 
     @property
@@ -171,6 +176,8 @@ class Receipt(Struct, frozen=True):
     held_ms: int | None = None
     inferred_reply_to: str | None = None
     """Id of the question it was taken as the answer to, although it was sent as an ordinary message."""
+    kept: Literal["quiet", "hold"] | None = None
+    """Why it waits although its target is here: the target is not to be woken, or the person has to let it through."""
     hint: str = ""
     """How to answer, where the target asked questions and this message answers none of them."""
 

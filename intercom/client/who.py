@@ -51,6 +51,7 @@ HOST_MARKERS = (
 )
 """Variables whose presence says that an agent host runs this process."""
 _MOST_ANCESTORS = 64
+_OF_PROCESS = "process\0"
 
 
 class Identity(NamedTuple):
@@ -61,6 +62,11 @@ class Identity(NamedTuple):
     name: str | None
     about: str
     """What the identity rests on, for people."""
+
+    @property
+    def is_of_process(self) -> bool:
+        """Tell whether it is over with one process, so that nobody comes back to its address."""
+        return self.key is not None and self.key.startswith(_OF_PROCESS)
 
     @property
     def address(self) -> str | None:
@@ -125,7 +131,7 @@ def process_identity(host: str, pid: int) -> Identity | None:
     started = start_of(pid)
     if started is None:
         return None
-    return Identity("host", f"process\0{host}\0{pid}\0{started}", None, f"process {pid} of {host}")
+    return Identity("host", f"{_OF_PROCESS}{host}\0{pid}\0{started}", None, f"process {pid} of {host}")
 
 
 def seat_name(directory: str, address: str) -> str:

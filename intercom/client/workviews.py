@@ -31,7 +31,8 @@ class ParkedMessage(Struct, frozen=True, kw_only=True):
     """The target as its sender named it."""
     reason: ParkReason
     claim_policy: ClaimPolicy
-    """Who may claim it; only a coordinator or a control session hands out what is ``operator_select``."""
+    """Who may claim it. What is ``operator_select``, or ``session_unavailable`` because its target is gone, nobody may:
+    a coordinator or a control session hands it out."""
     parked_at: int
     preview: str
     """The beginning of the text."""

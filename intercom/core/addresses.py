@@ -120,6 +120,11 @@ class Addresses:
         """Return the address with this number."""
         return None if number is None else self._by_number.get(number)
 
+    def of_key(self, key: str) -> Address | None:
+        """Return the address with this mailbox."""
+        kind, _, number = key.partition(":")
+        return self._by_number.get(int(number)) if kind == "address" and number.isdigit() else None
+
     def named(self, name: str) -> Iterable[Address]:
         """Return the addresses with this name, compared case-insensitively."""
         return self._by_name.get(trim(name).lower(), {}).values()

@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct
 from msgspec.json import encode
+from msgspec.structs import replace
 
 from intercom.core import features
 from intercom.core.addresses import Address, Addresses
@@ -22,8 +23,9 @@ from intercom.core.ledger import Ledger
 from intercom.core.lifecycle import Known, Lifecycle, record_of
 from intercom.core.mailboxes import Mailboxes
 from intercom.core.mailing import Mailing
+from intercom.core.policies import OWN_MEMBER, own_policy
 from intercom.core.queueing import Queueing
-from intercom.core.records import SessionState, StoreIdentity
+from intercom.core.records import KnownSessionRecord, SessionState, StoreIdentity
 from intercom.core.sessions import Entry, SentIds, Session, home_group_of, memberships_of
 from intercom.wire.frames import Register
 from intercom.wire.mail import AddressClaim, RequestFailed, SessionReattach
@@ -92,6 +94,9 @@ class Arrivals:
             return granted
         if not granted:
             return Arrival()
+        wrong = own_policy(frame.session) if features.POLICY in granted else None
+        if isinstance(wrong, str):
+            return Refused("bad_request", f"{OWN_MEMBER} breaks its rules: {wrong}")
         claim: AddressClaim | None = None
         if features.ADDRESS in granted:
             claimed = features.address_claim(frame)
@@ -154,7 +159,8 @@ class Arrivals:
             told["address_token"] = arrival.address_token
         ticket = 0
         if entry.has_lifecycle:
-            incarnation = self._ids().replace("-", "")
+            goes_on = self._goes_on(arrival.known, session)
+            incarnation = goes_on.incarnation if goes_on is not None else self._ids().replace("-", "")
             number = self._lifecycle.next_number()
             record = record_of(
                 session,
@@ -166,6 +172,8 @@ class Arrivals:
                 holds_address=entry.holds,
                 **_display_of(frame, entry.features),
             )
+            if goes_on is not None:
+                record = replace(record, generation=goes_on.generation + 1)
             self._close_ghost(session, now)
             known: Known | None = arrival.known
             if known is not None:
@@ -189,6 +197,18 @@ class Arrivals:
             session.work_mode = frame.work_mode
             session.is_headless = frame.execution_surface == "headless"
             session.sent_ids = SentIds(self._sent_ids)
+
+    def _goes_on(self, known: Known | None, session: Session) -> KnownSessionRecord | None:
+        """Return what a session was that registers only because this broker process has forgotten the rest of it.
+
+        It was told to register again; when it is the same process it is no other incarnation.
+        """
+        peer = session.connection.peer
+        if known is None or known.last is not None or peer is None or not known.record.needs_registration:
+            return None
+        record = known.record
+        is_same = known.state is SessionState.RECONNECTING and (peer.pid, peer.started) == (record.pid, record.started)
+        return record if is_same else None
 
     def _close_ghost(self, session: Session, now: Instant) -> None:
         """Close what an earlier broker began of this very client and could not tell it."""

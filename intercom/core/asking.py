@@ -3,28 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Raw
 from msgspec.json import encode
 
+from intercom.core.addresses import Addresses
 from intercom.core.clock import Instant
-from intercom.core.features import QUEUE
+from intercom.core.features import OPERATOR, QUEUE
 from intercom.core.operation import Operation
 from intercom.core.outbox import Outbox
 from intercom.core.questions import Question, Questions
 from intercom.core.records import QuestionRecord
 from intercom.core.sessions import Session, SessionTable
-from intercom.limits import Limits
+from intercom.core.waits import Waits
+from intercom.limits import CIRCLE_NAMES, NAME_CHARACTERS, SHORT_ID_CHARACTERS, Limits
 from intercom.wire import reasons
 from intercom.wire.frames import MessageFrame, PeerDisconnected
 from intercom.wire.mail import QuestionReopened, QuestionWithdrawn
+
+if TYPE_CHECKING:
+    from intercom.core.attempts import Attempt
+
+
+UNSEEN = "somebody out of your reach"
+"""What a session is told of a party that it may not see."""
 
 
 class Asking:
     """Join the register of questions with the sessions behind it."""
 
-    def __init__(self, questions: Questions, sessions: SessionTable, limits: Limits, outbox: Outbox) -> None:
+    def __init__(
+        self,
+        questions: Questions,
+        waits: Waits,
+        sessions: SessionTable,
+        addresses: Addresses,
+        limits: Limits,
+        outbox: Outbox,
+    ) -> None:
+        self._addresses = addresses
         self._questions = questions
+        self._waits = waits
         self._sessions = sessions
         self._limits = limits
         self._outbox = outbox
@@ -42,6 +62,49 @@ class Asking:
     def count(self, asker: Session) -> int:
         """Return how many asks this session is charged for."""
         return self._questions.count_asked_by(asker.id) + asker.asks_under_way
+
+    def begin(self, attempt: Attempt) -> None:
+        """Take note that an ask is under way: from now on its sender waits."""
+        attempt.begin_to_wait(self._waits)
+
+    def circle(self, asker: Session, target: Session, answered: Question | None = None) -> str | None:
+        """Return why this session must not wait for that one: somebody would wait for itself; None when it may.
+
+        What it waits for already may be asked again. ``answered`` is a question that ends with this ask, because the
+        ask answers it. Of the parties in the circle only those are named that the asker
+        may see (protocol 15.1).
+        """
+        if target.address is not None and target.address.is_of_broker:
+            return None
+        chain = self._waits.chain(target.party, asker.party, answered)
+        if not chain:
+            return None
+        between = [self.name_of(wait.target_id, asker) for wait in chain[:-1]]
+        if len(between) > CIRCLE_NAMES:
+            between[CIRCLE_NAMES - 1 : -1] = [f"{len(between) - CIRCLE_NAMES} more"]
+        return reasons.would_deadlock(self.name_of(target.id, asker), between)
+
+    @property
+    def waits(self) -> Waits:
+        """Return who waits for whom."""
+        return self._waits
+
+    def is_reached(self, identity: str, viewer: Session) -> bool:
+        """Tell whether this is a mailbox of an address that the viewer may write to."""
+        address = self._addresses.of_key(identity)
+        return address is not None and address.is_reachable_from(viewer.groups)
+
+    def name_of(self, identity: str, viewer: Session) -> str:
+        """Return how a session may call who has this session id or mailbox: by a name, if it may see that one."""
+        session = self._sessions.get(identity)
+        if session is not None:
+            is_seen = session.shares_group_with(viewer) or OPERATOR in viewer.features
+            name = session.name or identity[:SHORT_ID_CHARACTERS]
+            return name[:NAME_CHARACTERS] if is_seen else UNSEEN
+        address = self._addresses.of_key(identity)
+        if address is not None and (address.is_reachable_from(viewer.groups) or OPERATOR in viewer.features):
+            return address.name[:NAME_CHARACTERS]
+        return UNSEEN
 
     def open(self, asker: Session, target: Session, operation: Operation, now: Instant) -> None:
         """Record the question for the two sessions unless its deadline has passed; once it is open this has no effect.
@@ -195,6 +258,10 @@ class Asking:
         for question in self._questions.asked_by(session.id):
             is_asker = is_proven or (question.asker_return is not None and question.asker_return == session.return_hash)
             if not question.dormant or not is_asker:
+                continue
+            chain = self._waits.chain(question.target_party, question.asker_party)
+            if chain:
+                self._questions.close(question)  # its asker asks again if it waits, and is told why it cannot
                 continue
             question.dormant = False
             if question.target_id == question.operation.target and question.target_id.startswith("address:"):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from intercom.core.operation import Operation
     from intercom.core.questions import Question
     from intercom.core.sessions import Session
+    from intercom.core.waits import Waits
 
 
 CONFLICT_CODE = "message_id_conflict"
@@ -46,7 +47,9 @@ class Attempt:
     """
 
     __slots__ = (
+        "asker_party",
         "attempt_id",
+        "awaits_receipt",
         "closed",
         "connection",
         "crossing",
@@ -63,15 +66,24 @@ class Attempt:
         "resolves_target",
         "sender",
         "target",
+        "target_party",
         "valid_until",
+        "waits",
         "was_delivered",
         "wording",
     )
+
+    is_open = False
+    """It is no question yet."""
+    asker_party: str
+    target_party: str
 
     def __init__(self, connection: Connection, sender: Session, target: Session, frame: Send, message: Message) -> None:
         self.connection = connection
         self.sender = sender
         self.target = target
+        self.waits: Waits | None = None
+        """Where it is entered while it is the attempt of an ask that is under way."""
         self.message_id = message.id
         self.attempt_id = frame.attempt_id
         self.reply_to = message.reply_to
@@ -85,6 +97,8 @@ class Attempt:
         """When the message must not be handed over any more, by either clock."""
         self.wording = frame.to
         self.operation: Operation | None = None
+        self.awaits_receipt = False
+        """It finishes when the recipient has confirmed it, not when the kernel has taken it."""
         self.is_waiting = True
         """The sender is owed an answer."""
         self.is_withdrawn = False
@@ -98,11 +112,34 @@ class Attempt:
         self.crossing: str | None = None
         """The supervisor to whom this finish recorded a crossing."""
 
+    @property
+    def asker_id(self) -> str:
+        """Return the session id of its sender."""
+        return self.sender.id
+
+    @property
+    def target_id(self) -> str:
+        """Return the session id of its target."""
+        return self.target.id
+
+    @property
+    def dormant(self) -> bool:
+        """Tell whether its sender has left, so that nobody waits now."""
+        return self.sender.connection.session is not self.sender
+
+    def begin_to_wait(self, waits: Waits) -> None:
+        """Count the ask as one its sender has under way, until it is settled."""
+        self.asker_party, self.target_party = self.sender.party, self.target.party
+        self.sender.asks_under_way += 1
+        self.waits = waits
+        waits.begin(self)
+
     def settle(self) -> None:
         """Note that this attempt is owed no answer any more."""
         if self.is_waiting:
             self.is_waiting = False
-            if self.is_ask:
+            if self.waits is not None:
+                self.waits.end(self)
                 self.sender.asks_under_way -= 1
 
 

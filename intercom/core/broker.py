@@ -16,6 +16,8 @@ from intercom.core.addresses import Addresses
 from intercom.core.arrivals import Arrivals, Cause
 from intercom.core.asking import Asking
 from intercom.core.attempts import AnswerTaken, Attempt
+from intercom.core.attention import REQUESTS as ATTENTION_REQUESTS
+from intercom.core.attention import Attention
 from intercom.core.barriers import Barriers
 from intercom.core.clock import Instant
 from intercom.core.commands import Offering
@@ -26,7 +28,12 @@ from intercom.core.delivery import Delivery
 from intercom.core.departing import Departing
 from intercom.core.desk import WORK_REQUESTS
 from intercom.core.effects import Effect, Stop
+from intercom.core.flow_admission import Admitting
+from intercom.core.flow_requests import REQUESTS as FLOW_REQUESTS
+from intercom.core.flow_requests import Showing
+from intercom.core.flows import FlowsOfBroker
 from intercom.core.following import Following
+from intercom.core.guard import LoopGuard
 from intercom.core.holding import Holding
 from intercom.core.inbox import Inbox
 from intercom.core.inquiries import REQUESTS, Inquiries, Tracing
@@ -45,6 +52,7 @@ from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
 from intercom.core.owners import Owners
 from intercom.core.parking import Parking
+from intercom.core.policies import Policies
 from intercom.core.questions import Questions
 from intercom.core.queueing import Queueing
 from intercom.core.receipts import Receipts
@@ -66,6 +74,7 @@ from intercom.core.sessions import Session, SessionTable, normalise_group
 from intercom.core.spawning import Spawning
 from intercom.core.stages import Stages
 from intercom.core.supervision import Capabilities, Crossings
+from intercom.core.waits import Waits
 from intercom.core.watches import CatchingUp, Told
 from intercom.core.work import Closed, Work
 from intercom.limits import SUPERVISOR_CHARACTERS, Limits
@@ -76,6 +85,7 @@ from intercom.wire.frames import (
     BrokerStatus,
     BrokerStatusRequest,
     CancelAsk,
+    CancelMessage,
     GroupEntry,
     Groups,
     Health,
@@ -86,6 +96,7 @@ from intercom.wire.frames import (
     ListSessions,
     Malformed,
     MembershipAck,
+    MessageReceipt,
     PendingStageMessageResult,
     PendingStageNotificationResult,
     PendingStageRouteRegistered,
@@ -167,8 +178,15 @@ class Broker:
         self._deadlines = Deadlines()
         self._connections: dict[int, Connection] = {}
         self._sessions = SessionTable(ids, self._ledger, recovered.retired_ids, limits.retired_ids)
-        self._questions = Questions(self._deadlines)
-        self._asking = Asking(self._questions, self._sessions, limits, self._outbox)
+        waits = Waits()
+        self._questions = Questions(self._deadlines, waits, self._sessions.party_of)
+        self._identity = identity or StoreIdentity(instance_id, instance_id, 1)
+        journal = Journal(recovered.last_sequence)
+        keeping = Keeping(self._ledger, journal, self._deadlines, limits.mail_retry_ms)
+        self._addresses = Addresses(self._ledger, journal, keeping, recovered.addresses, limits.addresses)
+        self._policies = Policies(self._ledger, journal, recovered.policies, limits.policies)
+        self._guard = LoopGuard(limits)
+        self._asking = Asking(self._questions, waits, self._sessions, self._addresses, limits, self._outbox)
         self._capabilities = Capabilities(limits)
         self._crossings = Crossings(limits)
         self._operations = Operations(key, limits, self._ledger, self._deadlines, recovered, store_trouble)
@@ -181,12 +199,9 @@ class Broker:
         self._notifications = Notifications(
             self._stages.routes, self._sessions, self._operations, ids, self._deadlines, limits, self._outbox
         )
-        self._identity = identity or StoreIdentity(instance_id, instance_id, 1)
-        journal = Journal(recovered.last_sequence)
-        keeping = Keeping(self._ledger, journal, self._deadlines, limits.mail_retry_ms)
-        self._addresses = Addresses(self._ledger, journal, keeping, recovered.addresses, limits.addresses)
         self._lifecycle = Lifecycle(self._deadlines, self._ledger, journal, keeping, self._outbox, limits)
         self._boxes = Mailboxes(limits)
+        info = broker_info(self._identity.broker_id, pid, now)
         self._mailing = Mailing(
             self._boxes,
             self._operations,
@@ -196,7 +211,7 @@ class Broker:
             self._deadlines,
             self._outbox,
             limits,
-            broker_info(self._identity.broker_id, pid, now),
+            info,
         )
         self._inbox = Inbox(limits)
         parking = Parking(
@@ -212,6 +227,7 @@ class Broker:
             self._receipts,
             self._asking,
             self._crossings,
+            self._policies,
             parking,
             self._outbox,
             limits,
@@ -237,6 +253,7 @@ class Broker:
             self._crossings,
             self._delivery,
             queueing,
+            self._guard,
             parking,
             limits,
             self._outbox,
@@ -280,6 +297,7 @@ class Broker:
             self._asking,
             self._holding,
             self._restoring,
+            self._policies,
             self._outbox,
             limits,
             self._had_features,
@@ -366,6 +384,40 @@ class Broker:
         )
         self._registering.on_spawned = self._spawning.registered
         self._departing.on_left = self._following.watches.session_left
+        self._flows = FlowsOfBroker(
+            sessions=self._sessions,
+            addresses=self._addresses,
+            lifecycle=self._lifecycle,
+            boxes=self._boxes,
+            mailing=self._mailing,
+            asking=self._asking,
+            operations=self._operations,
+            journal=journal,
+            ledger=self._ledger,
+            deadlines=self._deadlines,
+            outbox=self._outbox,
+            ids=ids,
+            identity=self._identity,
+            keys=self._work.register,
+            watches=self._following.watches,
+            limits=limits,
+            broker_info=info,
+        )
+        self._sessions.on_change = self._flows.directory_changed
+        self._mailing.on_moving = self._flows.mail_moving
+        self._lifecycle.on_renewed = self._flows.session_ended
+        self._attention = Attention(
+            self._sessions,
+            self._lifecycle,
+            self._boxes,
+            self._mailing,
+            self._asking,
+            self._policies,
+            self._inquiries,
+            self._outbox,
+            limits,
+        )
+        self._registering.on_arrival = self._attention.arrived
         self._mailing.is_open = self._is_mailbox_open
         self._mailing.on_delivered = self._mail_delivered
         self._asking.holder_of = self._holder_of
@@ -389,6 +441,7 @@ class Broker:
         for mail in recovered.mail:
             self._mailing.recover(mail, now)
         self._work.recover(recovered, now)
+        self._flows.recover(recovered, now)
         self._links.recover(recovered)
         self._is_tidied = store_trouble is None and recovered.last_sequence > 0
         """What had its time is deleted every now and then."""
@@ -412,8 +465,8 @@ class Broker:
         return self._lifecycle.away_count
 
     def due_soon_count(self, now: Instant) -> int:
-        """Return how much is due so soon that the broker stays for it."""
-        return self._work.assignments.due_soon(now)
+        """Return how much goes on by itself, or is due so soon that the broker stays for it."""
+        return self._work.assignments.due_soon(now) + self._flows.is_at_work
 
     def is_registered(self, conn: int) -> bool:
         """Tell whether this connection has a session."""
@@ -471,6 +524,8 @@ class Broker:
             self._registering.finish_reattach(token, numbers, bodies, now)
         elif isinstance(token, Offer):
             self._mailing.bodies_read(token, bodies, numbers, now)
+        elif isinstance(token, Admitting | Showing):
+            self._flows.bodies_read(token, numbers, bodies, now)
         elif isinstance(token, Offering):
             self._links.commands.read(token, bodies, now)
         elif not self._link_desk.read(token, bodies, now):
@@ -602,6 +657,7 @@ class Broker:
     def _session_closing(self, known: Known, reason: str, changes: list[Change], now: Instant) -> Closed:
         """Do what the end of a known session leads to: nobody comes back to its questions, its work and its mailbox."""
         self._sessions.release_id(known.id)
+        self._flows.session_ended(known.record, now)
         self._asking.asker_closed(known.id)
         return self._work.closing.closing(known, reason, changes, now)
 
@@ -623,6 +679,7 @@ class Broker:
 
     def _tidy(self, _: None, now: Instant) -> None:
         """Delete what had its time, and look again later."""
+        self._flows.tidy(now)
         self._ledger.append((DropBodies(now.wall), DropHistory(now.wall - self._limits.history_kept_ms)))
         self._deadlines.add(now.mono + self._limits.tidy_ms, self._tidy)
 
@@ -690,6 +747,7 @@ class Broker:
         groups.store_presence(change, session, self._sessions)
         if session.is_terminal and not was_terminal:
             self._asking.target_ended(session, now)
+        self._flows.directory_changed()
         groups.store_memberships(change, session, self._sessions, self._outbox, now)
         if session.features:
             self._arrivals.changed(session, now)
@@ -710,6 +768,16 @@ class Broker:
 
     def _cancel_ask(self, connection: Connection, frame: CancelAsk, now: Instant) -> None:
         self._deciding.withdraw(_session_of(connection), frame.message_id, now)
+
+    def _message_receipt(self, connection: Connection, frame: MessageReceipt, now: Instant) -> None:
+        connection.speaks_pi = True
+        if isinstance(frame.message_id, str):
+            self._delivery.received_by_habit(_session_of(connection), frame.message_id, now)
+
+    def _cancel_message(self, connection: Connection, frame: CancelMessage, now: Instant) -> None:
+        connection.speaks_pi = True
+        if isinstance(frame.message_id, str):
+            self._deciding.withdraw(_session_of(connection), frame.message_id, now)
 
     def _authorize_supervisor(self, connection: Connection, frame: AuthorizeSupervisor, now: Instant) -> None:
         session = _session_of(connection)
@@ -772,6 +840,9 @@ class Broker:
     def _inquire(self, connection: Connection, frame: Any, now: Instant) -> None:
         self._inquiries.answer(connection, frame, now)
 
+    def _flow(self, connection: Connection, frame: Any, now: Instant) -> None:
+        self._flows.answer(connection, frame, now)
+
     def _about_work(self, connection: Connection, frame: Any, now: Instant) -> None:
         self._work.desk.answer(connection, frame, now)
 
@@ -786,6 +857,9 @@ class Broker:
 
     def _spawn(self, connection: Connection, frame: SpawnSession, now: Instant) -> None:
         self._spawning.answer(connection, frame, now)
+
+    def _attend(self, connection: Connection, frame: Any, now: Instant) -> None:
+        self._attention.answer(connection, frame, now)
 
     def _health(self, connection: Connection, frame: HealthRequest, now: Instant) -> None:
         self._outbox.write(connection, Health(frame.request_id, self._instance_id))
@@ -804,6 +878,7 @@ class Broker:
                 **self._facts,
                 "instanceId": self._instance_id,
                 "openQuestions": len(self._questions),
+                "loopsRefused": self._guard.refused,
                 "unconfirmedFrames": len(self._receipts),
                 "restoringRecipients": len(self._restoring),
                 "heldSends": len(self._holding),
@@ -820,6 +895,7 @@ class Broker:
                     "sessionsAway": self._lifecycle.away_count,
                     "sessionsRemembered": self._lifecycle.remembered_count,
                 },
+                "flows": self._flows.status(),
                 "inbox": {
                     "parked": len(self._inbox),
                     "capacity": self._inbox.capacity,
@@ -860,6 +936,8 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     Malformed: Broker._malformed,
     Received: Broker._received,
     CancelAsk: Broker._cancel_ask,
+    MessageReceipt: Broker._message_receipt,
+    CancelMessage: Broker._cancel_message,
     AuthorizeSupervisor: Broker._authorize_supervisor,
     ReserveRestoringRecipient: Broker._reserve_restoring,
     ReleaseRestoringRecipient: Broker._release_restoring,
@@ -877,7 +955,9 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     UnwatchRequest: Broker._follow,
     SpawnSession: Broker._spawn,
     **dict.fromkeys(REQUESTS, Broker._inquire),
+    **dict.fromkeys(ATTENTION_REQUESTS, Broker._attend),
     **dict.fromkeys(WORK_REQUESTS, Broker._about_work),
+    **dict.fromkeys(FLOW_REQUESTS, Broker._flow),
     **dict.fromkeys(FROM_WORKERS, Broker._link),
     **dict.fromkeys(LINK_REQUESTS, Broker._about_links),
 }

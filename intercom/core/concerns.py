@@ -24,6 +24,7 @@ from intercom.core.records import (
     KnownSessionRecord,
     LinkRecord,
     MailRecord,
+    PolicyRecord,
 )
 from intercom.limits import PREVIEW_CODE_POINTS
 
@@ -115,6 +116,13 @@ def of_mail(event: Happened) -> Concern:
         about["target"] = row.target
     shown: dict[str, Any] = {name: event.detail[name] for name in ("session", "reason") if name in event.detail}
     return Concern(tuple(dict.fromkeys(keys)), about, (), {**shown, "state": event.kind.removeprefix("mail.")})
+
+
+def of_policy(event: Happened) -> Concern:
+    """Say it of what the person lets through to somebody: it concerns that one."""
+    row = event.row
+    assert isinstance(row, PolicyRecord)
+    return Concern((row.party,), {}, (), {"state": event.kind.removeprefix("policy.")})
 
 
 def of_inbox(event: Happened) -> Concern:

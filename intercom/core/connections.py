@@ -23,10 +23,12 @@ class PeerCredentials(Struct, frozen=True):
 class Connection:
     """Stand for one accepted socket; ``open`` says whether it can still be written (protocol 1.4)."""
 
-    __slots__ = ("number", "open", "peer", "session")
+    __slots__ = ("number", "open", "peer", "session", "speaks_pi")
 
     def __init__(self, number: int, peer: PeerCredentials | None) -> None:
         self.number = number
         self.peer = peer
         self.open = True
         self.session: Session | None = None
+        self.speaks_pi = False
+        """Its peer has shown to be a pi-intercom client."""

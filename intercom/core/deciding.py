@@ -21,12 +21,14 @@ from intercom.core.connections import Connection
 from intercom.core.delivery import Delivery
 from intercom.core.features import QUEUE
 from intercom.core.form import form_refusal, identify, members_of
+from intercom.core.guard import LoopGuard
 from intercom.core.holding import Held, Holding
 from intercom.core.operation import Operation, Standing
 from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
 from intercom.core.owners import OwnerRequest, Owners
 from intercom.core.parking import Parking, meant_session
+from intercom.core.policies import sender_of
 from intercom.core.queueing import Away, Queueing, Several
 from intercom.core.records import OperationState
 from intercom.core.resolving import Resolver, Unresolved
@@ -64,10 +66,12 @@ class Deciding:
         crossings: Crossings,
         delivery: Delivery,
         queueing: Queueing,
+        guard: LoopGuard,
         parking: Parking,
         limits: Limits,
         outbox: Outbox,
     ) -> None:
+        self._guard = guard
         self._parking = parking
         self._resolver = resolver
         self._operations = operations
@@ -356,11 +360,12 @@ class Deciding:
         standing = self._operations.standing(operation, message.id, signature, target.target_identity)
         after = 0 if operation is None else operation.ticket
 
-        is_answer = False
+        answered = None
         reply_to = message.reply_to
         if reply_to is not UNSET:
             self._delivery.take_reply_for_receipt(sender, target, reply_to, now)
-            is_answer = self._queueing.open_question(target, sender, reply_to) is not None
+            answered = self._queueing.open_question(target, sender, reply_to)
+        is_answer = answered is not None
         is_known = standing is not None and standing in (Standing.MATCH, Standing.QUEUED)
         if pending_reply:
             refusal = self._refuse_known("D5", standing, operation, target, message)
@@ -390,12 +395,29 @@ class Deciding:
         is_ask = message.expects_reply is True
         if is_ask and target.is_terminal:
             return Refusal("D12", reasons.TERMINAL, after=after)
+        if is_ask and (circle := self._asking.circle(sender, target, answered)) is not None:
+            return Refusal("D20", circle, after=after)
+        cause = message.caused_by if reply_to is UNSET else reply_to
+        if cause is not UNSET and request is None:
+            looped = self._loops(sender, target, message, cause, is_answer, now)
+            if looped is not None:
+                return Refusal("D22", looped, after=after)
         if is_ask and target.cannot_be_told:
             return Refusal("D12", reasons.CANNOT_BE_TOLD, after=after)
         if stage is not None:
             asked = self._ask_owner(connection, sender, target, stage, frame, message, signature, now)  # D14
             if asked is not False:
                 return None if asked is True else asked
+        if target.inbound is not None and not is_answer and not is_supervised:
+            action = target.inbound.action_for(sender_of(sender))
+            if action == "refuse":
+                return Refusal("D21", reasons.REFUSED_BY_POLICY, after=after)
+            if action != "accept":
+                if is_ask:
+                    return Refusal("D21", reasons.kept_ask(action), after=after)
+                return self._queueing.put_aside(
+                    connection, sender, target, frame, message, signature, operation, action, now
+                )
         if target.mailbox is not None:
             if target.work_mode is not None and operation is None and not (is_answer or stage or request):
                 why = self._parking.reason_for(sender, target, frame, message)
@@ -407,6 +429,15 @@ class Deciding:
         return self._delivery.carry(
             connection, sender, target, frame, message, signature, operation, is_answer, request, now
         )
+
+    def _loops(
+        self, sender: Session, target: Session, message: Message, cause: str, is_answer: bool, now: Instant
+    ) -> str | None:
+        """Return why the guard against loops refuses a message that another one caused (protocol 15.3)."""
+        if not sender.is_agent or message.id == cause:
+            return None
+        text = message.content.text
+        return self._guard.judge(message.id, cause, sender.party, target.party, text, now, is_answer=is_answer)
 
     def _ticket_behind(self, reply_to: str | UnsetType, now: Instant) -> int:
         """Return the ticket on which it rests that this question is not open: another answer may have closed it."""
@@ -455,6 +486,9 @@ class Deciding:
             if operation.answered and QUEUE in sender.features:
                 return Refusal("6.9.5", reasons.ALREADY_ANSWERED, after=ticket)
             if not operation.answered:
+                circle = self._asking.circle(sender, target)
+                if circle is not None:
+                    return Refusal("D20", circle, after=ticket)
                 was_open = bool(operation.questions)
                 self._operations.renew_question(operation, self._limits.ask_ms, now)
                 self._asking.open(sender, target, operation, now)

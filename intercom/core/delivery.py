@@ -99,7 +99,7 @@ class Delivery:
         sender_info = sender.encoded() if request is None else request.sender_info
         forwarded = MessageFrame(sender_info, frame.message, channel)  # type: ignore[arg-type]  # a literal
         earlier = None
-        if target.confirms_receipts:
+        if target.confirms_receipts or target.receipts_by_habit:
             earlier = self._receipts.find(target.target_identity, message.id)
             if earlier is not None and request is not None and request.is_replaced:
                 return None  # the frame is on its way, and the newest attempt is the one that is owed an answer
@@ -120,7 +120,7 @@ class Delivery:
         if frame.valid_for is not UNSET:
             attempt.valid_until = Instant(now.mono + frame.valid_for, now.wall + frame.valid_for)
         if is_ask:
-            sender.asks_under_way += 1
+            self._asking.begin(attempt)
         if operation is None:
             identity, ask_ms = target.target_identity, self._ask_ms(target) if is_ask else 0
             operation = self._operations.reserve(message.id, signature, sender, target, identity, is_ask, ask_ms, now)
@@ -129,7 +129,8 @@ class Delivery:
         elif is_ask:
             self._operations.renew_question(operation, self._ask_ms(target), now)
         attempt.operation = operation
-        if target.confirms_receipts:
+        if target.confirms_receipts or target.receipts_by_habit:
+            attempt.awaits_receipt = True
             forwarded = self._await_receipt(attempt, operation, forwarded, earlier, now)
         if is_ask:
             self._tell_question_target(attempt, target, operation.ticket)
@@ -160,7 +161,7 @@ class Delivery:
             unconfirmed = Unconfirmed(operation, kept, attempt)
             self._receipts.add(unconfirmed)
         due = now.mono + self._limits.receipt_wait_ms
-        if attempt.may_queue and attempt.target.mailbox is not None:
+        if attempt.target.receipts_by_habit or (attempt.may_queue and attempt.target.mailbox is not None):
             due = now.mono + min(self._limits.busy_ms, self._limits.receipt_wait_ms)
         unconfirmed.deadline = self._deadlines.add(due, self._receipt_missing, unconfirmed)
         return unconfirmed.frame
@@ -188,7 +189,7 @@ class Delivery:
         assert operation is not None
         if operation.under_way is attempt:
             operation.under_way = None
-        if not attempt.target.confirms_receipts:
+        if not attempt.awaits_receipt:
             self._finish(attempt, attempt.target, now)
 
     def frame_lost(self, attempt: Attempt, now: Instant) -> None:
@@ -221,6 +222,14 @@ class Delivery:
             return True
         return session.mailbox is not None and self._mailing.received(session, frame.message_id, now)
 
+    def received_by_habit(self, session: Session, message_id: str, now: Instant) -> None:
+        """Finish the delivery whose receipt this is, and await receipts of this session from now on (protocol 15.4)."""
+        if not session.confirms_receipts:
+            session.receipts_by_habit = True
+        unconfirmed = self._receipts.find(session.target_identity, message_id)
+        if unconfirmed is not None:
+            self._confirm(unconfirmed, session, now)
+
     def resend_unconfirmed(self, session: Session, now: Instant) -> None:
         """Write everything this recipient has not confirmed again, oldest first (4.1 effect 8).
 
@@ -248,7 +257,7 @@ class Delivery:
 
     def take_reply_for_receipt(self, sender: Session, asker: Session, reply_to: str, now: Instant) -> None:
         """Let a reply prove that the ask arrived, even when it overtakes the receipt."""
-        if sender.confirms_receipts:
+        if sender.confirms_receipts or sender.receipts_by_habit:
             unconfirmed = self._receipts.find(sender.target_identity, reply_to)
             if unconfirmed is not None and unconfirmed.waiter.sender is asker:
                 self._confirm(unconfirmed, sender, now, by_reply=True)
@@ -264,6 +273,13 @@ class Delivery:
 
     def _receipt_missing(self, unconfirmed: Unconfirmed, now: Instant) -> None:
         unconfirmed.deadline = None
+        target = unconfirmed.waiter.target
+        if target.receipts_by_habit:
+            target.receipts_by_habit = False
+            if unconfirmed.operation.under_way is None:
+                # The kernel has the frame: that is all there was to know before the first receipt came.
+                self._confirm(unconfirmed, target, now)
+                return
         if not self._queueing.keep_unconfirmed(unconfirmed, now):
             self._fail(unconfirmed.waiter, reasons.RECEIPT_MISSING)
 

@@ -253,6 +253,8 @@ class Desk:
             return parked
         if not parked.is_free:
             return IN_PROGRESS
+        if not self._handing.may_settle(session, parked):
+            return No("not_allowed", "Only the operator, a coordinator in its groups, or who may claim it settles it")
         move = Move()
         self._parking.end(parked, "settled", move, now, session.id)
         self._giving.give(connection, InboxSettled(frame.request_id, "handled_no_reply"), move.append(self._ledger))

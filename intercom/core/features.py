@@ -30,6 +30,18 @@ COORDINATOR = "flow.control"
 """The session may hand out work in its groups."""
 FOREGROUND = "push.foreground"
 """Somebody sits in front of the session, and may be interrupted by the continuation of a conversation."""
+WAITS = "waits"
+"""The client may ask who waits for whom."""
+POLICY = "policy"
+"""The session may say what it lets through to it, and is told of its sends what became of them by such a policy."""
+
+FLOW_REPORT = "flow.report"
+"""The session takes steps of flows and reports their outcome."""
+TODO_PROJECTION = "flow.todo_projection"
+"""It shows the step it works on in a to-do list of its own."""
+TODO_MUTATION = "flow.todo_mutation"
+"""It reports what became of that item."""
+TODO = frozenset({TODO_PROJECTION, TODO_MUTATION})
 LINK = "link.durable"
 """The session reports durable events, and takes commands that are carried out once."""
 
@@ -54,6 +66,8 @@ def grant(frame: Register, *, is_durable: bool) -> frozenset[str] | Refused:
     wished = frame.features
     if wished is UNSET:
         return NONE
+    if frame.kind is UNSET and frame.client_protocol_version is UNSET and not _names_one(wished):
+        return NONE  # what other clients call features is not about us
     if not isinstance(wished, list) or not all(isinstance(name, str) for name in wished):
         return Refused("bad_request", "features must be a list of names")
     if not is_text(frame.kind):
@@ -67,7 +81,8 @@ def grant(frame: Register, *, is_durable: bool) -> frozenset[str] | Refused:
             "protocol_version_mismatch",
             f"This broker speaks version {CLIENT_PROTOCOL_MAJOR} of the features, the client version {match[1]}",
         )
-    granted = set(wished) & ({QUEUE, WATCH} if is_durable else {QUEUE})
+    always = {QUEUE, WAITS, POLICY}
+    granted = set(wished) & (always | {WATCH} if is_durable else always)
     is_control = frame.session.get("recipientPurpose") == "control"
     if is_control:
         granted |= set(wished) & {OPERATOR}
@@ -79,9 +94,19 @@ def grant(frame: Register, *, is_durable: bool) -> frozenset[str] | Refused:
             granted |= set(wished) & {LIFECYCLE, ADDRESS}
     if granted & {LIFECYCLE, ADDRESS}:
         granted |= set(wished) & {WORK, COORDINATOR, FOREGROUND, LINK}
+    if LIFECYCLE in granted:
+        granted |= set(wished) & {FLOW_REPORT}
+    if FLOW_REPORT in granted:
+        granted |= set(wished) & TODO
     if WORK in granted and (refused := _work_refusal(frame)) is not None:
         return refused
     return frozenset(granted)
+
+
+def _names_one(wished: Any) -> bool:
+    """Tell whether one of our features is among what a registration asks for."""
+    ours = {PUSH_RECEIPTS, LIFECYCLE, ADDRESS, QUEUE, OPERATOR, WAITS, POLICY}
+    return isinstance(wished, list) and any(isinstance(name, str) and name in ours for name in wished)
 
 
 def _work_refusal(frame: Register) -> Refused | None:

@@ -30,6 +30,7 @@ from intercom.core.records import (
     KnownSessionRecord,
     LinkRecord,
     MailRecord,
+    PolicyRecord,
     SessionState,
 )
 from intercom.core.watches import Watches
@@ -67,6 +68,7 @@ class Following:
         self.watches.follow(InboxRecord, concerns.of_inbox)
         self.watches.follow(AssignmentRecord, concerns.of_assignment)
         self.watches.follow(IdempotencyRecord, concerns.of_keyed)
+        self.watches.follow(PolicyRecord, concerns.of_policy)
         self.watches.follow(LinkRecord, concerns.of_link)
         self.watches.follow(CommandRecord, concerns.of_command)
         self.watches.follow(EventRecord, concerns.of_event)

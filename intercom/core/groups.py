@@ -148,6 +148,13 @@ def announce(session: Session, sessions: SessionTable, outbox: Outbox) -> None:
         outbox.broadcast((p.connection for p in peers if p is not session), SessionJoined(session.encoded()))
 
 
+def announce_presence(session: Session, sessions: SessionTable, outbox: Outbox) -> None:
+    """Tell the peers of an agent that something they see of it has changed."""
+    if session.is_agent:
+        peers = sessions.in_reach_of(session.groups)
+        outbox.broadcast((p.connection for p in peers if p is not session), PresenceUpdate(session.encoded()))
+
+
 def announce_departure(session: Session, sessions: SessionTable, outbox: Outbox) -> None:
     """Tell the peers of an agent, which has left the table already, that it is gone."""
     if session.is_agent:

@@ -111,7 +111,13 @@ class Handing:
     # --- who may ----------------------------------------------------------------------------------------
 
     def may_see(self, session: Session, parked: Parked) -> bool:
-        """Tell whether a session sees a message: it may claim it, hand it out in its groups, or see everything."""
+        """Tell whether a session sees a message: it sent it, or may settle it."""
+        record = parked.record
+        is_mine = record.sender_mailbox is not None and record.sender_mailbox == session.return_mailbox
+        return is_mine or record.sender_session == session.id or self.may_settle(session, parked)
+
+    def may_settle(self, session: Session, parked: Parked) -> bool:
+        """Tell whether a session may claim a message, hand it out in its groups, or do everything."""
         if features.OPERATOR in session.features:
             return True
         if features.COORDINATOR in session.features and parked.is_in(session.groups):

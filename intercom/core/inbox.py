@@ -77,7 +77,7 @@ class Inbox:
     @property
     def is_under_pressure(self) -> bool:
         """Tell whether it is nearly full."""
-        return bool(self._by_number) and len(self) * 100 >= self.capacity * self._limits.inbox_pressure
+        return bool(self._by_number) and len(self) >= self.capacity * self._limits.inbox_pressure // 100
 
     def has_room(self, size: int) -> bool:
         """Tell whether one more message of ``size`` bytes may be parked."""

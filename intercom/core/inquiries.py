@@ -22,7 +22,15 @@ from intercom.core.operation import Operation
 from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
 from intercom.core.receipts import Receipts
-from intercom.core.records import DropBodies, DropHistory, HistoryEvent, OperationState, ReadHistory, SessionState
+from intercom.core.records import (
+    DropBodies,
+    DropHistory,
+    HistoryEvent,
+    MailRecord,
+    OperationState,
+    ReadHistory,
+    SessionState,
+)
 from intercom.core.sessions import Session, SessionTable
 from intercom.limits import TASK_HINT_CHARACTERS, Limits
 from intercom.wire import reasons
@@ -142,7 +150,16 @@ class Inquiries:
             self._refuse(connection, frame.request_id, refused)
         return None
 
-    def _promise(self, connection: Connection, answer: Any) -> None:
+    @property
+    def store_trouble(self) -> str | None:
+        """Return why the store cannot be used; None while it can."""
+        return self._operations.trouble
+
+    def person_key(self, now: Instant) -> str:
+        """Return the key of the person's mailbox."""
+        return self._addresses.me(now).key
+
+    def promise(self, connection: Connection, answer: Any) -> None:
         """Answer once everything the answer speaks of is recorded; when it cannot be, a refusal takes its place."""
         ticket = self._ledger.last_ticket
         self._outbox.write(connection, answer, ticket)
@@ -166,7 +183,7 @@ class Inquiries:
             return No("not_allowed", "Only who acts under the same address may say what another session works on")
         hint = trim(frame.task_hint)[:TASK_HINT_CHARACTERS]
         self._lifecycle.hint(known, hint or None, now)
-        self._promise(connection, TaskHintStored(frame.request_id, hint))
+        self.promise(connection, TaskHintStored(frame.request_id, hint))
         return None
 
     def _records(
@@ -219,7 +236,7 @@ class Inquiries:
             if known.session is not None:
                 self._on_force_close(known.session, reason, now)
             self._lifecycle.close(known, reason, now)
-        self._promise(connection, SessionForceClosed(frame.request_id, frame.session_id, is_there))
+        self.promise(connection, SessionForceClosed(frame.request_id, frame.session_id, is_there))
         return None
 
     # --- addresses and mailboxes ------------------------------------------------------------------------
@@ -285,8 +302,10 @@ class Inquiries:
                         valid_until=_or_unset(record.valid_until),
                         expects_reply=True if record.is_ask else UNSET,
                         notice=UNSET if record.notice is None else record.message_id,
+                        kept=_kept(record) if features.POLICY in session.features else UNSET,
                     )
                 )
+        kept = box.kept if features.POLICY in session.features else UNSET
         unconfirmed = [
             UnconfirmedEntry(
                 waiting.operation.message_id,
@@ -298,7 +317,9 @@ class Inquiries:
             for waiting in self._receipts.awaited_from(key)
             if not waiting.operation.was_withdrawn
         ]
-        answer = MailboxEntries(frame.request_id, self._owner(key), len(box), box.bytes, entries, unconfirmed or UNSET)
+        answer = MailboxEntries(
+            frame.request_id, self._owner(key), len(box), box.bytes, entries, unconfirmed or UNSET, kept=kept
+        )
         self._outbox.write(connection, answer)
         return None
 
@@ -306,13 +327,13 @@ class Inquiries:
         if of.session_id is not UNSET:
             known = self._lifecycle.get(of.session_id)
             return No("unknown_session", f"No session {of.session_id} is known") if known is None else known.mailbox_key
-        if of.address is UNSET:
-            return No("bad_request", "Name an address or a sessionId")
-        found = self._address_of(of)
+        found = self.address_named(of)
         return found if isinstance(found, No) else found.key
 
-    def _address_of(self, of: MailboxOf) -> Address | No:
-        assert of.address is not UNSET
+    def address_named(self, of: MailboxOf) -> Address | No:
+        """Return the address that is meant, or why that cannot be told."""
+        if of.address is UNSET:
+            return No("bad_request", "Name an address or a sessionId")
         found = list(self._addresses.named(of.address))
         if of.group is not UNSET:
             found = [address for address in found if address.group == of.group]
@@ -407,7 +428,7 @@ class Inquiries:
             sender=sender,
             recipient=recipient,
         )
-        self._promise(tracing.connection, answer)
+        self.promise(tracing.connection, answer)
         return None
 
     def _where(self, state: str, operation: Operation | None) -> str:
@@ -417,6 +438,10 @@ class Inquiries:
             box = self._boxes.get(mail.record.mailbox)
             position = 1 if box is None else box.position_of(mail)
             owner = self._owner(mail.record.mailbox)
+            if mail.record.kept == "hold":
+                return f"in the mailbox of {owner}, until the person lets it through"
+            if mail.record.kept == "quiet":
+                return f"in the mailbox of {owner}, until that is read: it must not wake anybody"
             if mail.is_offered:
                 return f"written to who receives the mail of {owner}, which has not confirmed it"
             return f"in the mailbox of {owner}, at position {position}"
@@ -464,7 +489,7 @@ class Inquiries:
                 return key
             count = self._mailing.purge(key, before, now)
         self._ledger.append((DropBodies(before + self._limits.bodies_kept_ms), DropHistory(before)))
-        self._promise(connection, Purged(frame.request_id, count))
+        self.promise(connection, Purged(frame.request_id, count))
         return None
 
 
@@ -483,6 +508,10 @@ def _label(kind: str | None, cwd: str, tracking_ref: str | None, pid: int) -> st
     place = cwd.rstrip("/").rpartition("/")[2]
     parts = [kind or "session", *filter(None, (place, tracking_ref))]
     return " · ".join(parts) if len(parts) > 1 else f"{parts[0]} {str(pid)[-4:]}"
+
+
+def _kept(record: MailRecord) -> Any:
+    return record.kept if record.is_kept else UNSET
 
 
 _EVENTS_OF_MESSAGES = ("mail.", "inbox.", "assignment.")

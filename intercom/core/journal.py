@@ -8,12 +8,15 @@ from intercom.core.clock import Instant
 from intercom.core.records import (
     AddressRecord,
     CommandRecord,
+    DispatchRecord,
     EventRecord,
+    FlowRecord,
     Happened,
     IdempotencyRecord,
     InboxRecord,
     KnownSessionRecord,
     LinkRecord,
+    PolicyRecord,
     Row,
 )
 
@@ -54,6 +57,8 @@ def stream_of(row: Row) -> str:
         return f"address:{row.number}"
     if isinstance(row, KnownSessionRecord):
         return f"session:{row.session_id}"
+    if isinstance(row, PolicyRecord):
+        return f"policy:{row.number}"
     if isinstance(row, IdempotencyRecord):
         return f"idempotency:{row.number}"
     if isinstance(row, LinkRecord):
@@ -64,6 +69,10 @@ def stream_of(row: Row) -> str:
         return f"event:{row.number}"
     if isinstance(row, InboxRecord):
         return mail_stream(row.inbox_id)
+    if isinstance(row, FlowRecord):
+        return f"flow:{row.number}"
+    if isinstance(row, DispatchRecord):
+        return f"dispatch:{row.dispatch_id}"
     return mail_stream(row.message_id)
 
 

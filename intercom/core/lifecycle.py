@@ -161,6 +161,8 @@ class Lifecycle:
         self._away: dict[str, Known] = {}
         self.on_closing: Callable[[Known, str, list[Change], Instant], Any] = lambda known, reason, changes, now: None
         self.on_closed: Callable[[Any, int, Instant], None] = lambda closing, ticket, now: None
+        self.on_renewed: Callable[[KnownSessionRecord, Instant], None] = lambda before, now: None
+        """Is told what a session was that begins another incarnation, before that is recorded."""
         self.on_undone: Callable[[str], None] = lambda session_id: None
         """Is told of each session that was never recorded."""
         self.on_unclosed: Callable[[Any, Instant], None] = lambda closing, now: None
@@ -200,6 +202,9 @@ class Lifecycle:
             self._leave_grace(known)
             self._closed.pop(record.session_id.lower(), None)
             known.record = record
+            assert before is not None
+            if before.incarnation != record.incarnation:
+                self.on_renewed(before, now)
         self._bind(known, session)
         known.is_saved = True
         event = self._journal.event("session.active", record, now, cause="register")
@@ -281,8 +286,9 @@ class Lifecycle:
 
     def _append_close(self, known: Known, now: Instant) -> None:
         known.is_saved = True
-        changes: list[Change] = [self._journal.event("session.closed", known.record, now)]
+        changes: list[Change] = []
         closing = self.on_closing(known, known.record.closed_reason or "", changes, now)
+        changes.append(self._journal.event("session.closed", known.record, now))
         ticket = self._ledger.append(tuple(changes), self._undo_close, (known, closing))
         self.on_closed(closing, ticket, now)
 
@@ -300,6 +306,11 @@ class Lifecycle:
         """Store soon what peers see of a session: some say what they do many times a second."""
         if known.change is None:
             known.change = self._deadlines.add(now.mono + self._limits.presence_stored_ms, self._store_change, known)
+
+    def changed_for_good(self, known: Known, now: Instant) -> None:
+        """Store at once what peers see of a session: it was asked to be kept, and its answer rests on that."""
+        self._forget_change(known)
+        self._store_change(known, now)
 
     def _forget_change(self, known: Known) -> None:
         self._deadlines.cancel(known.change)

@@ -6,7 +6,9 @@ A mailbox is named by the target identity of whoever may open it: an address, or
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
+
+from msgspec.structs import replace
 
 from intercom.core.clock import Instant
 from intercom.core.deadlines import Deadline
@@ -51,7 +53,7 @@ class Mail:
     @property
     def waits(self) -> bool:
         """Tell whether it is to be handed over still."""
-        return not self.is_offered and self.confirmed_by is None
+        return not self.is_offered and self.confirmed_by is None and not self.record.is_kept
 
     @property
     def number(self) -> int:
@@ -67,7 +69,18 @@ class Mail:
 class Mailbox:
     """Hold the mail of one address or session."""
 
-    __slots__ = ("_by_message", "_in_order", "bytes", "entries", "holder", "is_read", "key", "offered", "offered_bytes")
+    __slots__ = (
+        "_by_message",
+        "_in_order",
+        "bytes",
+        "entries",
+        "holder",
+        "is_read",
+        "kept",
+        "key",
+        "offered",
+        "offered_bytes",
+    )
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -80,6 +93,8 @@ class Mailbox:
         self.offered = 0
         self.offered_bytes = 0
         """Entries that wait for the holder's receipt, and their bytes."""
+        self.kept = 0
+        """Entries that a policy keeps from being handed over."""
         self.is_read = False
         """The bodies of some entries are being read."""
 
@@ -91,6 +106,7 @@ class Mailbox:
         if self.entries and next(reversed(self.entries)) > mail.number:
             self._in_order = False
         self.entries[mail.number] = mail
+        self.kept += mail.record.is_kept
         self._by_message.setdefault(mail.message_id, []).append(mail)
         self.bytes += mail.record.size
 
@@ -98,11 +114,23 @@ class Mailbox:
         """Let mail out."""
         self.unmark_offered(mail)
         del self.entries[mail.number]
+        self.kept -= mail.record.is_kept
         alike = self._by_message[mail.message_id]
         alike.remove(mail)
         if not alike:
             del self._by_message[mail.message_id]
         self.bytes -= mail.record.size
+
+    @property
+    def holds_others_up(self) -> bool:
+        """Tell whether something waits here to be handed over, or to be confirmed: what comes later waits behind it."""
+        return len(self.entries) > self.kept
+
+    def mark_kept(self, mail: Mail, kept: Literal["quiet", "hold", "released"] | None) -> None:
+        """Note whether a policy keeps an entry from being handed over, or was overruled."""
+        self.kept -= mail.record.is_kept
+        mail.record = replace(mail.record, kept=kept)
+        self.kept += mail.record.is_kept
 
     def offered_as(self, message_id: str) -> Mail | None:
         """Return the oldest entry under this message id that waits for the holder's receipt.

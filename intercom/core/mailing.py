@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Raw, Struct
 from msgspec.json import decode, encode
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from intercom.core.operations import Operations
     from intercom.core.sessions import Session, SessionTable
 
+Kept: TypeAlias = Literal["quiet", "hold", "released"]
+"""What a policy does with a mail, or that it was overruled."""
 BROKER_NAME = "@intercom"
 """What the broker calls itself where it writes a message."""
 _TAKEN_BACK = "its sender took the question back"
@@ -68,6 +70,7 @@ class Letter(Struct, frozen=True):
     is_ask: bool = False
     reply_to: str | None = None
     notice: bytes | None = None
+    kept: Literal["quiet", "hold"] | None = None
 
     @property
     def size(self) -> int:
@@ -127,6 +130,9 @@ class Mailing:
         """Tells whether a mailbox can still be opened by somebody."""
         self.on_delivered: Callable[[Mail, int, Instant], None] = lambda mail, ticket, now: None
         """Is told of every mail that was confirmed, with the ticket on which that rests."""
+        self.on_moving: Callable[[Mail, str, str, Instant], None] = lambda mail, kind, reason, now: None
+        """Is told of every mail that is about to be offered, delivered or given up, before that is appended: what it
+        leads to is recorded first."""
         self.take_unclaimed: Callable[[Mail, Instant], bool] = lambda mail, now: False
         """Takes mail over that nobody fetched in time; False: it is given up."""
         self.brought_by: Callable[[str], Brought | None] = lambda assignment_id: None
@@ -145,11 +151,13 @@ class Mailing:
         subject: Any,
         *changes: Change,
         is_offered: bool = False,
+        was_written: bool = False,
     ) -> Mail:
         """Append a mail at its place in its mailbox together with ``changes``, and offer it once that is committed.
 
         ``operation`` is its row, queued by now; ``undo(subject, now)`` is called after the mail was taken back.
-        ``is_offered`` says that the holder of the mailbox has it already and has not confirmed it.
+        ``is_offered`` says that the holder of the mailbox has it already and has not confirmed it, ``was_written`` that
+        a holder which has left may have it.
         """
         record = MailRecord(
             self._operations.next_number() if operation is None else operation.number,
@@ -165,8 +173,9 @@ class Mailing:
             letter.valid_until,
             letter.is_ask,
             letter.reply_to,
-            int(is_offered),
+            int(is_offered or was_written),
             letter.notice,
+            kept=letter.kept,
         )
         mail = Mail(record, operation)
         box = self._boxes.add(mail)
@@ -355,7 +364,10 @@ class Mailing:
         events: list[Change] = []
         frames: list[MessageFrame | QuestionTarget] = []
         offered: list[Mail] = []
-        for mail in takewhile(lambda mail: mail.record.body_number in bodies, self.next_to_offer(box)):
+        chosen = list(takewhile(lambda mail: mail.record.body_number in bodies, self.next_to_offer(box)))
+        for mail in chosen:
+            self.on_moving(mail, "offered", "", now)
+        for mail in chosen:
             mail.offers += 1
             mail.record = replace(mail.record, offers=mail.offers)
             box.mark_offered(mail, now)
@@ -396,6 +408,31 @@ class Mailing:
     def _offer_later(self, box: Mailbox, now: Instant) -> None:
         self._deadlines.add(now.mono + self._limits.mail_retry_ms, self._offer_when_committed, box)
 
+    # --- what a policy keeps ----------------------------------------------------------------------------
+
+    def keep(self, box: Mailbox, judged: list[tuple[Mail, Kept | None]], now: Instant) -> None:
+        """Keep mail from being handed over, or let it go, as a policy says now; what is let go is offered."""
+        before = [(mail, mail.record.kept) for mail, _ in judged]
+        events: list[Change] = []
+        for mail, kept in judged:
+            box.mark_kept(mail, kept)
+            kind = "mail.kept" if mail.record.is_kept else "mail.released"
+            events.append(self._journal.event(kind, mail.record, now))
+        ticket = self._ledger.append(tuple(events), self._undo_keep, before)
+        for mail, _ in judged:
+            mail.ticket = ticket
+        self._ledger.when_committed(ticket, self._offer_when_committed, box)
+
+    def _undo_keep(self, before: list[tuple[Mail, Kept | None]], now: Instant) -> None:
+        for mail, kept in before:
+            box = self._boxes.get(mail.record.mailbox)
+            if box is not None and box.entries.get(mail.number) is mail:
+                box.mark_kept(mail, kept)
+
+    def refuse(self, mail: list[Mail], now: Instant) -> None:
+        """Give up mail that its recipient, or the person, does not let through; its senders are told."""
+        self._give_up(mail, "undeliverable", notices.NOT_LET_THROUGH, now)
+
     # --- the end of a mail ------------------------------------------------------------------------------
 
     def received(self, session: Session, message_id: str, now: Instant) -> bool:
@@ -411,6 +448,7 @@ class Mailing:
 
     def _confirm(self, mail: Mail, session_id: str, now: Instant) -> None:
         operation, record = mail.operation, mail.record
+        self.on_moving(mail, "delivered", "", now)
         self._deadlines.cancel(mail.deadline)
         mail.deadline = mail.confirmed_by = None
         self._boxes.discard_if_unused(self._boxes.remove(mail))
@@ -458,9 +496,12 @@ class Mailing:
     def _end_of_time(self, mail: Mail, now: Instant) -> None:
         record = mail.record
         is_expired = record.valid_until is not None and record.valid_until <= record.expires_at
-        if not is_expired and mail.offers == 0 and self.take_unclaimed(mail, now):
+        is_unclaimed = mail.offers == 0 and record.kept != "hold"
+        if not is_expired and is_unclaimed and self.take_unclaimed(mail, now):
             return
         reason = notices.NO_LONGER_VALID if is_expired else notices.NEVER_FETCHED
+        if record.kept == "hold" and not is_expired:
+            reason = notices.NEVER_LET_THROUGH
         self._give_up(
             [mail],
             "expired" if is_expired else "undeliverable",
@@ -488,11 +529,15 @@ class Mailing:
         box = self._boxes.get(key)
         return [] if box is None else [mail for mail in box.in_order() if mail.confirmed_by is None]
 
+    def withdraw(self, mail: Mail, reason: str, now: Instant) -> None:
+        """Take back mail of the broker itself that has become pointless."""
+        self._give_up([mail], "withdrawn", reason, now)
+
     def _give_up(self, mail: list[Mail], kind: Any, reason: str, now: Instant) -> None:
         """End mail undelivered, in an append of its own."""
         changes: list[Change] = []
         given_up = self.give_up(mail, kind, reason, changes, now)
-        self.given_up(given_up, self._ledger.append(tuple(changes), self._undo_given_up, given_up), now)
+        self.given_up(given_up, self._ledger.append(tuple(changes), self.unsettle_given_up, given_up), now)
 
     def give_up(self, mail: list[Mail], kind: Any, reason: str, changes: list[Change], now: Instant) -> GivenUp:
         """End mail undelivered and tell each sender once: in its mailbox, or at once when it has none and is here.
@@ -500,6 +545,8 @@ class Mailing:
         The caller appends ``changes`` and hands the ticket to ``given_up``.
         """
         given_up = GivenUp(mail, [], [])
+        for one in mail:
+            self.on_moving(one, kind, reason, now)
         for one in mail:
             record = one.record
             self._deadlines.cancel(one.deadline)
@@ -539,7 +586,8 @@ class Mailing:
             mail.ticket = 0
             self._boxes.add(mail)
 
-    def _undo_given_up(self, given_up: GivenUp, now: Instant) -> None:
+    def unsettle_given_up(self, given_up: GivenUp, now: Instant) -> None:
+        """Let mail wait again whose end could not be recorded, and look at it again a little later."""
         self.undo_give_up(given_up, now)
         for mail in given_up.mail:
             due = max(mail.due, now.mono + self._limits.mail_retry_ms)

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from intercom.core.effects import Broadcast, Effect, Finish, Note, Write
+from intercom.core.pi_dialect import dressed
 
 if TYPE_CHECKING:
     from intercom.core.connections import Connection
@@ -36,6 +37,8 @@ class Outbox:
         """Write a frame if the connection can still be written; return whether it can (protocol 1.4)."""
         if not to.open or self.muted:
             return False
+        if to.speaks_pi:
+            frame = dressed(frame)
         self.effects.append(Write(to.number, frame, after, token))
         return True
 

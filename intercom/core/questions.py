@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from intercom.core.clock import Instant
 from intercom.core.deadlines import Deadline, Deadlines
 from intercom.core.operation import Operation
+from intercom.core.waits import Waits
 
 
 class Question:
@@ -18,18 +19,26 @@ class Question:
 
     __slots__ = (
         "asker_id",
+        "asker_party",
         "asker_return",
         "deadline",
         "dormant",
         "message_id",
         "operation",
         "target_id",
+        "target_party",
         "target_wait",
     )
 
-    def __init__(self, asker_id: str, target_id: str, operation: Operation) -> None:
+    is_open = True
+
+    def __init__(
+        self, asker_id: str, target_id: str, operation: Operation, asker_party: str, target_party: str
+    ) -> None:
         self.asker_id = asker_id
         self.target_id = target_id
+        self.asker_party = asker_party
+        self.target_party = target_party
         self.message_id = operation.message_id
         self.operation = operation
         self.asker_return: str | None = None
@@ -46,10 +55,15 @@ class Question:
 
 
 class Questions:
-    """Find questions by both sides; ends them at their deadline."""
+    """Find questions by both sides; ends them at their deadline.
 
-    def __init__(self, deadlines: Deadlines) -> None:
+    ``party_of`` tells for a session id, or the key of a mailbox, who that is.
+    """
+
+    def __init__(self, deadlines: Deadlines, waits: Waits, party_of: Callable[[str], str]) -> None:
         self._deadlines = deadlines
+        self._waits = waits
+        self._party_of = party_of
         self._by_asker: dict[str, dict[tuple[str, str], Question]] = {}
         self._by_target: dict[str, dict[tuple[str, str], Question]] = {}
 
@@ -61,7 +75,8 @@ class Questions:
         known = self.find(asker_id, target_id, operation.message_id)
         if known is not None:
             return known
-        question = Question(asker_id, target_id, operation)
+        question = Question(asker_id, target_id, operation, self._party_of(asker_id), self._party_of(target_id))
+        self._waits.begin(question)
         self._by_asker.setdefault(asker_id, {})[target_id, question.message_id] = question
         self._by_target.setdefault(target_id, {})[asker_id, question.message_id] = question
         operation.questions.append(question)
@@ -78,6 +93,7 @@ class Questions:
         asked = self._by_asker.get(question.asker_id)
         if asked is None or asked.get((question.target_id, question.message_id)) is not question:
             return
+        self._waits.end(question)
         del asked[question.target_id, question.message_id]
         if not asked:
             del self._by_asker[question.asker_id]

@@ -7,19 +7,20 @@ somebody acted for an address. Only a sender that says it understands ``queued``
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import UNSET, Struct
 
 from intercom.core.addresses import ME, Address, Addresses
 from intercom.core.attempts import CONFLICT_CODE, Refusal, conflict_with
 from intercom.core.clock import Instant
-from intercom.core.features import QUEUE
+from intercom.core.features import POLICY, QUEUE
 from intercom.core.lifecycle import Known, Lifecycle
 from intercom.core.mailboxes import Mailboxes
 from intercom.core.mailing import Letter, Mailing
 from intercom.core.operation import Standing
 from intercom.core.parking import Parking, meant_known
+from intercom.core.policies import Inbound, Policies, sender_of
 from intercom.core.records import Change, OperationState, SaveOperation, SessionState
 from intercom.core.resolving import is_prefix
 from intercom.limits import Limits
@@ -85,10 +86,12 @@ class Queueing:
         receipts: Receipts,
         asking: Asking,
         crossings: Crossings,
+        policies: Policies,
         parking: Parking,
         outbox: Outbox,
         limits: Limits,
     ) -> None:
+        self._policies = policies
         self._parking = parking
         self.on_reply: Callable[[Session, str, str, Instant], None] = lambda sender, reply_to, message_id, now: None
         """Is told of each message of a worker that answers something and waits as mail now."""
@@ -194,12 +197,32 @@ class Queueing:
             return Refusal("D6", reasons.NO_OPEN_QUESTION)
         if not self._is_in_reach(away, sender, question, message, now):
             return Refusal("D7", reasons.DIFFERENT_GROUP)
-        if away.worker is not None and operation is None and question is None and not self._goes_on(away, message):
+        kept: Literal["quiet", "hold"] | None = None
+        inbound = None if question is not None or away.is_me else self._inbound_of(away)
+        if inbound is not None:
+            action = inbound.action_for(sender_of(sender))
+            if action == "refuse":
+                return Refusal("D21", reasons.REFUSED_BY_POLICY, after=after)
+            kept = None if action == "accept" else action
+        is_parked = away.worker is not None and operation is None and question is None and kept is None
+        if is_parked and away.worker is not None and not self._goes_on(away, message):
             meant = meant_known(away.worker)
             return self._parking.park(
                 connection, sender, meant, away.key, "unaddressed", frame, message, signature, now
             )
-        return self._put(connection, sender, away.key, away.label, frame, message, signature, operation, question, now)
+        return self._put(
+            connection, sender, away.key, away.label, frame, message, signature, operation, question, now, kept=kept
+        )
+
+    def _inbound_of(self, away: Away) -> Inbound | None:
+        """Return what holds for somebody who is away."""
+        for known in self._lifecycle.away():
+            if known.mailbox_key == away.key:
+                party = away.key
+                if not away.key.startswith("address:") and known.record.return_hash is not None:
+                    party = f"return:{known.record.return_hash}"
+                return self._policies.of_party(party, known.info if POLICY in known.record.features else None)
+        return self._policies.of_party(away.key, None)
 
     def _ask_again(self, sender: Session, away: Away, operation: Operation, now: Instant) -> Refusal | None:
         """Open the question of an ask again that was confirmed; an address answers it, a session has to be here."""
@@ -251,7 +274,7 @@ class Queueing:
         """Tell whether a send that may wait has to: older mail of its target has not been handed over."""
         return (
             target.mailbox is not None
-            and bool(target.mailbox.entries)
+            and target.mailbox.holds_others_up
             and frame.queue_if_away is True
             and QUEUE in sender.features
             and message.expects_reply is not True
@@ -274,6 +297,25 @@ class Queueing:
         label = target.name or target.id
         key = target.target_identity
         return self._put(connection, sender, key, label, frame, message, signature, operation, None, now)
+
+    def put_aside(
+        self,
+        connection: Connection,
+        sender: Session,
+        target: Session,
+        frame: Send,
+        message: Message,
+        signature: bytes,
+        operation: Operation | None,
+        kept: Literal["quiet", "hold"],
+        now: Instant,
+    ) -> Refusal | None:
+        """Let a send wait in the mailbox of somebody who is here and does not want to be woken by it."""
+        box = target.mailbox
+        if box is None or frame.queue_if_away is not True or QUEUE not in sender.features:
+            return Refusal("D21", reasons.kept_unqueued(kept), _AWAY_CODE if QUEUE in sender.features else UNSET)
+        label = target.name or target.id
+        return self._put(connection, sender, box.key, label, frame, message, signature, operation, None, now, kept=kept)
 
     # --- what was on its way to somebody who left -------------------------------------------------------
 
@@ -330,7 +372,16 @@ class Queueing:
         operation.state, operation.target = OperationState.QUEUED, key
         operation.position = len(box) + 1
         operation.under_way = None
-        self._mailing.put(letter, operation, now, self._undo_take_over, subject, *changes, is_offered=is_offered)
+        self._mailing.put(
+            letter,
+            operation,
+            now,
+            self._undo_take_over,
+            subject,
+            *changes,
+            is_offered=is_offered,
+            was_written=True,
+        )
         if attempt.sender.work_mode is not None and attempt.reply_to is not UNSET:
             self.on_reply(attempt.sender, attempt.reply_to, attempt.message_id, now)
         if attempt.is_waiting:
@@ -388,6 +439,8 @@ class Queueing:
         operation: Operation | None,
         question: Question | None,
         now: Instant,
+        *,
+        kept: Literal["quiet", "hold"] | None = None,
     ) -> Refusal | None:
         is_ask = message.expects_reply is True
         if is_ask and operation is None and self._asking.count(sender) >= self._limits.asks:
@@ -403,6 +456,7 @@ class Queueing:
             None if frame.valid_for is UNSET else now.wall + frame.valid_for,
             is_ask,
             None if message.reply_to is UNSET else message.reply_to,
+            kept=kept,
         )
         box = self._boxes.open(key)
         if not self._boxes.has_room(box, letter.size):
@@ -427,7 +481,8 @@ class Queueing:
         changes = () if question is None else self._mark_answered(question)
         subject = _Queueing(connection, frame, operation, is_new, question)
         self._mailing.put(letter, operation, now, self._undo_put, subject, *changes)
-        queued = Queued(message.id, letter.target, position, frame.attempt_id)
+        told = UNSET if kept is None or POLICY not in sender.features else kept
+        queued = Queued(message.id, letter.target, position, frame.attempt_id, kept=told)
         self._outbox.write(connection, queued, operation.ticket)
         if sender.work_mode is not None and message.reply_to is not UNSET:
             self.on_reply(sender, message.reply_to, message.id, now)

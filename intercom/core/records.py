@@ -7,10 +7,19 @@ the row as it is from then on: whoever replays the journal gets the rows.
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
+
+from intercom.core.flow_records import BindingRecord as BindingRecord
+from intercom.core.flow_records import DispatchRecord as DispatchRecord
+from intercom.core.flow_records import EvidenceRecord as EvidenceRecord
+from intercom.core.flow_records import FlowRecord as FlowRecord
+from intercom.core.flow_records import GatesRecord as GatesRecord
+from intercom.core.flow_records import ReportRecord as ReportRecord
+from intercom.core.flow_records import StepRecord as StepRecord
+from intercom.core.flow_records import TargetIdentity as TargetIdentity
 
 
 class OperationState(str, Enum):
@@ -161,10 +170,18 @@ class MailRecord(Struct, frozen=True):
     """How often it was written to somebody."""
     notice: bytes | None = None
     """The ``notice`` of a message the broker itself wrote, JSON."""
+    kept: Literal["quiet", "hold", "released"] | None = None
+    """Why a policy keeps it: it must not wake its recipient, or the person has to let it through. Or it was fetched or
+    let through, and is not kept again."""
     assignment: str | None = None
     """Id of the assignment it brings; the message stays in the inbox until that has ended."""
     body: int | None = None
     """Number under which its message is stored, when that is not its own."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Tell whether a policy keeps it from being handed over."""
+        return self.kept is not None and self.kept != "released"
 
     @property
     def body_number(self) -> int:
@@ -254,6 +271,19 @@ class IdempotencyRecord(Struct, frozen=True):
     expires_at: int
 
 
+class PolicyRecord(Struct, frozen=True):
+    """Describe what the person lets through to somebody."""
+
+    number: int
+    """Key of the row."""
+    party: str
+    """Whose messages it is about: the key of an address, or the sender identity of a session."""
+    policy: bytes
+    """JSON."""
+    set_at: int
+    """Epoch ms."""
+
+
 class LinkRecord(Struct, frozen=True):
     """Describe one link: the durable side of the connections of one worker."""
 
@@ -318,6 +348,9 @@ Row: TypeAlias = (
     | InboxRecord
     | AssignmentRecord
     | IdempotencyRecord
+    | PolicyRecord
+    | FlowRecord
+    | DispatchRecord
     | LinkRecord
     | CommandRecord
     | EventRecord
@@ -372,8 +405,8 @@ class Happened(Struct, frozen=True):
     at: int
     """Epoch ms."""
     stream: str
-    """What it is about: ``session:ID``, ``address:NUMBER``, ``mail:MESSAGE-ID``, ``idempotency:NUMBER``, ``link:ID``,
-    ``command:NUMBER`` or ``event:NUMBER``."""
+    """What it is about, such as ``session:ID``, ``address:NUMBER``, ``mail:MESSAGE-ID``, ``idempotency:NUMBER``,
+    ``policy:NUMBER``, ``flow:NUMBER``, ``dispatch:ID``, ``link:ID``, ``command:NUMBER`` or ``event:NUMBER``."""
     kind: str
     event_id: str
     """Unique in the journal."""
@@ -395,17 +428,18 @@ class HistoryEvent(Struct, frozen=True):
 
 
 class SaveBody(Struct, frozen=True):
-    """Store the message of a mail."""
+    """Store the message of a mail, or a text of a flow."""
 
     number: int
     message: bytes
 
 
 class ReleaseBody(Struct, frozen=True):
-    """Keep the message of a mail only until then (epoch ms)."""
+    """Keep a body only until then (epoch ms)."""
 
     number: int
-    until: int
+    until: int | None
+    """None: as long as it is needed, after all."""
 
 
 class DropBodies(Struct, frozen=True):
@@ -417,8 +451,8 @@ class DropBodies(Struct, frozen=True):
 class DropHistory(Struct, frozen=True):
     """Delete events older than this moment (epoch ms) without which the journal still tells all rows.
 
-    What is told of a row that is gone is deleted as a whole, once all of it is older; of sessions and addresses that
-    are there the newest event stays, of mail all.
+    What is told of a row that is gone is deleted as a whole, once all of it is older; of sessions, addresses, flows
+    and dispatches that are there the newest event stays, of mail all.
     """
 
     before: int
@@ -471,9 +505,12 @@ class Recovered(Struct, frozen=True, kw_only=True):
     addresses: list[AddressRecord] = []
     known_sessions: list[KnownSessionRecord] = []
     mail: list[MailRecord] = []
+    policies: list[PolicyRecord] = []
     inbox: list[InboxRecord] = []
     assignments: list[AssignmentRecord] = []
     idempotency: list[IdempotencyRecord] = []
+    flows: list[FlowRecord] = []
+    dispatches: list[DispatchRecord] = []
     links: list[LinkRecord] = []
     commands: list[CommandRecord] = []
     events: list[EventRecord] = []

@@ -24,6 +24,8 @@ from intercom.core.holding import Holding
 from intercom.core.mailboxes import Mailboxes
 from intercom.core.mailing import Mailing, Offer
 from intercom.core.outbox import Outbox
+from intercom.core.pi_dialect import shows_itself
+from intercom.core.policies import Policies
 from intercom.core.records import ReadBodies, SessionState
 from intercom.core.restoring import Restoring
 from intercom.core.sessions import Session, SessionTable
@@ -66,6 +68,7 @@ class Registering:
         asking: Asking,
         holding: Holding,
         restoring: Restoring,
+        policies: Policies,
         outbox: Outbox,
         limits: Limits,
         on_features: Callable[[Instant], None],
@@ -82,9 +85,12 @@ class Registering:
         self._asking = asking
         self._holding = holding
         self._restoring = restoring
+        self._policies = policies
         self._outbox = outbox
         self._limits = limits
         self._on_features = on_features
+        self.on_arrival: Callable[[Session, Instant], None] = lambda session, now: None
+        """Is told of each session that is here, before its mail is offered."""
         self.on_spawned: Callable[[Session, Any, Instant], None] = lambda session, token, now: None
         """Is told of each registration that says it was started on somebody's behalf, with what it shows."""
         self.on_arrived: Callable[[Session, Instant], None] = lambda session, now: None
@@ -111,7 +117,9 @@ class Registering:
         moved = None if arrival.known is None or arrival.known.session is None else arrival.known.session.connection
         for older in displaced:
             self._departing.retire(older, now, Cause.MOVED if older is moved else Cause.REPLACED)
+        connection.speaks_pi = connection.speaks_pi or shows_itself(frame)
         session = self._sessions.enter(connection, frame, arrival.entry)
+        self._policies.attach(session)
         for older in displaced:
             self._outbox.write(older, Replaced("connection" if older is moved else "address", session.id))
             self._departing.end(older)
@@ -140,6 +148,7 @@ class Registering:
         return None
 
     def _arrived(self, session: Session, now: Instant, *, is_proven: bool) -> None:
+        self.on_arrival(session, now)
         groups.announce(session, self._sessions, self._outbox)
         self._delivery.resend_unconfirmed(session, now)
         self._asking.session_returned(session, now, is_proven=is_proven)
@@ -204,8 +213,10 @@ class Registering:
             self._departing.end(older)
         registration, entry = self._arrivals.entry_of(known)
         session = self._sessions.enter(connection, registration, entry)
+        self._policies.attach(session)
         ticket = self._arrivals.reattached(known, session, frame.request_id, now)
         self._sessions.release_id(known.id)
+        self.on_arrival(session, now)
         assert session.mailbox is not None
         answer = SessionReattached(
             frame.request_id,

@@ -29,7 +29,7 @@ def is_prefix(target: str) -> bool:
     return _PREFIX.fullmatch(target) is not None
 
 
-def _holders(named: list[Session], name: str) -> list[Session]:
+def holders_of(named: list[Session], name: str) -> list[Session]:
     """Return those who hold an address of this name: they have more of it than others who call themselves so."""
     return [
         peer
@@ -62,7 +62,7 @@ class Resolver:
     def _among_candidates(self, target: str, is_candidate: Callable[[Session], bool]) -> Session | Unresolved:
         named = [peer for peer in self._sessions.named(target) if is_candidate(peer)]
         if len(named) > 1:
-            named = _holders(named, target) or named
+            named = holders_of(named, target) or named
         if named:
             return named[0] if len(named) == 1 else Unresolved.AMBIGUOUS_NAME
         if is_prefix(target):

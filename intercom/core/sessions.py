@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET, Raw, Struct
 from msgspec.json import encode
 
+from intercom.core.addresses import key_of
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection
 from intercom.core.features import NONE
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from intercom.core.addresses import Address
     from intercom.core.lifecycle import Known
     from intercom.core.mailboxes import Mailbox
+    from intercom.core.policies import Inbound
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}", re.ASCII)
 
@@ -71,6 +73,7 @@ class Session:
         "groups",
         "home_group",
         "id",
+        "inbound",
         "info",
         "is_agent",
         "is_headless",
@@ -79,6 +82,7 @@ class Session:
         "mailbox",
         "number",
         "owner_token",
+        "receipts_by_habit",
         "registration_name",
         "return_address",
         "return_hash",
@@ -109,6 +113,8 @@ class Session:
         self.is_agent = info.get("recipientPurpose") != "control"
         self.asks_under_way = 0
         self.features: frozenset[str] = NONE
+        self.receipts_by_habit = False
+        """It confirms messages without having said that it does, and perhaps not each of them."""
         self.keeps_questions = False
         """It leaves what it was asked to the address it holds."""
         self.address: Address | None = None
@@ -117,6 +123,8 @@ class Session:
         """What outlives its connection."""
         self.mailbox: Mailbox | None = None
         """What it receives the mail of."""
+        self.inbound: Inbound | None = None
+        """What it lets through; None: everything."""
         self.work_mode: str | None = None
         """How it takes assignments; ``None``: it takes none."""
         self.is_headless = False
@@ -153,6 +161,12 @@ class Session:
         return self.address is not None and self.address.holder is self
 
     @property
+    def party(self) -> str:
+        """Return who waits when it waits: whoever it is as a sender; the person does several things at once."""
+        is_person = self.address is not None and self.address.is_of_broker
+        return f"session:{self.id}" if is_person else self.sender_identity
+
+    @property
     def return_mailbox(self) -> str | None:
         """Return the key of the mailbox in which it is told of its mail when it is away."""
         if self.address is not None:
@@ -180,6 +194,11 @@ class Session:
     def update(self, **members: Any) -> None:
         """Change members of the session info."""
         self.info.update(members)
+        self._encoded = None
+
+    def drop(self, member: str) -> None:
+        """Take a member of the session info out."""
+        self.info.pop(member, None)
         self._encoded = None
 
     def set_groups(self, groups: tuple[str, ...], legacy_group: str) -> None:
@@ -264,6 +283,8 @@ class SessionTable:
                 self._retired_addresses[key] = record.address
             self._remembered = max(self._remembered, record.number)
         self._durable = True
+        self.on_change: Callable[[], None] = lambda: None
+        """Is told whenever somebody came, left, or changed name or groups."""
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -278,6 +299,23 @@ class SessionTable:
     def address_of_retired(self, session_id: str) -> int | None:
         """Return the number of the address under which a session with this id acted that is gone."""
         return self._retired_addresses.get(session_id.lower())
+
+    def party_of(self, identity: str) -> str:
+        """Return who a session id, of one that is here or gone, or the key of a mailbox stands for."""
+        session = self._by_id.get(identity)
+        if session is not None:
+            return session.party
+        number = self._retired_addresses.get(identity.lower())
+        if number is not None:
+            return key_of(number)
+        return_hash = self._retired.get(identity.lower())
+        if return_hash is not None:
+            return f"return:{return_hash}"
+        return identity if identity.startswith("address:") else f"session:{identity}"
+
+    def of_party(self, party: str) -> list[Session]:
+        """Return the sessions that are one party."""
+        return [session for session in self._by_id.values() if session.party == party]
 
     def reserve_id(self, session_id: str) -> None:
         """Grant this id to nobody who does not prove to be the known session that has it."""
@@ -337,6 +375,7 @@ class SessionTable:
         for group in session.groups:
             self._by_group.setdefault(group, {})[session.id] = session
         self._remember(session)
+        self.on_change()
         return session
 
     def _wished_id(self, frame: Register, return_hash: str | None) -> str:
@@ -369,6 +408,7 @@ class SessionTable:
 
     def leave(self, session: Session) -> None:
         """Take the session out of the table; its id stays remembered with its return address (protocol 6.1)."""
+        self.on_change()
         session.connection.session = None
         del self._by_id[session.id]
         del self._by_target_identity[session.target_identity]
@@ -384,6 +424,7 @@ class SessionTable:
 
     def rename(self, session: Session, name: str) -> None:
         """Change the name peers see and resolve."""
+        self.on_change()
         is_found_by_name = session.name is None or self._unindex_name(session)
         if session.address is not None and session.target_identity != session.address.key:
             is_found_by_name = False
@@ -393,6 +434,7 @@ class SessionTable:
 
     def regroup(self, session: Session, groups: tuple[str, ...], legacy_group: str) -> None:
         """Change the memberships."""
+        self.on_change()
         for group in session.groups:
             if group not in groups:
                 _discard(self._by_group, group, session)

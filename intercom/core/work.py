@@ -11,6 +11,7 @@ from intercom.core.closing import Closed as Closed
 from intercom.core.closing import Closing
 from intercom.core.deadlines import Deadlines
 from intercom.core.desk import REPORTS, Desk
+from intercom.core.flow_requests import SCOPE as FLOWS
 from intercom.core.giving import Giving
 from intercom.core.handing import ORDERS, Handing
 from intercom.core.idempotency import Register
@@ -61,7 +62,7 @@ class Work:
         self._boxes = boxes
         self._journal = journal
         self._ledger = ledger
-        ttl_ms = dict.fromkeys((ORDERS, REPORTS, REPLIES, SPAWNS), limits.order_ttl_ms)
+        ttl_ms = dict.fromkeys((ORDERS, REPORTS, REPLIES, FLOWS, SPAWNS), limits.order_ttl_ms)
         self.register = Register(journal, ledger, deadlines, ttl_ms, limits.keyed_outcomes, keys, now)
         giving = Giving(outbox, ledger)
         self.assignments = Assignments(

@@ -11,10 +11,11 @@ import anyio
 
 from intercom.client.choosing import begun_by, in_reach, may_begin_an_id, near_names, question_called
 from intercom.client.composing import clean_text
+from intercom.client.peertext import short
 from intercom.client.profile import PERSON, checked_claim, checked_group, checked_name
 from intercom.client.texts import visible
 from intercom.errors import AmbiguousTarget, IntercomError, TargetNotFound
-from intercom.limits import ASK_MS, PERSON_ASK_MS, TOLD_CHARACTERS, TOOL_PROGRESS_MS, TOOL_WAIT_MS
+from intercom.limits import ASK_MS, FETCH_MS, PERSON_ASK_MS, TOLD_CHARACTERS, TOOL_PROGRESS_MS, TOOL_WAIT_MS
 from intercom.mcp import wording
 from intercom.mcp.asking import OpenQuestion
 from intercom.mcp.seat import Seat
@@ -89,6 +90,7 @@ async def _send(call: Call, arguments: Arguments) -> Done:
             logical_target=None if wanted == target else target,
             reply_to=arguments.get("reply_to"),
             valid_for=arguments.get("valid_for_s"),
+            caused_by=None if "reply_to" in arguments else call.seat.cause(),
         )
     except TargetNotFound as error:
         raise await _near(session, target, error) from error
@@ -138,6 +140,9 @@ async def _pending(call: Call, arguments: Arguments) -> Done:
     mine = [f"- {question.described()}" for question in call.seat.asking.open.values()]
     lines = ["Questions you have not answered:", *owed] if owed else ["You owe no answer."]
     lines += ["Your questions that are still open:", *mine] if mine else ["None of your questions is open."]
+    if call.seat.place.works:
+        mine = [f"- {short(view.id)}" for view in await session.open_assignments() if view.accepted]
+        lines += ["Work you took and have not finished:", *mine] if mine else ["You have no work in hand."]
     if len(call.seat.tray):
         lines.append(f"{len(call.seat.tray)} messages wait: call receive.")
     return Done("\n".join(lines))
@@ -146,7 +151,7 @@ async def _pending(call: Call, arguments: Arguments) -> Done:
 async def _receive(call: Call, arguments: Arguments) -> Done:
     seat = call.seat
     await seat.ready()
-    batch = await seat.take(TOLD_CHARACTERS)
+    batch = await seat.take(TOLD_CHARACTERS) or await _fetched(seat)
     if batch is None and arguments.get("wait_s"):
         seat.takers += 1
         try:
@@ -162,6 +167,35 @@ async def _receive(call: Call, arguments: Arguments) -> Done:
     left = len(seat.tray)
     more = f"\n\n{left} more wait: call receive again." if left else ""
     return Done(batch.text + more, batch)
+
+
+async def _fetched(seat: Seat) -> Batch | None:
+    """Return what waited without waking (protocol 15.2), which is handed over only when it is asked for."""
+    session = await seat.ready()
+    try:
+        if not await session.fetch():
+            return None
+    except IntercomError:
+        return None  # the broker keeps nothing back
+    with anyio.move_on_after(FETCH_MS / 1000):
+        while not len(seat.tray):
+            await seat.news.wait()
+    return await seat.take(TOLD_CHARACTERS)
+
+
+async def _work(call: Call, arguments: Arguments) -> Done:
+    session = await call.seat.ready()
+    async with _alive(call):
+        text = await call.seat.work.take(session, arguments.get("wait_s", 0))
+    return Done(text or "No work waits for you.")
+
+
+async def _finish(call: Call, arguments: Arguments) -> Done:
+    session = await call.seat.ready()
+    text = clean_text(arguments["text"], "text")
+    is_failed = arguments.get("error", False)
+    work_id = await call.seat.work.finish(session, arguments.get("work"), text, is_failed=is_failed)
+    return Done(f"work {short(work_id)} {'was given up' if is_failed else 'is done'}")
 
 
 async def _join(call: Call, arguments: Arguments) -> Done:
@@ -271,4 +305,6 @@ _TOOLS: dict[str, Callable[[Call, Arguments], Awaitable[Done]]] = {
     "join": _join,
     "leave": _leave,
     "status": _status,
+    "work": _work,
+    "finish": _finish,
 }

@@ -51,8 +51,7 @@ class Listeners:
 
     def level(self, seat: Seat) -> Push | None:
         """Return what it gives while somebody listens; subagents are not reached by it."""
-        is_main = seat.place.identity is not None
-        return self._push if self.open and is_main else None
+        return self._push if self.open and not seat.place.is_subagent else None
 
     async def ring(self, seat: Seat, text: str) -> bool:
         """Tell the newest that still listens."""

@@ -12,12 +12,12 @@ HOSTS = ("claude", "codex", "opencode", "gemini", "pi", "atomic", "generic")
 KINDS = {"claude": "claude-code", "opencode": "opencode", "gemini": "gemini-cli", "generic": "mcp"}
 """What hosts a session, as others are shown it, where that is not the name of the host."""
 _CLIENTS = {
-    "claude-code": "claude",
-    "codex-mcp-client": "codex",
+    "claude": "claude-code",
+    "codex": "codex-mcp-client",
     "opencode": "opencode",
-    "gemini-cli-mcp-client": "gemini",
+    "gemini": "gemini-cli-mcp-client",
 }
-"""What MCP clients call themselves."""
+"""What the MCP client of each host calls itself."""
 
 
 class Caller(NamedTuple):
@@ -35,7 +35,8 @@ def kind_of(host: str) -> str:
 
 def host_of(client: str | None) -> str:
     """Return the host whose MCP client has this name."""
-    return _CLIENTS.get((client or "").lower(), "generic")
+    named = (client or "").lower()
+    return next((host for host, its_client in _CLIENTS.items() if its_client == named), "generic")
 
 
 def caller_of(host: str, meta: Mapping[str, Any]) -> Caller:
@@ -51,17 +52,16 @@ def names_sessions_itself(host: str) -> bool:
 
 
 def claude_session(environ: Mapping[str, str], host_pid: int) -> str | None:
-    """Return the session that Claude Code is in now: what it says of its process, else what it told this one.
+    """Return the session that Claude Code says its process is in; ``None`` where it says nothing.
 
-    The variable is the older one after ``/clear`` and wrong after ``--continue``.
+    The variable it gives to servers names the older one after ``/clear``, and none at all after ``--continue``.
     """
     place = environ.get("CLAUDE_CONFIG_DIR") or os.path.join(environ.get("HOME", "/"), ".claude")
     try:
         found = json.loads((Path(place) / "sessions" / f"{host_pid}.json").read_bytes())
-        session = found["sessionId"]
+        return _text(found["sessionId"])
     except (OSError, ValueError, KeyError, TypeError):
-        session = None
-    return _text(session) or environ.get("CLAUDE_CODE_SESSION_ID") or None
+        return None
 
 
 def directory_of(host: str, environ: Mapping[str, str]) -> str:

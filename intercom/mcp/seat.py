@@ -7,6 +7,7 @@ sender learns ``queued`` while it waits here, and mail that nobody was shown com
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,9 +26,10 @@ from intercom.errors import (
     SessionClosed,
     SessionReplaced,
 )
-from intercom.limits import ADAPTER_OPEN_MS, ADAPTER_RETRY_MS, INCOMING_MESSAGES
+from intercom.limits import ADAPTER_OPEN_MS, ADAPTER_RETRY_MS, CAUSE_MS, INCOMING_MESSAGES
 from intercom.mcp.asking import Asking, OpenQuestion
 from intercom.mcp.tray import Batch, Item, Tray
+from intercom.mcp.working import Workplace
 from intercom.paths import Paths
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ class Place(NamedTuple):
     """Say who a seat is and where."""
 
     identity: Identity | None
-    """Whose address it acts under; ``None`` for one that ends with its host, such as a subagent."""
+    """Whose memberships and, if it can come back, whose address it has; ``None`` for a subagent."""
     name: str
     kind: str
     groups: tuple[str, ...]
@@ -49,6 +51,18 @@ class Place(NamedTuple):
     directory: str
     session: str | None = None
     """Its id in the host, where that is known."""
+    works: bool = False
+    """Whether it takes work from the inbox."""
+
+    @property
+    def is_subagent(self) -> bool:
+        """Tell whether it belongs to another session of the host, which is the one that is pushed to."""
+        return self.identity is None
+
+    @property
+    def address(self) -> str | None:
+        """Return the name of its address; none for what ends with the process of its host, and leaves nobody behind."""
+        return None if self.identity is None or self.identity.is_of_process else self.identity.address
 
 
 class Seat:
@@ -65,6 +79,7 @@ class Seat:
         """Questions that were received and are not known to be closed."""
         self.reminded: dict[str, int] = {}
         """How often the host was kept from stopping because of a question."""
+        self.work = Workplace()
         self.stops = 0
         """How often in a row the host was kept from stopping."""
         self.takers = 0
@@ -78,6 +93,10 @@ class Seat:
         self._moved = anyio.Event()
         self._trouble: IntercomError | None = None
         self._is_over = False
+        self.ended = anyio.Event()
+        """Set when it is closed for good."""
+        self._cause: str | None = None
+        self._cause_until = 0.0
         self._gone = anyio.Event()
 
     @property
@@ -93,7 +112,7 @@ class Seat:
     @property
     def address(self) -> str | None:
         """Return the name of its address."""
-        return None if self.place.identity is None else self.place.identity.address
+        return self.place.address
 
     def open(self) -> None:
         """Begin to live, unless it does; the session comes when the broker answers."""
@@ -105,6 +124,7 @@ class Seat:
     async def close(self) -> None:
         """Say goodbye and end; who waits for an answer of it is told that none comes."""
         self._is_over = True
+        self.ended.set()
         if self._scope is not None:
             self._scope.cancel()
             await self._gone.wait()
@@ -148,6 +168,13 @@ class Seat:
         self.questions.pop(message_id, None)
         self.reminded.pop(message_id, None)
         self.tray.drop(message_id)
+
+    def cause(self) -> str | None:
+        """Return the message the model was shown last, if that is not long ago: what it sends now comes of it.
+
+        By that the broker knows messages that cause each other for ever (protocol 15.3).
+        """
+        return self._cause if time.monotonic() < self._cause_until else None
 
     def renamed(self, name: str | None) -> None:
         """Keep a new visible name for later lives of the seat."""
@@ -216,6 +243,8 @@ class Seat:
             kind=place.kind,
             cwd=place.directory,
             push=self.push,
+            work_mode="managed_turn" if place.works else None,
+            runtime_session_id=(place.session or place.name) if place.works else None,
         ) as session:
             ended: IntercomError | None = None
             try:
@@ -263,6 +292,9 @@ class Seat:
 
     def _was_shown(self, item: Item) -> None:
         item.hand = None
+        if item.message is not None and item.message.notice is None:
+            self._cause = item.message.id
+            self._cause_until = time.monotonic() + CAUSE_MS / 1000
         if item.message is not None:
             with suppress(IntercomError):  # the session it came to may be over; then it comes again
                 item.message.confirm()

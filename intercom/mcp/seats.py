@@ -14,10 +14,17 @@ from typing import NamedTuple
 import anyio
 from anyio.abc import TaskGroup
 
-from intercom.client.adapters import AdapterFiles, SeatRecord
+from intercom.client.adapters import AdapterFiles, Note, SeatRecord
 from intercom.client.who import HOST_VARIABLES, Identity, host_identity, named_identity, process_identity, seat_name
 from intercom.errors import IntercomError
-from intercom.limits import JOINED_CALLS, SESSION_NOTE_POLL_MS, SESSION_NOTE_WAIT_MS, SUBAGENT_CHARACTERS, SUBAGENTS
+from intercom.limits import (
+    JOINED_CALLS,
+    SESSION_LOOK_MS,
+    SESSION_NOTE_POLL_MS,
+    SESSION_NOTE_WAIT_MS,
+    SUBAGENT_CHARACTERS,
+    SUBAGENTS,
+)
 from intercom.mcp.hosts import Caller, claude_session, directory_of, kind_of, names_sessions_itself
 from intercom.mcp.seat import Place, Seat
 from intercom.paths import Paths
@@ -31,6 +38,7 @@ class Options(NamedTuple):
     name: str | None = None
     groups: tuple[str, ...] = ()
     inbox: bool = True
+    works: bool = False
 
 
 class NoSeat(IntercomError):
@@ -66,6 +74,7 @@ class Seats:
         self._made = made
         self._on_news = on_news
         self._directory = directory_of(host, environ)
+        self._is_told_by_calls = names_sessions_itself(host) and options.name is None
         self._main: Seat | None = None
         self._threads: dict[str, Seat] = {}
         self._subagents: OrderedDict[str, Seat] = OrderedDict()
@@ -75,6 +84,10 @@ class Seats:
         """The visible name of the main seat; it stays when the host begins a new session in the same process."""
         self._told: str | None = None
         """The session that a hook or the host named last."""
+        self._note: Note | None = None
+        """The last note of a hook that was looked at; what a hook said later counts more."""
+        self._said: str | None = None
+        """What Claude Code said of its process at the last look."""
         self._turn = anyio.Lock()
 
     @property
@@ -89,8 +102,8 @@ class Seats:
         return list(dict.fromkeys([*mains, *self._threads.values(), *self._subagents.values()]))
 
     async def begin(self) -> None:
-        """Open the seat of the host session as soon as it is known which one it is."""
-        if names_sessions_itself(self.host) and self._options.name is None:
+        """Open the seat of the host session as soon as it is known which one it is, and follow the host."""
+        if self._is_told_by_calls:
             return  # the first call tells, or a hook
         if self.host in HOST_VARIABLES:
             with anyio.move_on_after(SESSION_NOTE_WAIT_MS / 1000):
@@ -98,6 +111,19 @@ class Seats:
                     await anyio.sleep(SESSION_NOTE_POLL_MS / 1000)
         async with self._turn:
             await self._move_main(self._session_now())
+        while self.host == "claude" and self._options.name is None:
+            await anyio.sleep(SESSION_LOOK_MS / 1000)
+            await self._follow()
+
+    async def _follow(self) -> None:
+        """Be in the session the host is in now: it begins new ones in the same process, and may tell only its files.
+
+        Else a message would be announced to a session that is another one by the time it looks.
+        """
+        async with self._turn:
+            session = self._session_now()
+            if self._main is not None and session not in (None, self._main.place.session):
+                await self._move_main(session)
 
     async def of_call(self, caller: Caller) -> Seat:
         """Return the seat on whose behalf a tool was called."""
@@ -105,9 +131,9 @@ class Seats:
             agent = self._calls.get(caller.tool_use or "")
             if agent is not None:
                 return await self._subagent(agent)
-            if caller.session is not None:
+            if self._is_told_by_calls and caller.session is not None:
                 return await self._thread(caller.session)
-            if names_sessions_itself(self.host) and self._main is None and self._options.name is None:
+            if self._is_told_by_calls and self._main is None:
                 raise NoSeat("The host did not say in which session this tool was called")
             await self._move_main(self._session_now())
             assert self._main is not None, "moving it makes it"
@@ -116,7 +142,7 @@ class Seats:
     async def of_hook(self, session: str | None, agent: str | None) -> Seat | None:
         """Return the seat a hook speaks of; ``None`` where there is none yet."""
         async with self._turn:
-            if names_sessions_itself(self.host):
+            if self._is_told_by_calls:
                 return self._threads.get(agent or session or "")
             if agent is not None:
                 return self._subagents.get(agent)
@@ -128,7 +154,7 @@ class Seats:
     async def hello(self, session: str, agent: str | None = None) -> Seat:
         """Take notice of a session that a hook names, and return its seat."""
         async with self._turn:
-            if names_sessions_itself(self.host):
+            if self._is_told_by_calls:
                 return await self._thread(agent or session)
             self._told = session
             await self._move_main(session if self.host in HOST_VARIABLES else None)
@@ -138,11 +164,8 @@ class Seats:
     async def goodbye(self, session: str | None) -> None:
         """Take notice that a session has ended."""
         async with self._turn:
-            if names_sessions_itself(self.host):
-                seat = self._threads.pop(session or "", None)
-                if seat is not None:
-                    await self._end(seat)
-                    self._main = None if self._main is seat else self._main
+            if self._is_told_by_calls:
+                await self._end_thread(session or "")
             elif self._main is not None and (session is None or session == self._main.place.session):
                 await self._end(self._main)
                 self._main = None
@@ -157,6 +180,8 @@ class Seats:
     async def subagent_ended(self, agent: str) -> None:
         """Say goodbye for a subagent."""
         async with self._turn:
+            if self._is_told_by_calls:
+                await self._end_thread(agent)
             seat = self._subagents.pop(agent, None)
             for call in [call for call, whose in self._calls.items() if whose == agent]:
                 del self._calls[call]
@@ -180,17 +205,17 @@ class Seats:
     def _session_now(self) -> str | None:
         """Return the id of the host session, as far as it can be known now."""
         note = self._files.note()
-        if note is not None:
+        if note is not None and note != self._note:
+            self._note = note
             self._told = note.session
-        if self.host == "claude":
-            # What the host says of its own process is newer than what a hook said before.
-            return claude_session(self._environ, self.host_pid) if self._told is None else self._newest()
+        said = claude_session(self._environ, self.host_pid) if self.host == "claude" else None
+        if said is not None and said != self._said:
+            # A change is news. What the host says at first may be older than what a hook said.
+            if self._said is not None or self._told is None:
+                self._told = said
+            self._said = said
         variable = HOST_VARIABLES.get(self.host)
         return self._told or (None if variable is None else self._environ.get(variable))
-
-    def _newest(self) -> str | None:
-        by_host = claude_session({**self._environ, "CLAUDE_CODE_SESSION_ID": ""}, self.host_pid)
-        return by_host or self._told
 
     async def _move_main(self, session: str | None) -> None:
         """Let the main seat be that of ``session``; one of another session says goodbye first."""
@@ -236,12 +261,26 @@ class Seats:
         visible = (identity.name if identity is not None else None) or name or seat_name(self._directory, own or "")
         groups = self._options.groups
         place = Place(
-            identity, visible, kind_of(self.host), groups, self._options.paths, self._directory, session=session
+            identity,
+            visible,
+            kind_of(self.host),
+            groups,
+            self._options.paths,
+            self._directory,
+            session,
+            works=self._options.works and identity is not None,
         )
         seat = Seat(place, self._tasks, self._on_news)
         self._made(seat)
         seat.open()
         return seat
+
+    async def _end_thread(self, thread: str) -> None:
+        seat = self._threads.pop(thread, None)
+        if seat is not None:
+            await self._end(seat)
+            self._main = None if self._main is seat else self._main
+            self._keep()
 
     async def _end(self, seat: Seat) -> None:
         await seat.close()

@@ -28,7 +28,7 @@ from intercom.mcp.hosts import caller_of, host_of
 from intercom.mcp.ringing import Ringer, Way
 from intercom.mcp.seat import Seat
 from intercom.mcp.seats import Options, Seats
-from intercom.mcp.tools import INSTRUCTIONS, TOOLS, ToolUsage, checked
+from intercom.mcp.tools import INSTRUCTIONS, ToolUsage, checked, tools_for
 from intercom.mcp.tray import Batch
 from intercom.mcp.ways import ClaudeInbox, CodexQueue
 
@@ -58,6 +58,7 @@ class Adapter:
         self._environ: Mapping[str, str] = dict(os.environ)
         self._host_pid = os.getppid()
         self._host = options.host
+        self._tools = tools_for(works=options.works)
         self._seats: Seats | None = None
         self._begun = anyio.Event()
         """Set when it is known which host this is, and the seats are there."""
@@ -112,7 +113,7 @@ class Adapter:
                     input_schema=tool["schema"],
                     annotations=mcp_types.ToolAnnotations(read_only_hint=tool["read_only"], open_world_hint=False),
                 )
-                for name, tool in TOOLS.items()
+                for name, tool in self._tools.items()
             ]
         )
 
@@ -128,8 +129,8 @@ class Adapter:
         return _result(done.text)
 
     async def _call(self, context: Context, params: mcp_types.CallToolRequestParams) -> calls.Done:
-        if params.name not in TOOLS:
-            raise ToolUsage(f"there is no tool {params.name!a}", hint=f"The tools are: {', '.join(TOOLS)}.")
+        if params.name not in self._tools:
+            raise ToolUsage(f"there is no tool {params.name!a}", hint=f"The tools are: {', '.join(self._tools)}.")
         arguments = checked(params.name, params.arguments)
         self._know_host(_client_of(context))
         assert self._seats is not None, "they are made with the knowledge of the host"
@@ -213,7 +214,14 @@ class Adapter:
     def _made(self, seat: Seat) -> None:
         ringer = self._ringers[seat] = Ringer(seat, self._ways)
         seat.push = ringer.level
-        self._tasks.start_soon(ringer.run)
+        self._tasks.start_soon(self._ring_for, seat, ringer)
+
+    async def _ring_for(self, seat: Seat, ringer: Ringer) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ringer.run)
+            await seat.ended.wait()
+            tasks.cancel_scope.cancel()
+        del self._ringers[seat]
 
     def _on_news(self, seat: Seat) -> None:
         ringer = self._ringers.get(seat)

@@ -124,6 +124,29 @@ TOOLS: dict[str, Schema] = {
     ),
 }
 
+WORK_TOOLS: dict[str, Schema] = {
+    "work": _tool(
+        "Take the next piece of work that waits for you; the one you have is shown again until you call finish. The "
+        "sender waits for the result.",
+        {"wait_s": {**_WAIT, "description": "Seconds to wait for one if nothing is there, 0 if left out."}},
+        [],
+    ),
+    "finish": _tool(
+        "Hand in the result of a piece of work you took, or say that it will not be done.",
+        {
+            "text": {**_TEXT, "description": "The result, which goes to the sender."},
+            "work": {
+                "type": "string",
+                "minLength": 4,
+                "description": "Id of the work, or its beginning. May be left out when you have only one.",
+            },
+            "error": {"type": "boolean", "description": "true: it will not be done, and text says why."},
+        },
+        ["text"],
+    ),
+}
+"""What a worker has beside that."""
+
 _KINDS: dict[str, tuple[type, str]] = {
     "string": (str, "a text"),
     "integer": (int, "a whole number"),
@@ -137,9 +160,14 @@ class ToolUsage(UsageError):
     code = "bad_arguments"
 
 
+def tools_for(*, works: bool) -> dict[str, Schema]:
+    """Return the tools of an adapter, which stay the same as long as it lives."""
+    return {**TOOLS, **WORK_TOOLS} if works else TOOLS
+
+
 def checked(tool: str, arguments: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the arguments of a tool, those that are null left out; raise ``ToolUsage`` for what is wrong with them."""
-    schema = TOOLS[tool]["schema"]
+    schema = {**TOOLS, **WORK_TOOLS}[tool]["schema"]
     known: Schema = schema["properties"]
     given = {name: value for name, value in (arguments or {}).items() if value is not None}
     takes = ", ".join(known) or "nothing"

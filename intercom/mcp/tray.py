@@ -7,6 +7,7 @@ and not for the model to look; should this process end, the asker is told that n
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +25,7 @@ class Item:
         self.message = message
         self.hand = hand
         """Keeps the message unconfirmed as long as it lives."""
+        self.since = time.monotonic()
         self.begin = 0
         """Where the part begins that was not shown yet."""
         self.bells = 0
@@ -39,7 +41,8 @@ class Item:
         """Return it for a model, or the next part of it, in about ``room`` characters."""
         if self.message is None:
             return peertext.Told(self._text, len(self._text), True)
-        return peertext.told(self.message, peertext.body_of(self.message), self.begin, room)
+        waited_ms = (time.monotonic() - self.since) * 1000
+        return peertext.told(self.message, peertext.body_of(self.message), self.begin, room, waited_ms)
 
 
 class Batch:

@@ -35,8 +35,9 @@ class ClaudeInbox:
 
     def level(self, seat: Seat) -> Push | None:
         """Return ``now`` while the socket is there; subagents have none."""
-        is_main = seat.place.identity is not None
-        return "now" if is_main and self._socket is not None and os.path.exists(self._socket) else None
+        if seat.place.is_subagent or self._socket is None:
+            return None
+        return "now" if os.path.exists(self._socket) else None
 
     async def ring(self, seat: Seat, text: str) -> bool:
         """Write one bell."""

@@ -21,10 +21,20 @@ PUSHES = {
 }
 """What each way to reach a host means to who sends."""
 
+KEPT = {
+    "quiet": "; it is not to be disturbed, and reads it when it looks",
+    "hold": "; the user decides first whether it gets it",
+}
+"""Why a message waits that its recipient could have."""
+
 _HINTS = {
     "not_found": "Call list: it shows who can be reached. Names are exact, ids may be shortened.",
     "ambiguous": "Call list and use an id.",
     "away": "Nothing was asked. Use send instead: the message waits until the other side is back.",
+    "undisturbed": "It takes no questions now. Use send: the message waits in its mailbox.",
+    "refused_by_policy": "The other side takes no messages from you. Tell your user if that matters.",
+    "loop": "Stop answering each other. If it matters, tell your user: send to @me.",
+    "would_deadlock": "They wait for you: call pending and answer first.",
     "too_large": "Write it to a file and send its path.",
     "conflict": "Send it as a new message.",
     "outcome_unknown": "It may have arrived. Do not send it again; ask whether it did, if that matters.",
@@ -69,6 +79,8 @@ def sent(receipt: Receipt, target: SessionView | None) -> str:
     where = f"queued for {name}, place {receipt.position}{about}: it waits on disk and was not read yet"
     if target is not None and (push := target.raw.get("push")) in PUSHES:
         where += f"; {name} {PUSHES[push]}"
+    if receipt.kept is not None:
+        where += KEPT[receipt.kept]
     return where + _hint(receipt)
 
 

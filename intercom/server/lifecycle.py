@@ -54,7 +54,7 @@ class IdleCheck:
         """Tell whether the broker may leave.
 
         ``sessions`` counts every registered session, ``awaited`` those that lost their connection and may come back,
-        and the work that is due soon.
+        and what goes on by itself.
         False when the check is not due, when somebody is here, and while a young connection has not said what it is.
         """
         if self._check is None or now < self._check:

@@ -18,9 +18,11 @@ from intercom.core.records import (
     AddressRecord,
     AssignmentRecord,
     CommandRecord,
+    DispatchRecord,
     DropBodies,
     DropHistory,
     EventRecord,
+    FlowRecord,
     Happened,
     HistoryEvent,
     IdempotencyRecord,
@@ -29,6 +31,7 @@ from intercom.core.records import (
     KnownSessionRecord,
     LinkRecord,
     MailRecord,
+    PolicyRecord,
     ReleaseBody,
     Row,
     SaveBody,
@@ -42,6 +45,9 @@ AnyRecord = TypeVar(
     InboxRecord,
     AssignmentRecord,
     IdempotencyRecord,
+    FlowRecord,
+    DispatchRecord,
+    PolicyRecord,
     LinkRecord,
     CommandRecord,
     EventRecord,
@@ -81,9 +87,12 @@ TABLES: dict[type[Row], Table] = {
     AddressRecord: Table("addresses", "number", AddressRecord.__struct_fields__),
     KnownSessionRecord: Table("sessions", "session_id", KnownSessionRecord.__struct_fields__),
     MailRecord: Table("mail", "number", MailRecord.__struct_fields__),
+    PolicyRecord: Table("policies", "number", PolicyRecord.__struct_fields__),
     InboxRecord: Table("inbox", "number", InboxRecord.__struct_fields__),
     AssignmentRecord: Table("assignments", "assignment_id", AssignmentRecord.__struct_fields__),
     IdempotencyRecord: Table("idempotency", "number", IdempotencyRecord.__struct_fields__),
+    FlowRecord: Table("flows", "number", FlowRecord.__struct_fields__),
+    DispatchRecord: Table("dispatches", "number", DispatchRecord.__struct_fields__),
     LinkRecord: Table("links", "link_id", LinkRecord.__struct_fields__),
     CommandRecord: Table("commands", "number", CommandRecord.__struct_fields__),
     EventRecord: Table("events", "number", EventRecord.__struct_fields__),
@@ -95,6 +104,9 @@ _KIND_OF_STREAM: dict[str, type[Row]] = {
     "session": KnownSessionRecord,
     "mail": MailRecord,
     "idempotency": IdempotencyRecord,
+    "flow": FlowRecord,
+    "dispatch": DispatchRecord,
+    "policy": PolicyRecord,
     "link": LinkRecord,
     "command": CommandRecord,
     "event": EventRecord,
@@ -117,6 +129,8 @@ _SUPERSEDED = """
         SELECT MAX(seq) FROM journal AS newer WHERE newer.stream = journal.stream
     ) AND stream IN (
         SELECT 'address:' || number FROM addresses UNION ALL SELECT 'session:' || session_id FROM sessions
+        UNION ALL SELECT 'flow:' || number FROM flows UNION ALL SELECT 'dispatch:' || dispatch_id FROM dispatches
+        UNION ALL SELECT 'policy:' || number FROM policies
         UNION ALL SELECT 'link:' || link_id FROM links
     )
 """
@@ -129,9 +143,12 @@ _OVER = """
         SELECT 'address:' || number FROM addresses
         UNION ALL SELECT 'session:' || session_id FROM sessions
         UNION ALL SELECT 'mail:' || message_id FROM mail
+        UNION ALL SELECT 'policy:' || number FROM policies
         UNION ALL SELECT 'mail:' || inbox_id FROM inbox
         UNION ALL SELECT 'mail:' || message_id FROM assignments
         UNION ALL SELECT 'idempotency:' || number FROM idempotency
+        UNION ALL SELECT 'flow:' || number FROM flows
+        UNION ALL SELECT 'dispatch:' || dispatch_id FROM dispatches
         UNION ALL SELECT 'link:' || link_id FROM links
         UNION ALL SELECT 'command:' || number FROM commands
         UNION ALL SELECT 'event:' || number FROM events
@@ -215,8 +232,9 @@ def record_from(kind: type[AnyRecord], row: Sequence[Any]) -> AnyRecord | None:
     """Return the record of a row in the order of its columns, or None when the row is damaged."""
     members = dict(zip(kind.__struct_fields__, row, strict=True))
     try:
-        for name in _TUPLES & members.keys():
-            members[name] = decode(members[name])
+        for name in _NESTED & members.keys():
+            if members[name] is not None:
+                members[name] = decode(members[name])
         for name in _FLAGS & members.keys():
             if members[name] not in (0, 1):
                 return None
@@ -233,7 +251,7 @@ def read_records(connection: sqlite3.Connection, kind: type[AnyRecord]) -> Itera
 
 
 def read_bodies(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, bytes]:
-    """Return the messages of these mails, as far as they are there."""
+    """Return the bodies with these numbers, as far as they are there."""
     found: dict[int, bytes] = {}
     for number in numbers:
         row = connection.execute("SELECT message FROM bodies WHERE number = ?", (number,)).fetchone()
@@ -292,12 +310,12 @@ def last_sequence(connection: sqlite3.Connection) -> int:
 def _stored(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | Struct):
         return _encode(value).decode()
     return int(value) if isinstance(value, bool) else value
 
 
-_TUPLES = frozenset({"groups", "features"})
-"""Columns that hold a JSON array."""
-_FLAGS = frozenset({"needs_registration", "holds_address", "is_ask", "accepted"})
+_NESTED = frozenset({"groups", "features", "steps", "identity", "report", "evidence", "binding"})
+"""Columns that hold JSON."""
+_FLAGS = frozenset({"needs_registration", "holds_address", "is_ask", "accepted", "negotiated"})
 """Columns that hold 0 or 1."""

@@ -95,6 +95,28 @@ STEPS: tuple[Step, ...] = (
         """,
     ),
     (
+        "ALTER TABLE mail ADD COLUMN kept TEXT",
+        "CREATE TABLE policies (number INTEGER PRIMARY KEY, party TEXT, policy BLOB, set_at INTEGER)",
+    ),
+    (
+        """
+        CREATE TABLE flows (
+            number INTEGER PRIMARY KEY, flow_id TEXT, revision INTEGER, state TEXT, target TEXT, "group" TEXT,
+            created_by TEXT, creator TEXT, creator_session TEXT, created_at INTEGER, updated_at INTEGER, steps TEXT,
+            active_step TEXT, identity TEXT, reason TEXT, admit_reason TEXT, admit_at INTEGER, admit_attempts INTEGER,
+            over_at INTEGER
+        )
+        """,
+        """
+        CREATE TABLE dispatches (
+            number INTEGER PRIMARY KEY, dispatch_id TEXT, flow_id TEXT, step_id TEXT, "group" TEXT,
+            revision INTEGER, identity TEXT, created_at INTEGER, negotiated INTEGER, address INTEGER, transport TEXT,
+            outcome TEXT, correlation TEXT, published_at INTEGER, accepted_at INTEGER, delivery_state TEXT, report TEXT,
+            evidence TEXT, binding TEXT, reason TEXT, completed_at INTEGER, ignored_at INTEGER
+        )
+        """,
+    ),
+    (
         """
         CREATE TABLE links (
             link_id TEXT PRIMARY KEY, number INTEGER, mailbox TEXT, generation INTEGER, journal_id TEXT, floor INTEGER,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from intercom.client.profile import DEFAULT_KIND, AddressWish, Profile, Purpose
+from intercom.client.profile import DEFAULT_KIND, AddressWish, Profile, Purpose, Push, TakesFlows
 from intercom.core.broker import Broker
 from intercom.core.clock import Instant
 from intercom.core.connections import PeerCredentials
@@ -89,6 +89,8 @@ class MemoryBroker:
         runtime_session_id: str | None = None,
         surface: ExecutionSurface | None = None,
         coordinator: bool = False,
+        push: Push | None = None,
+        flows: TakesFlows = False,
         answer: Callable[[IncomingMessage], str | None] | None = None,
     ) -> MemorySession:
         """Register a session; what all but ``answer`` mean is told by ``intercom.blocking.connect``.
@@ -116,6 +118,8 @@ class MemoryBroker:
             runtime_session_id=runtime_session_id,
             surface=surface,
             coordinator=coordinator,
+            push=push,
+            flows=flows,
         )
         profile.pid, profile.started_at = _PID, self._now.wall
         if return_address is None:
@@ -265,10 +269,20 @@ class MemoryBroker:
             return
         self._is_turning = True
         try:
-            while any([self._commit(), self._read_disk(), self._let_out(), self._take_in(), self._drive()]):
+            while any(
+                [self._run_due(), self._commit(), self._read_disk(), self._let_out(), self._take_in(), self._drive()]
+            ):
                 pass
         finally:
             self._is_turning = False
+
+    def _run_due(self) -> bool:
+        """Let the broker do what is due already: it asks for some things to be done as soon as it can."""
+        due = None if self._core is None else self._core.next_deadline()
+        if self._core is None or due is None or due > self._now.mono:
+            return False
+        self._perform(self._core.deadline_passed(self._now))
+        return True
 
     def _commit(self) -> bool:
         if not self._appends or self._core is None:

@@ -16,10 +16,12 @@ from intercom.core.records import (
     AnswerQuestion,
     AssignmentRecord,
     CommandRecord,
+    DispatchRecord,
     DropBodies,
     DropOperation,
     DropRetiredId,
     EventRecord,
+    FlowRecord,
     Happened,
     HistoryEvent,
     IdempotencyRecord,
@@ -30,6 +32,7 @@ from intercom.core.records import (
     MailRecord,
     OperationRecord,
     OperationState,
+    PolicyRecord,
     Recovered,
     ReleaseBody,
     RetiredIdRecord,
@@ -60,9 +63,12 @@ class MemoryDisk:
     addresses: dict[int, AddressRecord] = field(default_factory=dict)
     known_sessions: dict[str, KnownSessionRecord] = field(default_factory=dict)
     mail: dict[int, MailRecord] = field(default_factory=dict)
+    policies: dict[int, PolicyRecord] = field(default_factory=dict)
     inbox: dict[int, InboxRecord] = field(default_factory=dict)
     assignments: dict[str, AssignmentRecord] = field(default_factory=dict)
     idempotency: dict[int, IdempotencyRecord] = field(default_factory=dict)
+    flows: dict[int, FlowRecord] = field(default_factory=dict)
+    dispatches: dict[int, DispatchRecord] = field(default_factory=dict)
     links: dict[str, LinkRecord] = field(default_factory=dict)
     commands: dict[int, CommandRecord] = field(default_factory=dict)
     events: dict[int, EventRecord] = field(default_factory=dict)
@@ -116,12 +122,18 @@ class MemoryDisk:
             return self.addresses, row.number
         if isinstance(row, KnownSessionRecord):
             return self.known_sessions, row.session_id
+        if isinstance(row, PolicyRecord):
+            return self.policies, row.number
         if isinstance(row, InboxRecord):
             return self.inbox, row.number
         if isinstance(row, AssignmentRecord):
             return self.assignments, row.assignment_id
         if isinstance(row, IdempotencyRecord):
             return self.idempotency, row.number
+        if isinstance(row, FlowRecord):
+            return self.flows, row.number
+        if isinstance(row, DispatchRecord):
+            return self.dispatches, row.number
         if isinstance(row, LinkRecord):
             return self.links, row.link_id
         if isinstance(row, CommandRecord):
@@ -140,9 +152,12 @@ class MemoryDisk:
             *self.addresses.values(),
             *self.known_sessions.values(),
             *self.mail.values(),
+            *self.policies.values(),
             *self.inbox.values(),
             *self.assignments.values(),
             *self.idempotency.values(),
+            *self.flows.values(),
+            *self.dispatches.values(),
             *self.links.values(),
             *self.commands.values(),
             *self.events.values(),
@@ -157,9 +172,10 @@ class MemoryDisk:
             stream = event.stream
             if stream not in there:
                 return last_at[stream] >= before
-            is_superseded = (
-                isinstance(event.row, AddressRecord | KnownSessionRecord | LinkRecord) and newest[stream] != event.seq
+            tells_all = isinstance(
+                event.row, AddressRecord | KnownSessionRecord | FlowRecord | DispatchRecord | LinkRecord
             )
+            is_superseded = tells_all and newest[stream] != event.seq
             return event.at >= before or not is_superseded
 
         kept = [event for event in self.journal if is_kept(event)]
@@ -175,7 +191,7 @@ class MemoryDisk:
         return [event.row.number for event in self.journal if isinstance(event.row, MailRecord)]
 
     def read_bodies(self, numbers: tuple[int, ...]) -> dict[int, bytes]:
-        """Return the messages of these mails, as far as they are there."""
+        """Return the bodies with these numbers, as far as they are there."""
         return {number: self.bodies[number].message for number in numbers if number in self.bodies}
 
     def read_history(self, stream: str) -> list[HistoryEvent]:
@@ -215,9 +231,12 @@ class MemoryDisk:
             addresses=[self.addresses[number] for number in sorted(self.addresses)],
             known_sessions=sorted(self.known_sessions.values(), key=lambda row: row.number),
             mail=[self.mail[number] for number in sorted(self.mail)],
+            policies=[self.policies[number] for number in sorted(self.policies)],
             inbox=[self.inbox[number] for number in sorted(self.inbox)],
             assignments=sorted(self.assignments.values(), key=lambda row: row.number),
             idempotency=[self.idempotency[number] for number in sorted(self.idempotency)],
+            flows=[self.flows[number] for number in sorted(self.flows)],
+            dispatches=[self.dispatches[number] for number in sorted(self.dispatches)],
             links=sorted(self.links.values(), key=lambda row: row.number),
             commands=[self.commands[number] for number in sorted(self.commands)],
             events=[self.events[number] for number in sorted(self.events)],

@@ -12,6 +12,7 @@ from intercom.client.asking import AskOperation
 from intercom.client.commands import Attachments
 from intercom.client.composing import milliseconds
 from intercom.client.feeds import Feed, SessionEvent
+from intercom.client.flowsteps import FlowStep as _FlowStep
 from intercom.client.lifecycle import Keeper
 from intercom.client.linkrequests import LinkRequests
 from intercom.client.mailing import MailRequests
@@ -19,7 +20,7 @@ from intercom.client.mailviews import PendingAsk
 from intercom.client.notices import Held
 from intercom.client.operations import Operation
 from intercom.client.owning import ask_host, new_run
-from intercom.client.profile import Profile, checked_claim
+from intercom.client.profile import Profile, Push, checked_claim
 from intercom.client.queueing import StageQueue
 from intercom.client.restoring import release_child, reserve_child
 from intercom.client.rosters import PossibleStage, RosterStage
@@ -30,6 +31,8 @@ from intercom.client.views import GroupView, Receipt, SessionView
 from intercom.client.views import IncomingMessage as _IncomingMessage
 from intercom.errors import BrokerBusy, NoBroker
 from intercom.limits import ASK_MS, REQUEST_MS, STAGE_LIVE_MS
+from intercom.testing.attending import AttentionCalls
+from intercom.testing.flowing import FlowCalls, FlowStep
 from intercom.testing.following import Following
 from intercom.testing.hosting import LiveStage, Run
 from intercom.testing.inquiring import Inquiries
@@ -56,6 +59,12 @@ class IncomingMessage(_IncomingMessage):
     __slots__ = ("_session",)
 
     _session: MemorySession
+    flow: FlowStep | None
+
+    def confirm(self) -> None:
+        """Say that the message is done with, before its consumer asks for the next one."""
+        self._session._core.confirm(self.id, self._session._broker.now.mono)
+        self._session._broker._turn()
 
     def reply(
         self,
@@ -103,7 +112,7 @@ class Events:
         return event
 
 
-class MemorySession(Inquiries, Work, Following, Linking):
+class MemorySession(Inquiries, AttentionCalls, Work, Following, Linking):
     """Be a session of a ``MemoryBroker``; made by ``connect``.
 
     It has all calls of the library's sessions, and they mean the same. Those that send return a ``Pending``; everything
@@ -135,6 +144,11 @@ class MemorySession(Inquiries, Work, Following, Linking):
         self._wire: Wire | None = None
         self._activity = Activity(self.announce)
         self._queues: dict[str, StageQueue] = {}
+
+    @property
+    def flows(self) -> FlowCalls:
+        """Return the calls about flows."""
+        return FlowCalls(self)
 
     @property
     def id(self) -> str:
@@ -200,6 +214,7 @@ class MemorySession(Inquiries, Work, Following, Linking):
         queue: bool = True,
         valid_for: float | None = None,
         progress: bool | str = False,
+        caused_by: str | None = None,
     ) -> Pending[Receipt]:
         """Send a message; it is delivered when its reader asks for the next one, answers it, or closes.
 
@@ -221,6 +236,7 @@ class MemorySession(Inquiries, Work, Following, Linking):
                 queue=queue,
                 valid_for_ms=_milliseconds(valid_for, "valid_for"),
                 progress=progress,
+                caused_by=caused_by,
             )
         )
 
@@ -367,12 +383,19 @@ class MemorySession(Inquiries, Work, Following, Linking):
             commands.leave(self._core.profile, group, now=self._broker.now.mono, wall=self._broker.now.wall)
         )
 
-    def set_presence(self, *, name: str | None = None, status: str | None = None, model: str | None = None) -> None:
+    def set_presence(
+        self,
+        *,
+        name: str | None = None,
+        status: str | None = None,
+        model: str | None = None,
+        push: Push | None = None,
+    ) -> None:
         """Change what others see; what is ``None`` stays."""
         now = self._broker.now
         self._now(
             commands.set_presence(
-                self._core.profile, now=now.mono, wall=now.wall, name=name, status=status, model=model
+                self._core.profile, now=now.mono, wall=now.wall, name=name, status=status, model=model, push=push
             )
         )
 
@@ -500,6 +523,8 @@ class MemorySession(Inquiries, Work, Following, Linking):
     def _ours(self, message: _IncomingMessage) -> IncomingMessage:
         ours = cast("IncomingMessage", message)
         ours._session = self
+        if type(ours.flow) is _FlowStep:
+            ours.flow = self.flows.step(ours.flow)
         return ours
 
     def _next_due(self) -> int | None:

@@ -13,6 +13,8 @@ from typing import Any, Literal, TypeAlias
 from msgspec import UNSET, Raw, Struct, UnsetType, ValidationError, convert, field
 
 from intercom.limits import HEALTH_ID_UNITS
+from intercom.wire.attention import AttentionAnswer, AttentionRequest
+from intercom.wire.flows import FlowAnswer, FlowRequest
 from intercom.wire.links import LinkAnswer, LinkReport, LinkRequest
 from intercom.wire.mail import MailAnswer, MailInfo, MailRequest, Notice
 from intercom.wire.restoring_frames import ReleaseRestoringRecipient as ReleaseRestoringRecipient
@@ -59,6 +61,8 @@ class Register(RequestFrame, tag="register"):
     acknowledges_receipt: bool | UnsetType = UNSET
     supervisor: Any = UNSET
     """Any value, ``null`` included: a wrong one is refused, not a protocol error."""
+    session_id: Any = UNSET
+    """A wish of the pi-intercom client, by which it is known; never granted."""
     features: Any = UNSET
     """Names of what this client understands beyond the base protocol; whoever names none is an older client."""
     client_protocol_version: Any = UNSET
@@ -214,6 +218,20 @@ class CancelAsk(RequestFrame, tag="cancel_ask"):
     message_id: str
 
 
+class MessageReceipt(RequestFrame, tag="message_receipt"):
+    """Confirm a message as the pi-intercom client does (protocol 4.95)."""
+
+    message_id: Any = UNSET
+    """Any value; one that is no text confirms nothing."""
+
+
+class CancelMessage(RequestFrame, tag="cancel_message"):
+    """Take a message back as the pi-intercom client does (protocol 4.96)."""
+
+    message_id: Any = UNSET
+    """Any value; one that is no text takes nothing back."""
+
+
 class Malformed(Struct):
     """Stand for a frame that is answered in-band although a member has the wrong form.
 
@@ -232,7 +250,7 @@ class BadRequest(Struct):
     reason: str
 
 
-FeatureRequests: TypeAlias = MailRequest | WorkRequest | FollowingRequest | LinkRequest
+FeatureRequests: TypeAlias = MailRequest | WorkRequest | FollowingRequest | AttentionRequest | FlowRequest | LinkRequest
 """Every frame that belongs to a feature: it is refused in-band when a member is wrong."""
 
 Request: TypeAlias = (
@@ -259,6 +277,8 @@ Request: TypeAlias = (
     | Shutdown
     | CancelAsk
     | FeatureRequests
+    | MessageReceipt
+    | CancelMessage
     | LinkReport
 )
 """Every frame a client may write."""
@@ -367,6 +387,10 @@ class Delivered(AnswerFrame, tag="delivered"):
 
     message_id: str
     attempt_id: OptionalText = UNSET
+    delivery: Literal["delivered"] | UnsetType = UNSET
+    """This and the next two are told to the pi-intercom client only."""
+    retryable: bool | UnsetType = UNSET
+    outcome_known: bool | UnsetType = UNSET
 
 
 class DeliveryFailed(AnswerFrame, tag="delivery_failed"):
@@ -376,6 +400,10 @@ class DeliveryFailed(AnswerFrame, tag="delivery_failed"):
     reason: str
     attempt_id: OptionalText = UNSET
     reason_code: Literal["message_id_conflict", "session_not_found", "away"] | UnsetType = UNSET
+    delivery: Literal["failed"] | UnsetType = UNSET
+    """This and the next two are told to the pi-intercom client only."""
+    retryable: bool | UnsetType = UNSET
+    outcome_known: bool | UnsetType = UNSET
 
 
 class Queued(AnswerFrame, tag="queued"):
@@ -386,6 +414,12 @@ class Queued(AnswerFrame, tag="queued"):
     position: int
     attempt_id: OptionalText = UNSET
     not_in_known_set: bool | UnsetType = UNSET
+    kept: Literal["quiet", "hold"] | UnsetType = UNSET
+    """A policy keeps it; told to whoever was granted ``policy``."""
+    delivery: Literal["queued"] | UnsetType = UNSET
+    """This and the next two are told to the pi-intercom client only."""
+    retryable: bool | UnsetType = UNSET
+    outcome_known: bool | UnsetType = UNSET
 
 
 class QuestionTarget(AnswerFrame, tag="question_target"):
@@ -481,6 +515,8 @@ Answer: TypeAlias = (
     | MailAnswer
     | FollowingAnswer
     | WorkAnswer
+    | FlowAnswer
+    | AttentionAnswer
     | LinkAnswer
 )
 """Every frame the broker may write."""

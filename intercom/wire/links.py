@@ -98,7 +98,7 @@ class CommandReceived(LinkFrame, tag="command_received"):
 
 
 class CommandRejected(LinkFrame, tag="command_rejected"):
-    """Say that the worker does not take a command (protocol 4.96)."""
+    """Say that the worker does not take a command (protocol 4.102)."""
 
     command_id: Name
     command_seq: Place

@@ -214,6 +214,8 @@ class MailEntry(Struct, rename="camel", omit_defaults=True):
     valid_until: int | UnsetType = UNSET
     expects_reply: bool | UnsetType = UNSET
     notice: OptionalText = UNSET
+    kept: Literal["quiet", "hold"] | UnsetType = UNSET
+    """A policy keeps it (feature ``policy``)."""
 
 
 class UnconfirmedEntry(Struct, rename="camel", omit_defaults=True):
@@ -235,6 +237,8 @@ class MailboxEntries(FeatureAnswer, tag="mailbox"):
     entries: list[MailEntry]
     unconfirmed: list[UnconfirmedEntry] | UnsetType = UNSET
     """What comes again, before the mail, to who receives next; it ends with the broker."""
+    kept: int | UnsetType = UNSET
+    """How many of all a policy keeps (feature ``policy``)."""
 
 
 class PendingAsk(Struct, rename="camel", omit_defaults=True):

@@ -6,6 +6,8 @@ BODY_LOST = "its text cannot be read from the store any more"
 NEVER_FETCHED = "nobody fetched it in time"
 NO_LONGER_VALID = "it was valid for a limited time, and that is over"
 NEVER_CONFIRMED = "it was written to its recipient, which never confirmed it, and its time is over"
+NOT_LET_THROUGH = "its recipient, or the person, does not let messages of its sender through"
+NEVER_LET_THROUGH = "the person did not let it through in time"
 NEVER_TAKEN = "nobody took it out of the inbox in time"
 PURGED = "the mailbox was emptied by its owner"
 

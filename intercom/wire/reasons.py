@@ -55,6 +55,14 @@ RECEIPT_MISSING = (
 )
 INVALID_QUEUEING = "Invalid queueIfAway or validFor: true or false, and whole milliseconds above 0"
 MAILBOX_FULL = "Mailbox full"
+LOOP_REPEATS = (
+    "Loop guard: in a long chain of messages that cause each other this one says the same again, and it was not sent; "
+    "stop, unless you have something new to say"
+)
+REFUSED_BY_POLICY = (
+    "Refused by the recipient's policy: it, or the person, does not let messages of this sender in; "
+    "do not send it again"
+)
 SEVERAL_AWAY = "Several are away that can be meant by"
 INBOX_FULL = "Inbox full"
 INVALID_SUPERVISOR = "Invalid supervisor authorization"
@@ -177,6 +185,48 @@ def away_unqueued(label: str) -> str:
     return f"Target is away: {label} is not connected, and without queueing nothing was sent"
 
 
+def would_deadlock(target: str, between: Sequence[str]) -> str:
+    """Say that an ask would close a circle of waits, and name it: the target and whom it waits for, in order."""
+    circle = ", which waits for ".join((target, *between, "you"))
+    return (
+        f"Would deadlock: you would wait for {circle}; answer first what you were asked, "
+        "or send a message that expects no reply"
+    )
+
+
+def loop_too_long(hops: int) -> str:
+    """Say that a message would be one too many in a chain of messages that cause each other."""
+    return (
+        f"Loop guard: a chain of {hops} messages, each caused by the one before, ends here and this one was not sent; "
+        "stop, unless you have something new to say: then send it as a message that answers none"
+    )
+
+
+def loop_too_fast(retry_after_ms: int) -> str:
+    """Say that too many messages of a long chain came within a short time."""
+    seconds = max(1, -(-retry_after_ms // 1000))
+    return (
+        "Loop guard: too many messages caused each other in a short time, and this one was not sent; if it says "
+        f"something new, retry with the same message id after {seconds} s"
+    )
+
+
+_KEPT = {"quiet": "without waking it", "hold": "until the person lets them through"}
+
+
+def kept_unqueued(kept: str) -> str:
+    """Say that messages to this recipient wait, and that this one was not allowed to."""
+    return f"Recipient is not disturbed now: messages to it wait {_KEPT[kept]}; send one that may wait"
+
+
+def kept_ask(kept: str) -> str:
+    """Say that messages to this recipient wait, so that nobody would answer a question soon."""
+    return (
+        f"Recipient is not disturbed now: messages to it wait {_KEPT[kept]}, so it cannot be asked; "
+        "send it a message that expects no reply, it will wait there"
+    )
+
+
 def mailbox_full(label: str, retry_after_ms: int) -> str:
     """Say that nothing more may wait for this target now."""
     seconds = max(1, -(-retry_after_ms // 1000))
@@ -230,6 +280,11 @@ _CODES = (
     ("Recipient has not confirmed", "receipt_missing"),
     ("Intercom message ID '", "conflict"),
     ("Target is away", "away"),
+    ("Would deadlock", "would_deadlock"),
+    ("Recipient is not disturbed", "undisturbed"),
+    ("Refused by the recipient's policy", "refused_by_policy"),
+    ("Loop guard: too many", "rate"),
+    ("Loop guard", "loop"),
     (MAILBOX_FULL, "capacity"),
     (INBOX_FULL, "capacity"),
     ("Multiple session", "ambiguous"),

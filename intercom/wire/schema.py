@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.json import schema_components
 
 from intercom.limits import LONGEST_VALIDITY_MS
+from intercom.wire.flows import FlowDispatch
 from intercom.wire.frames import Answer, Message, Request, SessionInfo
 from intercom.wire.mail import AddressClaim
 from intercom.wire.stage_frames import ParentRun, PossibleStage, StageAnnouncement
@@ -82,6 +83,7 @@ _NARROWER: dict[tuple[str, str], dict[str, Any]] = {
     ("InboxItem", "message"): _MESSAGE,
     ("AssignmentGranted", "from"): _SESSION,
     ("AssignmentGranted", "message"): _MESSAGE,
+    ("HeldEntry", "sender"): _SESSION,
     ("SessionJoined", "session"): _SESSION,
     ("PresenceUpdate", "session"): _SESSION,
     **{(struct, "body"): {"type": "object"} for struct in _WITH_BODIES},
@@ -106,6 +108,7 @@ def schema() -> dict[str, Any]:
         PossibleStage,
         ParentRun,
         AddressClaim,
+        FlowDispatch,
         WatchedEvent,
     ]
     (request, answer, *_), found = schema_components(kinds, ref_template=_TEMPLATE)

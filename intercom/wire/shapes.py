@@ -68,6 +68,8 @@ class Message(Struct, rename="camel", omit_defaults=True):
     expects_reply: bool | UnsetType = UNSET
     reply_error: OptionalText = UNSET
     source: Source | UnsetType = UNSET
+    caused_by: OptionalText = UNSET
+    """Id of the message its sender was at work on when it wrote this one."""
 
 
 class SessionInfo(Struct, rename="camel", omit_defaults=True):

@@ -37,9 +37,16 @@ CALLS: dict[str, tuple[str, ...]] = {
     "trace": ("trace", "m-1"),
     "mailbox": ("mailbox", "--as", "planner"),
     "addresses": ("addresses",),
+    "watch": ("watch", "--timeout", "0.2"),
+    "spawn": ("spawn", "reviewer", "read this"),
+    "skill": ("skill",),
     "inbox": ("inbox", "list"),
     "assignment": ("assignment", "list"),
+    "flow": ("flow", "list"),
     "session": ("session", "list"),
+    "waits": ("waits",),
+    "me": ("me",),
+    "policy": ("policy", "list"),
     "purge": ("purge",),
     "status": ("status",),
     "doctor": ("doctor",),
@@ -56,7 +63,9 @@ CALLS: dict[str, tuple[str, ...]] = {
     "demo": ("demo", "empty"),
 }
 """How each verb is called."""
-PURE = ("join", "leave", "whoami", "docs", "schema", "install", "uninstall", "demo")
+FOR_HOSTS = ("hook", "mcp")
+"""Verbs that hosts start and whose end is theirs to decide: they are held against such conditions elsewhere."""
+PURE = ("join", "leave", "whoami", "docs", "schema", "skill", "install", "uninstall", "demo")
 """Verbs that never speak with a broker of the home."""
 SERVE = """
 from intercom import limits
@@ -89,7 +98,7 @@ def called(shell: Shell, verb: str, *options: str) -> Result:
 
 
 def test_no_verb_is_forgotten() -> None:
-    assert set(CALLS) == set(VERBS)
+    assert set(CALLS) == set(VERBS) - set(FOR_HOSTS)
 
 
 def ends_with(result: Result, status: int, code: str | None) -> None:
@@ -103,21 +112,35 @@ def ends_with(result: Result, status: int, code: str | None) -> None:
         assert (documents[-1]["ok"], documents[-1]["code"]) == (False, code)
 
 
-@pytest.mark.parametrize("verb", [verb for verb in CALLS if verb != "listen"])
+@pytest.mark.parametrize("verb", [verb for verb in CALLS if verb not in ("listen", "watch")])
 def test_no_broker(shell: Shell, verb: str) -> None:
     """Design section 9: 5, unless the verb starts one or needs none; F130: looking starts none."""
     starts: dict[str, tuple[int, str | None]] = {
         **dict.fromkeys(
-            ("list", "receive", "pending", "mailbox", "addresses", "session", "inbox", "assignment"), (0, None)
+            (
+                "list",
+                "receive",
+                "pending",
+                "mailbox",
+                "addresses",
+                "session",
+                "inbox",
+                "assignment",
+                "flow",
+                "waits",
+                "policy",
+            ),
+            (0, None),
         ),
         **dict.fromkeys(("send", "ask"), (3, "not_found")),
         "reply": (3, "unknown_question"),
         "trace": (3, "unknown_message"),
+        "spawn": (1, "spawn_unavailable"),
     }
     needs_none = {
         **dict.fromkeys((*PURE, "doctor", "completion", "store", "serve"), (0, None)),
         "log": (3, "no_log"),
-        "purge": (7, "not_a_person"),
+        **dict.fromkeys(("purge", "me"), (7, "not_a_person")),
     }
     status, code = {**starts, **needs_none}.get(verb, (5, "no_broker"))
     ends_with(called(shell, verb), status, code)
@@ -157,7 +180,7 @@ def test_a_broker_that_is_silent(shell: Shell, verb: str) -> None:
         **dict.fromkeys((*PURE, "log", "completion"), (0, None)),
         "doctor": (1, "unhealthy"),
         "serve": (5, "held_elsewhere"),
-        "purge": (7, "not_a_person"),
+        **dict.fromkeys(("purge", "me"), (7, "not_a_person")),
     }
     ends_with(result, *expected.get(verb, (5, "busy")))
     if expected.get(verb) is None:
@@ -199,6 +222,10 @@ Broker.frame_received = die
         ("mailbox", ("MailboxRequest",), 0, None),
         ("addresses", ("AddressesRequest",), 0, None),
         ("session", ("SessionRecordsRequest",), 0, None),
+        ("inbox", ("InboxList",), 0, None),
+        ("assignment", ("AssignmentList",), 0, None),
+        ("waits", ("WaitsRequest",), 0, None),
+        ("policy", ("PoliciesRequest",), 0, None),
     ],
 )
 def test_a_broker_that_dies_in_the_middle(
@@ -267,10 +294,10 @@ def test_no_permission(shell: Shell, verb: str) -> None:
     call = CALLS[verb] if verb != "demo" else ("demo", str(shell.cwd / "empty"))
     result = as_other_user(shell, *call, "--json")
     expected = {
-        **dict.fromkeys(("docs", "schema", "whoami", "completion"), (0, None)),
+        **dict.fromkeys(("docs", "schema", "skill", "whoami", "completion"), (0, None)),
         "doctor": (1, "unhealthy"),
         "serve": (1, "cannot_serve"),
-        "purge": (7, "not_a_person"),
+        **dict.fromkeys(("purge", "me"), (7, "not_a_person")),
     }
     if verb in expected:
         ends_with(result, *expected[verb])
@@ -339,7 +366,7 @@ def test_a_system_that_is_no_unix(shell: Shell, verb: str) -> None:
         check=False,
     )
     result = Result(done.returncode, done.stdout, done.stderr, verb)
-    if verb in ("docs", "schema", "completion"):
+    if verb in ("docs", "schema", "skill", "completion"):
         ends_with(result, 0, None)
     else:
         assert "needs Unix sockets" in result.documents[-1]["reason"]

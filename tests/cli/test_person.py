@@ -5,8 +5,8 @@ import pty
 
 import pytest
 
-from intercom.cli import who
 from intercom.cli.person import NotAPerson, require_person
+from intercom.client import who
 
 
 @pytest.fixture

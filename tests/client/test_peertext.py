@@ -69,6 +69,13 @@ def test_what_kind_of_message_it_is(members: dict[str, Any], said: str) -> None:
     assert said in head_of(peertext.wrapped(message(**members)))
 
 
+def test_the_time_it_waited_here_counts_too() -> None:
+    """F87"""
+    mail = message(mail=Mail(1, 0, OLD_MAIL_MS - 60_000, 1))
+    assert "ago" not in head_of(peertext.told(mail, "hi", 0, 500, 59_000).text)
+    assert "sent 5 min 0 s ago" in head_of(peertext.told(mail, "hi", 0, 500, 60_000).text)
+
+
 def test_a_long_text_is_told_in_parts() -> None:
     long = message("".join(f"{number:05d}" for number in range(2_000)))
     body = peertext.body_of(long)

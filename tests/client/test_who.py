@@ -180,6 +180,8 @@ def test_a_host_that_names_no_session_has_one_identity_a_process() -> None:
     mine = process_identity("opencode", os.getpid())
     assert mine is not None
     assert mine == process_identity("opencode", os.getpid())
+    assert mine.is_of_process
+    assert not host_identity("claude", "s-1").is_of_process
     assert mine.key != getattr(process_identity("opencode", os.getppid()), "key", None)
     assert process_identity("opencode", 2**22 + 1) is None
 

@@ -95,6 +95,11 @@ class Party:
             if answer.get("code") not in ("not_recorded", "not_read"):
                 return answer
 
+    def leave(self) -> None:
+        """Close the connection."""
+        if self.client is not None:
+            self.client.close()
+
     def look(self) -> None:
         """Let everything come that is on its way, and the broker read the receipts."""
         for _ in range(2):
@@ -187,8 +192,7 @@ def play(start: Callable[[], BrokerProcess]) -> tuple[Party, Party, int]:
             broker.wait()
             broker = start()
             for party in parties:
-                if party.client is not None:
-                    party.client.close()
+                party.leave()
             if steps[0] is not come:
                 come()
     if broker.process.poll() is None:

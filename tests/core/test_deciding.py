@@ -610,7 +610,7 @@ def test_a_session_may_have_so_many_asks_open() -> None:
     assert is_delivered(a.ask("b", "q1")) and is_delivered(a.ask("b", "q2"))
     refusal = reason(a.ask("b", "q3"))
     assert refusal.startswith(reasons.CAPACITY) and "2 asks" in refusal and "600 s" in refusal
-    assert is_delivered(a.message("b", "m1")) and is_delivered(b.ask("a", "q4"))
+    assert is_delivered(a.message("b", "m1")) and is_delivered(world.register("c").ask("a", "q4"))
     assert is_delivered(a.ask("b", "q2")), "a retry charges nothing"
     b.reply("a", "r1", "q1")
     assert is_delivered(a.ask("b", "q3"))

@@ -177,8 +177,20 @@ def test_a_registration_with_the_owner_token_is_the_session_again() -> None:
     again = enter(world, "a", preferredSessionId=session.id, ownerToken=session.token)
     assert again.id == session.id
     assert again.registered["mailboxCount"] == 1
-    assert again.registered["incarnation"] != session.registered["incarnation"]
+    assert again.registered["incarnation"] == session.registered["incarnation"], "the same process, which was told to"
+    assert again.registered["generation"] == session.registered["generation"] + 1
     assert [frame["message"]["id"] for frame in again.first if frame["type"] == "message"] == ["m1"]
+
+
+def test_another_process_is_another_incarnation() -> None:
+    """FE 0.4; protocol 9.2: also when the broker has forgotten what makes a session register again."""
+    world = World()
+    session = enter(world, "a", supervisorOwnerToken="o")
+    world.crash()
+    peer = PeerCredentials(pid=PEER.pid, uid=1000, gid=1000, started=8)
+    again = enter(world, "a", peer=peer, preferredSessionId=session.id, ownerToken=session.token)
+    assert again.id == session.id
+    assert again.registered["incarnation"] != session.registered["incarnation"]
 
 
 def test_a_supervisor_line_is_kept_while_the_broker_lives() -> None:

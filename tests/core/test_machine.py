@@ -10,6 +10,7 @@ import os
 import sys
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -17,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from intercom.limits import Limits
 from tests.core.actors import Attempt, Generation, Heard, Line, Member, Program
 from tests.core.harness import INFO
+from tests.core.waiting import assert_no_circle
 from tests.core.witness import Witness
 
 EXAMPLES = os.environ.get("INTERCOM_EXAMPLES")
@@ -517,6 +519,11 @@ class BrokerWorld(RuleBasedStateMachine):
         self.witness.check_views()
         assert not (self.witness.store_is_closed and self.world.appends), "an append to a closed store"
 
+    @invariant()
+    def nobody_waits_for_itself(self) -> None:
+        """F64, protocol 15.1: of the questions whose asker is here none is part of a circle."""
+        assert_no_circle(self.world)
+
     def teardown(self) -> None:
         if sys.exc_info()[0] is None:
             self.finish()
@@ -568,6 +575,7 @@ def left_in(broker: Any) -> dict[str, int]:
 
 
 TestBrokerWorld = BrokerWorld.TestCase
+TestBrokerWorld.pytestmark = [pytest.mark.timeout(240)]  # hundreds of worlds; a loaded machine needs minutes
 TestBrokerWorld.settings = settings(
     max_examples=int(EXAMPLES or 500),
     stateful_step_count=STEPS,

@@ -8,6 +8,7 @@ from intercom.core.clock import Instant
 from intercom.core.deadlines import Deadlines
 from intercom.core.operation import Operation
 from intercom.core.questions import Question, Questions
+from intercom.core.waits import Waits
 
 
 def ask(message_id: str, due: int = 100) -> Any:
@@ -17,13 +18,17 @@ def ask(message_id: str, due: int = 100) -> Any:
     return operation
 
 
+def register(deadlines: Deadlines | None = None) -> Questions:
+    return Questions(Deadlines() if deadlines is None else deadlines, Waits(), str)
+
+
 def ids(questions: list[Question]) -> list[tuple[str, str, str]]:
     return [(question.asker_id, question.target_id, question.message_id) for question in questions]
 
 
 def test_a_question_is_a_triple_and_the_same_triple_twice_is_one() -> None:
     """protocol 6.5: one message id may have several pairs"""
-    questions, operation = Questions(Deadlines()), ask("q")
+    questions, operation = register(), ask("q")
     first = questions.open("a", "b", operation)
     assert questions.open("a", "b", operation) is first and len(questions) == 1
     questions.open("a", "c", operation)
@@ -36,7 +41,7 @@ def test_a_question_is_a_triple_and_the_same_triple_twice_is_one() -> None:
 
 def test_questions_are_found_from_both_sides_oldest_first() -> None:
     """protocol 6.15: asked by it, and to it"""
-    questions = Questions(Deadlines())
+    questions = register()
     for asker, target, message_id in (("a", "b", "1"), ("a", "c", "2"), ("d", "b", "3"), ("a", "b", "4")):
         questions.open(asker, target, ask(message_id))
     assert ids(questions.asked_by("a")) == [("a", "b", "1"), ("a", "c", "2"), ("a", "b", "4")]
@@ -48,7 +53,7 @@ def test_questions_are_found_from_both_sides_oldest_first() -> None:
 def test_closing_removes_one_pair_and_its_deadline() -> None:
     """protocol 6.5: that one pair is removed; closing twice is fine"""
     deadlines = Deadlines()
-    questions, operation = Questions(deadlines), ask("q")
+    questions, operation = register(deadlines), ask("q")
     closed, kept = questions.open("a", "b", operation), questions.open("a", "c", operation)
     for _ in range(2):
         questions.close(closed)
@@ -62,7 +67,7 @@ def test_closing_removes_one_pair_and_its_deadline() -> None:
 def test_the_deadline_ends_a_question() -> None:
     """design 5 "Asks survive": the ask's deadline ends it"""
     deadlines = Deadlines()
-    questions = Questions(deadlines)
+    questions = register(deadlines)
     questions.open("a", "b", ask("q", 100))
     questions.open("a", "b", ask("r", 200))
     deadlines.run(Instant(99, 0))
@@ -74,7 +79,7 @@ def test_the_deadline_ends_a_question() -> None:
 def test_a_wait_for_the_target_ends_with_its_return_or_the_question() -> None:
     """design 5 "Asks survive" """
     deadlines = Deadlines()
-    questions = Questions(deadlines)
+    questions = register(deadlines)
     called: list[Question] = []
     returned, closed, waiting = (questions.open("a", target, ask("q", 1_000)) for target in "bcd")
     for question in (returned, closed, waiting):

@@ -44,6 +44,7 @@ class CorePlayer:
 
     def read(self, client: str) -> dict[str, Any] | None:
         number = self.clients[client]
+        self.world.pass_time(0)
         self.unread[client].extend(self.world.got(number))
         if self.unread[client]:
             return self.unread[client].pop(0)

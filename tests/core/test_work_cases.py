@@ -103,6 +103,17 @@ def test_mail_that_may_have_been_seen_is_not_parked() -> None:
     assert [frame["notice"]["messageId"] for frame in sender.mail()] == ["m1"]
 
 
+def test_what_was_written_to_a_session_that_left_is_not_parked() -> None:
+    """It may have been seen, although it never was mail before."""
+    world = World()
+    boss, sender, target = coordinator(world), enter(world, "a"), enter(world, "b")
+    sender.queue("b", "m1")
+    target.leave()
+    world.judge(target.id, is_alive=False)
+    assert items(boss) == []
+    assert [frame["notice"]["messageId"] for frame in sender.mail()] == ["m1"]
+
+
 def test_mail_of_an_address_that_nobody_fetched_is_parked() -> None:
     """Design section 7: mail of an address nobody claimed in time"""
     world = World(limits=Limits(mail_ttl_ms=1_000))
@@ -505,6 +516,19 @@ def test_what_settled_means() -> None:
     assert ask(boss, "inbox_settle", inboxId="m1")["code"] == "inbox_unknown"
     assert trace(sender, "m1")[0] == "settled"
     assert world.disk.bodies[world.disk.journal[-1].row.number].until is not None  # type: ignore[union-attr]
+
+
+def test_who_sent_a_message_sees_it_and_settles_nothing() -> None:
+    world = World()
+    target = worker(world)
+    sender = enter(world, "s", features=(*AGENT, "inbox"))
+    other = enter(world, "o", features=(*AGENT, "inbox"))
+    sender.queue(target.id, "m1", "do it")
+    assert [item["contentPreview"] for item in items(sender)] == ["do it"]
+    assert items(other) == []
+    assert ask(sender, "inbox_settle", inboxId="m1")["code"] == "not_allowed"
+    assert ask(other, "inbox_settle", inboxId="m1")["code"] == "inbox_unknown"
+    assert len(items(sender)) == 1
 
 
 def test_a_broker_stays_for_what_is_due_soon() -> None:

@@ -294,6 +294,10 @@ class Witness(Account, Watcher):
                 assert attempt.kind == "supervisor_send" and sender.supervisor != target
             case "store_unusable":
                 assert self.store_is_closed
+            case "would_deadlock":
+                asked = [f for forwards in self.forwards.values() for f in forwards if f.attempt.is_ask]
+                assert attempt.is_ask
+                assert any(f.recipient.program is sender.program for f in asked), "nobody asked its sender"
             case code:
                 raise AssertionError(f"refused at once with {code}: {reason}")
 

@@ -19,6 +19,9 @@ from intercom.core import (
     commands,
     desk,
     features,
+    flow_reports,
+    flow_requests,
+    flow_validation,
     following,
     giving,
     handing,
@@ -236,6 +239,11 @@ FILLED = {
     "away": reasons.away("<name>"),
     "away_unqueued": reasons.away_unqueued("<name>"),
     "mailbox_full": reasons.mailbox_full("<name>", 1000).replace(" 1 s", " <n> s"),
+    "would_deadlock": reasons.would_deadlock("<target>", ["<name>"]),
+    "loop_too_long": reasons.loop_too_long(1234).replace("1234", "<n>"),
+    "loop_too_fast": reasons.loop_too_fast(1000).replace(" 1 s", " <n> s"),
+    "kept_unqueued": reasons.kept_unqueued("quiet").replace("without waking it", "<how>"),
+    "kept_ask": reasons.kept_ask("hold").replace("until the person lets them through", "<how>"),
     "inbox_full": reasons.inbox_full(1000).replace(" 1 s", " <n> s"),
 }
 """What the functions of ``reasons`` write, with the placeholders of the page."""
@@ -318,6 +326,7 @@ def test_the_features_and_what_they_open() -> None:
     """protocol 9.1.1, 9.6.1"""
     [rows] = tables(SECTIONS["9.1.1 Asking and granting"], ["feature", "what it opens", "granted"])
     names = {features.PUSH_RECEIPTS, features.LIFECYCLE, features.ADDRESS, features.QUEUE, features.OPERATOR}
+    names |= {features.WAITS, features.POLICY}
     names |= {features.INBOX, features.WORK, features.COORDINATOR, features.FOREGROUND}
     names |= {features.WATCH, features.LINK}
     assert {code(row[0]) for row in rows} == names
@@ -470,7 +479,7 @@ def test_the_rules_of_a_send_are_complete() -> None:
     """protocol 4.8"""
     rules = {place.split()[1] for place in PLACES if place.startswith("4.8 ")}
     expected = {
-        f"{part}{number}" for part, count in zip("ABDE", (8, 5, 19, 7), strict=True) for number in range(1, count + 1)
+        f"{part}{number}" for part, count in zip("ABDE", (8, 5, 22, 7), strict=True) for number in range(1, count + 1)
     }
     assert rules == expected
 
@@ -493,3 +502,22 @@ def test_every_conversation_of_section_8_is_named() -> None:
     for path in VECTORS.glob("8.*.json"):
         assert f"`tests/vectors/{path.name}`" in TEXT
     assert {name.partition("-")[0] for name, _ in shown()} >= {"8.1", "8.2", "8.3", "8.4", "8.5", "8.9", "8.10"}
+
+
+# --- flows ----------------------------------------------------------------------------------------------
+
+
+def test_the_codes_of_flows() -> None:
+    """protocol 12.7"""
+    refused = codes_in(flow_requests, flow_reports, flow_validation, pattern=r'Invalid\(\s*"(\w+)"')
+    assert codes_of("12.7 Who may, and refusals") == refused
+
+
+def test_the_requests_about_flows_and_who_may_make_them() -> None:
+    """protocol 12.7"""
+    section = SECTIONS["12.7 Who may, and refusals"]
+    [rows] = tables(section, ["request", "answer", "features, one of"])
+    told = {code(row[0]): set(re.findall("`([^`]+)`", row[2])) for row in rows}
+    assert told == {kind.__struct_config__.tag: set(flow_requests.needed_for(kind)) for kind in flow_requests.REQUESTS}
+    [rows] = tables(section, ["feature", "what it opens", "granted"])
+    assert {code(row[0]) for row in rows} == {features.COORDINATOR, features.FLOW_REPORT, *features.TODO}

@@ -169,11 +169,32 @@ def test_clear_moves_the_adapter_to_the_new_session(raw: Start, broker: BrokerPr
             assert door.ask({"op": "collect", "session": "s-2"}) == NOTHING
 
 
+def test_events_of_sessions_may_come_twice_and_late(raw: Start, broker: BrokerProcess) -> None:
+    """F134: start and start; the end of the old one after the start of the new one."""
+    host, record = claude(raw, broker)
+    host.tool("status")
+    with blocking.connect("bob", home=broker.home) as bob, hook(record) as door:
+        [before] = [view.id for view in bob.list() if view.id != bob.id]
+        door.ask({"op": "hello", "session": "s-1", "source": "startup"})
+        door.ask({"op": "hello", "session": "s-1", "source": "resume"})
+        assert [view.id for view in bob.list() if view.id != bob.id] == [before]
+        door.ask({"op": "hello", "session": "s-2", "source": "clear"})
+        door.ask({"op": "bye", "session": "s-1"})
+        host.tool("status")
+        [after] = [view.id for view in bob.list() if view.id != bob.id]
+        assert after != before
+        assert record_of(broker.home).seats[0].session == "s-2"
+
+
 def test_a_note_of_a_hook_counts_more_than_the_variable(raw: Start, broker: BrokerProcess) -> None:
     """spec: hosts 3.4: with --continue the variable is an id that never was a session."""
     note_session(Paths(broker.home.resolve()), "claude", os.getpid(), "s-real", "resume")
-    _, record = claude(raw, broker, "s-wrong")
+    host, record = claude(raw, broker, "s-wrong")
     assert record.seats[0].address == address_of("s-real")
+    with hook(record) as door:
+        door.ask({"op": "hello", "session": "s-next", "source": "clear"})
+    host.tool("status")
+    assert record_of(broker.home).seats[0].address == address_of("s-next"), "what a hook said later counts more"
 
 
 def test_what_claude_says_of_its_process_counts_more_than_the_variable(raw: Start, broker: BrokerProcess) -> None:
@@ -184,9 +205,12 @@ def test_what_claude_says_of_its_process_counts_more_than_the_variable(raw: Star
     file.write_text('{"pid": 1, "sessionId": "s-real"}')
     host, record = claude(raw, broker, "s-wrong")
     assert record.seats[0].address == address_of("s-real")
-    file.write_text('{"pid": 1, "sessionId": "s-next"}')
-    host.tool("status")
-    assert record_of(broker.home).seats[0].address == address_of("s-next")
+    with blocking.connect("bob", home=broker.home) as bob:
+        host.tool("status")
+        [before] = [view.id for view in bob.list() if view.id != bob.id]
+        file.write_text('{"pid": 1, "sessionId": "s-next"}')
+        until(lambda: [view.id for view in bob.list() if view.id not in (bob.id, before)])
+    assert record_of(broker.home).seats[0].address == address_of("s-next"), "without a call of a tool"
 
 
 def test_a_subagent_is_a_session_of_its_own_where_a_hook_tells(raw: Start, broker: BrokerProcess) -> None:
@@ -229,6 +253,17 @@ def test_codex_says_with_each_call_whose_it_is(raw: Start, broker: BrokerProcess
     with hook(record) as door:
         assert door.ask({"op": "hello", "session": "t-1", "agent": "t-2"})["address"] == address_of("t-2", "codex")
         assert door.ask({"op": "collect", "session": "t-3"}) == NOTHING
+        assert door.ask({"op": "agent", "agent": "t-2", "what": "stop"}) == {"ok": True}
+        [seat] = record_of(broker.home, lambda record: len(record.seats) == 1).seats
+        assert seat.session == "t-1"
+
+
+def test_a_name_that_was_given_is_that_of_every_thread(raw: Start, broker: BrokerProcess) -> None:
+    host = raw("--host", "codex", "--as", "ada")
+    host.shake_hands("codex-mcp-client", "2025-06-18")
+    first = host.tool("status", threadId="t-1")
+    assert "You are ada " in first
+    assert host.tool("status", threadId="t-2") == first
 
 
 def test_the_session_that_ends_says_goodbye(raw: Start, broker: BrokerProcess) -> None:
@@ -282,6 +317,25 @@ def test_a_rewake_hook_is_told_once_and_a_later_one_takes_its_place(raw: Start, 
             second.line()
 
 
+def test_what_ends_with_the_process_of_its_host_leaves_no_address(raw: Start, broker: BrokerProcess) -> None:
+    """Nobody would ever come back to it: its mail would wait for days, and its senders with it."""
+    host = raw("--host", "opencode")
+    host.shake_hands("opencode")
+    host.tool("status")
+    record = record_of(broker.home)
+    assert record.seats[0].address is None
+    with blocking.connect("bob", home=broker.home, address=True) as bob:
+        assert bob.send(record.seats[0].name or "", "too late").state == "queued"
+        assert host.process.stdin is not None
+        host.process.stdin.close()
+        host.wait()
+        notice = bob.receive(timeout=PATIENCE_S)
+        assert notice is not None
+        assert notice.notice is not None
+        assert notice.notice.kind == "undeliverable"
+        assert [address.name for address in bob.addresses()] == ["bob"]
+
+
 def test_a_plugin_is_handed_the_messages(raw: Start, broker: BrokerProcess) -> None:
     """spec: hosts 5.3: the plugin is the adapter of OpenCode."""
     host = raw("--host", "opencode")
@@ -300,34 +354,33 @@ def test_a_plugin_is_handed_the_messages(raw: Start, broker: BrokerProcess) -> N
             bell = plugin.line()
             assert "one" in bell["text"]
             assert plugin.ask({"op": "done", "batch": bell["batch"]}) == {"ok": True}
-            until(lambda: {address.mailbox_count for address in bob.addresses()} == {0})
             assert "whoever" not in plugin.ask({"op": "hello", "session": "any", "source": "x"})["text"]
     assert host.tool("receive") == "No messages."
 
 
-@pytest.mark.parametrize(
-    "request_line",
-    [
-        b"nonsense",
-        b"[1]",
-        b"{}",
-        b'{"op": "no_such"}',
-        b'{"op": ["hello"]}',
-        b'{"op": "hello"}',
-        b'{"op": "hello", "session": 7}',
-        b'{"op": "collect", "session": "s-1", "limit": "many"}',
-        b'{"op": "bell", "kind": "gong"}',
-        b'{"op": "call", "agent": "a"}',
-        b"\xff\xfe",
-    ],
-)
-def test_a_wrong_request_is_said_and_harms_nobody(raw: Start, broker: BrokerProcess, request_line: bytes) -> None:
+WRONG_REQUESTS = [
+    b"nonsense",
+    b"[1]",
+    b"{}",
+    b'{"op": "no_such"}',
+    b'{"op": ["hello"]}',
+    b'{"op": "hello"}',
+    b'{"op": "hello", "session": 7}',
+    b'{"op": "collect", "session": "s-1", "limit": "many"}',
+    b'{"op": "bell", "kind": "gong"}',
+    b'{"op": "call", "agent": "a"}',
+    b"\xff\xfe",
+]
+
+
+def test_a_wrong_request_is_said_and_harms_nobody(raw: Start, broker: BrokerProcess) -> None:
     _, record = claude(raw, broker)
-    with hook(record) as door:
-        door._socket.sendall(request_line + b"\n")
-        answer = door.line()
-        assert (answer["ok"], answer["code"]) == (False, "usage")
-        assert door.ask({"op": "collect", "session": "s-1"}) == NOTHING
+    for line in WRONG_REQUESTS:
+        with hook(record) as door:
+            door._socket.sendall(line + b"\n")
+            answer = door.line()
+            assert (answer["ok"], answer["code"]) == (False, "usage"), line
+            assert door.ask({"op": "collect", "session": "s-1"}) == NOTHING
 
 
 def test_a_line_without_end_ends_the_connection_alone(raw: Start, broker: BrokerProcess) -> None:

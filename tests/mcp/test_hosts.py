@@ -45,11 +45,10 @@ def test_who_calls() -> None:
     assert caller_of("codex", {"threadId": 7}) == Caller()
 
 
-def test_what_claude_keeps_of_its_process_comes_first(tmp_path: Path) -> None:
+def test_what_claude_keeps_of_its_process(tmp_path: Path) -> None:
     """spec: hosts 3.3, 3.4"""
     environ = {"HOME": str(tmp_path), "CLAUDE_CODE_SESSION_ID": "old"}
-    assert claude_session(environ, 5) == "old"
-    assert claude_session({"HOME": str(tmp_path)}, 5) is None
+    assert claude_session(environ, 5) is None
     for place in (tmp_path / ".claude", tmp_path / "moved"):
         (place / "sessions").mkdir(parents=True)
         (place / "sessions" / "5.json").write_text(f'{{"sessionId": "in {place.name}"}}')
@@ -61,7 +60,7 @@ def test_what_claude_keeps_of_its_process_comes_first(tmp_path: Path) -> None:
 def test_a_file_of_another_form_is_passed_over(tmp_path: Path, content: str) -> None:
     (tmp_path / ".claude" / "sessions").mkdir(parents=True)
     (tmp_path / ".claude" / "sessions" / "5.json").write_text(content)
-    assert claude_session({"HOME": str(tmp_path), "CLAUDE_CODE_SESSION_ID": "old"}, 5) == "old"
+    assert claude_session({"HOME": str(tmp_path)}, 5) is None
 
 
 def test_where_a_session_works(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -15,10 +15,11 @@ from typing import Any
 import anyio
 import pytest
 
-from intercom.client import blocking, control
-from intercom.mcp.tools import TOOLS
+from intercom.client import aio, blocking, control
+from intercom.client.attending import PolicyRule
+from intercom.mcp.tools import TOOLS, tools_for
 from intercom.paths import Paths
-from tests.support.adapters import COMMAND, RawHost, adapter
+from tests.support.adapters import COMMAND, RawHost, ToolFailed, adapter
 from tests.support.brokers import BrokerProcess, environment
 from tests.support.commands import is_alive
 from tests.support.raw import PATIENCE_S
@@ -137,7 +138,7 @@ async def test_the_answer_comes_although_the_broker_was_killed(
             await bob.call("receive", wait_s=10)
             broker.kill()
             await anyio.to_thread.run_sync(lambda: start_broker())
-            assert "ada" in await bob.call("reply", text="still here")
+            assert "your answer to question" in await bob.call("reply", text="still here")
             assert "still here" in await ada.call("receive", wait_s=30)
 
 
@@ -166,6 +167,67 @@ async def test_a_refusal_to_answer_is_an_error_with_a_code(broker: BrokerProcess
                 await bob.call("receive", wait_s=10)
                 await bob.call("reply", text="no access", error=True)
             assert errors[0].startswith("error reply_error: no access")
+
+
+async def test_agents_that_thank_each_other_are_stopped(broker: BrokerProcess) -> None:
+    """F113, protocol 15.3: agents that wake each other for ever; the refusal says how to go on."""
+    with anyio.fail_after(2 * BOUND_S):
+        async with adapter(broker.home, "--as", "ada") as ada, adapter(broker.home, "--as", "bob") as bob:
+            await ada.call("status")
+            await bob.call("status")
+            pair = [(ada, "bob"), (bob, "ada")]
+            for number in range(40):
+                sender, target = pair[number % 2]
+                try:
+                    await sender.call("send", to=target, text="thank you")
+                except ToolFailed as error:
+                    assert str(error).startswith("error loop: ")
+                    assert "send to @me" in str(error)
+                    break
+                receiver = pair[1 - number % 2][0]
+                assert "thank you" in await receiver.call("receive", wait_s=10)
+            else:
+                raise AssertionError("nobody stopped them")
+
+
+async def test_what_is_not_to_wake_anybody_is_read_when_the_model_looks(broker: BrokerProcess) -> None:
+    """protocol 15.2: quiet mail is handed over when it is fetched."""
+    with anyio.fail_after(BOUND_S):
+        async with adapter(broker.home, "--as", "ada") as ada, adapter(broker.home, "--as", "bob") as bob:
+            await bob.call("status")
+            async with aio.connect(purpose="control", home=broker.home) as person:
+                await person.set_policy([PolicyRule("quiet")], address="bob")
+            assert "not to be disturbed" in await ada.call("send", to="bob", text="no hurry")
+            assert (await ada.fails("ask", to="bob", text="hurry?")).startswith("error undisturbed: ")
+            assert "no hurry" in await bob.call("receive")
+
+
+async def test_two_that_would_wait_for_each_other_are_told(broker: BrokerProcess) -> None:
+    """F64"""
+    with anyio.fail_after(BOUND_S):
+        async with adapter(broker.home, "--as", "ada") as ada, adapter(broker.home, "--as", "bob") as bob:
+            await bob.call("status")
+            await ada.call("ask", to="bob", text="you?", wait_s=0)
+            await bob.call("receive", wait_s=10)
+            error = await bob.fails("ask", to="ada", text="no, you?")
+            assert error.startswith("error would_deadlock: ")
+            assert "pending" in error
+
+
+async def test_of_two_adapters_of_one_session_the_one_in_use_is_it(broker: BrokerProcess) -> None:
+    """issue: one identity per host session; hosts leave old servers behind (spec: hosts 4.7)."""
+    with anyio.fail_after(BOUND_S):
+        async with adapter(broker.home, "--as", "ada") as old, adapter(broker.home, "--as", "ada") as new:
+            await old.call("status")
+            await new.call("status")
+            async with aio.connect("bob", home=broker.home) as bob:
+                assert [view.name for view in await bob.list()].count("ada") == 1
+                await bob.send("ada", "for the newest")
+                assert "for the newest" in await new.call("receive", wait_s=10)
+                await old.call("status")
+                assert [view.name for view in await bob.list()].count("ada") == 1
+                await bob.send("ada", "for the one in use")
+                assert "for the one in use" in await old.call("receive", wait_s=10)
 
 
 async def test_groups_are_joined_for_later_lives_too(broker: BrokerProcess) -> None:
@@ -230,47 +292,45 @@ async def test_the_store_may_have_nobody_to_hear_it(broker: BrokerProcess) -> No
             assert await ada.call("receive") == "No messages."
 
 
-@pytest.mark.parametrize(
-    ("tool", "arguments", "said"),
-    [
-        ("list", {"group": 7}, "group must be a text"),
-        ("list", {"grp": "x"}, "list has no argument 'grp'"),
-        ("send", {}, "send needs the argument to"),
-        ("send", {"to": "bob"}, "send needs the argument text"),
-        ("send", {"to": "bob", "text": None}, "send needs the argument text"),
-        ("send", {"to": "", "text": "x"}, "to is empty"),
-        ("send", {"to": "bob", "text": "  "}, "text is empty"),
-        ("send", {"to": ["bob"], "text": "x"}, "to must be a text"),
-        ("send", {"to": "bob", "text": "x", "valid_for_s": 0}, "valid_for_s must be from 1 to"),
-        ("ask", {"to": "bob", "text": "x", "wait_s": "5"}, "wait_s must be a whole number"),
-        ("ask", {"to": "bob", "text": "x", "wait_s": True}, "wait_s must be a whole number"),
-        ("ask", {"to": "bob", "text": "x", "wait_s": -1}, "wait_s must be from 0 to 280"),
-        ("reply", {"text": "x", "question": "ab"}, "question must have at least 4 characters"),
-        ("reply", {"text": "x", "error": "yes"}, "error must be true or false"),
-        ("pending", {"all": True}, "It takes: nothing"),
-        ("receive", {"wait_s": 9_999}, "wait_s must be from 0 to 280"),
-        ("join", {}, "join needs the argument group"),
-        ("join", {"group": "auto"}, "is reserved"),
-        ("leave", {"group": []}, "group must be a text"),
-        ("status", {"name": "@me"}, "is reserved"),
-        ("status", {"name": "a\nb"}, "cannot be seen"),
-        ("no_such_tool", {}, "there is no tool 'no_such_tool'"),
-    ],
-)
-async def test_bad_input_is_a_tool_error(shared: Any, tool: str, arguments: dict[str, Any], said: str) -> None:
+BAD_INPUT: list[tuple[str, dict[str, Any], str]] = [
+    ("list", {"group": 7}, "group must be a text"),
+    ("list", {"grp": "x"}, "list has no argument 'grp'"),
+    ("send", {}, "send needs the argument to"),
+    ("send", {"to": "bob"}, "send needs the argument text"),
+    ("send", {"to": "bob", "text": None}, "send needs the argument text"),
+    ("send", {"to": "", "text": "x"}, "to is empty"),
+    ("send", {"to": "bob", "text": "  "}, "text is empty"),
+    ("send", {"to": ["bob"], "text": "x"}, "to must be a text"),
+    ("send", {"to": "bob", "text": "x", "valid_for_s": 0}, "valid_for_s must be from 1 to"),
+    ("ask", {"to": "bob", "text": "x", "wait_s": "5"}, "wait_s must be a whole number"),
+    ("ask", {"to": "bob", "text": "x", "wait_s": True}, "wait_s must be a whole number"),
+    ("ask", {"to": "bob", "text": "x", "wait_s": -1}, "wait_s must be from 0 to 280"),
+    ("reply", {"text": "x", "question": "ab"}, "question must have at least 4 characters"),
+    ("reply", {"text": "x", "error": "yes"}, "error must be true or false"),
+    ("pending", {"all": True}, "It takes: nothing"),
+    ("receive", {"wait_s": 9_999}, "wait_s must be from 0 to 280"),
+    ("join", {}, "join needs the argument group"),
+    ("join", {"group": "auto"}, "is reserved"),
+    ("leave", {"group": []}, "group must be a text"),
+    ("status", {"name": "@me"}, "is reserved"),
+    ("status", {"name": "a\nb"}, "cannot be seen"),
+    ("work", {"wait_s": "long"}, "wait_s must be a whole number"),
+    ("finish", {"work": "w1"}, "finish needs the argument text"),
+    ("no_such_tool", {}, "there is no tool 'no_such_tool'"),
+]
+
+
+async def test_bad_input_is_a_tool_error(broker: BrokerProcess) -> None:
     """issue: every tool's input is validated; bad input is a tool error, never a protocol error."""
-    result = await shared.client.call_tool(tool, arguments)
-    [content] = result.content
-    assert result.is_error
-    assert content.text.startswith("error ")
-    assert said in content.text
-
-
-@pytest.fixture
-async def shared(broker: BrokerProcess) -> Any:
-    """Give one adapter."""
-    async with adapter(broker.home, "--as", "ada") as ada:
-        yield ada
+    with anyio.fail_after(BOUND_S):
+        async with adapter(broker.home, "--as", "ada", "--worker") as ada:
+            for tool, arguments, said in BAD_INPUT:
+                result: Any = await ada.client.call_tool(tool, arguments)
+                [content] = result.content
+                assert result.is_error, (tool, arguments)
+                assert content.text.startswith("error "), content.text
+                assert said in content.text, (tool, arguments)
+            assert {tool for tool, _, _ in BAD_INPUT} >= set(tools_for(works=True))
 
 
 def test_answering_initialize_takes_less_than_a_second_of_work(broker: BrokerProcess) -> None:
@@ -288,7 +348,7 @@ def test_answering_initialize_takes_less_than_a_second_of_work(broker: BrokerPro
 
 
 def test_an_adapter_ends_with_standard_input(raw: Callable[..., RawHost], broker: BrokerProcess) -> None:
-    """spec: hosts 1.4; a call that is at work does not keep it."""
+    """F54; spec: hosts 1.4; a call that is at work does not keep it."""
     host = raw("--as", "ada")
     host.shake_hands()
     host.tool("status")
@@ -323,7 +383,7 @@ def test_an_adapter_ends_at_a_signal(
 
 
 def test_an_adapter_ends_with_a_host_that_dies_without_closing(broker: BrokerProcess) -> None:
-    """F135; spec: hosts 1.4: a changed parent. The pipes stay open here: somebody else holds them."""
+    """F54; spec: hosts 1.4: a changed parent. The pipes stay open here: somebody else holds them."""
     code = (
         "import subprocess, sys, time\n"
         f"p = subprocess.Popen({[*COMMAND, '--as', 'ada']!r}, stdin=0, stdout=1, stderr=2)\n"
@@ -352,6 +412,8 @@ def test_an_adapter_ends_with_a_host_that_dies_without_closing(broker: BrokerPro
         while is_alive(pid):
             assert time.monotonic() < deadline, "the adapter outlives its host"
             time.sleep(0.02)
+        with blocking.connect("eve", home=broker.home) as eve:
+            assert [view.name for view in eve.list() if view.id != eve.id] == [], "its entry is gone, too"
     finally:
         for stream in (host.stdin, host.stdout, host.stderr):
             stream.close()

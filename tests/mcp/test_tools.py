@@ -6,11 +6,14 @@ from typing import Any
 import pytest
 
 from intercom.mcp.calls import _TOOLS
-from intercom.mcp.tools import INSTRUCTIONS, TOOLS, ToolUsage, checked
+from intercom.mcp.tools import INSTRUCTIONS, WORK_TOOLS, ToolUsage, checked, tools_for
+
+TOOLS = tools_for(works=True)
 
 
 def test_every_tool_is_described_and_done() -> None:
     assert set(TOOLS) == set(_TOOLS)
+    assert set(tools_for(works=False)) == set(TOOLS) - set(WORK_TOOLS)
 
 
 @pytest.mark.parametrize("name", TOOLS)

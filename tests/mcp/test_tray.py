@@ -7,7 +7,7 @@ from msgspec.json import encode
 
 from intercom.client.aio import IncomingMessage
 from intercom.client.views import view_of
-from intercom.limits import TOLD_LEAST_CHARACTERS
+from intercom.limits import OLD_MAIL_MS, TOLD_LEAST_CHARACTERS
 from intercom.mcp.tray import Item, Tray
 from tests.support.client import PEER
 
@@ -99,6 +99,17 @@ def test_there_is_always_room_for_a_beginning() -> None:
     batch = rig.tray.take(1)
     assert batch is not None
     assert "x" * TOLD_LEAST_CHARACTERS in batch.text
+
+
+def test_what_waited_here_says_how_long() -> None:
+    """F87: a stale message is labelled with its age, wherever it waited."""
+    rig = Rig()
+    rig.put("m1")
+    [item] = rig.tray
+    item.since -= OLD_MAIL_MS / 1000
+    batch = rig.tray.take()
+    assert batch is not None
+    assert "sent 5 min 0 s ago: check whether it still matters" in batch.text
 
 
 def test_questions_are_counted_and_can_be_withdrawn() -> None:

@@ -43,6 +43,11 @@ QUEUED = (
         (Receipt("delivered", "m1234567-8", "bob"), None, "delivered to bob (message m1234567)"),
         (Receipt("queued", "m1234567-8", "bob", 3), "pull", QUEUED),
         (
+            Receipt("queued", "m1234567-8", "bob", 3, kept="hold"),
+            "pull",
+            f"{QUEUED}; the user decides first whether it gets it",
+        ),
+        (
             Receipt("delivered", "m1234567-8", "bob", inferred_reply_to="q7654321-0"),
             None,
             "delivered to bob as the answer to its question q7654321",

@@ -11,12 +11,17 @@ import pytest
 
 from intercom.core.records import (
     AddressRecord,
+    AssignmentRecord,
     Happened,
+    IdempotencyRecord,
+    IdempotencyState,
+    InboxRecord,
     KnownSessionRecord,
     MailRecord,
     OperationState,
     ReleaseBody,
     RetiredIdRecord,
+    Row,
     SaveBody,
     SaveOperation,
     SaveRetiredId,
@@ -278,6 +283,37 @@ def test_a_damaged_table_is_made_anew_out_of_the_journal(
     _, saved = rebuild(paths, "aside")
     assert saved.is_whole, "nothing is lost"
     assert as_it_was(open_store(), waiting, last)
+
+
+def with_work(paths: Paths) -> tuple[list[Row], int]:
+    """Make a store in which one message is parked, one is assigned and one is done; return the rows that are left."""
+    rows: list[Row] = [
+        InboxRecord(1, "m1", b"{}", None, "a", "w", 2, NOW, NOW + 9, "unaddressed", "bound_session", ("g",)),
+        InboxRecord(
+            2, "m2", b"{}", None, "a", "w", 2, NOW, NOW + 9, "unaddressed", "any_session", ("g",), assignment="x"
+        ),
+        AssignmentRecord("x", 3, 2, "m2", "s2", "i", None, "pushed", NOW, NOW + 9, "assigned", 1, push_id="p"),
+        IdempotencyRecord(1, "order", "k", "f", IdempotencyState.DONE, b"{}", NOW + 9),
+    ]
+    over = InboxRecord(4, "m4", b"{}", None, "a", "w", 2, NOW, NOW + 9, "unaddressed", "any_session", ("g",))
+    events: list[object] = [event(seq, row) for seq, row in enumerate([*rows, over], 1)]
+    events.append(event(6, over, "inbox.settled", is_gone=True))
+    store = Store.open(paths, NOW)
+    store.commit([(1, tuple(events))])  # type: ignore[arg-type]
+    store.close()
+    return rows, 6
+
+
+@pytest.mark.parametrize("name", ["inbox", "assignments", "idempotency"])
+def test_work_is_made_anew_out_of_the_journal(paths: Paths, open_store: Callable[..., Store], name: str) -> None:
+    """A5.5: nobody has a message twice, and what is done does not come back."""
+    rows, last = with_work(paths)
+    spoil_table(paths, name)
+    _, saved = rebuild(paths, "aside")
+    assert saved.is_whole
+    found = open_store().recovered
+    assert [*found.inbox, *found.assignments, *found.idempotency] == rows
+    assert (found.last_sequence, found.last_number) == (last, 2)
 
 
 @pytest.mark.parametrize("change", ["UPDATE mail SET size = 'many'", "ALTER TABLE mail DROP COLUMN size"])

@@ -1,0 +1,121 @@
+"""Show flows to a person at a glance: steps, attempts, what is waited for and since when, what to do next."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from intercom.cli.render import Output, duration, visible, visible_block
+from intercom.cli.tables import Fit, show_table
+
+if TYPE_CHECKING:
+    from intercom.client.flowviews import Flow, FlowDispatch, FlowList, FlowWait, Step
+
+HEAD = ("FLOW", "STATE", "STEPS", "TARGET", "AGE", "WAITS FOR")
+STEP_HEAD = ("STEP", "STATE", "TRIED", "SINCE", "WHAT")
+_SIGNS = {
+    "completed": "done",
+    "awaiting_result": "running",
+    "dispatching": "on its way",
+    "pending": "pending",
+    "failed": "FAILED",
+    "ambiguous": "AMBIGUOUS",
+    "cancelled": "cancelled",
+}
+
+
+def show_all(listed: FlowList, output: Output) -> None:
+    """Show a list of flows."""
+    now = time.time() * 1000
+    rows = [
+        (
+            flow.flow_id,
+            flow.state,
+            f"{flow.steps_completed}/{flow.steps}",
+            flow.target,
+            duration(now - flow.created_at),
+            "-" if flow.waiting is None else flow.waiting.what,
+        )
+        for flow in listed.flows
+    ]
+    if not rows:
+        output.line("no flows")
+        return
+    show_table(
+        output, HEAD, rows, Fit(whole=("FLOW",), names=("TARGET",), start_first=("WAITS FOR",), left_out=("AGE",))
+    )
+    if listed.total > len(rows):
+        output.line(f"and {listed.total - len(rows)} older ones")
+
+
+def show_flow(flow: Flow, output: Output) -> None:
+    """Show one flow."""
+    now = time.time() * 1000
+    output.line(
+        f"flow {visible(flow.flow_id)} is {flow.state}; for {visible(flow.target)}{_presence(flow)}, "
+        f"group {visible(flow.group)}, by {visible(flow.created_by)}"
+    )
+    attempts = {one.dispatch_id: one for one in flow.dispatches or ()}
+    if flow.dispatch is not None:
+        attempts.setdefault(flow.dispatch.dispatch_id, flow.dispatch)
+    rows = [
+        (
+            step.step_id,
+            _SIGNS.get(step.state, step.state),
+            str(len(step.attempts)) if step.attempts else "-",
+            _since(step, attempts, now),
+            _what(step, attempts),
+        )
+        for step in flow.steps
+    ]
+    show_table(output, STEP_HEAD, rows, Fit(whole=("STEP",), start_first=("WHAT",), left_out=("SINCE",)))
+    if flow.reason is not None:
+        output.line(f"reason: {visible_block(flow.reason)}")
+    if flow.waiting is not None:
+        output.line(f"waits for {visible(flow.waiting.what)}, for {_waited(flow.waiting, now)}")
+    if flow.dispatch is not None and flow.dispatch.waits_until is not None:
+        output.line(f"ambiguous in {duration(flow.dispatch.waits_until - now)} unless something comes first")
+    if flow.next_actions:
+        output.line("next:")
+    for action in flow.next_actions:
+        output.line(f"  {_command(action, flow.flow_id)}")
+
+
+def _presence(flow: Flow) -> str:
+    target = flow.target_state
+    if target is None:
+        return ""
+    if target.found:
+        return " (here)"
+    return f" (not reachable: {visible(target.reason or 'not here')})"
+
+
+def _since(step: Step, attempts: dict[str, FlowDispatch], now: float) -> str:
+    last = attempts.get(step.current_dispatch_id or "")
+    if last is None:
+        return "-"
+    at = last.completed_at or last.accepted_at or last.published_at or last.created_at
+    return duration(now - at)
+
+
+def _what(step: Step, attempts: dict[str, FlowDispatch]) -> str:
+    """Return the summary of what was reported, why it came to nothing, or what is to be done."""
+    last = attempts.get(step.current_dispatch_id or "")
+    if last is not None and last.report is not None and last.report.summary is not None:
+        text = last.report.summary
+    elif last is not None and last.reason is not None:
+        text = last.reason
+    else:
+        text = step.prompt or "-"
+    return text.strip().partition("\n")[0]
+
+
+def _waited(waiting: FlowWait, now: float) -> str:
+    return duration(now - waiting.since)
+
+
+def _command(action: str, flow_id: str) -> str:
+    """Return the command for an action, as it can be typed."""
+    verb, _, step = action.partition(" ")
+    more = {"retry": f" {step} --reason TEXT", "cancel": " --reason TEXT", "append": " --after STEP --step ID=TEXT"}
+    return f"intercom flow {verb} {visible(flow_id)}{visible(more.get(verb, ''))}"

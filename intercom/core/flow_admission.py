@@ -1,0 +1,197 @@
+"""Hand the next step of a flow to its target: look, read its text, look again, record, and only then send (12.3).
+
+Rule 1: one step of a flow is under way at most, and one at a target, whatever the flow. Rule 2: who cannot be reached
+is counted, once a pause; who is busy with another flow is waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.json import encode
+
+from intercom.core import features
+from intercom.core import flow_tables as tables
+from intercom.core.clock import Instant
+from intercom.core.flow_book import Flow, FlowBook
+from intercom.core.flow_messages import message_of
+from intercom.core.flow_records import BindingRecord, DispatchRecord, StepRecord, TargetIdentity
+from intercom.core.flow_targets import FlowTargets, Unreachable
+from intercom.core.mailing import Letter
+from intercom.core.records import ReadBodies
+from intercom.limits import Limits
+from intercom.wire.flows import DISPATCH_PREFIX
+
+if TYPE_CHECKING:
+    from intercom.core.asking import Asking
+    from intercom.core.mailboxes import Mailboxes
+    from intercom.core.outbox import Outbox
+    from intercom.core.sessions import Session
+
+
+class Admitting(Struct, frozen=True):
+    """Remember what was seen while the text of a step is read."""
+
+    flow: Flow
+    step_id: str
+    identity: TargetIdentity
+
+
+class Admission:
+    """Begin attempts; ``on_failed`` is called when a flow was given up."""
+
+    def __init__(
+        self,
+        book: FlowBook,
+        targets: FlowTargets,
+        boxes: Mailboxes,
+        asking: Asking,
+        outbox: Outbox,
+        ids: Callable[[], str],
+        limits: Limits,
+        broker_info: bytes,
+    ) -> None:
+        self._book = book
+        self._targets = targets
+        self._boxes = boxes
+        self._asking = asking
+        self._outbox = outbox
+        self._ids = ids
+        self._limits = limits
+        self._broker_info = broker_info
+
+    def candidate(self, flow: Flow) -> StepRecord | None:
+        """Return the step that may be handed out now, if the flow goes on by itself."""
+        if flow.record.state != "active" or self._book.open_of(flow) is not None:
+            return None
+        step = flow.next_step
+        return step if step is not None and step.state == tables.STEP.begins else None
+
+    def admit(self, flow: Flow, now: Instant) -> None:
+        """Take the first look; the text of the step is read next."""
+        step = self.candidate(flow)
+        if step is None or flow.is_read:
+            return
+        found = self._observe(flow)
+        if isinstance(found, Unreachable):
+            self.defer(flow, found.reason, now)
+        elif self._book.open_at(found.id) is None:
+            flow.is_read = True
+            self._outbox.add(ReadBodies(Admitting(flow, step.step_id, self._targets.identity_of(found)), (step.body,)))
+
+    def body_read(self, token: Admitting, number: int, bodies: dict[int, bytes] | None, now: Instant) -> None:
+        """Look again after the text of a step was read, and record the attempt with its message."""
+        flow = token.flow
+        flow.is_read = False
+        step = self.candidate(flow)
+        if step is None or bodies is None or self._book.flow(flow.id) is not flow:
+            return
+        if step.step_id != token.step_id or not self._book.mailing.can_promise:
+            return
+        if number not in bodies:
+            return self.defer(flow, f"the text of step {step.step_id} is lost", now)
+        found = self._observe(flow)
+        if isinstance(found, Unreachable):
+            return self.defer(flow, found.reason, now)
+        if not self._targets.is_exactly(found, token.identity):
+            return self.defer(flow, f"{flow.record.target} was replaced meanwhile", now)
+        if self._book.open_at(found.id) is None:
+            self._record(flow, step, found, bodies[number].decode(), now)
+        return None
+
+    def _observe(self, flow: Flow) -> Session | Unreachable:
+        found = self._targets.find(flow.record.target, flow.record.group)
+        if isinstance(found, Unreachable):
+            return found
+        box = found.mailbox
+        assert box is not None, "a session that was found has one"
+        if not self._boxes.has_room(box, self._limits.flow_prompt_bytes):
+            return Unreachable(f"the mailbox of {found.name or found.id} is full")
+        return found
+
+    def defer(self, flow: Flow, reason: str, now: Instant) -> None:
+        """Count that the target cannot be reached, once a pause; give the flow up when that was too often."""
+        if flow.deferred_at is not None and now.mono - flow.deferred_at < self._limits.flow_reconcile_ms:
+            return
+        flow.deferred_at = now.mono
+        count = flow.record.admit_attempts + 1
+        move = self._book.begin(now)
+        if count < self._limits.flow_admissions:
+            move.flow(
+                flow,
+                "flow.admission_deferred",
+                detail={"attempt": count, "reason": reason},
+                admit_attempts=count,
+                admit_reason=reason,
+                admit_at=now.wall,
+            )
+        else:
+            text = f"not reachable after {count} attempts: {reason}"
+            move.flow(
+                flow,
+                "flow.admission_failed",
+                "not reachable",
+                detail={"attempt": count, "reason": reason},
+                admit_attempts=count,
+                admit_reason=reason,
+                admit_at=now.wall,
+                reason=text,
+            )
+        move.commit()
+
+    def _record(self, flow: Flow, step: StepRecord, target: Session, prompt: str, now: Instant) -> None:
+        identity = self._targets.identity_of(target)
+        negotiated = target.features >= features.TODO
+        dispatch_id = self._ids()
+        record = DispatchRecord(
+            number=self._book.next_dispatch_number(),
+            dispatch_id=dispatch_id,
+            flow_id=flow.id,
+            step_id=step.step_id,
+            group=flow.record.group,
+            revision=1,
+            identity=identity,
+            created_at=now.wall,
+            negotiated=negotiated,
+            address=None if target.address is None else target.address.number,
+            correlation=self._correlation(flow, target),
+            binding=BindingRecord() if negotiated and step.gates is not None else None,
+        )
+        move = self._book.begin(now)
+        attempts = (*step.attempts, dispatch_id)
+        steps = move.step(flow, step.step_id, "handed out", attempts=attempts, current=dispatch_id)
+        dispatch = move.prepare(record)
+        move.flow(
+            flow,
+            "flow.dispatch_admitted",
+            detail={"dispatch": dispatch_id, "step": step.step_id},
+            steps=steps,
+            active_step=step.step_id,
+            identity=identity,
+            admit_attempts=0,
+            admit_reason=None,
+            admit_at=None,
+        )
+        flow.deferred_at = None
+        assert target.known is not None
+        letter = Letter(
+            mailbox=target.known.mailbox_key,
+            message_id=DISPATCH_PREFIX + dispatch_id,
+            message=encode(message_of(flow.record, step, record, prompt, len(attempts), now)),
+            sender_info=self._broker_info,
+            sender_mailbox=None,
+            sender_session="",
+            target=flow.record.target,
+        )
+        move.commit_with(letter, dispatch)
+
+    def _correlation(self, flow: Flow, target: Session) -> str | None:
+        """Return the one question that the creator asked this worker and that is open: its answer ends the work."""
+        owed = [
+            question.message_id
+            for question in self._asking.owed(target.id, target.target_identity)
+            if question.operation.sender == flow.record.created_by
+        ]
+        return owed[0] if len(owed) == 1 else None

@@ -1,0 +1,62 @@
+"""Say whom the events of flows concern, and what of them is shown (protocol 12.9).
+
+A flow concerns the coordinators of its group; an attempt concerns its worker as well. No text is shown but reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from intercom.core.concerns import Concern, State, key
+from intercom.core.flow_book import FlowBook
+from intercom.core.flow_records import DispatchRecord, FlowRecord
+from intercom.core.records import Happened
+
+
+def of_flow(event: Happened) -> Concern:
+    """Say it of a flow."""
+    row = event.row
+    assert isinstance(row, FlowRecord)
+    return flow_concern(row, event.detail)
+
+
+def flow_concern(row: FlowRecord, detail: dict[str, Any]) -> Concern:
+    """Say whom a flow concerns; ``detail`` is what is shown beside its state."""
+    shown = {**detail, "state": row.state}
+    if row.reason is not None and "reason" not in shown:
+        shown["reason"] = row.reason
+    return Concern((key("flow", row.flow_id),), {"flowId": row.flow_id}, (row.group,), shown)
+
+
+def of_dispatch(event: Happened) -> Concern:
+    """Say it of an attempt."""
+    row = event.row
+    assert isinstance(row, DispatchRecord)
+    session_id = row.identity.session_id
+    about = {"flowId": row.flow_id, "dispatchId": row.dispatch_id, "stepId": row.step_id, "sessionId": session_id}
+    shown = {**event.detail, "transport": row.transport, "outcome": row.outcome}
+    if row.reason is not None:
+        shown["reason"] = row.reason
+    return Concern((key("flow", row.flow_id), key("session", session_id)), about, (row.group,), shown)
+
+
+class FlowStates:
+    """Tell how flows are."""
+
+    def __init__(self, book: FlowBook) -> None:
+        self._book = book
+
+    def one(self, flow_id: str) -> State | None:
+        """Return how one flow is."""
+        flow = self._book.flow(flow_id)
+        return None if flow is None else _state(flow.record)
+
+    def every(self) -> Iterable[State]:
+        """Return how all flows are that are not over."""
+        return [_state(flow.record) for flow in self._book.live()]
+
+
+def _state(record: FlowRecord) -> State:
+    steps = {step.step_id: step.state for step in record.steps}
+    return State("flow", record.state, flow_concern(record, {"steps": steps}))

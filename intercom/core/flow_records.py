@@ -1,0 +1,128 @@
+"""Define what is stored of flows: one row a flow, one row a dispatch; their texts lie in bodies of their own."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class TargetIdentity(Struct, frozen=True):
+    """Name one incarnation of one session of one broker."""
+
+    broker_id: str
+    session_id: str
+    incarnation: str
+    runtime_session_id: str | None = None
+
+
+class GatesRecord(Struct, frozen=True):
+    """Describe what a step asks of the to-do item it is bound to."""
+
+    label: str | None = None
+    require_completed: bool = False
+    conflict_check: bool = False
+
+
+class StepRecord(Struct, frozen=True):
+    """Describe one step of a flow."""
+
+    step_id: str
+    body: int
+    """Number of the body that holds its prompt."""
+    state: str = "pending"
+    attempts: tuple[str, ...] = ()
+    """Ids of its dispatches, the oldest first; one that was taken back before anything was sent does not count."""
+    current: str | None = None
+    """Id of the dispatch that is under way, or was the last one."""
+    gates: GatesRecord | None = None
+    report_timeout_ms: int | None = None
+
+
+class FlowRecord(Struct, frozen=True, kw_only=True):
+    """Describe one flow; steps keep their order for ever."""
+
+    number: int
+    """Key of the row: grows with every flow in the life of the store."""
+    flow_id: str
+    revision: int
+    """Grows by one with every event of its stream."""
+    state: str
+    target: str
+    group: str
+    created_by: str
+    """Sender identity of whoever created it."""
+    creator: str
+    """What that one was called."""
+    creator_session: str
+    created_at: int
+    updated_at: int
+    """Epoch ms, both."""
+    steps: tuple[StepRecord, ...]
+    active_step: str | None = None
+    identity: TargetIdentity | None = None
+    """Of the target at the latest attempt."""
+    reason: str | None = None
+    admit_reason: str | None = None
+    admit_at: int | None = None
+    admit_attempts: int = 0
+    over_at: int | None = None
+    """When it came to an end, epoch ms."""
+
+
+class ReportRecord(Struct, frozen=True):
+    """Describe what a worker reported; summary and resources lie in the body with this number."""
+
+    outcome: str
+    body: int
+    digest: str
+    """SHA-256 (hex) of outcome, summary and resources: tells a repeat from another report."""
+    at: int
+    todo_id: str | None = None
+    todo_status: str | None = None
+
+
+class EvidenceRecord(Struct, frozen=True):
+    """Describe a sign that the work ended without a report; until the deadline one may come."""
+
+    detail: str
+    at: int
+    deadline: int
+
+
+class BindingRecord(Struct, frozen=True):
+    """Describe the link between a dispatch and an item of the worker's to-do list."""
+
+    state: str = "pending"
+    todo_id: str | None = None
+    todo_status: str | None = None
+    reason: str | None = None
+
+
+class DispatchRecord(Struct, frozen=True, kw_only=True):
+    """Describe one attempt of one step: an intent that never changes, and what became of it."""
+
+    number: int
+    """Key of the row: grows with every dispatch in the life of the store."""
+    dispatch_id: str
+    flow_id: str
+    step_id: str
+    group: str
+    """Of its flow."""
+    revision: int
+    identity: TargetIdentity
+    created_at: int
+    negotiated: bool
+    """The worker keeps a to-do list for us."""
+    address: int | None = None
+    """Number of the address under which the worker acts; whoever acts under it may bring its report."""
+    transport: str = "prepared"
+    outcome: str = "pending"
+    correlation: str | None = None
+    published_at: int | None = None
+    accepted_at: int | None = None
+    delivery_state: str | None = None
+    report: ReportRecord | None = None
+    evidence: EvidenceRecord | None = None
+    binding: BindingRecord | None = None
+    reason: str | None = None
+    completed_at: int | None = None
+    ignored_at: int | None = None

@@ -1,0 +1,212 @@
+"""Flows from the command line: written, watched, done by a listener, reported, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from intercom.cli.answering import summary_of
+from intercom.cli.flow_files import read_flow
+from intercom.errors import UsageError
+from intercom.limits import FLOW_SUMMARY_BYTES
+from tests.support.commands import Running, Shell
+from tests.support.launching import until
+
+
+def listener(shell: Shell, *arguments: str, name: str = "worker") -> Running:
+    """Start a listener and return it once it listens."""
+    running = shell.start("listen", "--as", name, "--json", *arguments)
+    running.event("listening")
+    return running
+
+
+def status(shell: Shell, flow_id: str = "f") -> dict[str, Any]:
+    document: dict[str, Any] = shell.run("flow", "status", flow_id, "--json").document
+    return document
+
+
+def settled(shell: Shell, accept: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """Wait until a flow is as it should be."""
+    found: list[dict[str, Any]] = []
+
+    def look() -> bool:
+        found.append(status(shell))
+        return accept(found[-1]["flow"])
+
+    until(look)
+    return found[-1]
+
+
+def step_states(flow: dict[str, Any]) -> list[str]:
+    return [step["state"] for step in flow["steps"]]
+
+
+def test_a_flow_in_two_shells(shell: Shell) -> None:
+    """Issue: `listen --answer` does the steps and reports them by the status of its command."""
+    worker = listener(
+        shell, "--answer", 'printf "%s by %s" "$INTERCOM_STEP_ID" "$(cat)"; test "$INTERCOM_STEP_ID" != two'
+    )
+    created = shell.run(
+        "flow", "create", "--id", "f", "--target", "worker", "--step", "one=sing", "--step", "two=dance", "--start",
+        "--as", "boss", "--json",
+    ).document  # fmt: skip
+    assert created["flow"]["state"] == "active"
+    done = settled(shell, lambda flow: step_states(flow) == ["completed", "failed"])
+    assert done["flow"]["steps"][0]["result"]["summary"] == "one by sing"
+    assert done["flow"]["nextActions"] == ["pause", "retry two", "append", "cancel"]
+    assert worker.event("message")["flow"]["stepId"] == "one"
+    reported = worker.event("reported")
+    assert (reported["outcome"], reported["stepState"]) == ("completed", "completed")
+    worker.event("message")
+    assert worker.event("reported")["outcome"] == "failed"
+    text = shell.run("flow", "status", "f").text
+    assert "intercom flow retry f two --reason TEXT" in text and "FAILED" in text
+    cancelled = shell.run("flow", "cancel", "f", "--reason", "enough", "--as", "boss", "--json").document
+    assert (cancelled["flow"]["state"], cancelled["flow"]["reason"]) == ("cancelled", "enough")
+    assert "f " in shell.run("flow", "list").text
+    watched = shell.run("flow", "watch", "f", "--timeout", "0.2", "--json").documents
+    assert watched[0]["states"][0]["state"] == "cancelled"
+
+
+def test_a_step_is_reported_by_a_command_of_the_same_name(shell: Shell) -> None:
+    """FE 2.11; design section 7, Identity of a command."""
+    worker = listener(shell)
+    shell.run("flow", "create", "--id", "f", "--target", "worker", "--step", "one=x", "--start", "--as", "boss")
+    step = worker.event("message")["flow"]
+    refused = shell.run("flow", "report", step["dispatchId"], "completed", "--summary", "s", "--as", "other", "--json")
+    assert (refused.status, refused.document["code"]) == (1, "not_flow_target")
+    report = (
+        "flow",
+        "report",
+        step["dispatchId"],
+        "completed",
+        "--summary",
+        "s",
+        "--resource",
+        "file:a",
+        "--as",
+        "worker",
+    )
+    first = shell.run(*report, "--json").document
+    assert first["stepState"] == "completed"
+    again = shell.run(*report, "--json").document
+    assert again == first
+    other = shell.run(*report[:4], "--summary", "t", "--as", "worker", "--json")
+    assert (other.status, other.document["code"]) == (1, "report_conflict")
+    assert status(shell)["flow"]["state"] == "completed"
+
+
+def test_what_was_written_by_others_is_for_the_person(shell: Shell) -> None:
+    """Design section 7, Trust."""
+    shell.run("flow", "create", "--id", "f", "--target", "w", "--step", "one=x", "--as", "boss")
+    refused = shell.run("flow", "cancel", "f", "--reason", "no", "--as", "other", "--json")
+    assert (refused.status, refused.document["code"]) == (7, "not_a_person")
+    assert status(shell)["flow"]["state"] == "draft"
+
+
+def test_a_flow_is_controlled_by_every_coordinator_of_its_group(shell: Shell) -> None:
+    shell.run("flow", "create", "--id", "f", "--target", "nobody", "--step", "one=x", "--as", "boss")
+    other = ("--as", "other", "--json")
+    assert shell.run("flow", "start", "f", *other).document["flow"]["state"] == "active"
+    assert shell.run("flow", "pause", "f", *other).document["flow"]["state"] == "paused"
+    resumed = shell.run("flow", "resume", "f", "--target", "somebody", *other).document
+    assert (resumed["flow"]["state"], resumed["flow"]["target"]) == ("active", "somebody")
+    appended = shell.run("flow", "append", "f", "--after", "one", "--step", "two=y", *other).document
+    assert [step["stepId"] for step in appended["flow"]["steps"]] == ["one", "two"]
+    far = shell.run("flow", "pause", "f", "--group", "far", *other)
+    assert (far.status, far.document["code"]) == (1, "flow_unknown")
+    assert shell.run("flow", "gc", "--dry-run", "--json").document == {"ok": True, "flowIds": [], "dryRun": True}
+
+
+def test_a_key_names_a_request(shell: Shell) -> None:
+    create = ("flow", "create", "--id", "f", "--target", "w", "--step", "one=x", "--as", "boss", "--json")
+    assert shell.run(*create, "--key", "k").status == 0
+    assert shell.run(*create, "--key", "k").status == 0
+    assert shell.run(*create).document["code"] == "flow_exists"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("dance",),
+        ("start",),
+        ("start", "a", "b"),
+        ("create",),
+        ("create", "--id", "f", "--step", "one=x"),
+        ("create", "--id", "f", "--target", "w", "--step", "one"),
+        ("create", "--id", "f g", "--target", "w", "--step", "one=x"),
+        ("append", "f", "--step", "one=x"),
+        ("retry", "f", "one"),
+        ("cancel", "f"),
+        ("report", "d", "completed"),
+        ("report", "d", "fine", "--summary", "s", "--as", "w"),
+        ("report", "d", "failed", "--summary", "s", "--todo", "t", "--as", "w"),
+    ],
+)
+def test_what_is_called_wrongly(shell: Shell, words: tuple[str, ...]) -> None:
+    assert shell.run("flow", *words).status == 2
+
+
+FLOW = {"id": "f", "target": "w", "steps": [{"id": "one", "prompt": "p", "report_timeout_s": 1.5}]}
+TOML = """
+id = "f"
+target = "w"
+[[steps]]
+id = "one"
+prompt = "p"
+report_timeout_s = 1.5
+"""
+
+
+@pytest.mark.parametrize(("name", "text"), [("f.json", json.dumps(FLOW)), ("f.toml", TOML), ("f", json.dumps(FLOW))])
+def test_a_flow_in_a_file(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    flow = read_flow(str(tmp_path / name))
+    assert flow["steps"] == [{"step_id": "one", "prompt": "p", "report_timeout_ms": 1_500}]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "colour = 1",
+        "id = 1",
+        "steps = 1",
+        "steps = [1]",
+        "steps = [{ id = 'a' }]",
+        "steps = [{ id = 'a', prompt = 'p', colour = 1 }]",
+        "steps = [{ id = 'a', prompt = 'p', todo = 1 }]",
+        "steps = [{ id = 'a', prompt = 'p', report_timeout_s = true }]",
+        "steps = [{ id = 'a', prompt = 'p', report_timeout_s = 0 }]",
+        "= =",
+        '{"a": ',
+        "[" * 5_000,
+    ],
+)
+def test_a_file_that_holds_no_flow(tmp_path: Path, text: str) -> None:
+    """The sentence names the file."""
+    place = tmp_path / "x.toml"
+    place.write_text(text)
+    with pytest.raises(UsageError) as refused:
+        read_flow(str(place))
+    assert str(place) in refused.value.reason
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UsageError):
+        read_flow(str(tmp_path / "none.toml"))
+
+
+def test_a_flow_from_standard_input(shell: Shell) -> None:
+    created = shell.run("flow", "create", "-", "--json", "--as", "boss", stdin=TOML.encode())
+    assert created.document["flow"]["steps"][0]["reportTimeoutMs"] == 1_500
+
+
+def test_the_summary_of_a_command() -> None:
+    assert summary_of(" \n", "completed") == "completed"
+    cut = summary_of("\u00e9" * FLOW_SUMMARY_BYTES, "failed")
+    assert len(cut.encode()) == FLOW_SUMMARY_BYTES

@@ -1,0 +1,158 @@
+"""Kill the real broker, the real worker, and both, at every point of the life of a step (A2.4, A2.14)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from intercom.client import blocking
+from intercom.client.flowviews import Flow
+from intercom.errors import IntercomError
+from tests.support.brokers import POLL_S, BrokerProcess, environment, patched
+from tests.support.raw import PATIENCE_S
+
+KILLING = """
+import signal
+from intercom.store import database
+who, kind, moment, home = WHO, "KIND", "MOMENT", Path(os.environ["INTERCOM_HOME"])
+mark = home / "killed"
+original = database.Store._commit
+def die():
+    mark.touch()
+    if "worker" in who:
+        os.kill(int((home / "worker.pid").read_text()), signal.SIGKILL)
+    if "broker" in who:
+        os.kill(os.getpid(), signal.SIGKILL)
+def commit(store, batch):
+    is_hit = any(getattr(change, "kind", None) == kind for _, changes in batch for change in changes)
+    is_hit = is_hit and not mark.exists()
+    if is_hit and moment == "before":
+        die()
+    took = original(store, batch)
+    if is_hit and moment == "after":
+        die()
+    return took
+database.Store._commit = commit
+"""
+WORKER = """
+import os, sys
+from pathlib import Path
+from intercom.client import blocking
+from intercom.errors import IntercomError
+home = Path(os.environ["INTERCOM_HOME"])
+with blocking.connect("worker", home=home, address=True, flows=True, start=False, timeout=20) as session:
+    (home / "worker.pid").write_text(str(os.getpid()))
+    print("here", flush=True)
+    while True:
+        message = session.receive(timeout=30)
+        if message is None:
+            continue
+        print("got", message.flow.dispatch_id, flush=True)
+        session.receive(timeout=0.3)  # which confirms it
+        print("confirmed", flush=True)
+        try:
+            print(message.flow.report("completed", "done", timeout=20).step_state, flush=True)
+        except IntercomError as error:
+            print(error.code, flush=True)
+"""
+GRACE_MS = 3_000
+POINTS = {
+    "the intent is committed": ("dispatch.prepared", "after"),
+    "it is sent": ("dispatch.accepted", "before"),
+    "it is accepted": ("dispatch.accepted", "after"),
+    "the report has arrived": ("work.reported_completed", "before"),
+    "it is completed": ("dispatch.completed", "after"),
+}
+
+
+class Worker:
+    """Hold one process that does steps; what it prints says what happened to it."""
+
+    def __init__(self, home: Path) -> None:
+        (home / "worker.pid").unlink(missing_ok=True)
+        self.process = subprocess.Popen(
+            (sys.executable, "-c", WORKER),
+            env=environment(home),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "here\n"
+
+    def end(self) -> list[str]:
+        """End it, and return the ids of the dispatches it got."""
+        self.process.kill()
+        out, _ = self.process.communicate(timeout=PATIENCE_S)
+        return [line.split()[1] for line in out.splitlines() if line.startswith("got ")]
+
+
+def until(look: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 3 * PATIENCE_S
+    while not look():
+        assert time.monotonic() < deadline, what
+        time.sleep(POLL_S)
+
+
+def status(home: Path) -> Flow | None:
+    """Return the flow, or None while no broker can tell."""
+    try:
+        with blocking.connect(home=home, purpose="control", start=False, timeout=2) as person:
+            return person.flows.status("f")
+    except IntercomError:
+        return None
+
+
+@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("who", [("broker",), ("worker",), ("broker", "worker")], ids="+".join)
+def test_one_dispatch_and_one_effective_message(
+    start_broker: Callable[..., BrokerProcess], tmp_path: Path, who: tuple[str, ...], point: str
+) -> None:
+    """A2.4: killed after the intent, after the send, after acceptance, after the report, after completion.
+
+    A2.14: what a worker had written down before it died is brought by its next start.
+    """
+    kind, moment = POINTS[point]
+    home = tmp_path / "home"
+    settings: dict[str, Any] = {"flow_end_grace_ms": GRACE_MS}
+    code = KILLING.replace("WHO", repr(who)).replace("KIND", kind).replace("MOMENT", moment)
+    broker = start_broker(home, command=patched(code), settings=settings)
+    worker = Worker(home)
+    workers = [worker]
+    with blocking.connect("boss", home=home, coordinator=True, start=False) as boss:
+        boss.flows.create("f", "worker", [("one", "sing")])
+        try:
+            boss.flows.start("f", timeout=0.5)
+        except IntercomError:
+            assert "broker" in who, "only a broker that is killed may leave it open whether it began"
+        until(lambda: (home / "killed").exists(), "nobody was killed")
+        if "broker" in who:
+            broker.wait()
+            start_broker(home, settings=settings)
+        if "worker" in who:
+            worker.process.wait(PATIENCE_S)
+            workers.append(Worker(home))
+        found: list[Flow] = []
+
+        def is_over() -> bool:
+            flow = status(home)
+            if flow is not None:
+                found.append(flow)
+            return flow is not None and flow.step("one").state in ("completed", "ambiguous")
+
+        until(is_over, f"it is {found[-1].step('one').state if found else 'unknown'}")
+    seen = [dispatch_id for one in workers for dispatch_id in one.end()]
+    step = found[-1].step("one")
+    assert len(step.attempts) == 1, "one dispatch in every case"
+    assert seen in ([], [step.attempts[0]]), "one effective message in every case"
+    if "worker" not in who or point in ("the report has arrived", "it is completed"):
+        assert (step.state, len(seen)) == ("completed", 1)
+    else:
+        assert step.state == "ambiguous"

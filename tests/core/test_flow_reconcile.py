@@ -1,0 +1,189 @@
+"""Look at the passes themselves: when they run, what they cost, and what one fault does to others (protocol 12.5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from intercom.core.flow_admission import Admission
+from intercom.core.flow_book import Flow
+from intercom.limits import Limits
+from tests.core.flow_play import TODO_WORKER, Play, gated
+from tests.core.harness import World
+
+LIMITS = Limits()
+PASS = LIMITS.flow_reconcile_ms
+
+
+def passes(play: Play) -> int:
+    broker: Any = play.world.broker
+    count: int = broker._flows._reconciler.passes
+    return count
+
+
+def test_nothing_runs_while_nothing_is_to_do() -> None:
+    """Issue: no work per pass that grows with finished flows, and none at all for those that wait for a person."""
+    play = Play()
+    play.create("draft")
+    play.begin("done", "one")
+    play.report(play.take())
+    play.begin("blocked", "one", "two")
+    play.report(play.take(), "failed")
+    play.world.pass_time(0)
+    before = passes(play)
+    play.world.pass_time(100 * PASS)
+    assert passes(play) == before
+    assert play.states("blocked") == ("active", ["failed", "pending"])
+
+
+def test_many_requests_for_a_pass_are_one() -> None:
+    """FE 2.4: a request during a pass causes exactly one more."""
+    play = Play()
+    play.begin(target="nobody")
+    before = passes(play)
+    play.world.auto = False
+    for number in range(5):
+        play.work_as_unheard(f"w{number}")
+    play.world.perform(play.world.broker.deadline_passed(play.world.now))
+    assert passes(play) == before + 1
+
+
+def test_the_fault_of_one_flow_stops_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FE 2.4 (the source lets unexpected errors end the pass)."""
+    play = Play()
+    other = play.work_as("other")
+    honest = Admission.admit
+
+    def faulty(self: Admission, flow: Flow, now: Any) -> None:
+        if flow.id == "bad":
+            self._book.begin(now).flow(flow, "flow.test", detail={}, reason="half a move")
+            raise RuntimeError("broken")
+        honest(self, flow, now)
+
+    monkeypatch.setattr(Admission, "admit", faulty)
+    play.begin("bad", "one")
+    play.begin("good", "one", target="other")
+    play.report(play.take(other), by=other)
+    assert play.states("good")[0] == "completed"
+    assert [note.fields["flow"] for note in play.world.notes if note.event == "flow_trouble"]
+    assert "reason" not in play.flow("bad")["flow"]
+    monkeypatch.undo()
+    play.world.pass_time(PASS)
+    play.report(play.take())
+    assert play.states("bad")[0] == "completed"
+
+
+def test_time_in_which_the_broker_stood_still_is_given_back() -> None:
+    """F106: after a gap everybody has a fresh window; the worker could not report."""
+    play = Play(features=TODO_WORKER)
+    play.begin("f", gated(requireCompleted=True))
+    dispatch_id = play.take()
+    play.report(dispatch_id)
+    play.world.mono += 600_000
+    play.world.wall += 600_000
+    play.world.perform(play.world.broker.deadline_passed(play.world.now))
+    assert play.states() == ("active", ["awaiting_result"])
+    play.world.pass_time(LIMITS.flow_todo_gate_ms - PASS - 1)
+    assert play.states() == ("active", ["awaiting_result"])
+    play.world.pass_time(1)
+    assert play.states() == ("active", ["ambiguous"])
+
+
+@pytest.mark.parametrize("shift", [-7_200_000, 86_400_000], ids=["back two hours", "forward a day"])
+def test_a_clock_that_jumps_ends_nothing(shift: int) -> None:
+    """F104, F106: windows are measured with the monotonic clock."""
+    play = Play(features=TODO_WORKER)
+    play.begin("f", gated(requireCompleted=True))
+    dispatch_id = play.take()
+    play.report(dispatch_id)
+    play.world.wall += shift
+    play.world.pass_time(LIMITS.flow_todo_gate_ms - 1)
+    assert play.states() == ("active", ["awaiting_result"])
+    assert play.report(dispatch_id, todoOutcome={"todoId": "t", "todoStatus": "completed"})["stepState"] == "completed"
+
+
+@pytest.mark.parametrize("shift", [-7_200_000, 0, 10_000, 86_400_000])
+def test_a_restart_counts_the_time_it_can_vouch_for(shift: int) -> None:
+    """F104: what is left of a window after a restart is never more than the whole, and an overdue one ends at once."""
+    play = Play(features=TODO_WORKER)
+    play.begin("f", gated(requireCompleted=True))
+    play.report(play.take())
+    play.world.wall += shift
+    play.restart()
+    play.boss = play.back(play.boss)
+    left = LIMITS.flow_todo_gate_ms - min(max(shift, 0), LIMITS.flow_todo_gate_ms)
+    if left > 1:
+        play.world.pass_time(left - 1)
+        assert play.states() == ("active", ["awaiting_result"])
+    play.world.pass_time(1)
+    assert play.states() == ("active", ["ambiguous"])
+
+
+def test_a_step_may_have_a_time_of_its_own() -> None:
+    """Open point 7: off unless the step names it; counted from when the worker has it."""
+    play = Play()
+    play.begin("f", {"stepId": "one", "prompt": "p", "reportTimeoutMs": 90_000})
+    play.world.pass_time(500_000)
+    assert play.states() == ("active", ["dispatching"])
+    play.take()
+    assert play.flow()["dispatch"]["waitsUntil"] == play.world.wall + 90_000
+    play.world.pass_time(89_999)
+    assert play.states() == ("active", ["awaiting_result"])
+    play.world.pass_time(1)
+    status = play.flow()
+    assert status["flow"]["steps"][0]["state"] == "ambiguous"
+    assert status["dispatch"]["reason"] == "no report came in the time the step has"
+
+
+def test_an_attempt_that_cannot_be_recorded_is_made_later() -> None:
+    """Design section 3.6."""
+    play = Play()
+    play.create("f", "one")
+    play.world.auto = False
+    play.boss.write("flow_start", requestId="s", flowId="f")
+    play.world.commit()
+    play.world.perform(play.world.broker.deadline_passed(play.world.now))
+    play.world.read()
+    play.world.fail_commit()
+    play.world.auto = True
+    play.world.pass_time(PASS)
+    play.report(play.take())
+    assert play.states() == ("completed", ["completed"])
+    assert len(play.world.disk.dispatches) == 1
+
+
+def test_a_flow_needs_the_broker_as_long_as_it_goes_on_by_itself() -> None:
+    """A5.8, FE 5.5: a flow that waits for a person does not keep the broker."""
+    play = Play()
+    assert not play.world.broker.due_soon_count(play.world.now)
+    play.create("f", "one", "two")
+    assert not play.world.broker.due_soon_count(play.world.now)
+    play.ask("flow_start", flowId="f")
+    assert play.world.broker.due_soon_count(play.world.now)
+    dispatch_id = play.take()
+    play.boss.leave()
+    assert play.world.broker.due_soon_count(play.world.now)
+    play.report(dispatch_id, "failed")
+    assert not play.world.broker.due_soon_count(play.world.now)
+
+
+def test_mail_that_is_given_up_makes_the_attempt_ambiguous() -> None:
+    """FE 2.4, publish: rejected."""
+    play = Play(World(limits=Limits(mail_ttl_ms=30_000)))
+    play.begin("f", "one")
+    play.worker.leave()
+    play.world.pass_time(30_000)
+    status = play.flow()
+    assert status["flow"]["steps"][0]["state"] == "ambiguous"
+    assert (status["dispatch"]["transport"], status["dispatch"]["outcome"]) == ("rejected", "ambiguous")
+
+
+def test_texts_that_are_lost_are_said() -> None:
+    """Design section 5: rebuilding restores states, not bodies."""
+    play = Play()
+    play.create("f", "one")
+    play.world.disk.bodies.clear()
+    play.ask("flow_start", flowId="f")
+    assert play.flow()["flow"]["lastAdmitReason"] == "the text of step one is lost"
+    assert "prompt" not in play.flow()["flow"]["steps"][0]
