@@ -110,6 +110,14 @@ LINK_BODY_BYTES = 256 * KIB
 """Largest body of a durable event or a command."""
 LINK_PAGE = 100
 """Commands that are asked for at once unless the caller says otherwise."""
+LINK_AHEAD_FRAMES = 64
+"""Durable events our client writes ahead of their acknowledgements."""
+LINK_AHEAD_BYTES = 1 * MIB
+"""The same in bytes of their bodies; one is always written."""
+COMMAND_IDS_KEPT = 1_000
+"""Settled commands a worker remembers, so that one that comes again is not begun again."""
+JOURNAL_SHORTENED_BYTES = 1 * MIB
+"""Size from which the journal of a worker is shortened, once the broker has all its events."""
 LINK_EVENTS_PAGE = 16
 """Most durable events that are told at once, with their bodies."""
 

@@ -19,7 +19,7 @@ from intercom.client.aio_attention import AttentionCalls
 from intercom.client.aio_engine import Engine
 from intercom.client.aio_flows import FlowCalls, FlowStep
 from intercom.client.aio_hosting import LiveStage, Run
-from intercom.client.aio_links import LinkCalls
+from intercom.client.aio_links import Command, Commands, LinkCalls
 from intercom.client.aio_mail import MailCalls
 from intercom.client.aio_watch import WatchCalls, Watching
 from intercom.client.aio_work import Assignment, Assignments, WorkCalls
@@ -47,6 +47,8 @@ from intercom.wire.work import ExecutionSurface, WorkMode
 __all__ = [
     "Assignment",
     "Assignments",
+    "Command",
+    "Commands",
     "Connection",
     "Events",
     "FlowCalls",
@@ -92,6 +94,7 @@ def connect(
     surface: ExecutionSurface | None = None,
     coordinator: bool = False,
     flows: TakesFlows = False,
+    durable: bool = False,
 ) -> Connection:
     """Register a session for the length of an ``async with`` block, starting a broker if none answers.
 
@@ -127,6 +130,9 @@ def connect(
         coordinator: hand work out, and control flows, in the groups of this session.
         flows: take steps of flows and report them; ``"todo"`` when this session also keeps items of a to-do list for
             them.
+        durable: keep a journal beside the token of the address, so that what is reported with ``report_event`` is never
+            lost and no command of ``commands`` is carried out twice, over restarts of both sides. One session of an
+            address at a time can be durable.
 
     Raises ``UsageError`` or ``HomeError`` at once, ``BrokerError`` or ``RegistrationRefused`` on entering. Leaving
     the block confirms the message in hand; leaving it by an exception does not, so that the message comes again.
@@ -157,6 +163,7 @@ def connect(
             surface=surface,
             coordinator=coordinator,
             flows=flows,
+            durable=durable,
             message_kind=IncomingMessage,
             assignment_kind=Assignment,
         )

@@ -16,7 +16,7 @@ from intercom.client.activity import Activity
 from intercom.client.asking import OnProgress
 from intercom.client.blocking_attention import AttentionCalls
 from intercom.client.blocking_engine import Engine
-from intercom.client.blocking_links import LinkCalls
+from intercom.client.blocking_links import Command, Commands, LinkCalls
 from intercom.client.blocking_mail import MailCalls
 from intercom.client.blocking_watch import WatchCalls, Watching
 from intercom.client.blocking_work import Assignment, Assignments, WorkCalls
@@ -39,6 +39,8 @@ from intercom.wire.work import ExecutionSurface, WorkMode
 __all__ = [
     "Assignment",
     "Assignments",
+    "Command",
+    "Commands",
     "Events",
     "FlowCalls",
     "FlowStep",
@@ -90,6 +92,7 @@ def connect(
     surface: ExecutionSurface | None = None,
     coordinator: bool = False,
     flows: TakesFlows = False,
+    durable: bool = False,
 ) -> Iterator[Session]:
     """Register a session for the length of a ``with`` block, starting a broker if none answers.
 
@@ -125,6 +128,9 @@ def connect(
         coordinator: hand work out, and control flows, in the groups of this session.
         flows: take steps of flows and report them; ``"todo"`` when this session also keeps items of a to-do list for
             them.
+        durable: keep a journal beside the token of the address, so that what is reported with ``report_event`` is never
+            lost and no command of ``commands`` is carried out twice, over restarts of both sides. One session of an
+            address at a time can be durable.
 
     Raises ``BrokerError``, ``RegistrationRefused``, ``HomeError`` or ``UsageError``. Leaving the block confirms the
     message in hand; leaving it by an exception does not, so that the message comes again.
@@ -155,6 +161,7 @@ def connect(
             surface=surface,
             coordinator=coordinator,
             flows=flows,
+            durable=durable,
             message_kind=IncomingMessage,
             assignment_kind=Assignment,
         )

@@ -28,6 +28,7 @@ from intercom.core.outbox import Outbox
 from intercom.core.records import EventRecord, Happened, LinkRecord, Recovered, ReleaseBody, SaveBody
 from intercom.limits import Limits
 from intercom.wire.links import (
+    OUTCOME_KINDS,
     CommandReceived,
     CommandRejected,
     DurableEvent,
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 FROM_WORKERS = (LinkReady, LinkRejected, DurableEvent, EphemeralEvent, CommandReceived, CommandRejected)
 """What a worker writes about its link."""
-OUTCOMES = {"command_applied": "applied", "command_failed": "failed"}
+OUTCOMES = dict(zip(OUTCOME_KINDS, ("applied", "failed"), strict=True))
 """What becomes of a command of which a durable event of this kind tells."""
 
 

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from intercom.client.composing import milliseconds
+from intercom.client.durable import Command as _Command
 from intercom.client.linkrequests import LinkRequests
 from intercom.client.linkviews import CommandView, EventView, LinkView
 from intercom.client.operations import Operation
-from intercom.limits import LINK_EVENTS_PAGE, LINK_PAGE, REQUEST_MS, WORK_REQUEST_MS
+from intercom.client.session import ClientSession
+from intercom.client.workerjournal import INTERRUPTED
+from intercom.limits import LINK_DETAIL_CHARACTERS, LINK_EVENTS_PAGE, LINK_PAGE, REQUEST_MS, WORK_REQUEST_MS
+
+if TYPE_CHECKING:
+    from intercom.testing.broker import MemoryBroker
 
 Result = TypeVar("Result")
 LinkViews: TypeAlias = builtins.list[LinkView]
@@ -18,10 +26,77 @@ EventViews: TypeAlias = builtins.list[EventView]
 Names: TypeAlias = builtins.list[str]
 
 
+class Command(_Command):
+    """Hold a command for this durable session, which is being carried out, and say what became of it.
+
+    As a ``with`` block it is done with the block, or failed when an exception ends that. What became of it is on
+    disk here when a call returns, and reaches its sender when the broker can be reached.
+    """
+
+    __slots__ = ("_session",)
+
+    _session: Linking
+
+    def done(self, detail: str | None = None) -> None:
+        """Say that it was carried out; ``detail`` is for people, up to 1,000 characters."""
+        self._session._act(lambda: self._settle("command_applied", detail, None))
+
+    def fail(self, detail: str | None = None, *, code: str | None = None) -> None:
+        """Say that it was tried and failed; ``code`` is why, for programs."""
+        self._session._act(lambda: self._settle("command_failed", detail, code))
+
+    def __enter__(self) -> Command:
+        """Return the command."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Say what became of it, unless it was said."""
+        if self.is_over:
+            return
+        if error is None:
+            self.done()
+        elif isinstance(error, Exception):
+            self.fail(f"{type(error).__name__}: {error}"[:LINK_DETAIL_CHARACTERS], code="exception")
+        else:
+            self.fail(code=INTERRUPTED)
+
+
+class Commands:
+    """Iterate over the commands for a durable session; each is given out once."""
+
+    def __init__(self, session: Linking, timeout_ms: int) -> None:
+        self._session = session
+        self._timeout_ms = timeout_ms
+
+    def __iter__(self) -> Commands:
+        """Return the iterator itself."""
+        return self
+
+    def __next__(self) -> Command:
+        """Wait for the next command, for as long as the iterator may wait for it."""
+        session = self._session
+        session._broker._advance(self._timeout_ms, lambda: session._core.has_command)
+        command = session._core.take_command(Command)
+        session._broker._turn()
+        if command is None:
+            raise StopIteration
+        command._session = session
+        return command
+
+
 class Linking:
     """Give a session in memory the calls that look after links; each has its result at once."""
 
+    _broker: MemoryBroker
+    _core: ClientSession
     _link_requests: LinkRequests
+
+    def _act(self, action: Callable[[], Result]) -> Result:
+        result = action()
+        self._broker._turn()
+        return result
 
     def _now(self, operation: Operation[Result]) -> Result:
         """Return what an operation comes to."""
@@ -110,3 +185,32 @@ class Linking:
         The broker keeps the last 1,000 of a link, and their bodies for 24 hours.
         """
         return self._now(self._link_requests.events(link_id, after, limit, timeout))
+
+    def report_event(self, kind: str, body: Mapping[str, Any] | None = None) -> int:
+        """Write down that something happened, and return its number in the journal of this durable session.
+
+        It is never lost once this has returned: it reaches the broker in its order, now or after restarts of either.
+
+        Args:
+            kind: what it is, in words of the program's own.
+            body: what more is to be said of it; at most 256 KiB as JSON.
+
+        Raises ``UsageError`` unless the session was opened with ``durable=True``, and ``HomeError`` or ``AccessDenied``
+        when the journal cannot be written.
+        """
+        return self._act(lambda: self._core.durable.report(kind, body or {}))
+
+    @property
+    def unstored_events(self) -> int:
+        """Return how many events this durable session has reported that the broker does not have on its disk yet."""
+        return self._core.durable.unstored
+
+    def commands(self, *, timeout: float | None = None) -> Commands:
+        """Iterate over the commands for this durable session in their order, until none is there or came in time.
+
+        A command counts as begun when it is given out, and is never given out again: when this process ends before it
+        said what became of it, the next durable session of the address reports it as failed, ``interrupted``. Asking
+        for the next one says nothing about the one before. Raises ``RequestRefused`` with the code
+        ``journal_identity_changed`` when the broker knows this worker by another journal.
+        """
+        return Commands(self, 0 if timeout is None else milliseconds(timeout, "timeout"))

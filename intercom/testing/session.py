@@ -29,6 +29,7 @@ from intercom.client.stage_views import StageView
 from intercom.client.staging import new_stage
 from intercom.client.views import GroupView, Receipt, SessionView
 from intercom.client.views import IncomingMessage as _IncomingMessage
+from intercom.client.workerjournal import WorkerJournal
 from intercom.errors import BrokerBusy, NoBroker
 from intercom.limits import ASK_MS, REQUEST_MS, STAGE_LIVE_MS
 from intercom.testing.attending import AttentionCalls
@@ -126,6 +127,7 @@ class MemorySession(Inquiries, AttentionCalls, Work, Following, Linking):
         ids: Callable[[], str],
         answer: Callable[[IncomingMessage], str | None] | None,
         keeper: Keeper | None = None,
+        journal: WorkerJournal | None = None,
     ) -> None:
         """Begin offline."""
         self._broker = broker
@@ -138,6 +140,7 @@ class MemorySession(Inquiries, AttentionCalls, Work, Following, Linking):
             message_kind=IncomingMessage,
             assignment_kind=Assignment,
             keeper=keeper,
+            journal=journal,
         )
         self._mail = MailRequests(self._core.lifecycle, lambda: broker.now.mono)
         self._link_requests = LinkRequests(self._core.lifecycle, lambda: broker.now.mono, ids)

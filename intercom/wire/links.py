@@ -26,6 +26,9 @@ Page: TypeAlias = Annotated[int, Meta(ge=1, le=LINK_PAGE_CEILING)]
 EventPage: TypeAlias = Annotated[int, Meta(ge=1, le=LINK_EVENTS_PAGE)]
 Detail: TypeAlias = Annotated[str, Meta(max_length=LINK_DETAIL_CHARACTERS)]
 
+OUTCOME_KINDS = ("command_applied", "command_failed")
+"""Kinds of durable events that say what became of a command."""
+
 LinkState: TypeAlias = Literal["away", "connecting", "ready", "refused"]
 CommandState: TypeAlias = Literal["pending", "received", "rejected", "applied", "failed", "ambiguous"]
 RefusalCode: TypeAlias = Literal[
