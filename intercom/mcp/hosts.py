@@ -12,12 +12,12 @@ HOSTS = ("claude", "codex", "opencode", "gemini", "pi", "atomic", "generic")
 KINDS = {"claude": "claude-code", "opencode": "opencode", "gemini": "gemini-cli", "generic": "mcp"}
 """What hosts a session, as others are shown it, where that is not the name of the host."""
 _CLIENTS = {
-    "claude-code": "claude",
-    "codex-mcp-client": "codex",
+    "claude": "claude-code",
+    "codex": "codex-mcp-client",
     "opencode": "opencode",
-    "gemini-cli-mcp-client": "gemini",
+    "gemini": "gemini-cli-mcp-client",
 }
-"""What MCP clients call themselves."""
+"""What the MCP client of each host calls itself."""
 
 
 class Caller(NamedTuple):
@@ -35,7 +35,8 @@ def kind_of(host: str) -> str:
 
 def host_of(client: str | None) -> str:
     """Return the host whose MCP client has this name."""
-    return _CLIENTS.get((client or "").lower(), "generic")
+    named = (client or "").lower()
+    return next((host for host, its_client in _CLIENTS.items() if its_client == named), "generic")
 
 
 def caller_of(host: str, meta: Mapping[str, Any]) -> Caller:

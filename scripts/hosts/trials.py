@@ -25,6 +25,10 @@ LONGEST_S = 240
 """How long one run of a host may take."""
 PATIENT_S = 100
 """How long a tool waits for an answer or a question: within what every host allows."""
+SHORTLY_S = 15
+"""How long a tool waits for what may have been shown already by another way."""
+SETTLE_S = 8
+"""How long a screen may take to come back after a question; one with text in its prompt may not look ready."""
 THINKING_S = 6
 """How long the model thinks while a message comes."""
 _RECEIVE: dict[str, Any] = {"tool": "intercom/receive", "args": {"wait_s": PATIENT_S}}
@@ -231,7 +235,7 @@ def _in_a_terminal(place: Place, lab: Any) -> Iterator[Waiting]:
             terminal.keys(*keys)
         else:
             return
-        terminal.wait(lambda: lab.ready(terminal), LONGEST_S)
+        terminal.wait(lambda: lab.ready(terminal), SETTLE_S)
         if WAIT in terminal.screen():
             terminal.keys("Enter")
         else:

@@ -137,7 +137,7 @@ def codes() -> set[str]:
             found.add(family.code)
     tree = (errors.__doc__ or "").split("Each has ``code``")[0]
     found |= set(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", tree))
-    for part in ("client", "cli"):
+    for part in ("client", "cli", "mcp"):
         for path in (TOP / "intercom" / part).glob("*.py"):
             found |= set(re.findall(r"""(?:\bcode|_CODE)["']?(?: =|[=:]) ?["']([a-z_]+)["']""", path.read_text()))
     return found

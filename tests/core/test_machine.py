@@ -10,6 +10,7 @@ import os
 import sys
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -574,6 +575,7 @@ def left_in(broker: Any) -> dict[str, int]:
 
 
 TestBrokerWorld = BrokerWorld.TestCase
+TestBrokerWorld.pytestmark = [pytest.mark.timeout(240)]  # hundreds of worlds; a loaded machine needs minutes
 TestBrokerWorld.settings = settings(
     max_examples=int(EXAMPLES or 500),
     stateful_step_count=STEPS,

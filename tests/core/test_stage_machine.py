@@ -10,6 +10,7 @@ import os
 import sys
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -471,6 +472,7 @@ class StageWorld(RuleBasedStateMachine):
 
 
 TestStageWorld = StageWorld.TestCase
+TestStageWorld.pytestmark = [pytest.mark.timeout(240)]  # hundreds of worlds; a loaded machine needs minutes
 TestStageWorld.settings = settings(
     max_examples=int(EXAMPLES or 300),
     stateful_step_count=STEPS,
