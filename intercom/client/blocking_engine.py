@@ -388,6 +388,7 @@ class Engine:
             if self._link is not None:
                 self._link.close()
                 self._link = None
+            self._input.release()  # whoever keeps a session that has ended keeps no room for what it cannot read
 
     def _say_goodbye(self, link: socket.socket, until: int) -> None:
         self._flush()
