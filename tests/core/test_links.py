@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import Raw
 
 from intercom.limits import KIB, Limits
+from intercom.wire.links import DurableEvent
 from tests.core.harness import World, only, without_announcements
 from tests.core.mail import Agent, enter, holder, operator, reattach
 from tests.core.test_watches import person, watch
@@ -799,3 +801,19 @@ def test_a_closed_store_ends_links() -> None:
     world.settle()
     assert [frame["code"] for frame in one.got()] == ["not_recorded"]
     assert ask(operator(world), "links")["code"] == "store_unusable"
+
+
+def test_a_buffer_that_is_used_again() -> None:
+    """A4.15: what waits for its turn keeps the bytes it came with."""
+    world = World()
+    one = ready(world)
+    world.auto = False
+    one.event(1)
+    came = b'{"kind":"note","text":"first"}'
+    buffer = bytearray(came)
+    frame = DurableEvent(one.link, 2, "e2", 5, Raw(memoryview(buffer)))
+    world.perform(world.broker.frame_received(one.agent.conn, frame, world.now))
+    buffer[:] = b"x" * len(came)
+    world.settle()
+    [second] = [row for row in world.disk.events.values() if row.seq == 2]
+    assert world.disk.bodies[second.number].message == came
