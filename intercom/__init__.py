@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from intercom.client.aio import (
         Assignment,
         Assignments,
+        Command,
+        Commands,
         Connection,
         Events,
         FlowCalls,
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
         TodoOutcome,
     )
     from intercom.client.invoking import Diagnosis, InvocationView, Route
+    from intercom.client.linkviews import CommandView, EventView, LinkView
     from intercom.client.mailviews import (
         AddressView,
         Mailbox,
@@ -116,6 +119,9 @@ __all__ = [
     "BrokerBusy",
     "BrokerError",
     "BrokerStarting",
+    "Command",
+    "CommandView",
+    "Commands",
     "ConfigError",
     "Connection",
     "ConnectionLost",
@@ -123,6 +129,7 @@ __all__ = [
     "Diagnosis",
     "Dispatched",
     "EmbeddedBroker",
+    "EventView",
     "Events",
     "Flow",
     "FlowCalls",
@@ -141,6 +148,7 @@ __all__ = [
     "InvocationView",
     "Invoked",
     "KeptMessage",
+    "LinkView",
     "LiveStage",
     "Mail",
     "Mailbox",
@@ -216,6 +224,8 @@ _HOMES = {
     "intercom.client.aio": (
         "Assignment",
         "Assignments",
+        "Command",
+        "Commands",
         "Connection",
         "Events",
         "FlowCalls",
@@ -246,6 +256,7 @@ _HOMES = {
     "intercom.client.queueing": ("AsyncStageQueue", "StageAnswer", "StageQueue", "StageRequest"),
     "intercom.client.rosters": ("DeliveryState", "PossibleStage", "RosterStage"),
     "intercom.client.stage_views": ("StageView",),
+    "intercom.client.linkviews": ("CommandView", "EventView", "LinkView"),
     "intercom.client.mailviews": (
         "AddressView",
         "Mailbox",

@@ -32,6 +32,7 @@ COORDINATOR = "flow.control"
 FLOW_REPORT = "flow.report"
 TODO = ("flow.todo_projection", "flow.todo_mutation")
 WATCH = "watch"
+LINK = "link.durable"
 INVOKE = "invoke"
 
 AGENT_FEATURES = (LIFECYCLE, RECEIPTS, QUEUE, ADDRESS, WATCH, WAITS, POLICY, INVOKE)
@@ -214,6 +215,8 @@ class Lifecycle:
             features += (INBOX,)
         if work.mode is not None:
             features += (WORK,)
+        if self._profile.durable:
+            features += (LINK,)
         if self._profile.flows:
             features += (FLOW_REPORT,)
         if self._profile.flows == "todo":

@@ -44,6 +44,7 @@ from intercom.wire.frames import (
     SupervisorAuthorized,
 )
 from intercom.wire.invocations import InvocationAnswer
+from intercom.wire.links import Commands, CommandStored, LinkEvents, LinkRepinned, Links
 from intercom.wire.mail import (
     Addresses,
     MailboxEntries,
@@ -358,6 +359,11 @@ _ANSWERS = (
     MailFetched,
     *get_args(WorkAnswer),
     *get_args(FlowAnswer),
+    Links,
+    LinkRepinned,
+    CommandStored,
+    Commands,
+    LinkEvents,
     *get_args(InvocationAnswer),
     Watching,
 )

@@ -16,6 +16,7 @@ from intercom.limits import HEALTH_ID_UNITS
 from intercom.wire.attention import AttentionAnswer, AttentionRequest
 from intercom.wire.flows import FlowAnswer, FlowRequest
 from intercom.wire.invocations import InvocationAnswer, InvocationRequest, InvokedInfo
+from intercom.wire.links import LinkAnswer, LinkReport, LinkRequest
 from intercom.wire.mail import MailAnswer, MailInfo, MailRequest, Notice
 from intercom.wire.restoring_frames import ReleaseRestoringRecipient as ReleaseRestoringRecipient
 from intercom.wire.restoring_frames import ReserveRestoringRecipient as ReserveRestoringRecipient
@@ -251,7 +252,7 @@ class BadRequest(Struct):
 
 
 FeatureRequests: TypeAlias = (
-    MailRequest | WorkRequest | FollowingRequest | AttentionRequest | FlowRequest | InvocationRequest
+    MailRequest | WorkRequest | FollowingRequest | AttentionRequest | FlowRequest | LinkRequest | InvocationRequest
 )
 """Every frame that belongs to a feature: it is refused in-band when a member is wrong."""
 
@@ -281,6 +282,7 @@ Request: TypeAlias = (
     | FeatureRequests
     | MessageReceipt
     | CancelMessage
+    | LinkReport
 )
 """Every frame a client may write."""
 
@@ -519,6 +521,7 @@ Answer: TypeAlias = (
     | WorkAnswer
     | FlowAnswer
     | AttentionAnswer
+    | LinkAnswer
     | InvocationAnswer
 )
 """Every frame the broker may write."""
