@@ -78,6 +78,8 @@ def heading(message: IncomingMessage, mark: str, waited_ms: float = 0) -> str:
     sender = who(message.sender.name, message.sender.id)
     age_ms = waited_ms + (0 if message.mail is None else message.mail.age_ms)
     age = f", sent {duration(age_ms)} ago: check whether it still matters" if age_ms >= OLD_MAIL_MS else ""
+    if message.is_out_of_date:
+        age += f", out of date since {duration(message.out_of_date_ms)}: its sender wanted nothing done about it by now"
     if message.mail is not None and message.mail.offers > 1:
         age += ", perhaps shown before"
     return f"intercom {mark}: {_kind(message)} from {sender}, {FROM_A_PEER}{age}.{_how(message)}"
