@@ -473,6 +473,10 @@ GROUPS_CEILING = 64
 
 # --- agent hosts: the adapter ----------------------------------------------------------------------------
 
+ANSWER_KEPT_MS = 7 * 24 * 60 * MINUTE_MS
+"""How long an answer waits on disk for an adapter of the session that asked."""
+ANSWER_FILE_BYTES = 16 * MIB
+"""Largest file that is taken for an answer: a message, which cannot be larger than a frame, and its sender."""
 SEAT_DIGITS = 4
 """Digits of its address in the visible name of a host's session."""
 SEAT_FOLDER_CHARACTERS = 40
