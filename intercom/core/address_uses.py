@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from intercom.core.flows import FlowsOfBroker
     from intercom.core.inbox import Inbox
     from intercom.core.lifecycle import Lifecycle
+    from intercom.core.links import Links
     from intercom.core.mailboxes import Mailboxes
     from intercom.core.policies import Policies
     from intercom.core.questions import Questions
@@ -33,6 +34,7 @@ class AddressUses:
         inbox: Inbox,
         assignments: Assignments,
         flows: FlowsOfBroker,
+        links: Links,
         policies: Policies,
         idle_ms: int,
     ) -> None:
@@ -44,6 +46,7 @@ class AddressUses:
         self._inbox = inbox
         self._assignments = assignments
         self._flows = flows
+        self._links = links
         self._policies = policies
         self._idle_ms = idle_ms
 
@@ -76,6 +79,7 @@ class AddressUses:
         for parked in self._inbox.in_order():
             numbers.add(parked.record.target_address)
             found.add(parked.record.sender_mailbox or "")
+        found |= {link.record.mailbox for link in self._links}
         return found | {key_of(number) for number in numbers if number is not None}
 
     def _of_flows(self) -> set[str]:

@@ -415,6 +415,7 @@ class Broker:
             self._inbox,
             self._work.assignments,
             self._flows,
+            self._links,
             self._policies,
             limits.address_idle_ms,
         ).keys

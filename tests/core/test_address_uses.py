@@ -127,6 +127,12 @@ def parked_work(world: World, old: Agent) -> None:
     old_worker.write("unregister")
 
 
+def a_link(world: World, old: Agent) -> None:
+    linked = holder(world, "old", old.registered["addressToken"], features=(*AGENT, "link.durable"))
+    assert len(world.disk.links) == 1
+    linked.write("unregister")
+
+
 USES: list[Callable[[World, Agent], None]] = [
     a_holder,
     one_that_acts_under_it,
@@ -136,6 +142,7 @@ USES: list[Callable[[World, Agent], None]] = [
     a_flow,
     parked_work,
     an_open_question,
+    a_link,
 ]
 
 
