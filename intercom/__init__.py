@@ -17,10 +17,12 @@ if TYPE_CHECKING:
         FlowCalls,
         FlowStep,
         IncomingMessage,
+        Invocation,
         LiveStage,
         Messages,
         Run,
         Session,
+        Task,
         Watching,
         connect,
     )
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
         StepReport,
         TodoOutcome,
     )
+    from intercom.client.invoking import Diagnosis, InvocationView, Route
     from intercom.client.linkviews import CommandView, EventView, LinkView
     from intercom.client.mailviews import (
         AddressView,
@@ -51,7 +54,7 @@ if TYPE_CHECKING:
     from intercom.client.queueing import AsyncStageQueue, StageAnswer, StageQueue, StageRequest
     from intercom.client.rosters import DeliveryState, PossibleStage, RosterStage
     from intercom.client.stage_views import StageView
-    from intercom.client.views import Attachment, GroupView, Mail, Notice, Receipt, SessionView
+    from intercom.client.views import Attachment, GroupView, Invoked, Mail, Notice, Receipt, SessionView
     from intercom.client.watches import WatchedState, WatchEvent, WatchSnapshot
     from intercom.client.workviews import AssignmentView, Dispatched, InboxPage, InboxPresence, ParkedMessage
     from intercom.errors import (
@@ -81,7 +84,11 @@ if TYPE_CHECKING:
         RequestRefused,
         RequestTimeout,
         ReservationRefused,
+        RouteUnclear,
+        RunError,
+        RunFailed,
         RunRefused,
+        RunUnfinished,
         SendError,
         SendRefused,
         SessionClosed,
@@ -119,6 +126,7 @@ __all__ = [
     "Connection",
     "ConnectionLost",
     "DeliveryState",
+    "Diagnosis",
     "Dispatched",
     "EmbeddedBroker",
     "EventView",
@@ -136,6 +144,9 @@ __all__ = [
     "InboxPresence",
     "IncomingMessage",
     "IntercomError",
+    "Invocation",
+    "InvocationView",
+    "Invoked",
     "KeptMessage",
     "LinkView",
     "LiveStage",
@@ -165,8 +176,13 @@ __all__ = [
     "RequestTimeout",
     "ReservationRefused",
     "RosterStage",
+    "Route",
+    "RouteUnclear",
     "Run",
+    "RunError",
+    "RunFailed",
     "RunRefused",
+    "RunUnfinished",
     "SendError",
     "SendRefused",
     "Session",
@@ -185,6 +201,7 @@ __all__ = [
     "StepReport",
     "TargetAway",
     "TargetNotFound",
+    "Task",
     "TodoOutcome",
     "TooLarge",
     "Trace",
@@ -214,14 +231,17 @@ _HOMES = {
         "FlowCalls",
         "FlowStep",
         "IncomingMessage",
+        "Invocation",
         "LiveStage",
         "Messages",
         "Run",
         "Session",
+        "Task",
         "Watching",
         "connect",
     ),
     "intercom.client.attending": ("KeptMessage", "Policies", "PolicyRule", "PolicyView", "Wait", "Waits"),
+    "intercom.client.invoking": ("Diagnosis", "InvocationView", "Route"),
     "intercom.client.feeds": ("SessionEvent",),
     "intercom.client.flowviews": (
         "Flow",
@@ -249,7 +269,7 @@ _HOMES = {
         "UnconfirmedMessage",
     ),
     "intercom.client.watches": ("WatchEvent", "WatchSnapshot", "WatchedState"),
-    "intercom.client.views": ("Attachment", "GroupView", "Mail", "Notice", "Receipt", "SessionView"),
+    "intercom.client.views": ("Attachment", "GroupView", "Invoked", "Mail", "Notice", "Receipt", "SessionView"),
     "intercom.client.workviews": ("AssignmentView", "Dispatched", "InboxPage", "InboxPresence", "ParkedMessage"),
     "intercom.server.embedded": ("EmbeddedBroker", "serve"),
 }

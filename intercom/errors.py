@@ -34,7 +34,12 @@
     │   │                       unknown_command, ambiguous_link, ambiguous_command, already_pinned
     │   │                       and every other code
     │   │                                             a request about mail, sessions or work was refused
-    │   └── AssignmentLost      assignment_unknown, assignment_target_mismatch   an assignment is not this session's
+    │   ├── AssignmentLost      assignment_unknown, assignment_target_mismatch   an assignment is not this session's
+    │   ├── RouteUnclear        route_ambiguous, route_unknown, route_unparseable, route_unavailable,
+    │   │                       invocation_unknown    a label, or an id of an invocation, leads to nothing
+    │   └── RunError                                  of what was invoked
+    │       ├── RunFailed       run_failed, run_cancelled   it was not done
+    │       └── RunUnfinished   run_unfinished        the wait ended first, and it goes on
     ├── SendError                                     a message was not delivered
     │   ├── TargetNotFound      not_found, supervisor_gone  nobody in reach has that name or id
     │   ├── TargetAway          away                  the target is known and not here; nothing was sent
@@ -283,6 +288,15 @@ _REQUEST_STATUSES = {
     "ambiguous_command": 4,
     "conflict": 4,
     "capacity": 5,
+    "route_ambiguous": 4,
+    "route_unknown": 3,
+    "route_unparseable": 2,
+    "route_unavailable": 3,
+    "invocation_unknown": 3,
+    "invocation_conflict": 4,
+    "update_conflict": 4,
+    "run_terminal": 4,
+    "run_unfinished": 6,
 }
 _REQUEST_HINTS = {
     "feature_not_granted": "`intercom doctor` compares the versions of this client and its broker.",
@@ -338,6 +352,39 @@ class AssignmentLost(RequestRefused):
     """Say that an assignment is not this session's: it ended, went back to the inbox, or is somebody else's."""
 
     code = "assignment_unknown"
+
+
+class RouteUnclear(RequestRefused):
+    """Say that a label leads to nobody; each of ``labels`` leads to one who may have been meant."""
+
+    code = "route_unknown"
+    labels: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Add ``labels`` to the JSON form."""
+        return {**super().as_dict(), **({"labels": list(self.labels)} if self.labels else {})}
+
+
+class RunError(RequestRefused):
+    """Tell of the run of an invocation; ``invocation_id`` names it."""
+
+    invocation_id: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Add ``invocationId`` to the JSON form."""
+        return {**super().as_dict(), "invocationId": self.invocation_id}
+
+
+class RunFailed(RunError):
+    """Say that what was invoked failed or was cancelled."""
+
+    code = "run_failed"
+
+
+class RunUnfinished(RunError):
+    """Say that a wait ended before the run did, which goes on."""
+
+    code = "run_unfinished"
 
 
 class SendError(IntercomError):

@@ -804,3 +804,28 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Open commands in all."""
     commands_bytes: int = 64 * MIB
     """The same in bytes of their bodies."""
+    # --- invocations
+    invocations: int = 10_000
+    """Invocations that may be open."""
+    invocations_kept: int = 50_000
+    """Invocations that are remembered, open ones included; those that ended go first, the oldest first."""
+    invocation_kept_ms: int = 14 * 24 * 60 * MINUTE_MS
+    """How long an invocation that ended, and a diagnosis, is remembered."""
+    diagnoses: int = 10_000
+    """Diagnoses that are remembered; the oldest goes first."""
+    diagnoses_shown: int = 50
+    """Diagnoses of one invocation that a snapshot tells of, the newest."""
+    candidates_shown: int = 20
+    """Candidates that a diagnosis names."""
+    invocation_bytes: int = 256 * 1024
+    """Size of a task."""
+    run_result_bytes: int = 1 * MIB
+    """Size of an output."""
+    run_text_characters: int = 1_000
+    """Length of a summary and of an error."""
+    job_lease_ms: int = 30_000
+    """How long a hand-over to a session without a mailbox may take before it is tried again."""
+    job_retry_ms: int = 5_000
+    """Pause before a hand-over is tried again that could not be made, and between two looks at what is open."""
+    run_stale_ms: int = 120_000
+    """How long a run whose target is gone may wait for it to come back."""

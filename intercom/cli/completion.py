@@ -147,6 +147,7 @@ def _words(verb: str) -> list[str]:
         "completion": ["bash", "zsh", "fish"],
         "inbox": ["list", "show", "dispatch", "claim", "wait", "settle"],
         "assignment": ["list", "show", "report", "reply"],
+        "invocation": ["list", "show", "watch", "cancel"],
         "flow": [
             "create",
             "start",

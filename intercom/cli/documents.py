@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, get_args
 
 from intercom.client.working import REPORTABLE
 from intercom.wire.flows import FlowState, StepState
+from intercom.wire.invocations import Action, RunState
 from intercom.wire.links import CommandState, LinkState
 from intercom.wire.work import ClaimPolicy, ParkReason, ProcessingState
 
@@ -228,6 +229,35 @@ _WORK = _success(
     {
         "assignment": _ref("Assignment"),
         "message": _object({"id": _TEXT, "from": _ANY_OBJECT, "text": _TEXT}, {"attachments": _ATTACHMENTS}),
+    }
+)
+_INVOCATION = _object(
+    {
+        "invocationId": _TEXT,
+        "runId": _TEXT,
+        "state": {"enum": list(get_args(RunState))},
+        "action": {"enum": list(get_args(Action))},
+        "target": _TEXT,
+        "targetId": _TEXT,
+        "targetName": _TEXT,
+        "requesterId": _TEXT,
+        "createdAt": _COUNT,
+    },
+    {
+        **dict.fromkeys(("startedAt", "completedAt", "takeUntil", "attempts", "cancelAskedAt"), _COUNT),
+        **dict.fromkeys(("placement", "task", "summary", "output", "error"), _TEXT),
+        "reconciled": {"const": True},
+    },
+)
+_INVOKED = _success({"invocation": _INVOCATION})
+_RUN_EVENT = _success(
+    {
+        "event": {"const": "happened"},
+        "invocationId": _TEXT,
+        "state": {"enum": list(get_args(RunState))},
+        "kind": _TEXT,
+        "at": _COUNT,
+        "detail": _ANY_OBJECT,
     }
 )
 _FLOW_HEAD: Schema = {
@@ -555,6 +585,29 @@ DOCUMENTS: dict[str, list[Schema]] = {
         _success({"dispatchId": _TEXT, "reportMessageId": _TEXT, "stepState": {"enum": list(get_args(StepState))}}),
         _success({"flowIds": _TEXTS, "dryRun": _FLAG}),
         *_WATCHED,
+    ],
+    "invoke": [
+        _success(
+            {"invocationId": _TEXT, "runId": _TEXT, "targetId": _TEXT, "state": {"enum": list(get_args(RunState))}}
+        ),
+        _INVOKED,
+        _RUN_EVENT,
+    ],
+    "invocation": [
+        _success({"invocations": _array(_INVOCATION)}),
+        _success({"invocationId": _TEXT, "state": {"enum": list(get_args(RunState))}}),
+        _INVOKED,
+        _RUN_EVENT,
+    ],
+    "resolve": [
+        _success(
+            {
+                "target": _object(
+                    {"targetId": _TEXT, "name": _TEXT, "label": _TEXT, "state": _TEXT},
+                    dict.fromkeys(("workspace", "harness", "model", "node"), _TEXT),
+                )
+            }
+        )
     ],
     "session": [
         _success({"sessions": _array(_ref("KnownSession"))}),

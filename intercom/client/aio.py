@@ -19,6 +19,9 @@ from intercom.client.aio_attention import AttentionCalls
 from intercom.client.aio_engine import Engine
 from intercom.client.aio_flows import FlowCalls, FlowStep
 from intercom.client.aio_hosting import LiveStage, Run
+from intercom.client.aio_invoke import Invocation as Invocation
+from intercom.client.aio_invoke import InvocationCalls
+from intercom.client.aio_invoke import Task as Task
 from intercom.client.aio_links import Command, Commands, LinkCalls
 from intercom.client.aio_mail import MailCalls
 from intercom.client.aio_watch import WatchCalls, Watching
@@ -222,6 +225,11 @@ class IncomingMessage(_IncomingMessage):
     _session: Session
     flow: FlowStep | None
 
+    @property
+    def invocation(self) -> Task | None:
+        """Return the task the message brings, to say how far it is; ``None`` for any other message."""
+        return None if self.invoked is None else Task(self._session, self.invoked)
+
     def confirm(self) -> None:
         """Say that the message is done with, before its consumer asks for the next one; this waits for nobody.
 
@@ -298,7 +306,7 @@ class Events:
         return await self._session._engine.next_event(self._feed)
 
 
-class Session(MailCalls, AttentionCalls, WorkCalls, WatchCalls, LinkCalls):
+class Session(MailCalls, AttentionCalls, WorkCalls, InvocationCalls, WatchCalls, LinkCalls):
     """Be a session in the broker's table; made by ``connect``.
 
     Any number of tasks may use it at the same time, all in the event loop that opened it.
@@ -311,6 +319,13 @@ class Session(MailCalls, AttentionCalls, WorkCalls, WatchCalls, LinkCalls):
         self._mail = MailRequests(engine.core.lifecycle, now)
         self._link_requests = LinkRequests(engine.core.lifecycle, now, new_id)
         self._activity = Activity(self.announce)
+
+    def _watching(self, invocation_id: str) -> Watching:
+        return self.watch(invocations=[invocation_id])
+
+    def _task(self, work: Assignment) -> Task:
+        assert work.message.invoked is not None, "only of work that brings a task"
+        return Task(self, work.message.invoked, work)
 
     @property
     def flows(self) -> FlowCalls:

@@ -16,6 +16,9 @@ from intercom.client.activity import Activity
 from intercom.client.asking import OnProgress
 from intercom.client.blocking_attention import AttentionCalls
 from intercom.client.blocking_engine import Engine
+from intercom.client.blocking_invoke import Invocation as Invocation
+from intercom.client.blocking_invoke import InvocationCalls
+from intercom.client.blocking_invoke import Task as Task
 from intercom.client.blocking_links import Command, Commands, LinkCalls
 from intercom.client.blocking_mail import MailCalls
 from intercom.client.blocking_watch import WatchCalls, Watching
@@ -183,6 +186,11 @@ class IncomingMessage(_IncomingMessage):
     _session: Session
     flow: FlowStep | None
 
+    @property
+    def invocation(self) -> Task | None:
+        """Return the task the message brings, to say how far it is; ``None`` for any other message."""
+        return None if self.invoked is None else Task(self._session, self.invoked)
+
     def confirm(self) -> None:
         """Say that the message is done with, before its consumer asks for the next one; this waits for nobody.
 
@@ -265,7 +273,7 @@ class Events:
         return event
 
 
-class Session(MailCalls, AttentionCalls, WorkCalls, WatchCalls, LinkCalls):
+class Session(MailCalls, AttentionCalls, WorkCalls, InvocationCalls, WatchCalls, LinkCalls):
     """Be a session in the broker's table; made by ``connect``."""
 
     def __init__(self, engine: Engine) -> None:
@@ -275,6 +283,13 @@ class Session(MailCalls, AttentionCalls, WorkCalls, WatchCalls, LinkCalls):
         self._mail = MailRequests(engine.core.lifecycle, now)
         self._link_requests = LinkRequests(engine.core.lifecycle, now, new_id)
         self._activity = Activity(self.announce)
+
+    def _watching(self, invocation_id: str) -> Watching:
+        return self.watch(invocations=[invocation_id])
+
+    def _task(self, work: Assignment) -> Task:
+        assert work.message.invoked is not None, "only of work that brings a task"
+        return Task(self, work.message.invoked, work)
 
     @property
     def flows(self) -> FlowCalls:

@@ -43,6 +43,7 @@ from intercom.wire.frames import (
     Sessions,
     SupervisorAuthorized,
 )
+from intercom.wire.invocations import InvocationAnswer
 from intercom.wire.links import Commands, CommandStored, LinkEvents, LinkRepinned, Links
 from intercom.wire.mail import (
     Addresses,
@@ -363,6 +364,7 @@ _ANSWERS = (
     CommandStored,
     Commands,
     LinkEvents,
+    *get_args(InvocationAnswer),
     Watching,
 )
 """Answers that mean nothing beyond the request they answer."""

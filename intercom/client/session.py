@@ -23,6 +23,7 @@ from intercom.client.contact import Contact, Link, violation
 from intercom.client.feeds import Feed, Feeds, SessionEvent, told_of
 from intercom.client.heartbeat import Heartbeat, Pulse
 from intercom.client.held import HeldSends
+from intercom.client.invoking import InvocationRequests
 from intercom.client.lifecycle import Keeper, Lifecycle, Nothing, end_of, told_of_replacement
 from intercom.client.notices import Arrived, Event, Happened, Held, HostAsked, News, Settled, Troubled
 from intercom.client.operations import Opening, Operation
@@ -128,6 +129,7 @@ class ClientSession:
             from intercom.client.durable import Durable  # few sessions are durable
 
             self._durable = Durable(journal, self._contact, self._news, lambda: clock() + self._wall_ahead, ids)
+        self.invoking = InvocationRequests(self._lifecycle, clock, ids)
         self._worklist = Worklist(profile, self._contact, self._lifecycle, self._news, self.work)
         self._receiving = Receiving(
             self._contact, self._lifecycle.keeper, self._pursuit, self._worklist, self._news, message_kind

@@ -38,6 +38,8 @@ from intercom.core.guard import LoopGuard
 from intercom.core.holding import Holding
 from intercom.core.inbox import Inbox
 from intercom.core.inquiries import REQUESTS, Inquiries, Tracing
+from intercom.core.invocation_requests import REQUESTS as INVOCATION_REQUESTS
+from intercom.core.invoking import TOKENS, Invoking
 from intercom.core.journal import Journal
 from intercom.core.keeping import Keeping
 from intercom.core.ledger import Ledger
@@ -147,6 +149,7 @@ class Broker:
         facts: further members of the status report's ``broker`` object.
         identity: of the store, its journal and this process on it.
         spawn_kinds: the sessions that may be started.
+        node: what this machine is called in labels.
     """
 
     def __init__(
@@ -163,6 +166,7 @@ class Broker:
         facts: dict[str, Any] | None = None,
         identity: StoreIdentity | None = None,
         spawn_kinds: Iterable[str] = (),
+        node: str = "local",
     ) -> None:
         limits = limits or Limits()
         recovered = recovered or Recovered()
@@ -385,6 +389,30 @@ class Broker:
             ids,
             lambda: self._operations.trouble,
         )
+        self._invoking = Invoking(
+            sessions=self._sessions,
+            addresses=self._addresses,
+            lifecycle=self._lifecycle,
+            policies=self._policies,
+            inbox=self._inbox,
+            parking=parking,
+            boxes=self._boxes,
+            mailing=self._mailing,
+            queueing=queueing,
+            work=self._work,
+            offers=self._offers,
+            watches=self._following.watches,
+            journal=journal,
+            ledger=self._ledger,
+            deadlines=self._deadlines,
+            outbox=self._outbox,
+            limits=limits,
+            ids=ids,
+            next_number=self._operations.next_number,
+            identity=self._identity,
+            node=node,
+            broker_info=info,
+        )
         self._registering.on_spawned = self._spawning.registered
         self._departing.on_left = self._following.watches.session_left
         self._flows = FlowsOfBroker(
@@ -420,7 +448,7 @@ class Broker:
             limits.address_idle_ms,
         ).keys
         self._sessions.on_change = self._flows.directory_changed
-        self._mailing.on_moving = self._flows.mail_moving
+        self._mailing.on_moving = self._mail_moving
         self._lifecycle.on_renewed = self._flows.session_ended
         self._attention = Attention(
             self._sessions,
@@ -459,6 +487,7 @@ class Broker:
         self._work.recover(recovered, now)
         self._flows.recover(recovered, now)
         self._links.recover(recovered)
+        self._invoking.recover(recovered, now)
         self._is_tidied = store_trouble is None and recovered.last_sequence > 0
         """What had its time is deleted every now and then."""
         if self._is_tidied:
@@ -482,7 +511,7 @@ class Broker:
 
     def due_soon_count(self, now: Instant) -> int:
         """Return how much goes on by itself, or is due so soon that the broker stays for it."""
-        return self._work.assignments.due_soon(now) + self._flows.is_at_work
+        return self._work.assignments.due_soon(now) + self._invoking.due_soon(now) + self._flows.is_at_work
 
     def is_registered(self, conn: int) -> bool:
         """Tell whether this connection has a session."""
@@ -544,6 +573,8 @@ class Broker:
             self._flows.bodies_read(token, numbers, bodies, now)
         elif isinstance(token, Offering):
             self._links.commands.read(token, bodies, now)
+        elif isinstance(token, TOKENS):
+            self._invoking.bodies_read(token, numbers, bodies, now)
         elif not self._link_desk.read(token, bodies, now):
             self._work.desk.read(token, bodies, now)
         return self._outbox.take()
@@ -677,6 +708,10 @@ class Broker:
         self._asking.asker_closed(known.id)
         return self._work.closing.closing(known, reason, changes, now)
 
+    def _mail_moving(self, mail: Mail, kind: str, reason: str, now: Instant) -> None:
+        self._flows.mail_moving(mail, kind, reason, now)
+        self._invoking.mail_moving(mail, kind, reason, now)
+
     def _is_mailbox_open(self, key: str) -> bool:
         kind, _, rest = key.partition(":")
         if kind == "address":
@@ -696,6 +731,7 @@ class Broker:
     def _tidy(self, _: None, now: Instant) -> None:
         """Delete what had its time, and look again later."""
         self._flows.tidy(now)
+        self._invoking.tidy(now)
         self._ledger.append((DropBodies(now.wall), DropHistory(now.wall - self._limits.history_kept_ms)))
         self._deadlines.add(now.mono + self._limits.tidy_ms, self._tidy)
 
@@ -779,8 +815,10 @@ class Broker:
 
     def _received(self, connection: Connection, frame: Received, now: Instant) -> None:
         session = _session_of(connection)
-        if not self._delivery.received(session, frame, now):
-            self._offers.received(session, frame.message_id, frame.push_id, now)
+        if self._delivery.received(session, frame, now):
+            return
+        if not self._offers.received(session, frame.message_id, frame.push_id, now):
+            self._invoking.received(session, frame.message_id, now)
 
     def _cancel_ask(self, connection: Connection, frame: CancelAsk, now: Instant) -> None:
         self._deciding.withdraw(_session_of(connection), frame.message_id, now)
@@ -874,6 +912,9 @@ class Broker:
     def _spawn(self, connection: Connection, frame: SpawnSession, now: Instant) -> None:
         self._spawning.answer(connection, frame, now)
 
+    def _invoke(self, connection: Connection, frame: Any, now: Instant) -> None:
+        self._invoking.answer(connection, frame, now)
+
     def _attend(self, connection: Connection, frame: Any, now: Instant) -> None:
         self._attention.answer(connection, frame, now)
 
@@ -912,6 +953,7 @@ class Broker:
                     "sessionsRemembered": self._lifecycle.remembered_count,
                 },
                 "flows": self._flows.status(),
+                "invocations": self._invoking.status(),
                 "inbox": {
                     "parked": len(self._inbox),
                     "capacity": self._inbox.capacity,
@@ -976,4 +1018,5 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     **dict.fromkeys(FLOW_REQUESTS, Broker._flow),
     **dict.fromkeys(FROM_WORKERS, Broker._link),
     **dict.fromkeys(LINK_REQUESTS, Broker._about_links),
+    **dict.fromkeys(INVOCATION_REQUESTS, Broker._invoke),
 }

@@ -30,6 +30,8 @@ COORDINATOR = "flow.control"
 """The session may hand out work in its groups."""
 FOREGROUND = "push.foreground"
 """Somebody sits in front of the session, and may be interrupted by the continuation of a conversation."""
+INVOKE = "invoke"
+"""The client may have things done by others, and understands tasks as such."""
 WAITS = "waits"
 """The client may ask who waits for whom."""
 POLICY = "policy"
@@ -87,7 +89,7 @@ def grant(frame: Register, *, is_durable: bool) -> frozenset[str] | Refused:
     if is_control:
         granted |= set(wished) & {OPERATOR}
     if is_durable:
-        granted |= set(wished) & {INBOX}
+        granted |= set(wished) & {INBOX, INVOKE}
     if frame.acknowledges_receipt is True and PUSH_RECEIPTS in wished:
         granted.add(PUSH_RECEIPTS)
         if is_durable and not is_control:

@@ -8,12 +8,14 @@ from intercom.core.clock import Instant
 from intercom.core.records import (
     AddressRecord,
     CommandRecord,
+    DiagnosisRecord,
     DispatchRecord,
     EventRecord,
     FlowRecord,
     Happened,
     IdempotencyRecord,
     InboxRecord,
+    InvocationRecord,
     KnownSessionRecord,
     LinkRecord,
     PolicyRecord,
@@ -67,6 +69,10 @@ def stream_of(row: Row) -> str:
         return f"command:{row.number}"
     if isinstance(row, EventRecord):
         return f"event:{row.number}"
+    if isinstance(row, InvocationRecord):
+        return f"invocation:{row.invocation_id}"
+    if isinstance(row, DiagnosisRecord):
+        return f"route:{row.diagnosis_id}"
     if isinstance(row, InboxRecord):
         return mail_stream(row.inbox_id)
     if isinstance(row, FlowRecord):

@@ -20,6 +20,8 @@ from intercom.core.flow_records import GatesRecord as GatesRecord
 from intercom.core.flow_records import ReportRecord as ReportRecord
 from intercom.core.flow_records import StepRecord as StepRecord
 from intercom.core.flow_records import TargetIdentity as TargetIdentity
+from intercom.core.invocation_records import DiagnosisRecord as DiagnosisRecord
+from intercom.core.invocation_records import InvocationRecord as InvocationRecord
 
 
 class OperationState(str, Enum):
@@ -354,6 +356,8 @@ Row: TypeAlias = (
     | LinkRecord
     | CommandRecord
     | EventRecord
+    | InvocationRecord
+    | DiagnosisRecord
 )
 
 
@@ -406,7 +410,8 @@ class Happened(Struct, frozen=True):
     """Epoch ms."""
     stream: str
     """What it is about, such as ``session:ID``, ``address:NUMBER``, ``mail:MESSAGE-ID``, ``idempotency:NUMBER``,
-    ``policy:NUMBER``, ``flow:NUMBER``, ``dispatch:ID``, ``link:ID``, ``command:NUMBER`` or ``event:NUMBER``."""
+    ``policy:NUMBER``, ``flow:NUMBER``, ``dispatch:ID``, ``link:ID``, ``command:NUMBER``,
+    ``event:NUMBER``, ``invocation:ID`` or ``route:DIAGNOSIS-ID``."""
     kind: str
     event_id: str
     """Unique in the journal."""
@@ -514,6 +519,8 @@ class Recovered(Struct, frozen=True, kw_only=True):
     links: list[LinkRecord] = []
     commands: list[CommandRecord] = []
     events: list[EventRecord] = []
+    invocations: list[InvocationRecord] = []
+    diagnoses: list[DiagnosisRecord] = []
     last_sequence: int = 0
     """Of the journal."""
 

@@ -18,6 +18,7 @@ from intercom.core.records import (
     AddressRecord,
     AssignmentRecord,
     CommandRecord,
+    DiagnosisRecord,
     DispatchRecord,
     DropBodies,
     DropHistory,
@@ -27,6 +28,7 @@ from intercom.core.records import (
     HistoryEvent,
     IdempotencyRecord,
     InboxRecord,
+    InvocationRecord,
     JournalPage,
     KnownSessionRecord,
     LinkRecord,
@@ -51,6 +53,8 @@ AnyRecord = TypeVar(
     LinkRecord,
     CommandRecord,
     EventRecord,
+    InvocationRecord,
+    DiagnosisRecord,
 )
 HistoryChange: TypeAlias = Happened | SaveBody | ReleaseBody | DropBodies | DropHistory
 
@@ -96,6 +100,8 @@ TABLES: dict[type[Row], Table] = {
     LinkRecord: Table("links", "link_id", LinkRecord.__struct_fields__),
     CommandRecord: Table("commands", "number", CommandRecord.__struct_fields__),
     EventRecord: Table("events", "number", EventRecord.__struct_fields__),
+    InvocationRecord: Table("invocations", "number", InvocationRecord.__struct_fields__),
+    DiagnosisRecord: Table("diagnoses", "number", DiagnosisRecord.__struct_fields__),
 }
 _KIND_OF_EVENT: dict[str, type[Row]] = {"inbox": InboxRecord, "assignment": AssignmentRecord}
 """Whose row an event carries, by the beginning of its kind: a message has one stream, wherever it is."""
@@ -110,6 +116,8 @@ _KIND_OF_STREAM: dict[str, type[Row]] = {
     "link": LinkRecord,
     "command": CommandRecord,
     "event": EventRecord,
+    "invocation": InvocationRecord,
+    "route": DiagnosisRecord,
 }
 """Whose row all other events carry, by the beginning of their stream."""
 
@@ -152,6 +160,8 @@ _OVER = """
         UNION ALL SELECT 'link:' || link_id FROM links
         UNION ALL SELECT 'command:' || number FROM commands
         UNION ALL SELECT 'event:' || number FROM events
+        UNION ALL SELECT 'invocation:' || invocation_id FROM invocations
+        UNION ALL SELECT 'route:' || diagnosis_id FROM diagnoses
     )
 """
 _KEEP_COMPACTED = """
@@ -317,5 +327,7 @@ def _stored(value: Any) -> Any:
 
 _NESTED = frozenset({"groups", "features", "steps", "identity", "report", "evidence", "binding"})
 """Columns that hold JSON."""
-_FLAGS = frozenset({"needs_registration", "holds_address", "is_ask", "accepted", "negotiated"})
+_FLAGS = frozenset(
+    {"needs_registration", "holds_address", "is_ask", "accepted", "negotiated", "ensure_awake", "reconciled"}
+)
 """Columns that hold 0 or 1."""

@@ -11,11 +11,13 @@ from intercom.core.records import (
     AddressRecord,
     AssignmentRecord,
     CommandRecord,
+    DiagnosisRecord,
     DispatchRecord,
     EventRecord,
     FlowRecord,
     IdempotencyRecord,
     InboxRecord,
+    InvocationRecord,
     KnownSessionRecord,
     LinkRecord,
     MailRecord,
@@ -91,6 +93,12 @@ def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int) -> Loaded:
         last_number = max(last_number, row[0])
         if event is not None:
             events.append(event)
+    invocations = []
+    for row, invocation in read_records(connection, InvocationRecord):
+        last_number = max(last_number, row[0])
+        if invocation is not None:
+            invocations.append(invocation)
+            last_number = max(last_number, invocation.result or 0)
     # Ids of events hold the numbers of mail: one whose history is kept is not used again.
     (last_event,) = connection.execute(
         "SELECT COALESCE(MAX(CAST(SUBSTR(event_id, 6) AS INTEGER)), 0) FROM journal "
@@ -115,6 +123,8 @@ def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int) -> Loaded:
         links=[found for _, found in read_records(connection, LinkRecord) if found is not None],
         commands=commands,
         events=events,
+        invocations=invocations,
+        diagnoses=[found for _, found in read_records(connection, DiagnosisRecord) if found is not None],
         last_sequence=last_sequence(connection),
     )
     return Loaded(recovered, stale)

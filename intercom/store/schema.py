@@ -136,6 +136,24 @@ STEPS: tuple[Step, ...] = (
         )
         """,
     ),
+    (
+        """
+        CREATE TABLE invocations (
+            number INTEGER PRIMARY KEY, invocation_id TEXT, run_id TEXT, requester TEXT, requester_session TEXT,
+            requester_mailbox TEXT, requester_info BLOB, asked TEXT, target TEXT, target_name TEXT, action TEXT,
+            ensure_awake INTEGER, fingerprint TEXT, size INTEGER, created_at INTEGER, state TEXT, take_until INTEGER,
+            result INTEGER, result_hash TEXT, started_at INTEGER, completed_at INTEGER, job TEXT, attempts INTEGER,
+            lease_epoch INTEGER, lease_until INTEGER, last_error TEXT, placement TEXT, worker TEXT,
+            cancel_asked_at INTEGER, reconciled INTEGER
+        )
+        """,
+        """
+        CREATE TABLE diagnoses (
+            number INTEGER PRIMARY KEY, diagnosis_id TEXT, invocation_id TEXT, requester TEXT, requester_session TEXT,
+            kind TEXT, asked TEXT, detail TEXT, candidates BLOB, at INTEGER
+        )
+        """,
+    ),
 )
 
 

@@ -16,6 +16,7 @@ from intercom.core.records import (
     AnswerQuestion,
     AssignmentRecord,
     CommandRecord,
+    DiagnosisRecord,
     DispatchRecord,
     DropBodies,
     DropOperation,
@@ -26,6 +27,7 @@ from intercom.core.records import (
     HistoryEvent,
     IdempotencyRecord,
     InboxRecord,
+    InvocationRecord,
     JournalPage,
     KnownSessionRecord,
     LinkRecord,
@@ -72,6 +74,8 @@ class MemoryDisk:
     links: dict[str, LinkRecord] = field(default_factory=dict)
     commands: dict[int, CommandRecord] = field(default_factory=dict)
     events: dict[int, EventRecord] = field(default_factory=dict)
+    invocations: dict[int, InvocationRecord] = field(default_factory=dict)
+    diagnoses: dict[int, DiagnosisRecord] = field(default_factory=dict)
     bodies: dict[int, Body] = field(default_factory=dict)
     journal: list[Happened] = field(default_factory=list)
     sequence: int = 0
@@ -140,6 +144,10 @@ class MemoryDisk:
             return self.commands, row.number
         if isinstance(row, EventRecord):
             return self.events, row.number
+        if isinstance(row, InvocationRecord):
+            return self.invocations, row.number
+        if isinstance(row, DiagnosisRecord):
+            return self.diagnoses, row.number
         return self.mail, row.number
 
     def _drop_bodies(self, before: int) -> None:
@@ -161,6 +169,8 @@ class MemoryDisk:
             *self.links.values(),
             *self.commands.values(),
             *self.events.values(),
+            *self.invocations.values(),
+            *self.diagnoses.values(),
         ]
         there = {stream_of(row) for row in rows}
         newest = {event.stream: event.seq for event in self.journal}
@@ -184,8 +194,9 @@ class MemoryDisk:
         self.journal = kept
 
     def _numbers(self) -> list[int]:
-        rows = (self.operations, self.mail, self.inbox, self.bodies, self.commands, self.events)
-        return [*(number for each in rows for number in each), *self._numbers_in_history()]
+        rows = (self.operations, self.mail, self.inbox, self.bodies, self.commands, self.events, self.invocations)
+        results = (row.result or 0 for row in self.invocations.values())
+        return [*(number for each in rows for number in each), *results, *self._numbers_in_history()]
 
     def _numbers_in_history(self) -> list[int]:
         return [event.row.number for event in self.journal if isinstance(event.row, MailRecord)]
@@ -240,6 +251,8 @@ class MemoryDisk:
             links=sorted(self.links.values(), key=lambda row: row.number),
             commands=[self.commands[number] for number in sorted(self.commands)],
             events=[self.events[number] for number in sorted(self.events)],
+            invocations=[self.invocations[number] for number in sorted(self.invocations)],
+            diagnoses=[self.diagnoses[number] for number in sorted(self.diagnoses)],
             last_sequence=self.sequence,
         )
 

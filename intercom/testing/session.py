@@ -34,9 +34,10 @@ from intercom.errors import BrokerBusy, NoBroker
 from intercom.limits import ASK_MS, REQUEST_MS, STAGE_LIVE_MS
 from intercom.testing.attending import AttentionCalls
 from intercom.testing.flowing import FlowCalls, FlowStep
-from intercom.testing.following import Following
+from intercom.testing.following import Following, Watching
 from intercom.testing.hosting import LiveStage, Run
 from intercom.testing.inquiring import Inquiries
+from intercom.testing.invoking import InvocationCalls, Task
 from intercom.testing.linking import Linking
 from intercom.testing.pending import NotSettled as NotSettled
 from intercom.testing.pending import Pending
@@ -66,6 +67,11 @@ class IncomingMessage(_IncomingMessage):
         """Say that the message is done with, before its consumer asks for the next one."""
         self._session._core.confirm(self.id, self._session._broker.now.mono)
         self._session._broker._turn()
+
+    @property
+    def invocation(self) -> Task | None:
+        """Return the task the message brings, to say how far it is; ``None`` for any other message."""
+        return None if self.invoked is None else Task(self._session, self.invoked)
 
     def reply(
         self,
@@ -113,7 +119,7 @@ class Events:
         return event
 
 
-class MemorySession(Inquiries, AttentionCalls, Work, Following, Linking):
+class MemorySession(Inquiries, AttentionCalls, Work, InvocationCalls, Following, Linking):
     """Be a session of a ``MemoryBroker``; made by ``connect``.
 
     It has all calls of the library's sessions, and they mean the same. Those that send return a ``Pending``; everything
@@ -147,6 +153,13 @@ class MemorySession(Inquiries, AttentionCalls, Work, Following, Linking):
         self._wire: Wire | None = None
         self._activity = Activity(self.announce)
         self._queues: dict[str, StageQueue] = {}
+
+    def _watching(self, invocation_id: str) -> Watching:
+        return self.watch(invocations=[invocation_id])
+
+    def _task(self, work: Assignment) -> Task:
+        assert work.message.invoked is not None, "only of work that brings a task"
+        return Task(self, work.message.invoked, work)
 
     @property
     def flows(self) -> FlowCalls:

@@ -15,6 +15,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, ValidationError, convert, fie
 from intercom.limits import HEALTH_ID_UNITS
 from intercom.wire.attention import AttentionAnswer, AttentionRequest
 from intercom.wire.flows import FlowAnswer, FlowRequest
+from intercom.wire.invocations import InvocationAnswer, InvocationRequest, InvokedInfo
 from intercom.wire.links import LinkAnswer, LinkReport, LinkRequest
 from intercom.wire.mail import MailAnswer, MailInfo, MailRequest, Notice
 from intercom.wire.restoring_frames import ReleaseRestoringRecipient as ReleaseRestoringRecipient
@@ -250,7 +251,9 @@ class BadRequest(Struct):
     reason: str
 
 
-FeatureRequests: TypeAlias = MailRequest | WorkRequest | FollowingRequest | AttentionRequest | FlowRequest | LinkRequest
+FeatureRequests: TypeAlias = (
+    MailRequest | WorkRequest | FollowingRequest | AttentionRequest | FlowRequest | LinkRequest | InvocationRequest
+)
 """Every frame that belongs to a feature: it is refused in-band when a member is wrong."""
 
 Request: TypeAlias = (
@@ -382,6 +385,7 @@ class MessageFrame(AnswerFrame, tag="message"):
     assignment: AssignmentInfo | UnsetType = UNSET
     valid_until: int | UnsetType = UNSET
     """Until when it is of use (epoch ms); told to connections with the feature ``queue``."""
+    invocation: InvokedInfo | UnsetType = UNSET
 
 
 class Delivered(AnswerFrame, tag="delivered"):
@@ -520,5 +524,6 @@ Answer: TypeAlias = (
     | FlowAnswer
     | AttentionAnswer
     | LinkAnswer
+    | InvocationAnswer
 )
 """Every frame the broker may write."""

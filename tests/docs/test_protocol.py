@@ -26,6 +26,7 @@ from intercom.core import (
     giving,
     handing,
     inquiries,
+    invocation_requests,
     linkdesk,
     links,
     registering,
@@ -33,6 +34,7 @@ from intercom.core import (
     spawning,
     watches,
 )
+from intercom.core.invocations import RUN
 from intercom.limits import Limits
 from intercom.wire import notices, reasons
 from intercom.wire.frames import Answer, Request
@@ -328,7 +330,7 @@ def test_the_features_and_what_they_open() -> None:
     names = {features.PUSH_RECEIPTS, features.LIFECYCLE, features.ADDRESS, features.QUEUE, features.OPERATOR}
     names |= {features.WAITS, features.POLICY}
     names |= {features.INBOX, features.WORK, features.COORDINATOR, features.FOREGROUND}
-    names |= {features.WATCH, features.LINK}
+    names |= {features.WATCH, features.LINK, features.INVOKE}
     assert {code(row[0]) for row in rows} == names
     [rows] = tables(SECTIONS["9.6.1 Requests"], ["request", "answer", "features, one of"])
     told = {code(row[0]): set(re.findall("`([^`]+)`", row[2])) for row in rows}
@@ -521,3 +523,20 @@ def test_the_requests_about_flows_and_who_may_make_them() -> None:
     assert told == {kind.__struct_config__.tag: set(flow_requests.needed_for(kind)) for kind in flow_requests.REQUESTS}
     [rows] = tables(section, ["feature", "what it opens", "granted"])
     assert {code(row[0]) for row in rows} == {features.COORDINATOR, features.FLOW_REPORT, *features.TODO}
+
+
+# --- invocations ----------------------------------------------------------------------------------------
+
+
+def test_the_requests_about_invocations_and_their_refusals() -> None:
+    """protocol 13.2.3, 13.3, 13.6"""
+    section = SECTIONS["13.6 Requests and refusals"]
+    [rows] = tables(section, ["request", "answer", "who"])
+    assert {code(row[0]) for row in rows} == {kind.__struct_config__.tag for kind in invocation_requests.REQUESTS}
+    [rows] = tables(section, ["code", "when", "what a client does"])
+    told = {found for row in rows for found in re.findall("`([a-z_]+)`", row[0])}
+    assert told == codes_in(invocation_requests, giving, pattern=r'No\(\s*"(\w+)"') | {"bad_request"}
+    [rows] = tables(SECTIONS["13.2.3 Diagnoses"], ["kind", "when"])
+    assert {code(row[0]) for row in rows} == set(DEFINITIONS["RouteDiagnosis"]["properties"]["kind"]["enum"])
+    [rows] = tables(SECTIONS["13.3 The life of a run"], ["state", "meaning", "goes to"])
+    assert {code(row[0]) for row in rows} == set(RUN)
