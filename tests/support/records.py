@@ -18,11 +18,14 @@ from intercom.core.journal import stream_of
 from intercom.core.records import (
     AddressRecord,
     AssignmentRecord,
+    CommandRecord,
+    EventRecord,
     Happened,
     IdempotencyRecord,
     IdempotencyState,
     InboxRecord,
     KnownSessionRecord,
+    LinkRecord,
     MailRecord,
     OperationRecord,
     OperationState,
@@ -287,7 +290,57 @@ dispatches = st.builds(
     completed_at=st.none() | counts,
     ignored_at=st.none() | counts,
 )
-rows = st.one_of(addresses, known_sessions, mail, parked, assignments, keys, flows, dispatches)
+links = st.builds(
+    LinkRecord,
+    link_id=texts,
+    number=counts,
+    mailbox=texts,
+    generation=counts,
+    journal_id=st.none() | texts,
+    floor=counts,
+    last_command=counts,
+    created_at=counts,
+    refused=st.none() | texts,
+)
+commands = st.builds(
+    CommandRecord,
+    command_id=texts,
+    number=counted,
+    link_id=texts,
+    seq=counts,
+    state=texts,
+    fingerprint=texts,
+    size=counts,
+    created_at=counts,
+    changed_at=counts,
+    error_code=st.none() | texts,
+    detail=st.none() | texts,
+)
+durable_events = st.builds(
+    EventRecord,
+    number=counted,
+    link_id=texts,
+    journal_id=texts,
+    seq=counts,
+    event_id=texts,
+    kind=texts,
+    fingerprint=texts,
+    occurred_at=counts,
+    stored_at=counts,
+)
+rows = st.one_of(
+    addresses,
+    known_sessions,
+    mail,
+    parked,
+    assignments,
+    keys,
+    flows,
+    dispatches,
+    links,
+    commands,
+    durable_events,
+)
 """Every kind of row that the journal tells of."""
 _KINDS: dict[type, str] = {InboxRecord: "inbox.test", AssignmentRecord: "assignment.test"}
 
