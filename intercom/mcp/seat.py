@@ -83,6 +83,8 @@ class Seat:
         """How often the host was kept from stopping because of a question."""
         self.work = Workplace()
         self.stops = 0
+        self.says_goes_on = False
+        """Whether the host was ever heard to say that it goes on because of us: such a one says when it does not."""
         """How often in a row the host was kept from stopping."""
         self.takers = 0
         """Tool calls that wait for a message, so that no bell is needed."""
