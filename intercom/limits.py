@@ -188,6 +188,8 @@ REPORT_FILE_BYTES = 256 * KIB
 
 # --- lifecycle of the broker ----------------------------------------------------------------------------
 
+ADDRESS_LEFT_MS = 60 * 60_000
+"""From which length on the end of a session's hold of an address is recorded; shorter ones began recently anyway."""
 IDLE_MS = 5_000
 """A broker without a session leaves this long after the last activity."""
 FIRST_VISIT_MS = 1_000
@@ -494,6 +496,10 @@ GROUPS_CEILING = 64
 
 # --- agent hosts: the adapter ----------------------------------------------------------------------------
 
+ANSWER_KEPT_MS = 7 * 24 * 60 * MINUTE_MS
+"""How long an answer waits on disk for an adapter of the session that asked."""
+ANSWER_FILE_BYTES = 16 * MIB
+"""Largest file that is taken for an answer: a message, which cannot be larger than a frame, and its sender."""
 SEAT_DIGITS = 4
 """Digits of its address in the visible name of a host's session."""
 SEAT_FOLDER_CHARACTERS = 40
@@ -673,6 +679,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """The same in bytes; one entry is always admitted."""
     addresses: int = 10_000
     """Addresses of one broker."""
+    address_idle_ms: int = 30 * 24 * 60 * MINUTE_MS
+    """How long nobody must have held an address before it may give way to a new one, where there are too many."""
     known_sessions: int = 10_000
     """Sessions with a lifecycle that are remembered, closed ones included; closed ones go first, the oldest first."""
     history_kept_ms: int = 30 * 24 * 60 * MINUTE_MS

@@ -445,6 +445,7 @@ class Session(MailCalls, AttentionCalls, WorkCalls, InvocationCalls, WatchCalls,
         patience: float | None = None,
         on_progress: Callable[[IncomingMessage], object] | None = None,
         on_held: Callable[[Receipt], None] | None = None,
+        confirm: bool = True,
     ) -> IncomingMessage:
         """Ask a question and wait for the answer; any number of asks may be under way.
 
@@ -460,6 +461,8 @@ class Session(MailCalls, AttentionCalls, WorkCalls, InvocationCalls, WatchCalls,
             on_progress: called with each message that tells of progress, at once; it must not wait. What it raises
                 ends the ask. Without it such a message is an ordinary one.
             on_held: called once if the target is being brought back, so that the question waits for it in the broker.
+            confirm: false when this program calls ``confirm`` of the answer once it is done with it; until then it
+                waits, and comes to the next session of the address, if there is one, as an ordinary message.
 
         Raises ``AskError`` (``PeerGone``, ``AskTimeout``, ``ReplyFailed``) or what ``send`` raises; ``TargetAway`` for
         somebody who is known and not here: only a message, and a question to the person, waits.
@@ -476,6 +479,7 @@ class Session(MailCalls, AttentionCalls, WorkCalls, InvocationCalls, WatchCalls,
                 logical_target=logical_target,
                 patience_ms=None if patience is None else milliseconds(patience, "patience"),
                 on_progress=self._passing(on_progress),
+                confirm=confirm,
             ),
             on_held,
         )

@@ -56,6 +56,8 @@ class AskOperation(SendOperation[IncomingMessage]):
         self._rebind_until: int | None = None
         self.on_progress: OnProgress | None = None
         """Called with every message that tells the progress of this question."""
+        self.confirms = True
+        """Whether the answer counts as received once who asked has it; else who asked confirms it."""
         self._patience_ms: int | None = None
         self._latest = deadline
 

@@ -132,8 +132,9 @@ def ask(
     logical_target: str | None = None,
     patience_ms: int | None = None,
     on_progress: OnProgress | None = None,
+    confirm: bool = True,
 ) -> AskOperation:
-    """Ask a question; the result is the answer.
+    """Ask a question; the result is the answer, which its taker confirms without ``confirm``.
 
     The time-out is at most ``ASK_MS``, for the person any; ``logical_target`` as in ``send``. Every sign of progress
     gives the other side ``patience_ms`` from then on, within the longest time, and goes to ``on_progress`` (F93).
@@ -146,6 +147,7 @@ def ask(
         message_id, wanted, message, deadline=deadline, logical_target=_wording(logical_target), queue=True
     )
     operation.on_progress = on_progress
+    operation.confirms = confirm
     operation.be_patient(patience_ms, now + longest_ms)
     return operation
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from intercom.client.announcing import Announcing
+from intercom.client.asking import AskOperation
 from intercom.client.assignment import Assignment
 from intercom.client.commitments import Commitments
 from intercom.client.composing import clean_id
@@ -364,9 +365,10 @@ class ClientSession:
             self._receiving.answer_left(operation.result)
 
     def taken(self, operation: Operation[Any], now: int) -> None:
-        """Take notice that the caller has the result; an answer is confirmed now."""
+        """Take notice that the caller has the result; an answer is confirmed now, unless the caller does that."""
         if isinstance(operation.result, IncomingMessage):
-            self._receiving.answer_taken(operation.result, now)
+            confirms = not isinstance(operation, AskOperation) or operation.confirms
+            self._receiving.answer_taken(operation.result, now, confirms=confirms)
 
     def announce(self, status: str, wall: int) -> None:
         """Tell others a status, now or when the session is registered or back; nobody waits for the answer.

@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import UNSET, Raw
 
 from intercom.core import groups, stage_lists, standstill
+from intercom.core.address_uses import AddressUses
 from intercom.core.addresses import Addresses
 from intercom.core.arrivals import Arrivals, Cause
 from intercom.core.asking import Asking
@@ -187,7 +188,9 @@ class Broker:
         self._identity = identity or StoreIdentity(instance_id, instance_id, 1)
         journal = Journal(recovered.last_sequence)
         keeping = Keeping(self._ledger, journal, self._deadlines, limits.mail_retry_ms)
-        self._addresses = Addresses(self._ledger, journal, keeping, recovered.addresses, limits.addresses)
+        self._addresses = Addresses(
+            self._ledger, journal, keeping, recovered.addresses, limits.addresses, limits.address_idle_ms
+        )
         self._policies = Policies(self._ledger, journal, recovered.policies, limits.policies)
         self._guard = LoopGuard(limits)
         self._asking = Asking(self._questions, waits, self._sessions, self._addresses, limits, self._outbox)
@@ -431,6 +434,19 @@ class Broker:
             limits=limits,
             broker_info=info,
         )
+        self._addresses.used = AddressUses(
+            self._addresses,
+            self._sessions,
+            self._lifecycle,
+            self._boxes,
+            self._questions,
+            self._inbox,
+            self._work.assignments,
+            self._flows,
+            self._links,
+            self._policies,
+            limits.address_idle_ms,
+        ).keys
         self._sessions.on_change = self._flows.directory_changed
         self._mailing.on_moving = self._mail_moving
         self._lifecycle.on_renewed = self._flows.session_ended

@@ -1,8 +1,12 @@
-"""Ask, and outlive the call that asked: an answer that comes after the tool had to return waits in the tray."""
+"""Ask, and outlive the call that asked: an answer that comes after the tool had to return waits in the tray.
+
+It waits on disk, too, where the session has an address: should this process end, its next adapter shows it.
+"""
 
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import anyio
@@ -10,6 +14,7 @@ import anyio
 from intercom.client import peertext
 from intercom.client.texts import duration, visible
 from intercom.errors import IntercomError
+from intercom.mcp.answers import AnswerFiles
 from intercom.mcp.tray import Item, Tray
 
 if TYPE_CHECKING:
@@ -48,8 +53,9 @@ class OpenQuestion:
 class Asking:
     """Hold the questions of one session that are open."""
 
-    def __init__(self, tray: Tray) -> None:
+    def __init__(self, tray: Tray, files: AnswerFiles | None = None) -> None:
         self._tray = tray
+        self._files = files
         self.open: dict[str, OpenQuestion] = {}
 
     async def ask(self, session: Session, question: OpenQuestion, target: str, text: str) -> None:
@@ -63,7 +69,9 @@ class Asking:
                     message_id=question.message_id,
                     timeout=question.seconds,
                     logical_target=None if target == question.target else question.target,
+                    confirm=False,
                 )
+                self._keep(question.answer)
         except IntercomError as error:
             question.error = error
         finally:
@@ -71,6 +79,12 @@ class Asking:
             question.settled.set()
         if not question.is_watched and not question.scope.cancel_called:
             self.put_late(question)
+
+    def _keep(self, answer: IncomingMessage) -> None:
+        """Write an answer down and confirm it; where it cannot be written, it is confirmed when it was shown."""
+        if self._files is None or self._files.save(answer):
+            with suppress(IntercomError):  # the session is over: it comes again, and is known by its file
+                answer.confirm()
 
     def put_late(self, question: OpenQuestion) -> None:
         """Put what became of a question where the model finds it later."""

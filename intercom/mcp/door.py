@@ -17,6 +17,7 @@ import anyio
 from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from intercom.client.flowsteps import FlowStep
 from intercom.client.peertext import short
 from intercom.client.profile import Push
 from intercom.client.texts import visible, who
@@ -29,6 +30,7 @@ from intercom.limits import (
     TOLD_CHARACTERS,
     TOLD_LEAST_CHARACTERS,
 )
+from intercom.mcp import wording
 from intercom.mcp.seat import Seat
 from intercom.mcp.seats import Seats
 from intercom.mcp.tray import Batch
@@ -197,9 +199,14 @@ class Door:
 
     async def _collect(self, guest: Guest, request: Answer) -> Answer:
         seat = await self._seats.of_hook(_optional(request, "session"), _optional(request, "agent"))
-        batch = None if seat is None else await seat.take(_room(request))
+        moment = request.get("moment")
+        if seat is not None and moment == "prompt":
+            seat.stops = 0
+        is_free = seat is not None and (moment != "stop" or _may_hold(seat, request))
+        batch = await seat.take(_room(request)) if seat is not None and is_free else None
         if seat is None or batch is None:
             return {"ok": True, "text": "", "messages": 0, "questions": 0, "left": 0}
+        seat.stops += moment == "stop"
         left = len(seat.tray)
         more = f"\n\n[intercom: {left} more wait; read them with the tool receive]" if left else ""
         return {
@@ -221,11 +228,13 @@ class Door:
         seat = await self._seats.of_hook(_optional(request, "session"), _optional(request, "agent"))
         if seat is None:
             return {"ok": True, "text": "", "questions": 0}
-        if request.get("active") is not True:
-            seat.stops = 0
-        owed = await owed_by(seat) if seat.stops < STOPS else []
-        seat.stops += bool(owed)
-        return {"ok": True, "text": reminder(seat, owed) if owed else "", "questions": len(owed)}
+        may_hold = _may_hold(seat, request)
+        owed = await owed_by(seat) if may_hold else []
+        steps = steps_owed_by(seat) if may_hold else []
+        seat.stops += bool(owed or steps)
+        texts = [reminder(seat, owed)] if owed else []
+        texts += [step_reminder(seat, steps)] if steps else []
+        return {"ok": True, "text": "\n\n".join(texts), "questions": len(owed)}
 
     async def _call(self, guest: Guest, request: Answer) -> Answer:
         self._seats.joined(_needed(request, "toolUseId"), _needed(request, "agent"))
@@ -261,6 +270,19 @@ class Door:
                 self.changed()
 
 
+def _may_hold(seat: Seat, request: Answer) -> bool:
+    """Tell whether a host may be kept from stopping once more.
+
+    The row ends with a prompt, and with a stop of which the host says that it follows none of ours; a host that was
+    never heard to say the opposite means nothing by it.
+    """
+    is_active = request.get("active") is True
+    seat.says_goes_on = seat.says_goes_on or is_active
+    if seat.says_goes_on and not is_active:
+        seat.stops = 0
+    return seat.stops < STOPS
+
+
 async def owed_by(seat: Seat) -> list[str]:
     """Return the questions that were shown, are open, and were put forward fewer than ``STOP_REMINDERS`` times."""
     if seat.session is None or not seat.questions:
@@ -287,6 +309,24 @@ def reminder(seat: Seat, owed: list[str]) -> str:
     return (
         f"Other agent sessions still wait for your answer through intercom:\n{questions}\n"
         "Answer with the intercom tool reply, or with its error argument say that you cannot. Then you may stop."
+    )
+
+
+def steps_owed_by(seat: Seat) -> list[FlowStep]:
+    """Return the steps of flows that were shown, are not reported, and were put forward seldom enough."""
+    steps = [message.flow for message in seat.work.steps.values() if message.flow is not None]
+    return [step for step in steps if seat.reminded.get(step.dispatch_id, 0) < STOP_REMINDERS]
+
+
+def step_reminder(seat: Seat, steps: list[FlowStep]) -> str:
+    """Return what keeps a host from stopping while its flow waits for a report."""
+    for step in steps:
+        seat.reminded[step.dispatch_id] = seat.reminded.get(step.dispatch_id, 0) + 1
+    named = "\n".join(wording.step(step) for step in steps)
+    return (
+        f"Flows wait for your report on steps you were handed through intercom:\n{named}\n"
+        "Report each with the intercom tool finish, with its error argument if it will not be done. Then you may stop; "
+        "go on first if you are still at it."
     )
 
 

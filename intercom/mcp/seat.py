@@ -27,6 +27,7 @@ from intercom.errors import (
     SessionReplaced,
 )
 from intercom.limits import ADAPTER_OPEN_MS, ADAPTER_RETRY_MS, CAUSE_MS, INCOMING_MESSAGES
+from intercom.mcp.answers import AnswerFiles
 from intercom.mcp.asking import Asking, OpenQuestion
 from intercom.mcp.tray import Batch, Item, Tray
 from intercom.mcp.working import Workplace
@@ -52,7 +53,7 @@ class Place(NamedTuple):
     session: str | None = None
     """Its id in the host, where that is known."""
     works: bool = False
-    """Whether it takes work from the inbox."""
+    """Whether it takes work from the inbox, and steps of flows."""
 
     @property
     def is_subagent(self) -> bool:
@@ -74,13 +75,16 @@ class Seat:
         self.push = push
         """How the host can be reached, as others are told."""
         self.tray = Tray(lambda: self._news(), self._was_shown)
-        self.asking = Asking(self.tray)
+        self._answers = None if place.address is None else _answers_of(place, place.address)
+        self.asking = Asking(self.tray, self._answers)
         self.questions: dict[str, IncomingMessage] = {}
         """Questions that were received and are not known to be closed."""
         self.reminded: dict[str, int] = {}
         """How often the host was kept from stopping because of a question."""
         self.work = Workplace()
         self.stops = 0
+        self.says_goes_on = False
+        """Whether the host was ever heard to say that it goes on because of us: such a one says when it does not."""
         """How often in a row the host was kept from stopping."""
         self.takers = 0
         """Tool calls that wait for a message, so that no bell is needed."""
@@ -151,6 +155,11 @@ class Seat:
         session = await self.ready()
         assert self._work is not None, "a session that is there has its tasks"
         self._work.start_soon(self.asking.ask, session, question, target, text)
+
+    async def step_came(self) -> None:
+        """Return when a step of a flow waits."""
+        while not self.tray.has_step:
+            await self.news.wait()
 
     async def take(self, room: int) -> Batch | None:
         """Return what is to be put before the model now, without questions that were withdrawn meanwhile."""
@@ -245,6 +254,7 @@ class Seat:
             push=self.push,
             work_mode="managed_turn" if place.works else None,
             runtime_session_id=(place.session or place.name) if place.works else None,
+            flows="todo" if place.works else False,
         ) as session:
             ended: IntercomError | None = None
             try:
@@ -253,6 +263,7 @@ class Seat:
                     self._session = session
                     self._trouble = None
                     self._move()
+                    self._find_answers()
                     self._on_news(self)
                     try:
                         await self._receive(session)
@@ -276,12 +287,20 @@ class Seat:
                 self._set_trouble(error)  # told once; the session goes on trying
                 continue
             self._trouble = None
+            if self._answers is not None and message.reply_to is not None and self._answers.has(message.id):
+                message.confirm()  # it was written down, and the process ended before it could say so
+                continue
             if message.expects_reply:
                 message.confirm()
                 self.questions[message.id] = message
                 if len(self.questions) > INCOMING_MESSAGES:
                     self.closed_question(next(iter(self.questions)))
             self.tray.put(Item(message, "", hand))
+
+    def _find_answers(self) -> None:
+        """Let answers wait that an earlier process had and nobody was shown."""
+        for answer in () if self._answers is None else self._answers.load():
+            self.tray.put(Item(answer, ""))
 
     def _forget(self) -> None:
         """Forget what belongs to the session that ended: its mail comes again, its questions were told so."""
@@ -292,10 +311,14 @@ class Seat:
 
     def _was_shown(self, item: Item) -> None:
         item.hand = None
+        if item.message is not None:
+            self.work.was_shown(item.message)
         if item.message is not None and item.message.notice is None:
             self._cause = item.message.id
             self._cause_until = time.monotonic() + CAUSE_MS / 1000
         if item.message is not None:
+            if self._answers is not None and item.message.reply_to is not None:
+                self._answers.drop(item.message.id)
             with suppress(IntercomError):  # the session it came to may be over; then it comes again
                 item.message.confirm()
 
@@ -321,3 +344,7 @@ class Seat:
         identity = self.place.identity
         if identity is not None:
             change(self.place.paths, identity, lambda _: tuple(groups) or (DEFAULT_GROUP,))
+
+
+def _answers_of(place: Place, address: str) -> AnswerFiles:
+    return AnswerFiles(place.paths, address, place.groups[0] if place.groups else "")

@@ -278,6 +278,7 @@ class MemorySession(Inquiries, AttentionCalls, Work, InvocationCalls, Following,
         patience: float | None = None,
         on_progress: Callable[[IncomingMessage], object] | None = None,
         on_held: Callable[[Receipt], None] | None = None,
+        confirm: bool = True,
     ) -> Pending[IncomingMessage]:
         """Ask a question; the result is the answer. ``on_held`` is called at once when the broker holds it."""
         operation = commands.ask(
@@ -291,6 +292,7 @@ class MemorySession(Inquiries, AttentionCalls, Work, InvocationCalls, Following,
             logical_target=logical_target,
             patience_ms=_milliseconds(patience, "patience"),
             on_progress=None if on_progress is None else lambda message: on_progress(self._ours(message)),
+            confirm=confirm,
         )
         asked = self._begin(operation)
         if on_held is not None and asked.held is not None:

@@ -133,6 +133,30 @@ def test_a_host_is_kept_from_stopping_only_so_often(raw: Start, broker: BrokerPr
             each.join(PATIENCE_S)
 
 
+def test_a_host_that_says_nothing_of_going_on_is_kept_only_so_often(raw: Start, broker: BrokerProcess) -> None:
+    """hosts 1.9: a Stop hook counts for itself, whatever comes meanwhile; the row ends with the next prompt."""
+    host, record = claude(raw, broker)
+    host.tool("status")
+    collect = {"op": "collect", "session": "s-1", "moment": "stop"}
+    with blocking.connect("bob", home=broker.home) as bob, hook(record) as door:
+
+        def stopping(number: int) -> str:
+            bob.send(record.seats[0].name or "", f"message {number}")
+            until(lambda: door.ask({"op": "hello", "session": "s-1"})["waiting"])
+            given = door.ask(collect)
+            if given["text"]:
+                door.ask({"op": "done", "batch": given["batch"]})
+            asked: str = door.ask({"op": "stop", "session": "s-1", "active": False})["text"]
+            return str(given["text"]) + asked
+
+        kept = [bool(stopping(number)) for number in range(STOPS + 2)]
+        assert kept == [True] * STOPS + [False] * 2
+        shown = door.ask({**collect, "moment": "prompt"})
+        assert f"message {STOPS}" in shown["text"]
+        door.ask({"op": "done", "batch": shown["batch"]})
+        assert stopping(STOPS + 2)
+
+
 def _ask(home: Path, name: str, text: str) -> None:
     with blocking.connect(home=home) as asker:
         assert asker.ask(name, text).text == "yes"
@@ -397,3 +421,27 @@ def test_hooks_in_the_middle_of_nothing(raw: Start, broker: BrokerProcess) -> No
         with Asking(record, PATIENCE_S) as door:
             door._socket.sendall(b'{"op": "coll')
     assert "You are" in host.tool("status")
+
+
+def test_a_step_that_is_not_reported_keeps_the_host_from_stopping(raw: Start, broker: BrokerProcess) -> None:
+    """Issue: for flows what a worker needs; a stop always leaves room."""
+    host = raw("--host", "claude", "--worker", "--as", "worker", env={"CLAUDE_CODE_SESSION_ID": "s-1"})
+    host.shake_hands("claude-code")
+    record = record_of(broker.home)
+    host.tool("status")
+    stop = {"op": "stop", "session": "s-1", "active": True}
+    with blocking.connect("boss", home=broker.home, coordinator=True) as boss, hook(record) as door:
+        boss.flows.create("release", "worker", [("verify", "Do it.")])
+        boss.flows.start("release")
+        given = until(lambda: (got := door.ask({"op": "collect", "session": "s-1"}))["messages"] and got)
+        assert "step verify of flow release" in given["text"]
+        assert "call finish with work " in given["text"]
+        assert door.ask(stop)["text"] == "", "nobody was shown it yet"
+        door.ask({"op": "done", "batch": given["batch"]})
+        for _ in range(STOP_REMINDERS):
+            said = door.ask(stop)["text"]
+            assert "step verify of flow release" in said
+            assert "finish" in said
+        assert door.ask(stop)["text"] == ""
+        assert host.tool("finish", {"text": "done"}) == "step verify was reported as completed"
+        assert boss.flows.status("release").step("verify").state == "completed"
