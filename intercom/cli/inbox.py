@@ -34,7 +34,8 @@ message stays in its place until its work is done: work that is not accepted in 
     show ID              one of them, with its whole text
     dispatch ID SESSION  hand it to a session that takes work, by its name or id
     claim ID             take it as work of this identity (`intercom whoami`)
-    wait                 wait until work is handed to this identity; with --claim also take what it may claim
+    wait                 wait until work is handed to this identity; with --claim also take what it may claim,
+                         such as what was sent to its name, also before this command
     settle ID            take it out: it needs nobody any more
 
 ID is the id of the message in the inbox, or at least 4 characters of one. Work that was claimed belongs to the

@@ -116,6 +116,7 @@ STEPS: tuple[Step, ...] = (
         )
         """,
     ),
+    ("ALTER TABLE addresses ADD COLUMN takes_work INTEGER DEFAULT 0",),
 )
 
 

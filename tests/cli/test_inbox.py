@@ -7,7 +7,7 @@ from intercom.client.mailviews import SessionRecord, SessionState
 from intercom.client.views import SessionView
 from intercom.client.workviews import ParkedMessage
 from intercom.errors import RequestRefused
-from tests.support.commands import Shell
+from tests.support.commands import Shell, strict
 from tests.support.raw import RawClient
 from tests.support.schemas import assert_described
 from tests.support.working import desk, handed, park, waiting
@@ -71,6 +71,26 @@ def test_what_is_printed_for_people_can_be_followed(shell: Shell) -> None:
         assert shell.run(*accept.split()[1:]).text == "recorded: accepted\n"
         [answer] = [line.partition("with: ")[2] for line in lines if line.strip().startswith("answer it")]
         assert shell.run(*answer.replace("TEXT", "three").split()[1:]).text.startswith(("queued", "delivered"))
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_what_is_sent_to_a_command_that_takes_work_is_its_work(shell: Shell, is_there: bool) -> None:
+    """Protocol 10.2.1, A1.5: by its name, while it waits and between two times that it waits."""
+    shell.serve()
+    if not is_there:
+        assert shell.run("inbox", "wait", "--as", "ada", "--timeout", "0.1").status == 6
+        shell.run("send", "ada", "count the words", "--as", "planner")
+        [item] = shell.run("inbox", "list", "--json").document["items"]
+        assert (item["target"], item["claimPolicy"]) == ("ada", "bound_session")
+    running = waiting(shell, "ada", "--claim", "--accept")
+    if is_there:
+        shell.run("send", "ada", "count the words", "--as", "planner")
+    ended = running.finish()
+    assert ended.status == 0, ended
+    document = strict(ended.text)
+    assert (document["message"]["text"], document["assignment"]["accepted"]) == ("count the words", True)
+    shell.run("assignment", "reply", document["assignment"]["assignmentId"], "three", "--as", "ada")
+    assert "three" in shell.run("receive", "--as", "planner", "--wait").text
 
 
 def test_accepting_at_once(shell: Shell) -> None:
