@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -53,6 +54,23 @@ def test_failures_say_why(shell: Shell, short_path: Path) -> None:
     unknown = shell.run("spawn", "reviewer", "--json")
     assert (unknown.status, unknown.document["code"]) == (3, "unknown_kind")
     assert "broken, child" in unknown.document["reason"]
+
+
+def test_an_order_that_takes_longer_than_the_command_waits(shell: Shell, short_path: Path) -> None:
+    """Protocol 11.2.3: what is printed can be followed, and starts nothing a second time."""
+    settings(shell, short_path)
+    started = short_path / "started"
+    program = f"import time; open({str(started)!r}, 'a').write('x'); time.sleep(3)"
+    with (shell.home / "intercom.toml").open("a") as file:
+        file.write(f"[spawn.slow]\ncommand = [{sys.executable!r}, '-c', {json.dumps(program)}]\n")
+    late = shell.run_apart("spawn", "slow", "--timeout", "2", "--json")
+    assert (late.status, late.document["code"], late.document["retry"]) == (6, "request_timeout", "same_id")
+    key = late.document["key"]
+    assert f"--key {key}" in late.document["hint"]
+    again = shell.run_apart("spawn", "slow", "--timeout", "2", "--key", key, "--json")
+    assert (again.status, again.document["key"]) == (6, key)
+    shell.wait_for(started.exists)
+    assert started.read_text() == "x"
 
 
 def test_without_settings_nothing_can_be_started(shell: Shell) -> None:
