@@ -54,6 +54,9 @@ def test_failures_say_why(shell: Shell, short_path: Path) -> None:
     unknown = shell.run("spawn", "reviewer", "--json")
     assert (unknown.status, unknown.document["code"]) == (3, "unknown_kind")
     assert "broken, child" in unknown.document["reason"]
+    hint = shell.run("spawn", "--json").document["hint"]
+    assert "intercom status" in hint
+    assert "broken, child" in shell.run("status").text
 
 
 def test_an_order_that_takes_longer_than_the_command_waits(shell: Shell, short_path: Path) -> None:

@@ -155,3 +155,25 @@ def test_one_that_only_acts_under_an_address_is_away_under_its_id_alone() -> Non
     helper.leave()
     assert sent(enter(world, "a"))["target"] == "w"
     assert [row.target_session for row in world.disk.inbox.values()] == [None]
+
+
+def test_an_order_for_another_command_of_the_same_worker_is_the_same_order() -> None:
+    """Protocol 10.5, FE 1.9: repeated by name it finds the next command; the first answer holds, also after the end."""
+    world = World()
+    boss, sender = coordinator(world), enter(world, "a")
+    worker = command(world)
+    sent(sender)
+    order = {"inboxId": "m1", "idempotencyKey": "k"}
+    first = ask(boss, "inbox_dispatch", targetSessionId=worker.id, **order)
+    granted = ask(worker, "inbox_await", timeoutMs=0)
+    report(worker, granted["assignment"], "accepted")
+    assert reply(worker, granted["assignment"])["status"] == "sent"
+    worker.write("unregister")
+    following = command(world)
+    assert items(boss) == []
+    for target in (worker, following):
+        again = ask(boss, "inbox_dispatch", targetSessionId=target.id, **order)
+        assert again | {"requestId": ""} == first | {"requestId": ""}
+    other = holder(world, "x", features=COMMAND, workMode="managed_turn", runtimeSessionId="x")
+    refused = ask(boss, "inbox_dispatch", targetSessionId=other.id, **order)
+    assert refused["code"] == "order_key_conflict"
