@@ -190,7 +190,7 @@ class Queueing:
                 refusal = self._ask_again(sender, away, operation, now)
                 if refusal is not None:
                     return refusal
-            self._answer_again(connection, frame, operation)
+            self.answer_again(connection, frame, operation)
             return None
         if is_ask and not away.is_me:
             return Refusal("E7", reasons.away(away.label), _AWAY_CODE)
@@ -508,7 +508,7 @@ class Queueing:
         failed = DeliveryFailed(operation.message_id, reason, subject.frame.attempt_id)
         self._outbox.write(subject.connection, failed)
 
-    def _answer_again(self, connection: Connection, frame: Send, operation: Operation) -> None:
+    def answer_again(self, connection: Connection, frame: Send, operation: Operation) -> None:
         """Answer a retry of what is known already."""
         message_id = operation.message_id
         answer: Delivered | Queued

@@ -8,6 +8,10 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
+
+from intercom.client import blocking
+from intercom.errors import RequestRefused
 from tests.support.commands import Shell
 
 CHILD = """
@@ -74,6 +78,20 @@ def test_an_order_that_takes_longer_than_the_command_waits(shell: Shell, short_p
     assert (again.status, again.document["key"]) == (6, key)
     shell.wait_for(started.exists)
     assert started.read_text() == "x"
+
+
+def test_a_coordinator_orders_sessions_and_nobody_else(shell: Shell, short_path: Path) -> None:
+    """Protocol 11.2.1."""
+    settings(shell, short_path)
+    shell.serve()
+    with blocking.connect("lead", home=shell.home, start=False, coordinator=True) as lead:
+        with pytest.raises(RequestRefused) as caught:
+            lead.spawn("broken")
+        assert caught.value.code == "spawn_failed", "it was started"
+    with blocking.connect("ada", home=shell.home, start=False) as other:
+        with pytest.raises(RequestRefused) as caught:
+            other.spawn("broken")
+        assert caught.value.code == "feature_not_granted"
 
 
 def test_without_settings_nothing_can_be_started(shell: Shell) -> None:
