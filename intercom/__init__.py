@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from intercom.client.aio import (
         Assignment,
         Assignments,
+        Command,
+        Commands,
         Connection,
         Events,
         FlowCalls,
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
         StepReport,
         TodoOutcome,
     )
+    from intercom.client.linkviews import CommandView, EventView, LinkView
     from intercom.client.mailviews import (
         AddressView,
         Mailbox,
@@ -109,12 +112,16 @@ __all__ = [
     "BrokerBusy",
     "BrokerError",
     "BrokerStarting",
+    "Command",
+    "CommandView",
+    "Commands",
     "ConfigError",
     "Connection",
     "ConnectionLost",
     "DeliveryState",
     "Dispatched",
     "EmbeddedBroker",
+    "EventView",
     "Events",
     "Flow",
     "FlowCalls",
@@ -130,6 +137,7 @@ __all__ = [
     "IncomingMessage",
     "IntercomError",
     "KeptMessage",
+    "LinkView",
     "LiveStage",
     "Mail",
     "Mailbox",
@@ -199,6 +207,8 @@ _HOMES = {
     "intercom.client.aio": (
         "Assignment",
         "Assignments",
+        "Command",
+        "Commands",
         "Connection",
         "Events",
         "FlowCalls",
@@ -226,6 +236,7 @@ _HOMES = {
     "intercom.client.queueing": ("AsyncStageQueue", "StageAnswer", "StageQueue", "StageRequest"),
     "intercom.client.rosters": ("DeliveryState", "PossibleStage", "RosterStage"),
     "intercom.client.stage_views": ("StageView",),
+    "intercom.client.linkviews": ("CommandView", "EventView", "LinkView"),
     "intercom.client.mailviews": (
         "AddressView",
         "Mailbox",

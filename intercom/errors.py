@@ -30,7 +30,9 @@
     │   │                       inbox_unknown, source_mismatch, target_unknown, target_not_capable,
     │   │                       target_not_writable, assignment_in_progress, assignment_not_accepted,
     │   │                       state_broker_owned, sequence_stale, state_event_conflict, order_key_conflict,
-    │   │                       reply_idempotency_conflict, send_outcome_unknown and every other code
+    │   │                       reply_idempotency_conflict, send_outcome_unknown, unknown_link,
+    │   │                       unknown_command, ambiguous_link, ambiguous_command, already_pinned
+    │   │                       and every other code
     │   │                                             a request about mail, sessions or work was refused
     │   └── AssignmentLost      assignment_unknown, assignment_target_mismatch   an assignment is not this session's
     ├── SendError                                     a message was not delivered
@@ -280,6 +282,12 @@ _REQUEST_STATUSES = {
     "unknown_kind": 3,
     "spawn_outcome_unknown": 6,
     "spawn_timeout": 6,
+    "unknown_link": 3,
+    "unknown_command": 3,
+    "ambiguous_link": 4,
+    "ambiguous_command": 4,
+    "conflict": 4,
+    "capacity": 5,
 }
 _REQUEST_HINTS = {
     "feature_not_granted": "`intercom doctor` compares the versions of this client and its broker.",
@@ -298,6 +306,8 @@ _REQUEST_HINTS = {
     "state_event_conflict": "Report it under another event id.",
     "order_key_conflict": "Give the order another key.",
     "reply_idempotency_conflict": "It was answered, or an answer is under way; the first text counts.",
+    "unknown_link": "`intercom link list` shows the workers that have ever connected.",
+    "unknown_command": "`intercom command list` shows the commands that are kept.",
     "watch_limit": "End a watch that is not needed.",
     "spawn_unavailable": "Name the command in intercom.toml: `intercom docs configuration` says how, under spawn.",
     "unknown_kind": "Take one of those, or name it in intercom.toml and `intercom restart`.",

@@ -98,6 +98,29 @@ RELEASE_TEXT_CHARACTERS = 1_000
 WHOLE_NUMBER_MAX = 2**53 - 1
 """Largest count on the wire that every JSON reader reads exactly."""
 
+# --- links ----------------------------------------------------------------------------------------------
+
+LINK_NAME_CHARACTERS = 128
+"""Longest id or code that a worker or the sender of a command chooses."""
+LINK_DETAIL_CHARACTERS = 1_000
+"""Longest explanation of a rejected or failed command."""
+LINK_PAGE_CEILING = 1_000
+"""Most commands that are told at once."""
+LINK_BODY_BYTES = 256 * KIB
+"""Largest body of a durable event or a command."""
+LINK_PAGE = 100
+"""Commands that are asked for at once unless the caller says otherwise."""
+LINK_AHEAD_FRAMES = 64
+"""Durable events our client writes ahead of their acknowledgements."""
+LINK_AHEAD_BYTES = 1 * MIB
+"""The same in bytes of their bodies; one is always written."""
+COMMAND_IDS_KEPT = 1_000
+"""Settled commands a worker remembers, so that one that comes again is not begun again."""
+JOURNAL_SHORTENED_BYTES = 1 * MIB
+"""Size from which the journal of a worker is shortened, once the broker has all its events."""
+LINK_EVENTS_PAGE = 16
+"""Most durable events that are told at once, with their bodies."""
+
 # --- inbox and assignments ------------------------------------------------------------------------------
 
 IDEMPOTENCY_KEY_CHARACTERS = 128
@@ -744,3 +767,32 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Flows that are deleted at once."""
     flows_listed: int = 100
     """Flows that a list shows."""
+    # --- links
+    links: int = 1_000
+    """Links that are remembered; those that nobody uses and that have no open commands go first, the oldest first."""
+    link_frames: int = 128
+    """Frames of one link that may wait for their turn, the one being handled included."""
+    link_bytes: int = 4 * MIB
+    """The same in bytes."""
+    link_body_bytes: int = LINK_BODY_BYTES
+    """Largest body of a durable event or a command."""
+    link_ready_ms: int = 30_000
+    """How long a worker may take to be ready for its link."""
+    link_receipt_ms: int = 10_000
+    """How long a command that is offered waits for its receipt."""
+    link_retry_ms: int = 1_000
+    """Pause before a link is tried again whose beginning could not be recorded, or whose command could not be read."""
+    link_attempts: int = 10
+    """Failures of one link within ``link_window_ms`` after which it rests."""
+    link_window_ms: int = 10 * MINUTE_MS
+    """The time over which they are counted."""
+    link_drain_ms: int = 5_000
+    """How long a worker is told it has when the broker stops."""
+    link_events: int = 1_000
+    """Durable events of one link that are remembered; the oldest go first."""
+    link_commands: int = 1_000
+    """Open commands of one link; as many that are settled are remembered, the oldest go first."""
+    commands: int = 10_000
+    """Open commands in all."""
+    commands_bytes: int = 64 * MIB
+    """The same in bytes of their bodies."""

@@ -18,6 +18,7 @@ NAMES = {
     "RosterStage", "Run", "Session", "SessionEvent", "SessionRecord", "SessionView", "StageAnswer", "StageQueue",
     "StageRequest", "StageView", "Trace", "TraceEvent", "UnconfirmedMessage", "Wait", "Waits", "WatchEvent",
     "Flow", "FlowCalls", "FlowDispatch", "FlowList", "FlowReported", "FlowStep", "FlowSummary", "Step", "StepReport",
+    "Command", "CommandView", "Commands", "EventView", "LinkView",
     "TodoOutcome", "WatchSnapshot", "WatchedState", "Watching", "__version__", "blocking", "connect", "serve",
 }  # fmt: skip
 
@@ -30,6 +31,8 @@ SESSION = {
     "reply_to", "report", "reserve_child", "send", "send_supervisor", "session_records", "set_policy", "set_presence",
     "settle", "settle_held", "spawn", "stage", "status", "supervisor_id", "task_hint", "trace", "wait_for_assignment",
     "waiting", "waits", "watch", "workflow",
+    "command", "command_list", "commands", "link_events", "links", "repin_link", "report_event", "send_command",
+    "unstored_events",
 }  # fmt: skip
 
 ASSIGNMENT = {"accept", "fail", "reply", "report", "started", "waiting"}
@@ -88,6 +91,8 @@ def test_both_shells_have_the_same_calls() -> None:
     public = {
         "Assignment",
         "Assignments",
+        "Command",
+        "Commands",
         "Events",
         "FlowCalls",
         "FlowStep",

@@ -1,4 +1,4 @@
-"""Run the short forms of ``scripts/stampede``, ``idle-race`` and ``soak``, and test how a soak judges."""
+"""Run the short forms of ``scripts/stampede``, ``idle-race``, ``flow-pass`` and ``soak``; test how a soak judges."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ FLAT = Sample(
         ("stampede", ("--rounds", "1", "--late-ms", "200")),
         ("stampede", ("--rounds", "1", "--clients", "10", "--starts", "0", "--late-ms", "6000")),
         ("idle_race", ("--rounds", "25")),
+        ("flow_pass", ("--passes", "5", "--bound-ms", "inf")),
         ("soak", ("--minutes", "0.2")),
     ],
-    ids=["stampede", "late stampede", "slow stampede", "idle race", "soak"],
+    ids=["stampede", "late stampede", "slow stampede", "idle race", "flow pass", "soak"],
 )
 def test_a_short_form_passes(script: str, arguments: tuple[str, ...]) -> None:
     """F1, F2, F4, F7, F10, F26; soak: F8, F63, F77, F83."""

@@ -161,6 +161,8 @@ def _words(verb: str) -> list[str]:
             "watch",
             "gc",
         ],
+        "link": ["list", "show", "events", "repin"],
+        "command": ["send", "list", "show"],
         "store": ["check", "rebuild", "move-aside"],
         "schema": [*_verbs(), "wire"],
         "docs": list(pages()),

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, get_args
 
 from intercom.client.working import REPORTABLE
 from intercom.wire.flows import FlowState, StepState
+from intercom.wire.links import CommandState, LinkState
 from intercom.wire.work import ClaimPolicy, ParkReason, ProcessingState
 
 Schema: TypeAlias = dict[str, Any]
@@ -262,6 +263,39 @@ _FLOW = _object(
     },
 )
 _FLOW_SUMMARY = _object({**_FLOW_HEAD, "steps": _COUNT, "stepsCompleted": _COUNT}, _FLOW_MORE)
+_OPTIONAL_OBJECT: Schema = {"anyOf": [_ANY_OBJECT, {"type": "null"}]}
+_LINK = _object(
+    {
+        "id": _TEXT,
+        "state": {"enum": list(get_args(LinkState))},
+        "address": _OPTIONAL_TEXT,
+        "group": _OPTIONAL_TEXT,
+        "sessionId": _OPTIONAL_TEXT,
+        "generation": _COUNT,
+        "journalId": _OPTIONAL_TEXT,
+        "eventFloor": _COUNT,
+        "openCommands": _COUNT,
+        "waitingFrames": _COUNT,
+        "waitingBytes": _COUNT,
+        "heartbeatAt": _OPTIONAL_COUNT,
+        "refused": _OPTIONAL_TEXT,
+        "workerState": _OPTIONAL_OBJECT,
+    }
+)
+_COMMAND = _object(
+    {
+        "id": _TEXT,
+        "number": _COUNT,
+        "linkId": _TEXT,
+        "commandSeq": _COUNT,
+        "state": {"enum": list(get_args(CommandState))},
+        "createdAt": _COUNT,
+        "changedAt": _COUNT,
+        "errorCode": _OPTIONAL_TEXT,
+        "detail": _OPTIONAL_TEXT,
+        "body": _OPTIONAL_OBJECT,
+    }
+)
 _DEFINITIONS: Schema = {
     "Parked": _PARKED,
     "Assignment": _ASSIGNMENT,
@@ -270,6 +304,8 @@ _DEFINITIONS: Schema = {
     "Stage": _STAGE,
     "PossibleStage": _POSSIBLE_STAGE,
     "KnownSession": _KNOWN_SESSION,
+    "Link": _LINK,
+    "Command": _COMMAND,
     "Failure": _FAILURE,
     "Flow": _FLOW,
     "FlowSummary": _FLOW_SUMMARY,
@@ -525,6 +561,31 @@ DOCUMENTS: dict[str, list[Schema]] = {
         _success({"session": _ref("KnownSession")}),
         _success({"id": _TEXT, "wasKnown": _FLAG}),
         _success({"id": _TEXT, "taskHint": _TEXT}),
+    ],
+    "link": [
+        _success({"links": _array(_ref("Link"))}),
+        _success({"link": _ref("Link")}),
+        _success(
+            {
+                "events": _array(
+                    _object(
+                        {
+                            "seq": _COUNT,
+                            "id": _TEXT,
+                            "kind": _TEXT,
+                            "occurredAt": _COUNT,
+                            "storedAt": _COUNT,
+                            "body": _OPTIONAL_OBJECT,
+                        }
+                    )
+                )
+            }
+        ),
+        _success({"id": _TEXT, "journalId": _TEXT, "ambiguous": _TEXTS}),
+    ],
+    "command": [
+        _success({"command": _ref("Command")}),
+        _success({"commands": _array(_ref("Command"))}),
     ],
     "purge": [_success({"mail": _COUNT})],
     "waits": [_success({"waits": _array(_WAIT), "total": _COUNT})],

@@ -31,6 +31,8 @@ VERBS = {
     "inbox": "show what waits to be taken as work, hand it out, or take it",
     "assignment": "show work that was handed out, report on it, or answer it",
     "flow": "write, control and look at durable lists of steps, and report them",
+    "link": "show what durable workers and the broker have on disk of each other",
+    "command": "tell a durable worker to do something, once",
     "session": "show the known sessions, also those that are away",
     "spawn": "have a session started by a command that the settings name",
     "join": "have later commands act in a group",

@@ -77,6 +77,9 @@ def described(report: dict[str, Any], paths: Paths) -> list[tuple[str, str]]:
     lines.append(("sessions", sessions))
     if isinstance(mail, dict) and mail.get("waiting"):
         lines.append(("mail", _mail(mail)))
+    flows = ours.get("flows")
+    if isinstance(flows, dict) and flows.get("live"):
+        lines.append(("flows", f"{flows['live']} not over, {flows['dispatches']} with a step under way"))
     store = ours.get("store")
     if isinstance(store, dict):
         restored = f"; {RESTORED}" if ours.get("journalRestored") else ""

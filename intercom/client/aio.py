@@ -19,6 +19,7 @@ from intercom.client.aio_attention import AttentionCalls
 from intercom.client.aio_engine import Engine
 from intercom.client.aio_flows import FlowCalls, FlowStep
 from intercom.client.aio_hosting import LiveStage, Run
+from intercom.client.aio_links import Command, Commands, LinkCalls
 from intercom.client.aio_mail import MailCalls
 from intercom.client.aio_watch import WatchCalls, Watching
 from intercom.client.aio_work import Assignment, Assignments, WorkCalls
@@ -26,13 +27,14 @@ from intercom.client.asking import OnProgress
 from intercom.client.composing import milliseconds
 from intercom.client.feeds import Feed, SessionEvent
 from intercom.client.flowsteps import FlowStep as _FlowStep
+from intercom.client.linkrequests import LinkRequests
 from intercom.client.mailing import MailRequests
 from intercom.client.owning import new_run
 from intercom.client.profile import DEFAULT_KIND, Purpose, Push, TakesFlows, checked_claim
 from intercom.client.queueing import AsyncStageQueue, StageQueue
 from intercom.client.restoring import release_child, reserve_child
 from intercom.client.rosters import PossibleStage, RosterStage
-from intercom.client.setup import Setup, now, prepare, wall
+from intercom.client.setup import Setup, new_id, now, prepare, wall
 from intercom.client.stage_views import StageView
 from intercom.client.staging import new_stage
 from intercom.client.views import Attachment, GroupView, Receipt, SessionView
@@ -45,6 +47,8 @@ from intercom.wire.work import ExecutionSurface, WorkMode
 __all__ = [
     "Assignment",
     "Assignments",
+    "Command",
+    "Commands",
     "Connection",
     "Events",
     "FlowCalls",
@@ -90,6 +94,7 @@ def connect(
     surface: ExecutionSurface | None = None,
     coordinator: bool = False,
     flows: TakesFlows = False,
+    durable: bool = False,
 ) -> Connection:
     """Register a session for the length of an ``async with`` block, starting a broker if none answers.
 
@@ -125,6 +130,9 @@ def connect(
         coordinator: hand work out, and control flows, in the groups of this session.
         flows: take steps of flows and report them; ``"todo"`` when this session also keeps items of a to-do list for
             them.
+        durable: keep a journal beside the token of the address, so that what is reported with ``report_event`` is never
+            lost and no command of ``commands`` is carried out twice, over restarts of both sides. One session of an
+            address at a time can be durable.
 
     Raises ``UsageError`` or ``HomeError`` at once, ``BrokerError`` or ``RegistrationRefused`` on entering. Leaving
     the block confirms the message in hand; leaving it by an exception does not, so that the message comes again.
@@ -155,6 +163,7 @@ def connect(
             surface=surface,
             coordinator=coordinator,
             flows=flows,
+            durable=durable,
             message_kind=IncomingMessage,
             assignment_kind=Assignment,
         )
@@ -289,7 +298,7 @@ class Events:
         return await self._session._engine.next_event(self._feed)
 
 
-class Session(MailCalls, AttentionCalls, WorkCalls, WatchCalls):
+class Session(MailCalls, AttentionCalls, WorkCalls, WatchCalls, LinkCalls):
     """Be a session in the broker's table; made by ``connect``.
 
     Any number of tasks may use it at the same time, all in the event loop that opened it.
@@ -300,6 +309,7 @@ class Session(MailCalls, AttentionCalls, WorkCalls, WatchCalls):
         self._engine = engine
         self._core = engine.core
         self._mail = MailRequests(engine.core.lifecycle, now)
+        self._link_requests = LinkRequests(engine.core.lifecycle, now, new_id)
         self._activity = Activity(self.announce)
 
     @property

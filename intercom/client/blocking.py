@@ -16,16 +16,18 @@ from intercom.client.activity import Activity
 from intercom.client.asking import OnProgress
 from intercom.client.blocking_attention import AttentionCalls
 from intercom.client.blocking_engine import Engine
+from intercom.client.blocking_links import Command, Commands, LinkCalls
 from intercom.client.blocking_mail import MailCalls
 from intercom.client.blocking_watch import WatchCalls, Watching
 from intercom.client.blocking_work import Assignment, Assignments, WorkCalls
 from intercom.client.composing import milliseconds
 from intercom.client.feeds import Feed, SessionEvent
 from intercom.client.flowsteps import FlowStep as _FlowStep
+from intercom.client.linkrequests import LinkRequests
 from intercom.client.mailing import MailRequests
 from intercom.client.profile import DEFAULT_KIND, Purpose, Push, TakesFlows, checked_claim
 from intercom.client.restoring import release_child, reserve_child
-from intercom.client.setup import now, prepare, wall
+from intercom.client.setup import new_id, now, prepare, wall
 from intercom.client.stage_views import StageView
 from intercom.client.staging import new_stage
 from intercom.client.views import Attachment, GroupView, Receipt, SessionView
@@ -37,6 +39,8 @@ from intercom.wire.work import ExecutionSurface, WorkMode
 __all__ = [
     "Assignment",
     "Assignments",
+    "Command",
+    "Commands",
     "Events",
     "FlowCalls",
     "FlowStep",
@@ -88,6 +92,7 @@ def connect(
     surface: ExecutionSurface | None = None,
     coordinator: bool = False,
     flows: TakesFlows = False,
+    durable: bool = False,
 ) -> Iterator[Session]:
     """Register a session for the length of a ``with`` block, starting a broker if none answers.
 
@@ -123,6 +128,9 @@ def connect(
         coordinator: hand work out, and control flows, in the groups of this session.
         flows: take steps of flows and report them; ``"todo"`` when this session also keeps items of a to-do list for
             them.
+        durable: keep a journal beside the token of the address, so that what is reported with ``report_event`` is never
+            lost and no command of ``commands`` is carried out twice, over restarts of both sides. One session of an
+            address at a time can be durable.
 
     Raises ``BrokerError``, ``RegistrationRefused``, ``HomeError`` or ``UsageError``. Leaving the block confirms the
     message in hand; leaving it by an exception does not, so that the message comes again.
@@ -153,6 +161,7 @@ def connect(
             surface=surface,
             coordinator=coordinator,
             flows=flows,
+            durable=durable,
             message_kind=IncomingMessage,
             assignment_kind=Assignment,
         )
@@ -256,7 +265,7 @@ class Events:
         return event
 
 
-class Session(MailCalls, AttentionCalls, WorkCalls, WatchCalls):
+class Session(MailCalls, AttentionCalls, WorkCalls, WatchCalls, LinkCalls):
     """Be a session in the broker's table; made by ``connect``."""
 
     def __init__(self, engine: Engine) -> None:
@@ -264,6 +273,7 @@ class Session(MailCalls, AttentionCalls, WorkCalls, WatchCalls):
         self._engine = engine
         self._core = engine.core
         self._mail = MailRequests(engine.core.lifecycle, now)
+        self._link_requests = LinkRequests(engine.core.lifecycle, now, new_id)
         self._activity = Activity(self.announce)
 
     @property

@@ -161,6 +161,8 @@ class FlowRequests:
             raise UsageError(f"{outcome!r} is no outcome", hint="One of completed and failed.")
         named = clean_text(dispatch_id, "dispatch_id")
         said = _bounded(summary, "summary", FLOW_SUMMARY_BYTES)
+        if isinstance(resources, str):
+            raise UsageError("resources is one text; a list of texts is needed", hint="Put it in a list.")
         made = [_bounded(one, "a resource", FLOW_RESOURCE_BYTES) for one in resources]
         if len(made) > FLOW_RESOURCES:
             raise UsageError(f"a report holds at most {FLOW_RESOURCES} resources")
@@ -197,9 +199,11 @@ class FlowRequests:
 
 def step_of(step: StepLike) -> flows.NewStep:
     """Return a step as it goes on the wire; raise ``UsageError`` for one that breaks its rules."""
-    if isinstance(step, tuple):
-        step_id, prompt = step
-        members: dict[str, Any] = {"stepId": step_id, "prompt": prompt}
+    members: dict[str, Any]
+    if isinstance(step, tuple) and len(step) == 2:
+        members = dict(zip(("stepId", "prompt"), step, strict=True))
+    elif not isinstance(step, Mapping):
+        raise UsageError(f"a step is a pair of id and prompt, or a mapping, not {type(step).__name__}")
     else:
         members = {_KNOWN.get(name, name): value for name, value in step.items()}
         gates = members.get("todoBinding")
@@ -224,8 +228,9 @@ def _todo(todo: TodoLike | None) -> TodoOutcome | None:
     if todo is None or isinstance(todo, TodoOutcome):
         return todo
     try:
-        return convert({"todoId": todo[0], "todoStatus": todo[1]}, TodoOutcome)
-    except (ValidationError, IndexError) as error:
+        todo_id, status = todo
+        return convert({"todoId": todo_id, "todoStatus": status}, TodoOutcome)
+    except (ValidationError, TypeError, ValueError) as error:
         raise UsageError(f"todo breaks its rules: {error}") from error
 
 

@@ -32,6 +32,7 @@ COORDINATOR = "flow.control"
 FLOW_REPORT = "flow.report"
 TODO = ("flow.todo_projection", "flow.todo_mutation")
 WATCH = "watch"
+LINK = "link.durable"
 
 AGENT_FEATURES = (LIFECYCLE, RECEIPTS, QUEUE, ADDRESS, WATCH, WAITS, POLICY)
 RETAKEN_FEATURES = (RECEIPTS, QUEUE, ADDRESS, WATCH, WAITS, POLICY)
@@ -213,6 +214,8 @@ class Lifecycle:
             features += (INBOX,)
         if work.mode is not None:
             features += (WORK,)
+        if self._profile.durable:
+            features += (LINK,)
         if self._profile.flows:
             features += (FLOW_REPORT,)
         if self._profile.flows == "todo":

@@ -44,6 +44,7 @@ from intercom.wire.frames import (
     Sessions,
     SupervisorAuthorized,
 )
+from intercom.wire.links import Commands, CommandStored, LinkEvents, LinkRepinned, Links
 from intercom.wire.mail import (
     Addresses,
     MailboxEntries,
@@ -360,6 +361,11 @@ _ANSWERS = (
     MailFetched,
     *get_args(WorkAnswer),
     *get_args(FlowAnswer),
+    Links,
+    LinkRepinned,
+    CommandStored,
+    Commands,
+    LinkEvents,
     Watching,
 )
 """Answers that mean nothing beyond the request they answer."""

@@ -20,6 +20,7 @@ from intercom.core.attention import REQUESTS as ATTENTION_REQUESTS
 from intercom.core.attention import Attention
 from intercom.core.barriers import Barriers
 from intercom.core.clock import Instant
+from intercom.core.commands import Offering
 from intercom.core.connections import Connection, PeerCredentials
 from intercom.core.deadlines import Deadlines
 from intercom.core.deciding import Deciding
@@ -40,6 +41,9 @@ from intercom.core.journal import Journal
 from intercom.core.keeping import Keeping
 from intercom.core.ledger import Ledger
 from intercom.core.lifecycle import SHOWN_WHO_IS_AWAY, Known, Lifecycle
+from intercom.core.linkdesk import REQUESTS as LINK_REQUESTS
+from intercom.core.linkdesk import LinkDesk
+from intercom.core.links import FROM_WORKERS, Links
 from intercom.core.mailboxes import Mail, Mailboxes
 from intercom.core.mailing import Mailing, Offer, broker_info
 from intercom.core.notifications import Notification, Notifications
@@ -336,7 +340,23 @@ class Broker:
         )
         queueing.on_reply = self._work.replies.sent
         self._mailing.take_unclaimed = self._work.closing.take_unclaimed
-        self._arrivals.on_departed = self._work.handing.session_left
+        self._links = Links(
+            self._operations,
+            journal,
+            self._ledger,
+            self._deadlines,
+            self._outbox,
+            limits,
+            ids,
+            self._identity.journal_id,
+            self._departing.hang_up,
+            self._departing.violation,
+        )
+        self._link_desk = LinkDesk(
+            self._links, self._addresses, self._lifecycle, self._boxes, self._ledger, self._outbox, limits
+        )
+        self._registering.on_arrived = self._links.session_came
+        self._arrivals.on_departed = self._session_departed
         self._arrivals.on_restarted = self._work.closing.restarted
         self._following = Following(
             self._addresses,
@@ -351,6 +371,7 @@ class Broker:
             recovered.last_sequence,
         )
         self._following.know_work(self._inbox, self._work.assignments)
+        self._following.know_links(self._links)
         self._spawning = Spawning(
             spawn_kinds,
             self._work.register,
@@ -421,6 +442,7 @@ class Broker:
             self._mailing.recover(mail, now)
         self._work.recover(recovered, now)
         self._flows.recover(recovered, now)
+        self._links.recover(recovered)
         self._is_tidied = store_trouble is None and recovered.last_sequence > 0
         """What had its time is deleted every now and then."""
         if self._is_tidied:
@@ -504,7 +526,9 @@ class Broker:
             self._mailing.bodies_read(token, bodies, numbers, now)
         elif isinstance(token, Admitting | Showing):
             self._flows.bodies_read(token, numbers, bodies, now)
-        else:
+        elif isinstance(token, Offering):
+            self._links.commands.read(token, bodies, now)
+        elif not self._link_desk.read(token, bodies, now):
             self._work.desk.read(token, bodies, now)
         return self._outbox.take()
 
@@ -594,6 +618,7 @@ class Broker:
     def draining(self, now: Instant) -> list[Effect]:
         """Say goodbye to those who must be told, while everything still works; ``stop`` follows."""
         self._spawning.drain()
+        self._links.drain()
         self._following.watches.end_all("broker_shutdown")
         return self._outbox.take()
 
@@ -623,6 +648,11 @@ class Broker:
         if not self._is_tidied:
             self._is_tidied = True
             self._deadlines.add(now.mono + self._limits.tidy_ms, self._tidy)
+
+    def _session_departed(self, session: Session, now: Instant) -> None:
+        """Do what the departure of a session leads to before anything becomes of what it leaves."""
+        self._work.handing.session_left(session, now)
+        self._links.session_left(session, now)
 
     def _session_closing(self, known: Known, reason: str, changes: list[Change], now: Instant) -> Closed:
         """Do what the end of a known session leads to: nobody comes back to its questions, its work and its mailbox."""
@@ -819,6 +849,12 @@ class Broker:
     def _follow(self, connection: Connection, frame: Any, now: Instant) -> None:
         self._following.answer(connection, frame, now)
 
+    def _link(self, connection: Connection, frame: Any, now: Instant) -> None:
+        self._links.received(connection, frame, now)
+
+    def _about_links(self, connection: Connection, frame: Any, now: Instant) -> None:
+        self._link_desk.answer(connection, frame, now)
+
     def _spawn(self, connection: Connection, frame: SpawnSession, now: Instant) -> None:
         self._spawning.answer(connection, frame, now)
 
@@ -865,6 +901,11 @@ class Broker:
                     "capacity": self._inbox.capacity,
                     "underPressure": self._inbox.is_under_pressure,
                     "assignments": len(self._work.assignments),
+                },
+                "links": {
+                    "known": len(self._links),
+                    "ready": self._links.ready_count,
+                    "openCommands": self._links.commands.open,
                 },
                 "store": store,
             },
@@ -917,4 +958,6 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     **dict.fromkeys(ATTENTION_REQUESTS, Broker._attend),
     **dict.fromkeys(WORK_REQUESTS, Broker._about_work),
     **dict.fromkeys(FLOW_REQUESTS, Broker._flow),
+    **dict.fromkeys(FROM_WORKERS, Broker._link),
+    **dict.fromkeys(LINK_REQUESTS, Broker._about_links),
 }

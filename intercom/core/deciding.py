@@ -20,7 +20,7 @@ from intercom.core.clock import Instant
 from intercom.core.connections import Connection
 from intercom.core.delivery import Delivery
 from intercom.core.features import QUEUE
-from intercom.core.form import form_refusal, identify, members_of
+from intercom.core.form import form_refusal, identify, is_reserved, members_of
 from intercom.core.guard import LoopGuard
 from intercom.core.holding import Held, Holding
 from intercom.core.operation import Operation, Standing
@@ -160,6 +160,7 @@ class Deciding:
         message = parse_message(frame.message)
         if (
             message is None
+            or is_reserved(message.id)
             or frame.require_pending_reply is not UNSET
             or frame.resolve_reply_target is False
             or frame.channel is not UNSET

@@ -42,6 +42,8 @@ TODO_PROJECTION = "flow.todo_projection"
 TODO_MUTATION = "flow.todo_mutation"
 """It reports what became of that item."""
 TODO = frozenset({TODO_PROJECTION, TODO_MUTATION})
+LINK = "link.durable"
+"""The session reports durable events, and takes commands that are carried out once."""
 
 CLIENT_PROTOCOL_MAJOR = 1
 _VERSION = re.compile(r"(\d{1,6})\.(\d{1,6})", re.ASCII)
@@ -91,7 +93,7 @@ def grant(frame: Register, *, is_durable: bool) -> frozenset[str] | Refused:
         if is_durable and not is_control:
             granted |= set(wished) & {LIFECYCLE, ADDRESS}
     if granted & {LIFECYCLE, ADDRESS}:
-        granted |= set(wished) & {WORK, COORDINATOR, FOREGROUND}
+        granted |= set(wished) & {WORK, COORDINATOR, FOREGROUND, LINK}
     if LIFECYCLE in granted:
         granted |= set(wished) & {FLOW_REPORT}
     if FLOW_REPORT in granted:

@@ -11,6 +11,7 @@ from msgspec.json import encode
 from intercom.core.attempts import Refusal
 from intercom.limits import LONGEST_VALIDITY_MS
 from intercom.wire import reasons
+from intercom.wire.flows import DISPATCH_PREFIX
 from intercom.wire.frames import Malformed, Send, SendPendingStageNotification
 
 
@@ -38,6 +39,11 @@ def identify(members: dict[str, Any]) -> tuple[str, str | UnsetType]:
     )
 
 
+def is_reserved(message_id: str) -> bool:
+    """Tell whether only the broker itself may give a message this id: nobody may pass as a flow (protocol 12.4)."""
+    return message_id.startswith(DISPATCH_PREFIX)
+
+
 def form_refusal(is_supervised: bool, members: dict[str, Any], is_valid: bool) -> Refusal | None:
     """Return the first rule of form that a send breaks, or None; ``is_valid`` speaks of its message."""
     message = members.get("message")
@@ -48,6 +54,8 @@ def form_refusal(is_supervised: bool, members: dict[str, Any], is_valid: bool) -
         return Refusal("A2", reasons.INVALID_LOGICAL_TARGET)
     if not isinstance(members.get("to"), str) or not is_valid:
         return Refusal("A3", reasons.INVALID_MESSAGE)
+    if is_reserved(members["message"]["id"]):
+        return Refusal("A3", reasons.RESERVED_MESSAGE_ID)
     if pending_reply is not UNSET and pending_reply is not True:
         return Refusal("A4", reasons.INVALID_PENDING_REPLY)
     if not isinstance(members.get("expectedRecipientId", ""), str):

@@ -19,7 +19,7 @@ from intercom.core.attempts import CONFLICT_CODE, Refusal, conflict_with
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection
 from intercom.core.deadlines import Deadline, Deadlines
-from intercom.core.form import identify, members_of
+from intercom.core.form import identify, is_reserved, members_of
 from intercom.core.operation import Operation, Standing
 from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
@@ -129,6 +129,8 @@ class Notifications:
         message = parse_message(frame.message)
         if message is None:
             return Refusal("1", reasons.INVALID_MESSAGE)
+        if is_reserved(message.id):
+            return Refusal("1", reasons.RESERVED_MESSAGE_ID)
         owner = connection.session
         route = self._routes.get(frame.run_id)
         if (

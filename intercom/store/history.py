@@ -17,9 +17,11 @@ from msgspec.structs import asdict
 from intercom.core.records import (
     AddressRecord,
     AssignmentRecord,
+    CommandRecord,
     DispatchRecord,
     DropBodies,
     DropHistory,
+    EventRecord,
     FlowRecord,
     Happened,
     HistoryEvent,
@@ -27,6 +29,7 @@ from intercom.core.records import (
     InboxRecord,
     JournalPage,
     KnownSessionRecord,
+    LinkRecord,
     MailRecord,
     PolicyRecord,
     ReleaseBody,
@@ -45,6 +48,9 @@ AnyRecord = TypeVar(
     FlowRecord,
     DispatchRecord,
     PolicyRecord,
+    LinkRecord,
+    CommandRecord,
+    EventRecord,
 )
 HistoryChange: TypeAlias = Happened | SaveBody | ReleaseBody | DropBodies | DropHistory
 
@@ -87,6 +93,9 @@ TABLES: dict[type[Row], Table] = {
     IdempotencyRecord: Table("idempotency", "number", IdempotencyRecord.__struct_fields__),
     FlowRecord: Table("flows", "number", FlowRecord.__struct_fields__),
     DispatchRecord: Table("dispatches", "number", DispatchRecord.__struct_fields__),
+    LinkRecord: Table("links", "link_id", LinkRecord.__struct_fields__),
+    CommandRecord: Table("commands", "number", CommandRecord.__struct_fields__),
+    EventRecord: Table("events", "number", EventRecord.__struct_fields__),
 }
 _KIND_OF_EVENT: dict[str, type[Row]] = {"inbox": InboxRecord, "assignment": AssignmentRecord}
 """Whose row an event carries, by the beginning of its kind: a message has one stream, wherever it is."""
@@ -98,6 +107,9 @@ _KIND_OF_STREAM: dict[str, type[Row]] = {
     "flow": FlowRecord,
     "dispatch": DispatchRecord,
     "policy": PolicyRecord,
+    "link": LinkRecord,
+    "command": CommandRecord,
+    "event": EventRecord,
 }
 """Whose row all other events carry, by the beginning of their stream."""
 
@@ -119,6 +131,7 @@ _SUPERSEDED = """
         SELECT 'address:' || number FROM addresses UNION ALL SELECT 'session:' || session_id FROM sessions
         UNION ALL SELECT 'flow:' || number FROM flows UNION ALL SELECT 'dispatch:' || dispatch_id FROM dispatches
         UNION ALL SELECT 'policy:' || number FROM policies
+        UNION ALL SELECT 'link:' || link_id FROM links
     )
 """
 # A stream goes as a whole, whatever the clock did between its events: what is left of one must not bring a row back.
@@ -136,6 +149,9 @@ _OVER = """
         UNION ALL SELECT 'idempotency:' || number FROM idempotency
         UNION ALL SELECT 'flow:' || number FROM flows
         UNION ALL SELECT 'dispatch:' || dispatch_id FROM dispatches
+        UNION ALL SELECT 'link:' || link_id FROM links
+        UNION ALL SELECT 'command:' || number FROM commands
+        UNION ALL SELECT 'event:' || number FROM events
     )
 """
 _KEEP_COMPACTED = """

@@ -116,6 +116,26 @@ STEPS: tuple[Step, ...] = (
         )
         """,
     ),
+    (
+        """
+        CREATE TABLE links (
+            link_id TEXT PRIMARY KEY, number INTEGER, mailbox TEXT, generation INTEGER, journal_id TEXT, floor INTEGER,
+            last_command INTEGER, created_at INTEGER, refused TEXT
+        )
+        """,
+        """
+        CREATE TABLE commands (
+            command_id TEXT, number INTEGER PRIMARY KEY, link_id TEXT, seq INTEGER, state TEXT, fingerprint TEXT,
+            size INTEGER, created_at INTEGER, changed_at INTEGER, error_code TEXT, detail TEXT
+        )
+        """,
+        """
+        CREATE TABLE events (
+            number INTEGER PRIMARY KEY, link_id TEXT, journal_id TEXT, seq INTEGER, event_id TEXT, kind TEXT,
+            fingerprint TEXT, occurred_at INTEGER, stored_at INTEGER
+        )
+        """,
+    ),
     ("ALTER TABLE addresses ADD COLUMN takes_work INTEGER DEFAULT 0",),
 )
 

@@ -15,10 +15,12 @@ from intercom.core.records import (
     AddressRecord,
     AnswerQuestion,
     AssignmentRecord,
+    CommandRecord,
     DispatchRecord,
     DropBodies,
     DropOperation,
     DropRetiredId,
+    EventRecord,
     FlowRecord,
     Happened,
     HistoryEvent,
@@ -26,6 +28,7 @@ from intercom.core.records import (
     InboxRecord,
     JournalPage,
     KnownSessionRecord,
+    LinkRecord,
     MailRecord,
     OperationRecord,
     OperationState,
@@ -66,6 +69,9 @@ class MemoryDisk:
     idempotency: dict[int, IdempotencyRecord] = field(default_factory=dict)
     flows: dict[int, FlowRecord] = field(default_factory=dict)
     dispatches: dict[int, DispatchRecord] = field(default_factory=dict)
+    links: dict[str, LinkRecord] = field(default_factory=dict)
+    commands: dict[int, CommandRecord] = field(default_factory=dict)
+    events: dict[int, EventRecord] = field(default_factory=dict)
     bodies: dict[int, Body] = field(default_factory=dict)
     journal: list[Happened] = field(default_factory=list)
     sequence: int = 0
@@ -128,6 +134,12 @@ class MemoryDisk:
             return self.flows, row.number
         if isinstance(row, DispatchRecord):
             return self.dispatches, row.number
+        if isinstance(row, LinkRecord):
+            return self.links, row.link_id
+        if isinstance(row, CommandRecord):
+            return self.commands, row.number
+        if isinstance(row, EventRecord):
+            return self.events, row.number
         return self.mail, row.number
 
     def _drop_bodies(self, before: int) -> None:
@@ -146,6 +158,9 @@ class MemoryDisk:
             *self.idempotency.values(),
             *self.flows.values(),
             *self.dispatches.values(),
+            *self.links.values(),
+            *self.commands.values(),
+            *self.events.values(),
         ]
         there = {stream_of(row) for row in rows}
         newest = {event.stream: event.seq for event in self.journal}
@@ -157,7 +172,9 @@ class MemoryDisk:
             stream = event.stream
             if stream not in there:
                 return last_at[stream] >= before
-            tells_all = isinstance(event.row, AddressRecord | KnownSessionRecord | FlowRecord | DispatchRecord)
+            tells_all = isinstance(
+                event.row, AddressRecord | KnownSessionRecord | FlowRecord | DispatchRecord | LinkRecord
+            )
             is_superseded = tells_all and newest[stream] != event.seq
             return event.at >= before or not is_superseded
 
@@ -165,6 +182,10 @@ class MemoryDisk:
         dropped = [event.seq for event in self.journal if not is_kept(event)]
         self.compacted = max([self.compacted, *dropped])
         self.journal = kept
+
+    def _numbers(self) -> list[int]:
+        rows = (self.operations, self.mail, self.inbox, self.bodies, self.commands, self.events)
+        return [*(number for each in rows for number in each), *self._numbers_in_history()]
 
     def _numbers_in_history(self) -> list[int]:
         return [event.row.number for event in self.journal if isinstance(event.row, MailRecord)]
@@ -206,7 +227,7 @@ class MemoryDisk:
         return Recovered(
             operations=[self.operations[number] for number in sorted(self.operations)],
             retired_ids=sorted(self.retired.values(), key=lambda row: row.number),
-            last_number=max([0, *self.operations, *self.mail, *self.inbox, *self.bodies, *self._numbers_in_history()]),
+            last_number=max([0, *self._numbers()]),
             addresses=[self.addresses[number] for number in sorted(self.addresses)],
             known_sessions=sorted(self.known_sessions.values(), key=lambda row: row.number),
             mail=[self.mail[number] for number in sorted(self.mail)],
@@ -216,6 +237,9 @@ class MemoryDisk:
             idempotency=[self.idempotency[number] for number in sorted(self.idempotency)],
             flows=[self.flows[number] for number in sorted(self.flows)],
             dispatches=[self.dispatches[number] for number in sorted(self.dispatches)],
+            links=sorted(self.links.values(), key=lambda row: row.number),
+            commands=[self.commands[number] for number in sorted(self.commands)],
+            events=[self.events[number] for number in sorted(self.events)],
             last_sequence=self.sequence,
         )
 

@@ -14,6 +14,7 @@ from intercom.client.composing import milliseconds
 from intercom.client.feeds import Feed, SessionEvent
 from intercom.client.flowsteps import FlowStep as _FlowStep
 from intercom.client.lifecycle import Keeper
+from intercom.client.linkrequests import LinkRequests
 from intercom.client.mailing import MailRequests
 from intercom.client.mailviews import PendingAsk
 from intercom.client.notices import Held
@@ -28,6 +29,7 @@ from intercom.client.stage_views import StageView
 from intercom.client.staging import new_stage
 from intercom.client.views import GroupView, Receipt, SessionView
 from intercom.client.views import IncomingMessage as _IncomingMessage
+from intercom.client.workerjournal import WorkerJournal
 from intercom.errors import BrokerBusy, NoBroker
 from intercom.limits import ASK_MS, REQUEST_MS, STAGE_LIVE_MS
 from intercom.testing.attending import AttentionCalls
@@ -35,6 +37,7 @@ from intercom.testing.flowing import FlowCalls, FlowStep
 from intercom.testing.following import Following
 from intercom.testing.hosting import LiveStage, Run
 from intercom.testing.inquiring import Inquiries
+from intercom.testing.linking import Linking
 from intercom.testing.pending import NotSettled as NotSettled
 from intercom.testing.pending import Pending
 from intercom.testing.pending import Withdrawn as Withdrawn
@@ -110,7 +113,7 @@ class Events:
         return event
 
 
-class MemorySession(Inquiries, AttentionCalls, Work, Following):
+class MemorySession(Inquiries, AttentionCalls, Work, Following, Linking):
     """Be a session of a ``MemoryBroker``; made by ``connect``.
 
     It has all calls of the library's sessions, and they mean the same. Those that send return a ``Pending``; everything
@@ -124,6 +127,7 @@ class MemorySession(Inquiries, AttentionCalls, Work, Following):
         ids: Callable[[], str],
         answer: Callable[[IncomingMessage], str | None] | None,
         keeper: Keeper | None = None,
+        journal: WorkerJournal | None = None,
     ) -> None:
         """Begin offline."""
         self._broker = broker
@@ -136,8 +140,10 @@ class MemorySession(Inquiries, AttentionCalls, Work, Following):
             message_kind=IncomingMessage,
             assignment_kind=Assignment,
             keeper=keeper,
+            journal=journal,
         )
         self._mail = MailRequests(self._core.lifecycle, lambda: broker.now.mono)
+        self._link_requests = LinkRequests(self._core.lifecycle, lambda: broker.now.mono, ids)
         self._wire: Wire | None = None
         self._activity = Activity(self.announce)
         self._queues: dict[str, StageQueue] = {}

@@ -15,6 +15,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, ValidationError, convert, fie
 from intercom.limits import HEALTH_ID_UNITS
 from intercom.wire.attention import AttentionAnswer, AttentionRequest
 from intercom.wire.flows import FlowAnswer, FlowRequest
+from intercom.wire.links import LinkAnswer, LinkReport, LinkRequest
 from intercom.wire.mail import MailAnswer, MailInfo, MailRequest, Notice
 from intercom.wire.restoring_frames import ReleaseRestoringRecipient as ReleaseRestoringRecipient
 from intercom.wire.restoring_frames import ReserveRestoringRecipient as ReserveRestoringRecipient
@@ -249,7 +250,7 @@ class BadRequest(Struct):
     reason: str
 
 
-FeatureRequests: TypeAlias = MailRequest | WorkRequest | FollowingRequest | AttentionRequest | FlowRequest
+FeatureRequests: TypeAlias = MailRequest | WorkRequest | FollowingRequest | AttentionRequest | FlowRequest | LinkRequest
 """Every frame that belongs to a feature: it is refused in-band when a member is wrong."""
 
 Request: TypeAlias = (
@@ -278,6 +279,7 @@ Request: TypeAlias = (
     | FeatureRequests
     | MessageReceipt
     | CancelMessage
+    | LinkReport
 )
 """Every frame a client may write."""
 
@@ -515,5 +517,6 @@ Answer: TypeAlias = (
     | WorkAnswer
     | FlowAnswer
     | AttentionAnswer
+    | LinkAnswer
 )
 """Every frame the broker may write."""

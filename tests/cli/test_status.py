@@ -118,6 +118,15 @@ def test_mail_and_who_is_away_are_told() -> None:
     assert lines["sessions"] == "1, 3 away"
 
 
+def test_flows_that_are_not_over_are_told() -> None:
+    """protocol 7: a broker stays for them"""
+    ours = {"flows": {"known": 5, "live": 2, "dispatches": 1}}
+    lines = dict(described({"pid": 5, "sessions": 0, "broker": ours}, Paths(Path("/home"))))
+    assert lines["flows"] == "2 not over, 1 with a step under way"
+    ours["flows"]["live"] = 0
+    assert "flows" not in dict(described({"pid": 5, "sessions": 0, "broker": ours}, Paths(Path("/home"))))
+
+
 def test_an_older_copy_is_told() -> None:
     """A5.7."""
     ours = {"store": {"usable": True, "operations": 0}, "journalRestored": True}

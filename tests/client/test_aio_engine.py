@@ -182,6 +182,20 @@ async def test_leaving_the_block_confirms_and_says_goodbye(paths: Paths) -> None
     assert ends == [[{"type": "received", "messageId": "m1"}, {"type": "unregister"}]]
 
 
+async def test_a_closed_session_keeps_no_room_for_what_it_cannot_read(paths: Paths) -> None:
+    def script(link: FakeLink, number: int) -> None:
+        link.take_registration()
+        link.wait_for_end()
+
+    with FakeBroker(paths.socket, script):
+        async with fake_session(paths) as session:
+            pass
+    with pytest.raises(UsageError, match="closed"):
+        await session.list()
+    with pytest.raises(ValueError, match="released"):
+        bytes(session._engine._input)
+
+
 async def test_cancelling_the_block_ends_it(paths: Paths) -> None:
     def script(link: FakeLink, number: int) -> None:
         link.take_registration()

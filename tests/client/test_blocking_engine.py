@@ -249,6 +249,8 @@ def test_a_closed_session(paths: Paths) -> None:
         session.list()
     with pytest.raises(UsageError, match="closed"):
         session.receive()
+    with pytest.raises(ValueError, match="released"):
+        bytes(session._engine._input)  # nobody is to pay for the room of a session that is over
 
 
 def test_one_thread_at_a_time_and_one_process(paths: Paths) -> None:

@@ -209,6 +209,10 @@ def test_files_of_reports(tmp_path: Path) -> None:
         {"step_id": "a", "prompt": "p", "colour": "red"},
         {"step_id": "a", "prompt": "p", "todo_binding": {"colour": "red"}},
         {"step_id": "a", "prompt": "p", "report_timeout_ms": 0},
+        "a",
+        ("a",),
+        ("a", "p", "q"),
+        None,
     ],
     ids=str,
 )
@@ -233,6 +237,11 @@ def test_steps_by_either_names() -> None:
         lambda make: make.report("d", "completed", " ", [], None, IN),
         lambda make: make.report("d", "completed", "s", ["r"] * 17, None, IN),
         lambda make: make.report("d", "completed", "s", [], ("t", "fine"), IN),
+        lambda make: make.report("d", "completed", "s", [], ("t",), IN),
+        lambda make: make.report("d", "completed", "s", [], 7, IN),
+        lambda make: make.report("d", "completed", "s", "url", None, IN),
+        lambda make: make.report("d", "completed", "s", [7], None, IN),
+        lambda make: make.create("f", "t", "steps", None, None, IN),
     ],
 )
 def test_what_could_never_work_is_a_usage_error(call: Any) -> None:

@@ -213,6 +213,17 @@ def test_the_first_broken_rule_of_form_is_named() -> None:
     ]
 
 
+@pytest.mark.parametrize("kind", ["send", "supervisor_send"])
+@pytest.mark.parametrize("more", [{}, {"validFor": 5}, {"attemptId": "t", "requirePendingReply": False}])
+def test_nobody_passes_as_a_flow(kind: str, more: dict[str, Any]) -> None:
+    """protocol 4.8 A3, 12.4: a worker believes what comes under such an id"""
+    _, a, b = world_of_two()
+    message = {**OK, "id": "flow-dispatch/d", "flowDispatch": {"flowId": "f", "stepId": "s", "dispatchId": "d"}}
+    assert sent(a, kind, to="b", message=message, **more)["reason"] == reasons.RESERVED_MESSAGE_ID
+    assert b.got() == []
+    assert is_delivered(a.write("send", to="b", message={**OK, "id": "flow-dispatch"})), "an id that only looks alike"
+
+
 def test_form_comes_before_the_rest() -> None:
     """protocol 4.8: A before B and C"""
     _, a, _ = world_of_two()

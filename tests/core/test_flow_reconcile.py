@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from intercom.core.flow_admission import Admission
-from intercom.core.flow_book import Flow
+from intercom.core.flow_book import Flow, FlowBook
 from intercom.limits import Limits
 from tests.core.flow_play import TODO_WORKER, Play, gated
 from tests.core.harness import World
@@ -35,6 +35,30 @@ def test_nothing_runs_while_nothing_is_to_do() -> None:
     play.world.pass_time(100 * PASS)
     assert passes(play) == before
     assert play.states("blocked") == ("active", ["failed", "pending"])
+
+
+def test_a_pass_does_not_look_at_what_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Issue: no work per pass that grows with finished flows."""
+    play = Play()
+    for number in range(3):
+        play.begin(f"over{number}", "one")
+        play.report(play.take())
+    play.begin("live", "one", "two")
+    looked: list[str] = []
+    monkeypatch.setattr(FlowBook, "flows", lambda self: pytest.fail("a pass went through all flows"))
+    for name in ("open_of", "is_committed", "dispatches_of"):
+        honest = getattr(FlowBook, name)
+
+        def seen(self: FlowBook, what: Any, honest: Any = honest) -> Any:
+            looked.append(what.id if isinstance(what, Flow) else what.record.flow_id)
+            return honest(self, what)
+
+        monkeypatch.setattr(FlowBook, name, seen)
+    before = passes(play)
+    play.report(play.take())
+    play.world.pass_time(3 * PASS)
+    assert passes(play) > before + 2
+    assert set(looked) == {"live"}
 
 
 def test_many_requests_for_a_pass_are_one() -> None:

@@ -133,6 +133,10 @@ def test_only_its_recipient_answers_it() -> None:
         ({"message": {"id": "n"}}, ("n", "Invalid message format")),
         ({"message": None}, ("unknown", "Invalid message format")),
         ({"message": {"id": 7}}, ("unknown", "Invalid message format")),
+        (
+            {"message": {"id": "flow-dispatch/d", "timestamp": 5, "content": {"text": "x"}}},
+            ("flow-dispatch/d", "Invalid message id: those that begin with flow-dispatch/ are the broker's own"),
+        ),
         ({"runId": 1}, ("n", "Invalid message format")),
         ({"capability": None}, ("n", "Invalid message format")),
         ({"senderReturnAddress": ""}, ("n", "Invalid message format")),

@@ -16,6 +16,7 @@ from intercom import limits
 from intercom.core import (
     addresses,
     arrivals,
+    commands,
     desk,
     features,
     flow_reports,
@@ -25,6 +26,8 @@ from intercom.core import (
     giving,
     handing,
     inquiries,
+    linkdesk,
+    links,
     registering,
     replies,
     spawning,
@@ -325,7 +328,7 @@ def test_the_features_and_what_they_open() -> None:
     names = {features.PUSH_RECEIPTS, features.LIFECYCLE, features.ADDRESS, features.QUEUE, features.OPERATOR}
     names |= {features.WAITS, features.POLICY}
     names |= {features.INBOX, features.WORK, features.COORDINATOR, features.FOREGROUND}
-    names |= {features.WATCH}
+    names |= {features.WATCH, features.LINK}
     assert {code(row[0]) for row in rows} == names
     [rows] = tables(SECTIONS["9.6.1 Requests"], ["request", "answer", "features, one of"])
     told = {code(row[0]): set(re.findall("`([^`]+)`", row[2])) for row in rows}
@@ -346,6 +349,22 @@ def test_what_requests_about_work_need_and_are_refused_with() -> None:
         re.findall(r'No\(\s*"(\w+)",[^=]*?category="(\w+)"', "".join(map(inspect.getsource, (desk, handing, replies))))
     )
     assert {code(row[0]): row[1].strip("`") for row in refusals if row[1] != "none"} == categories
+
+
+def test_links() -> None:
+    """protocol 14.4.2, 14.5, 14.6"""
+    [rows] = tables(SECTIONS["14.6.1 Who may ask what"], ["request", "answer", "features, one of"])
+    told = {code(row[0]): set(re.findall("`([^`]+)`", row[2])) for row in rows}
+    assert told == {kind.__struct_config__.tag: set(needed) for kind, needed in linkdesk._NEEDED.items()}
+    used = codes_in(linkdesk, giving, pattern=r'No\(\s*"(\w+)"')
+    assert codes_of("14.6.2 Refused") == used
+    [rows] = tables(SECTIONS["14.5 Ends"], ["code", "when", "what a worker does"])
+    ends = {code(row[0]) for row in rows}
+    assert ends == set(DEFINITIONS["LinkRefused"]["properties"]["code"]["enum"])
+    source = inspect.getsource(links) + inspect.getsource(commands)
+    assert {name for name in ends if f'"{name}"' not in source} == set()
+    [rows] = tables(SECTIONS["14.4.2 States"], ["state", "since", "meaning"])
+    assert {code(row[0]) for row in rows} == set(DEFINITIONS["CommandEntry"]["properties"]["state"]["enum"])
 
 
 def test_the_states_of_an_assignment_are_listed() -> None:

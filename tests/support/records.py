@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from intercom.core.flow_records import (
+    BindingRecord,
+    DispatchRecord,
+    EvidenceRecord,
+    FlowRecord,
+    GatesRecord,
+    ReportRecord,
+    StepRecord,
+    TargetIdentity,
+)
 from intercom.core.journal import stream_of
 from intercom.core.records import (
     AddressRecord,
     AssignmentRecord,
+    CommandRecord,
+    EventRecord,
     Happened,
     IdempotencyRecord,
     IdempotencyState,
     InboxRecord,
     KnownSessionRecord,
+    LinkRecord,
     MailRecord,
     OperationRecord,
     OperationState,
@@ -196,7 +209,138 @@ keys = st.builds(
     result=st.binary(max_size=30),
     expires_at=counts,
 )
-rows = st.one_of(addresses, known_sessions, mail, parked, assignments, keys)
+targets = st.builds(
+    TargetIdentity,
+    broker_id=texts,
+    session_id=texts,
+    incarnation=texts,
+    runtime_session_id=st.none() | texts,
+)
+steps = st.builds(
+    StepRecord,
+    step_id=texts,
+    body=counts,
+    state=texts,
+    attempts=st.lists(texts, max_size=3).map(tuple),
+    current=st.none() | texts,
+    gates=st.none()
+    | st.builds(GatesRecord, label=st.none() | texts, require_completed=st.booleans(), conflict_check=st.booleans()),
+    report_timeout_ms=st.none() | counts,
+)
+flows = st.builds(
+    FlowRecord,
+    number=counted,
+    flow_id=texts,
+    revision=counts,
+    state=texts,
+    target=texts,
+    group=texts,
+    created_by=texts,
+    creator=texts,
+    creator_session=texts,
+    created_at=counts,
+    updated_at=counts,
+    steps=st.lists(steps, max_size=3).map(tuple),
+    active_step=st.none() | texts,
+    identity=st.none() | targets,
+    reason=st.none() | texts,
+    admit_reason=st.none() | texts,
+    admit_at=st.none() | counts,
+    admit_attempts=counts,
+    over_at=st.none() | counts,
+)
+dispatches = st.builds(
+    DispatchRecord,
+    number=counted,
+    dispatch_id=texts,
+    flow_id=texts,
+    step_id=texts,
+    group=texts,
+    revision=counts,
+    identity=targets,
+    created_at=counts,
+    negotiated=st.booleans(),
+    address=st.none() | counted,
+    transport=texts,
+    outcome=texts,
+    correlation=st.none() | texts,
+    published_at=st.none() | counts,
+    accepted_at=st.none() | counts,
+    delivery_state=st.none() | texts,
+    report=st.none()
+    | st.builds(
+        ReportRecord,
+        outcome=texts,
+        body=counts,
+        digest=texts,
+        at=counts,
+        todo_id=st.none() | texts,
+        todo_status=st.none() | texts,
+    ),
+    evidence=st.none() | st.builds(EvidenceRecord, detail=texts, at=counts, deadline=counts),
+    binding=st.none()
+    | st.builds(
+        BindingRecord,
+        state=texts,
+        todo_id=st.none() | texts,
+        todo_status=st.none() | texts,
+        reason=st.none() | texts,
+    ),
+    reason=st.none() | texts,
+    completed_at=st.none() | counts,
+    ignored_at=st.none() | counts,
+)
+links = st.builds(
+    LinkRecord,
+    link_id=texts,
+    number=counts,
+    mailbox=texts,
+    generation=counts,
+    journal_id=st.none() | texts,
+    floor=counts,
+    last_command=counts,
+    created_at=counts,
+    refused=st.none() | texts,
+)
+commands = st.builds(
+    CommandRecord,
+    command_id=texts,
+    number=counted,
+    link_id=texts,
+    seq=counts,
+    state=texts,
+    fingerprint=texts,
+    size=counts,
+    created_at=counts,
+    changed_at=counts,
+    error_code=st.none() | texts,
+    detail=st.none() | texts,
+)
+durable_events = st.builds(
+    EventRecord,
+    number=counted,
+    link_id=texts,
+    journal_id=texts,
+    seq=counts,
+    event_id=texts,
+    kind=texts,
+    fingerprint=texts,
+    occurred_at=counts,
+    stored_at=counts,
+)
+rows = st.one_of(
+    addresses,
+    known_sessions,
+    mail,
+    parked,
+    assignments,
+    keys,
+    flows,
+    dispatches,
+    links,
+    commands,
+    durable_events,
+)
 """Every kind of row that the journal tells of."""
 _KINDS: dict[type, str] = {InboxRecord: "inbox.test", AssignmentRecord: "assignment.test"}
 

@@ -68,6 +68,7 @@ def test_texts_that_clients_compare_are_exact(ours: str, exact: str) -> None:
         (reasons.NOT_A_CHILD, "no_supervisor"),
         (reasons.OTHER_SUPERVISOR, "other_supervisor"),
         (reasons.INVALID_CHANNEL, "invalid"),
+        (reasons.RESERVED_MESSAGE_ID, "invalid"),
         (reasons.PENDING_REPLY_FORM, "invalid"),
         (reasons.conflict("x"), "conflict"),
         (reasons.ambiguous_name("x"), "ambiguous"),
