@@ -218,8 +218,8 @@ class Addresses:
     def worked(self, address: Address, session: Session, now: Instant) -> None:
         """Note that this session takes assignments under the address from now on, and not its mail."""
         address.workers.add(session.id)
-        if not address.takes_work:
-            address.takes_work = True
+        if not address.takes_work or now.wall - address.last_held_at >= ADDRESS_LEFT_MS:
+            address.takes_work, address.last_held_at = True, now.wall
             self._save("address.worked", address, now)
 
     def left(self, address: Address, session: Session, now: Instant) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from intercom.core.addresses import ME
+from intercom.limits import ADDRESS_LEFT_MS
 from tests.core.harness import World, answers, only
 from tests.core.mail import AGENT, QUEUE, Agent, enter, holder, reattach
 from tests.core.work import ask, begin, coordinator, items, later, reply, report
@@ -177,3 +178,13 @@ def test_an_order_for_another_command_of_the_same_worker_is_the_same_order() -> 
     other = holder(world, "x", features=COMMAND, workMode="managed_turn", runtimeSessionId="x")
     refused = ask(boss, "inbox_dispatch", targetSessionId=other.id, **order)
     assert refused["code"] == "order_key_conflict"
+
+
+def test_an_address_that_is_used_for_work_alone_is_used() -> None:
+    """Protocol 9.3.1: it does not count as one that nobody came to since it was made."""
+    world = World()
+    command(world).write("unregister")
+    world.pass_time(ADDRESS_LEFT_MS)
+    command(world)
+    [row] = world.disk.addresses.values()
+    assert row.last_held_at - row.created_at >= ADDRESS_LEFT_MS
