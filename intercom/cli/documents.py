@@ -73,6 +73,7 @@ _MESSAGE = _object(
             {"flowId": _TEXT, "stepId": _TEXT, "dispatchId": _TEXT, "attempt": _COUNT, "instruction": _TEXT}
         ),
         "withdrawn": {"const": True},
+        "validUntil": _COUNT,
         "mail": _object({"queuedAt": _COUNT, "ageMs": _COUNT, "offers": _COUNT}),
         "notice": _object(
             {"kind": {"enum": ["undeliverable", "expired"]}, "messageId": _TEXT, "target": _TEXT, "reason": _TEXT}

@@ -33,6 +33,8 @@ def described(message: IncomingMessage) -> dict[str, Any]:
     if message.mail is not None:
         mail = message.mail
         document["mail"] = {"queuedAt": mail.queued_at, "ageMs": mail.age_ms, "offers": mail.offers}
+    if message.valid_until is not None:
+        document["validUntil"] = message.valid_until
     if message.notice is not None:
         notice = message.notice
         document["notice"] = {
@@ -129,12 +131,12 @@ def _verb(message: IncomingMessage) -> str:
 
 
 def _waited(message: IncomingMessage) -> str:
-    """Return what a reader has to know of a message that waited: its age, and that it may have been shown before."""
+    """Return what a reader has to know of a message that waited: how old, out of date, perhaps shown before."""
     mail = message.mail
-    if mail is None:
-        return ""
-    told = [f"{duration(mail.age_ms)} ago"] if mail.age_ms >= OLD_MAIL_MS else []
-    if mail.offers > 1:
+    told = [f"{duration(mail.age_ms)} ago"] if mail is not None and mail.age_ms >= OLD_MAIL_MS else []
+    if message.is_out_of_date:
+        told.append(f"out of date since {duration(message.out_of_date_ms)}")
+    if mail is not None and mail.offers > 1:
         told.append(f"handed over for the {_ordinal(mail.offers)} time")
     return f" ({', '.join(told)})" if told else ""
 

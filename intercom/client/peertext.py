@@ -13,6 +13,9 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+from msgspec import UNSET
+
+from intercom.client.flowsteps import FlowStep
 from intercom.client.texts import clipped, duration, visible, visible_block, who
 from intercom.client.views import IncomingMessage
 from intercom.limits import (
@@ -75,6 +78,8 @@ def heading(message: IncomingMessage, mark: str, waited_ms: float = 0) -> str:
     sender = who(message.sender.name, message.sender.id)
     age_ms = waited_ms + (0 if message.mail is None else message.mail.age_ms)
     age = f", sent {duration(age_ms)} ago: check whether it still matters" if age_ms >= OLD_MAIL_MS else ""
+    if message.is_out_of_date:
+        age += f", out of date since {duration(message.out_of_date_ms)}: its sender wanted nothing done about it by now"
     if message.mail is not None and message.mail.offers > 1:
         age += ", perhaps shown before"
     return f"intercom {mark}: {_kind(message)} from {sender}, {FROM_A_PEER}{age}.{_how(message)}"
@@ -94,6 +99,8 @@ def fresh_mark(text: str) -> str:
 
 
 def _kind(message: IncomingMessage) -> str:
+    if message.flow is not None:
+        return f"step {visible(message.flow.step_id)} of flow {visible(message.flow.flow_id)}"
     if message.reply_error is not None:
         return "refusal to answer" + _of(message)
     if message.expects_reply:
@@ -110,9 +117,24 @@ def _of(message: IncomingMessage) -> str:
 
 
 def _how(message: IncomingMessage) -> str:
+    if message.flow is not None:
+        return _how_to_report(message.flow)
     if message.expects_reply:
         return f" The sender waits: answer with reply, question {short(message.id)}, or with error if you cannot."
     return ""
+
+
+def _how_to_report(step: FlowStep) -> str:
+    """Say how a step is reported: by the whole id of its dispatch, which is all that a later process knows of it."""
+    named = visible(step.dispatch_id)
+    item = ""
+    if step.todo is not None:
+        label = "" if step.todo.label is UNSET else f" called {clipped(visible(step.todo.label))}"
+        item = f" Keep an item{label} in your to-do list for it, and report that, too."
+    return (
+        f" It waits for one report: when it is done, or will not be done, call finish with work {named} (in a shell: "
+        f"intercom flow report {named} completed --summary TEXT, or failed).{item} An answer to it reports nothing."
+    )
 
 
 assert SHORT_ID_CHARACTERS >= PREFIX_CHARACTERS, "what is shown of an id must be enough to name it"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Literal, TypeAlias
 
 from msgspec import UNSET, DecodeError, Raw, Struct, ValidationError, convert
@@ -90,9 +91,9 @@ class IncomingMessage:
     ``raw`` the message object as it came, ``progress_of`` the id of the question of which it tells the progress.
     ``is_notification`` marks what the host of a workflow run tells of the message ``reply_to`` names, which this
     session sent to a stage. ``mail`` is set when it waited in a mailbox, ``notice`` when the broker wrote it to say
-    what became of a message of this session. ``flow`` is set when it brings a step of a flow. ``withdrawn`` is true
-    while nobody waits for the answer to a question any more: who asked took it back, or left; it may change while the
-    message is held.
+    what became of a message of this session. ``valid_until`` is when, by its sender's word, it
+    stops being of use. ``flow`` is set when it brings a step of a flow. ``withdrawn`` is true while nobody waits for
+    the answer to a question any more: who asked took it back, or left; it may change while the message is held.
     """
 
     __slots__ = (
@@ -111,6 +112,7 @@ class IncomingMessage:
         "sender",
         "text",
         "timestamp",
+        "valid_until",
         "withdrawn",
     )
 
@@ -130,6 +132,7 @@ class IncomingMessage:
         is_notification: bool = False,
         mail: Mail | None = None,
         notice: Notice | None = None,
+        valid_until: int | None = None,
     ) -> None:
         self.id = id
         self.text = text
@@ -146,6 +149,7 @@ class IncomingMessage:
         self.is_notification = is_notification
         self.mail = mail
         self.notice = notice
+        self.valid_until = valid_until
         carried = carried_by(self.raw, id)
         self.flow: FlowStep | None = None if carried is None else FlowStep(carried)
         self.withdrawn = False
@@ -154,6 +158,16 @@ class IncomingMessage:
     def age(self) -> float:
         """Return the seconds it had waited when it was handed over; 0 for what never waited."""
         return 0.0 if self.mail is None else self.mail.age_ms / 1000
+
+    @property
+    def is_out_of_date(self) -> bool:
+        """Tell whether its time is over now: it was handed over in time and waited here since."""
+        return self.out_of_date_ms > 0
+
+    @property
+    def out_of_date_ms(self) -> float:
+        """Return for how many milliseconds its time has been over; 0 while it is of use."""
+        return 0 if self.valid_until is None else max(0.0, time.time() * 1000 - self.valid_until)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id!r} from {self.sender.name or self.sender.id!r}>"
@@ -254,11 +268,12 @@ def message_of(
         is_notification=is_notification,
         mail=None if mail is UNSET else Mail(mail.entry, mail.queued_at, mail.age_ms, mail.offers),
         notice=None if notice is UNSET else Notice(notice.kind, notice.message_id, notice.target, notice.reason),
+        valid_until=_known(frame.valid_until),
     )
 
 
-def _known(text: Any) -> str | None:
-    return None if text is UNSET else text
+def _known(value: Any) -> Any:
+    return None if value is UNSET else value
 
 
 def _peer_pid(members: dict[str, Any]) -> int | None:

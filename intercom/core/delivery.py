@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Raw, UnsetType
+from msgspec.structs import replace
 
 from intercom.core.asking import Asking
 from intercom.core.attempts import NOT_FOUND_CODE, AnswerTaken, Attempt, Refusal
@@ -119,6 +120,8 @@ class Delivery:
             attempt.is_withdrawn = request.is_withdrawn
         if frame.valid_for is not UNSET:
             attempt.valid_until = Instant(now.mono + frame.valid_for, now.wall + frame.valid_for)
+            if QUEUE in target.features:
+                forwarded.valid_until = attempt.valid_until.wall
         if is_ask:
             self._asking.begin(attempt)
         if operation is None:
@@ -154,11 +157,10 @@ class Delivery:
         if earlier is not None:
             self._replace(earlier, attempt)
             unconfirmed = earlier
-            self._receipts.renew(unconfirmed, MessageFrame(frame.sender, unconfirmed.frame.message, frame.channel))
+            self._receipts.renew(unconfirmed, _copy(frame, unconfirmed.frame.message))
             self._deadlines.cancel(unconfirmed.deadline)
         else:
-            kept = MessageFrame(frame.sender, frame.message.copy(), frame.channel)
-            unconfirmed = Unconfirmed(operation, kept, attempt)
+            unconfirmed = Unconfirmed(operation, _copy(frame, frame.message.copy()), attempt)
             self._receipts.add(unconfirmed)
         due = now.mono + self._limits.receipt_wait_ms
         if attempt.target.receipts_by_habit or (attempt.may_queue and attempt.target.mailbox is not None):
@@ -245,7 +247,10 @@ class Delivery:
                 if operation.was_withdrawn:
                     continue
                 operation.copies += 1
-                self._outbox.write(session.connection, unconfirmed.frame, operation.ticket, waiter)
+                frame = unconfirmed.frame
+                if frame.valid_until is not UNSET and QUEUE not in session.features:
+                    frame = replace(frame, valid_until=UNSET)
+                self._outbox.write(session.connection, frame, operation.ticket, waiter)
                 if waiter.is_ask and not self._may_wait_still(waiter):
                     self._asking.tell_withdrawn(waiter.sender.id, session, operation.message_id)
 
@@ -360,3 +365,8 @@ class Delivery:
         if subject.was_delivered:
             answer = DeliveryFailed(message_id, reasons.NOT_CONFIRMED_DURABLY, subject.attempt_id)
             self._outbox.write(subject.connection, answer)
+
+
+def _copy(frame: MessageFrame, message: Raw) -> MessageFrame:
+    """Return what is kept to be written again."""
+    return MessageFrame(frame.sender, message, frame.channel, valid_until=frame.valid_until)

@@ -378,7 +378,7 @@ class Mailing:
             if mail.record.reply_to is not None and QUEUE in box.holder.features:
                 # Whoever answered may not be the session that was asked, but act under the same address.
                 frames.append(QuestionTarget(mail.record.reply_to, "", mail.record.sender_session))
-            frames.append(self._frame(mail, bodies[mail.record.body_number], now))
+            frames.append(self._frame(mail, bodies[mail.record.body_number], box.holder, now))
         if offered:
             ticket = self._ledger.append(tuple(events), self._undo_offer, (box, offered))
             for frame in frames:
@@ -386,11 +386,13 @@ class Mailing:
         self.offer(box, now)
         return True
 
-    def _frame(self, mail: Mail, body: bytes, now: Instant) -> MessageFrame:
+    def _frame(self, mail: Mail, body: bytes, holder: Session, now: Instant) -> MessageFrame:
         record = mail.record
         info = MailInfo(record.number, record.queued_at, max(0, now.wall - record.queued_at), mail.offers)
         notice = UNSET if record.notice is None else _notice_of(record.notice)
         frame = MessageFrame(Raw(record.sender_info), Raw(body), mail=info, notice=notice)
+        if record.valid_until is not None and QUEUE in holder.features:
+            frame.valid_until = record.valid_until
         brought = None if record.assignment is None else self.brought_by(record.assignment)
         if brought is not None:
             frame.push_id, frame.assignment = brought.push_id, brought.info

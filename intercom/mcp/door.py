@@ -17,6 +17,7 @@ import anyio
 from anyio.abc import SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from intercom.client.flowsteps import FlowStep
 from intercom.client.peertext import short
 from intercom.client.profile import Push
 from intercom.client.texts import visible, who
@@ -29,6 +30,7 @@ from intercom.limits import (
     TOLD_CHARACTERS,
     TOLD_LEAST_CHARACTERS,
 )
+from intercom.mcp import wording
 from intercom.mcp.seat import Seat
 from intercom.mcp.seats import Seats
 from intercom.mcp.tray import Batch
@@ -224,8 +226,11 @@ class Door:
         if request.get("active") is not True:
             seat.stops = 0
         owed = await owed_by(seat) if seat.stops < STOPS else []
-        seat.stops += bool(owed)
-        return {"ok": True, "text": reminder(seat, owed) if owed else "", "questions": len(owed)}
+        steps = steps_owed_by(seat) if seat.stops < STOPS else []
+        seat.stops += bool(owed or steps)
+        texts = [reminder(seat, owed)] if owed else []
+        texts += [step_reminder(seat, steps)] if steps else []
+        return {"ok": True, "text": "\n\n".join(texts), "questions": len(owed)}
 
     async def _call(self, guest: Guest, request: Answer) -> Answer:
         self._seats.joined(_needed(request, "toolUseId"), _needed(request, "agent"))
@@ -287,6 +292,24 @@ def reminder(seat: Seat, owed: list[str]) -> str:
     return (
         f"Other agent sessions still wait for your answer through intercom:\n{questions}\n"
         "Answer with the intercom tool reply, or with its error argument say that you cannot. Then you may stop."
+    )
+
+
+def steps_owed_by(seat: Seat) -> list[FlowStep]:
+    """Return the steps of flows that were shown, are not reported, and were put forward seldom enough."""
+    steps = [message.flow for message in seat.work.steps.values() if message.flow is not None]
+    return [step for step in steps if seat.reminded.get(step.dispatch_id, 0) < STOP_REMINDERS]
+
+
+def step_reminder(seat: Seat, steps: list[FlowStep]) -> str:
+    """Return what keeps a host from stopping while its flow waits for a report."""
+    for step in steps:
+        seat.reminded[step.dispatch_id] = seat.reminded.get(step.dispatch_id, 0) + 1
+    named = "\n".join(wording.step(step) for step in steps)
+    return (
+        f"Flows wait for your report on steps you were handed through intercom:\n{named}\n"
+        "Report each with the intercom tool finish, with its error argument if it will not be done. Then you may stop; "
+        "go on first if you are still at it."
     )
 
 

@@ -52,7 +52,7 @@ class Place(NamedTuple):
     session: str | None = None
     """Its id in the host, where that is known."""
     works: bool = False
-    """Whether it takes work from the inbox."""
+    """Whether it takes work from the inbox, and steps of flows."""
 
     @property
     def is_subagent(self) -> bool:
@@ -152,6 +152,11 @@ class Seat:
         assert self._work is not None, "a session that is there has its tasks"
         self._work.start_soon(self.asking.ask, session, question, target, text)
 
+    async def step_came(self) -> None:
+        """Return when a step of a flow waits."""
+        while not self.tray.has_step:
+            await self.news.wait()
+
     async def take(self, room: int) -> Batch | None:
         """Return what is to be put before the model now, without questions that were withdrawn meanwhile."""
         if self.tray.questions and self._session is not None:
@@ -245,6 +250,7 @@ class Seat:
             push=self.push,
             work_mode="managed_turn" if place.works else None,
             runtime_session_id=(place.session or place.name) if place.works else None,
+            flows="todo" if place.works else False,
         ) as session:
             ended: IntercomError | None = None
             try:
@@ -292,6 +298,8 @@ class Seat:
 
     def _was_shown(self, item: Item) -> None:
         item.hand = None
+        if item.message is not None:
+            self.work.was_shown(item.message)
         if item.message is not None and item.message.notice is None:
             self._cause = item.message.id
             self._cause_until = time.monotonic() + CAUSE_MS / 1000

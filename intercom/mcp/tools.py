@@ -126,21 +126,36 @@ TOOLS: dict[str, Schema] = {
 
 WORK_TOOLS: dict[str, Schema] = {
     "work": _tool(
-        "Take the next piece of work that waits for you; the one you have is shown again until you call finish. The "
-        "sender waits for the result.",
+        "Take the next piece of work or step of a flow that waits for you; the one you have is shown again until you "
+        "call finish. The sender waits for the result.",
         {"wait_s": {**_WAIT, "description": "Seconds to wait for one if nothing is there, 0 if left out."}},
         [],
     ),
     "finish": _tool(
-        "Hand in the result of a piece of work you took, or say that it will not be done.",
+        "Hand in the result of a piece of work you took, or report a step of a flow; or say that it will not be done. "
+        "Once for each: that is what its sender waits for.",
         {
             "text": {**_TEXT, "description": "The result, which goes to the sender."},
             "work": {
                 "type": "string",
                 "minLength": 4,
-                "description": "Id of the work, or its beginning. May be left out when you have only one.",
+                "description": "Id of the work or step, or its beginning. May be left out when you have only one.",
             },
             "error": {"type": "boolean", "description": "true: it will not be done, and text says why."},
+            "resources": {
+                "type": "string",
+                "description": "Of a step: what came of it, as paths or links, one on a line.",
+            },
+            "todo": {
+                "type": "string",
+                "minLength": 1,
+                "description": "Of a step that asks for an item in your to-do list: a name of it, without spaces.",
+            },
+            "todo_state": {
+                "type": "string",
+                "minLength": 1,
+                "description": "How far that item is: pending, in_progress, completed, blocked or failed.",
+            },
         },
         ["text"],
     ),

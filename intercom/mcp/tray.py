@@ -37,6 +37,11 @@ class Item:
         """Tell whether somebody waits for an answer to it."""
         return self.message is not None and self.message.expects_reply
 
+    @property
+    def is_step(self) -> bool:
+        """Tell whether it is a step of a flow, which is to be reported."""
+        return self.message is not None and self.message.flow is not None
+
     def told(self, room: int) -> peertext.Told:
         """Return it for a model, or the next part of it, in about ``room`` characters."""
         if self.message is None:
@@ -121,8 +126,22 @@ class Tray:
                 return item
         return None
 
+    @property
+    def has_step(self) -> bool:
+        """Tell whether a step of a flow waits."""
+        return any(item.is_step for item in self._items)
+
+    def take_step(self, room: int = TOLD_CHARACTERS) -> Batch | None:
+        """Return a batch with the first step of a flow that waits, before what came earlier."""
+        for item in self._items:
+            if item.is_step:
+                self._items.remove(item)
+                item.bells = 1
+                return self.beside(item, room)
+        return None
+
     def beside(self, item: Item, room: int) -> Batch:
-        """Return a batch with one item that never waited."""
+        """Return a batch with one item that does not wait in its row."""
         told = item.told(room)
         return Batch(self, [item], [0 if told.is_all else told.until], told.text)
 

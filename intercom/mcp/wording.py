@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 
+from intercom.client.flowsteps import FlowStep
 from intercom.client.mailviews import AddressView, PendingAsk
 from intercom.client.peertext import short
 from intercom.client.texts import clipped, duration, short_ids, visible, who
@@ -49,6 +50,13 @@ _HINTS = {
     "unknown_question": "Call pending: it shows which questions are open. To tell somebody something use send.",
     "ambiguous_question": "Call pending and give the whole id.",
     "no_open_question": "Nobody waits for it any more. If it still matters, use send.",
+    "unknown_work": "Call pending: it shows what is yours. work takes a new piece.",
+    "ambiguous_work": "Call pending, and give finish the whole id as work.",
+    "dispatch_unknown": "That step was not handed to you. Call pending: it shows what is yours.",
+    "not_flow_target": "That step is not yours any more. Leave it.",
+    "dispatch_closed": "That step is over. Do not report it again.",
+    "report_conflict": "It was reported already, and that report stays. Do not report it again.",
+    "binding_conflict": "Give todo the item that you reported first.",
     "peer_gone": "The other side left without an answer. Call list to see whether it is back.",
     "ask_timeout": "Nobody answered in time. Go on without the answer, or use send.",
     "reply_error": "The other side says that it cannot answer.",
@@ -107,6 +115,12 @@ def owed(asks: Sequence[PendingAsk]) -> list[str]:
         + ("" if ask.asker_is_here else " (asker is away)")
         for ask in asks
     ]
+
+
+def step(brought: FlowStep | None) -> str:
+    """Return a line for a step of a flow that is not reported."""
+    assert brought is not None, "only what brought a step is held as one"
+    return f"- {visible(brought.dispatch_id)}, step {visible(brought.step_id)} of flow {visible(brought.flow_id)}"
 
 
 def listed(views: Sequence[SessionView], own_id: str, addresses: Iterable[AddressView]) -> str:

@@ -378,6 +378,8 @@ class MessageFrame(AnswerFrame, tag="message"):
     push_id: OptionalText = UNSET
     """Of this hand-over; the same at every repetition of it."""
     assignment: AssignmentInfo | UnsetType = UNSET
+    valid_until: int | UnsetType = UNSET
+    """Until when it is of use (epoch ms); told to connections with the feature ``queue``."""
 
 
 class Delivered(AnswerFrame, tag="delivered"):

@@ -33,6 +33,15 @@ def test_only_old_mail_has_an_age() -> None:
     assert "(5 min 0 s ago, handed over for the 3rd time):" in shown(again)
 
 
+def test_what_is_out_of_date_is_shown_as_that() -> None:
+    """F87, protocol 9.5.5."""
+    message = IncomingMessage(id="m", text="hi", sender=SENDER, valid_until=1)
+    assert "b1111111 says (out of date since " in shown(message)
+    assert described(message)["validUntil"] == 1
+    fresh = IncomingMessage(id="m", text="hi", sender=SENDER, valid_until=2**53)
+    assert "out of date" not in shown(fresh)
+
+
 def test_a_notice_says_what_it_is_about() -> None:
     notice = Notice("expired", "m\x1b1", "worker", "it was too late")
     message = IncomingMessage(id="n", text="", sender=SENDER, notice=notice)

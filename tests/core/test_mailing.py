@@ -232,6 +232,42 @@ def test_mail_is_never_handed_over_after_its_time() -> None:
     assert ids(reattach(world, target).first) == ["m2"]
 
 
+def test_the_recipient_is_told_how_long_it_is_of_use() -> None:
+    """F87, protocol 9.5.5: what waits at its recipient is not shown as fresh after its time."""
+    world = World()
+    sender, target = away(world)
+    sender.queue("b", "m1", validFor=60_000)
+    sender.queue("b", "m2")
+    until = world.wall + 60_000
+    world.pass_time(1_000)
+    back = reattach(world, target)
+    assert [frame.get("validUntil") for frame in back.first if frame["type"] == "message"] == [until, None]
+    back.confirm("m1", "m2")
+    sender.queue("b", "m3", validFor=5_000)
+    assert only(back.mail())["validUntil"] == world.wall + 5_000, "it was never in a mailbox"
+
+
+def test_an_older_client_is_told_no_validity() -> None:
+    world = World()
+    sender = enter(world, "a")
+    for features in ((), ("session.lifecycle", "push.receipts")):
+        old = enter(world, f"old-{len(features)}", features=features)
+        sender.queue(f"old-{len(features)}", f"m-{len(features)}", validFor=5_000)
+        assert "validUntil" not in only(old.mail())
+
+
+def test_a_repeated_message_has_its_validity_still() -> None:
+    """Protocol 4.1, effect 8."""
+    world = World()
+    sender = enter(world, "a")
+    target = enter(world, "b")
+    sender.message("b", "m1", "x", extra={"validFor": 60_000})
+    until = world.wall + 60_000
+    assert only(target.mail())["validUntil"] == until
+    world.lose(target.conn)
+    assert [frame["validUntil"] for frame in reattach(world, target).first if frame["type"] == "message"] == [until]
+
+
 def test_the_age_of_mail_is_told() -> None:
     """Design section 7, Freshness: handed over with its age."""
     world = World()

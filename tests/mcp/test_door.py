@@ -397,3 +397,27 @@ def test_hooks_in_the_middle_of_nothing(raw: Start, broker: BrokerProcess) -> No
         with Asking(record, PATIENCE_S) as door:
             door._socket.sendall(b'{"op": "coll')
     assert "You are" in host.tool("status")
+
+
+def test_a_step_that_is_not_reported_keeps_the_host_from_stopping(raw: Start, broker: BrokerProcess) -> None:
+    """Issue: for flows what a worker needs; a stop always leaves room."""
+    host = raw("--host", "claude", "--worker", "--as", "worker", env={"CLAUDE_CODE_SESSION_ID": "s-1"})
+    host.shake_hands("claude-code")
+    record = record_of(broker.home)
+    host.tool("status")
+    stop = {"op": "stop", "session": "s-1", "active": True}
+    with blocking.connect("boss", home=broker.home, coordinator=True) as boss, hook(record) as door:
+        boss.flows.create("release", "worker", [("verify", "Do it.")])
+        boss.flows.start("release")
+        given = until(lambda: (got := door.ask({"op": "collect", "session": "s-1"}))["messages"] and got)
+        assert "step verify of flow release" in given["text"]
+        assert "call finish with work " in given["text"]
+        assert door.ask(stop)["text"] == "", "nobody was shown it yet"
+        door.ask({"op": "done", "batch": given["batch"]})
+        for _ in range(STOP_REMINDERS):
+            said = door.ask(stop)["text"]
+            assert "step verify of flow release" in said
+            assert "finish" in said
+        assert door.ask(stop)["text"] == ""
+        assert host.tool("finish", {"text": "done"}) == "step verify was reported as completed"
+        assert boss.flows.status("release").step("verify").state == "completed"
