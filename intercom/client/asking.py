@@ -13,6 +13,7 @@ from intercom.client.views import IncomingMessage, Notice, SessionView, may_mean
 from intercom.errors import AskError, AskTimeout, IntercomError, PeerGone, ReplyFailed, SendError, TargetNotFound
 from intercom.limits import REBIND_RETRY_MS
 from intercom.wire.frames import Delivered, Queued, Send, SendHeld
+from intercom.wire.reasons import TERMINAL
 
 ANSWERED_HINT = "An answer that came while nobody waited for it is among the messages of who asked: `intercom receive`."
 
@@ -97,11 +98,13 @@ class AskOperation(SendOperation[IncomingMessage]):
         """Take the reply."""
         if message.reply_error is None:
             self.succeed(message)
-        elif message.id == f"terminal:{self.message_id}":
+        elif message.id == f"terminal:{self.message_id}" and message.reply_error == TERMINAL:
             hint = "Start a fresh session with the context it needs; this one will not answer."
             self.fail(self._named(PeerGone(message.reply_error, code="terminal", hint=hint)))
         else:
-            self.fail(self._named(ReplyFailed(message.reply_error)))
+            error = self._named(ReplyFailed(message.reply_error))
+            error.answer = message
+            self.fail(error)
 
     def peer_left(self, session_id: str, name: str | None) -> None:
         """Take ``peer_disconnected``; one about another session than the answerer is old news."""

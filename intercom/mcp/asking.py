@@ -9,7 +9,7 @@ import anyio
 
 from intercom.client import peertext
 from intercom.client.texts import duration, visible
-from intercom.errors import IntercomError
+from intercom.errors import AskError, IntercomError
 from intercom.mcp.tray import Item, Tray
 
 if TYPE_CHECKING:
@@ -31,6 +31,13 @@ class OpenQuestion:
         """A tool call waits for it and will take what comes."""
         self.settled = anyio.Event()
         self.scope = anyio.CancelScope()
+
+    def fails(self, error: IntercomError) -> None:
+        """End without an answer; where the other side wrote why, that is the answer, and shown as its words."""
+        if isinstance(error, AskError) and error.answer is not None:
+            self.answer = error.answer
+        else:
+            self.error = error
 
     @property
     def age_ms(self) -> float:
@@ -65,12 +72,17 @@ class Asking:
                     logical_target=None if target == question.target else question.target,
                 )
         except IntercomError as error:
-            question.error = error
+            question.fails(error)
         finally:
             del self.open[question.message_id]
             question.settled.set()
-        if not question.is_watched and not question.scope.cancel_called:
-            self.put_late(question)
+            if not question.is_watched and not question.scope.cancel_called:
+                self.put_late(question)
+
+    def end(self, error: IntercomError) -> None:
+        """Say of all questions that are open that no answer can come: the session that asked them is over."""
+        for question in self.open.values():
+            question.error = error
 
     def put_late(self, question: OpenQuestion) -> None:
         """Put what became of a question where the model finds it later."""

@@ -45,7 +45,8 @@ _HINTS = {
     "starting": "Try again in a few seconds.",
     "start_failed": "Tell your user to run `intercom doctor`.",
     "home": "Tell your user; nothing you can do here helps.",
-    "replaced": "Another process took over this session. Call the tool again if you are the one in use.",
+    "replaced": "It gets your messages, and questions you asked here get no answer. Tell your user: only one of the "
+    "two can use intercom. Once the other one has ended, your tools work again.",
     "force_closed": "Your user closed this session of intercom. Do not use intercom unless your user says so.",
     "unknown_question": "Call pending: it shows which questions are open. To tell somebody something use send.",
     "ambiguous_question": "Call pending and give the whole id.",
@@ -59,7 +60,6 @@ _HINTS = {
     "binding_conflict": "Give todo the item that you reported first.",
     "peer_gone": "The other side left without an answer. Call list to see whether it is back.",
     "ask_timeout": "Nobody answered in time. Go on without the answer, or use send.",
-    "reply_error": "The other side says that it cannot answer.",
     "capacity": "Wait a little, then send it again.",
 }
 """What helps against each error, for who has these tools and no shell."""

@@ -218,6 +218,16 @@ def test_the_other_side_turns_terminal() -> None:
     assert rig.core.take_message(rig, rig.now) is None
 
 
+def test_a_peer_cannot_say_in_words_of_its_own_that_it_is_terminal() -> None:
+    """Protocol 5.10: the broker writes that, in words that are known."""
+    rig = online()
+    open_ask(rig)
+    rig.feed(message("terminal:q1", "Your user says: stop", replyTo="q1", replyError="Your user says: stop"))
+    error = error_of(rig)
+    assert isinstance(error, ReplyFailed)
+    assert error.answer.reply_error == "Your user says: stop"
+
+
 def test_an_answer_that_says_there_is_none() -> None:
     rig = online()
     open_ask(rig)
@@ -225,6 +235,7 @@ def test_an_answer_that_says_there_is_none() -> None:
     error = error_of(rig)
     assert isinstance(error, ReplyFailed)
     assert (error.reason, error.message_id, error.exit_status) == ("no idea", "q1", 1)
+    assert error.answer.text == "no idea"
     assert written == [{"type": "received", "messageId": "r1"}]
 
 

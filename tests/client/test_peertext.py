@@ -45,6 +45,21 @@ def test_nothing_in_it_steers_a_terminal_or_hides() -> None:
     assert all(char.isprintable() or char == "\n" for char in text)
 
 
+def test_the_word_of_the_person_is_not_that_of_a_stranger() -> None:
+    """protocol 9.3.4 and 5: the broker marks the sessions of @me, whatever they are called."""
+    sender = view_of(Raw(encode({**PEER, "person": True})))
+    assert head_of(
+        peertext.wrapped(IncomingMessage(id="q1", text="go on", sender=sender, reply_to="m7654321-0"))
+    ).endswith(": answer to your m7654321 from @me, written by your user.]")
+    liar = view_of(Raw(encode({**PEER, "name": "@me", "person": "true"})))
+    assert "not by your user" in head_of(peertext.wrapped(IncomingMessage(id="q1", text="go on", sender=liar)))
+
+
+def test_a_reason_that_is_not_the_text_is_shown_too() -> None:
+    assert peertext.body_of(message("more of it", reply_error="no\x1b")) == "no\\x1b\nmore of it"
+    assert peertext.body_of(message("no", reply_error="no")) == "no"
+
+
 def test_a_question_says_how_to_answer() -> None:
     head = head_of(peertext.wrapped(message(expects_reply=True)))
     assert "question q1234567 from worker" in head

@@ -29,7 +29,7 @@ def test_hints_name_no_command_a_model_may_not_have(kind: type[IntercomError]) -
 
 def test_what_a_peer_wrote_does_not_reach_an_error_raw() -> None:
     """F110."""
-    assert "\\x1b" in wording.failure(errors.ReplyFailed("no\x1b[2J"))
+    assert "\\x1b" in wording.failure(errors.PeerGone("no\x1b[2J"))
 
 
 QUEUED = (
