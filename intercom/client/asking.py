@@ -57,6 +57,8 @@ class AskOperation(SendOperation[IncomingMessage]):
         self._rebind_until: int | None = None
         self.on_progress: OnProgress | None = None
         """Called with every message that tells the progress of this question."""
+        self.on_open: Callable[[], object] | None = None
+        """Called once, when the question is open."""
         self._patience_ms: int | None = None
         self._latest = deadline
 
@@ -120,9 +122,11 @@ class AskOperation(SendOperation[IncomingMessage]):
 
     def accepted(self, answer: Delivered | Queued) -> None:
         """Take ``delivered`` or ``queued``: the question is open now, or will be once it is handed over."""
-        self._accepted = True
+        was_open, self._accepted = self._accepted, True
         self._doubt = self._refusal = self._next = None
         self._move(Stage.OPEN)
+        if self.on_open is not None and not was_open:
+            self.on_open()
 
     def keeps(self, answer: SendHeld, now: int) -> None:
         """Take ``send_held``; the time for the answer stays what it was."""

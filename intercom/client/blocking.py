@@ -382,6 +382,7 @@ class Session(MailCalls, AttentionCalls, WorkCalls, WatchCalls):
         patience: float | None = None,
         on_progress: Callable[[IncomingMessage], object] | None = None,
         on_held: Callable[[Receipt], None] | None = None,
+        on_open: Callable[[], object] | None = None,
     ) -> IncomingMessage:
         """Ask a question and wait for the answer.
 
@@ -397,6 +398,8 @@ class Session(MailCalls, AttentionCalls, WorkCalls, WatchCalls):
             on_progress: called with each message that tells of progress, at once; it must not wait. What it raises
                 ends the ask. Without it such a message is an ordinary one.
             on_held: called once if the target is being brought back, so that the question waits for it in the broker.
+            on_open: called once when the other side has the question, or will get it: it was not refused. It must not
+                wait, nor raise.
 
         Raises ``AskError`` (``PeerGone``, ``AskTimeout``, ``ReplyFailed``) or what ``send`` raises; ``TargetAway`` for
         somebody who is known and not here: only a message, and a question to the person, waits.
@@ -413,6 +416,7 @@ class Session(MailCalls, AttentionCalls, WorkCalls, WatchCalls):
                 logical_target=logical_target,
                 patience_ms=None if patience is None else milliseconds(patience, "patience"),
                 on_progress=self._passing(on_progress),
+                on_open=on_open,
             ),
             on_held,
         )

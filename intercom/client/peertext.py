@@ -115,7 +115,7 @@ def _kind(message: IncomingMessage) -> str:
         return "news of your message" + _of(message)
     if message.progress_of is not None:
         return f"progress on your question {short(message.progress_of)}"
-    return ("answer" + _of(message)) if message.reply_to is not None else "message"
+    return ("answer" + _of(message)) if message.reply_to is not None else f"message {short(message.id)}"
 
 
 def _of(message: IncomingMessage) -> str:

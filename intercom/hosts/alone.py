@@ -96,9 +96,9 @@ def _show(call: Call, say: Callable[[str], bool], *, owed: bool = False) -> None
         texts = [wrapped(message) for message in messages]
         left = box.count - len(messages)
         if left and (messages or call.moment != "tool"):
-            texts.append(
-                f"[intercom: {left} {'more ' if messages else ''}messages wait; `intercom receive` shows them]"
-            )
+            more = "more " if messages else ""
+            waits, it = ("message waits", "it") if left == 1 else ("messages wait", "them")
+            texts.append(f"[intercom: {left} {more}{waits}; `intercom receive` shows {it}]")
         if not texts and owed:
             texts = _owed(session)
         if texts and not say("\n\n".join(texts)):

@@ -10,6 +10,7 @@ import anyio
 from intercom.client import peertext
 from intercom.client.texts import duration, visible
 from intercom.errors import AskError, IntercomError
+from intercom.limits import TOOL_WORD_MS
 from intercom.mcp.tray import Item, Tray
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ class OpenQuestion:
         self.error: IntercomError | None = None
         self.is_watched = True
         """A tool call waits for it and will take what comes."""
+        self.has_word = anyio.Event()
+        """Set when the broker said whether it takes the question."""
         self.settled = anyio.Event()
         self.scope = anyio.CancelScope()
 
@@ -70,11 +73,14 @@ class Asking:
                     message_id=question.message_id,
                     timeout=question.seconds,
                     logical_target=None if target == question.target else question.target,
+                    on_held=lambda held: question.has_word.set(),
+                    on_open=question.has_word.set,
                 )
         except IntercomError as error:
             question.fails(error)
         finally:
             del self.open[question.message_id]
+            question.has_word.set()
             question.settled.set()
             if not question.is_watched and not question.scope.cancel_called:
                 self.put_late(question)
@@ -93,10 +99,16 @@ class Asking:
             self._tray.put(Item(None, f"[intercom: your {about} got no answer: {visible(question.error.reason)}]"))
 
     async def wait(self, question: OpenQuestion, seconds: float) -> bool:
-        """Wait for the end of a question; tell whether it came. A call that is cancelled leaves it open."""
+        """Wait for the end of a question; tell whether it came. A call that is cancelled leaves it open.
+
+        However short the time, what the broker says at first is waited for: a question it refuses is not open.
+        """
         is_taken = False
         try:
-            with anyio.move_on_after(seconds):
+            begin = anyio.current_time()
+            with anyio.move_on_after(max(seconds, TOOL_WORD_MS / 1000)):
+                await question.has_word.wait()
+            with anyio.move_on_after(begin + seconds - anyio.current_time()):
                 await question.settled.wait()
             is_taken = question.settled.is_set()
             return is_taken

@@ -31,6 +31,7 @@ from intercom.errors import (
 )
 from intercom.limits import ADAPTER_OPEN_MS, ADAPTER_RETRY_MS, CAUSE_MS, INCOMING_MESSAGES
 from intercom.mcp.asking import Asking, OpenQuestion
+from intercom.mcp.repeating import Known, Repeats
 from intercom.mcp.tray import Batch, Item, Tray
 from intercom.mcp.working import Workplace
 from intercom.paths import Paths
@@ -83,6 +84,9 @@ class Seat:
         self.reminded: dict[str, int] = {}
         """How often the host was kept from stopping because of a question."""
         self.work = Workplace()
+        self.repeats = Repeats()
+        self.known_ids = Known()
+        """Messages the model may speak of: it was shown them, or sent them."""
         self.stops = 0
         """How often in a row the host was kept from stopping."""
         self.takers = 0
@@ -309,6 +313,7 @@ class Seat:
     def _was_shown(self, item: Item) -> None:
         item.hand = None
         if item.message is not None:
+            self.known_ids.add(item.message.id)
             self.work.was_shown(item.message)
         if item.message is not None and item.message.notice is None:
             self._cause = item.message.id

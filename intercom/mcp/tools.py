@@ -57,7 +57,7 @@ TOOLS: dict[str, Schema] = {
         {
             "to": _TO,
             "text": {**_TEXT, "description": "The message. Say all that is needed: the other side sees only this."},
-            "reply_to": {"type": "string", "minLength": 1, "description": "Whole id of the message this refers to."},
+            "reply_to": {"type": "string", "minLength": 1, "description": "Id of a message that this refers to."},
             "valid_for_s": {
                 "type": "integer",
                 "minimum": 1,

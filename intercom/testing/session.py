@@ -259,8 +259,12 @@ class MemorySession(Inquiries, AttentionCalls, Work, Following):
         patience: float | None = None,
         on_progress: Callable[[IncomingMessage], object] | None = None,
         on_held: Callable[[Receipt], None] | None = None,
+        on_open: Callable[[], object] | None = None,
     ) -> Pending[IncomingMessage]:
-        """Ask a question; the result is the answer. ``on_held`` is called at once when the broker holds it."""
+        """Ask a question; the result is the answer.
+
+        ``on_held`` is called at once when the broker holds it, ``on_open`` when the other side has it or will get it.
+        """
         operation = commands.ask(
             target,
             text,
@@ -272,6 +276,7 @@ class MemorySession(Inquiries, AttentionCalls, Work, Following):
             logical_target=logical_target,
             patience_ms=_milliseconds(patience, "patience"),
             on_progress=None if on_progress is None else lambda message: on_progress(self._ours(message)),
+            on_open=on_open,
         )
         asked = self._begin(operation)
         if on_held is not None and asked.held is not None:

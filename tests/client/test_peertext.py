@@ -26,7 +26,7 @@ def head_of(text: str) -> str:
 def test_a_message_stands_between_two_lines_with_one_mark() -> None:
     head, body, end = peertext.wrapped(message("hello")).splitlines()
     mark = end.removeprefix("[end ").removesuffix("]")
-    assert head.startswith(f"[intercom {mark}: message from worker (b1111111), ")
+    assert head.startswith(f"[intercom {mark}: message q1234567 from worker (b1111111), ")
     assert "not by your user" in head
     assert body == "hello"
 

@@ -256,7 +256,37 @@ async def test_what_is_not_to_wake_anybody_is_read_when_the_model_looks(broker: 
                 await person.set_policy([PolicyRule("quiet")], address="bob")
             assert "not to be disturbed" in await ada.call("send", to="bob", text="no hurry")
             assert (await ada.fails("ask", to="bob", text="hurry?")).startswith("error undisturbed: ")
+            assert "1 message waits now." in await bob.call("status")
+            assert "1 message waits: call receive." in await bob.call("pending")
             assert "no hurry" in await bob.call("receive")
+            assert "0 messages wait now." in await bob.call("status")
+
+
+async def test_a_question_that_is_refused_is_never_said_to_be_open(broker: BrokerProcess) -> None:
+    """issue: what the broker says at once is said at once, however short the model wants to wait."""
+    with anyio.fail_after(BOUND_S):
+        async with adapter(broker.home, "--as", "ada") as ada:
+            assert (await ada.fails("ask", to="nobody", text="?", wait_s=0)).startswith("error not_found: ")
+            assert (await ada.call("ask", to="@me", text="?", wait_s=0)).startswith("still waiting: ")
+            assert await ada.call("receive") == "No messages."
+
+
+async def test_questions_whose_ids_begin_alike_can_be_told_apart(broker: BrokerProcess) -> None:
+    """issue: a hint that can be followed: pending shows as much of an id as names one question."""
+    with anyio.fail_after(BOUND_S):
+        async with adapter(broker.home, "--as", "ada") as ada:
+            await ada.call("status")
+            with RawClient(broker.socket) as bob:
+                bob.register("bob")
+                for message_id in ("question-1", "question-2"):
+                    bob.send_message("ada", message_id, message={"expectsReply": True})
+                    bob.expect("delivered", messageId=message_id)
+                error = await ada.fails("reply", text="x", question="question")
+                assert error.startswith("error ambiguous_question: ")
+                assert "as it stands there" in error
+                assert "- question-2 from bob" in await ada.call("pending")
+                assert "has your answer" in await ada.call("reply", text="the second", question="question-2")
+                assert bob.expect("message")["message"]["replyTo"] == "question-2"
 
 
 async def test_two_that_would_wait_for_each_other_are_told(broker: BrokerProcess) -> None:
@@ -431,6 +461,42 @@ def test_answering_initialize_takes_less_than_a_second_of_work(broker: BrokerPro
         host.close()
     after = os.times()
     assert after.children_user + after.children_system - before.children_user - before.children_system < 3
+
+
+MODERN = {
+    "_meta": {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "test-host", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+}
+
+
+@pytest.mark.parametrize("is_modern", [False, True])
+def test_half_a_surrogate_pair_costs_no_answer(
+    raw: Callable[..., RawHost], broker: BrokerProcess, is_modern: bool
+) -> None:
+    """As on the wire, it becomes U+FFFD; so in both eras of the protocol."""
+    host = raw("--as", "ada")
+    if not is_modern:
+        host.shake_hands()
+    with blocking.connect("bob", home=broker.home) as bob:
+        arguments = {"to": "bob", "text": "half \ud83d"}
+        host.say("tools/call", {"name": "send", "arguments": arguments, **(MODERN if is_modern else {})}, id=7)
+        assert host.answer_to(7)["result"]["content"][0]["text"].startswith("queued for bob")
+        assert next(bob.messages(timeout=10)).text == "half \ufffd"
+
+
+def test_what_is_no_json_is_answered(raw: Callable[..., RawHost], broker: BrokerProcess) -> None:
+    """JSON-RPC 2.0: nobody waits in silence for an answer to what could not be read."""
+    host = raw("--as", "ada")
+    host.shake_hands()
+    for line, code in ((b"{not json", -32700), (b"[1]", -32600)):
+        host.write(line)
+        answer = host.line()
+        assert (answer["id"], answer["error"]["code"]) == (None, code)
+    host.write(b"")
+    assert "You are ada " in host.tool("status")
 
 
 def test_an_adapter_ends_with_standard_input(raw: Callable[..., RawHost], broker: BrokerProcess) -> None:

@@ -84,11 +84,11 @@ def test_who_is_here_is_one_line_each_whatever_they_call_themselves() -> None:
 def test_questions_are_named_with_their_times() -> None:
     now = int(time.time() * 1000)
     ask = PendingAsk(
-        message_id="q1234567-8",
+        message_id="12345678-90ab-4def-8123-456789abcdef",
         asker_id="a",
         asker_name="ada",
         asker_is_here=False,
         asked_at=now - 5_000,
         deadline=now + 60_500,
     )
-    assert wording.owed([ask]) == ["- q1234567 from ada (a), asked 5 s ago, open for 1 min 0 s more (asker is away)"]
+    assert wording.owed([ask]) == ["- 12345678 from ada (a), asked 5 s ago, open for 1 min 0 s more (asker is away)"]
