@@ -10,15 +10,19 @@ if TYPE_CHECKING:
     from intercom.client.aio import (
         Assignment,
         Assignments,
+        Command,
+        Commands,
         Connection,
         Events,
         FlowCalls,
         FlowStep,
         IncomingMessage,
+        Invocation,
         LiveStage,
         Messages,
         Run,
         Session,
+        Task,
         Watching,
         connect,
     )
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
         StepReport,
         TodoOutcome,
     )
+    from intercom.client.invoking import Diagnosis, InvocationView, Route
+    from intercom.client.linkviews import CommandView, EventView, LinkView
     from intercom.client.mailviews import (
         AddressView,
         Mailbox,
@@ -48,7 +54,7 @@ if TYPE_CHECKING:
     from intercom.client.queueing import AsyncStageQueue, StageAnswer, StageQueue, StageRequest
     from intercom.client.rosters import DeliveryState, PossibleStage, RosterStage
     from intercom.client.stage_views import StageView
-    from intercom.client.views import Attachment, GroupView, Mail, Notice, Receipt, SessionView
+    from intercom.client.views import Attachment, GroupView, Invoked, Mail, Notice, Receipt, SessionView
     from intercom.client.watches import WatchedState, WatchEvent, WatchSnapshot
     from intercom.client.workviews import AssignmentView, Dispatched, InboxPage, InboxPresence, ParkedMessage
     from intercom.errors import (
@@ -78,7 +84,11 @@ if TYPE_CHECKING:
         RequestRefused,
         RequestTimeout,
         ReservationRefused,
+        RouteUnclear,
+        RunError,
+        RunFailed,
         RunRefused,
+        RunUnfinished,
         SendError,
         SendRefused,
         SessionClosed,
@@ -109,12 +119,17 @@ __all__ = [
     "BrokerBusy",
     "BrokerError",
     "BrokerStarting",
+    "Command",
+    "CommandView",
+    "Commands",
     "ConfigError",
     "Connection",
     "ConnectionLost",
     "DeliveryState",
+    "Diagnosis",
     "Dispatched",
     "EmbeddedBroker",
+    "EventView",
     "Events",
     "Flow",
     "FlowCalls",
@@ -129,7 +144,11 @@ __all__ = [
     "InboxPresence",
     "IncomingMessage",
     "IntercomError",
+    "Invocation",
+    "InvocationView",
+    "Invoked",
     "KeptMessage",
+    "LinkView",
     "LiveStage",
     "Mail",
     "Mailbox",
@@ -157,8 +176,13 @@ __all__ = [
     "RequestTimeout",
     "ReservationRefused",
     "RosterStage",
+    "Route",
+    "RouteUnclear",
     "Run",
+    "RunError",
+    "RunFailed",
     "RunRefused",
+    "RunUnfinished",
     "SendError",
     "SendRefused",
     "Session",
@@ -177,6 +201,7 @@ __all__ = [
     "StepReport",
     "TargetAway",
     "TargetNotFound",
+    "Task",
     "TodoOutcome",
     "TooLarge",
     "Trace",
@@ -199,19 +224,24 @@ _HOMES = {
     "intercom.client.aio": (
         "Assignment",
         "Assignments",
+        "Command",
+        "Commands",
         "Connection",
         "Events",
         "FlowCalls",
         "FlowStep",
         "IncomingMessage",
+        "Invocation",
         "LiveStage",
         "Messages",
         "Run",
         "Session",
+        "Task",
         "Watching",
         "connect",
     ),
     "intercom.client.attending": ("KeptMessage", "Policies", "PolicyRule", "PolicyView", "Wait", "Waits"),
+    "intercom.client.invoking": ("Diagnosis", "InvocationView", "Route"),
     "intercom.client.feeds": ("SessionEvent",),
     "intercom.client.flowviews": (
         "Flow",
@@ -226,6 +256,7 @@ _HOMES = {
     "intercom.client.queueing": ("AsyncStageQueue", "StageAnswer", "StageQueue", "StageRequest"),
     "intercom.client.rosters": ("DeliveryState", "PossibleStage", "RosterStage"),
     "intercom.client.stage_views": ("StageView",),
+    "intercom.client.linkviews": ("CommandView", "EventView", "LinkView"),
     "intercom.client.mailviews": (
         "AddressView",
         "Mailbox",
@@ -238,7 +269,7 @@ _HOMES = {
         "UnconfirmedMessage",
     ),
     "intercom.client.watches": ("WatchEvent", "WatchSnapshot", "WatchedState"),
-    "intercom.client.views": ("Attachment", "GroupView", "Mail", "Notice", "Receipt", "SessionView"),
+    "intercom.client.views": ("Attachment", "GroupView", "Invoked", "Mail", "Notice", "Receipt", "SessionView"),
     "intercom.client.workviews": ("AssignmentView", "Dispatched", "InboxPage", "InboxPresence", "ParkedMessage"),
     "intercom.server.embedded": ("EmbeddedBroker", "serve"),
 }

@@ -30,9 +30,16 @@
     │   │                       inbox_unknown, source_mismatch, target_unknown, target_not_capable,
     │   │                       target_not_writable, assignment_in_progress, assignment_not_accepted,
     │   │                       state_broker_owned, sequence_stale, state_event_conflict, order_key_conflict,
-    │   │                       reply_idempotency_conflict, send_outcome_unknown and every other code
+    │   │                       reply_idempotency_conflict, send_outcome_unknown, unknown_link,
+    │   │                       unknown_command, ambiguous_link, ambiguous_command, already_pinned
+    │   │                       and every other code
     │   │                                             a request about mail, sessions or work was refused
-    │   └── AssignmentLost      assignment_unknown, assignment_target_mismatch   an assignment is not this session's
+    │   ├── AssignmentLost      assignment_unknown, assignment_target_mismatch   an assignment is not this session's
+    │   ├── RouteUnclear        route_ambiguous, route_unknown, route_unparseable, route_unavailable,
+    │   │                       invocation_unknown    a label, or an id of an invocation, leads to nothing
+    │   └── RunError                                  of what was invoked
+    │       ├── RunFailed       run_failed, run_cancelled   it was not done
+    │       └── RunUnfinished   run_unfinished        the wait ended first, and it goes on
     ├── SendError                                     a message was not delivered
     │   ├── TargetNotFound      not_found, supervisor_gone  nobody in reach has that name or id
     │   ├── TargetAway          away                  the target is known and not here; nothing was sent
@@ -275,6 +282,21 @@ _REQUEST_STATUSES = {
     "unknown_kind": 3,
     "spawn_outcome_unknown": 6,
     "spawn_timeout": 6,
+    "unknown_link": 3,
+    "unknown_command": 3,
+    "ambiguous_link": 4,
+    "ambiguous_command": 4,
+    "conflict": 4,
+    "capacity": 5,
+    "route_ambiguous": 4,
+    "route_unknown": 3,
+    "route_unparseable": 2,
+    "route_unavailable": 3,
+    "invocation_unknown": 3,
+    "invocation_conflict": 4,
+    "update_conflict": 4,
+    "run_terminal": 4,
+    "run_unfinished": 6,
 }
 _REQUEST_HINTS = {
     "feature_not_granted": "`intercom doctor` compares the versions of this client and its broker.",
@@ -293,6 +315,8 @@ _REQUEST_HINTS = {
     "state_event_conflict": "Report it under another event id.",
     "order_key_conflict": "Give the order another key.",
     "reply_idempotency_conflict": "It was answered, or an answer is under way; the first text counts.",
+    "unknown_link": "`intercom link list` shows the workers that have ever connected.",
+    "unknown_command": "`intercom command list` shows the commands that are kept.",
     "watch_limit": "End a watch that is not needed.",
     "spawn_unavailable": "Name the command in intercom.toml: `intercom docs configuration` says how, under spawn.",
     "unknown_kind": "Take one of those, or name it in intercom.toml and `intercom restart`.",
@@ -328,6 +352,39 @@ class AssignmentLost(RequestRefused):
     """Say that an assignment is not this session's: it ended, went back to the inbox, or is somebody else's."""
 
     code = "assignment_unknown"
+
+
+class RouteUnclear(RequestRefused):
+    """Say that a label leads to nobody; each of ``labels`` leads to one who may have been meant."""
+
+    code = "route_unknown"
+    labels: tuple[str, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Add ``labels`` to the JSON form."""
+        return {**super().as_dict(), **({"labels": list(self.labels)} if self.labels else {})}
+
+
+class RunError(RequestRefused):
+    """Tell of the run of an invocation; ``invocation_id`` names it."""
+
+    invocation_id: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Add ``invocationId`` to the JSON form."""
+        return {**super().as_dict(), "invocationId": self.invocation_id}
+
+
+class RunFailed(RunError):
+    """Say that what was invoked failed or was cancelled."""
+
+    code = "run_failed"
+
+
+class RunUnfinished(RunError):
+    """Say that a wait ended before the run did, which goes on."""
+
+    code = "run_unfinished"
 
 
 class SendError(IntercomError):

@@ -98,6 +98,29 @@ RELEASE_TEXT_CHARACTERS = 1_000
 WHOLE_NUMBER_MAX = 2**53 - 1
 """Largest count on the wire that every JSON reader reads exactly."""
 
+# --- links ----------------------------------------------------------------------------------------------
+
+LINK_NAME_CHARACTERS = 128
+"""Longest id or code that a worker or the sender of a command chooses."""
+LINK_DETAIL_CHARACTERS = 1_000
+"""Longest explanation of a rejected or failed command."""
+LINK_PAGE_CEILING = 1_000
+"""Most commands that are told at once."""
+LINK_BODY_BYTES = 256 * KIB
+"""Largest body of a durable event or a command."""
+LINK_PAGE = 100
+"""Commands that are asked for at once unless the caller says otherwise."""
+LINK_AHEAD_FRAMES = 64
+"""Durable events our client writes ahead of their acknowledgements."""
+LINK_AHEAD_BYTES = 1 * MIB
+"""The same in bytes of their bodies; one is always written."""
+COMMAND_IDS_KEPT = 1_000
+"""Settled commands a worker remembers, so that one that comes again is not begun again."""
+JOURNAL_SHORTENED_BYTES = 1 * MIB
+"""Size from which the journal of a worker is shortened, once the broker has all its events."""
+LINK_EVENTS_PAGE = 16
+"""Most durable events that are told at once, with their bodies."""
+
 # --- inbox and assignments ------------------------------------------------------------------------------
 
 IDEMPOTENCY_KEY_CHARACTERS = 128
@@ -165,6 +188,8 @@ REPORT_FILE_BYTES = 256 * KIB
 
 # --- lifecycle of the broker ----------------------------------------------------------------------------
 
+ADDRESS_LEFT_MS = 60 * 60_000
+"""From which length on the end of a session's hold of an address is recorded; shorter ones began recently anyway."""
 IDLE_MS = 5_000
 """A broker without a session leaves this long after the last activity."""
 FIRST_VISIT_MS = 1_000
@@ -471,6 +496,10 @@ GROUPS_CEILING = 64
 
 # --- agent hosts: the adapter ----------------------------------------------------------------------------
 
+ANSWER_KEPT_MS = 7 * 24 * 60 * MINUTE_MS
+"""How long an answer waits on disk for an adapter of the session that asked."""
+ANSWER_FILE_BYTES = 16 * MIB
+"""Largest file that is taken for an answer: a message, which cannot be larger than a frame, and its sender."""
 SEAT_DIGITS = 4
 """Digits of its address in the visible name of a host's session."""
 SEAT_FOLDER_CHARACTERS = 40
@@ -656,6 +685,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """The same in bytes; one entry is always admitted."""
     addresses: int = 10_000
     """Addresses of one broker."""
+    address_idle_ms: int = 30 * 24 * 60 * MINUTE_MS
+    """How long nobody must have held an address before it may give way to a new one, where there are too many."""
     known_sessions: int = 10_000
     """Sessions with a lifecycle that are remembered, closed ones included; closed ones go first, the oldest first."""
     history_kept_ms: int = 30 * 24 * 60 * MINUTE_MS
@@ -750,3 +781,57 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Flows that are deleted at once."""
     flows_listed: int = 100
     """Flows that a list shows."""
+    # --- links
+    links: int = 1_000
+    """Links that are remembered; those that nobody uses and that have no open commands go first, the oldest first."""
+    link_frames: int = 128
+    """Frames of one link that may wait for their turn, the one being handled included."""
+    link_bytes: int = 4 * MIB
+    """The same in bytes."""
+    link_body_bytes: int = LINK_BODY_BYTES
+    """Largest body of a durable event or a command."""
+    link_ready_ms: int = 30_000
+    """How long a worker may take to be ready for its link."""
+    link_receipt_ms: int = 10_000
+    """How long a command that is offered waits for its receipt."""
+    link_retry_ms: int = 1_000
+    """Pause before a link is tried again whose beginning could not be recorded, or whose command could not be read."""
+    link_attempts: int = 10
+    """Failures of one link within ``link_window_ms`` after which it rests."""
+    link_window_ms: int = 10 * MINUTE_MS
+    """The time over which they are counted."""
+    link_drain_ms: int = 5_000
+    """How long a worker is told it has when the broker stops."""
+    link_events: int = 1_000
+    """Durable events of one link that are remembered; the oldest go first."""
+    link_commands: int = 1_000
+    """Open commands of one link; as many that are settled are remembered, the oldest go first."""
+    commands: int = 10_000
+    """Open commands in all."""
+    commands_bytes: int = 64 * MIB
+    """The same in bytes of their bodies."""
+    # --- invocations
+    invocations: int = 10_000
+    """Invocations that may be open."""
+    invocations_kept: int = 50_000
+    """Invocations that are remembered, open ones included; those that ended go first, the oldest first."""
+    invocation_kept_ms: int = 14 * 24 * 60 * MINUTE_MS
+    """How long an invocation that ended, and a diagnosis, is remembered."""
+    diagnoses: int = 10_000
+    """Diagnoses that are remembered; the oldest goes first."""
+    diagnoses_shown: int = 50
+    """Diagnoses of one invocation that a snapshot tells of, the newest."""
+    candidates_shown: int = 20
+    """Candidates that a diagnosis names."""
+    invocation_bytes: int = 256 * 1024
+    """Size of a task."""
+    run_result_bytes: int = 1 * MIB
+    """Size of an output."""
+    run_text_characters: int = 1_000
+    """Length of a summary and of an error."""
+    job_lease_ms: int = 30_000
+    """How long a hand-over to a session without a mailbox may take before it is tried again."""
+    job_retry_ms: int = 5_000
+    """Pause before a hand-over is tried again that could not be made, and between two looks at what is open."""
+    run_stale_ms: int = 120_000
+    """How long a run whose target is gone may wait for it to come back."""

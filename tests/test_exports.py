@@ -11,28 +11,31 @@ import intercom
 from intercom import errors
 
 NAMES = {
-    "AddressView", "Assignment", "AssignmentView", "Assignments", "AsyncStageQueue", "Attachment", "Connection",
-    "DeliveryState", "Dispatched", "EmbeddedBroker", "Events", "GroupView", "InboxPage", "InboxPresence",
-    "IncomingMessage", "KeptMessage", "LiveStage", "Mail", "Mailbox", "MailboxEntry", "Messages", "Notice",
+    "AddressView", "Assignment", "AssignmentView", "Assignments", "AsyncStageQueue", "Attachment", "Command",
+    "CommandView", "Commands", "Connection", "DeliveryState", "Diagnosis", "Dispatched", "EmbeddedBroker",
+    "EventView", "Events", "Flow", "FlowCalls", "FlowDispatch", "FlowList", "FlowReported", "FlowStep",
+    "FlowSummary", "GroupView", "InboxPage", "InboxPresence", "IncomingMessage", "Invocation", "InvocationView",
+    "Invoked", "KeptMessage", "LinkView", "LiveStage", "Mail", "Mailbox", "MailboxEntry", "Messages", "Notice",
     "ParkedMessage", "PendingAsk", "Policies", "PolicyRule", "PolicyView", "PossibleStage", "Purged", "Receipt",
-    "RosterStage", "Run", "Session", "SessionEvent", "SessionRecord", "SessionView", "StageAnswer", "StageQueue",
-    "StageRequest", "StageView", "Trace", "TraceEvent", "UnconfirmedMessage", "Wait", "Waits", "WatchEvent",
-    "Flow", "FlowCalls", "FlowDispatch", "FlowList", "FlowReported", "FlowStep", "FlowSummary", "Step", "StepReport",
-    "TodoOutcome", "WatchSnapshot", "WatchedState", "Watching", "__version__", "blocking", "connect", "serve",
+    "RosterStage", "Route", "Run", "Session", "SessionEvent", "SessionRecord", "SessionView", "StageAnswer",
+    "StageQueue", "StageRequest", "StageView", "Step", "StepReport", "Task", "TodoOutcome", "Trace", "TraceEvent",
+    "UnconfirmedMessage", "Wait", "Waits", "WatchEvent", "WatchSnapshot", "WatchedState", "Watching", "__version__",
+    "blocking", "connect", "serve",
 }  # fmt: skip
 
 SESSION = {
     "addresses", "announce", "answer", "ask", "ask_supervisor", "assignment", "assignments", "authorize_child",
-    "busy", "claim", "dispatch", "events", "features", "fetch", "flows", "force_close", "former_ids", "groups", "id",
-    "inbox",
-    "inbox_message", "inbox_presence", "join", "leave", "list", "list_groups", "list_stages", "mailbox", "messages",
-    "model", "name", "open_assignments", "outcome", "pending", "policies", "purge", "receive", "release_child",
-    "reply_to", "report", "reserve_child", "send", "send_supervisor", "session_records", "set_policy", "set_presence",
-    "settle", "settle_held", "spawn", "stage", "status", "supervisor_id", "task_hint", "trace", "wait_for_assignment",
-    "waiting", "waits", "watch", "workflow",
+    "busy", "cancel_invocation", "claim", "command", "command_list", "commands", "dispatch", "events", "features",
+    "fetch", "flows", "force_close", "former_ids", "groups", "id", "inbox", "inbox_message", "inbox_presence",
+    "invocation", "invocations", "invoke", "join", "leave", "link_events", "links", "list", "list_groups",
+    "list_stages", "mailbox", "messages", "model", "name", "open_assignments", "outcome", "pending", "policies",
+    "purge", "receive", "release_child", "repin_link", "reply_to", "report", "report_event", "reserve_child",
+    "resolve", "send", "send_command", "send_supervisor", "session_records", "set_policy", "set_presence", "settle",
+    "settle_held", "spawn", "stage", "status", "supervisor_id", "task_hint", "trace", "unstored_events",
+    "update_run", "wait_for_assignment", "waiting", "waits", "watch", "workflow",
 }  # fmt: skip
 
-ASSIGNMENT = {"accept", "fail", "reply", "report", "started", "waiting"}
+ASSIGNMENT = {"accept", "fail", "invocation", "reply", "report", "started", "waiting"}
 RUN = {"announce", "capability", "group", "id", "lost", "notify", "target"}
 
 
@@ -79,7 +82,7 @@ def test_both_shells_have_the_same_calls() -> None:
     assert (
         calls(aio.IncomingMessage)
         == calls(blocking.IncomingMessage)
-        == {"confirm", "reply", *calls(views.IncomingMessage)}
+        == {"confirm", "invocation", "reply", *calls(views.IncomingMessage)}
     )
     assert calls(aio.Run) | {"serve"} == calls(blocking.Run)
     assert calls(blocking.Run) | calls(RunShell) == RUN | {"serve"}
@@ -88,6 +91,8 @@ def test_both_shells_have_the_same_calls() -> None:
     public = {
         "Assignment",
         "Assignments",
+        "Command",
+        "Commands",
         "Events",
         "FlowCalls",
         "FlowStep",

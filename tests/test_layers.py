@@ -44,8 +44,8 @@ MORE_FOR = {"cli.mcp": {"mcp"}}
 BROKER_SIDE_VERBS = {"cli.serve", "cli.store", "cli.doctor"}
 """The verbs that reach the broker's side."""
 
-HOST_VERBS = {"cli.hook", "cli.install", "cli.uninstall", "cli.skill", "cli.completion"}
-"""The verbs that are how agent hosts, and people who set them up, come in."""
+HOST_VERBS = {"cli.hook", "cli.install", "cli.linking", "cli.uninstall", "cli.skill", "cli.completion"}
+"""The verbs that are how agent hosts, and people who set them up, come in, and what they are made of."""
 
 
 def modules() -> list[Path]:

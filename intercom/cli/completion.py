@@ -147,6 +147,7 @@ def _words(verb: str) -> list[str]:
         "completion": ["bash", "zsh", "fish"],
         "inbox": ["list", "show", "dispatch", "claim", "wait", "settle"],
         "assignment": ["list", "show", "report", "reply"],
+        "invocation": ["list", "show", "watch", "cancel"],
         "flow": [
             "create",
             "start",
@@ -161,6 +162,8 @@ def _words(verb: str) -> list[str]:
             "watch",
             "gc",
         ],
+        "link": ["list", "show", "events", "repin"],
+        "command": ["send", "list", "show"],
         "store": ["check", "rebuild", "move-aside"],
         "schema": [*_verbs(), "wire"],
         "docs": list(pages()),

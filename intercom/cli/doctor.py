@@ -43,12 +43,15 @@ CHECKS = {
     "broker": "the broker answers, and is of this version",
     "lock": "who serves the home is who holds its lock",
     "store": "the broker can use its files",
+    "workers": "the broker and durable workers agree about their journals",
     "descriptors": "the broker may open enough files",
     "links": "Atomic and pi, where they are linked to the home, can start this broker",
     "log": "the broker reports no errors",
 }
 """Every check by its id, which never changes, in order."""
 _WORST: tuple[State, ...] = ("bad", "unknown", "ok")
+WORKERS_SHOWN = 8
+"""Durable workers that are told of by name."""
 _STATUS = {"ok": 0, "bad": 1, "unknown": 6}
 
 
@@ -99,6 +102,7 @@ def examine(paths: Paths, seconds: float) -> list[Finding]:
         "broker": broker.check,
         "lock": broker.check_lock,
         "store": broker.check_store,
+        "workers": broker.check_workers,
         "descriptors": lambda: checks.descriptors(broker.pid),
         "links": lambda: checks.links(paths, os.environ),
         "log": lambda: checks.log(paths),
@@ -111,6 +115,7 @@ class Broker:
 
     def __init__(self, paths: Paths, seconds: float) -> None:
         self._paths = paths
+        self._seconds = seconds
         self.report: dict[str, Any] | None = None
         self.trouble: IntercomError | None = None
         """Why there is no report."""
@@ -192,6 +197,33 @@ class Broker:
                 "lock", "bad", f"{by} holds {lock}, and process {self.pid} answers", "Run `intercom restart`."
             )
         return Finding("lock", "ok", f"{by} holds it")
+
+    def check_workers(self) -> Finding:
+        """Look what the broker and durable workers have on disk of each other, and who was refused."""
+        ours = self.report.get("broker") if self.report is not None else None
+        counted = ours.get("links") if isinstance(ours, dict) else None
+        if not isinstance(counted, dict) or not counted.get("known"):
+            return Finding("workers", "ok", "no durable workers are known")
+        from intercom.client import blocking
+
+        home = self._paths.home
+        with blocking.connect(purpose="control", home=home, start=False, timeout=self._seconds) as session:
+            views = session.links(timeout=self._seconds)
+        told = [
+            f"{view.address or view.session_id}: events up to {view.event_floor}, {view.open_commands} open commands, "
+            f"journal {view.journal_id or 'none yet'}"
+            for view in views
+        ]
+        refused = [view for view in views if view.refused == "journal_identity_changed"]
+        if refused:
+            return Finding(
+                "workers",
+                "bad",
+                f"{refused[0].address or refused[0].session_id} came with another journal than {refused[0].journal_id}",
+                f"`intercom link show {refused[0].id}` shows what is open; the error of its worker names what to do.",
+            )
+        left = f"; and {len(told) - WORKERS_SHOWN} more" if len(told) > WORKERS_SHOWN else ""
+        return Finding("workers", "ok", "; ".join(told[:WORKERS_SHOWN]) + left)
 
     def check_store(self) -> Finding:
         """Ask the broker about the store; without one, look while nobody else can use it."""

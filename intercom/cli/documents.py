@@ -9,6 +9,8 @@ from typing import Any, TypeAlias, get_args
 
 from intercom.client.working import REPORTABLE
 from intercom.wire.flows import FlowState, StepState
+from intercom.wire.invocations import Action, RunState
+from intercom.wire.links import CommandState, LinkState
 from intercom.wire.work import ClaimPolicy, ParkReason, ProcessingState
 
 Schema: TypeAlias = dict[str, Any]
@@ -229,6 +231,35 @@ _WORK = _success(
         "message": _object({"id": _TEXT, "from": _ANY_OBJECT, "text": _TEXT}, {"attachments": _ATTACHMENTS}),
     }
 )
+_INVOCATION = _object(
+    {
+        "invocationId": _TEXT,
+        "runId": _TEXT,
+        "state": {"enum": list(get_args(RunState))},
+        "action": {"enum": list(get_args(Action))},
+        "target": _TEXT,
+        "targetId": _TEXT,
+        "targetName": _TEXT,
+        "requesterId": _TEXT,
+        "createdAt": _COUNT,
+    },
+    {
+        **dict.fromkeys(("startedAt", "completedAt", "takeUntil", "attempts", "cancelAskedAt"), _COUNT),
+        **dict.fromkeys(("placement", "task", "summary", "output", "error"), _TEXT),
+        "reconciled": {"const": True},
+    },
+)
+_INVOKED = _success({"invocation": _INVOCATION})
+_RUN_EVENT = _success(
+    {
+        "event": {"const": "happened"},
+        "invocationId": _TEXT,
+        "state": {"enum": list(get_args(RunState))},
+        "kind": _TEXT,
+        "at": _COUNT,
+        "detail": _ANY_OBJECT,
+    }
+)
 _FLOW_HEAD: Schema = {
     "flowId": _TEXT,
     "target": _TEXT,
@@ -262,6 +293,39 @@ _FLOW = _object(
     },
 )
 _FLOW_SUMMARY = _object({**_FLOW_HEAD, "steps": _COUNT, "stepsCompleted": _COUNT}, _FLOW_MORE)
+_OPTIONAL_OBJECT: Schema = {"anyOf": [_ANY_OBJECT, {"type": "null"}]}
+_LINK = _object(
+    {
+        "id": _TEXT,
+        "state": {"enum": list(get_args(LinkState))},
+        "address": _OPTIONAL_TEXT,
+        "group": _OPTIONAL_TEXT,
+        "sessionId": _OPTIONAL_TEXT,
+        "generation": _COUNT,
+        "journalId": _OPTIONAL_TEXT,
+        "eventFloor": _COUNT,
+        "openCommands": _COUNT,
+        "waitingFrames": _COUNT,
+        "waitingBytes": _COUNT,
+        "heartbeatAt": _OPTIONAL_COUNT,
+        "refused": _OPTIONAL_TEXT,
+        "workerState": _OPTIONAL_OBJECT,
+    }
+)
+_COMMAND = _object(
+    {
+        "id": _TEXT,
+        "number": _COUNT,
+        "linkId": _TEXT,
+        "commandSeq": _COUNT,
+        "state": {"enum": list(get_args(CommandState))},
+        "createdAt": _COUNT,
+        "changedAt": _COUNT,
+        "errorCode": _OPTIONAL_TEXT,
+        "detail": _OPTIONAL_TEXT,
+        "body": _OPTIONAL_OBJECT,
+    }
+)
 _DEFINITIONS: Schema = {
     "Parked": _PARKED,
     "Assignment": _ASSIGNMENT,
@@ -270,6 +334,8 @@ _DEFINITIONS: Schema = {
     "Stage": _STAGE,
     "PossibleStage": _POSSIBLE_STAGE,
     "KnownSession": _KNOWN_SESSION,
+    "Link": _LINK,
+    "Command": _COMMAND,
     "Failure": _FAILURE,
     "Flow": _FLOW,
     "FlowSummary": _FLOW_SUMMARY,
@@ -520,11 +586,59 @@ DOCUMENTS: dict[str, list[Schema]] = {
         _success({"flowIds": _TEXTS, "dryRun": _FLAG}),
         *_WATCHED,
     ],
+    "invoke": [
+        _success(
+            {"invocationId": _TEXT, "runId": _TEXT, "targetId": _TEXT, "state": {"enum": list(get_args(RunState))}}
+        ),
+        _INVOKED,
+        _RUN_EVENT,
+    ],
+    "invocation": [
+        _success({"invocations": _array(_INVOCATION)}),
+        _success({"invocationId": _TEXT, "state": {"enum": list(get_args(RunState))}}),
+        _INVOKED,
+        _RUN_EVENT,
+    ],
+    "resolve": [
+        _success(
+            {
+                "target": _object(
+                    {"targetId": _TEXT, "name": _TEXT, "label": _TEXT, "state": _TEXT},
+                    dict.fromkeys(("workspace", "harness", "model", "node"), _TEXT),
+                )
+            }
+        )
+    ],
     "session": [
         _success({"sessions": _array(_ref("KnownSession"))}),
         _success({"session": _ref("KnownSession")}),
         _success({"id": _TEXT, "wasKnown": _FLAG}),
         _success({"id": _TEXT, "taskHint": _TEXT}),
+    ],
+    "link": [
+        _success({"links": _array(_ref("Link"))}),
+        _success({"link": _ref("Link")}),
+        _success(
+            {
+                "events": _array(
+                    _object(
+                        {
+                            "seq": _COUNT,
+                            "id": _TEXT,
+                            "kind": _TEXT,
+                            "occurredAt": _COUNT,
+                            "storedAt": _COUNT,
+                            "body": _OPTIONAL_OBJECT,
+                        }
+                    )
+                )
+            }
+        ),
+        _success({"id": _TEXT, "journalId": _TEXT, "ambiguous": _TEXTS}),
+    ],
+    "command": [
+        _success({"command": _ref("Command")}),
+        _success({"commands": _array(_ref("Command"))}),
     ],
     "purge": [_success({"mail": _COUNT})],
     "waits": [_success({"waits": _array(_WAIT), "total": _COUNT})],

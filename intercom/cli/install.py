@@ -32,7 +32,7 @@ becomes a link to the home, and the command in their config.json becomes this on
 Only entries of ours are written, with absolute paths; everything else in a file stays byte for byte. A file that was
 there is kept beside itself, with `.before-intercom` added to its name. Doing it again changes nothing;
 `intercom uninstall HOST` undoes it. A file that the host itself could not read, that is read-only, or in which the name
-is used for something else is left as it is, and nothing is done.
+is used for something else is left as it is, and so is one that has the name for the copy; nothing is done then.
 
 --list shows which hosts are found here and which are installed.
 """

@@ -19,6 +19,7 @@ from intercom.client.control import Exchange
 from intercom.client.dialing import dial
 from intercom.client.program import our_command
 from intercom.errors import HomeError, IntercomError, NoBroker
+from intercom.hosts import files
 from intercom.limits import REQUEST_MS
 from intercom.paths import Paths, prepare_home
 from intercom.wire.frames import Shutdown, ShutdownAck
@@ -56,8 +57,9 @@ def install_steps(host: Host, paths: Paths, environ: Mapping[str, str]) -> list[
     steps += _configure(paths, found or {}, backups)
     if is_there:
         return steps
-    if not directory.parent.is_dir():
-        steps.append(Step("make", directory.parent, None, lambda: os.makedirs(directory.parent, _PRIVATE)))
+    missing = files.missing(directory.parent)
+    if missing is not None:
+        steps.append(Step("make", directory.parent, None, lambda: _make(missing, directory.parent)))
     if not is_kept:
         return [*steps, Step("link", directory, paths.home, lambda: _link(directory, paths.home, None))]
     leaving = _Leaving(directory)
@@ -93,13 +95,11 @@ def uninstall_steps(host: Host, paths: Paths, environ: Mapping[str, str]) -> lis
     others = {*known_directories(environ), *map(Path, record.backups)} - {directory}
     if any(_leads_to(other, paths.home) for other in others):
         # the clients of another host still read the settings in the home
-        return steps + _write_record(paths, record, record.without(directory))
+        return steps + _write_record(paths, record, record.without(directory)) + _tidy(directory)
     if settings is not None and not (paths.home / hostconfig.KEPT).exists():
         steps += _carry_over(directory, backup, settings, record.written)
     steps += [*_take_out(paths, settings, record, belongs_here=False), *_forget(paths, record)]
-    if backup is None:
-        steps.append(Step("tidy", directory.parent, None, lambda: _tidy(directory.parent)))
-    return steps
+    return steps + _tidy(directory)
 
 
 def is_linked(host: Host, paths: Paths, environ: Mapping[str, str]) -> bool:
@@ -262,11 +262,15 @@ def _write_below(place: Path, settings: dict[str, Any]) -> None:
     hostconfig.write(place, settings)
 
 
-def _tidy(directory: Path) -> None:
-    """Remove an agent directory and its parent if nothing is in them: this is how they were made."""
-    with suppress(OSError):
-        directory.rmdir()
-        directory.parent.rmdir()
+def _make(uppermost: Path, directory: Path) -> None:
+    files.make_directory(uppermost)
+    directory.mkdir(_PRIVATE, parents=True, exist_ok=True)
+
+
+def _tidy(directory: Path) -> list[Step]:
+    """Return what removes the agent directory and its parent where they were made and nothing is in them."""
+    made = files.made(directory.parent)
+    return [] if made is None else [Step("tidy", made, None, lambda: files.tidy(made, [directory.parent]))]
 
 
 class _Leaving:

@@ -226,7 +226,11 @@ def _show(found: Waiting, output: Output) -> None:
     if found.messages:
         output.note("`intercom receive --me` takes messages out")
     if found.left:
-        output.note(f"{found.left} more messages wait")
+        output.note(_more(found.left))
+
+
+def _more(count: int) -> str:
+    return "1 more message waits" if count == 1 else f"{count} more messages wait"
 
 
 def _show_question(question: Question, output: Output) -> None:
@@ -249,7 +253,7 @@ def _show_held(message: KeptMessage, output: Output) -> None:
     now = time.time() * 1000
     sender = who(message.sender.name, message.sender.id)
     since = duration(now - message.queued_at)
-    output.line(f"{sender} wrote to {visible(message.owner)}, held for you since {since} ({message.size} bytes)")
+    output.line(f"{sender} wrote to {visible(message.owner)}, held for you since {since}")
 
 
 # --- answered -------------------------------------------------------------------------------------------
@@ -286,7 +290,7 @@ def _talk(
     if found.messages and _asked("take these messages out? (y: yes, empty: later): ").lower() in ("y", "yes"):
         _let_go(me, hands, found.messages)
     if found.left:
-        output.note(f"{found.left} more messages wait; run this again")
+        output.note(f"{_more(found.left)}; run this again")
 
 
 def _let_go(me: Session, hands: dict[str, Messages], messages: Sequence[IncomingMessage]) -> None:

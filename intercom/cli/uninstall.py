@@ -17,9 +17,9 @@ USAGE = "HOST"
 DESCRIPTION = """Take out of the files of an agent host what `intercom install` entered.
 
 A file that nobody changed since becomes byte for byte what it was, a file that was made goes, and so do directories
-that are empty then. Of a file that was changed only our entries go. The clients of Atomic and pi get their own
-directory back, with what was in it before; settings in config.json that were changed since are carried over into it.
-The broker and its files stay as they are.
+that were made and are empty then. Of a file that was changed only our entries go. The clients of Atomic and pi get
+their own directory back, with what was in it before; settings in config.json that were changed since are carried over
+into it. The broker and its files stay as they are.
 """
 
 

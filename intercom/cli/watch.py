@@ -46,6 +46,7 @@ OPTIONS = (
     ("--assignment", "assignments", "ID", "an assignment"),
     ("--flow", "flows", "ID", "a flow"),
     ("--invocation", "invocations", "ID", "an invocation"),
+    ("--link", "links", "ID", "the link of a durable worker: its events, and the commands for it"),
 )
 
 

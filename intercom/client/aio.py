@@ -6,8 +6,8 @@ Any number of tasks may use a session at the same time, and any of them may be c
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import TypeAlias
 
@@ -19,6 +19,10 @@ from intercom.client.aio_attention import AttentionCalls
 from intercom.client.aio_engine import Engine
 from intercom.client.aio_flows import FlowCalls, FlowStep
 from intercom.client.aio_hosting import LiveStage, Run
+from intercom.client.aio_invoke import Invocation as Invocation
+from intercom.client.aio_invoke import InvocationCalls
+from intercom.client.aio_invoke import Task as Task
+from intercom.client.aio_links import Command, Commands, LinkCalls
 from intercom.client.aio_mail import MailCalls
 from intercom.client.aio_watch import WatchCalls, Watching
 from intercom.client.aio_work import Assignment, Assignments, WorkCalls
@@ -26,18 +30,19 @@ from intercom.client.asking import OnProgress
 from intercom.client.composing import milliseconds
 from intercom.client.feeds import Feed, SessionEvent
 from intercom.client.flowsteps import FlowStep as _FlowStep
+from intercom.client.linkrequests import LinkRequests
 from intercom.client.mailing import MailRequests
 from intercom.client.owning import new_run
 from intercom.client.profile import DEFAULT_KIND, Purpose, Push, TakesFlows, checked_claim
 from intercom.client.queueing import AsyncStageQueue, StageQueue
 from intercom.client.restoring import release_child, reserve_child
 from intercom.client.rosters import PossibleStage, RosterStage
-from intercom.client.setup import Setup, now, prepare, wall
+from intercom.client.setup import Setup, new_id, now, prepare, wall
 from intercom.client.stage_views import StageView
 from intercom.client.staging import new_stage
 from intercom.client.views import Attachment, GroupView, Receipt, SessionView
 from intercom.client.views import IncomingMessage as _IncomingMessage
-from intercom.errors import UsageError
+from intercom.errors import AskError, UsageError
 from intercom.limits import ASK_MS, CONNECT_MS, REQUEST_MS, STAGE_LIVE_MS
 from intercom.wire.mail import Hold
 from intercom.wire.work import ExecutionSurface, WorkMode
@@ -45,6 +50,8 @@ from intercom.wire.work import ExecutionSurface, WorkMode
 __all__ = [
     "Assignment",
     "Assignments",
+    "Command",
+    "Commands",
     "Connection",
     "Events",
     "FlowCalls",
@@ -90,6 +97,7 @@ def connect(
     surface: ExecutionSurface | None = None,
     coordinator: bool = False,
     flows: TakesFlows = False,
+    durable: bool = False,
 ) -> Connection:
     """Register a session for the length of an ``async with`` block, starting a broker if none answers.
 
@@ -125,6 +133,9 @@ def connect(
         coordinator: hand work out, and control flows, in the groups of this session.
         flows: take steps of flows and report them; ``"todo"`` when this session also keeps items of a to-do list for
             them.
+        durable: keep a journal beside the token of the address, so that what is reported with ``report_event`` is never
+            lost and no command of ``commands`` is carried out twice, over restarts of both sides. One session of an
+            address at a time can be durable.
 
     Raises ``UsageError`` or ``HomeError`` at once, ``BrokerError`` or ``RegistrationRefused`` on entering. Leaving
     the block confirms the message in hand; leaving it by an exception does not, so that the message comes again.
@@ -155,6 +166,7 @@ def connect(
             surface=surface,
             coordinator=coordinator,
             flows=flows,
+            durable=durable,
             message_kind=IncomingMessage,
             assignment_kind=Assignment,
         )
@@ -212,6 +224,11 @@ class IncomingMessage(_IncomingMessage):
 
     _session: Session
     flow: FlowStep | None
+
+    @property
+    def invocation(self) -> Task | None:
+        """Return the task the message brings, to say how far it is; ``None`` for any other message."""
+        return None if self.invoked is None else Task(self._session, self.invoked)
 
     def confirm(self) -> None:
         """Say that the message is done with, before its consumer asks for the next one; this waits for nobody.
@@ -289,7 +306,7 @@ class Events:
         return await self._session._engine.next_event(self._feed)
 
 
-class Session(MailCalls, AttentionCalls, WorkCalls, WatchCalls):
+class Session(MailCalls, AttentionCalls, WorkCalls, InvocationCalls, WatchCalls, LinkCalls):
     """Be a session in the broker's table; made by ``connect``.
 
     Any number of tasks may use it at the same time, all in the event loop that opened it.
@@ -300,7 +317,15 @@ class Session(MailCalls, AttentionCalls, WorkCalls, WatchCalls):
         self._engine = engine
         self._core = engine.core
         self._mail = MailRequests(engine.core.lifecycle, now)
+        self._link_requests = LinkRequests(engine.core.lifecycle, now, new_id)
         self._activity = Activity(self.announce)
+
+    def _watching(self, invocation_id: str) -> Watching:
+        return self.watch(invocations=[invocation_id])
+
+    def _task(self, work: Assignment) -> Task:
+        assert work.message.invoked is not None, "only of work that brings a task"
+        return Task(self, work.message.invoked, work)
 
     @property
     def flows(self) -> FlowCalls:
@@ -421,6 +446,7 @@ class Session(MailCalls, AttentionCalls, WorkCalls, WatchCalls):
         on_progress: Callable[[IncomingMessage], object] | None = None,
         on_held: Callable[[Receipt], None] | None = None,
         on_open: Callable[[], object] | None = None,
+        confirm: bool = True,
     ) -> IncomingMessage:
         """Ask a question and wait for the answer; any number of asks may be under way.
 
@@ -438,26 +464,30 @@ class Session(MailCalls, AttentionCalls, WorkCalls, WatchCalls):
             on_held: called once if the target is being brought back, so that the question waits for it in the broker.
             on_open: called once when the other side has the question, or will get it: it was not refused. It must not
                 wait, nor raise.
+            confirm: false when this program calls ``confirm`` of the answer once it is done with it; until then it
+                waits, and comes to the next session of the address, if there is one, as an ordinary message.
 
         Raises ``AskError`` (``PeerGone``, ``AskTimeout``, ``ReplyFailed``) or what ``send`` raises; ``TargetAway`` for
         somebody who is known and not here: only a message, and a question to the person, waits.
         """
-        answer = await self._engine.wait(
-            commands.ask(
-                target,
-                text,
-                message_id=self._core.new_id(message_id),
-                now=now(),
-                wall=wall(),
-                attachments=attachments,
-                timeout_ms=milliseconds(timeout, "timeout"),
-                logical_target=logical_target,
-                patience_ms=None if patience is None else milliseconds(patience, "patience"),
-                on_progress=self._passing(on_progress),
-                on_open=on_open,
-            ),
-            on_held,
-        )
+        with self._owning_refusal():
+            answer = await self._engine.wait(
+                commands.ask(
+                    target,
+                    text,
+                    message_id=self._core.new_id(message_id),
+                    now=now(),
+                    wall=wall(),
+                    attachments=attachments,
+                    timeout_ms=milliseconds(timeout, "timeout"),
+                    logical_target=logical_target,
+                    patience_ms=None if patience is None else milliseconds(patience, "patience"),
+                    on_progress=self._passing(on_progress),
+                    on_open=on_open,
+                    confirm=confirm,
+                ),
+                on_held,
+            )
         return self._ours(answer)
 
     async def authorize_child(self, name: str, *, capability: str | None = None) -> str:
@@ -615,19 +645,20 @@ class Session(MailCalls, AttentionCalls, WorkCalls, WatchCalls):
         on_progress: Callable[[IncomingMessage], object] | None = None,
     ) -> IncomingMessage:
         """Ask the supervisor a question and wait for the answer; else as ``ask`` and ``send_supervisor``."""
-        answer = await self._engine.wait(
-            commands.ask_supervisor(
-                self._core.profile,
-                text,
-                message_id=self._core.new_id(message_id),
-                now=now(),
-                wall=wall(),
-                attachments=attachments,
-                timeout_ms=milliseconds(timeout, "timeout"),
-                patience_ms=None if patience is None else milliseconds(patience, "patience"),
-                on_progress=self._passing(on_progress),
+        with self._owning_refusal():
+            answer = await self._engine.wait(
+                commands.ask_supervisor(
+                    self._core.profile,
+                    text,
+                    message_id=self._core.new_id(message_id),
+                    now=now(),
+                    wall=wall(),
+                    attachments=attachments,
+                    timeout_ms=milliseconds(timeout, "timeout"),
+                    patience_ms=None if patience is None else milliseconds(patience, "patience"),
+                    on_progress=self._passing(on_progress),
+                )
             )
-        )
         return self._ours(answer)
 
     def events(self) -> Events:
@@ -715,6 +746,16 @@ class Session(MailCalls, AttentionCalls, WorkCalls, WatchCalls):
 
     def _passing(self, on_progress: Callable[[IncomingMessage], object] | None) -> OnProgress | None:
         return None if on_progress is None else lambda message: on_progress(self._ours(message))
+
+    @contextmanager
+    def _owning_refusal(self) -> Iterator[None]:
+        """Make the answer that an error of the block carries a message of this session."""
+        try:
+            yield
+        except AskError as error:
+            if error.answer is not None:
+                self._ours(error.answer)
+            raise
 
     def _ours(self, message: _IncomingMessage) -> IncomingMessage:
         assert isinstance(message, IncomingMessage), "prepare was told the kind"

@@ -11,7 +11,7 @@ import os
 import socket
 from _thread import get_ident
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
 import anyio.lowlevel
@@ -30,6 +30,9 @@ from intercom.client.views import IncomingMessage, Receipt
 from intercom.client.watches import Watch, Watched
 from intercom.errors import AccessDenied, IntercomError, UsageError
 from intercom.limits import CLIENT_READ_BYTES, DISCONNECT_MS
+
+if TYPE_CHECKING:
+    from intercom.client.durable import AnyCommand
 
 Result = TypeVar("Result")
 
@@ -97,7 +100,7 @@ class Engine:
     async def open(self) -> None:
         """Wait until the session is registered; raise why it cannot be."""
         self._thread = get_ident()
-        self.core.lifecycle.keeper.prepare()
+        self.core.prepare(wall())
         await self.wait(self.core.opening(now(), self._setup.timeout_ms))
 
     async def wait(self, operation: Operation[Result], on_held: Callable[[Receipt], None] | None = None) -> Result:
@@ -227,6 +230,27 @@ class Engine:
                 await anyio.lowlevel.cancel_shielded_checkpoint()
                 return told
             await self._news.wait()
+
+    async def next_command(self, kind: type[AnyCommand]) -> AnyCommand:
+        """Return the next command for a durable session; raise what its worker has to be told."""
+        self.check_caller()
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        while True:
+            if self._is_closed:
+                raise self.core.over()
+            command = self.core.take_command(kind)
+            self._act()
+            if command is not None:
+                await anyio.lowlevel.cancel_shielded_checkpoint()
+                return command
+            await self._news.wait()
+
+    def act(self, action: Callable[[], Result]) -> Result:
+        """Return what an action comes to that waits for nobody, and write what it has left."""
+        self.check_caller()
+        result = action()
+        self._act()
+        return result
 
     def flush(self) -> None:
         """Write and wake what a call that does not wait has left."""

@@ -54,6 +54,7 @@ class WatchCalls:
         assignments: Iterable[str] = (),
         flows: Iterable[str] = (),
         invocations: Iterable[str] = (),
+        links: Iterable[str] = (),
         after: int | str | None = None,
     ) -> Watching:
         """Follow what happens, from now on or behind a position of an earlier watch.
@@ -66,6 +67,7 @@ class WatchCalls:
             assignments: ids of assignments, likewise.
             flows: ids of flows, likewise.
             invocations: ids of invocations, likewise.
+            links: ids of links, likewise.
             after: a ``position`` that an earlier watch has named; without it the first thing told is a snapshot.
 
         Without any of the first seven it follows everything this session may see: itself and its groups, for a control
@@ -81,6 +83,7 @@ class WatchCalls:
             assignments=assignments,
             flows=flows,
             invocations=invocations,
+            links=links,
         )
         self._engine.check_caller()
         watch = self._core.watch(subjects, after_of(after))

@@ -10,6 +10,7 @@ from typing import TypeAlias
 import anyio
 
 from intercom.client.aio_engine import Engine
+from intercom.client.aio_invoke import Task
 from intercom.client.assignment import Assignment as _Assignment
 from intercom.client.session import ClientSession
 from intercom.client.views import Receipt
@@ -32,6 +33,14 @@ class Assignment(_Assignment):
     __slots__ = ("_session",)
 
     _session: WorkCalls
+
+    @property
+    def invocation(self) -> Task | None:
+        """Return the task it brings, to say how far that is; ``None`` unless it is of an invocation.
+
+        What ends the task ends the assignment.
+        """
+        return None if self.message.invoked is None else self._session._task(self)
 
     async def accept(
         self,
@@ -153,6 +162,9 @@ class WorkCalls:
 
     _engine: Engine
     _core: ClientSession
+
+    def _task(self, work: Assignment) -> Task:
+        raise NotImplementedError
 
     def assignments(self, *, accept: bool = False, claim: bool = False) -> Assignments:
         """Iterate over the work this session is handed, for ever.

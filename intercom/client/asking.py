@@ -59,6 +59,8 @@ class AskOperation(SendOperation[IncomingMessage]):
         """Called with every message that tells the progress of this question."""
         self.on_open: Callable[[], object] | None = None
         """Called once, when the question is open."""
+        self.confirms = True
+        """Whether the answer counts as received once who asked has it; else who asked confirms it."""
         self._patience_ms: int | None = None
         self._latest = deadline
 

@@ -30,6 +30,7 @@ from intercom.errors import AccessDenied, IntercomError, UsageError
 from intercom.limits import CLIENT_READ_BYTES, DISCONNECT_MS
 
 if TYPE_CHECKING:
+    from intercom.client.durable import AnyCommand
     from intercom.client.queueing import StageQueue
 
 Result = TypeVar("Result")
@@ -56,7 +57,7 @@ class Engine:
 
     def open(self) -> None:
         """Wait until the session is registered; raise why it cannot be."""
-        self.core.lifecycle.keeper.prepare()
+        self.core.prepare(wall())
         self.wait(lambda: self.core.opening(now(), self._setup.timeout_ms))
 
     def wait(self, make: Callable[[], Operation[Result]], on_held: Callable[[Receipt], None] | None = None) -> Result:
@@ -181,6 +182,26 @@ class Engine:
                     self._flush()
                     return told
                 self._turn_until(lambda: watch.has_news, until)
+
+    def next_command(self, kind: type[AnyCommand], timeout_ms: int | None) -> AnyCommand | None:
+        """Return the next command, or ``None`` when time is up; raise what its worker has to be told."""
+        with self._used():
+            until = None if timeout_ms is None else now() + timeout_ms
+            while True:
+                if self.core.link is Link.CLOSED:
+                    raise self.core.over()
+                command = self.core.take_command(kind)
+                if command is not None or (until is not None and now() >= until):
+                    self._flush()
+                    return command
+                self._turn_until(lambda: self.core.has_command, until)
+
+    def act(self, action: Callable[[], Result]) -> Result:
+        """Return what an action comes to that waits for nobody, and write what it has left."""
+        with self._used():
+            result = action()
+            self._flush()
+            return result
 
     def announce(self, status: str) -> None:
         """Tell others a status; nothing is waited for."""

@@ -59,6 +59,7 @@ class WatchCalls:
         assignments: Iterable[str] = (),
         flows: Iterable[str] = (),
         invocations: Iterable[str] = (),
+        links: Iterable[str] = (),
         after: int | str | None = None,
         timeout: float | None = None,
     ) -> Watching:
@@ -72,6 +73,7 @@ class WatchCalls:
             assignments: ids of assignments, likewise.
             flows: ids of flows, likewise.
             invocations: ids of invocations, likewise.
+            links: ids of links, likewise.
             after: a ``position`` that an earlier watch has named; without it the first thing told is a snapshot.
             timeout: seconds to wait for each thing; the iterator ends when none came, and may be gone on with.
 
@@ -88,6 +90,7 @@ class WatchCalls:
             assignments=assignments,
             flows=flows,
             invocations=invocations,
+            links=links,
         )
         watch = self._core.watch(subjects, after_of(after))
         self._engine.flush()

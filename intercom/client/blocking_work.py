@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from intercom.client.assignment import Assignment as _Assignment
 from intercom.client.blocking_engine import Engine
+from intercom.client.blocking_invoke import Task
 from intercom.client.composing import milliseconds
 from intercom.client.session import ClientSession
 from intercom.client.views import Receipt
@@ -31,6 +32,14 @@ class Assignment(_Assignment):
     __slots__ = ("_session",)
 
     _session: WorkCalls
+
+    @property
+    def invocation(self) -> Task | None:
+        """Return the task it brings, to say how far that is; ``None`` unless it is of an invocation.
+
+        What ends the task ends the assignment.
+        """
+        return None if self.message.invoked is None else self._session._task(self)
 
     def accept(self, *, timeout: float = WORK_REQUEST_MS / 1000) -> None:
         """Take the responsibility; once it has returned nobody else gets this work.
@@ -147,6 +156,9 @@ class WorkCalls:
 
     _engine: Engine
     _core: ClientSession
+
+    def _task(self, work: Assignment) -> Task:
+        raise NotImplementedError
 
     def assignments(self, *, accept: bool = False, claim: bool = False, timeout: float | None = None) -> Assignments:
         """Iterate over the work this session is handed, for ever, or until nothing came for ``timeout`` seconds.

@@ -133,8 +133,9 @@ def ask(
     patience_ms: int | None = None,
     on_progress: OnProgress | None = None,
     on_open: Callable[[], object] | None = None,
+    confirm: bool = True,
 ) -> AskOperation:
-    """Ask a question; the result is the answer.
+    """Ask a question; the result is the answer, which its taker confirms without ``confirm``.
 
     The time-out is at most ``ASK_MS``, for the person any; ``logical_target`` as in ``send``. Every sign of progress
     gives the other side ``patience_ms`` from then on, within the longest time, and goes to ``on_progress`` (F93).
@@ -149,6 +150,7 @@ def ask(
     )
     operation.on_progress = on_progress
     operation.on_open = on_open
+    operation.confirms = confirm
     operation.be_patient(patience_ms, now + longest_ms)
     return operation
 

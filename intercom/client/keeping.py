@@ -32,7 +32,7 @@ class AddressKeeper:
         """Name the files; nothing is read or made yet. Names are the same whatever their case, as for the broker."""
         self._paths = paths
         self._place = paths.identities / "addresses"
-        key = digest(f"{name.lower()}\0{group}")
+        key = key_of(name, group)
         self._token_file = self._place / f"{key}.json"
         self._seen_file = self._place / f"{key}.seen"
         self._about = {"name": name, "group": group}
@@ -140,6 +140,11 @@ class AddressKeeper:
         finally:
             os.close(shorter)
         draft.replace(self._seen_file)
+
+
+def key_of(name: str, group: str) -> str:
+    """Return what the files of an address are called by; names are the same whatever their case."""
+    return digest(f"{name.lower()}\0{group}")
 
 
 def digest(text: str) -> str:

@@ -32,12 +32,14 @@ COORDINATOR = "flow.control"
 FLOW_REPORT = "flow.report"
 TODO = ("flow.todo_projection", "flow.todo_mutation")
 WATCH = "watch"
+LINK = "link.durable"
+INVOKE = "invoke"
 
-AGENT_FEATURES = (LIFECYCLE, RECEIPTS, QUEUE, ADDRESS, WATCH, WAITS, POLICY)
-RETAKEN_FEATURES = (RECEIPTS, QUEUE, ADDRESS, WATCH, WAITS, POLICY)
+AGENT_FEATURES = (LIFECYCLE, RECEIPTS, QUEUE, ADDRESS, WATCH, WAITS, POLICY, INVOKE)
+RETAKEN_FEATURES = (RECEIPTS, QUEUE, ADDRESS, WATCH, WAITS, POLICY, INVOKE)
 """Of an agent that returns by its return address, as older clients do: what is unconfirmed comes again to whoever shows
 it, which a session with a lifecycle rules out."""
-CONTROL_FEATURES = (OPERATOR, WATCH, WAITS, POLICY)
+CONTROL_FEATURES = (OPERATOR, WATCH, WAITS, POLICY, INVOKE)
 PROTOCOL_VERSION = "1.0"
 """What this client says it speaks beyond the base protocol."""
 
@@ -213,6 +215,8 @@ class Lifecycle:
             features += (INBOX,)
         if work.mode is not None:
             features += (WORK,)
+        if self._profile.durable:
+            features += (LINK,)
         if self._profile.flows:
             features += (FLOW_REPORT,)
         if self._profile.flows == "todo":

@@ -79,6 +79,7 @@ class Profile:
         surface: ExecutionSurface | None = None,
         coordinator: bool = False,
         flows: TakesFlows = False,
+        durable: bool = False,
     ) -> None:
         """Check everything that could never work; raise ``UsageError``.
 
@@ -136,6 +137,10 @@ class Profile:
             raise UsageError(f"flows must be true, false or 'todo', not {flows!r}")
         if flows and purpose != "agent":
             raise UsageError("a control session takes no steps of flows")
+        if durable and (self.address is None or self.address.hold == "none"):
+            raise UsageError("a durable session receives for an address", hint="Add address=True, and give it a name.")
+        self.durable = durable
+        """It keeps a journal of what it reports and what it is told."""
         self.flows: TakesFlows = flows
         """Whether it takes steps of flows, and binds them to items of its to-do list."""
         if push not in (None, *PUSHES):

@@ -21,6 +21,12 @@ def our_command(*words: str) -> tuple[str, list[str]]:
     return sys.executable, ["-P", "-c", program, *words]
 
 
+def this_command(verb: str) -> list[str]:
+    """Return what started this process, up to ``verb``; ``intercom`` where it was started as something else."""
+    line = [sys.executable, *sys.orig_argv[1:]]
+    return line[: line.index(verb)] if verb in line else ["intercom"]
+
+
 def _is_found_by_name() -> bool:
     """Tell whether our Python finds this package without a variable that only this shell may have."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}

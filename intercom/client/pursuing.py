@@ -43,6 +43,8 @@ from intercom.wire.frames import (
     Sessions,
     SupervisorAuthorized,
 )
+from intercom.wire.invocations import InvocationAnswer
+from intercom.wire.links import Commands, CommandStored, LinkEvents, LinkRepinned, Links
 from intercom.wire.mail import (
     Addresses,
     MailboxEntries,
@@ -357,6 +359,12 @@ _ANSWERS = (
     MailFetched,
     *get_args(WorkAnswer),
     *get_args(FlowAnswer),
+    Links,
+    LinkRepinned,
+    CommandStored,
+    Commands,
+    LinkEvents,
+    *get_args(InvocationAnswer),
     Watching,
 )
 """Answers that mean nothing beyond the request they answer."""

@@ -80,11 +80,12 @@ class Receiving:
         """Confirm every message that was taken."""
         self._confirm(self._inbox.finish_all(now))
 
-    def answer_taken(self, answer: IncomingMessage, now: int) -> None:
-        """Take notice that who asked has the answer, which is confirmed now."""
+    def answer_taken(self, answer: IncomingMessage, now: int, *, confirms: bool = True) -> None:
+        """Take notice that who asked has the answer; it is confirmed now, or by whoever asked."""
         if answer.id in self._untaken:
             self._untaken.remove(answer.id)
-            self.finish(answer.id, now)
+            if confirms:
+                self.finish(answer.id, now)
 
     def answer_left(self, answer: IncomingMessage) -> None:
         """Keep an answer as an ordinary message: who asked has gone without it."""

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from intercom.client.announcing import Announcing
+from intercom.client.asking import AskOperation
 from intercom.client.assignment import Assignment
 from intercom.client.commitments import Commitments
 from intercom.client.composing import clean_id
@@ -22,6 +23,7 @@ from intercom.client.contact import Contact, Link, violation
 from intercom.client.feeds import Feed, Feeds, SessionEvent, told_of
 from intercom.client.heartbeat import Heartbeat, Pulse
 from intercom.client.held import HeldSends
+from intercom.client.invoking import InvocationRequests
 from intercom.client.lifecycle import Keeper, Lifecycle, Nothing, end_of, told_of_replacement
 from intercom.client.notices import Arrived, Event, Happened, Held, HostAsked, News, Settled, Troubled
 from intercom.client.operations import Opening, Operation
@@ -52,8 +54,10 @@ from intercom.wire.watching import WatchSubject
 
 if TYPE_CHECKING:
     from intercom.client.bringing import Bringing
+    from intercom.client.durable import AnyCommand, Durable
     from intercom.client.flowing import FlowRequests
     from intercom.client.reporting import Place
+    from intercom.client.workerjournal import WorkerJournal
 
 __all__ = [
     "Arrived",
@@ -85,12 +89,14 @@ class ClientSession:
         assignment_kind: type[Assignment] = Assignment,
         keeper: Keeper | None = None,
         reports: Place | None = None,
+        journal: WorkerJournal | None = None,
     ) -> None:
         """Begin offline; the first attempt to connect is due at once.
 
         ``ids`` gives new unique ids, ``chance`` numbers from 0 to 1; ``clock`` tells the monotonic time;
         ``message_kind`` and ``assignment_kind`` are what messages and assignments are made as, ``keeper`` what of an
-        address outlives the process, ``reports`` where what it reports is written down.
+        address outlives the process, ``reports`` where what it reports is written down,
+        ``journal`` what a durable session reported and was told.
         """
         self.profile = profile
         self._ids = ids
@@ -118,6 +124,12 @@ class ClientSession:
             from intercom.client.bringing import Bringing  # few sessions take steps of flows, and a command is one
 
             self._bringing = Bringing(self.flows, self._lifecycle, self.begin)
+        self._durable: Durable | None = None
+        if journal is not None:
+            from intercom.client.durable import Durable  # few sessions are durable
+
+            self._durable = Durable(journal, self._contact, self._news, lambda: clock() + self._wall_ahead, ids)
+        self.invoking = InvocationRequests(self._lifecycle, clock, ids)
         self._worklist = Worklist(profile, self._contact, self._lifecycle, self._news, self.work)
         self._receiving = Receiving(
             self._contact, self._lifecycle.keeper, self._pursuit, self._worklist, self._news, message_kind
@@ -135,6 +147,7 @@ class ClientSession:
             **self._receiving.handlers,
             **self.commitments.handlers,
             **self._watches.handlers,
+            **({} if self._durable is None else self._durable.handlers),
             Registered: self._on_registered,
             SessionReattached: self._on_reattached,
             RequestFailed: self._on_request_failed,
@@ -178,6 +191,25 @@ class ClientSession:
     def over(self) -> IntercomError:
         """Return why a closed session cannot be used."""
         return UsageError("the session is closed") if self._ended_by is None else again(self._ended_by)
+
+    def prepare(self, wall: int) -> None:
+        """Make and open what of the session is kept in files; ``wall`` is now in epoch milliseconds.
+
+        Raises ``AccessDenied``, ``HomeError``, or ``AddressHeld`` while another durable session has the journal.
+        """
+        self._lifecycle.keeper.prepare()
+        if self._durable is not None:
+            self._wall_ahead = wall - self._clock()
+            self._durable.open()
+
+    @property
+    def durable(self) -> Durable:
+        """Return the worker's side of the link; raise ``UsageError`` where there is none."""
+        if self._durable is None:
+            raise UsageError("this session is not durable", hint="Connect with durable=True and an address.")
+        if self.link is Link.CLOSED:
+            raise self.over()
+        return self._durable
 
     # --- the connection ---------------------------------------------------------------------------------
 
@@ -243,6 +275,8 @@ class ClientSession:
         if ended is not None and ended.event is not None:
             self._feeds.put(ended.event)
         self._watches.lost()
+        if self._durable is not None:
+            self._durable.lost()
         self._pursuit.lost(now)
         if ended is None:
             self._lose(cause, now)
@@ -331,9 +365,10 @@ class ClientSession:
             self._receiving.answer_left(operation.result)
 
     def taken(self, operation: Operation[Any], now: int) -> None:
-        """Take notice that the caller has the result; an answer is confirmed now."""
+        """Take notice that the caller has the result; an answer is confirmed now, unless the caller does that."""
         if isinstance(operation.result, IncomingMessage):
-            self._receiving.answer_taken(operation.result, now)
+            confirms = not isinstance(operation, AskOperation) or operation.confirms
+            self._receiving.answer_taken(operation.result, now, confirms=confirms)
 
     def announce(self, status: str, wall: int) -> None:
         """Tell others a status, now or when the session is registered or back; nobody waits for the answer.
@@ -360,6 +395,18 @@ class ClientSession:
         """Return, once, the error a consumer of messages should raise."""
         trouble, self._untold = self._untold, None
         return trouble
+
+    @property
+    def has_command(self) -> bool:
+        """Tell whether ``take_command`` would give a command or raise."""
+        return self._untold is not None or self.durable.has_news
+
+    def take_command(self, kind: type[AnyCommand]) -> AnyCommand | None:
+        """Give the next command as this kind, ``None`` when there is none yet; raise why there can be none."""
+        command = self.durable.take(kind)
+        if command is None and (trouble := self.take_trouble()) is not None:
+            raise trouble
+        return command
 
     def has_work(self, wall: int, *, claims: bool) -> bool:
         """Tell whether ``take_work`` would give an assignment, raise, or ask the broker for one."""
@@ -416,8 +463,14 @@ class ClientSession:
                 self._contact.write(self.work.last_words(work))
         self._pursuit.abandon(ConnectionLost("The session was closed", retry="never"), now)
         self._contact.close(keeps_questions=self.profile.keep_questions)
+        self._close_journal()
         self._heartbeat.stop()
         self.recovery.begun()
+
+    def _close_journal(self) -> None:
+        """Let another session of the address have the journal."""
+        if self._durable is not None:
+            self._durable.journal.close()
 
     def leave_stage(self, stage: LiveStage) -> bool:
         """Be a stage no longer; tell whether the connection is cut for it.
@@ -490,6 +543,7 @@ class ClientSession:
         if self._was_online:
             self._feeds.put(SessionEvent(kind="disconnected", reason=error.reason))
         self._contact.cut()
+        self._close_journal()
         self._heartbeat.stop()
         self.recovery.begun()
         self._news.add(Troubled())

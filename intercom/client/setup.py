@@ -26,6 +26,7 @@ SPAWN_TOKEN_VARIABLE = "INTERCOM_SPAWN_TOKEN"
 
 if TYPE_CHECKING:
     from intercom.client.reporting import Place
+    from intercom.client.workerjournal import WorkerJournal
 
 
 class Setup(NamedTuple):
@@ -88,6 +89,7 @@ def prepare(
     surface: ExecutionSurface | None = None,
     coordinator: bool = False,
     flows: TakesFlows = False,
+    durable: bool = False,
     message_kind: type[IncomingMessage],
     assignment_kind: type[Assignment],
 ) -> Setup:
@@ -114,6 +116,7 @@ def prepare(
         surface=surface,
         coordinator=coordinator,
         flows=flows,
+        durable=durable,
     )
     if purpose == "agent":
         # Neither another session of this process nor a program it starts may show the token again.
@@ -129,6 +132,7 @@ def prepare(
         assignment_kind=assignment_kind,
         keeper=keeper,
         reports=_reports(paths, profile.address, flows),
+        journal=_journal(paths, profile),
     )
     return Setup(core, paths, start, milliseconds(timeout, "timeout"))
 
@@ -147,6 +151,15 @@ def _reports(paths: Paths, wish: AddressWish | None, flows: TakesFlows) -> Place
     from intercom.client.report_files import ReportFiles  # likewise
 
     return ReportFiles(paths, wish.name, wish.group)
+
+
+def _journal(paths: Paths, profile: Profile) -> WorkerJournal | None:
+    if not profile.durable or profile.address is None:
+        return None
+    from intercom.client.journalfile import JournalFile
+    from intercom.client.keeping import key_of  # likewise
+
+    return JournalFile(paths, key_of(profile.address.name, profile.address.group), new_id)
 
 
 def now() -> int:

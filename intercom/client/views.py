@@ -85,6 +85,15 @@ class Notice(Struct, frozen=True):
     reason: str
 
 
+class Invoked(Struct, frozen=True):
+    """Say of a message that it brings the task of an invocation, or that the task is not wanted any more."""
+
+    id: str
+    run_id: str
+    action: Literal["consult", "execute", "summarize", "status", "wake"]
+    is_cancelled: bool
+
+
 class IncomingMessage:
     """Hold a message somebody sent to this session.
 
@@ -94,8 +103,9 @@ class IncomingMessage:
     ``is_notification`` marks what the host of a workflow run tells of the message ``reply_to`` names, which this
     session sent to a stage. ``mail`` is set when it waited in a mailbox, ``notice`` when the broker wrote it to say
     what became of a message of this session. ``valid_until`` is when, by its sender's word, it
-    stops being of use. ``flow`` is set when it brings a step of a flow. ``withdrawn`` is true while nobody waits for
-    the answer to a question any more: who asked took it back, or left; it may change while the message is held.
+    stops being of use. ``flow`` is set when it brings a step of a flow, ``invoked`` when it brings the task of an
+    invocation. ``withdrawn`` is true while nobody waits for the answer to a question any more: who asked took it
+    back, or left; it may change while the message is held.
     """
 
     __slots__ = (
@@ -104,6 +114,7 @@ class IncomingMessage:
         "expects_reply",
         "flow",
         "id",
+        "invoked",
         "is_notification",
         "mail",
         "notice",
@@ -135,6 +146,7 @@ class IncomingMessage:
         mail: Mail | None = None,
         notice: Notice | None = None,
         valid_until: int | None = None,
+        invoked: Invoked | None = None,
     ) -> None:
         self.id = id
         self.text = text
@@ -154,6 +166,7 @@ class IncomingMessage:
         self.valid_until = valid_until
         carried = carried_by(self.raw, id)
         self.flow: FlowStep | None = None if carried is None else FlowStep(carried)
+        self.invoked = invoked
         self.withdrawn = False
 
     @property
@@ -253,11 +266,11 @@ def message_of(
     message = parse_message(frame.message)
     if message is None:
         raise Malformed("a message object is wrong")
-    mail, notice = frame.mail, frame.notice
+    mail, notice, invoked = frame.mail, frame.notice, frame.invocation
     return kind(
         id=message.id,
         text=message.content.text,
-        sender=view_of(frame.sender, is_partial=frame.notice is not UNSET),
+        sender=view_of(frame.sender, is_partial=frame.notice is not UNSET or frame.invocation is not UNSET),
         attachments=tuple(
             Attachment(carried.type, carried.name, carried.content, carried.language)
             for carried in ([] if message.content.attachments is UNSET else message.content.attachments)
@@ -272,6 +285,9 @@ def message_of(
         mail=None if mail is UNSET else Mail(mail.entry, mail.queued_at, mail.age_ms, mail.offers),
         notice=None if notice is UNSET else Notice(notice.kind, notice.message_id, notice.target, notice.reason),
         valid_until=_known(frame.valid_until),
+        invoked=None
+        if invoked is UNSET
+        else Invoked(invoked.invocation_id, invoked.run_id, invoked.action, invoked.cancelled),
     )
 
 

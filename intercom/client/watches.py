@@ -283,6 +283,7 @@ def subjects_of(
     assignments: Iterable[str] = (),
     flows: Iterable[str] = (),
     invocations: Iterable[str] = (),
+    links: Iterable[str] = (),
 ) -> list[watching.WatchSubject]:
     """Return what a watch is to follow; nothing stands for everything. Raises ``UsageError`` for what names nothing."""
     found = [_address(name) for name in _several(addresses, "addresses")]
@@ -293,6 +294,7 @@ def subjects_of(
         ("assignment_id", assignments),
         ("flow_id", flows),
         ("invocation_id", invocations),
+        ("link_id", links),
     ):
         found += [watching.WatchSubject(**{member: _named(name, member)}) for name in _several(ids, member)]
     if len(found) > WATCH_SUBJECTS:

@@ -34,6 +34,7 @@ from intercom.errors import UsageError
 from intercom.limits import IDEMPOTENCY_KEY_CHARACTERS, WORK_DETAIL_CHARACTERS, WORK_PAGE_CEILING
 from intercom.wire import work
 from intercom.wire.frames import MessageFrame, Request
+from intercom.wire.invocations import InvokedInfo
 
 Attachments: TypeAlias = Iterable[Attachment | Mapping[str, str]]
 
@@ -250,11 +251,14 @@ class WorkRequests:
 
     def granted(self, answer: work.AssignmentGranted) -> Assignment:
         """Return the work an answer gives."""
-        return self.pushed(answer.assignment, answer.sender, answer.message)
+        return self.pushed(answer.assignment, answer.sender, answer.message, answer.invocation)
 
-    def pushed(self, info: work.AssignmentInfo, sender: Raw, message: Raw) -> Assignment:
+    def pushed(
+        self, info: work.AssignmentInfo, sender: Raw, message: Raw, invoked: InvokedInfo | UnsetType
+    ) -> Assignment:
         """Return the work that came; raise ``Malformed`` when it breaks the protocol."""
-        return self._kind(assignment_of(info), message_of(MessageFrame(sender, message), IncomingMessage))
+        frame = MessageFrame(sender, message, invocation=invoked)
+        return self._kind(assignment_of(info), message_of(frame, IncomingMessage))
 
     # --- inner works ------------------------------------------------------------------------------------
 

@@ -48,7 +48,7 @@ class Worklist:
     def pushed(self, frame: MessageFrame) -> None:
         """Take work that the broker hands over; what finds no room is not confirmed, so it goes back."""
         assert frame.assignment is not UNSET, "only called for work"
-        work = self._requests.pushed(frame.assignment, frame.sender, frame.message)
+        work = self._requests.pushed(frame.assignment, frame.sender, frame.message, frame.invocation)
         if work.id not in self._known:
             if len(self._untaken) >= ASSIGNMENTS_KEPT:
                 return

@@ -7,7 +7,7 @@ address alone opens nothing.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from intercom.core.journal import Journal
 from intercom.core.keeping import Keeping
 from intercom.core.ledger import Ledger
 from intercom.core.records import AddressRecord
-from intercom.limits import TOKEN_CHARACTERS
+from intercom.limits import ADDRESS_LEFT_MS, TOKEN_CHARACTERS
 from intercom.wire.frames import trim
 from intercom.wire.mail import AddressClaim
 
@@ -98,12 +98,21 @@ class Addresses:
     """Find addresses by name and number, and give them to whoever may hold them."""
 
     def __init__(
-        self, ledger: Ledger, journal: Journal, keeping: Keeping, records: Iterable[AddressRecord], limit: int
+        self,
+        ledger: Ledger,
+        journal: Journal,
+        keeping: Keeping,
+        records: Iterable[AddressRecord],
+        limit: int,
+        idle_ms: int,
     ) -> None:
         self._ledger = ledger
         self._journal = journal
         self._keeping = keeping
         self._limit = limit
+        self._idle_ms = idle_ms
+        self.used: Callable[[Instant], set[str]] = lambda now: set()
+        """Returns the keys of the addresses on which something depends."""
         self._by_number: dict[int, Address] = {}
         self._by_name: dict[str, dict[str, Address]] = {}
         self._last_number = 0
@@ -142,7 +151,7 @@ class Addresses:
         A token the client made itself is adopted, so that a broker that dies before its answer locks nobody out.
 
         Errors: ``bad_request`` a name nobody may have, ``address_taken`` another token, ``address_held`` somebody
-        connected holds it and ``hold`` is ``free``, ``address_limit``.
+        connected holds it and ``hold`` is ``free``, ``address_limit``: there is no room, and none that may give way.
         """
         name = trim(claim.name)
         if not name:
@@ -153,7 +162,7 @@ class Addresses:
         group = NO_GROUP if is_me else home_group
         address = self._by_name.get(name.lower(), {}).get(group)
         if address is None:
-            if len(self._by_number) >= self._limit:
+            if len(self._by_number) >= self._limit and not self._make_room(now):
                 return Refused("address_limit", f"This broker keeps at most {self._limit} addresses")
             token, is_new = _first_token(claim, new_token)
             return self._create(ME if is_me else name, group, digest(token), () if is_me else groups, now), is_new
@@ -177,11 +186,52 @@ class Addresses:
             address.groups = session.groups
         self._save("address.held", address, now)
 
+    def left(self, address: Address, now: Instant) -> None:
+        """Note that nobody holds it any more.
+
+        How long it was held is worth a row only where it says much about how long nobody did.
+        """
+        address.holder = None
+        if now.wall - address.last_held_at >= ADDRESS_LEFT_MS:
+            address.last_held_at = now.wall
+            self._save("address.left", address, now)
+
     def moved(self, address: Address, session: Session, now: Instant) -> None:
         """Note the groups of the holder, if they have changed."""
         if not address.is_of_broker and address.groups != session.groups:
             address.groups = session.groups
             self._save("address.moved", address, now)
+
+    def _make_room(self, now: Instant) -> bool:
+        """Give up the address that nobody has held for longest, if it may give way; tell whether there is room now.
+
+        The newest one stays: its number must not be given again.
+        """
+        idle = [
+            address
+            for address in self._by_number.values()
+            if address.holder is None
+            and not address.is_of_broker
+            and address.number != self._last_number
+            and now.wall - address.last_held_at >= self._idle_ms
+        ]
+        if not idle:
+            return False
+        used = self.used(now)
+        unused = [address for address in idle if address.key not in used]
+        if not unused:
+            return False
+        oldest = min(unused, key=lambda address: (address.last_held_at, address.number))
+        self._remove(oldest)
+        event = self._journal.event(
+            "address.forgotten", oldest.row, now, event_id=f"address:{oldest.number}:forgotten", is_gone=True
+        )
+        self._ledger.append((event,), self._undo_forget, oldest)
+        return True
+
+    def _undo_forget(self, address: Address, now: Instant) -> None:
+        """Keep it: it is still on disk. Where its name was taken meanwhile, that was not recorded either."""
+        self._enter(address)
 
     def _create(self, name: str, group: str, token_hash: str | None, groups: tuple[str, ...], now: Instant) -> Address:
         number = self._last_number + 1
@@ -192,6 +242,9 @@ class Addresses:
         return address
 
     def _undo_create(self, address: Address, now: Instant) -> None:
+        self._remove(address)
+
+    def _remove(self, address: Address) -> None:
         self._by_number.pop(address.number, None)
         named = self._by_name.get(address.name.lower(), {})
         named.pop(address.group, None)

@@ -314,7 +314,7 @@ class Arrivals:
         self._mailing.holder_left(session, now)
         if session.holds_address:
             assert session.address is not None
-            session.address.holder = None
+            self._addresses.left(session.address, now)
         known = session.known
         if known is None or known.session is not session:
             return

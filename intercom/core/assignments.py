@@ -12,7 +12,7 @@ nothing. Rule 3: only accepted work can be lost in the middle, and then it is ca
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
@@ -42,6 +42,15 @@ SESSION_LOST = "session_lost"
 SHUTDOWN = "broker_shutdown"
 
 
+class Moving(Protocol):
+    """Be told of an assignment that moves."""
+
+    def __call__(
+        self, assignment: Assignment, state: str, why: str, move: Move, now: Instant, *, is_over: bool
+    ) -> None:
+        """Take notice of a state, and why an assignment is over."""
+
+
 class Worker(Struct, frozen=True):
     """Name who is handed work."""
 
@@ -59,11 +68,13 @@ class Worker(Struct, frozen=True):
 class Assignment:
     """Hold one open assignment, and what only this process knows of it."""
 
-    __slots__ = ("deadline", "mail", "offered", "order", "parked", "record", "ticket")
+    __slots__ = ("answer", "deadline", "mail", "offered", "order", "parked", "record", "ticket")
 
     def __init__(self, record: AssignmentRecord, parked: Parked) -> None:
         self.record = record
         self.parked = parked
+        self.answer: str | None = None
+        """What its worker replied."""
         self.ticket = 0
         """Of its newest change."""
         self.deadline: Deadline | None = None
@@ -113,6 +124,8 @@ class Assignments:
         self._by_address: dict[int, dict[str, Assignment]] = {}
         self.on_ended: Callable[[Assignment, str, Instant], None] = lambda assignment, why, now: None
         """Is told of each that was given back or has ended, and why."""
+        self.on_moving: Moving = lambda assignment, state, why, move, now, *, is_over: None
+        """Is told of each that moves, before that is appended, with what is appended."""
         parking.on_overdue = self._message_overdue
         mailing.brought_by = self.brought_by
 
@@ -239,6 +252,7 @@ class Assignments:
         detail = members.pop("detail", {})
         self._change(assignment, move, state=state, sequence=sequence or assignment.record.sequence + 1, **members)
         move.changes.append(self._journal.event(f"assignment.{state}", assignment.record, now, **detail))
+        self.on_moving(assignment, state, "", move, now, is_over=False)
 
     def accept(self, assignment: Assignment, sequence: int, move: Move, now: Instant, detail: dict[str, Any]) -> None:
         """Let the worker take responsibility: the deadline stops, and that it has the message is proven."""
@@ -301,6 +315,7 @@ class Assignments:
         event = self._journal.event(f"assignment.{state}", assignment.record, now, is_gone=True, **detail)
         move.changes.append(event)
         self._end_mail(assignment, mail, move, now)
+        self.on_moving(assignment, state, str(detail.get("detail", why)), move, now, is_over=True)
         self.on_ended(assignment, why, now)
 
     def _end_mail(self, assignment: Assignment, kind: str, move: Move, now: Instant) -> None:

@@ -10,6 +10,7 @@ from intercom.core.features import QUEUE
 from intercom.core.records import OperationState
 from intercom.wire import reasons
 from intercom.wire.frames import Message, Send, SupervisorSend
+from intercom.wire.invocations import RUN_PREFIX
 
 if TYPE_CHECKING:
     from intercom.core.clock import Instant
@@ -40,6 +41,12 @@ def conflict_with(operation: Operation) -> str:
     return reasons.conflict(operation.message_id)
 
 
+def answer_to_task(message: Message) -> str | None:
+    """Return the text of a message that answers the task of an invocation: it is the result of that."""
+    reply_to = message.reply_to
+    return message.content.text if isinstance(reply_to, str) and reply_to.startswith(RUN_PREFIX) else None
+
+
 class Attempt:
     """Hold one transport attempt of a send, until it was answered or replaced.
 
@@ -47,6 +54,7 @@ class Attempt:
     """
 
     __slots__ = (
+        "answer",
         "asker_party",
         "attempt_id",
         "awaits_receipt",
@@ -87,6 +95,7 @@ class Attempt:
         self.message_id = message.id
         self.attempt_id = frame.attempt_id
         self.reply_to = message.reply_to
+        self.answer = answer_to_task(message)
         self.is_ask = message.expects_reply is True
         self.is_supervised = isinstance(frame, SupervisorSend)
         self.pending_reply = frame.require_pending_reply is True

@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import UNSET, Raw
 
 from intercom.core import groups, stage_lists, standstill
+from intercom.core.address_uses import AddressUses
 from intercom.core.addresses import Addresses
 from intercom.core.arrivals import Arrivals, Cause
 from intercom.core.asking import Asking
@@ -20,6 +21,7 @@ from intercom.core.attention import REQUESTS as ATTENTION_REQUESTS
 from intercom.core.attention import Attention
 from intercom.core.barriers import Barriers
 from intercom.core.clock import Instant
+from intercom.core.commands import Offering
 from intercom.core.connections import Connection, PeerCredentials
 from intercom.core.deadlines import Deadlines
 from intercom.core.deciding import Deciding
@@ -36,10 +38,15 @@ from intercom.core.guard import LoopGuard
 from intercom.core.holding import Holding
 from intercom.core.inbox import Inbox
 from intercom.core.inquiries import REQUESTS, Inquiries, Tracing
+from intercom.core.invocation_requests import REQUESTS as INVOCATION_REQUESTS
+from intercom.core.invoking import TOKENS, Invoking
 from intercom.core.journal import Journal
 from intercom.core.keeping import Keeping
 from intercom.core.ledger import Ledger
 from intercom.core.lifecycle import SHOWN_WHO_IS_AWAY, Known, Lifecycle
+from intercom.core.linkdesk import REQUESTS as LINK_REQUESTS
+from intercom.core.linkdesk import LinkDesk
+from intercom.core.links import FROM_WORKERS, Links
 from intercom.core.mailboxes import Mail, Mailboxes
 from intercom.core.mailing import Mailing, Offer, broker_info
 from intercom.core.notifications import Notification, Notifications
@@ -142,6 +149,7 @@ class Broker:
         facts: further members of the status report's ``broker`` object.
         identity: of the store, its journal and this process on it.
         spawn_kinds: the sessions that may be started.
+        node: what this machine is called in labels.
     """
 
     def __init__(
@@ -158,6 +166,7 @@ class Broker:
         facts: dict[str, Any] | None = None,
         identity: StoreIdentity | None = None,
         spawn_kinds: Iterable[str] = (),
+        node: str = "local",
     ) -> None:
         limits = limits or Limits()
         recovered = recovered or Recovered()
@@ -179,7 +188,9 @@ class Broker:
         self._identity = identity or StoreIdentity(instance_id, instance_id, 1)
         journal = Journal(recovered.last_sequence)
         keeping = Keeping(self._ledger, journal, self._deadlines, limits.mail_retry_ms)
-        self._addresses = Addresses(self._ledger, journal, keeping, recovered.addresses, limits.addresses)
+        self._addresses = Addresses(
+            self._ledger, journal, keeping, recovered.addresses, limits.addresses, limits.address_idle_ms
+        )
         self._policies = Policies(self._ledger, journal, recovered.policies, limits.policies)
         self._guard = LoopGuard(limits)
         self._asking = Asking(self._questions, waits, self._sessions, self._addresses, limits, self._outbox)
@@ -336,7 +347,23 @@ class Broker:
         )
         queueing.on_reply = self._work.replies.sent
         self._mailing.take_unclaimed = self._work.closing.take_unclaimed
-        self._arrivals.on_departed = self._work.handing.session_left
+        self._links = Links(
+            self._operations,
+            journal,
+            self._ledger,
+            self._deadlines,
+            self._outbox,
+            limits,
+            ids,
+            self._identity.journal_id,
+            self._departing.hang_up,
+            self._departing.violation,
+        )
+        self._link_desk = LinkDesk(
+            self._links, self._addresses, self._lifecycle, self._boxes, self._ledger, self._outbox, limits
+        )
+        self._registering.on_arrived = self._links.session_came
+        self._arrivals.on_departed = self._session_departed
         self._arrivals.on_restarted = self._work.closing.restarted
         self._following = Following(
             self._addresses,
@@ -351,6 +378,7 @@ class Broker:
             recovered.last_sequence,
         )
         self._following.know_work(self._inbox, self._work.assignments)
+        self._following.know_links(self._links)
         self._spawning = Spawning(
             spawn_kinds,
             self._work.register,
@@ -360,6 +388,30 @@ class Broker:
             limits,
             ids,
             lambda: self._operations.trouble,
+        )
+        self._invoking = Invoking(
+            sessions=self._sessions,
+            addresses=self._addresses,
+            lifecycle=self._lifecycle,
+            policies=self._policies,
+            inbox=self._inbox,
+            parking=parking,
+            boxes=self._boxes,
+            mailing=self._mailing,
+            queueing=queueing,
+            work=self._work,
+            offers=self._offers,
+            watches=self._following.watches,
+            journal=journal,
+            ledger=self._ledger,
+            deadlines=self._deadlines,
+            outbox=self._outbox,
+            limits=limits,
+            ids=ids,
+            next_number=self._operations.next_number,
+            identity=self._identity,
+            node=node,
+            broker_info=info,
         )
         self._registering.on_spawned = self._spawning.registered
         self._departing.on_left = self._following.watches.session_left
@@ -382,8 +434,21 @@ class Broker:
             limits=limits,
             broker_info=info,
         )
+        self._addresses.used = AddressUses(
+            self._addresses,
+            self._sessions,
+            self._lifecycle,
+            self._boxes,
+            self._questions,
+            self._inbox,
+            self._work.assignments,
+            self._flows,
+            self._links,
+            self._policies,
+            limits.address_idle_ms,
+        ).keys
         self._sessions.on_change = self._flows.directory_changed
-        self._mailing.on_moving = self._flows.mail_moving
+        self._mailing.on_moving = self._mail_moving
         self._lifecycle.on_renewed = self._flows.session_ended
         self._attention = Attention(
             self._sessions,
@@ -421,6 +486,8 @@ class Broker:
             self._mailing.recover(mail, now)
         self._work.recover(recovered, now)
         self._flows.recover(recovered, now)
+        self._links.recover(recovered)
+        self._invoking.recover(recovered, now)
         self._is_tidied = store_trouble is None and recovered.last_sequence > 0
         """What had its time is deleted every now and then."""
         if self._is_tidied:
@@ -444,7 +511,7 @@ class Broker:
 
     def due_soon_count(self, now: Instant) -> int:
         """Return how much goes on by itself, or is due so soon that the broker stays for it."""
-        return self._work.assignments.due_soon(now) + self._flows.is_at_work
+        return self._work.assignments.due_soon(now) + self._invoking.due_soon(now) + self._flows.is_at_work
 
     def is_registered(self, conn: int) -> bool:
         """Tell whether this connection has a session."""
@@ -504,7 +571,11 @@ class Broker:
             self._mailing.bodies_read(token, bodies, numbers, now)
         elif isinstance(token, Admitting | Showing):
             self._flows.bodies_read(token, numbers, bodies, now)
-        else:
+        elif isinstance(token, Offering):
+            self._links.commands.read(token, bodies, now)
+        elif isinstance(token, TOKENS):
+            self._invoking.bodies_read(token, numbers, bodies, now)
+        elif not self._link_desk.read(token, bodies, now):
             self._work.desk.read(token, bodies, now)
         return self._outbox.take()
 
@@ -594,6 +665,7 @@ class Broker:
     def draining(self, now: Instant) -> list[Effect]:
         """Say goodbye to those who must be told, while everything still works; ``stop`` follows."""
         self._spawning.drain()
+        self._links.drain()
         self._following.watches.end_all("broker_shutdown")
         return self._outbox.take()
 
@@ -624,12 +696,21 @@ class Broker:
             self._is_tidied = True
             self._deadlines.add(now.mono + self._limits.tidy_ms, self._tidy)
 
+    def _session_departed(self, session: Session, now: Instant) -> None:
+        """Do what the departure of a session leads to before anything becomes of what it leaves."""
+        self._work.handing.session_left(session, now)
+        self._links.session_left(session, now)
+
     def _session_closing(self, known: Known, reason: str, changes: list[Change], now: Instant) -> Closed:
         """Do what the end of a known session leads to: nobody comes back to its questions, its work and its mailbox."""
         self._sessions.release_id(known.id)
         self._flows.session_ended(known.record, now)
         self._asking.asker_closed(known.id)
         return self._work.closing.closing(known, reason, changes, now)
+
+    def _mail_moving(self, mail: Mail, kind: str, reason: str, now: Instant) -> None:
+        self._flows.mail_moving(mail, kind, reason, now)
+        self._invoking.mail_moving(mail, kind, reason, now)
 
     def _is_mailbox_open(self, key: str) -> bool:
         kind, _, rest = key.partition(":")
@@ -650,6 +731,7 @@ class Broker:
     def _tidy(self, _: None, now: Instant) -> None:
         """Delete what had its time, and look again later."""
         self._flows.tidy(now)
+        self._invoking.tidy(now)
         self._ledger.append((DropBodies(now.wall), DropHistory(now.wall - self._limits.history_kept_ms)))
         self._deadlines.add(now.mono + self._limits.tidy_ms, self._tidy)
 
@@ -733,8 +815,10 @@ class Broker:
 
     def _received(self, connection: Connection, frame: Received, now: Instant) -> None:
         session = _session_of(connection)
-        if not self._delivery.received(session, frame, now):
-            self._offers.received(session, frame.message_id, frame.push_id, now)
+        if self._delivery.received(session, frame, now):
+            return
+        if not self._offers.received(session, frame.message_id, frame.push_id, now):
+            self._invoking.received(session, frame.message_id, now)
 
     def _cancel_ask(self, connection: Connection, frame: CancelAsk, now: Instant) -> None:
         self._deciding.withdraw(_session_of(connection), frame.message_id, now)
@@ -819,8 +903,17 @@ class Broker:
     def _follow(self, connection: Connection, frame: Any, now: Instant) -> None:
         self._following.answer(connection, frame, now)
 
+    def _link(self, connection: Connection, frame: Any, now: Instant) -> None:
+        self._links.received(connection, frame, now)
+
+    def _about_links(self, connection: Connection, frame: Any, now: Instant) -> None:
+        self._link_desk.answer(connection, frame, now)
+
     def _spawn(self, connection: Connection, frame: SpawnSession, now: Instant) -> None:
         self._spawning.answer(connection, frame, now)
+
+    def _invoke(self, connection: Connection, frame: Any, now: Instant) -> None:
+        self._invoking.answer(connection, frame, now)
 
     def _attend(self, connection: Connection, frame: Any, now: Instant) -> None:
         self._attention.answer(connection, frame, now)
@@ -860,11 +953,17 @@ class Broker:
                     "sessionsRemembered": self._lifecycle.remembered_count,
                 },
                 "flows": self._flows.status(),
+                "invocations": self._invoking.status(),
                 "inbox": {
                     "parked": len(self._inbox),
                     "capacity": self._inbox.capacity,
                     "underPressure": self._inbox.is_under_pressure,
                     "assignments": len(self._work.assignments),
+                },
+                "links": {
+                    "known": len(self._links),
+                    "ready": self._links.ready_count,
+                    "openCommands": self._links.commands.open,
                 },
                 "store": store,
             },
@@ -917,4 +1016,7 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     **dict.fromkeys(ATTENTION_REQUESTS, Broker._attend),
     **dict.fromkeys(WORK_REQUESTS, Broker._about_work),
     **dict.fromkeys(FLOW_REQUESTS, Broker._flow),
+    **dict.fromkeys(FROM_WORKERS, Broker._link),
+    **dict.fromkeys(LINK_REQUESTS, Broker._about_links),
+    **dict.fromkeys(INVOCATION_REQUESTS, Broker._invoke),
 }

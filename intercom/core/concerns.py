@@ -15,11 +15,14 @@ from intercom.core.addresses import key_of
 from intercom.core.records import (
     AddressRecord,
     AssignmentRecord,
+    CommandRecord,
+    EventRecord,
     Happened,
     IdempotencyRecord,
     IdempotencyState,
     InboxRecord,
     KnownSessionRecord,
+    LinkRecord,
     MailRecord,
     PolicyRecord,
 )
@@ -173,6 +176,43 @@ def of_keyed(event: Happened) -> Concern | None:
     about = {name: result[name] for name in ("kind", "sessionId") if isinstance(result.get(name), str)}
     keys = (key("session", about["sessionId"]),) if "sessionId" in about else ()
     return Concern(keys, about, (), {}, kind)
+
+
+def of_link(event: Happened) -> Concern | None:
+    """Say it of a link: it concerns its worker; what an event or a command tells of is not told twice."""
+    row = event.row
+    assert isinstance(row, LinkRecord)
+    if event.kind in ("link.advanced", "link.commanded"):
+        return None
+    return link_concern(row, event.detail)
+
+
+def link_concern(row: LinkRecord, detail: dict[str, Any]) -> Concern:
+    """Say whom a link concerns."""
+    shown: dict[str, Any] = {name: detail[name] for name in ("reason", "code") if name in detail}
+    more: dict[str, Any] = {"generation": row.generation, "eventFloor": row.floor}
+    if row.journal_id is not None:
+        more["journalId"] = row.journal_id
+    return Concern((key("link", row.link_id), row.mailbox), {"linkId": row.link_id}, (), {**more, **shown})
+
+
+def of_command(event: Happened) -> Concern:
+    """Say it of a command: it concerns the worker, and whoever follows the link."""
+    row = event.row
+    assert isinstance(row, CommandRecord)
+    shown: dict[str, Any] = {"state": row.state, "commandSeq": row.seq}
+    if row.error_code is not None:
+        shown["errorCode"] = row.error_code
+    about = {"linkId": row.link_id, "commandId": row.command_id}
+    return Concern((key("link", row.link_id), str(event.detail.get("mailbox"))), about, (), shown)
+
+
+def of_event(event: Happened) -> Concern:
+    """Say it of a durable event: it concerns the worker, and whoever follows the link."""
+    row = event.row
+    assert isinstance(row, EventRecord)
+    shown: dict[str, Any] = {"seq": row.seq, "eventId": row.event_id, "kind": row.kind}
+    return Concern((key("link", row.link_id), str(event.detail.get("mailbox"))), {"linkId": row.link_id}, (), shown)
 
 
 _SPAWN_EVENTS = {

@@ -317,8 +317,7 @@ class Delivery:
             self._asking.open(sender, recipient, operation, now)
         if attempt.closed is not None:
             self._asking.close(attempt.closed)
-        if sender.work_mode is not None and attempt.reply_to is not UNSET:
-            self._queueing.on_reply(sender, attempt.reply_to, message_id, now)
+        self._queueing.replied(sender, attempt.reply_to, message_id, attempt.answer, now)
         if attempt.is_supervised and not self._crossings.allows(message_id, recipient.id, sender.id, now):
             self._crossings.record(message_id, sender.id, recipient.id, now)
             attempt.crossing = recipient.id

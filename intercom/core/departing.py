@@ -101,6 +101,11 @@ class Departing:
         self._connections.pop(connection.number, None)
         self._outbox.finish(connection)
 
+    def hang_up(self, connection: Connection, now: Instant) -> None:
+        """End a connection after what is queued for it; its session may come back."""
+        self.end(connection)
+        self.retire(connection, now)
+
     def refuse_and_end(self, connection: Connection, refusal: RegistrationFailed, now: Instant) -> None:
         """Refuse what a connection asked to be, and end it."""
         self._outbox.write(connection, refusal)

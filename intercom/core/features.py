@@ -30,6 +30,8 @@ COORDINATOR = "flow.control"
 """The session may hand out work in its groups."""
 FOREGROUND = "push.foreground"
 """Somebody sits in front of the session, and may be interrupted by the continuation of a conversation."""
+INVOKE = "invoke"
+"""The client may have things done by others, and understands tasks as such."""
 WAITS = "waits"
 """The client may ask who waits for whom."""
 POLICY = "policy"
@@ -42,6 +44,8 @@ TODO_PROJECTION = "flow.todo_projection"
 TODO_MUTATION = "flow.todo_mutation"
 """It reports what became of that item."""
 TODO = frozenset({TODO_PROJECTION, TODO_MUTATION})
+LINK = "link.durable"
+"""The session reports durable events, and takes commands that are carried out once."""
 
 CLIENT_PROTOCOL_MAJOR = 1
 _VERSION = re.compile(r"(\d{1,6})\.(\d{1,6})", re.ASCII)
@@ -85,13 +89,13 @@ def grant(frame: Register, *, is_durable: bool) -> frozenset[str] | Refused:
     if is_control:
         granted |= set(wished) & {OPERATOR}
     if is_durable:
-        granted |= set(wished) & {INBOX}
+        granted |= set(wished) & {INBOX, INVOKE}
     if frame.acknowledges_receipt is True and PUSH_RECEIPTS in wished:
         granted.add(PUSH_RECEIPTS)
         if is_durable and not is_control:
             granted |= set(wished) & {LIFECYCLE, ADDRESS}
     if granted & {LIFECYCLE, ADDRESS}:
-        granted |= set(wished) & {WORK, COORDINATOR, FOREGROUND}
+        granted |= set(wished) & {WORK, COORDINATOR, FOREGROUND, LINK}
     if LIFECYCLE in granted:
         granted |= set(wished) & {FLOW_REPORT}
     if FLOW_REPORT in granted:

@@ -97,6 +97,17 @@ class FlowsOfBroker:
         """Return how many flows are known, are not over, and have a step under way."""
         return {"known": len(self._book), "live": self._book.live_count, "dispatches": self._book.open_count}
 
+    def targets(self) -> set[str]:
+        """Return what the flows that are known are for, as it was named."""
+        return {flow.record.target for flow in self._book.flows()}
+
+    def addresses(self) -> set[int]:
+        """Return the numbers of the addresses under which their steps were handed out."""
+        numbers = {
+            dispatch.record.address for flow in self._book.flows() for dispatch in self._book.dispatches_of(flow)
+        }
+        return {number for number in numbers if number is not None}
+
     @property
     def is_at_work(self) -> bool:
         """Tell whether some flow goes on by itself: then the broker must not leave."""

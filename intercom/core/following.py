@@ -15,15 +15,20 @@ from intercom.core.deadlines import Deadlines
 from intercom.core.inbox import Inbox, Parked
 from intercom.core.ledger import Ledger
 from intercom.core.lifecycle import Known, Lifecycle
+from intercom.core.link import Link
+from intercom.core.links import Links
 from intercom.core.mailboxes import Mailboxes
 from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
 from intercom.core.records import (
     AddressRecord,
     AssignmentRecord,
+    CommandRecord,
+    EventRecord,
     IdempotencyRecord,
     InboxRecord,
     KnownSessionRecord,
+    LinkRecord,
     MailRecord,
     PolicyRecord,
     SessionState,
@@ -64,6 +69,9 @@ class Following:
         self.watches.follow(AssignmentRecord, concerns.of_assignment)
         self.watches.follow(IdempotencyRecord, concerns.of_keyed)
         self.watches.follow(PolicyRecord, concerns.of_policy)
+        self.watches.follow(LinkRecord, concerns.of_link)
+        self.watches.follow(CommandRecord, concerns.of_command)
+        self.watches.follow(EventRecord, concerns.of_event)
         self.watches.describe("session", self._session, self._sessions)
         self.watches.describe("address", self._address, self._every_address)
         self.watches.describe("message", self._message, lambda: ())
@@ -86,6 +94,19 @@ class Following:
             "assignment",
             lambda assignment_id: None if (one := assignments.get(assignment_id)) is None else assigned(one),
             lambda: map(assigned, assignments.all()),
+        )
+
+    def know_links(self, links: Links) -> None:
+        """Let snapshots tell of links."""
+
+        def state_of(link: Link) -> State:
+            detail = {} if link.record.refused is None else {"code": link.record.refused}
+            return State("link", link.state, concerns.link_concern(link.record, detail))
+
+        self.watches.describe(
+            "link",
+            lambda link_id: None if (link := links.get(link_id)) is None else state_of(link),
+            lambda: map(state_of, links),
         )
 
     def answer(self, connection: Connection, frame: WatchRequest | UnwatchRequest, now: Instant) -> None:

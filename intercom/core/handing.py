@@ -300,6 +300,7 @@ class Handing:
             push_id=push_id,
             assignment=self._assignments.info(assignment),
         )
+        frame.invocation = self._mailing.told_with(record.inbox_id, session)
         assignment.offered = self._offers.offer(
             session,
             frame,
@@ -381,7 +382,11 @@ class Handing:
                 self._assignments.lose_message(assignment, notices.BODY_LOST, now)
             return self._giving.refuse(grant.connection, grant.request_id, _UNKNOWN)
         info = self._assignments.info(assignment)
-        granted = AssignmentGranted(grant.request_id, info, Raw(record.sender_info), Raw(bodies[record.number]))
+        session = grant.connection.session
+        invoked = UNSET if session is None else self._mailing.told_with(record.inbox_id, session)
+        granted = AssignmentGranted(
+            grant.request_id, info, Raw(record.sender_info), Raw(bodies[record.number]), invoked
+        )
         self._giving.give(grant.connection, granted, self._ledger.last_ticket)
         return None
 

@@ -7,12 +7,17 @@ from typing import Any
 from intercom.core.clock import Instant
 from intercom.core.records import (
     AddressRecord,
+    CommandRecord,
+    DiagnosisRecord,
     DispatchRecord,
+    EventRecord,
     FlowRecord,
     Happened,
     IdempotencyRecord,
     InboxRecord,
+    InvocationRecord,
     KnownSessionRecord,
+    LinkRecord,
     PolicyRecord,
     Row,
 )
@@ -58,6 +63,16 @@ def stream_of(row: Row) -> str:
         return f"policy:{row.number}"
     if isinstance(row, IdempotencyRecord):
         return f"idempotency:{row.number}"
+    if isinstance(row, LinkRecord):
+        return f"link:{row.link_id}"
+    if isinstance(row, CommandRecord):
+        return f"command:{row.number}"
+    if isinstance(row, EventRecord):
+        return f"event:{row.number}"
+    if isinstance(row, InvocationRecord):
+        return f"invocation:{row.invocation_id}"
+    if isinstance(row, DiagnosisRecord):
+        return f"route:{row.diagnosis_id}"
     if isinstance(row, InboxRecord):
         return mail_stream(row.inbox_id)
     if isinstance(row, FlowRecord):

@@ -31,6 +31,7 @@ from intercom.core.outbox import Outbox
 from intercom.core.records import (
     Change,
     InboxRecord,
+    InvocationRecord,
     MailRecord,
     OperationState,
     ReadBodies,
@@ -137,6 +138,8 @@ class Mailing:
         """Takes mail over that nobody fetched in time; False: it is given up."""
         self.brought_by: Callable[[str], Brought | None] = lambda assignment_id: None
         """Tells what the mail of an assignment brings."""
+        self.told_with: Callable[[str, Session], Any] = lambda message_id, session: UNSET
+        """Tells what a session is told of the invocation whose task a message brings."""
         self.on_work_lost: Callable[[str, Instant], None] = lambda assignment_id, now: None
         """Is told of every assignment whose message cannot be read any more."""
 
@@ -152,12 +155,15 @@ class Mailing:
         *changes: Change,
         is_offered: bool = False,
         was_written: bool = False,
+        body: int | None = None,
+        size: int | None = None,
     ) -> Mail:
         """Append a mail at its place in its mailbox together with ``changes``, and offer it once that is committed.
 
         ``operation`` is its row, queued by now; ``undo(subject, now)`` is called after the mail was taken back.
         ``is_offered`` says that the holder of the mailbox has it already and has not confirmed it, ``was_written`` that
-        a holder which has left may have it.
+        a holder which has left may have it; ``body`` is the number under which its message is stored already, ``size``
+        what that is charged for.
         """
         record = MailRecord(
             self._operations.next_number() if operation is None else operation.number,
@@ -167,7 +173,7 @@ class Mailing:
             letter.sender_mailbox,
             letter.sender_session,
             letter.target,
-            letter.size,
+            letter.size if size is None else size,
             now.wall,
             now.wall + self._limits.mail_ttl_ms,
             letter.valid_until,
@@ -176,18 +182,19 @@ class Mailing:
             int(is_offered or was_written),
             letter.notice,
             kept=letter.kept,
+            body=body,
         )
         mail = Mail(record, operation)
         box = self._boxes.add(mail)
         event = self._journal.event("mail.queued", record, now, event_id=f"mail:{record.number}:queued")
         rows = () if operation is None else (SaveOperation(operation.record()),)
-        body = SaveBody(record.number, letter.message)
+        bodies = () if body is not None else (SaveBody(record.number, letter.message),)
         events: tuple[Change, ...] = (event,)
         if is_offered:
             box.mark_offered(mail, now)
             event_id = f"mail:{record.number}:offered:1"
             events = (event, self._journal.event("mail.offered", record, now, event_id=event_id))
-        mail.ticket = self._ledger.append((*rows, body, *changes, *events), self._undo_put, (mail, undo, subject))
+        mail.ticket = self._ledger.append((*rows, *bodies, *changes, *events), self._undo_put, (mail, undo, subject))
         if operation is not None:
             operation.ticket = mail.ticket
         self._ledger.when_committed(mail.ticket, self._offer_when_committed, box)
@@ -202,6 +209,30 @@ class Mailing:
             self._offer_later(box, now)  # what is behind it waited for it
         self._boxes.discard_if_unused(box)
         undo(more, now)
+
+    def put_task(
+        self,
+        key: str,
+        task: InvocationRecord,
+        kept: Literal["quiet", "hold"] | None,
+        now: Instant,
+        undo: Callable[[Any, Instant], None],
+        subject: Any,
+        *changes: Change,
+    ) -> Mail:
+        """Append the message of an invocation, whose body is stored already, as mail, with ``changes``."""
+        letter = Letter(
+            key,
+            task.message_id,
+            b"",
+            task.requester_info,
+            task.requester_mailbox,
+            task.requester_session,
+            task.asked,
+            task.take_until,
+            kept=kept,
+        )
+        return self.put(letter, None, now, undo, subject, *changes, body=task.number, size=task.size)
 
     def put_work(
         self, key: str, work: InboxRecord, assignment_id: str, changes: list[Change], now: Instant
@@ -396,6 +427,7 @@ class Mailing:
         brought = None if record.assignment is None else self.brought_by(record.assignment)
         if brought is not None:
             frame.push_id, frame.assignment = brought.push_id, brought.info
+        frame.invocation = self.told_with(record.message_id, holder)
         return frame
 
     def _undo_offer(self, subject: Any, now: Instant) -> None:

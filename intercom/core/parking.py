@@ -93,6 +93,8 @@ class Parking:
         """Is told when there may be something to claim that was not there before."""
         self.on_overdue: Callable[[Parked, Instant], None] = lambda parked, now: None
         """Is told of each message whose time is over while somebody has it."""
+        self.on_leaving: Callable[[Parked, str, str, Move, Instant], None] = _tell_nobody
+        """Is told of each message that leaves, with what is appended."""
 
     # --- sends to workers -------------------------------------------------------------------------------
 
@@ -179,6 +181,20 @@ class Parking:
     def _tell_free(self, _: None, now: Instant) -> None:
         self.on_free(now)
 
+    def put_in(self, record: InboxRecord, move: Move, now: Instant) -> None:
+        """Park a message of the broker's own making, for which there is room; its body is stored already."""
+        self._enter(record, None, move, now)
+
+    def append(self, move: Move) -> int:
+        """Append a move, and tell once it is recorded that something may be free."""
+        ticket = move.append(self._ledger)
+        self._ledger.when_committed(ticket, self._tell_free, None)
+        return ticket
+
+    def withdraw(self, parked: Parked, move: Move, now: Instant) -> None:
+        """Take a free message out that has become pointless; its sender knows that."""
+        self._take_out(parked, "withdrawn", move, now)
+
     # --- mail -------------------------------------------------------------------------------------------
 
     def take_mail(self, mail: Mail, reason: ParkReason, meant: Meant, move: Move, now: Instant) -> bool:
@@ -191,7 +207,7 @@ class Parking:
         move.inverse(lambda now: self._mailing.put_back(mail, now))
         operation = mail.operation
         parked = InboxRecord(
-            record.number,
+            record.body_number,
             record.message_id,
             record.sender_info,
             record.sender_mailbox,
@@ -302,6 +318,7 @@ class Parking:
         kind = f"inbox.{outcome}"
         release: Change = ReleaseBody(parked.record.number, now.wall + self._limits.bodies_kept_ms)
         move.changes += [self._journal.event(kind, parked.record, now, is_gone=True, **detail), release]
+        self.on_leaving(parked, outcome, str(detail.get("reason", "")), move, now)
 
     def _come_back(self, parked: Parked, now: Instant) -> None:
         self._inbox.enter(parked)
@@ -352,6 +369,10 @@ class Parking:
             self._give_up(parked, "expired", notices.NO_LONGER_VALID, now)
         else:
             self._give_up(parked, "undeliverable", notices.NEVER_TAKEN, now)
+
+
+def _tell_nobody(parked: Parked, outcome: str, reason: str, move: Move, now: Instant) -> None:
+    """Take no notice of a message that leaves."""
 
 
 def may_wait(sender: Session, frame: Send, message: Message) -> bool:

@@ -113,6 +113,11 @@ class Questions:
         """Return what this session has not answered, oldest first."""
         return list(self._by_target.get(session_id, {}).values())
 
+    def parties(self) -> set[str]:
+        """Return who waits for an answer, and who owes one."""
+        asked = [question for questions in self._by_asker.values() for question in questions.values()]
+        return {question.asker_party for question in asked} | {question.target_party for question in asked}
+
     def count_asked_by(self, session_id: str) -> int:
         """Return how many questions this session has open."""
         return len(self._by_asker.get(session_id, ()))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import UNSET, Struct
 
 from intercom.core.addresses import ME, Address, Addresses
-from intercom.core.attempts import CONFLICT_CODE, Refusal, conflict_with
+from intercom.core.attempts import CONFLICT_CODE, Refusal, answer_to_task, conflict_with
 from intercom.core.clock import Instant
 from intercom.core.features import POLICY, QUEUE
 from intercom.core.lifecycle import Known, Lifecycle
@@ -94,7 +94,9 @@ class Queueing:
         self._policies = policies
         self._parking = parking
         self.on_reply: Callable[[Session, str, str, Instant], None] = lambda sender, reply_to, message_id, now: None
-        """Is told of each message of a worker that answers something and waits as mail now."""
+        """Is told of each message of a worker that answers something and has arrived, or waits as mail now."""
+        self.on_answer: Callable[[Session, str, str, Instant], None] = lambda sender, reply_to, text, now: None
+        """The same of each message that answers a task, with its text."""
         self._addresses = addresses
         self._lifecycle = lifecycle
         self._sessions = sessions
@@ -382,8 +384,7 @@ class Queueing:
             is_offered=is_offered,
             was_written=True,
         )
-        if attempt.sender.work_mode is not None and attempt.reply_to is not UNSET:
-            self.on_reply(attempt.sender, attempt.reply_to, attempt.message_id, now)
+        self.replied(attempt.sender, attempt.reply_to, attempt.message_id, attempt.answer, now)
         if attempt.is_waiting:
             attempt.settle()
             queued = Queued(attempt.message_id, trim(attempt.wording), operation.position, attempt.attempt_id)
@@ -484,9 +485,15 @@ class Queueing:
         told = UNSET if kept is None or POLICY not in sender.features else kept
         queued = Queued(message.id, letter.target, position, frame.attempt_id, kept=told)
         self._outbox.write(connection, queued, operation.ticket)
-        if sender.work_mode is not None and message.reply_to is not UNSET:
-            self.on_reply(sender, message.reply_to, message.id, now)
+        self.replied(sender, message.reply_to, message.id, answer_to_task(message), now)
         return None
+
+    def replied(self, sender: Session, reply_to: Any, message_id: str, answer: str | None, now: Instant) -> None:
+        """Tell of a message that answers something; ``answer`` is its text when that is a task."""
+        if answer is not None:
+            self.on_answer(sender, reply_to, answer, now)
+        if sender.work_mode is not None and reply_to is not UNSET:
+            self.on_reply(sender, reply_to, message_id, now)
 
     def _undo_put(self, subject: _Queueing, now: Instant) -> None:
         operation = subject.operation

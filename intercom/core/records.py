@@ -20,6 +20,8 @@ from intercom.core.flow_records import GatesRecord as GatesRecord
 from intercom.core.flow_records import ReportRecord as ReportRecord
 from intercom.core.flow_records import StepRecord as StepRecord
 from intercom.core.flow_records import TargetIdentity as TargetIdentity
+from intercom.core.invocation_records import DiagnosisRecord as DiagnosisRecord
+from intercom.core.invocation_records import InvocationRecord as InvocationRecord
 
 
 class OperationState(str, Enum):
@@ -284,6 +286,63 @@ class PolicyRecord(Struct, frozen=True):
     """Epoch ms."""
 
 
+class LinkRecord(Struct, frozen=True):
+    """Describe one link: the durable side of the connections of one worker."""
+
+    link_id: str
+    number: int
+    """The order in which they were made."""
+    mailbox: str
+    """Whose it is: the target identity of an address or a session."""
+    generation: int
+    """Grows with every connection that gets the link."""
+    journal_id: str | None
+    """The worker's journal, pinned at its first readiness."""
+    floor: int
+    """Events of that journal up to here are stored."""
+    last_command: int
+    """Number of its newest command."""
+    created_at: int
+    refused: str | None = None
+    """Code of the refusal that stands."""
+
+
+class CommandRecord(Struct, frozen=True):
+    """Describe one command for the worker of a link; its body is stored beside it."""
+
+    command_id: str
+    number: int
+    """Number of its body."""
+    link_id: str
+    seq: int
+    """Its place among the commands of the link."""
+    state: str
+    fingerprint: str
+    """SHA-256 (hex) of the body."""
+    size: int
+    created_at: int
+    changed_at: int
+    error_code: str | None = None
+    detail: str | None = None
+
+
+class EventRecord(Struct, frozen=True):
+    """Describe one durable event of a link; its body is stored beside it."""
+
+    number: int
+    """Key of the row and of the body."""
+    link_id: str
+    journal_id: str
+    """The worker's journal that numbered it."""
+    seq: int
+    event_id: str
+    kind: str
+    fingerprint: str
+    """SHA-256 (hex) of the body."""
+    occurred_at: int
+    stored_at: int
+
+
 Row: TypeAlias = (
     AddressRecord
     | KnownSessionRecord
@@ -294,6 +353,11 @@ Row: TypeAlias = (
     | PolicyRecord
     | FlowRecord
     | DispatchRecord
+    | LinkRecord
+    | CommandRecord
+    | EventRecord
+    | InvocationRecord
+    | DiagnosisRecord
 )
 
 
@@ -346,7 +410,8 @@ class Happened(Struct, frozen=True):
     """Epoch ms."""
     stream: str
     """What it is about, such as ``session:ID``, ``address:NUMBER``, ``mail:MESSAGE-ID``, ``idempotency:NUMBER``,
-    ``policy:NUMBER``, ``flow:NUMBER`` or ``dispatch:ID``."""
+    ``policy:NUMBER``, ``flow:NUMBER``, ``dispatch:ID``, ``link:ID``, ``command:NUMBER``,
+    ``event:NUMBER``, ``invocation:ID`` or ``route:DIAGNOSIS-ID``."""
     kind: str
     event_id: str
     """Unique in the journal."""
@@ -451,6 +516,11 @@ class Recovered(Struct, frozen=True, kw_only=True):
     idempotency: list[IdempotencyRecord] = []
     flows: list[FlowRecord] = []
     dispatches: list[DispatchRecord] = []
+    links: list[LinkRecord] = []
+    commands: list[CommandRecord] = []
+    events: list[EventRecord] = []
+    invocations: list[InvocationRecord] = []
+    diagnoses: list[DiagnosisRecord] = []
     last_sequence: int = 0
     """Of the journal."""
 

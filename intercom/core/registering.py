@@ -93,6 +93,8 @@ class Registering:
         """Is told of each session that is here, before its mail is offered."""
         self.on_spawned: Callable[[Session, Any, Instant], None] = lambda session, token, now: None
         """Is told of each registration that says it was started on somebody's behalf, with what it shows."""
+        self.on_arrived: Callable[[Session, Instant], None] = lambda session, now: None
+        """Is told of each session that has come or come back, after it was answered."""
 
     def register(self, connection: Connection, frame: Register, now: Instant) -> None:
         """Enter a session, or refuse it and end the connection (protocol 4.1)."""
@@ -152,6 +154,7 @@ class Registering:
         self._asking.session_returned(session, now, is_proven=is_proven)
         if session.mailbox is not None:
             self._mailing.offer(session.mailbox, now)
+        self.on_arrived(session, now)
 
     def arrival_not_recorded(self, session: Session, request_id: str | None, now: Instant) -> None:
         """Let a session that was told nothing be away again, or as if it had never come; its client tries again."""

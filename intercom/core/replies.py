@@ -141,6 +141,7 @@ class Replies:
         self, assignment: Assignment, session: Session, entry: Entry, frame: AssignmentReply, now: Instant
     ) -> No | None:
         record = assignment.parked.record
+        assignment.answer = frame.content.text
         message_id = entry.result.get("messageId") or f"reply:{self._ids()}"
         message = encode(
             {"id": message_id, "timestamp": now.wall, "content": frame.content, "replyTo": record.inbox_id}

@@ -55,6 +55,7 @@ _SUBJECTS = (
     ("assignment", "assignment_id", "assignmentId"),
     ("flow", "flow_id", "flowId"),
     ("invocation", "invocation_id", "invocationId"),
+    ("link", "link_id", "linkId"),
 )
 """Kinds of subjects beside addresses, with their members in a request and their names on the wire."""
 

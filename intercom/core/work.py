@@ -16,6 +16,7 @@ from intercom.core.giving import Giving
 from intercom.core.handing import ORDERS, Handing
 from intercom.core.idempotency import Register
 from intercom.core.inbox import Inbox
+from intercom.core.invocation_requests import SCOPE as RUNS
 from intercom.core.journal import Journal
 from intercom.core.ledger import Ledger
 from intercom.core.lifecycle import Lifecycle
@@ -62,7 +63,7 @@ class Work:
         self._boxes = boxes
         self._journal = journal
         self._ledger = ledger
-        ttl_ms = dict.fromkeys((ORDERS, REPORTS, REPLIES, FLOWS, SPAWNS), limits.order_ttl_ms)
+        ttl_ms = dict.fromkeys((ORDERS, REPORTS, REPLIES, FLOWS, SPAWNS, RUNS), limits.order_ttl_ms)
         self.register = Register(journal, ledger, deadlines, ttl_ms, limits.keyed_outcomes, keys, now)
         giving = Giving(outbox, ledger)
         self.assignments = Assignments(

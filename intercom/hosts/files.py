@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from intercom.paths import PRIVATE_FILE, open_private_file, read_ordinary_file
 
 KEPT = ".before-intercom"
 """What is added to the name of a file for the copy of what it was before."""
+MADE = ".made-for-intercom"
+"""Name of the empty file that marks a directory as made by an installation."""
 _WRITABLE = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
 _PRIVATE_DIRECTORY = 0o700
 
@@ -20,6 +23,16 @@ _PRIVATE_DIRECTORY = 0o700
 def kept(path: Path) -> Path:
     """Return where the copy of a file lies."""
     return path.with_name(path.name + KEPT)
+
+
+def mentions(path: Path, word: str) -> bool:
+    """Tell whether a word stands in a file, whatever else that holds; raises ``HomeError`` when it cannot be read."""
+    try:
+        return word.encode() in read_ordinary_file(path)
+    except PermissionError as error:
+        raise HomeError(f"{path} cannot be read: {error.strerror}") from error
+    except OSError:
+        return False  # no file, or something that is none
 
 
 def load(path: Path) -> str | None:
@@ -62,7 +75,7 @@ def replace(path: Path, text: str) -> None:
     Its mode stays, a new one has 0600. A symbolic link stays one: what it leads to is replaced.
     """
     real = Path(os.path.realpath(path))
-    os.makedirs(real.parent, _PRIVATE_DIRECTORY, exist_ok=True)
+    real.parent.mkdir(_PRIVATE_DIRECTORY, parents=True, exist_ok=True)
     mode = PRIVATE_FILE
     with suppress(FileNotFoundError):
         mode = stat.S_IMODE(os.stat(real).st_mode)
@@ -82,25 +95,62 @@ def replace(path: Path, text: str) -> None:
     os.replace(draft, real)
 
 
+def check_free(path: Path) -> None:
+    """Raise ``HomeError`` when the name for the copy of a file is taken: what has it is not ours."""
+    if os.path.lexists(kept(path)):
+        raise HomeError(
+            f"{kept(path)} is there already, and the copy of {path} is to have that name; nothing was changed",
+            hint="Give it another name, or remove it if it is not needed.",
+        )
+
+
 def keep(path: Path) -> None:
-    """Keep a copy of a file beside it, byte for byte and with its mode; an older copy goes."""
+    """Keep a copy of a file beside it, byte for byte and with its mode; raises ``OSError`` when the name is taken."""
     import shutil
 
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    shutil.copy2(path, draft)
-    os.replace(draft, kept(path))
+    content = read_ordinary_file(path)
+    copy = kept(path)
+    with open(open_private_file(copy, os.O_WRONLY | os.O_EXCL), "wb") as file:
+        file.write(content)
+    shutil.copystat(path, copy)
 
 
-def remove(path: Path, top: Path) -> None:
-    """Remove a file, and the directories above it that are empty then, up to and without ``top``.
+def directory_of(path: Path) -> Path:
+    """Return the directory a file is in; that of a symbolic link is where it leads to."""
+    return Path(os.path.realpath(path)).parent
 
-    Of a symbolic link what it leads to is removed.
-    """
+
+def missing(directory: Path) -> Path | None:
+    """Return the uppermost directory that has to be made for one, ``None`` when that is there."""
+    absent = [each for each in (directory, *directory.parents) if not os.path.lexists(each)]
+    return absent[-1] if absent else None
+
+
+def make_directory(directory: Path) -> None:
+    """Make a directory with a mark by which it is known later that it was made here."""
+    directory.mkdir(_PRIVATE_DIRECTORY, exist_ok=True)
+    os.close(open_private_file(directory / MADE, os.O_WRONLY))
+
+
+def made(directory: Path) -> Path | None:
+    """Return the nearest directory, the given one or above it, that was made here with all that is in it."""
+    return next((each for each in (directory, *directory.parents) if os.path.lexists(each / MADE)), None)
+
+
+def remove(path: Path) -> None:
+    """Remove a file; of a symbolic link what it leads to is removed."""
     Path(os.path.realpath(path)).unlink()
-    for above in path.parents:
-        if above == top or top not in above.parents:
-            return
-        try:
-            above.rmdir()
-        except OSError:
-            return
+
+
+def tidy(directory: Path, below: Iterable[Path]) -> None:
+    """Take the mark out of a directory that was made here.
+
+    It is removed if it is empty then, and so are the directories ``below`` and those between.
+    """
+    (directory / MADE).unlink(missing_ok=True)
+    for each in below:
+        for above in (each, *each.parents):
+            if above != directory and directory not in above.parents:
+                break
+            with suppress(OSError):  # something is in it, or it is gone
+                above.rmdir()

@@ -118,7 +118,7 @@ def _stop(call: Call, record: AdapterRecord, say: Callable[[dict[str, Any]], boo
 
 
 def _show(call: Call, door: Asking, say: Callable[[dict[str, Any]], bool]) -> bool:
-    answer = door.ask(call.request("collect", limit=HOOK_TEXT_CHARACTERS, event=call.name))
+    answer = door.ask(call.request("collect", limit=HOOK_TEXT_CHARACTERS, event=call.name, moment=call.moment))
     text, batch = _text(answer), answer.get("batch")
     if not text:
         return False

@@ -59,6 +59,12 @@ class JsonPart(NamedTuple):
         """Tell whether a file says nothing at all."""
         return is_blank(text) or text.strip() == "{}"
 
+    @property
+    def trace(self) -> str:
+        """Return what stands in every text in which there is anything of ours."""
+        values = [entry.value for entry in self.entries]
+        return values[0] if len(values) == 1 and isinstance(values[0], str) else SERVER
+
 
 class TomlPart(NamedTuple):
     """Hold a table for one TOML file of a host."""
@@ -89,6 +95,11 @@ class TomlPart(NamedTuple):
         """Tell whether a file says nothing at all."""
         return is_blank(text)
 
+    @property
+    def trace(self) -> str:
+        """Return what stands in every text in which there is anything of ours."""
+        return SERVER
+
 
 class OwnFile(NamedTuple):
     """Hold a file that is ours as a whole."""
@@ -118,6 +129,11 @@ class OwnFile(NamedTuple):
     def is_empty(self, text: str) -> bool:
         """Tell whether a file says nothing at all."""
         return not text
+
+    @property
+    def trace(self) -> str:
+        """Return what stands in every text in which there is anything of ours."""
+        return self.mark
 
 
 Part: TypeAlias = JsonPart | TomlPart | OwnFile

@@ -1,8 +1,12 @@
-"""Ask, and outlive the call that asked: an answer that comes after the tool had to return waits in the tray."""
+"""Ask, and outlive the call that asked: an answer that comes after the tool had to return waits in the tray.
+
+It waits on disk, too, where the session has an address: should this process end, its next adapter shows it.
+"""
 
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import anyio
@@ -11,6 +15,7 @@ from intercom.client import peertext
 from intercom.client.texts import duration, visible
 from intercom.errors import AskError, IntercomError
 from intercom.limits import TOOL_WORD_MS
+from intercom.mcp.answers import AnswerFiles
 from intercom.mcp.tray import Item, Tray
 
 if TYPE_CHECKING:
@@ -58,8 +63,9 @@ class OpenQuestion:
 class Asking:
     """Hold the questions of one session that are open."""
 
-    def __init__(self, tray: Tray) -> None:
+    def __init__(self, tray: Tray, files: AnswerFiles | None = None) -> None:
         self._tray = tray
+        self._files = files
         self.open: dict[str, OpenQuestion] = {}
 
     async def ask(self, session: Session, question: OpenQuestion, target: str, text: str) -> None:
@@ -75,9 +81,13 @@ class Asking:
                     logical_target=None if target == question.target else question.target,
                     on_held=lambda held: question.has_word.set(),
                     on_open=question.has_word.set,
+                    confirm=False,
                 )
+                self._keep(question.answer)
         except IntercomError as error:
             question.fails(error)
+            if question.answer is not None:
+                self._keep(question.answer)
         finally:
             del self.open[question.message_id]
             question.has_word.set()
@@ -89,6 +99,12 @@ class Asking:
         """Say of all questions that are open that no answer can come: the session that asked them is over."""
         for question in self.open.values():
             question.error = error
+
+    def _keep(self, answer: IncomingMessage) -> None:
+        """Write an answer down and confirm it; where it cannot be written, it is confirmed when it was shown."""
+        if self._files is None or self._files.save(answer):
+            with suppress(IntercomError):  # the session is over: it comes again, and is known by its file
+                answer.confirm()
 
     def put_late(self, question: OpenQuestion) -> None:
         """Put what became of a question where the model finds it later."""

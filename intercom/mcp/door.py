@@ -199,9 +199,14 @@ class Door:
 
     async def _collect(self, guest: Guest, request: Answer) -> Answer:
         seat = await self._seats.of_hook(_optional(request, "session"), _optional(request, "agent"))
-        batch = None if seat is None else await seat.take(_room(request))
+        moment = request.get("moment")
+        if seat is not None and moment == "prompt":
+            seat.stops = 0
+        is_free = seat is not None and (moment != "stop" or _may_hold(seat, request))
+        batch = await seat.take(_room(request)) if seat is not None and is_free else None
         if seat is None or batch is None:
             return {"ok": True, "text": "", "messages": 0, "questions": 0, "left": 0}
+        seat.stops += moment == "stop"
         left = len(seat.tray)
         more = f"\n\n[intercom: {left} more wait; read them with the tool receive]" if left else ""
         return {
@@ -223,10 +228,9 @@ class Door:
         seat = await self._seats.of_hook(_optional(request, "session"), _optional(request, "agent"))
         if seat is None:
             return {"ok": True, "text": "", "questions": 0}
-        if request.get("active") is not True:
-            seat.stops = 0
-        owed = await owed_by(seat) if seat.stops < STOPS else []
-        steps = steps_owed_by(seat) if seat.stops < STOPS else []
+        may_hold = _may_hold(seat, request)
+        owed = await owed_by(seat) if may_hold else []
+        steps = steps_owed_by(seat) if may_hold else []
         seat.stops += bool(owed or steps)
         texts = [reminder(seat, owed)] if owed else []
         texts += [step_reminder(seat, steps)] if steps else []
@@ -264,6 +268,19 @@ class Door:
             if guest in ways.open:
                 ways.open.remove(guest)
                 self.changed()
+
+
+def _may_hold(seat: Seat, request: Answer) -> bool:
+    """Tell whether a host may be kept from stopping once more.
+
+    The row ends with a prompt, and with a stop of which the host says that it follows none of ours; a host that was
+    never heard to say the opposite means nothing by it.
+    """
+    is_active = request.get("active") is True
+    seat.says_goes_on = seat.says_goes_on or is_active
+    if seat.says_goes_on and not is_active:
+        seat.stops = 0
+    return seat.stops < STOPS
 
 
 async def owed_by(seat: Seat) -> list[str]:

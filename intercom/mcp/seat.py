@@ -30,6 +30,7 @@ from intercom.errors import (
     SessionReplaced,
 )
 from intercom.limits import ADAPTER_OPEN_MS, ADAPTER_RETRY_MS, CAUSE_MS, INCOMING_MESSAGES
+from intercom.mcp.answers import AnswerFiles
 from intercom.mcp.asking import Asking, OpenQuestion
 from intercom.mcp.repeating import Known, Repeats
 from intercom.mcp.tray import Batch, Item, Tray
@@ -78,7 +79,8 @@ class Seat:
         self.push = push
         """How the host can be reached, as others are told."""
         self.tray = Tray(lambda: self._news(), self._was_shown)
-        self.asking = Asking(self.tray)
+        self._answers = None if place.address is None else _answers_of(place, place.address)
+        self.asking = Asking(self.tray, self._answers)
         self.questions: dict[str, IncomingMessage] = {}
         """Questions that were received and are not known to be closed."""
         self.reminded: dict[str, int] = {}
@@ -88,6 +90,8 @@ class Seat:
         self.known_ids = Known()
         """Messages the model may speak of: it was shown them, or sent them."""
         self.stops = 0
+        self.says_goes_on = False
+        """Whether the host was ever heard to say that it goes on because of us: such a one says when it does not."""
         """How often in a row the host was kept from stopping."""
         self.takers = 0
         """Tool calls that wait for a message, so that no bell is needed."""
@@ -273,6 +277,7 @@ class Seat:
                     self._has_place = True
                     self._trouble = None
                     self._move()
+                    self._find_answers()
                     self._on_news(self)
                     try:
                         await self._receive(session)
@@ -297,12 +302,20 @@ class Seat:
                 self._set_trouble(error)  # told once; the session goes on trying
                 continue
             self._trouble = None
+            if self._answers is not None and message.reply_to is not None and self._answers.has(message.id):
+                message.confirm()  # it was written down, and the process ended before it could say so
+                continue
             if message.expects_reply:
                 message.confirm()
                 self.questions[message.id] = message
                 if len(self.questions) > INCOMING_MESSAGES:
                     self.closed_question(next(iter(self.questions)))
             self.tray.put(Item(message, "", hand))
+
+    def _find_answers(self) -> None:
+        """Let answers wait that an earlier process had and nobody was shown."""
+        for answer in () if self._answers is None else self._answers.load():
+            self.tray.put(Item(answer, ""))
 
     def _forget(self) -> None:
         """Forget what belongs to the session that ended: its mail comes again, its questions were told so."""
@@ -319,6 +332,8 @@ class Seat:
             self._cause = item.message.id
             self._cause_until = time.monotonic() + CAUSE_MS / 1000
         if item.message is not None:
+            if self._answers is not None and item.message.reply_to is not None:
+                self._answers.drop(item.message.id)
             with suppress(IntercomError):  # the session it came to may be over; then it comes again
                 item.message.confirm()
 
@@ -344,3 +359,7 @@ class Seat:
         identity = self.place.identity
         if identity is not None:
             change(self.place.paths, identity, lambda _: tuple(groups) or (DEFAULT_GROUP,))
+
+
+def _answers_of(place: Place, address: str) -> AnswerFiles:
+    return AnswerFiles(place.paths, address, place.groups[0] if place.groups else "")

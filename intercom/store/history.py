@@ -17,16 +17,21 @@ from msgspec.structs import asdict
 from intercom.core.records import (
     AddressRecord,
     AssignmentRecord,
+    CommandRecord,
+    DiagnosisRecord,
     DispatchRecord,
     DropBodies,
     DropHistory,
+    EventRecord,
     FlowRecord,
     Happened,
     HistoryEvent,
     IdempotencyRecord,
     InboxRecord,
+    InvocationRecord,
     JournalPage,
     KnownSessionRecord,
+    LinkRecord,
     MailRecord,
     PolicyRecord,
     ReleaseBody,
@@ -45,6 +50,11 @@ AnyRecord = TypeVar(
     FlowRecord,
     DispatchRecord,
     PolicyRecord,
+    LinkRecord,
+    CommandRecord,
+    EventRecord,
+    InvocationRecord,
+    DiagnosisRecord,
 )
 HistoryChange: TypeAlias = Happened | SaveBody | ReleaseBody | DropBodies | DropHistory
 
@@ -87,6 +97,11 @@ TABLES: dict[type[Row], Table] = {
     IdempotencyRecord: Table("idempotency", "number", IdempotencyRecord.__struct_fields__),
     FlowRecord: Table("flows", "number", FlowRecord.__struct_fields__),
     DispatchRecord: Table("dispatches", "number", DispatchRecord.__struct_fields__),
+    LinkRecord: Table("links", "link_id", LinkRecord.__struct_fields__),
+    CommandRecord: Table("commands", "number", CommandRecord.__struct_fields__),
+    EventRecord: Table("events", "number", EventRecord.__struct_fields__),
+    InvocationRecord: Table("invocations", "number", InvocationRecord.__struct_fields__),
+    DiagnosisRecord: Table("diagnoses", "number", DiagnosisRecord.__struct_fields__),
 }
 _KIND_OF_EVENT: dict[str, type[Row]] = {"inbox": InboxRecord, "assignment": AssignmentRecord}
 """Whose row an event carries, by the beginning of its kind: a message has one stream, wherever it is."""
@@ -98,6 +113,11 @@ _KIND_OF_STREAM: dict[str, type[Row]] = {
     "flow": FlowRecord,
     "dispatch": DispatchRecord,
     "policy": PolicyRecord,
+    "link": LinkRecord,
+    "command": CommandRecord,
+    "event": EventRecord,
+    "invocation": InvocationRecord,
+    "route": DiagnosisRecord,
 }
 """Whose row all other events carry, by the beginning of their stream."""
 
@@ -119,6 +139,7 @@ _SUPERSEDED = """
         SELECT 'address:' || number FROM addresses UNION ALL SELECT 'session:' || session_id FROM sessions
         UNION ALL SELECT 'flow:' || number FROM flows UNION ALL SELECT 'dispatch:' || dispatch_id FROM dispatches
         UNION ALL SELECT 'policy:' || number FROM policies
+        UNION ALL SELECT 'link:' || link_id FROM links
     )
 """
 # A stream goes as a whole, whatever the clock did between its events: what is left of one must not bring a row back.
@@ -136,6 +157,11 @@ _OVER = """
         UNION ALL SELECT 'idempotency:' || number FROM idempotency
         UNION ALL SELECT 'flow:' || number FROM flows
         UNION ALL SELECT 'dispatch:' || dispatch_id FROM dispatches
+        UNION ALL SELECT 'link:' || link_id FROM links
+        UNION ALL SELECT 'command:' || number FROM commands
+        UNION ALL SELECT 'event:' || number FROM events
+        UNION ALL SELECT 'invocation:' || invocation_id FROM invocations
+        UNION ALL SELECT 'route:' || diagnosis_id FROM diagnoses
     )
 """
 _KEEP_COMPACTED = """
@@ -301,5 +327,7 @@ def _stored(value: Any) -> Any:
 
 _NESTED = frozenset({"groups", "features", "steps", "identity", "report", "evidence", "binding"})
 """Columns that hold JSON."""
-_FLAGS = frozenset({"needs_registration", "holds_address", "is_ask", "accepted", "negotiated"})
+_FLAGS = frozenset(
+    {"needs_registration", "holds_address", "is_ask", "accepted", "negotiated", "ensure_awake", "reconciled"}
+)
 """Columns that hold 0 or 1."""

@@ -10,11 +10,16 @@ from msgspec.structs import replace
 from intercom.core.records import (
     AddressRecord,
     AssignmentRecord,
+    CommandRecord,
+    DiagnosisRecord,
     DispatchRecord,
+    EventRecord,
     FlowRecord,
     IdempotencyRecord,
     InboxRecord,
+    InvocationRecord,
     KnownSessionRecord,
+    LinkRecord,
     MailRecord,
     OperationRecord,
     OperationState,
@@ -79,6 +84,21 @@ def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int) -> Loaded:
             inbox.append(parked)
         elif type(row[1]) is str:
             damaged.add(row[1])
+    commands, events = [], []
+    for row, command in read_records(connection, CommandRecord):
+        last_number = max(last_number, row[1])
+        if command is not None:
+            commands.append(command)
+    for row, event in read_records(connection, EventRecord):
+        last_number = max(last_number, row[0])
+        if event is not None:
+            events.append(event)
+    invocations = []
+    for row, invocation in read_records(connection, InvocationRecord):
+        last_number = max(last_number, row[0])
+        if invocation is not None:
+            invocations.append(invocation)
+            last_number = max(last_number, invocation.result or 0)
     # Ids of events hold the numbers of mail: one whose history is kept is not used again.
     (last_event,) = connection.execute(
         "SELECT COALESCE(MAX(CAST(SUBSTR(event_id, 6) AS INTEGER)), 0) FROM journal "
@@ -100,6 +120,11 @@ def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int) -> Loaded:
         idempotency=[found for _, found in read_records(connection, IdempotencyRecord) if found is not None],
         flows=[found for _, found in read_records(connection, FlowRecord) if found is not None],
         dispatches=[found for _, found in read_records(connection, DispatchRecord) if found is not None],
+        links=[found for _, found in read_records(connection, LinkRecord) if found is not None],
+        commands=commands,
+        events=events,
+        invocations=invocations,
+        diagnoses=[found for _, found in read_records(connection, DiagnosisRecord) if found is not None],
         last_sequence=last_sequence(connection),
     )
     return Loaded(recovered, stale)

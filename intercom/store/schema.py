@@ -116,6 +116,44 @@ STEPS: tuple[Step, ...] = (
         )
         """,
     ),
+    (
+        """
+        CREATE TABLE links (
+            link_id TEXT PRIMARY KEY, number INTEGER, mailbox TEXT, generation INTEGER, journal_id TEXT, floor INTEGER,
+            last_command INTEGER, created_at INTEGER, refused TEXT
+        )
+        """,
+        """
+        CREATE TABLE commands (
+            command_id TEXT, number INTEGER PRIMARY KEY, link_id TEXT, seq INTEGER, state TEXT, fingerprint TEXT,
+            size INTEGER, created_at INTEGER, changed_at INTEGER, error_code TEXT, detail TEXT
+        )
+        """,
+        """
+        CREATE TABLE events (
+            number INTEGER PRIMARY KEY, link_id TEXT, journal_id TEXT, seq INTEGER, event_id TEXT, kind TEXT,
+            fingerprint TEXT, occurred_at INTEGER, stored_at INTEGER
+        )
+        """,
+    ),
+    (
+        """
+        CREATE TABLE invocations (
+            number INTEGER PRIMARY KEY, invocation_id TEXT, run_id TEXT, requester TEXT, requester_session TEXT,
+            requester_mailbox TEXT, requester_info BLOB, asked TEXT, target TEXT, target_name TEXT, action TEXT,
+            ensure_awake INTEGER, fingerprint TEXT, size INTEGER, created_at INTEGER, state TEXT, take_until INTEGER,
+            result INTEGER, result_hash TEXT, started_at INTEGER, completed_at INTEGER, job TEXT, attempts INTEGER,
+            lease_epoch INTEGER, lease_until INTEGER, last_error TEXT, placement TEXT, worker TEXT,
+            cancel_asked_at INTEGER, reconciled INTEGER
+        )
+        """,
+        """
+        CREATE TABLE diagnoses (
+            number INTEGER PRIMARY KEY, diagnosis_id TEXT, invocation_id TEXT, requester TEXT, requester_session TEXT,
+            kind TEXT, asked TEXT, detail TEXT, candidates BLOB, at INTEGER
+        )
+        """,
+    ),
 )
 
 

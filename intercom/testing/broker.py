@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from intercom.client.profile import DEFAULT_KIND, AddressWish, Profile, Purpose, Push, TakesFlows
+from intercom.client.workerjournal import WorkerJournal
 from intercom.core.broker import Broker
 from intercom.core.clock import Instant
 from intercom.core.connections import PeerCredentials
@@ -46,6 +47,7 @@ class MemoryBroker:
         self._connections = 0
         self._sessions: list[MemorySession] = []
         self._keepers: dict[tuple[str, str], MemoryKeeper] = {}
+        self._journals: dict[tuple[str, str], WorkerJournal] = {}
         self._failures: deque[tuple[str, bool]] = deque()
         self._core: Broker | None = None
         self._appends: deque[Append] = deque()
@@ -91,6 +93,7 @@ class MemoryBroker:
         coordinator: bool = False,
         push: Push | None = None,
         flows: TakesFlows = False,
+        durable: bool = False,
         answer: Callable[[IncomingMessage], str | None] | None = None,
     ) -> MemorySession:
         """Register a session; what all but ``answer`` mean is told by ``intercom.blocking.connect``.
@@ -120,11 +123,14 @@ class MemoryBroker:
             coordinator=coordinator,
             push=push,
             flows=flows,
+            durable=durable,
         )
         profile.pid, profile.started_at = _PID, self._now.wall
         if return_address is None:
             profile.return_address = self._ids()
-        session = MemorySession(self, profile, self._ids, answer, self._keeper(profile.address))
+        journal = self._journal(profile.address) if durable else None
+        session = MemorySession(self, profile, self._ids, answer, self._keeper(profile.address), journal)
+        session._core.prepare(self._now.wall)
         self._sessions.append(session)
         opening = session._begin(session._core.opening(self._now.mono, CONNECT_MS))
         try:
@@ -152,6 +158,12 @@ class MemoryBroker:
         keeper = self._keepers.setdefault((wish.name.lower(), wish.group), MemoryKeeper(self._ids))
         keeper.prepare()
         return keeper
+
+    def _journal(self, wish: AddressWish | None) -> WorkerJournal | None:
+        """Return the journal of the durable sessions of an address."""
+        if wish is None:
+            return None
+        return self._journals.setdefault((wish.name.lower(), wish.group), WorkerJournal(self._ids))
 
     # --- time and trouble -------------------------------------------------------------------------------
 

@@ -15,17 +15,22 @@ from intercom.core.records import (
     AddressRecord,
     AnswerQuestion,
     AssignmentRecord,
+    CommandRecord,
+    DiagnosisRecord,
     DispatchRecord,
     DropBodies,
     DropOperation,
     DropRetiredId,
+    EventRecord,
     FlowRecord,
     Happened,
     HistoryEvent,
     IdempotencyRecord,
     InboxRecord,
+    InvocationRecord,
     JournalPage,
     KnownSessionRecord,
+    LinkRecord,
     MailRecord,
     OperationRecord,
     OperationState,
@@ -66,6 +71,11 @@ class MemoryDisk:
     idempotency: dict[int, IdempotencyRecord] = field(default_factory=dict)
     flows: dict[int, FlowRecord] = field(default_factory=dict)
     dispatches: dict[int, DispatchRecord] = field(default_factory=dict)
+    links: dict[str, LinkRecord] = field(default_factory=dict)
+    commands: dict[int, CommandRecord] = field(default_factory=dict)
+    events: dict[int, EventRecord] = field(default_factory=dict)
+    invocations: dict[int, InvocationRecord] = field(default_factory=dict)
+    diagnoses: dict[int, DiagnosisRecord] = field(default_factory=dict)
     bodies: dict[int, Body] = field(default_factory=dict)
     journal: list[Happened] = field(default_factory=list)
     sequence: int = 0
@@ -128,6 +138,16 @@ class MemoryDisk:
             return self.flows, row.number
         if isinstance(row, DispatchRecord):
             return self.dispatches, row.number
+        if isinstance(row, LinkRecord):
+            return self.links, row.link_id
+        if isinstance(row, CommandRecord):
+            return self.commands, row.number
+        if isinstance(row, EventRecord):
+            return self.events, row.number
+        if isinstance(row, InvocationRecord):
+            return self.invocations, row.number
+        if isinstance(row, DiagnosisRecord):
+            return self.diagnoses, row.number
         return self.mail, row.number
 
     def _drop_bodies(self, before: int) -> None:
@@ -146,6 +166,11 @@ class MemoryDisk:
             *self.idempotency.values(),
             *self.flows.values(),
             *self.dispatches.values(),
+            *self.links.values(),
+            *self.commands.values(),
+            *self.events.values(),
+            *self.invocations.values(),
+            *self.diagnoses.values(),
         ]
         there = {stream_of(row) for row in rows}
         newest = {event.stream: event.seq for event in self.journal}
@@ -157,7 +182,9 @@ class MemoryDisk:
             stream = event.stream
             if stream not in there:
                 return last_at[stream] >= before
-            tells_all = isinstance(event.row, AddressRecord | KnownSessionRecord | FlowRecord | DispatchRecord)
+            tells_all = isinstance(
+                event.row, AddressRecord | KnownSessionRecord | FlowRecord | DispatchRecord | LinkRecord
+            )
             is_superseded = tells_all and newest[stream] != event.seq
             return event.at >= before or not is_superseded
 
@@ -165,6 +192,11 @@ class MemoryDisk:
         dropped = [event.seq for event in self.journal if not is_kept(event)]
         self.compacted = max([self.compacted, *dropped])
         self.journal = kept
+
+    def _numbers(self) -> list[int]:
+        rows = (self.operations, self.mail, self.inbox, self.bodies, self.commands, self.events, self.invocations)
+        results = (row.result or 0 for row in self.invocations.values())
+        return [*(number for each in rows for number in each), *results, *self._numbers_in_history()]
 
     def _numbers_in_history(self) -> list[int]:
         return [event.row.number for event in self.journal if isinstance(event.row, MailRecord)]
@@ -206,7 +238,7 @@ class MemoryDisk:
         return Recovered(
             operations=[self.operations[number] for number in sorted(self.operations)],
             retired_ids=sorted(self.retired.values(), key=lambda row: row.number),
-            last_number=max([0, *self.operations, *self.mail, *self.inbox, *self.bodies, *self._numbers_in_history()]),
+            last_number=max([0, *self._numbers()]),
             addresses=[self.addresses[number] for number in sorted(self.addresses)],
             known_sessions=sorted(self.known_sessions.values(), key=lambda row: row.number),
             mail=[self.mail[number] for number in sorted(self.mail)],
@@ -216,6 +248,11 @@ class MemoryDisk:
             idempotency=[self.idempotency[number] for number in sorted(self.idempotency)],
             flows=[self.flows[number] for number in sorted(self.flows)],
             dispatches=[self.dispatches[number] for number in sorted(self.dispatches)],
+            links=sorted(self.links.values(), key=lambda row: row.number),
+            commands=[self.commands[number] for number in sorted(self.commands)],
+            events=[self.events[number] for number in sorted(self.events)],
+            invocations=[self.invocations[number] for number in sorted(self.invocations)],
+            diagnoses=[self.diagnoses[number] for number in sorted(self.diagnoses)],
             last_sequence=self.sequence,
         )
 

@@ -74,6 +74,7 @@ class Following:
         assignments: Iterable[str] = (),
         flows: Iterable[str] = (),
         invocations: Iterable[str] = (),
+        links: Iterable[str] = (),
         after: int | str | None = None,
         timeout: float | None = None,
     ) -> Watching:
@@ -86,6 +87,7 @@ class Following:
             assignments=assignments,
             flows=flows,
             invocations=invocations,
+            links=links,
         )
         watch = self._core.watch(subjects, after_of(after))
         self._broker._turn()

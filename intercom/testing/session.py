@@ -14,6 +14,7 @@ from intercom.client.composing import milliseconds
 from intercom.client.feeds import Feed, SessionEvent
 from intercom.client.flowsteps import FlowStep as _FlowStep
 from intercom.client.lifecycle import Keeper
+from intercom.client.linkrequests import LinkRequests
 from intercom.client.mailing import MailRequests
 from intercom.client.mailviews import PendingAsk
 from intercom.client.notices import Held
@@ -28,13 +29,16 @@ from intercom.client.stage_views import StageView
 from intercom.client.staging import new_stage
 from intercom.client.views import GroupView, Receipt, SessionView
 from intercom.client.views import IncomingMessage as _IncomingMessage
+from intercom.client.workerjournal import WorkerJournal
 from intercom.errors import BrokerBusy, NoBroker
 from intercom.limits import ASK_MS, REQUEST_MS, STAGE_LIVE_MS
 from intercom.testing.attending import AttentionCalls
 from intercom.testing.flowing import FlowCalls, FlowStep
-from intercom.testing.following import Following
+from intercom.testing.following import Following, Watching
 from intercom.testing.hosting import LiveStage, Run
 from intercom.testing.inquiring import Inquiries
+from intercom.testing.invoking import InvocationCalls, Task
+from intercom.testing.linking import Linking
 from intercom.testing.pending import NotSettled as NotSettled
 from intercom.testing.pending import Pending
 from intercom.testing.pending import Withdrawn as Withdrawn
@@ -63,6 +67,11 @@ class IncomingMessage(_IncomingMessage):
         """Say that the message is done with, before its consumer asks for the next one."""
         self._session._core.confirm(self.id, self._session._broker.now.mono)
         self._session._broker._turn()
+
+    @property
+    def invocation(self) -> Task | None:
+        """Return the task the message brings, to say how far it is; ``None`` for any other message."""
+        return None if self.invoked is None else Task(self._session, self.invoked)
 
     def reply(
         self,
@@ -110,7 +119,7 @@ class Events:
         return event
 
 
-class MemorySession(Inquiries, AttentionCalls, Work, Following):
+class MemorySession(Inquiries, AttentionCalls, Work, InvocationCalls, Following, Linking):
     """Be a session of a ``MemoryBroker``; made by ``connect``.
 
     It has all calls of the library's sessions, and they mean the same. Those that send return a ``Pending``; everything
@@ -124,6 +133,7 @@ class MemorySession(Inquiries, AttentionCalls, Work, Following):
         ids: Callable[[], str],
         answer: Callable[[IncomingMessage], str | None] | None,
         keeper: Keeper | None = None,
+        journal: WorkerJournal | None = None,
     ) -> None:
         """Begin offline."""
         self._broker = broker
@@ -136,11 +146,20 @@ class MemorySession(Inquiries, AttentionCalls, Work, Following):
             message_kind=IncomingMessage,
             assignment_kind=Assignment,
             keeper=keeper,
+            journal=journal,
         )
         self._mail = MailRequests(self._core.lifecycle, lambda: broker.now.mono)
+        self._link_requests = LinkRequests(self._core.lifecycle, lambda: broker.now.mono, ids)
         self._wire: Wire | None = None
         self._activity = Activity(self.announce)
         self._queues: dict[str, StageQueue] = {}
+
+    def _watching(self, invocation_id: str) -> Watching:
+        return self.watch(invocations=[invocation_id])
+
+    def _task(self, work: Assignment) -> Task:
+        assert work.message.invoked is not None, "only of work that brings a task"
+        return Task(self, work.message.invoked, work)
 
     @property
     def flows(self) -> FlowCalls:
@@ -260,6 +279,7 @@ class MemorySession(Inquiries, AttentionCalls, Work, Following):
         on_progress: Callable[[IncomingMessage], object] | None = None,
         on_held: Callable[[Receipt], None] | None = None,
         on_open: Callable[[], object] | None = None,
+        confirm: bool = True,
     ) -> Pending[IncomingMessage]:
         """Ask a question; the result is the answer.
 
@@ -277,6 +297,7 @@ class MemorySession(Inquiries, AttentionCalls, Work, Following):
             patience_ms=_milliseconds(patience, "patience"),
             on_progress=None if on_progress is None else lambda message: on_progress(self._ours(message)),
             on_open=on_open,
+            confirm=confirm,
         )
         asked = self._begin(operation)
         if on_held is not None and asked.held is not None:

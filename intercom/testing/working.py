@@ -17,6 +17,7 @@ from intercom.client.working import AnyAssignment, Attachments, ended_by, ended_
 from intercom.client.workviews import AssignmentView, Dispatched, InboxPage, InboxPresence, ParkedMessage
 from intercom.errors import AssignmentLost, IntercomError
 from intercom.limits import REQUEST_MS, WORK_PAGE, WORK_REQUEST_MS
+from intercom.testing.invoking import Task
 from intercom.testing.pending import Pending
 
 if TYPE_CHECKING:
@@ -37,6 +38,14 @@ class Assignment(_Assignment):
     __slots__ = ("_session",)
 
     _session: Work
+
+    @property
+    def invocation(self) -> Task | None:
+        """Return the task it brings, to say how far that is; ``None`` unless it is of an invocation.
+
+        What ends the task ends the assignment.
+        """
+        return None if self.message.invoked is None else self._session._task(self)
 
     def accept(self, *, timeout: float = WORK_REQUEST_MS / 1000) -> None:
         """Take the responsibility; once it has returned nobody else gets this work.
@@ -119,6 +128,9 @@ class Work:
 
     _broker: MemoryBroker
     _core: ClientSession
+
+    def _task(self, work: Assignment) -> Task:
+        raise NotImplementedError
 
     def _now(self, operation: Operation[Result]) -> Result:
         """Return what an operation comes to."""

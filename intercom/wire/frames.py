@@ -15,6 +15,8 @@ from msgspec import UNSET, Raw, Struct, UnsetType, ValidationError, convert, fie
 from intercom.limits import HEALTH_ID_UNITS
 from intercom.wire.attention import AttentionAnswer, AttentionRequest
 from intercom.wire.flows import FlowAnswer, FlowRequest
+from intercom.wire.invocations import InvocationAnswer, InvocationRequest, InvokedInfo
+from intercom.wire.links import LinkAnswer, LinkReport, LinkRequest
 from intercom.wire.mail import MailAnswer, MailInfo, MailRequest, Notice
 from intercom.wire.restoring_frames import ReleaseRestoringRecipient as ReleaseRestoringRecipient
 from intercom.wire.restoring_frames import ReserveRestoringRecipient as ReserveRestoringRecipient
@@ -249,7 +251,9 @@ class BadRequest(Struct):
     reason: str
 
 
-FeatureRequests: TypeAlias = MailRequest | WorkRequest | FollowingRequest | AttentionRequest | FlowRequest
+FeatureRequests: TypeAlias = (
+    MailRequest | WorkRequest | FollowingRequest | AttentionRequest | FlowRequest | LinkRequest | InvocationRequest
+)
 """Every frame that belongs to a feature: it is refused in-band when a member is wrong."""
 
 Request: TypeAlias = (
@@ -278,6 +282,7 @@ Request: TypeAlias = (
     | FeatureRequests
     | MessageReceipt
     | CancelMessage
+    | LinkReport
 )
 """Every frame a client may write."""
 
@@ -380,6 +385,7 @@ class MessageFrame(AnswerFrame, tag="message"):
     assignment: AssignmentInfo | UnsetType = UNSET
     valid_until: int | UnsetType = UNSET
     """Until when it is of use (epoch ms); told to connections with the feature ``queue``."""
+    invocation: InvokedInfo | UnsetType = UNSET
 
 
 class Delivered(AnswerFrame, tag="delivered"):
@@ -517,5 +523,7 @@ Answer: TypeAlias = (
     | WorkAnswer
     | FlowAnswer
     | AttentionAnswer
+    | LinkAnswer
+    | InvocationAnswer
 )
 """Every frame the broker may write."""

@@ -23,6 +23,9 @@ _NEVER: dict[str, Any] = {"not": {}}
 _MESSAGE = {"$ref": "#/$defs/Message"}
 _SESSION = {"$ref": "#/$defs/Session"}
 
+_WITH_BODIES = ("DurableEvent", "CommandSend", "Command", "CommandEntry", "EventEntry")
+"""Frames and objects of links whose body is an object."""
+
 _NARROWER: dict[tuple[str, str], dict[str, Any]] = {
     ("Register", "session"): {"$ref": "#/$defs/SessionInfo"},
     ("Register", "registrationGroup"): _NOT_BLANK,
@@ -83,6 +86,7 @@ _NARROWER: dict[tuple[str, str], dict[str, Any]] = {
     ("HeldEntry", "sender"): _SESSION,
     ("SessionJoined", "session"): _SESSION,
     ("PresenceUpdate", "session"): _SESSION,
+    **{(struct, "body"): {"type": "object"} for struct in _WITH_BODIES},
     ("WatchEvent", "event"): {"$ref": "#/$defs/WatchedEvent"},
 }
 """What the rules of protocol 4, 5 and 9 say beyond the type of a member, by struct and name on the wire."""

@@ -31,6 +31,7 @@ class WatchSubject(Struct, rename="camel", omit_defaults=True, forbid_unknown_fi
     assignment_id: NonEmpty | UnsetType = UNSET
     flow_id: NonEmpty | UnsetType = UNSET
     invocation_id: NonEmpty | UnsetType = UNSET
+    link_id: NonEmpty | UnsetType = UNSET
 
     def __post_init__(self) -> None:
         named = [name for name in self.__struct_fields__ if getattr(self, name) is not UNSET]

@@ -10,6 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from intercom.limits import IDEMPOTENCY_KEY_CHARACTERS, INBOX_WAIT_MAX_MS, WORK_DETAIL_CHARACTERS, WORK_PAGE_CEILING
+from intercom.wire.invocations import InvokedInfo
 from intercom.wire.shapes import Content, FeatureAnswer, FeatureRequest, NonEmpty, OptionalText
 
 Key: TypeAlias = Annotated[str, Meta(min_length=1, max_length=IDEMPOTENCY_KEY_CHARACTERS)]
@@ -24,7 +25,7 @@ ExecutionSurface: TypeAlias = Literal["owner_attached", "headless"]
 ClaimPolicy: TypeAlias = Literal[
     "operator_select", "bound_session", "any_session", "session_unavailable", "assigned", "none"
 ]
-ParkReason: TypeAlias = Literal["unaddressed", "closed_session_continuation", "correlated_continuation"]
+ParkReason: TypeAlias = Literal["unaddressed", "closed_session_continuation", "correlated_continuation", "invocation"]
 ProcessingState: TypeAlias = Literal[
     "assigned",
     "delivery_attempted",
@@ -239,6 +240,7 @@ class AssignmentGranted(FeatureAnswer, tag="assignment_granted"):
     assignment: AssignmentInfo
     sender: Raw = field(name="from")
     message: Raw
+    invocation: InvokedInfo | UnsetType = UNSET
 
 
 class InboxNothing(FeatureAnswer, tag="inbox_nothing"):

@@ -91,6 +91,10 @@ class Soak:
         """Texts that each session in this process received, by its name; names are never used twice."""
         self.done: Counter[str] = Counter()
         self.faults: list[str] = []
+        self.strange_answers: list[tuple[str, str]] = []
+        """Questions, and answers that are not what their listeners answer."""
+        self.taken_for_answers: set[str] = set()
+        """Messages that their senders' libraries took for the answer they owed."""
         self.samples: list[Sample] = []
         self.unfinished = 0
         """Messages whose sender never heard that they arrived: one of the two was gone."""
@@ -124,6 +128,11 @@ class Soak:
             for who, was, now in zip(("broker", "library"), before, after, strict=True):
                 if now > was + SLACK_DESCRIPTORS:
                     self.faults.append(f"the {who} holds {now} descriptors when all have left, {was} before")
+        self.faults += [
+            f"the answer to {question} was {text}"
+            for question, text in self.strange_answers
+            if text not in self.taken_for_answers
+        ]
         self.faults += judge(self.samples)
 
     # --- sessions
@@ -210,7 +219,9 @@ class Soak:
         with self._message():
             receipt = await session.send(other, text)
         # A receipt is written when the consumer is done with the message, so it must have had it.
-        if receipt.state == "delivered" and other in self.seen and not self.seen[other][text]:
+        if receipt.inferred_reply_to is not None:
+            self.taken_for_answers.add(text)  # it owed the other one an answer when it said this (F67)
+        elif receipt.state == "delivered" and other in self.seen and not self.seen[other][text]:
             self.faults.append(f"{text} was called delivered and never reached {other}")
 
     async def _ask(self, name: str, session: aio.Session, other: str) -> None:
@@ -219,7 +230,7 @@ class Soak:
         with self._message():
             answer = await session.ask(other, text, timeout=STAY_S[1])
         if other in self.seen and answer.text != f"re {text}":
-            self.faults.append(f"the answer to {text} was {answer.text}")
+            self.strange_answers.append((text, answer.text))
 
     async def _presence(self, name: str, session: aio.Session, other: str) -> None:
         await session.set_presence(status=f"after {other}")

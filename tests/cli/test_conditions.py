@@ -43,6 +43,9 @@ CALLS: dict[str, tuple[str, ...]] = {
     "inbox": ("inbox", "list"),
     "assignment": ("assignment", "list"),
     "flow": ("flow", "list"),
+    "invoke": ("invoke", "reviewer", "read this", "--as", "planner"),
+    "invocation": ("invocation", "list"),
+    "resolve": ("resolve", "reviewer"),
     "session": ("session", "list"),
     "waits": ("waits",),
     "me": ("me",),
@@ -127,6 +130,7 @@ def test_no_broker(shell: Shell, verb: str) -> None:
                 "inbox",
                 "assignment",
                 "flow",
+                "invocation",
                 "waits",
                 "policy",
             ),
@@ -136,6 +140,7 @@ def test_no_broker(shell: Shell, verb: str) -> None:
         "reply": (3, "unknown_question"),
         "trace": (3, "unknown_message"),
         "spawn": (1, "spawn_unavailable"),
+        **dict.fromkeys(("invoke", "resolve"), (3, "route_unknown")),
     }
     needs_none = {
         **dict.fromkeys((*PURE, "doctor", "completion", "store", "serve"), (0, None)),

@@ -79,7 +79,7 @@ def test_a_section_of_a_page_is_printed(shell: Shell, section: str, first: str, 
 
 
 def test_a_section_that_is_not_there(shell: Shell) -> None:
-    result = shell.run("docs", "protocol", "4.99", "--json")
+    result = shell.run("docs", "protocol", "4.999", "--json")
     assert (result.status, result.document["code"]) == (3, "no_page")
     assert "4. From client to broker" in result.document["hint"]
 

@@ -18,6 +18,7 @@ from intercom.cli import doctor
 from intercom.cli.doctor import CHECKS
 from intercom.limits import CONTROL_TALKS
 from intercom.paths import Paths
+from tests.cli.test_link import worker
 from tests.support.brokers import POLL_S, BrokerProcess
 from tests.support.commands import Shell, is_alive
 from tests.support.fake_broker import FakeBroker, FakeLink
@@ -261,3 +262,22 @@ def test_a_commit_that_failed_is_said(home: Path, monkeypatch: pytest.MonkeyPatc
     found = doctor.Broker(Paths(home), 1).check_store()
     assert found.state == "bad"
     assert found.found.endswith("ago: the disk is full")
+
+
+def test_durable_workers(shell: Shell) -> None:
+    """FE 4.11: floors, open commands and pinned identities; a worker that came with another journal is told of."""
+    shell.serve()
+    first, link_id = worker(shell)
+    with first:
+        first.expect("link_confirmed")
+        shell.run("command", "send", "ada", "{}")
+        [check] = [each for each in shell.run("doctor", "--json").document["checks"] if each["id"] == "workers"]
+        assert (check["state"], check["found"]) == (
+            "ok", "ada: events up to 0, 1 open commands, journal journal-1",
+        )  # fmt: skip
+    second, _ = worker(shell, "journal-2")
+    with second:
+        second.expect("link_refused")
+        [check] = [each for each in shell.run("doctor", "--json").document["checks"] if each["id"] == "workers"]
+        assert (check["state"], check["found"]) == ("bad", "ada came with another journal than journal-1")
+        assert f"`intercom link show {link_id}`" in check["hint"]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -136,10 +138,31 @@ def test_a_session_is_told_who_it_is_and_can_be_written_to(shell: Shell, host: s
     for source in ("startup", "resume"):
         text = told(hook(shell, host, "SessionStart", event(source=source)), "SessionStart")
         address = address_of(shell, host)
-        assert f"web-{address[5:9]}" in text and address in text
+        assert f"reach this session as {address}." in text
         assert "not the word of your user" in text
     assert shell.run("send", address, "hello", "--as", "peer").status == 0
     assert "hello" in told(hook(shell, host, PROMPTS[host]), PROMPTS[host])
+
+
+@pytest.mark.parametrize("is_named", [False, True], ids=["home of the environment", "home of the installation"])
+def test_commands_that_are_advised_can_be_typed(shell: Shell, *, is_named: bool) -> None:
+    """Also where no `intercom` is on the search path, and in the home the installation named."""
+    shell.serve()
+    environment = shell.environment({"PATH": ""})
+    options: tuple[str, ...] = ()
+    if is_named:
+        options = ("--home", environment.pop("INTERCOM_HOME"))
+
+    def run(command: Sequence[str], stdin: bytes) -> Result:
+        done = subprocess.run(
+            command, input=stdin, capture_output=True, cwd=shell.cwd, env=environment, timeout=PATIENCE_S, check=False
+        )
+        return Result(done.returncode, done.stdout, done.stderr)
+
+    begun = run([*COMMAND, "hook", "claude", "SessionStart", *options], event())
+    [line] = re.findall(r"in a shell `(.*?)`;", told(begun, "SessionStart"), re.DOTALL)
+    assert shlex.split(line)[len(COMMAND) :] == ["list", *options]
+    assert run([*shlex.split(line), "--json"], b"").document["ok"]
 
 
 @pytest.mark.parametrize("host", HOOKED)
@@ -168,7 +191,7 @@ def test_more_than_fits_waits(shell: Shell) -> None:
         shell.run("send", address, f"{number}" * 2_500, "--as", "peer")
     text = told(hook(shell, "claude", "UserPromptSubmit"), "UserPromptSubmit")
     assert "1" * 2_500 in text and "222" not in text
-    assert "1 more message waits; `intercom receive` shows it" in text
+    assert "1 more message waits; `" in text and " receive` shows it" in text
     shell.run("send", address, "x" * 20_000, "--as", "peer")
     assert "222" in told(hook(shell, "claude", "PostToolBatch"), "PostToolBatch")
     assert silent(hook(shell, "claude", "PostToolBatch"))
@@ -339,6 +362,7 @@ def test_what_waits_is_shown_and_then_confirmed(
         assert told(hook(shell, host, which[host]), which[host]) == "a message"
     assert fake.asked == ["collect", "done"]
     assert fake.requests[0]["limit"] == 8_000
+    assert fake.requests[0]["moment"] == ("prompt" if which is PROMPTS else "tool")
     assert fake.requests[1] == {"op": "done", "batch": "b1"}
 
 
@@ -369,6 +393,7 @@ def test_at_a_stop_the_adapter_says_what_is_owed(shell: Shell, adapter: Callable
         hook(shell, host, STOPS[host], event(stop_hook_active=True))
     assert fake.asked == ["collect", "stop", "stop"]
     assert [request.get("active") for request in fake.requests] == [None, False, True]
+    assert fake.requests[0]["moment"] == "stop"
     with adapter(host, answering(collect=BATCH)) as fake:
         assert strict(hook(shell, host, STOPS[host]).text) == {"decision": word, "reason": "a message"}
     assert fake.asked == ["collect", "done"]

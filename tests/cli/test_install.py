@@ -116,6 +116,17 @@ def test_where_nothing_was_nothing_is_left(shell: Shell, home: Path) -> None:
     assert tree(home.parent) == {}
 
 
+@pytest.mark.parametrize("levels", [1, 2])
+def test_empty_directories_that_were_there_stay(shell: Shell, home: Path, atomic: Path, levels: int) -> None:
+    """Whether a directory was made is marked in it, and not taken from its being empty."""
+    atomic.parents[2 - levels].mkdir(parents=True)
+    before = tree(home.parent)
+    shell.run("install", "atomic")
+    shell.run("uninstall", "atomic")
+    home.rmdir()
+    assert tree(home.parent) == before
+
+
 def test_settings_that_were_changed_since_move_back(shell: Shell, home: Path, atomic: Path) -> None:
     fill(atomic, OF_USERS)
     shell.run("install", "atomic")

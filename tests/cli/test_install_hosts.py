@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -12,6 +13,10 @@ from typing import Any
 
 import pytest
 
+from intercom.hosts import files
+from intercom.hosts.facts import Wish, facts
+from intercom.hosts.files import MADE
+from intercom.hosts.installing import install_steps
 from tests.cli.test_install import tree
 from tests.support.commands import Shell
 
@@ -93,7 +98,7 @@ def handlers(groups: list[Any]) -> list[Any]:
 def test_a_host_that_was_never_here(shell: Shell, user: Path, host: str) -> None:
     document = install(shell, host)
     assert (document["host"], document["changed"]) == (host, True)
-    assert {step["action"] for step in document["steps"]} == {"write"}
+    assert {step["action"] for step in document["steps"]} == {"make", "write"}
     again = shell.run("install", host, "--approve")
     assert (again.status, "nothing to do" in again.text) == (0, True)
     assert shell.run("uninstall", host).status == 0
@@ -206,10 +211,10 @@ def test_a_link_stays_a_link_and_what_it_leads_to_is_edited(shell: Shell, user: 
 def test_a_link_that_leads_nowhere(shell: Shell, user: Path) -> None:
     link = user / SETTINGS["gemini"]
     link.parent.mkdir(parents=True)
-    link.symlink_to(user / "later.json")
+    link.symlink_to(user / "dotfiles" / "later.json")
     before = tree(user)
     install(shell, "gemini")
-    assert "intercom" in (user / "later.json").read_text()
+    assert "intercom" in (user / "dotfiles" / "later.json").read_text()
     shell.run("uninstall", "gemini")
     assert tree(user) == before
 
@@ -277,6 +282,131 @@ def test_an_older_version_is_replaced_and_undone(shell: Shell, user: Path, host:
 
 
 @pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("copy", [b"mine", PLAIN["two spaces"]], ids=["other", "the same"])
+def test_a_file_with_the_name_of_the_copy_is_left(shell: Shell, user: Path, host: str, copy: bytes) -> None:
+    """A person may have made a copy of that name; it is neither written over nor taken away."""
+    file = put(user / SETTINGS[host], PLAIN["two spaces"])
+    theirs = put(file.with_name(file.name + ".before-intercom"), copy)
+    before = tree(user)
+    done = shell.run("install", host, "--approve", "--json")
+    assert (done.status, done.document["code"]) == (7, "home")
+    assert str(theirs) in done.document["reason"]
+    assert shell.run("uninstall", host).status == 0
+    assert tree(user) == before
+    theirs.rename(user / "moved")
+    install(shell, host)
+    assert shell.run("uninstall", host).status == 0
+    assert file.read_bytes() == PLAIN["two spaces"]
+    assert (user / "moved").read_bytes() == copy
+
+
+def test_a_file_with_the_name_of_a_copy_that_is_not_needed_is_left(shell: Shell, user: Path) -> None:
+    put(user / ".gemini" / "settings.json.before-intercom", b"mine")
+    before = tree(user)
+    assert shell.run("install", "gemini", "--json").document["code"] == "home"
+    assert tree(user) == before
+
+
+def test_a_copy_is_left_where_the_person_took_our_entries_out(shell: Shell, user: Path) -> None:
+    """What it was before may still be wanted; and an installation names it."""
+    file = put(user / SETTINGS["gemini"], PLAIN["two spaces"])
+    install(shell, "gemini")
+    file.write_bytes(b"{}")
+    assert shell.run("uninstall", "gemini").status == 0
+    assert file.read_bytes() == b"{}"
+    copy = file.with_name(file.name + ".before-intercom")
+    assert copy.read_bytes() == PLAIN["two spaces"]
+    assert str(copy) in shell.run("install", "gemini", "--json").document["reason"]
+
+
+def test_a_copy_goes_when_the_file_could_not_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = put(tmp_path / ".gemini" / "settings.json", PLAIN["two spaces"])
+    wish = Wish({"HOME": str(tmp_path)}, lambda *words: ("/intercom", [*words]))
+    copy, edit, *_ = install_steps(facts("gemini"), wish)
+    copy.do()
+    assert files.kept(file).exists()
+
+    def is_full(path: Path, text: str) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(files, "replace", is_full)
+        with pytest.raises(OSError, match="No space"):
+            edit.do()
+    assert os.listdir(file.parent) == [file.name]
+
+
+@pytest.mark.parametrize("content", [COMMENTS, b"{", b'{"a": "\xff"}', b"[]", b'{"// intercom": 1,}', None])
+def test_settings_that_hold_nothing_of_ours_keep_nothing_installed(
+    shell: Shell, user: Path, content: bytes | None
+) -> None:
+    """The plugin is a folder of its own: install, list and uninstall are of one mind, however broken the settings."""
+    file = user / SETTINGS["claude"]
+    if content is None:
+        file.mkdir(parents=True)
+    else:
+        put(file, content)
+    before = tree(user)
+    assert shell.run("install", "claude").status == 0
+    assert is_listed(shell, "claude") == "yes"
+    done = shell.run("uninstall", "claude")
+    assert (done.status, done.errors) == (0, "")
+    assert is_listed(shell, "claude") == "no"
+    assert tree(user) == before
+
+
+def test_settings_that_hold_something_of_ours_and_are_broken_are_named(shell: Shell, user: Path) -> None:
+    install(shell, "claude")
+    file = user / SETTINGS["claude"]
+    file.write_text("// mine\n" + file.read_text())
+    before = tree(user)
+    done = shell.run("uninstall", "claude", "--json")
+    assert (done.status, done.document["code"]) == (2, "config")
+    assert str(file) in done.document["reason"]
+    assert is_listed(shell, "claude") == "yes"
+    assert tree(user) == before
+
+
+def is_listed(shell: Shell, host: str) -> str:
+    hosts = shell.run("install", "--list", "--json").document["hosts"]
+    return next(str(each["installed"]) for each in hosts if each["host"] == host)
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_empty_directories_that_were_there_stay(shell: Shell, user: Path, host: str) -> None:
+    """Whether a directory was made is marked in it, and not taken from its being empty."""
+    for part in facts(host).parts(Wish({"HOME": str(user)}, lambda *words: ("/intercom", [*words]))):
+        part.path.parent.mkdir(parents=True, exist_ok=True)
+    before = tree(user)
+    install(shell, host)
+    assert shell.run("uninstall", host).status == 0
+    assert tree(user) == before
+
+
+def test_the_empty_directory_of_a_named_file_stays(shell: Shell, user: Path) -> None:
+    (user / "client").mkdir()
+    before = tree(user)
+    assert shell.run("install", "mcp", "--file", str(user / "client" / "mcp.json")).status == 0
+    assert shell.run("uninstall", "mcp", "--file", str(user / "client" / "mcp.json")).status == 0
+    assert tree(user) == before
+
+
+def test_a_directory_that_was_made_stays_when_something_else_is_in_it(shell: Shell, user: Path) -> None:
+    install(shell, "gemini")
+    put(user / ".gemini" / "skills" / "other" / "SKILL.md", b"mine")
+    shell.run("uninstall", "gemini")
+    assert [path.name for path in sorted(user.rglob("*"))] == [".gemini", "skills", "other", "SKILL.md"]
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_a_dry_run_shows_what_new_files_will_hold(shell: Shell, user: Path, host: str) -> None:
+    steps = shell.run("install", host, "--approve", "--dry-run", "--json").document["steps"]
+    assert all("+" in step["change"] for step in steps if step["action"] == "write")
+    assert {step["action"] for step in steps} == {"make", "write"}
+    assert tree(user) == {}
+
+
+@pytest.mark.parametrize("host", HOSTS)
 def test_a_dry_run_shows_the_steps_with_their_changes_and_does_nothing(shell: Shell, user: Path, host: str) -> None:
     put(user / SETTINGS[host], PLAIN["two spaces"])
     before = tree(user)
@@ -296,7 +426,7 @@ def test_what_is_entered_into_claude_code(shell: Shell, user: Path) -> None:
     """One folder; nothing else without --approve."""
     shell.run("install", "claude")
     folder = user / ".claude" / "skills" / "intercom"
-    assert sorted(os.listdir(user / ".claude")) == ["skills"]
+    assert sorted(os.listdir(user / ".claude")) == [MADE, "skills"]
     plugin = json.loads((folder / ".claude-plugin" / "plugin.json").read_text())
     [monitor] = plugin["experimental"]["monitors"]
     assert monitor["command"].endswith(" mcp --bell --host claude")

@@ -65,7 +65,7 @@ def test_whoever_returns_by_its_return_address_has_no_lifecycle() -> None:
 
 
 def test_a_control_session_asks_to_see_what_belongs_to_others() -> None:
-    assert Rig(purpose="control").connect()["features"] == ["operator", "watch", "waits", "policy"]
+    assert Rig(purpose="control").connect()["features"] == ["operator", "watch", "waits", "policy", "invoke"]
 
 
 def test_an_older_broker_gets_nothing_it_does_not_know() -> None:

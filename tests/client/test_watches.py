@@ -251,7 +251,7 @@ def test_an_older_broker_cannot() -> None:
 
 def test_what_is_followed_is_named() -> None:
     found = subjects_of(addresses=["a", ("b", "g")], groups=["g"], messages=["m"], assignments=["w"])
-    found += subjects_of(flows=["f"], invocations=["i"])
+    found += subjects_of(flows=["f"], invocations=["i"], links=["l"])
     assert [{name: value for name, value in zip(each.__struct_encode_fields__, [
         getattr(each, field) for field in each.__struct_fields__
     ], strict=True) if isinstance(value, str)} for each in found] == [
@@ -262,6 +262,7 @@ def test_what_is_followed_is_named() -> None:
         {"assignmentId": "w"},
         {"flowId": "f"},
         {"invocationId": "i"},
+        {"linkId": "l"},
     ]  # fmt: skip
     for wrong in ({"sessions": "s"}, {"sessions": [" "]}, {"addresses": [("a", "")]}, {"messages": ["m"] * 65}):
         with pytest.raises(UsageError):

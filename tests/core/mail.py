@@ -75,7 +75,7 @@ def reattach(world: World, session: Agent, *, peer: PeerCredentials | None = PEE
         "type": "session_reattach",
         "requestId": "r",
         "sessionId": session.id,
-        "ownerToken": session.token,
+        **({} if "ownerToken" in more else {"ownerToken": session.token}),
         **more,
     }
     answers = world.send(conn, **request)

@@ -16,6 +16,7 @@ from intercom import limits
 from intercom.core import (
     addresses,
     arrivals,
+    commands,
     desk,
     features,
     flow_reports,
@@ -25,11 +26,15 @@ from intercom.core import (
     giving,
     handing,
     inquiries,
+    invocation_requests,
+    linkdesk,
+    links,
     registering,
     replies,
     spawning,
     watches,
 )
+from intercom.core.invocations import RUN
 from intercom.limits import Limits
 from intercom.wire import notices, reasons
 from intercom.wire.frames import Answer, Request
@@ -325,7 +330,7 @@ def test_the_features_and_what_they_open() -> None:
     names = {features.PUSH_RECEIPTS, features.LIFECYCLE, features.ADDRESS, features.QUEUE, features.OPERATOR}
     names |= {features.WAITS, features.POLICY}
     names |= {features.INBOX, features.WORK, features.COORDINATOR, features.FOREGROUND}
-    names |= {features.WATCH}
+    names |= {features.WATCH, features.LINK, features.INVOKE}
     assert {code(row[0]) for row in rows} == names
     [rows] = tables(SECTIONS["9.6.1 Requests"], ["request", "answer", "features, one of"])
     told = {code(row[0]): set(re.findall("`([^`]+)`", row[2])) for row in rows}
@@ -346,6 +351,22 @@ def test_what_requests_about_work_need_and_are_refused_with() -> None:
         re.findall(r'No\(\s*"(\w+)",[^=]*?category="(\w+)"', "".join(map(inspect.getsource, (desk, handing, replies))))
     )
     assert {code(row[0]): row[1].strip("`") for row in refusals if row[1] != "none"} == categories
+
+
+def test_links() -> None:
+    """protocol 14.4.2, 14.5, 14.6"""
+    [rows] = tables(SECTIONS["14.6.1 Who may ask what"], ["request", "answer", "features, one of"])
+    told = {code(row[0]): set(re.findall("`([^`]+)`", row[2])) for row in rows}
+    assert told == {kind.__struct_config__.tag: set(needed) for kind, needed in linkdesk._NEEDED.items()}
+    used = codes_in(linkdesk, giving, pattern=r'No\(\s*"(\w+)"')
+    assert codes_of("14.6.2 Refused") == used
+    [rows] = tables(SECTIONS["14.5 Ends"], ["code", "when", "what a worker does"])
+    ends = {code(row[0]) for row in rows}
+    assert ends == set(DEFINITIONS["LinkRefused"]["properties"]["code"]["enum"])
+    source = inspect.getsource(links) + inspect.getsource(commands)
+    assert {name for name in ends if f'"{name}"' not in source} == set()
+    [rows] = tables(SECTIONS["14.4.2 States"], ["state", "since", "meaning"])
+    assert {code(row[0]) for row in rows} == set(DEFINITIONS["CommandEntry"]["properties"]["state"]["enum"])
 
 
 def test_the_states_of_an_assignment_are_listed() -> None:
@@ -502,3 +523,20 @@ def test_the_requests_about_flows_and_who_may_make_them() -> None:
     assert told == {kind.__struct_config__.tag: set(flow_requests.needed_for(kind)) for kind in flow_requests.REQUESTS}
     [rows] = tables(section, ["feature", "what it opens", "granted"])
     assert {code(row[0]) for row in rows} == {features.COORDINATOR, features.FLOW_REPORT, *features.TODO}
+
+
+# --- invocations ----------------------------------------------------------------------------------------
+
+
+def test_the_requests_about_invocations_and_their_refusals() -> None:
+    """protocol 13.2.3, 13.3, 13.6"""
+    section = SECTIONS["13.6 Requests and refusals"]
+    [rows] = tables(section, ["request", "answer", "who"])
+    assert {code(row[0]) for row in rows} == {kind.__struct_config__.tag for kind in invocation_requests.REQUESTS}
+    [rows] = tables(section, ["code", "when", "what a client does"])
+    told = {found for row in rows for found in re.findall("`([a-z_]+)`", row[0])}
+    assert told == codes_in(invocation_requests, giving, pattern=r'No\(\s*"(\w+)"') | {"bad_request"}
+    [rows] = tables(SECTIONS["13.2.3 Diagnoses"], ["kind", "when"])
+    assert {code(row[0]) for row in rows} == set(DEFINITIONS["RouteDiagnosis"]["properties"]["kind"]["enum"])
+    [rows] = tables(SECTIONS["13.3 The life of a run"], ["state", "meaning", "goes to"])
+    assert {code(row[0]) for row in rows} == set(RUN)

@@ -133,6 +133,30 @@ def test_a_host_is_kept_from_stopping_only_so_often(raw: Start, broker: BrokerPr
             each.join(PATIENCE_S)
 
 
+def test_a_host_that_says_nothing_of_going_on_is_kept_only_so_often(raw: Start, broker: BrokerProcess) -> None:
+    """hosts 1.9: a Stop hook counts for itself, whatever comes meanwhile; the row ends with the next prompt."""
+    host, record = claude(raw, broker)
+    host.tool("status")
+    collect = {"op": "collect", "session": "s-1", "moment": "stop"}
+    with blocking.connect("bob", home=broker.home) as bob, hook(record) as door:
+
+        def stopping(number: int) -> str:
+            bob.send(record.seats[0].name or "", f"message {number}")
+            until(lambda: door.ask({"op": "hello", "session": "s-1"})["waiting"])
+            given = door.ask(collect)
+            if given["text"]:
+                door.ask({"op": "done", "batch": given["batch"]})
+            asked: str = door.ask({"op": "stop", "session": "s-1", "active": False})["text"]
+            return str(given["text"]) + asked
+
+        kept = [bool(stopping(number)) for number in range(STOPS + 2)]
+        assert kept == [True] * STOPS + [False] * 2
+        shown = door.ask({**collect, "moment": "prompt"})
+        assert f"message {STOPS}" in shown["text"]
+        door.ask({"op": "done", "batch": shown["batch"]})
+        assert stopping(STOPS + 2)
+
+
 def _ask(home: Path, name: str, text: str) -> None:
     with blocking.connect(home=home) as asker:
         assert asker.ask(name, text).text == "yes"

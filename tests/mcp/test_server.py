@@ -22,6 +22,7 @@ from intercom.paths import Paths
 from tests.support.adapters import COMMAND, RawHost, ToolFailed, adapter
 from tests.support.brokers import BrokerProcess, environment
 from tests.support.commands import is_alive
+from tests.support.launching import until
 from tests.support.raw import PATIENCE_S, RawClient
 
 pytestmark = pytest.mark.anyio
@@ -676,3 +677,26 @@ def test_where_there_can_be_no_home_the_tools_say_so_and_go_on_later(home: Path)
     finally:
         host.close()
         control.shutdown(Paths(home))
+
+
+def test_an_answer_that_nobody_collected_outlives_its_adapter(
+    raw: Callable[..., RawHost], broker: BrokerProcess
+) -> None:
+    """Issue: the answer is not lost, with the adapter killed between its arrival and its collection."""
+    environ = {"CLAUDE_CODE_SESSION_ID": "s-1", "CLAUDE_PROJECT_DIR": "/work/web"}
+    first = raw("--host", "claude", env=environ)
+    first.shake_hands("claude-code")
+    with blocking.connect("bob", home=broker.home) as bob:
+        assert first.tool("ask", {"to": "bob", "text": "slow?", "wait_s": 0}).startswith("still waiting")
+        question = bob.receive(timeout=PATIENCE_S)
+        assert question is not None
+        assert question.reply("at last").state == "delivered", "who answered need not wait for the model"
+        until(lambda: "1 message waits" in first.tool("pending"))
+        first.process.kill()
+        first.process.wait()
+        second = raw("--host", "claude", env=environ)
+        second.shake_hands("claude-code")
+        answer = second.tool("receive", {"wait_s": 20})
+        assert "answer to your" in answer.splitlines()[0]
+        assert answer.splitlines()[1] == "at last"
+        assert second.tool("receive") == "No messages."

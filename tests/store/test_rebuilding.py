@@ -8,14 +8,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from intercom.core.records import (
     AddressRecord,
     AssignmentRecord,
+    DiagnosisRecord,
     Happened,
     IdempotencyRecord,
     IdempotencyState,
     InboxRecord,
+    InvocationRecord,
     KnownSessionRecord,
     MailRecord,
     OperationState,
@@ -314,6 +317,34 @@ def test_work_is_made_anew_out_of_the_journal(paths: Paths, open_store: Callable
     found = open_store().recovered
     assert [*found.inbox, *found.assignments, *found.idempotency] == rows
     assert (found.last_sequence, found.last_number) == (last, 2)
+
+
+@pytest.mark.parametrize("name", ["invocations", "diagnoses"])
+def test_invocations_are_made_anew_out_of_the_journal(
+    paths: Paths, open_store: Callable[..., Store], name: str
+) -> None:
+    """A5.5, A3.2: what was accepted is there, at its newest; a number that names texts is not used again."""
+    asked = InvocationRecord(
+        5, "i", "r", "session:a", "a", None, b"{}", "@b", "b", "b", "execute", False, "f", 2, NOW, "queued"
+    )
+    done = replace(asked, state="completed", job="completed", result=8, completed_at=NOW)
+    told = DiagnosisRecord(6, "d", "i2", "session:a", "a", "unknown", "@c", "nobody", b"[]", NOW)
+    events = [
+        event(1, asked, "invocation.requested"),
+        event(2, done, "run.updated"),
+        event(3, told, "route.diagnosed"),
+        event(4, replace(told, number=7, diagnosis_id="d7"), "route.diagnosed"),
+        event(5, replace(told, number=7, diagnosis_id="d7"), "route.forgotten", is_gone=True),
+    ]
+    store = Store.open(paths, NOW)
+    store.commit([(1, tuple(events))])  # type: ignore[arg-type]
+    store.close()
+    spoil_table(paths, name)
+    _, saved = rebuild(paths, "aside")
+    assert saved.is_whole
+    found = open_store().recovered
+    assert (found.invocations, found.diagnoses) == ([done], [told])
+    assert (found.last_sequence, found.last_number) == (5, 8)
 
 
 @pytest.mark.parametrize("change", ["UPDATE mail SET size = 'many'", "ALTER TABLE mail DROP COLUMN size"])

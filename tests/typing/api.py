@@ -107,6 +107,34 @@ async def work(session: intercom.Session, other: blocking.Session) -> None:
     await session.settle("in")
 
 
+async def invocations(session: intercom.Session, other: blocking.Session) -> None:
+    invocation = await session.invoke(
+        "@b", "do", action="consult", ensure_awake=True, take_within=1.5, invocation_id="i", timeout=1
+    )
+    assert_type(invocation, intercom.Invocation)
+    assert_type(invocation.id, str)
+    async for event in invocation:
+        assert_type(event, intercom.WatchEvent)
+    view = await invocation.result(1.5)
+    assert_type(view, intercom.InvocationView)
+    assert_type(view.output, str | None)
+    assert_type(view.diagnoses, tuple[intercom.Diagnosis, ...])
+    await invocation.cancel("enough")
+    assert_type(await session.resolve("@b"), intercom.Route)
+    assert_type(await session.invocations(open_only=True), list[intercom.InvocationView])
+    assert_type(await session.invocation("i"), intercom.InvocationView)
+    async for message in session.messages():
+        assert_type(message.invoked, intercom.Invoked | None)
+        assert_type(message.invocation, intercom.Task | None)
+        if message.invocation is not None:
+            await message.invocation.update("running", summary="s")
+            await message.invocation.complete("42")
+            await message.invocation.fail("no")
+    assert_type(other.invoke("@b", "do").result(), intercom.InvocationView)
+    for event in other.invoke("@b", "do"):
+        assert_type(event, intercom.WatchEvent)
+
+
 async def messages(session: intercom.Session) -> None:
     attachment = intercom.Attachment("file", "a.txt", "text", "plain")
     receipt = await session.send(

@@ -32,8 +32,8 @@ NEVER_WRITTEN = {
     "queued": {"delivery", "retryable", "outcomeKnown"},
 }
 """Members that need a thousand things, a crash, or a command that the settings name."""
-NOT_PLAYED = {"watch_alive", "spawn_status"}
-"""Frames that take 15 s, or a command that the settings name."""
+NOT_PLAYED = {"watch_alive", "spawn_status", "link_drain"}
+"""Frames that take 15 s, a command that the settings name, or the end of the broker."""
 
 
 def verdict(frame: Any) -> str:

@@ -1,0 +1,92 @@
+"""Show invocations, and follow one: what the verbs about them share."""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from intercom.cli.identity import MOMENT_S
+from intercom.cli.render import Output, visible, visible_block
+from intercom.client.watches import WatchEvent
+
+if TYPE_CHECKING:
+    from intercom.client.blocking import Session
+    from intercom.client.invoking import Following, InvocationView, Route
+
+NAMES = (
+    ("invocationId", "id"),
+    ("runId", "run_id"),
+    ("state", "state"),
+    ("action", "action"),
+    ("target", "target"),
+    ("targetId", "target_id"),
+    ("targetName", "target_name"),
+    ("requesterId", "requester_id"),
+    ("createdAt", "created_at"),
+    ("startedAt", "started_at"),
+    ("completedAt", "completed_at"),
+    ("takeUntil", "take_until"),
+    ("placement", "placement"),
+    ("attempts", "attempts"),
+    ("cancelAskedAt", "cancel_asked_at"),
+    ("task", "task"),
+    ("summary", "summary"),
+    ("output", "output"),
+    ("error", "error"),
+)
+"""Members of a document, with the attributes they hold."""
+
+
+def described(view: InvocationView) -> dict[str, Any]:
+    """Return an invocation as a document; what is not known is left out."""
+    members = {name: getattr(view, attribute) for name, attribute in NAMES}
+    known = {name: value for name, value in members.items() if value is not None}
+    return {**known, **({"reconciled": True} if view.reconciled else {})}
+
+
+def described_route(route: Route) -> dict[str, Any]:
+    """Return somebody who can be invoked as a document."""
+    more = {name: getattr(route, name) for name in ("workspace", "harness", "model", "node")}
+    known = {name: value for name, value in more.items() if value is not None}
+    return {"targetId": route.target_id, "name": route.name, "label": route.label, "state": route.state, **known}
+
+
+def show(view: InvocationView, output: Output) -> None:
+    """Print how an invocation is, the result last."""
+    output.line(f"{view.state}: {visible(view.id)} for {visible(view.target_name)}")
+    if view.summary:
+        output.line(visible(view.summary))
+    if view.error:
+        output.line(f"error: {visible(view.error)}")
+    if view.output:
+        output.line(visible_block(view.output))
+
+
+def follow(session: Session, told: Following, arguments: Namespace, output: Output) -> None:
+    """Print each change of a run until it has ended, or the time is over."""
+    until = None if arguments.timeout is None else arguments.began + arguments.timeout
+    left = None if until is None else max(MOMENT_S, until - time.monotonic())
+    for event in session.watch(invocations=[told.id], timeout=left):
+        if told.told(event):
+            assert isinstance(event, WatchEvent), "a snapshot is no event"
+            _show_event(told, event, output)
+        if told.is_over or output.closed or (until is not None and time.monotonic() >= until):
+            return
+
+
+def _show_event(told: Following, event: WatchEvent, output: Output) -> None:
+    output.document(
+        {
+            "ok": True,
+            "event": "happened",
+            "invocationId": told.id,
+            "state": told.state,
+            "kind": event.kind,
+            "at": event.at,
+            "detail": {name: value for name, value in event.detail.items() if name != "state"},
+        }
+    )
+    moment = datetime.fromtimestamp(event.at / 1000).astimezone().strftime("%H:%M:%S")
+    output.line(f"{moment}  {told.state:<10} {visible(event.kind)}")

@@ -1,0 +1,221 @@
+"""Be the worker's side of a link: report what is on disk here, take commands once (protocol 14).
+
+    offline --link_bootstrap--> asking --link_confirmed--> ready
+       +---- the connection ends, link_refused ------+------+
+
+Events are written behind the floor the broker named, so many ahead of its acknowledgements that neither its inbox nor
+the connection is ever full. A command is on disk here before its receipt is written.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from enum import Enum
+from itertools import islice
+from typing import Any, TypeVar
+
+from msgspec import Raw
+from msgspec.json import decode
+
+from intercom.client.contact import Contact
+from intercom.client.linkrequests import checked_name, encoded_body
+from intercom.client.notices import Happened, News
+from intercom.client.outcomes import again
+from intercom.client.workerjournal import Told, WorkerJournal
+from intercom.errors import IntercomError, RequestRefused, UsageError
+from intercom.limits import LINK_AHEAD_BYTES, LINK_AHEAD_FRAMES, LINK_DETAIL_CHARACTERS
+from intercom.wire import links
+
+AnyCommand = TypeVar("AnyCommand", bound="Command")
+
+
+class _State(Enum):
+    OFFLINE = "offline"
+    ASKING = "asking"
+    READY = "ready"
+
+
+class Command:
+    """Hold a command for this worker, and say what became of it."""
+
+    __slots__ = ("_durable", "_told", "body", "is_over")
+
+    def __init__(self, told: Told, durable: Durable) -> None:
+        self._told = told
+        self._durable = durable
+        self.body: dict[str, Any] = decode(told.body)
+        """What is to be done."""
+        self.is_over = False
+        """It was said what became of it."""
+
+    @property
+    def id(self) -> str:
+        """Return what its sender calls it."""
+        return self._told.command_id
+
+    @property
+    def seq(self) -> int:
+        """Return its place among the commands of the link."""
+        return self._told.seq
+
+    def _settle(self, kind: str, detail: str | None, code: str | None) -> int:
+        if self.is_over:
+            raise UsageError(f"it was said already what became of the command {self.id}")
+        if detail is not None and len(detail) > LINK_DETAIL_CHARACTERS:
+            raise UsageError(f"the detail has more than {LINK_DETAIL_CHARACTERS} characters")
+        named = None if code is None else checked_name(code, "code")
+        seq = self._durable.settle(self._told, kind, detail, named)
+        self.is_over = True
+        return seq
+
+
+class Durable:
+    """Hold the link of a session; ``clock`` tells the time of day in epoch milliseconds."""
+
+    def __init__(
+        self,
+        journal: WorkerJournal,
+        contact: Contact,
+        news: News,
+        clock: Callable[[], int],
+        ids: Callable[[], str],
+    ) -> None:
+        self.journal = journal
+        self._contact = contact
+        self._news = news
+        self._clock = clock
+        self._ids = ids
+        self._state = _State.OFFLINE
+        self._link_id = ""
+        self._written = 0
+        """Events up to here were written on this connection."""
+        self._untaken: deque[Told] = deque()
+        self._trouble: IntercomError | None = None
+        """Why there is no link, until there is one."""
+        self.handlers: dict[type[Any], Callable[[Any, int], None]] = {
+            kind: self._guarded(handler)
+            for kind, handler in (
+                (links.LinkBootstrap, self._on_bootstrap),
+                (links.LinkConfirmed, self._on_confirmed),
+                (links.LinkRefused, self._on_refused),
+                (links.Command, self._on_command),
+                (links.EventAck, self._on_ack),
+            )
+        }
+
+    def _guarded(self, handler: Callable[[Any], None]) -> Callable[[Any, int], None]:
+        """Let the link rest until the next connection, and the program know why, when the journal cannot be written."""
+
+        def handle(answer: Any, now: int) -> None:
+            try:
+                handler(answer)
+            except IntercomError as error:
+                self._state = _State.OFFLINE
+                self._trouble = error
+                self._news.add(Happened())
+
+        return handle
+
+    def open(self) -> None:
+        """Begin with what the journal holds; raises what ``WorkerJournal.open`` does."""
+        self.journal.open(self._clock())
+        self._untaken = deque(self.journal.waiting)
+
+    # --- the program ------------------------------------------------------------------------------------
+
+    @property
+    def has_news(self) -> bool:
+        """Tell whether ``take`` would give a command or raise."""
+        return bool(self._untaken) or self._trouble is not None
+
+    @property
+    def unstored(self) -> int:
+        """Return how many events the broker has not acknowledged."""
+        return len(self.journal.reported)
+
+    def report(self, kind: str, body: Mapping[str, Any]) -> int:
+        """Write an event down and bring it to the broker, now or later; return its number."""
+        if not isinstance(kind, str) or kind in ("", *links.OUTCOME_KINDS):
+            raise UsageError(f"{kind!r} is no kind of an event of your own")
+        if not isinstance(body, Mapping):
+            raise UsageError(f"a body is an object, not {type(body).__name__}")
+        seq = self.journal.report(encoded_body({**body, "kind": kind}), self._clock()).seq
+        self._pump()
+        return seq
+
+    def settle(self, told: Told, kind: str, detail: str | None, code: str | None) -> int:
+        """Write down what became of a command, and bring it to the broker."""
+        seq = self.journal.settle(told.command_id, kind, self._clock(), detail=detail, errorCode=code).seq
+        self._pump()
+        return seq
+
+    def take(self, kind: type[AnyCommand]) -> AnyCommand | None:
+        """Give the next command as this kind, begun with that; raise, once, why there can be none."""
+        if self._untaken:
+            told = self._untaken[0]
+            command = kind(told, self)
+            self.journal.begin(told)
+            self._untaken.popleft()
+            return command
+        trouble, self._trouble = self._trouble, None
+        if trouble is not None:
+            raise again(trouble)
+        return None
+
+    # --- the connection ---------------------------------------------------------------------------------
+
+    def lost(self) -> None:
+        """Take notice that the connection ended."""
+        self._state = _State.OFFLINE
+
+    def _on_bootstrap(self, answer: links.LinkBootstrap) -> None:
+        journal = self.journal
+        if not journal.floor <= answer.event_floor <= journal.last_seq:
+            journal.renew()
+        else:
+            journal.acknowledge(answer.event_floor)
+        self._link_id = answer.link_id
+        self._state = _State.ASKING
+        self._contact.write(
+            links.LinkReady(self._ids(), answer.link_id, answer.generation, journal.last_received, journal.id)
+        )
+
+    def _on_confirmed(self, answer: links.LinkConfirmed) -> None:
+        self._state = _State.READY
+        self._trouble = None
+        self._written = self.journal.floor
+        self._pump()
+
+    def _on_refused(self, answer: links.LinkRefused) -> None:
+        self._state = _State.OFFLINE
+        if not answer.retryable:
+            self._trouble = RequestRefused(answer.reason, code=answer.code)
+            self._news.add(Happened())
+
+    def _on_command(self, answer: links.Command) -> None:
+        told = self.journal.receive(answer.command_id, answer.command_seq, bytes(answer.body))
+        self._contact.write(links.CommandReceived(answer.command_id, answer.command_seq))
+        if told is not None:
+            self._untaken.append(told)
+            self._news.add(Happened())
+
+    def _on_ack(self, answer: links.EventAck) -> None:
+        self.journal.acknowledge(answer.high_water)
+        self._pump()
+
+    def _pump(self) -> None:
+        """Write events, as many as may be ahead of the acknowledgements."""
+        if self._state is not _State.READY:
+            return
+        reported, floor = self.journal.reported, self.journal.floor
+        ahead = self._written - floor
+        size = sum(len(event.body) for event in islice(reported, 0, ahead))
+        for event in list(islice(reported, ahead, LINK_AHEAD_FRAMES)):
+            size += len(event.body)
+            if size > LINK_AHEAD_BYTES and event.seq > floor + 1:
+                return
+            self._written = event.seq
+            self._contact.write(
+                links.DurableEvent(self._link_id, event.seq, event.event_id, event.occurred_at, Raw(event.body))
+            )

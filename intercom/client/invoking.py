@@ -1,0 +1,394 @@
+"""Make the requests about invocations, and know how far one is; time-outs are in seconds.
+
+Every request that changes something names itself, so repeating it, over lost connections and restarts, takes effect
+once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias, cast, get_args
+
+from msgspec import UNSET, Struct
+
+from intercom.client.composing import clean_id, clean_text, milliseconds
+from intercom.client.lifecycle import Lifecycle
+from intercom.client.operations import RequestOperation, Result
+from intercom.client.patience import PatientRequest
+from intercom.client.views import Malformed
+from intercom.client.watches import Watched, WatchSnapshot
+from intercom.client.workviews import ProcessingState
+from intercom.errors import RouteUnclear, RunFailed, RunUnfinished, UsageError
+from intercom.limits import IDEMPOTENCY_KEY_CHARACTERS, WORK_PAGE_CEILING
+from intercom.wire import invocations as wire
+from intercom.wire.frames import Request
+from intercom.wire.invocations import Action, ReportedState, RunState
+
+ENDED = frozenset({"completed", "failed", "cancelled"})
+"""States of a run that has ended."""
+Reported: TypeAlias = Literal["running", "waiting", "completed", "failed", "cancelled"]
+
+
+class Route(Struct, frozen=True, kw_only=True):
+    """Describe somebody who can be invoked; ``label`` leads to it alone."""
+
+    target_id: str
+    name: str
+    label: str
+    state: Literal["active", "reconnecting", "away", "closed"]
+    workspace: str | None
+    harness: str | None
+    model: str | None
+    node: str | None
+
+
+class Diagnosis(Struct, frozen=True, kw_only=True):
+    """Say why a label led to nobody; times are epoch milliseconds."""
+
+    kind: Literal["ambiguous", "unknown", "unparseable", "unavailable"]
+    asked: str
+    detail: str
+    candidates: tuple[Route, ...]
+    at: int
+
+
+class InvocationView(Struct, frozen=True, kw_only=True):
+    """Describe an invocation and how far its run is; times are epoch milliseconds.
+
+    Texts are ``None`` in lists, and a day after its end.
+    """
+
+    id: str
+    number: int
+    run_id: str
+    state: RunState
+    action: Action
+    target: str
+    """The target as it was named."""
+    target_id: str
+    target_name: str
+    requester_id: str
+    """The session that asked."""
+    created_at: int
+    task: str | None = None
+    take_until: int | None = None
+    summary: str | None = None
+    output: str | None = None
+    error: str | None = None
+    started_at: int | None = None
+    completed_at: int | None = None
+    attempts: int | None = None
+    placement: str | None = None
+    cancel_asked_at: int | None = None
+    reconciled: bool = False
+    """The broker had to assume that it failed; what its target reports after all still counts."""
+    diagnoses: tuple[Diagnosis, ...] = ()
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether the run has ended."""
+        return self.state in ENDED
+
+
+class Accepted(Struct, frozen=True):
+    """Hold what the broker answered to an invocation."""
+
+    id: str
+    run_id: str
+    target_id: str
+    state: RunState
+    detail: str | None
+
+
+class Following:
+    """Know of one invocation what was told of it."""
+
+    def __init__(self, accepted: Accepted) -> None:
+        self.id = accepted.id
+        self.run_id = accepted.run_id
+        self.target_id = accepted.target_id
+        self.state: RunState = accepted.state
+        """As far as this program was told; asking for more tells more."""
+        self.detail = accepted.detail
+        """Why it is not handed over at once, where the broker said so."""
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether the run is known to have ended."""
+        return self.state in ENDED
+
+    def told(self, watched: Watched) -> bool:
+        """Take notice of what a watch told; return whether it is an event of the run."""
+        if isinstance(watched, WatchSnapshot):
+            for state in watched.states:
+                if state.kind == "invocation" and state.state in get_args(RunState):
+                    self.state = cast("RunState", state.state)
+            return False
+        reached = watched.detail.get("state")
+        if reached in get_args(RunState):
+            self.state = cast("RunState", reached)
+        return True
+
+    def outcome(self, view: InvocationView) -> InvocationView:
+        """Return how it is, once it is completed; raise ``RunFailed`` or ``RunUnfinished``."""
+        self.state = view.state
+        if view.state == "completed":
+            return view
+        if not view.is_over:
+            raise self.unfinished()
+        why = view.error or view.summary or "no reason was given"
+        error = RunFailed(f"The run is {view.state}: {why}", code=f"run_{view.state}")
+        error.invocation_id = view.id
+        raise error
+
+    def unfinished(self) -> RunUnfinished:
+        """Return the error for a wait that was over before the run."""
+        error = RunUnfinished(
+            f"The wait is over, and the work goes on: the run is {self.state}",
+            hint=f"`intercom invocation show {self.id}` tells how far it is; `invocation cancel` asks to stop it.",
+        )
+        error.invocation_id = self.id
+        return error
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id!r} {self.state}>"
+
+
+class InvocationRequests:
+    """Make the requests for one session; ``now`` tells the time in monotonic milliseconds, ``ids`` gives new ids."""
+
+    def __init__(self, lifecycle: Lifecycle, now: Callable[[], int], ids: Callable[[], str]) -> None:
+        self._lifecycle = lifecycle
+        self._now = now
+        self._ids = ids
+
+    def invoke(
+        self,
+        target: str,
+        task: str,
+        action: str,
+        ensure_awake: bool,
+        take_within: float | None,
+        invocation_id: str | None,
+        timeout: float,
+    ) -> RequestOperation[Accepted | Diagnosis]:
+        """Have something done; the result is a diagnosis when the target leads to nobody."""
+        if action not in get_args(Action):
+            raise UsageError(f"{action!r} is no action", hint=f"One of {', '.join(get_args(Action))}.")
+        wanted, text = clean_text(self._lifecycle.present(target), "target"), clean_text(task, "task")
+        name = self._ids() if invocation_id is None else _name(invocation_id, "invocation_id")
+        within = UNSET if take_within is None else milliseconds(take_within, "take_within")
+
+        def read(answer: wire.InvocationAccepted) -> Accepted | Diagnosis:
+            if answer.diagnosis is not UNSET:
+                return _diagnosis(answer.diagnosis)
+            detail = None if answer.detail is UNSET else answer.detail
+            return Accepted(
+                answer.invocation_id, str(answer.run_id), str(answer.target_id), cast("RunState", answer.state), detail
+            )
+
+        return self._request(
+            lambda request_id: wire.Invoke(
+                request_id,
+                name,
+                text,
+                wanted,
+                action=cast("Action", action),
+                ensure_awake=ensure_awake,
+                timeout_ms=within,
+            ),
+            wire.InvocationAccepted,
+            read,
+            timeout,
+        )
+
+    def invocation(
+        self, invocation_id: str, timeout: float
+    ) -> RequestOperation[InvocationView | tuple[Diagnosis, ...]]:
+        """Ask how an invocation is; of one that led to nobody its diagnoses, none of one that is not known."""
+        wanted = _name(invocation_id, "invocation_id")
+
+        def read(answer: wire.InvocationSnapshot) -> InvocationView | tuple[Diagnosis, ...]:
+            diagnoses = tuple(_diagnosis(each) for each in answer.diagnoses)
+            if answer.invocation is UNSET:
+                return diagnoses
+            return view_of(answer.invocation, answer.run, diagnoses)
+
+        return self._request(
+            lambda request_id: wire.InvocationGet(request_id, wanted), wire.InvocationSnapshot, read, timeout
+        )
+
+    def invocations(
+        self, before: int | None, limit: int, open_only: bool, timeout: float
+    ) -> RequestOperation[list[InvocationView]]:
+        """Ask which invocations there are, the newest first."""
+        if not 0 < limit <= WORK_PAGE_CEILING:
+            raise UsageError(f"limit must be a number from 1 to {WORK_PAGE_CEILING}, not {limit!r}")
+        below = UNSET if before is None else before
+
+        def read(answer: wire.Invocations) -> list[InvocationView]:
+            return [view_of(info) for info in answer.invocations]
+
+        return self._request(
+            lambda request_id: wire.InvocationList(request_id, below, limit, open_only),
+            wire.Invocations,
+            read,
+            timeout,
+        )
+
+    def cancel(self, invocation_id: str, reason: str | None, timeout: float) -> RequestOperation[RunState]:
+        """Ask that an invocation is not carried out; the result is the state of its run."""
+        wanted = _name(invocation_id, "invocation_id")
+        why = UNSET if reason is None else clean_text(reason, "reason")
+
+        def read(answer: wire.InvocationCancelled) -> RunState:
+            return answer.state
+
+        return self._request(
+            lambda request_id: wire.InvocationCancel(request_id, wanted, why), wire.InvocationCancelled, read, timeout
+        )
+
+    def update(
+        self,
+        invocation_id: str,
+        state: str,
+        summary: str | None,
+        output: str | None,
+        error: str | None,
+        update_id: str | None,
+        timeout: float,
+    ) -> RequestOperation[RunState]:
+        """Say how far a run is; the result is its state, which is another one when it has ended before."""
+        if state not in get_args(ReportedState):
+            known = ", ".join(get_args(ReportedState))
+            raise UsageError(f"{state!r} is no state that is reported", hint=f"One of {known}.")
+        wanted = _name(invocation_id, "invocation_id")
+        name = self._ids() if update_id is None else _name(update_id, "update_id")
+        texts = [
+            UNSET if text is None else clean_text(text, what)
+            for text, what in ((summary, "summary"), (output, "output"), (error, "error"))
+        ]
+
+        def read(answer: wire.RunRecorded) -> RunState:
+            return answer.state
+
+        return self._request(
+            lambda request_id: wire.RunUpdate(request_id, wanted, name, cast("ReportedState", state), *texts),
+            wire.RunRecorded,
+            read,
+            timeout,
+        )
+
+    def resolve(self, target: str, timeout: float) -> RequestOperation[Route | Diagnosis]:
+        """Ask whom a label means; the result is a diagnosis when that is nobody."""
+        wanted = clean_text(target, "target")
+
+        def read(answer: wire.RouteResolved) -> Route | Diagnosis:
+            if answer.target is not UNSET:
+                return _route(answer.target)
+            if answer.diagnosis is UNSET:
+                raise Malformed("a route leads neither to somebody nor to nobody")
+            return _diagnosis(answer.diagnosis)
+
+        return self._request(
+            lambda request_id: wire.RouteResolve(request_id, wanted), wire.RouteResolved, read, timeout
+        )
+
+    def _request(
+        self, make: Callable[[str], Request], answers: type[Any], read: Callable[[Any], Result], timeout: float
+    ) -> PatientRequest[Result]:
+        return PatientRequest(make, answers, read, self._now() + milliseconds(timeout, "timeout"))
+
+
+def state_of_work(state: str) -> ProcessingState:
+    """Return what a reported state of a run says of the assignment that brought its task."""
+    if state not in ENDED:
+        return "accepted"
+    return "reply_emitted" if state == "completed" else "failed"
+
+
+def view_of(info: wire.InvocationInfo, run: Any = UNSET, diagnoses: tuple[Diagnosis, ...] = ()) -> InvocationView:
+    """Return an invocation as a program sees it."""
+    more: dict[str, Any] = {}
+    if run is not UNSET:
+        names = ("summary", "output", "error", "started_at", "attempts", "placement", "cancel_asked_at", "reconciled")
+        more = {name: _known(getattr(run, name)) for name in names}
+    return InvocationView(
+        id=info.invocation_id,
+        number=info.number,
+        run_id=info.run_id,
+        state=info.state,
+        action=info.action,
+        target=info.target,
+        target_id=info.target_id,
+        target_name=info.target_name,
+        requester_id=info.requester_id,
+        created_at=info.created_at,
+        task=_known(info.task),
+        take_until=_known(info.take_until),
+        completed_at=_known(info.completed_at),
+        diagnoses=diagnoses,
+        **more,
+    )
+
+
+def known_view(found: InvocationView | tuple[Diagnosis, ...], invocation_id: str) -> InvocationView:
+    """Return an invocation that was asked for; raise ``RouteUnclear`` for one that led to nobody."""
+    if isinstance(found, InvocationView):
+        return found
+    if found:
+        raise unclear(found[-1])
+    error = RouteUnclear(f"No invocation {invocation_id} is known", code="invocation_unknown")
+    error.hint = "`intercom invocation list` shows those of this identity."
+    raise error
+
+
+def unclear(diagnosis: Diagnosis) -> RouteUnclear:
+    """Return the error for a label that led to nobody."""
+    error = RouteUnclear(f"{diagnosis.asked!r} leads to nobody: {diagnosis.detail}", code=f"route_{diagnosis.kind}")
+    labels = [candidate.label for candidate in diagnosis.candidates]
+    error.labels = tuple(labels)
+    if labels and diagnosis.kind in ("ambiguous", "unknown"):
+        error.hint = f"Name one of them: {', '.join(labels)}."
+    return error
+
+
+def clear(found: Result | Diagnosis) -> Result:
+    """Return what a label led to; raise ``RouteUnclear`` for nobody."""
+    if isinstance(found, Diagnosis):
+        raise unclear(found)
+    return found
+
+
+def _diagnosis(diagnosis: wire.RouteDiagnosis) -> Diagnosis:
+    return Diagnosis(
+        kind=diagnosis.kind,
+        asked=diagnosis.asked_label,
+        detail=diagnosis.detail,
+        candidates=tuple(_route(each) for each in diagnosis.candidates),
+        at=diagnosis.at,
+    )
+
+
+def _route(candidate: wire.RouteCandidate) -> Route:
+    return Route(
+        target_id=candidate.target_id,
+        name=candidate.display_name,
+        label=candidate.label,
+        state=candidate.session_state,
+        workspace=_known(candidate.workspace),
+        harness=_known(candidate.harness),
+        model=_known(candidate.model),
+        node=_known(candidate.node),
+    )
+
+
+def _name(value: str, what: str) -> str:
+    cleaned = clean_id(value, what)
+    if len(cleaned) > IDEMPOTENCY_KEY_CHARACTERS:
+        raise UsageError(f"{what} must have 1 to {IDEMPOTENCY_KEY_CHARACTERS} characters")
+    return cleaned
+
+
+def _known(value: Any) -> Any:
+    return None if value is UNSET else value

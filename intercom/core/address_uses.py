@@ -1,0 +1,89 @@
+"""Find out which addresses something still depends on: those never give way to new ones (protocol 9.3.1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from intercom.core.addresses import key_of
+from intercom.core.records import SessionState
+
+if TYPE_CHECKING:
+    from intercom.core.addresses import Addresses
+    from intercom.core.assignments import Assignments
+    from intercom.core.clock import Instant
+    from intercom.core.flows import FlowsOfBroker
+    from intercom.core.inbox import Inbox
+    from intercom.core.lifecycle import Lifecycle
+    from intercom.core.links import Links
+    from intercom.core.mailboxes import Mailboxes
+    from intercom.core.policies import Policies
+    from intercom.core.questions import Questions
+    from intercom.core.sessions import SessionTable
+
+
+class AddressUses:
+    """Look through everything that names an address, by number, by key or by name."""
+
+    def __init__(
+        self,
+        addresses: Addresses,
+        sessions: SessionTable,
+        lifecycle: Lifecycle,
+        boxes: Mailboxes,
+        questions: Questions,
+        inbox: Inbox,
+        assignments: Assignments,
+        flows: FlowsOfBroker,
+        links: Links,
+        policies: Policies,
+        idle_ms: int,
+    ) -> None:
+        self._addresses = addresses
+        self._sessions = sessions
+        self._lifecycle = lifecycle
+        self._boxes = boxes
+        self._questions = questions
+        self._inbox = inbox
+        self._assignments = assignments
+        self._flows = flows
+        self._links = links
+        self._policies = policies
+        self._idle_ms = idle_ms
+
+    def keys(self, now: Instant) -> set[str]:
+        """Return the keys of the addresses that are in use; keys of other mailboxes may be among them."""
+        return self._of_sessions(now) | self._of_mail() | self._of_work() | self._of_flows()
+
+    def _of_sessions(self, now: Instant) -> set[str]:
+        """Sessions that are here, may come back, or left a short time ago, and what they asked each other."""
+        numbers = {session.address.number for session in self._sessions if session.address is not None}
+        for known in self._lifecycle:
+            is_recent = known.record.state_since > now.wall - self._idle_ms
+            if known.record.address is not None and (known.state is not SessionState.CLOSED or is_recent):
+                numbers.add(known.record.address)
+        parties = self._questions.parties() | {policy.record.party for policy in self._policies}
+        return parties | {key_of(number) for number in numbers}
+
+    def _of_mail(self) -> set[str]:
+        """Mailboxes with mail or a holder, and senders who may have to be told what became of theirs."""
+        found: set[str] = set()
+        for box in self._boxes.all():
+            if len(box) or box.holder is not None:
+                found.add(box.key)
+            found |= {mail.record.sender_mailbox or "" for mail in box.in_order()}
+        return found
+
+    def _of_work(self) -> set[str]:
+        numbers = {assignment.record.address for assignment in self._assignments.all()}
+        found = set()
+        for parked in self._inbox.in_order():
+            numbers.add(parked.record.target_address)
+            found.add(parked.record.sender_mailbox or "")
+        found |= {link.record.mailbox for link in self._links}
+        return found | {key_of(number) for number in numbers if number is not None}
+
+    def _of_flows(self) -> set[str]:
+        found = {key_of(number) for number in self._flows.addresses()}
+        for target in self._flows.targets():
+            found |= {address.key for address in self._addresses.named(target)}
+        return found

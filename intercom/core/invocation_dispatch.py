@@ -1,0 +1,475 @@
+"""Hand tasks over, and follow what becomes of them (protocol 13.3, 13.4).
+
+    job --the target takes work--> inbox;  --it has a mailbox--> mail;  --it is here without one--> pushed under a lease
+
+Rule 1: a task is handed over behind the commit that accepted it, under a message id that is always the same. Rule 2:
+one that could not be handed over is tried again. Rule 3: what its mail does to a run is recorded before the mail goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET, Raw, Struct
+from msgspec.json import encode
+
+from intercom.core import features
+from intercom.core.clock import Instant
+from intercom.core.invocation_targets import Place, Targets
+from intercom.core.invocations import JOB, Invocation, Invocations, Texts
+from intercom.core.mailing import Letter
+from intercom.core.move import Move, take_back
+from intercom.core.records import InboxRecord, ReadBodies
+from intercom.wire import notices
+from intercom.wire.frames import MessageFrame
+from intercom.wire.invocations import CANCEL_PREFIX, RUN_PREFIX, Action, InvokedInfo
+
+if TYPE_CHECKING:
+    from intercom.core.assignments import Assignment
+    from intercom.core.deadlines import Deadline, Deadlines
+    from intercom.core.inbox import Inbox, Parked
+    from intercom.core.ledger import Ledger
+    from intercom.core.mailboxes import Mail, Mailboxes
+    from intercom.core.mailing import Mailing
+    from intercom.core.offers import Missing, Offers
+    from intercom.core.outbox import Outbox
+    from intercom.core.parking import Parking
+    from intercom.core.sessions import Session
+    from intercom.core.work import Work
+    from intercom.limits import Limits
+
+GONE = "The target is gone and did not come back: it did not finish"
+LATE = "Nobody took it in the time it was given"
+
+
+class Pushing(Struct, frozen=True):
+    """Remember for which push a task is read."""
+
+    invocation: Any
+    session: Any
+
+
+class Dispatching:
+    """Run jobs, and set runs by what becomes of their messages."""
+
+    def __init__(
+        self,
+        book: Invocations,
+        targets: Targets,
+        inbox: Inbox,
+        parking: Parking,
+        boxes: Mailboxes,
+        mailing: Mailing,
+        offers: Offers,
+        work: Work,
+        ledger: Ledger,
+        deadlines: Deadlines,
+        outbox: Outbox,
+        limits: Limits,
+        next_number: Callable[[], int],
+        epoch: int,
+        broker_info: bytes,
+    ) -> None:
+        self._broker_info = broker_info
+        self._book = book
+        self._targets = targets
+        self._inbox = inbox
+        self._parking = parking
+        self._boxes = boxes
+        self._mailing = mailing
+        self._offers = offers
+        self._work = work
+        self._ledger = ledger
+        self._deadlines = deadlines
+        self._outbox = outbox
+        self._limits = limits
+        self._next_number = next_number
+        self._epoch = epoch
+        self._look: Deadline | None = None
+
+    # --- jobs -------------------------------------------------------------------------------------------
+
+    def accepted(self, invocation: Invocation, now: Instant) -> None:
+        """Hand over what was accepted and is recorded now."""
+        self._run(invocation, now)
+        self.watch(now)
+
+    def watch(self, now: Instant) -> None:
+        """Look at what is open every now and then, as long as something is."""
+        if self._look is None and self._book.open_count:
+            self._look = self._deadlines.add(now.mono + self._limits.job_retry_ms, self._look_again)
+
+    def _look_again(self, _: None, now: Instant) -> None:
+        self._look = None
+        for invocation in self._book.open_ones():
+            if invocation.is_open and self._mailing.can_promise:
+                self._check(invocation, now)
+        self.watch(now)
+
+    def _check(self, invocation: Invocation, now: Instant) -> None:
+        """Give up what can never end by itself; hand over what is due."""
+        record = invocation.record
+        if record.job in ("pending", "running") and record.take_until is not None and record.take_until <= now.wall:
+            return self.fail(invocation, LATE, now)
+        is_working = record.worker is not None and not self._targets.is_gone(record.worker)
+        has_message = self._mail_of(invocation) is not None or self._inbox.get(record.message_id) is not None
+        if has_message or is_working or not self._targets.is_gone(record.target):
+            invocation.gone_since = None
+        elif invocation.gone_since is None:
+            invocation.gone_since = now.mono
+        elif now.mono - invocation.gone_since >= self._limits.run_stale_ms:
+            return self.fail(invocation, GONE, now, reconciled=True)
+        self._run(invocation, now)
+        return None
+
+    def _run(self, invocation: Invocation, now: Instant) -> None:
+        record = invocation.record
+        is_void = record.job == "running" and (
+            record.lease_epoch != self._epoch or (record.lease_until or 0) <= now.wall
+        )
+        is_due = (record.job == "pending" or is_void) and invocation.retry_at <= now.mono
+        if not is_due or not invocation.is_open or not self._mailing.can_promise:
+            return
+        place = self._targets.place(record.target)
+        if place is None:
+            return
+        action = self._targets.action_for(place, record.requester_info)
+        if action == "refuse":
+            self.fail(invocation, f"It was not handed over: {notices.NOT_LET_THROUGH}", now)
+        elif place.session is not None and place.session.work_mode is not None and action == "accept":
+            self._park(invocation, place, now)
+        elif place.mailbox is not None:
+            self._mail(invocation, place.mailbox, None if action == "accept" else action, now)
+        elif place.session is not None:
+            self._push(invocation, place.session, now)
+
+    def _later(self, invocation: Invocation, why: str, pause_ms: int, now: Instant) -> None:
+        invocation.retry_at = now.mono + pause_ms
+        move = Move()
+        self._book.change(invocation, "run.updated", move, now, last_error=why)
+        if move.changes:
+            invocation.ticket = move.append(self._ledger)
+
+    def _handed(self, invocation: Invocation, placement: str, move: Move, now: Instant) -> None:
+        """Note that a task was put where its target finds it, which is all that its job does."""
+        members = {"job": "completed", "placement": placement, "lease_epoch": None, "lease_until": None}
+        attempts = invocation.record.attempts + 1
+        self._book.change(invocation, "run.updated", move, now, attempts=attempts, last_error=None, **members)
+
+    def _park(self, invocation: Invocation, place: Place, now: Instant) -> None:
+        record = invocation.record
+        if not self._inbox.has_room(record.size):
+            return self._later(invocation, "the inbox is full", self._limits.mailbox_full_retry_ms, now)
+        move = Move()
+        move.inverse(lambda now: self._not_handed(invocation, now))
+        self._handed(invocation, "inbox", move, now)
+        parked = InboxRecord(
+            record.number,
+            record.message_id,
+            record.requester_info,
+            record.requester_mailbox,
+            record.requester_session,
+            record.asked,
+            record.size,
+            now.wall,
+            now.wall + self._limits.mail_ttl_ms,
+            "invocation",
+            "bound_session",
+            place.groups,
+            record.take_until,
+            place.session.id,
+            place.address,
+        )
+        self._parking.put_in(parked, move, now)
+        invocation.ticket = self._parking.append(move)
+        return None
+
+    def _mail(self, invocation: Invocation, key: str, kept: Any, now: Instant) -> None:
+        record = invocation.record
+        box = self._boxes.open(key)
+        if not self._boxes.has_room(box, record.size):
+            self._boxes.discard_if_unused(box)
+            return self._later(invocation, "its mailbox is full", self._limits.mailbox_full_retry_ms, now)
+        move = Move()
+        move.inverse(lambda now: self._not_handed(invocation, now))
+        self._handed(invocation, "mailbox", move, now)
+        mail = self._mailing.put_task(key, record, kept, now, take_back, move, *move.changes)
+        invocation.mail, invocation.ticket = mail, mail.ticket
+        return None
+
+    def _not_handed(self, invocation: Invocation, now: Instant) -> None:
+        invocation.mail = None
+        invocation.retry_at = now.mono + self._limits.job_retry_ms
+
+    # --- push -------------------------------------------------------------------------------------------
+
+    def _push(self, invocation: Invocation, session: Session, now: Instant) -> None:
+        """Lease the job and read the task for a session that has no mailbox."""
+        record = invocation.record
+        members: dict[str, Any] = {"lease_epoch": self._epoch, "lease_until": now.wall + self._limits.job_lease_ms}
+        move = Move()
+        move.inverse(lambda now: self._not_handed(invocation, now))
+        members |= {"job": "running", "placement": "session", "attempts": record.attempts + 1}
+        self._book.change(invocation, "run.updated", move, now, **members)
+        invocation.ticket = move.append(self._ledger)
+        self._ledger.when_committed(invocation.ticket, self._read, Pushing(invocation, session))
+
+    def _read(self, pushing: Pushing, now: Instant) -> None:
+        self._outbox.add(ReadBodies(pushing, (pushing.invocation.record.number,)))
+
+    def push_read(self, pushing: Pushing, bodies: dict[int, bytes] | None, now: Instant) -> None:
+        """Write a task that was read; ``None``: it could not be."""
+        invocation: Invocation = pushing.invocation
+        record = invocation.record
+        if not invocation.is_open or record.job != "running" or not self._mailing.can_promise:
+            return
+        if bodies is None:
+            return self._not_pushed(invocation, "the store could not be read", now)
+        if record.number not in bodies:
+            return self.fail(invocation, f"It was not handed over: {notices.BODY_LOST}", now)
+        session: Session = pushing.session
+        frame = MessageFrame(Raw(record.requester_info), Raw(bodies[record.number]))
+        frame.invocation = self.told(record.message_id, session)
+        invocation.offered = self._offers.offer(
+            session,
+            frame,
+            record.message_id,
+            record.message_id,
+            now,
+            after=invocation.ticket,
+            on_received=self._pushed,
+            on_missing=self._missing,
+            subject=(invocation, session),
+        )
+        return None
+
+    def _pushed(self, subject: Any, now: Instant) -> None:
+        invocation, session = subject
+        invocation.offered = None
+        if invocation.record.state in ("queued", "waking") and self._mailing.can_promise:
+            move = Move()
+            self._book.take(invocation, session.id, move, now)
+            invocation.ticket = move.append(self._ledger)
+
+    def received(self, session: Session, message_id: str, now: Instant) -> None:
+        """Take the receipt of a push that came later than was waited for: the task has arrived after all."""
+        invocation = self._book.of_message(message_id)
+        if (
+            invocation is not None
+            and session.id == invocation.record.target
+            and invocation.record.placement == "session"
+        ):
+            self._pushed((invocation, session), now)
+
+    def _missing(self, subject: Any, why: Missing, now: Instant) -> None:
+        invocation, _ = subject
+        invocation.offered = None
+        if invocation.is_open and self._mailing.can_promise:
+            self._not_pushed(invocation, why.value, now)
+
+    def _not_pushed(self, invocation: Invocation, why: str, now: Instant) -> None:
+        invocation.retry_at = now.mono + self._limits.job_retry_ms
+        if invocation.record.job != "running":
+            return
+        move = Move()
+        members = {"job": "pending", "lease_epoch": None, "lease_until": None, "last_error": why}
+        self._book.change(invocation, "run.updated", move, now, **members)
+        invocation.ticket = move.append(self._ledger)
+
+    def told(self, message_id: str, session: Session) -> Any:
+        """Return what a session is told of the invocation whose task a message brings."""
+        is_cancelled = message_id.startswith(CANCEL_PREFIX)
+        task_id = RUN_PREFIX + message_id.removeprefix(CANCEL_PREFIX) if is_cancelled else message_id
+        invocation = self._book.of_message(task_id)
+        if invocation is None or features.INVOKE not in session.features:
+            return UNSET
+        record = invocation.record
+        action: Action = record.action  # type: ignore[assignment]  # one of them
+        return InvokedInfo(record.invocation_id, record.run_id, action, is_cancelled)
+
+    # --- what becomes of the message --------------------------------------------------------------------
+
+    def mail_moving(self, mail: Mail, kind: str, reason: str, now: Instant) -> None:
+        """Set a run by what is about to happen to its mail."""
+        if mail.record.assignment is not None or mail.record.notice is not None:
+            return
+        invocation = self._book.of_message(mail.record.message_id)
+        if invocation is None or kind == "offered":
+            return
+        if kind == "delivered":
+            box = self._boxes.get(mail.record.mailbox)
+            holder = None if box is None or box.holder is None else box.holder.id
+            if invocation.record.state in ("queued", "waking"):
+                move = Move()
+                self._book.take(invocation, holder, move, now)
+                invocation.ticket = move.append(self._ledger)
+        elif kind != "withdrawn" and invocation.is_open:
+            self.fail(invocation, f"It was not handed over: {reason}", now)
+
+    def assignment_moving(
+        self, assignment: Assignment, state: str, why: str, move: Move, now: Instant, *, is_over: bool
+    ) -> None:
+        """Set a run by what its worker reports, in the same append."""
+        invocation = self._book.of_message(assignment.record.message_id)
+        if invocation is None or not (invocation.is_open or invocation.record.reconciled):
+            return
+        if not is_over:
+            target = _STATES.get(state)
+            if target is not None and assignment.record.accepted and target != invocation.record.state:
+                self._book.take(invocation, assignment.record.session_id, move, now, target)
+        elif state == "reply_emitted":
+            self._end(invocation, "completed", Texts(output=assignment.answer), move, now)
+        elif state == "interrupted":
+            self._end(invocation, "failed", Texts(error=f"It is not known how far it came: {why}"), move, now, True)
+        elif state in ("failed", "expired"):
+            self._end(invocation, "failed", Texts(error=why), move, now)
+
+    def parked_leaving(self, parked: Parked, outcome: str, reason: str, move: Move, now: Instant) -> None:
+        """Set a run whose message leaves the inbox without an assignment having ended, in the same append."""
+        invocation = self._book.of_message(parked.id)
+        if invocation is None or not invocation.is_open or outcome == "withdrawn":
+            return
+        if outcome in ("expired", "undeliverable"):
+            self._end(invocation, "failed", Texts(error=f"It was not handed over: {reason}"), move, now)
+        elif outcome == "settled":
+            self._end(invocation, "completed", Texts(summary="Settled in the inbox, without a reply"), move, now)
+
+    def answered(self, session: Session, message_id: str, text: str, now: Instant) -> None:
+        """Take a message that answers a task for its result."""
+        invocation = self._book.of_message(message_id)
+        if invocation is None or not self._mailing.can_promise or not self.is_worker(session, invocation):
+            return
+        if invocation.allows("completed"):
+            move = Move()
+            self._end(invocation, "completed", Texts(output=text), move, now)
+            invocation.ticket = move.append(self._ledger)
+
+    def is_worker(self, session: Session, invocation: Invocation) -> bool:
+        """Tell whether a session may say what became of a task."""
+        record = invocation.record
+        if session.id == record.worker or self._targets.is_target(session, record.target):
+            return True
+        assignment = self._assignment(invocation)
+        return assignment is not None and assignment.is_of(session)
+
+    def _assignment(self, invocation: Invocation) -> Assignment | None:
+        parked = self._inbox.get(invocation.record.message_id)
+        return None if parked is None else self._work.assignments.get(parked.record.assignment or "")
+
+    # --- what its worker says of the run ----------------------------------------------------------------
+
+    def take_on(self, invocation: Invocation, move: Move, now: Instant) -> None:
+        """Take the report that a run goes on for the acceptance of its assignment, in the same append."""
+        assignment = self._assignment(invocation)
+        if assignment is not None and not assignment.record.accepted:
+            self._work.assignments.accept(assignment, assignment.record.sequence + 1, move, now, {})
+
+    def close(self, invocation: Invocation, state: str, move: Move, now: Instant) -> None:
+        """End with a run what brought its task, in the same append."""
+        assignment = self._assignment(invocation)
+        parked = self._inbox.get(invocation.record.message_id)
+        if assignment is not None:
+            is_done = state == "completed"
+            names = ("reply_emitted", "answered") if is_done else ("failed", "failed")
+            self._work.assignments.end(assignment, *names, f"its run is {state}", move, now)
+        elif parked is not None:
+            self._parking.withdraw(parked, move, now)
+
+    def reported(self, invocation: Invocation, now: Instant) -> None:
+        """Go on after such a report was recorded."""
+        assignment = self._assignment(invocation)
+        if assignment is not None and assignment.record.accepted:
+            self._work.handing.accepted(assignment, now)
+
+    # --- ends -------------------------------------------------------------------------------------------
+
+    def _end(
+        self, invocation: Invocation, state: str, texts: Texts, move: Move, now: Instant, reconciled: bool = False
+    ) -> None:
+        self._book.end(invocation, state, texts, move, now, self._next_number(), reconciled=reconciled)
+
+    def fail(self, invocation: Invocation, why: str, now: Instant, *, reconciled: bool = False) -> None:
+        """End a run as failed, in an append of its own."""
+        self._stop_offering(invocation)
+        move = Move()
+        texts = Texts(error=why[: self._limits.run_text_characters])
+        self._end(invocation, "failed", texts, move, now, reconciled)
+        invocation.ticket = move.append(self._ledger)
+
+    def _stop_offering(self, invocation: Invocation) -> None:
+        if invocation.offered is not None:
+            self._offers.withdraw(invocation.offered)
+            invocation.offered = None
+
+    def _mail_of(self, invocation: Invocation) -> Mail | None:
+        """Return the message that brings a task while it is in its mailbox: it may have gone into the inbox."""
+        mail = invocation.mail
+        box = None if mail is None else self._boxes.get(mail.record.mailbox)
+        return mail if mail is not None and box is not None and box.entries.get(mail.number) is mail else None
+
+    def is_untouched(self, invocation: Invocation) -> bool:
+        """Tell whether nobody has the task, nor may have it."""
+        record, mail = invocation.record, self._mail_of(invocation)
+        if record.state not in ("queued", "waking") or record.job == "running":
+            return False
+        if mail is not None:
+            return mail.offers == 0 and not mail.is_offered
+        parked = self._inbox.get(record.message_id)
+        return record.job == "pending" or (parked is not None and parked.is_free)
+
+    def take_out(self, invocation: Invocation, reason: str, now: Instant) -> None:
+        """Cancel what nobody has, with its message."""
+        move = Move()
+        self._end(invocation, "cancelled", Texts(error=reason or None), move, now)
+        parked = self._inbox.get(invocation.record.message_id)
+        if parked is not None:
+            self._parking.withdraw(parked, move, now)
+        invocation.ticket = move.append(self._ledger)
+        mail = self._mail_of(invocation)
+        if mail is not None:
+            self._mailing.withdraw(mail, "its task was cancelled", now)
+
+    def ask_to_stop(self, invocation: Invocation, reason: str, now: Instant) -> None:
+        """Tell whoever has a task, once, that it is not wanted any more."""
+        record = invocation.record
+        move = Move()
+        self._book.change(invocation, "invocation.cancel_asked", move, now, cancel_asked_at=now.wall)
+        message_id = f"{CANCEL_PREFIX}{record.run_id}"
+        because = f": {reason}" if reason else ""
+        text = f"Invocation {record.invocation_id} is not wanted any more{because}. Stop, and report what became of it."
+        body = encode({"id": message_id, "timestamp": now.wall, "content": {"text": text}})
+        place = self._targets.place(record.worker or record.target) or self._targets.place(record.target)
+        if place is not None and place.mailbox is not None:
+            letter = Letter(place.mailbox, message_id, body, self._broker_info, None, "", "")
+            invocation.ticket = self._mailing.put(letter, None, now, take_back, move, *move.changes).ticket
+            return
+        invocation.ticket = move.append(self._ledger)
+        if place is not None and place.session is not None:
+            frame = MessageFrame(Raw(self._broker_info), Raw(body))
+            frame.invocation = self.told(message_id, place.session)
+            self._outbox.write(place.session.connection, frame, invocation.ticket)
+
+    # --- start ------------------------------------------------------------------------------------------
+
+    def recovered(self, now: Instant) -> None:
+        """Go on with what an earlier process was handing over; its leases are void."""
+        for invocation in self._book.newest_first():
+            mail = self._mail_of(invocation)
+            if mail is not None and not invocation.is_open and self._mailing.can_promise:
+                self._mailing.withdraw(mail, "its task has ended", now)
+        for invocation in self._book.open_ones():
+            self._run(invocation, now)
+        self.watch(now)
+
+    def due_soon(self, now: Instant) -> int:
+        """Return how much goes on by itself soon: hand-overs, and runs whose target is looked for."""
+        return sum(
+            invocation.gone_since is not None
+            or (bool(JOB[invocation.record.job]) and self._targets.is_here(invocation.record.target))
+            for invocation in self._book.open_ones()
+        )
+
+
+_STATES = {"accepted": "running", "started": "running", "waiting_for_capability": "waiting"}
+"""What the states of an assignment make of a run."""

@@ -1,0 +1,77 @@
+"""Define what is stored of invocations."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class InvocationRecord(Struct, frozen=True):
+    """Describe one invocation with its run and the job that hands it over; the task is stored beside it."""
+
+    number: int
+    """Key of the row and of the message that brings the task."""
+    invocation_id: str
+    run_id: str
+    requester: str
+    """Identity of who asked, which outlives a connection."""
+    requester_session: str
+    requester_mailbox: str | None
+    """Where it is told, and gets replies."""
+    requester_info: bytes
+    """Its session object at the time, JSON."""
+    asked: str
+    """What it called the target."""
+    target: str
+    """Id of the target: of a session, or the key of an address."""
+    target_name: str
+    action: str
+    ensure_awake: bool
+    fingerprint: str
+    """SHA-256 (hex) of everything that makes two requests the same."""
+    size: int
+    """Bytes of the message and the session object."""
+    created_at: int
+    state: str
+    """Of the run."""
+    take_until: int | None = None
+    """The task is not handed over later, epoch ms."""
+    result: int | None = None
+    """Number under which summary, output and error are stored."""
+    result_hash: str | None = None
+    """SHA-256 (hex) of those."""
+    started_at: int | None = None
+    completed_at: int | None = None
+    job: str = "pending"
+    attempts: int = 0
+    lease_epoch: int | None = None
+    """The process that hands it over; the lease of an older one is void."""
+    lease_until: int | None = None
+    last_error: str | None = None
+    """Why the last hand-over was not made."""
+    placement: str | None = None
+    worker: str | None = None
+    """Id of the session that has it."""
+    cancel_asked_at: int | None = None
+    reconciled: bool = False
+    """The broker itself found that it failed."""
+
+    @property
+    def message_id(self) -> str:
+        """Return the id of the message that brings the task."""
+        return f"run:{self.run_id}"
+
+
+class DiagnosisRecord(Struct, frozen=True):
+    """Describe why a label led to nobody."""
+
+    number: int
+    diagnosis_id: str
+    invocation_id: str
+    requester: str
+    requester_session: str
+    kind: str
+    asked: str
+    detail: str
+    candidates: bytes
+    """JSON array."""
+    at: int

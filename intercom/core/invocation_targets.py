@@ -1,0 +1,223 @@
+"""Know who can be invoked, and where a task for somebody is put (protocol 13.2, 13.3)."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET, Struct
+from msgspec.json import decode, encode
+
+from intercom.core import features
+from intercom.core.invocation_records import DiagnosisRecord
+from intercom.core.labels import Candidate, Found, label_of, resolve
+from intercom.core.policies import sender_in
+from intercom.wire.invocations import RouteCandidate, RouteDiagnosis
+
+if TYPE_CHECKING:
+    from intercom.core.addresses import Address, Addresses
+    from intercom.core.clock import Instant
+    from intercom.core.lifecycle import Known, Lifecycle
+    from intercom.core.policies import Policies
+    from intercom.core.sessions import Session, SessionTable
+    from intercom.limits import Limits
+    from intercom.wire.attention import PolicyAction
+
+
+class Place(Struct, frozen=True):
+    """Say where somebody is."""
+
+    session: Any
+    """The connected ``Session``."""
+    mailbox: str | None
+    """Key of the mailbox that is opened for it, now or later."""
+    address: int | None
+    groups: tuple[str, ...]
+
+
+class Targets:
+    """Find whom a label means within the reach of a session.
+
+    Args:
+        node: what this machine is called in labels.
+        broker_id: the authority for everybody here.
+    """
+
+    def __init__(
+        self,
+        sessions: SessionTable,
+        addresses: Addresses,
+        lifecycle: Lifecycle,
+        broker_id: str,
+        node: str,
+        limits: Limits,
+        policies: Policies,
+    ) -> None:
+        self._policies = policies
+        self._sessions = sessions
+        self._addresses = addresses
+        self._lifecycle = lifecycle
+        self._broker_id = broker_id
+        self._node = node
+        self._limits = limits
+
+    # --- whom a label means -----------------------------------------------------------------------------
+
+    def candidates(self, asker: Session) -> list[Candidate]:
+        """Return everybody a session may invoke: who is here, away, or has ended and is remembered."""
+        sees_all = features.OPERATOR in asker.features
+        reach = list(self._sessions) if sees_all else self._sessions.in_reach_of(asker.groups)
+        found = [self._of_session(session) for session in reach if session.is_agent and not session.holds_address]
+        found += [
+            self._of_address(address)
+            for address in self._addresses
+            if not address.is_of_broker and (sees_all or address.is_reachable_from(asker.groups))
+        ]
+        found += [
+            self._of_known(known)
+            for known in self._lifecycle
+            if known.session is None and not known.record.holds_address and (sees_all or known.is_in(asker.groups))
+        ]
+        return found
+
+    def find(self, target: str, asker: Session) -> tuple[Found, list[Candidate]]:
+        """Return whom a label or an id means, and all it was looked for among."""
+        candidates = self.candidates(asker)
+        return resolve(target, candidates), candidates
+
+    def _of_session(self, session: Session) -> Candidate:
+        kind = None if session.known is None else session.known.record.kind
+        can_take = not session.is_terminal and not session.cannot_be_told
+        return self._of_info(session.id, session.info, kind, "active", can_take)
+
+    def _of_known(self, known: Known) -> Candidate:
+        state = "closed" if known.state.value == "closed" else "reconnecting"
+        return self._of_info(known.id, known.info, known.record.kind, state, True)
+
+    def _of_info(self, target_id: str, info: dict[str, Any], kind: str | None, state: Any, can_take: bool) -> Candidate:
+        name = info.get("name")
+        return Candidate(
+            target_id,
+            name if isinstance(name, str) and name.strip() else target_id,
+            state,
+            can_take=can_take,
+            workspace=_text(PurePosixPath(str(info.get("cwd", ""))).name),
+            branch=_text(info.get("gitBranch")),
+            node=self._node,
+            profile=_text(info.get("profile")),
+            harness=kind,
+            model=_text(info.get("model")),
+        )
+
+    def _of_address(self, address: Address) -> Candidate:
+        session = address.holder
+        if session is None:
+            return Candidate(address.key, address.name, "away", is_address=True, node=self._node)
+        held = self._of_session(session)
+        return Candidate(
+            address.key,
+            address.name,
+            "active",
+            is_address=True,
+            can_take=held.can_take,
+            ids=(session.id,),
+            workspace=held.workspace,
+            branch=held.branch,
+            node=held.node,
+            profile=held.profile,
+            harness=held.harness,
+            model=held.model,
+        )
+
+    # --- diagnoses --------------------------------------------------------------------------------------
+
+    def shown(self, candidate: Candidate, among: list[Candidate]) -> RouteCandidate:
+        """Return a candidate as it is told to others, with a label that leads to it alone."""
+        return RouteCandidate(
+            candidate.target_id,
+            candidate.name,
+            label_of(candidate, among),
+            self._broker_id,
+            self._broker_id,
+            "local",
+            candidate.state,
+            candidate.workspace or UNSET,
+            candidate.harness or UNSET,
+            candidate.model or UNSET,
+            candidate.node or UNSET,
+        )
+
+    def diagnosis(self, asked: str, found: Found, among: list[Candidate], now: Instant) -> RouteDiagnosis:
+        """Return why a label led to nobody, as it is told."""
+        assert found.kind is not UNSET, "only of a label that led to nobody"
+        shown = [self.shown(candidate, among) for candidate in found.candidates[: self._limits.candidates_shown]]
+        return RouteDiagnosis(found.kind, asked, found.detail, shown, now.wall, self._broker_id)
+
+    def recorded(self, record: DiagnosisRecord) -> RouteDiagnosis:
+        """Return a recorded diagnosis as it is told."""
+        return RouteDiagnosis(
+            record.kind,  # type: ignore[arg-type]  # one of the kinds
+            record.asked,
+            record.detail,
+            decode(record.candidates, type=list[RouteCandidate]),
+            record.at,
+            self._broker_id,
+            record.diagnosis_id,
+            record.invocation_id,
+        )
+
+    # --- where it is ------------------------------------------------------------------------------------
+
+    def place(self, target: str) -> Place | None:
+        """Return where somebody with this id is; None: it is gone."""
+        address = self._addresses.of_key(target)
+        if address is None:
+            session = self._sessions.get(target)
+            if session is not None:
+                number = None if session.address is None else session.address.number
+                key = None if session.mailbox is None else session.mailbox.key
+                return Place(session, key, number, session.groups)
+            known = self._lifecycle.get(target)
+            if known is not None and known.state.value != "closed":
+                return Place(None, known.mailbox_key, known.record.address, known.groups)
+            address = self._addresses.get(self._sessions.address_of_retired(target))
+        if address is None:
+            return None
+        return Place(address.holder, address.key, address.number, address.groups)
+
+    def action_for(self, place: Place, requester_info: bytes) -> PolicyAction:
+        """Return what the target, or the person, does with messages of whoever asked."""
+        if place.session is not None:
+            inbound = place.session.inbound
+        else:
+            inbound = self._policies.of_party(place.mailbox or "", None)
+            for known in self._lifecycle.away():
+                if known.mailbox_key == place.mailbox:
+                    is_unnamed = known.record.address is None and known.record.return_hash is not None
+                    party = f"return:{known.record.return_hash}" if is_unnamed else known.mailbox_key
+                    info = known.info if features.POLICY in known.record.features else None
+                    inbound = self._policies.of_party(party, info)
+        return "accept" if inbound is None else inbound.action_for(sender_in(requester_info))
+
+    def is_gone(self, target: str) -> bool:
+        """Tell whether nobody with this id is here, or may come back."""
+        return self.place(target) is None
+
+    def is_here(self, target: str) -> bool:
+        """Tell whether somebody with this id is connected."""
+        place = self.place(target)
+        return place is not None and place.session is not None
+
+    def is_target(self, session: Session, target: str) -> bool:
+        """Tell whether a session is the target, or acts under its address."""
+        return session.id == target or (session.address is not None and session.address.key == target)
+
+
+def stored(candidates: list[RouteCandidate]) -> bytes:
+    """Return candidates as they are stored."""
+    return encode(candidates)
+
+
+def _text(value: Any) -> str | None:
+    """Return what a session says of itself, if it is a text with something in it."""
+    return value if isinstance(value, str) and value.strip() else None

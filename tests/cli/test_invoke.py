@@ -1,0 +1,115 @@
+"""Test ``intercom invoke``, ``invocation`` and ``resolve`` with a real broker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from intercom.client import blocking
+from tests.support.commands import Shell
+
+
+def do_one(shell: Shell, name: str = "builder") -> Any:
+    """Open a session that may be invoked."""
+    return blocking.connect(name, home=shell.home, address=True, group="default")
+
+
+def invoke(shell: Shell, *words: str, **more: Any) -> Any:
+    return shell.run("invoke", *words, "--as", "boss", "--json", **more)
+
+
+def test_it_is_recorded_and_done_later(shell: Shell) -> None:
+    """FE 3.11, A3.1"""
+    with do_one(shell):
+        pass
+    accepted = invoke(shell, "@builder", "build", "it")
+    assert (accepted.status, accepted.document["state"]) == (0, "queued")
+    found = accepted.document["invocationId"]
+    with do_one(shell) as builder:
+        message = builder.receive(timeout=20)
+        assert message is not None and message.text == "build it"
+        assert message.invocation is not None and message.invocation.id == found
+        message.invocation.complete("it is built")
+    shown = shell.run("invocation", "show", found, "--json").document["invocation"]
+    assert (shown["state"], shown["output"], shown["task"]) == ("completed", "it is built", "build it")
+    assert "it is built" in shell.run("invocation", "show", found).text
+    assert found in shell.run("invocation", "list").text
+    watched = shell.run("invocation", "watch", found, "--json")
+    assert (watched.status, watched.document["invocation"]["state"]) == (0, "completed")
+
+
+def test_waiting_prints_the_result(shell: Shell) -> None:
+    """FE 3.11: --wait prints the final run."""
+    with do_one(shell) as builder:
+        running = shell.start("invoke", "builder", "add", "--wait", "--as", "boss", "--action", "consult", "--json")
+        message = builder.receive(timeout=20)
+        assert message is not None and message.invocation is not None
+        message.invocation.update("running", summary="adding")
+        message.invocation.complete("42")
+        finished = running.finish()
+    assert finished.status == 0
+    assert finished.document["invocation"]["output"] == "42"
+
+
+def test_a_wait_that_ends_first_says_that_the_work_goes_on(shell: Shell) -> None:
+    """design section 9: 6 still going on, what to look at is printed."""
+    with do_one(shell):
+        late = invoke(shell, "builder", "build", "--wait", "--timeout", "1.5")
+        assert (late.status, late.document["code"]) == (6, "run_unfinished")
+        found = late.document["invocationId"]
+        assert f"intercom invocation show {found}" in late.document["hint"]
+        assert shell.run("invocation", "show", found, "--json").status == 0
+        watched = shell.run("invocation", "watch", found, "--timeout", "0.3", "--json")
+        assert (watched.status, watched.documents[-1]["code"]) == (6, "run_unfinished")
+
+
+def test_a_run_that_failed(shell: Shell) -> None:
+    with do_one(shell) as builder:
+        running = shell.start("invoke", "builder", "build", "--watch", "--as", "boss", "--json")
+        message = builder.receive(timeout=20)
+        assert message is not None and message.invocation is not None
+        message.invocation.fail("no compiler")
+        finished = running.finish()._replace(verb="invoke")
+    *events, end = finished.documents
+    assert (finished.status, end["code"]) == (1, "run_failed")
+    assert "no compiler" in end["reason"]
+    assert [event["state"] for event in events][-1] == "failed"
+
+
+def test_labels_that_lead_to_nobody(shell: Shell) -> None:
+    """A3.4, A3.5; design section 9: 3 no such target, 4 ambiguous, 2 called wrongly."""
+    assert invoke(shell, "@nobody", "x").status == 3
+    assert invoke(shell, "@a.b.c.d", "x").document["code"] == "route_unparseable"
+    with blocking.connect("twin", home=shell.home) as one, blocking.connect("twin", home=shell.home) as two:
+        refused = invoke(shell, "twin", "x")
+        assert (refused.status, refused.document["code"]) == (4, "route_ambiguous")
+        assert refused.document["labels"] == [one.id, two.id]
+        meant = shell.run("resolve", refused.document["labels"][1], "--json").document["target"]
+        assert meant["targetId"] == two.id
+        assert shell.run("resolve", "twin").status == 4
+
+
+def test_it_is_repeated_and_cancelled(shell: Shell) -> None:
+    """A3.3, FE 3.4 Cancel"""
+    with do_one(shell):
+        pass
+    first = invoke(shell, "builder", "build", "--id", "i-1").document
+    assert invoke(shell, "builder", "build", "--id", "i-1").document == first
+    other = invoke(shell, "builder", "else", "--id", "i-1")
+    assert (other.status, other.document["code"]) == (4, "invocation_conflict")
+    strange = shell.run("invocation", "cancel", "i-1", "--as", "other", "--json")
+    assert (strange.status, strange.document["code"]) == (7, "not_a_person")
+    cancelled = shell.run("invocation", "cancel", "i-1", "--reason", "enough", "--as", "boss", "--json")
+    assert cancelled.document == {"ok": True, "invocationId": "i-1", "state": "cancelled"}
+    again = shell.run("invocation", "cancel", "i-1", "--as", "boss", "--json")
+    assert (again.status, again.document["code"]) == (4, "run_terminal")
+    assert shell.run("invocation", "list", "--open", "--json").document["invocations"] == []
+    assert shell.run("invocation", "show", "i-none", "--json").status == 3
+
+
+@pytest.mark.parametrize(
+    "words", [("invoke",), ("invoke", "builder"), ("invocation",), ("invocation", "show"), ("resolve",)]
+)
+def test_wrong_words(shell: Shell, words: tuple[str, ...]) -> None:
+    assert shell.run(*words, "--json").status == 2

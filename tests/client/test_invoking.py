@@ -1,0 +1,153 @@
+"""Test invocations in programs: in memory, and under both kinds of session with a real broker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+
+import intercom
+from intercom.client import aio, blocking
+from intercom.errors import RequestRefused, RouteUnclear, RunFailed, RunUnfinished, UsageError
+from intercom.paths import Paths
+from intercom.testing import MemoryBroker
+from tests.support.raw import PATIENCE_S
+
+
+@pytest.fixture(params=[("asyncio", {"debug": True}), ("trio", {})], ids=["asyncio", "trio"])
+def anyio_backend(request: pytest.FixtureRequest) -> Any:
+    return request.param
+
+
+@pytest.fixture
+def broker() -> MemoryBroker:
+    return MemoryBroker()
+
+
+def test_a_task_and_its_result(broker: MemoryBroker) -> None:
+    boss, builder = broker.connect("boss"), broker.connect("builder")
+    invocation = boss.invoke("@builder", "build", action="consult", invocation_id="i")
+    assert (invocation.id, invocation.state, invocation.detail) == ("i", "queued", None)
+    message = builder.receive()
+    assert message is not None and message.invocation is not None
+    assert (message.text, message.invocation.action, message.invocation.is_cancelled) == ("build", "consult", False)
+    assert message.invocation.update("waiting", summary="key") == "waiting"
+    with pytest.raises(RunUnfinished) as unfinished:
+        invocation.result(1)
+    assert (unfinished.value.exit_status, unfinished.value.invocation_id) == (6, "i")
+    assert "intercom invocation show i" in unfinished.value.hint
+    assert message.invocation.complete("built", summary="ok") == "completed"
+    view = invocation.result()
+    assert (view.output, view.summary, view.task, view.is_over) == ("built", "ok", "build", True)
+    assert [each.state for each in invocation] == []
+    assert boss.invoke("@builder", "build", action="consult", invocation_id="i").state == "completed"
+    assert message.invocation.update("running") == "completed", "the first end counts"
+    with pytest.raises(RequestRefused) as ended:
+        message.invocation.fail("no")
+    assert ended.value.code == "update_conflict"
+
+
+def test_what_happens_to_a_run_is_told(broker: MemoryBroker) -> None:
+    """A3.11"""
+    boss, builder = broker.connect("boss"), broker.connect("builder")
+    invocation = boss.invoke("builder", "build")
+    message = builder.receive()
+    assert message is not None and message.invocation is not None
+    message.invocation.update("waiting")
+    kinds = [(event.kind, invocation.state) for event in invocation]
+    assert invocation.state == "waiting" and all(kind == "run.updated" for kind, _ in kinds)
+    message.invocation.fail("no compiler")
+    with pytest.raises(RunFailed) as failed:
+        invocation.result()
+    assert (failed.value.code, "no compiler" in failed.value.reason) == ("run_failed", True)
+    assert failed.value.as_dict()["invocationId"] == invocation.id
+
+
+def test_a_label_that_leads_to_nobody(broker: MemoryBroker) -> None:
+    """A3.4, A3.5"""
+    boss = broker.connect("boss")
+    one, two = broker.connect("twin", cwd="/a/main"), broker.connect("twin", cwd="/a/side")
+    with pytest.raises(RouteUnclear) as unclear:
+        boss.invoke("twin", "x", invocation_id="i")
+    assert (unclear.value.code, unclear.value.labels) == ("route_ambiguous", ("@twin.main", "@twin.side"))
+    assert boss.resolve("@twin.side").target_id == two.id
+    assert one.id != two.id
+    with pytest.raises(RouteUnclear) as known:
+        boss.invocation("i")
+    assert known.value.code == "route_ambiguous"
+    with pytest.raises(RouteUnclear) as unknown:
+        boss.invocation("never")
+    assert (unknown.value.code, unknown.value.exit_status) == ("invocation_unknown", 3)
+    with pytest.raises(UsageError):
+        boss.invoke("twin", "x", action="sing")
+
+
+def test_who_has_it_is_told_to_stop(broker: MemoryBroker) -> None:
+    boss, builder = broker.connect("boss"), broker.connect("builder")
+    invocation = boss.invoke("builder", "build")
+    task = builder.receive()
+    assert task is not None and task.invocation is not None
+    task.invocation.update("running")
+    assert invocation.cancel("enough") == "running"
+    notice = builder.receive()
+    assert notice is not None and notice.invocation is not None and notice.invocation.is_cancelled
+    assert notice.invocation.update("cancelled") == "cancelled"
+    assert [view.state for view in boss.invocations()] == ["cancelled"]
+    assert boss.invocations(open_only=True) == []
+    assert boss.cancel_invocation.__name__ == "cancel_invocation"
+
+
+def test_a_worker_has_it_as_an_assignment(broker: MemoryBroker) -> None:
+    boss, worker = broker.connect("boss"), broker.connect("worker", work_mode="resident")
+    invocation = boss.invoke("worker", "build")
+    assert invocation.view().placement == "inbox"
+    work = worker.claim(worker.inbox().items[0].id)
+    assert work.invocation is not None and work.invocation.id == invocation.id
+    work.invocation.update("running")
+    assert work.accepted
+    work.invocation.complete("built")
+    assert work.is_over and invocation.result().output == "built"
+
+
+def test_an_ordinary_message_brings_no_task(broker: MemoryBroker) -> None:
+    boss, builder = broker.connect("boss"), broker.connect("builder")
+    boss.send("builder", "hi")
+    message = builder.receive()
+    assert message is not None and message.invocation is None
+
+
+@pytest.mark.anyio
+async def test_tasks_under_anyio(paths: Paths) -> None:
+    with anyio.fail_after(3 * PATIENCE_S):
+        async with aio.connect("boss", home=paths.home) as boss, aio.connect("builder", home=paths.home) as builder:
+            invocation = await boss.invoke("builder", "build")
+            message = await anext(builder.messages())
+            assert message.invocation is not None
+            with pytest.raises(RunUnfinished):
+                await invocation.result(0.05)
+            await message.invocation.update("waiting", summary="key")
+            async with anyio.create_task_group() as tasks:
+
+                async def end() -> None:
+                    assert message.invocation is not None
+                    await message.invocation.complete("built")
+
+                tasks.start_soon(end)
+                states = [(event.kind, invocation.state) async for event in invocation]
+            assert all(kind == "run.updated" for kind, _ in states)
+            assert (await invocation.result(PATIENCE_S)).output == "built"
+            assert (await boss.resolve("builder")).target_id == builder.id
+            assert [view.state for view in await boss.invocations()] == ["completed"]
+
+
+def test_tasks_without_an_event_loop(paths: Paths) -> None:
+    with blocking.connect("boss", home=paths.home) as boss, blocking.connect("builder", home=paths.home) as builder:
+        invocation = boss.invoke("builder", "build")
+        message = builder.receive(timeout=PATIENCE_S)
+        assert message is not None and message.invocation is not None
+        with pytest.raises(RunUnfinished):
+            invocation.result(0.05)
+        message.invocation.complete("built")
+        assert invocation.result(PATIENCE_S).output == "built"
+        assert isinstance(boss.invocation(invocation.id), intercom.InvocationView)

@@ -1,0 +1,129 @@
+"""Kill the real broker right before and right after each of its commits while something is invoked (FE 3.6, A5.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.test_mail_kills import KILLING, Killed
+from tests.conformance.test_work_kills import LOOKS, Party
+from tests.support.brokers import BrokerProcess, patched
+from tests.support.raw import Frame
+
+ANSWERS = (
+    "request_failed",
+    "invocation_accepted",
+    "invocation_snapshot",
+    "invocation_cancelled",
+    "run_recorded",
+)
+
+
+class Caller(Party):
+    """Be a client that invokes, and is invoked."""
+
+    def ask(self, kind: str, **members: object) -> Frame:
+        """Make a request until it was recorded, and return its answer."""
+        while True:
+            self.requests += 1
+            request_id = f"r{self.requests}"
+            self.write({"type": kind, "requestId": request_id, **members})
+            answer = self.next(*ANSWERS, request_id=request_id)
+            if answer.get("code") not in ("not_recorded", "not_read"):
+                return answer
+
+
+def play(start: Callable[[], BrokerProcess]) -> tuple[Caller, set[str], int]:
+    """Invoke somebody who is away, let them come and report; every step is tried again after a death of the broker."""
+    boss, builder = Caller("boss", "invoke"), Caller("builder", "invoke")
+    broker, deaths = start(), 0
+    runs: set[str] = set()
+
+    def come() -> None:
+        boss.come(broker)
+        builder.come(broker)
+
+    def call() -> None:
+        answer = boss.ask("invoke", invocationId="inv-1", target="@builder", task="build it")
+        assert answer["type"] == "invocation_accepted", answer
+        runs.add(answer["runId"])
+
+    def invoke() -> None:
+        builder.leave()
+        call()
+
+    def diagnose() -> None:
+        answer = boss.ask("invoke", invocationId="inv-2", target="@nobody", task="build it")
+        assert answer["diagnosis"]["kind"] == "unknown", answer
+
+    def take() -> None:
+        builder.leave()
+        builder.come(broker)
+        for _ in range(LOOKS):
+            if any(message_id.startswith("run:") for message_id in builder.seen):
+                return
+            builder.look()
+        raise AssertionError("the task never comes")
+
+    def work() -> None:
+        answer = builder.ask("run_update", invocationId="inv-1", updateId="u1", state="waiting", summary="needs a key")
+        assert (answer["type"], answer["state"]) == ("run_recorded", "waiting"), answer
+
+    def complete() -> None:
+        answer = builder.ask("run_update", invocationId="inv-1", updateId="u2", state="completed", output="built")
+        assert (answer["type"], answer["state"]) == ("run_recorded", "completed"), answer
+
+    def check() -> None:
+        call()  # once more: the same run
+        complete()
+        shown = boss.ask("invocation_get", invocationId="inv-1")
+        assert (shown["run"]["state"], shown["run"]["output"]) == ("completed", "built")
+        assert shown["invocation"]["task"] == "build it"
+        diagnoses = boss.ask("invocation_get", invocationId="inv-2")["diagnoses"]
+        assert {each["kind"] for each in diagnoses} == {"unknown"}
+        late = boss.ask("invocation_cancel", invocationId="inv-1")
+        assert late["code"] == "run_terminal"
+
+    steps = [come, invoke, diagnose, take, work, complete, check]
+    while steps:
+        try:
+            if steps[0] in (complete, check):
+                builder.leave()
+                builder.come(broker)
+            steps[0]()
+            steps.pop(0)
+        except Killed:
+            deaths += 1
+            broker.wait()
+            broker = start()
+            for party in (boss, builder):
+                party.leave()
+            if steps[0] is not come:
+                boss.come(broker)
+                builder.come(broker)
+    if broker.process.poll() is None:
+        assert broker.stop() == 0
+    return builder, runs, deaths
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_no_commit_is_a_bad_moment_to_die(
+    start_broker: Callable[..., BrokerProcess], tmp_path: Path, moment: str
+) -> None:
+    """FE 3.6, A3.2, A3.3, A5.1: one run, one task under one id, nothing lost and nothing with two ends."""
+    commits = 0
+    while True:
+        commits += 1
+        commands = [patched(KILLING.replace("MOMENT", moment).replace("COUNT", str(commits)))]
+
+        def start(commands: list[tuple[str, ...]] = commands, home: Path = tmp_path / str(commits)) -> BrokerProcess:
+            return start_broker(home, command=commands.pop()) if commands else start_broker(home)
+
+        builder, runs, deaths = play(start)
+        assert len(runs) == 1, "an invocation that was answered keeps its run"
+        assert {message_id for message_id in builder.seen if message_id.startswith("run:")} == {f"run:{runs.pop()}"}
+        if deaths == 0:
+            break
+    assert commits > 8, "every change of an invocation is a commit of its own"
