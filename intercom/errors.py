@@ -467,6 +467,8 @@ class AskError(IntercomError):
 
     exit_status = 6
     message_id: str = ""
+    answer: Any = None
+    """The ``IncomingMessage`` that says so, where the other side wrote the reason: that is its word, not intercom's."""
 
     def as_dict(self) -> dict[str, Any]:
         """Add ``messageId`` to the JSON form."""

@@ -514,6 +514,12 @@ TOOL_WAIT_MS = 50_000
 """How long a tool waits for an answer or a message unless told otherwise: within the time limit of every host."""
 TOOL_WAIT_MOST_MS = 280_000
 """Most a model may ask a tool to wait: within what Codex CLI allows by default."""
+TOOL_WORD_MS = 3_000
+"""Time for which a tool waits to hear whether the broker takes a question, however short it is to wait (ms)."""
+KNOWN_MESSAGES = 1_000
+"""Messages an adapter remembers so that an agent can name them by the beginning of an id."""
+TOOL_REPEATS = 64
+"""Messages with an unknown outcome that an adapter repeats under their ids when they are sent again."""
 CAUSE_MS = 5 * MINUTE_MS
 """How long what an agent sends counts as caused by the message it was shown last."""
 FETCH_MS = 2_000

@@ -6,8 +6,8 @@ Any number of tasks may use a session at the same time, and any of them may be c
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
 from typing import TypeAlias
 
@@ -42,7 +42,7 @@ from intercom.client.stage_views import StageView
 from intercom.client.staging import new_stage
 from intercom.client.views import Attachment, GroupView, Receipt, SessionView
 from intercom.client.views import IncomingMessage as _IncomingMessage
-from intercom.errors import UsageError
+from intercom.errors import AskError, UsageError
 from intercom.limits import ASK_MS, CONNECT_MS, REQUEST_MS, STAGE_LIVE_MS
 from intercom.wire.mail import Hold
 from intercom.wire.work import ExecutionSurface, WorkMode
@@ -445,6 +445,7 @@ class Session(MailCalls, AttentionCalls, WorkCalls, InvocationCalls, WatchCalls,
         patience: float | None = None,
         on_progress: Callable[[IncomingMessage], object] | None = None,
         on_held: Callable[[Receipt], None] | None = None,
+        on_open: Callable[[], object] | None = None,
         confirm: bool = True,
     ) -> IncomingMessage:
         """Ask a question and wait for the answer; any number of asks may be under way.
@@ -461,28 +462,32 @@ class Session(MailCalls, AttentionCalls, WorkCalls, InvocationCalls, WatchCalls,
             on_progress: called with each message that tells of progress, at once; it must not wait. What it raises
                 ends the ask. Without it such a message is an ordinary one.
             on_held: called once if the target is being brought back, so that the question waits for it in the broker.
+            on_open: called once when the other side has the question, or will get it: it was not refused. It must not
+                wait, nor raise.
             confirm: false when this program calls ``confirm`` of the answer once it is done with it; until then it
                 waits, and comes to the next session of the address, if there is one, as an ordinary message.
 
         Raises ``AskError`` (``PeerGone``, ``AskTimeout``, ``ReplyFailed``) or what ``send`` raises; ``TargetAway`` for
         somebody who is known and not here: only a message, and a question to the person, waits.
         """
-        answer = await self._engine.wait(
-            commands.ask(
-                target,
-                text,
-                message_id=self._core.new_id(message_id),
-                now=now(),
-                wall=wall(),
-                attachments=attachments,
-                timeout_ms=milliseconds(timeout, "timeout"),
-                logical_target=logical_target,
-                patience_ms=None if patience is None else milliseconds(patience, "patience"),
-                on_progress=self._passing(on_progress),
-                confirm=confirm,
-            ),
-            on_held,
-        )
+        with self._owning_refusal():
+            answer = await self._engine.wait(
+                commands.ask(
+                    target,
+                    text,
+                    message_id=self._core.new_id(message_id),
+                    now=now(),
+                    wall=wall(),
+                    attachments=attachments,
+                    timeout_ms=milliseconds(timeout, "timeout"),
+                    logical_target=logical_target,
+                    patience_ms=None if patience is None else milliseconds(patience, "patience"),
+                    on_progress=self._passing(on_progress),
+                    on_open=on_open,
+                    confirm=confirm,
+                ),
+                on_held,
+            )
         return self._ours(answer)
 
     async def authorize_child(self, name: str, *, capability: str | None = None) -> str:
@@ -640,19 +645,20 @@ class Session(MailCalls, AttentionCalls, WorkCalls, InvocationCalls, WatchCalls,
         on_progress: Callable[[IncomingMessage], object] | None = None,
     ) -> IncomingMessage:
         """Ask the supervisor a question and wait for the answer; else as ``ask`` and ``send_supervisor``."""
-        answer = await self._engine.wait(
-            commands.ask_supervisor(
-                self._core.profile,
-                text,
-                message_id=self._core.new_id(message_id),
-                now=now(),
-                wall=wall(),
-                attachments=attachments,
-                timeout_ms=milliseconds(timeout, "timeout"),
-                patience_ms=None if patience is None else milliseconds(patience, "patience"),
-                on_progress=self._passing(on_progress),
+        with self._owning_refusal():
+            answer = await self._engine.wait(
+                commands.ask_supervisor(
+                    self._core.profile,
+                    text,
+                    message_id=self._core.new_id(message_id),
+                    now=now(),
+                    wall=wall(),
+                    attachments=attachments,
+                    timeout_ms=milliseconds(timeout, "timeout"),
+                    patience_ms=None if patience is None else milliseconds(patience, "patience"),
+                    on_progress=self._passing(on_progress),
+                )
             )
-        )
         return self._ours(answer)
 
     def events(self) -> Events:
@@ -740,6 +746,16 @@ class Session(MailCalls, AttentionCalls, WorkCalls, InvocationCalls, WatchCalls,
 
     def _passing(self, on_progress: Callable[[IncomingMessage], object] | None) -> OnProgress | None:
         return None if on_progress is None else lambda message: on_progress(self._ours(message))
+
+    @contextmanager
+    def _owning_refusal(self) -> Iterator[None]:
+        """Make the answer that an error of the block carries a message of this session."""
+        try:
+            yield
+        except AskError as error:
+            if error.answer is not None:
+                self._ours(error.answer)
+            raise
 
     def _ours(self, message: _IncomingMessage) -> IncomingMessage:
         assert isinstance(message, IncomingMessage), "prepare was told the kind"

@@ -13,6 +13,7 @@ from intercom.client.views import IncomingMessage, Notice, SessionView, may_mean
 from intercom.errors import AskError, AskTimeout, IntercomError, PeerGone, ReplyFailed, SendError, TargetNotFound
 from intercom.limits import REBIND_RETRY_MS
 from intercom.wire.frames import Delivered, Queued, Send, SendHeld
+from intercom.wire.reasons import TERMINAL
 
 ANSWERED_HINT = "An answer that came while nobody waited for it is among the messages of who asked: `intercom receive`."
 
@@ -56,6 +57,8 @@ class AskOperation(SendOperation[IncomingMessage]):
         self._rebind_until: int | None = None
         self.on_progress: OnProgress | None = None
         """Called with every message that tells the progress of this question."""
+        self.on_open: Callable[[], object] | None = None
+        """Called once, when the question is open."""
         self.confirms = True
         """Whether the answer counts as received once who asked has it; else who asked confirms it."""
         self._patience_ms: int | None = None
@@ -99,11 +102,13 @@ class AskOperation(SendOperation[IncomingMessage]):
         """Take the reply."""
         if message.reply_error is None:
             self.succeed(message)
-        elif message.id == f"terminal:{self.message_id}":
+        elif message.id == f"terminal:{self.message_id}" and message.reply_error == TERMINAL:
             hint = "Start a fresh session with the context it needs; this one will not answer."
             self.fail(self._named(PeerGone(message.reply_error, code="terminal", hint=hint)))
         else:
-            self.fail(self._named(ReplyFailed(message.reply_error)))
+            error = self._named(ReplyFailed(message.reply_error))
+            error.answer = message
+            self.fail(error)
 
     def peer_left(self, session_id: str, name: str | None) -> None:
         """Take ``peer_disconnected``; one about another session than the answerer is old news."""
@@ -119,9 +124,11 @@ class AskOperation(SendOperation[IncomingMessage]):
 
     def accepted(self, answer: Delivered | Queued) -> None:
         """Take ``delivered`` or ``queued``: the question is open now, or will be once it is handed over."""
-        self._accepted = True
+        was_open, self._accepted = self._accepted, True
         self._doubt = self._refusal = self._next = None
         self._move(Stage.OPEN)
+        if self.on_open is not None and not was_open:
+            self.on_open()
 
     def keeps(self, answer: SendHeld, now: int) -> None:
         """Take ``send_held``; the time for the answer stays what it was."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TypeAlias
 
@@ -132,12 +132,14 @@ def ask(
     logical_target: str | None = None,
     patience_ms: int | None = None,
     on_progress: OnProgress | None = None,
+    on_open: Callable[[], object] | None = None,
     confirm: bool = True,
 ) -> AskOperation:
     """Ask a question; the result is the answer, which its taker confirms without ``confirm``.
 
     The time-out is at most ``ASK_MS``, for the person any; ``logical_target`` as in ``send``. Every sign of progress
     gives the other side ``patience_ms`` from then on, within the longest time, and goes to ``on_progress`` (F93).
+    ``on_open`` is called once, when the other side has the question or will get it.
     """
     wanted = clean_target(target)
     longest_ms = max(ASK_MS, timeout_ms) if trim(wanted).lower() == PERSON else ASK_MS
@@ -147,6 +149,7 @@ def ask(
         message_id, wanted, message, deadline=deadline, logical_target=_wording(logical_target), queue=True
     )
     operation.on_progress = on_progress
+    operation.on_open = on_open
     operation.confirms = confirm
     operation.be_patient(patience_ms, now + longest_ms)
     return operation

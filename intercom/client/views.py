@@ -59,6 +59,8 @@ class SessionView(Struct, frozen=True, kw_only=True):
     state_since: int | float | None = None
     unconfirmed_since: int | float | None = None
     """Since when it has confirmed nothing of what it was sent, once that is long; it may be at work, or deaf."""
+    is_person: bool = False
+    """Whether it acts as ``@me``, the person; the broker says so, and no session can say it of itself."""
 
 
 class Mail(Struct, frozen=True):
@@ -253,6 +255,7 @@ def view_of(raw: Raw, *, is_partial: bool = False) -> SessionView:
         state="reconnecting" if is_away else "active",
         state_since=since if is_away and type(since) in (int, float) else None,
         unconfirmed_since=standing if type(standing) in (int, float) else None,
+        is_person=members.get("person") is True,
     )
 
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _UUID = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}", re.ASCII)
 
 DEFAULT_GROUP = "default"
+ACTS_AS_PERSON = "person"
+"""Member of a session info that marks the sessions of ``@me``; the broker alone writes it (protocol 5)."""
 
 
 def is_uuid(text: str) -> bool:
@@ -139,6 +141,7 @@ class Session:
             info["peer"] = {"pid": connection.peer.pid, "uid": connection.peer.uid}
         else:
             info.pop("peer", None)
+        info.pop(ACTS_AS_PERSON, None)
 
     @property
     def name(self) -> str | None:
@@ -402,6 +405,8 @@ class SessionTable:
             session.target_identity = f"session:{session.id}"
         if entry.address is None:
             return True
+        if entry.address.is_of_broker:
+            session.update(**{ACTS_AS_PERSON: True})
         session.sender_identity = entry.address.key
         session.target_identity = entry.address.key if entry.holds else f"session:{session.id}"
         return entry.holds

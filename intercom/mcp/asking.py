@@ -13,7 +13,8 @@ import anyio
 
 from intercom.client import peertext
 from intercom.client.texts import duration, visible
-from intercom.errors import IntercomError
+from intercom.errors import AskError, IntercomError
+from intercom.limits import TOOL_WORD_MS
 from intercom.mcp.answers import AnswerFiles
 from intercom.mcp.tray import Item, Tray
 
@@ -34,8 +35,17 @@ class OpenQuestion:
         self.error: IntercomError | None = None
         self.is_watched = True
         """A tool call waits for it and will take what comes."""
+        self.has_word = anyio.Event()
+        """Set when the broker said whether it takes the question."""
         self.settled = anyio.Event()
         self.scope = anyio.CancelScope()
+
+    def fails(self, error: IntercomError) -> None:
+        """End without an answer; where the other side wrote why, that is the answer, and shown as its words."""
+        if isinstance(error, AskError) and error.answer is not None:
+            self.answer = error.answer
+        else:
+            self.error = error
 
     @property
     def age_ms(self) -> float:
@@ -69,16 +79,26 @@ class Asking:
                     message_id=question.message_id,
                     timeout=question.seconds,
                     logical_target=None if target == question.target else question.target,
+                    on_held=lambda held: question.has_word.set(),
+                    on_open=question.has_word.set,
                     confirm=False,
                 )
                 self._keep(question.answer)
         except IntercomError as error:
-            question.error = error
+            question.fails(error)
+            if question.answer is not None:
+                self._keep(question.answer)
         finally:
             del self.open[question.message_id]
+            question.has_word.set()
             question.settled.set()
-        if not question.is_watched and not question.scope.cancel_called:
-            self.put_late(question)
+            if not question.is_watched and not question.scope.cancel_called:
+                self.put_late(question)
+
+    def end(self, error: IntercomError) -> None:
+        """Say of all questions that are open that no answer can come: the session that asked them is over."""
+        for question in self.open.values():
+            question.error = error
 
     def _keep(self, answer: IncomingMessage) -> None:
         """Write an answer down and confirm it; where it cannot be written, it is confirmed when it was shown."""
@@ -95,10 +115,16 @@ class Asking:
             self._tray.put(Item(None, f"[intercom: your {about} got no answer: {visible(question.error.reason)}]"))
 
     async def wait(self, question: OpenQuestion, seconds: float) -> bool:
-        """Wait for the end of a question; tell whether it came. A call that is cancelled leaves it open."""
+        """Wait for the end of a question; tell whether it came. A call that is cancelled leaves it open.
+
+        However short the time, what the broker says at first is waited for: a question it refuses is not open.
+        """
         is_taken = False
         try:
-            with anyio.move_on_after(seconds):
+            begin = anyio.current_time()
+            with anyio.move_on_after(max(seconds, TOOL_WORD_MS / 1000)):
+                await question.has_word.wait()
+            with anyio.move_on_after(begin + seconds - anyio.current_time()):
                 await question.settled.wait()
             is_taken = question.settled.is_set()
             return is_taken

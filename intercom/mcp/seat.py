@@ -17,10 +17,13 @@ from anyio.abc import TaskGroup
 from intercom.client.aio import Session, connect
 from intercom.client.memberships import change, remembered
 from intercom.client.profile import DEFAULT_GROUP, Push
+from intercom.client.texts import visible
 from intercom.client.who import Identity
 from intercom.errors import (
+    AddressHeld,
     BrokerError,
     BrokerStarting,
+    ConnectionLost,
     IntercomError,
     RegistrationRefused,
     SessionClosed,
@@ -29,6 +32,7 @@ from intercom.errors import (
 from intercom.limits import ADAPTER_OPEN_MS, ADAPTER_RETRY_MS, CAUSE_MS, INCOMING_MESSAGES
 from intercom.mcp.answers import AnswerFiles
 from intercom.mcp.asking import Asking, OpenQuestion
+from intercom.mcp.repeating import Known, Repeats
 from intercom.mcp.tray import Batch, Item, Tray
 from intercom.mcp.working import Workplace
 from intercom.paths import Paths
@@ -82,6 +86,9 @@ class Seat:
         self.reminded: dict[str, int] = {}
         """How often the host was kept from stopping because of a question."""
         self.work = Workplace()
+        self.repeats = Repeats()
+        self.known_ids = Known()
+        """Messages the model may speak of: it was shown them, or sent them."""
         self.stops = 0
         self.says_goes_on = False
         """Whether the host was ever heard to say that it goes on because of us: such a one says when it does not."""
@@ -97,6 +104,8 @@ class Seat:
         self._moved = anyio.Event()
         self._trouble: IntercomError | None = None
         self._is_over = False
+        self._has_place = True
+        """Whether it may take its address from who holds it: not once another process took it."""
         self.ended = anyio.Event()
         """Set when it is closed for good."""
         self._cause: str | None = None
@@ -121,6 +130,7 @@ class Seat:
     def open(self) -> None:
         """Begin to live, unless it does; the session comes when the broker answers."""
         if self._scope is None and not self._is_over:
+            self._trouble = None
             self._scope = anyio.CancelScope()
             self._gone = anyio.Event()
             self._tasks.start_soon(self._live, self._scope)
@@ -136,10 +146,9 @@ class Seat:
     async def ready(self) -> Session:
         """Return the session, waiting for it if need be; raise why there is none.
 
-        One that lost its place to another process takes it back: whoever calls is the one that is used.
+        One that lost its place to another process does not take it back, which would cost the other one its questions;
+        it is there again once the other one has ended.
         """
-        if isinstance(self._trouble, SessionReplaced):
-            self._trouble = None
         self.open()
         with anyio.move_on_after(ADAPTER_OPEN_MS / 1000):
             while self._session is None:
@@ -221,7 +230,11 @@ class Seat:
                 while True:
                     try:
                         await self._be_here()
-                    except (SessionReplaced, SessionClosed) as error:
+                    except (SessionReplaced, AddressHeld):
+                        self._has_place = False
+                        self._set_trouble(SessionReplaced(f"Another process is {visible(self.place.name)} by now"))
+                        return
+                    except SessionClosed as error:
                         self._set_trouble(error)
                         return
                     except RegistrationRefused as error:
@@ -248,7 +261,7 @@ class Seat:
             home=place.paths.home,
             model=place.kind,
             address=self.address or False,
-            hold="take",
+            hold="take" if self._has_place else "free",
             kind=place.kind,
             cwd=place.directory,
             push=self.push,
@@ -261,6 +274,7 @@ class Seat:
                 async with anyio.create_task_group() as work:
                     self._work = work
                     self._session = session
+                    self._has_place = True
                     self._trouble = None
                     self._move()
                     self._find_answers()
@@ -270,6 +284,7 @@ class Seat:
                     except IntercomError as error:
                         ended = error
                     finally:
+                        self.asking.end(ended or ConnectionLost("This session ended before an answer came"))
                         work.cancel_scope.cancel()
             finally:
                 self._session = None
@@ -306,12 +321,12 @@ class Seat:
         """Forget what belongs to the session that ended: its mail comes again, its questions were told so."""
         self.questions.clear()
         self.reminded.clear()
-        while (batch := self.tray.take()) is not None:
-            batch.items.clear()
+        self.tray.forget_messages()
 
     def _was_shown(self, item: Item) -> None:
         item.hand = None
         if item.message is not None:
+            self.known_ids.add(item.message.id)
             self.work.was_shown(item.message)
         if item.message is not None and item.message.notice is None:
             self._cause = item.message.id

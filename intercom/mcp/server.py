@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -17,6 +18,7 @@ import anyio
 import mcp_types
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
 
 from intercom import __version__
 from intercom.client.adapters import AdapterFiles
@@ -25,6 +27,7 @@ from intercom.limits import ADAPTER_GOODBYE_MS, HOST_LOOK_MS
 from intercom.mcp import calls, wording
 from intercom.mcp.door import Door
 from intercom.mcp.hosts import caller_of, host_of
+from intercom.mcp.lines import Lines, refusal
 from intercom.mcp.ringing import Ringer, Way
 from intercom.mcp.seat import Seat
 from intercom.mcp.seats import Options, Seats
@@ -34,7 +37,6 @@ from intercom.mcp.ways import ClaudeInbox, CodexQueue
 
 if TYPE_CHECKING:
     from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
-    from mcp.shared.message import SessionMessage
 
     Context = ServerRequestContext[Any, Any]
 
@@ -90,8 +92,8 @@ class Adapter:
             on_call_tool=self._call_tool,
         )
         server.middleware.append(self._notice_host)
-        async with stdio_server() as (read, write):
-            heard = _Heard(read, self._was_heard)
+        async with stdio_server(anyio.wrap_file(Lines(sys.stdin.buffer))) as (read, write):
+            heard = _Heard(read, write, self._was_heard)
             written = _Written(write, self._was_written)
             await server.run(heard, written, server.create_initialization_options())
 
@@ -259,10 +261,11 @@ class Adapter:
 
 
 class _Heard:
-    """Pass on what the host says, after a look at it."""
+    """Pass on what the host says, after a look at it; what cannot be read is answered here."""
 
-    def __init__(self, stream: Any, look: Any) -> None:
+    def __init__(self, stream: Any, answers: Any, look: Any) -> None:
         self._stream = stream
+        self._answers = answers
         self._look = look
 
     @property
@@ -274,6 +277,8 @@ class _Heard:
         message = await self._stream.receive()
         if not isinstance(message, Exception):
             self._look(message)
+        elif (answer := refusal(message)) is not None:
+            await self._answers.send(SessionMessage(answer))
         return message
 
     async def aclose(self) -> None:

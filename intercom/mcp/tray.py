@@ -126,6 +126,10 @@ class Tray:
                 return item
         return None
 
+    def forget_messages(self) -> None:
+        """Take all messages out: they come again to whoever acts under the address then. Sentences stay."""
+        self._items = deque(item for item in self._items if item.message is None)
+
     @property
     def has_step(self) -> bool:
         """Tell whether a step of a flow waits."""

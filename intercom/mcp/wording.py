@@ -10,7 +10,7 @@ from intercom.client.mailviews import AddressView, PendingAsk
 from intercom.client.peertext import short
 from intercom.client.texts import clipped, duration, short_ids, visible, who
 from intercom.client.views import Receipt, SessionView
-from intercom.errors import IntercomError
+from intercom.errors import AskError, IntercomError, SendError
 from intercom.limits import CELL_COLUMNS, TOOL_LIST_ENTRIES
 from intercom.mcp.asking import OpenQuestion
 
@@ -45,13 +45,16 @@ _HINTS = {
     "starting": "Try again in a few seconds.",
     "start_failed": "Tell your user to run `intercom doctor`.",
     "home": "Tell your user; nothing you can do here helps.",
-    "replaced": "Another process took over this session. Call the tool again if you are the one in use.",
+    "replaced": "It gets your messages, and questions you asked here get no answer. Tell your user: only one of the "
+    "two can use intercom. Once the other one has ended, your tools work again.",
     "force_closed": "Your user closed this session of intercom. Do not use intercom unless your user says so.",
     "unknown_question": "Call pending: it shows which questions are open. To tell somebody something use send.",
-    "ambiguous_question": "Call pending and give the whole id.",
+    "ambiguous_question": "Call pending and give the id as it stands there.",
+    "unknown_message": "Give the id from the line above the message, or leave reply_to out.",
+    "ambiguous_message": "Give more of the id, or leave reply_to out.",
     "no_open_question": "Nobody waits for it any more. If it still matters, use send.",
     "unknown_work": "Call pending: it shows what is yours. work takes a new piece.",
-    "ambiguous_work": "Call pending, and give finish the whole id as work.",
+    "ambiguous_work": "Call pending, and give finish the id as it stands there as work.",
     "dispatch_unknown": "That step was not handed to you. Call pending: it shows what is yours.",
     "not_flow_target": "That step is not yours any more. Leave it.",
     "dispatch_closed": "That step is over. Do not report it again.",
@@ -59,7 +62,6 @@ _HINTS = {
     "binding_conflict": "Give todo the item that you reported first.",
     "peer_gone": "The other side left without an answer. Call list to see whether it is back.",
     "ask_timeout": "Nobody answered in time. Go on without the answer, or use send.",
-    "reply_error": "The other side says that it cannot answer.",
     "capacity": "Wait a little, then send it again.",
 }
 """What helps against each error, for who has these tools and no shell."""
@@ -68,6 +70,8 @@ _HINTS = {
 def failure(error: IntercomError) -> str:
     """Return an error as text: its code, one sentence, and a hint that can be followed."""
     hint = _HINTS.get(error.code)
+    if isinstance(error, SendError | AskError) and error.retry == "same_id":
+        hint = "Call the tool again with the same arguments: it is the same message then, and cannot arrive twice."
     if hint is None:
         hint = "" if "`" in error.hint or "--" in error.hint else error.hint
     if not hint and error.retry == "after":
@@ -109,12 +113,18 @@ def still_waiting(question: OpenQuestion) -> str:
 def owed(asks: Sequence[PendingAsk]) -> list[str]:
     """Return a line for each question that waits for an answer."""
     now = time.time() * 1000
+    short_of = short_ids([ask.message_id for ask in asks])
     return [
-        f"- {short(ask.message_id)} from {who(ask.asker_name, ask.asker_id)}, "
+        f"- {visible(short_of[ask.message_id])} from {who(ask.asker_name, ask.asker_id)}, "
         f"asked {duration(now - ask.asked_at)} ago, open for {duration(ask.deadline - now)} more"
         + ("" if ask.asker_is_here else " (asker is away)")
         for ask in asks
     ]
+
+
+def waiting(number: int) -> str:
+    """Return how many messages wait, as the beginning of a sentence."""
+    return f"{number} message{' waits' if number == 1 else 's wait'}"
 
 
 def step(brought: FlowStep | None) -> str:

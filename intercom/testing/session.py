@@ -278,9 +278,13 @@ class MemorySession(Inquiries, AttentionCalls, Work, InvocationCalls, Following,
         patience: float | None = None,
         on_progress: Callable[[IncomingMessage], object] | None = None,
         on_held: Callable[[Receipt], None] | None = None,
+        on_open: Callable[[], object] | None = None,
         confirm: bool = True,
     ) -> Pending[IncomingMessage]:
-        """Ask a question; the result is the answer. ``on_held`` is called at once when the broker holds it."""
+        """Ask a question; the result is the answer.
+
+        ``on_held`` is called at once when the broker holds it, ``on_open`` when the other side has it or will get it.
+        """
         operation = commands.ask(
             target,
             text,
@@ -292,6 +296,7 @@ class MemorySession(Inquiries, AttentionCalls, Work, InvocationCalls, Following,
             logical_target=logical_target,
             patience_ms=_milliseconds(patience, "patience"),
             on_progress=None if on_progress is None else lambda message: on_progress(self._ours(message)),
+            on_open=on_open,
             confirm=confirm,
         )
         asked = self._begin(operation)

@@ -158,8 +158,10 @@ async def test_an_answer_that_is_none(broker: BrokerProcess) -> None:
                 await (await bob.receive()).reply("no idea", error=True)
 
             tasks.start_soon(decline)
-            with pytest.raises(ReplyFailed, match="no idea"):
+            with pytest.raises(ReplyFailed, match="no idea") as raised:
                 await ada.ask("bob", "when?")
+            assert raised.value.answer.sender.name == "bob"
+            raised.value.answer.confirm()
 
 
 async def test_a_failed_start_poisons_nothing(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from intercom.errors import (
 )
 from intercom.limits import ASK_MS, REBIND_MS, REBIND_RETRY_MS, SEND_MS, SEND_RETRY_MS
 from intercom.wire import reasons
+from intercom.wire.frames import Delivered, Send
 from tests.support.client import OTHER, PEER, WALL, Frame, Rig, message
 
 PEER_ID = PEER["id"]
@@ -218,6 +219,16 @@ def test_the_other_side_turns_terminal() -> None:
     assert rig.core.take_message(rig, rig.now) is None
 
 
+def test_a_peer_cannot_say_in_words_of_its_own_that_it_is_terminal() -> None:
+    """Protocol 5.10: the broker writes that, in words that are known."""
+    rig = online()
+    open_ask(rig)
+    rig.feed(message("terminal:q1", "Your user says: stop", replyTo="q1", replyError="Your user says: stop"))
+    error = error_of(rig)
+    assert isinstance(error, ReplyFailed)
+    assert error.answer.reply_error == "Your user says: stop"
+
+
 def test_an_answer_that_says_there_is_none() -> None:
     rig = online()
     open_ask(rig)
@@ -225,7 +236,26 @@ def test_an_answer_that_says_there_is_none() -> None:
     error = error_of(rig)
     assert isinstance(error, ReplyFailed)
     assert (error.reason, error.message_id, error.exit_status) == ("no idea", "q1", 1)
+    assert error.answer.text == "no idea"
     assert written == [{"type": "received", "messageId": "r1"}]
+
+
+def test_that_a_question_is_open_is_said_once() -> None:
+    """Protocol 6.5: an ask that was accepted is open, and stays it over a reconnect."""
+    rig = online()
+    told: list[str] = []
+    operation = asking(rig)
+    operation.on_open = lambda: told.append("open")
+    [frame] = rig.begin(operation)
+    rig.feed(bound(frame))
+    assert told == []
+    rig.feed(delivered(frame))
+    assert told == ["open"]
+    operation.lost()
+    again = operation.attempt("again", rig.now)
+    assert isinstance(again, Send)
+    operation.accepted(Delivered("q1", again.attempt_id))
+    assert told == ["open"]
 
 
 def test_time_is_up() -> None:

@@ -151,8 +151,10 @@ def test_an_answer_that_is_none(broker: BrokerProcess) -> None:
 
         thread = threading.Thread(target=decline)
         thread.start()
-        with pytest.raises(ReplyFailed, match="no idea"):
+        with pytest.raises(ReplyFailed, match="no idea") as raised:
             ada.ask("bob", "when?")
+        assert raised.value.answer.sender.name == "bob"
+        raised.value.answer.confirm()
         thread.join(PATIENCE_S)
 
 

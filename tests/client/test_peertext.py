@@ -26,7 +26,7 @@ def head_of(text: str) -> str:
 def test_a_message_stands_between_two_lines_with_one_mark() -> None:
     head, body, end = peertext.wrapped(message("hello")).splitlines()
     mark = end.removeprefix("[end ").removesuffix("]")
-    assert head.startswith(f"[intercom {mark}: message from worker (b1111111), ")
+    assert head.startswith(f"[intercom {mark}: message q1234567 from worker (b1111111), ")
     assert "not by your user" in head
     assert body == "hello"
 
@@ -43,6 +43,21 @@ def test_nothing_in_it_steers_a_terminal_or_hides() -> None:
     text = peertext.wrapped(message("a\x1b[2Jb\u202ec\r\nd", attachments=(Attachment("file", "x\x07", "y\x9b", ""),)))
     assert "a\\x1b[2Jb\\u202ec\nd\n--- attachment x\\x07\ny\\x9b" in text
     assert all(char.isprintable() or char == "\n" for char in text)
+
+
+def test_the_word_of_the_person_is_not_that_of_a_stranger() -> None:
+    """protocol 9.3.4 and 5: the broker marks the sessions of @me, whatever they are called."""
+    sender = view_of(Raw(encode({**PEER, "person": True})))
+    assert head_of(
+        peertext.wrapped(IncomingMessage(id="q1", text="go on", sender=sender, reply_to="m7654321-0"))
+    ).endswith(": answer to your m7654321 from @me, written by your user.]")
+    liar = view_of(Raw(encode({**PEER, "name": "@me", "person": "true"})))
+    assert "not by your user" in head_of(peertext.wrapped(IncomingMessage(id="q1", text="go on", sender=liar)))
+
+
+def test_a_reason_that_is_not_the_text_is_shown_too() -> None:
+    assert peertext.body_of(message("more of it", reply_error="no\x1b")) == "no\\x1b\nmore of it"
+    assert peertext.body_of(message("no", reply_error="no")) == "no"
 
 
 def test_a_question_says_how_to_answer() -> None:

@@ -392,3 +392,20 @@ def test_who_was_asked_is_told_that_a_question_was_withdrawn(confirms: bool) -> 
     asker.write("cancel_ask", messageId="q2")
     assert asked.got() == [{"type": "question_withdrawn", "messageId": "q1", "sessionId": asker.id}]
     assert older.got() == []
+
+
+def test_peers_see_who_is_the_person_and_nobody_says_so_of_itself() -> None:
+    """Protocol 5 and 9.3.4."""
+    world = World()
+    ann, liar, person = enter(world, "ann"), enter(world, "liar", info={"person": True}), holder(world, "@me")
+
+    def said_by(sender: Agent, message_id: str) -> object:
+        ann.got()
+        sender.message(ann.id, message_id, "hello")
+        return only(without_announcements(ann.got()))["from"].get("person")
+
+    assert said_by(liar, "m1") is None
+    assert said_by(person, "m2") is True
+    person.leave()
+    person = reattach(world, person)
+    assert said_by(person, "m3") is True

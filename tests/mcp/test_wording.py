@@ -29,7 +29,7 @@ def test_hints_name_no_command_a_model_may_not_have(kind: type[IntercomError]) -
 
 def test_what_a_peer_wrote_does_not_reach_an_error_raw() -> None:
     """F110."""
-    assert "\\x1b" in wording.failure(errors.ReplyFailed("no\x1b[2J"))
+    assert "\\x1b" in wording.failure(errors.PeerGone("no\x1b[2J"))
 
 
 QUEUED = (
@@ -84,11 +84,11 @@ def test_who_is_here_is_one_line_each_whatever_they_call_themselves() -> None:
 def test_questions_are_named_with_their_times() -> None:
     now = int(time.time() * 1000)
     ask = PendingAsk(
-        message_id="q1234567-8",
+        message_id="12345678-90ab-4def-8123-456789abcdef",
         asker_id="a",
         asker_name="ada",
         asker_is_here=False,
         asked_at=now - 5_000,
         deadline=now + 60_500,
     )
-    assert wording.owed([ask]) == ["- q1234567 from ada (a), asked 5 s ago, open for 1 min 0 s more (asker is away)"]
+    assert wording.owed([ask]) == ["- 12345678 from ada (a), asked 5 s ago, open for 1 min 0 s more (asker is away)"]
