@@ -96,7 +96,7 @@ def test_a_step_is_reported_by_a_command_of_the_same_name(shell: Shell) -> None:
     again = shell.run(*report, "--json").document
     assert again == first
     other = shell.run(*report[:4], "--summary", "t", "--as", "worker", "--json")
-    assert (other.status, other.document["code"]) == (1, "report_conflict")
+    assert (other.status, other.document["code"]) == (4, "report_conflict")
     assert status(shell)["flow"]["state"] == "completed"
 
 
@@ -118,7 +118,7 @@ def test_a_flow_is_controlled_by_every_coordinator_of_its_group(shell: Shell) ->
     appended = shell.run("flow", "append", "f", "--after", "one", "--step", "two=y", *other).document
     assert [step["stepId"] for step in appended["flow"]["steps"]] == ["one", "two"]
     far = shell.run("flow", "pause", "f", "--group", "far", *other)
-    assert (far.status, far.document["code"]) == (1, "flow_unknown")
+    assert (far.status, far.document["code"]) == (3, "flow_unknown")
     assert shell.run("flow", "gc", "--dry-run", "--json").document == {"ok": True, "flowIds": [], "dryRun": True}
 
 
@@ -126,7 +126,31 @@ def test_a_key_names_a_request(shell: Shell) -> None:
     create = ("flow", "create", "--id", "f", "--target", "w", "--step", "one=x", "--as", "boss", "--json")
     assert shell.run(*create, "--key", "k").status == 0
     assert shell.run(*create, "--key", "k").status == 0
-    assert shell.run(*create).document["code"] == "flow_exists"
+    taken = shell.run(*create)
+    assert (taken.status, taken.document["code"]) == (4, "flow_exists")
+    assert "intercom flow list" in taken.document["hint"]
+    other = shell.run(*create[:6], "--step", "one=y", "--as", "boss", "--json", "--key", "k")
+    assert (other.status, other.document["code"]) == (4, "request_key_conflict")
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "code"),
+    [
+        (("start", "none"), 3, "flow_unknown"),
+        (("status", "none"), 3, "flow_unknown"),
+        (("append", "f", "--after", "none", "--step", "two=y"), 3, "step_unknown"),
+        (("report", "none", "completed", "--summary", "s", "--as", "boss"), 3, "dispatch_unknown"),
+        (("resume", "f"), 4, "flow_conflict"),
+    ],
+)
+def test_the_status_of_what_is_not_there_or_stands_against_it(
+    shell: Shell, words: tuple[str, ...], status: int, code: str
+) -> None:
+    """README: 3 for what there is not, 4 for what stands against it; each with a hint."""
+    shell.run("flow", "create", "--id", "f", "--target", "w", "--step", "one=x", "--as", "boss")
+    refused = shell.run("flow", *words, "--json")
+    assert (refused.status, refused.document["code"]) == (status, code)
+    assert refused.document["hint"]
 
 
 @pytest.mark.parametrize(
@@ -182,6 +206,10 @@ def test_a_flow_in_a_file(tmp_path: Path, name: str, text: str) -> None:
         "steps = [{ id = 'a', prompt = 'p', todo = 1 }]",
         "steps = [{ id = 'a', prompt = 'p', report_timeout_s = true }]",
         "steps = [{ id = 'a', prompt = 'p', report_timeout_s = 0 }]",
+        "steps = [{ id = 'a', prompt = 'p', report_timeout_s = inf }]",
+        "steps = [{ id = 'a', prompt = 'p', report_timeout_s = nan }]",
+        '{"steps": [{"id": "a", "prompt": "p", "report_timeout_s": 1' + 400 * "0" + "}]}",
+        '{"steps": [{"id": "a", "prompt": "p", "report_timeout_s": Infinity}]}',
         "= =",
         '{"a": ',
         "[" * 5_000,
