@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,19 @@ def test_a_step_is_reported_by_a_command_of_the_same_name(shell: Shell) -> None:
     other = shell.run(*report[:4], "--summary", "t", "--as", "worker", "--json")
     assert (other.status, other.document["code"]) == (4, "report_conflict")
     assert status(shell)["flow"]["state"] == "completed"
+
+
+def test_the_command_that_listen_prints_can_be_followed(shell: Shell) -> None:
+    """Design section 9: a hint is safe to follow as it stands, in whatever shell."""
+    worker = shell.start("listen", "--as", "worker", "--group", "g")
+    shell.run(
+        "flow", "create", "--id", "f", "--target", "worker", "--step", "one=x", "--start", "--group", "g", "--as", "b"
+    )
+    lines = iter(worker.line, "  when it cannot be done:")
+    told = next(line for line in lines if "intercom flow report" in line).replace("TEXT", "done")
+    assert " --as worker --group g " in told
+    reported = shell.run(*shlex.split(told)[1:], "--json")
+    assert (reported.status, reported.document.get("stepState")) == (0, "completed")
 
 
 def test_what_was_written_by_others_is_for_the_person(shell: Shell) -> None:
