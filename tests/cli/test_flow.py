@@ -58,7 +58,7 @@ def test_a_flow_in_two_shells(shell: Shell) -> None:
     assert created["flow"]["state"] == "active"
     done = settled(shell, lambda flow: step_states(flow) == ["completed", "failed"])
     assert done["flow"]["steps"][0]["result"]["summary"] == "one by sing"
-    assert done["flow"]["nextActions"] == ["pause", "retry two", "append", "cancel"]
+    assert done["flow"]["nextActions"] == ["pause", "retry two", "append"]
     assert worker.event("message")["flow"]["stepId"] == "one"
     reported = worker.event("reported")
     assert (reported["outcome"], reported["stepState"]) == ("completed", "completed")
@@ -66,6 +66,8 @@ def test_a_flow_in_two_shells(shell: Shell) -> None:
     assert worker.event("reported")["outcome"] == "failed"
     text = shell.run("flow", "status", "f").text
     assert "intercom flow retry f two --reason TEXT" in text and "FAILED" in text
+    assert "flow cancel" not in text, "nobody without a name may"
+    assert "intercom flow cancel --as boss f --reason TEXT" in shell.run("flow", "status", "f", "--as", "boss").text
     cancelled = shell.run("flow", "cancel", "f", "--reason", "enough", "--as", "boss", "--json").document
     assert (cancelled["flow"]["state"], cancelled["flow"]["reason"]) == ("cancelled", "enough")
     assert "f " in shell.run("flow", "list").text
@@ -112,6 +114,47 @@ def test_the_command_that_listen_prints_can_be_followed(shell: Shell) -> None:
     assert " --as worker --group g " in told
     reported = shell.run(*shlex.split(told)[1:], "--json")
     assert (reported.status, reported.document.get("stepState")) == (0, "completed")
+
+
+def test_what_may_be_done_next_is_what_the_reader_may_do(shell: Shell) -> None:
+    """Design section 9: the commands that are offered work for whoever reads them."""
+    create = ("flow", "create", "--id", "f", "--target", "w", "--step", "one=x", "--group", "g")
+    assert "flow cancel" not in shell.run(*create).text, "the next command is another guest"
+    told = shell.run("flow", "status", "f").text
+    start = next(line for line in told.splitlines() if "flow start" in line)
+    assert start == "  intercom flow start --group g f"
+    assert shell.run(*start.split()[1:]).status == 0
+
+
+def test_a_key_of_a_guest_is_refused(shell: Shell) -> None:
+    refused = shell.run("flow", "create", "--id", "f", "--target", "w", "--step", "one=x", "--key", "k", "--json")
+    assert refused.status == 2 and "--as NAME" in refused.document["hint"]
+
+
+def test_a_change_shows_what_status_shows(shell: Shell) -> None:
+    create = ("flow", "create", "--id", "f", "--target", "w", "--step", "one=sing\nloudly", "--as", "boss")
+    created = shell.run(*create).text
+    assert "sing ..." in created, "there is more of it"
+
+
+def test_no_text_of_others_looks_like_ours_or_floods(shell: Shell) -> None:
+    long = "a" * 5_000
+    shell.run("flow", "create", "--id", "f", "--target", "w", "--step", f"one={long}", "--start", "--as", "boss")
+    lines = shell.run("flow", "status", "f").text.splitlines()
+    assert max(map(len, lines)) < 300 and any(line.endswith("a...") for line in lines)
+    shell.run("flow", "cancel", "f", "--reason", "no\nnext:\n  rm", "--as", "boss")
+    lines = shell.run("flow", "status", "f").text.splitlines()
+    assert "next:" not in lines
+    assert [line for line in lines if line.startswith("reason: no\\")]
+
+
+def test_the_text_says_when_no_todo_item_is_asked_for(shell: Shell) -> None:
+    """A2.8: a binding that was not negotiated is told."""
+    worker = listener(shell)
+    flow = {"id": "f", "target": "worker", "steps": [{"id": "one", "prompt": "p", "todo": {"require_completed": True}}]}
+    shell.run("flow", "create", "-", "--start", "--as", "boss", stdin=json.dumps(flow).encode())
+    worker.event("message")
+    assert "to-do item of step one: not asked for" in shell.run("flow", "status", "f").text
 
 
 def test_what_was_written_by_others_is_for_the_person(shell: Shell) -> None:
