@@ -291,6 +291,14 @@ def test_a_flow_from_standard_input(shell: Shell) -> None:
     assert created.document["flow"]["steps"][0]["reportTimeoutMs"] == 1_500
 
 
+@pytest.mark.parametrize("prompt", ["p\ud800", " "])
+def test_a_prompt_that_would_be_changed_or_is_blank_is_refused(shell: Shell, prompt: str) -> None:
+    """FE 2.2: nothing is changed silently."""
+    flow = {**FLOW, "steps": [{"id": "one", "prompt": prompt}]}
+    assert shell.run("flow", "create", "-", "--as", "boss", stdin=json.dumps(flow).encode()).status == 2
+    assert shell.run("flow", "status", "f").status == 3
+
+
 def test_the_summary_of_a_command() -> None:
     assert summary_of(" \n", "completed") == "completed"
     cut = summary_of("\u00e9" * FLOW_SUMMARY_BYTES, "failed")
