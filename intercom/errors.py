@@ -184,10 +184,15 @@ class ConnectionLost(BrokerError):
 
 
 class RequestTimeout(BrokerError):
-    """Say that the broker did not answer a request in time."""
+    """Say that the broker did not answer a request in time; ``key`` names an order that can be repeated by it."""
 
     code = "request_timeout"
     exit_status = 6
+    key: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Add ``key`` to the JSON form where there is one."""
+        return {**super().as_dict(), **({"key": self.key} if self.key else {})}
 
 
 class ProtocolViolation(BrokerError):
@@ -332,7 +337,7 @@ _REQUEST_HINTS = {
     "unknown_kind": "Take one of those, or name it in intercom.toml and `intercom restart`.",
     "spawn_rate_limited": "Wait before you order another one.",
     "spawn_outcome_unknown": "`intercom list` shows whether it is there; order another one only if it is not.",
-    "spawn_timeout": "`intercom list` shows whether it came late; order another one only if it did not.",
+    "spawn_timeout": "`intercom list` shows whether it came late; if it did not, order another one, under another key.",
     "spawn_failed": "Run its command by hand to see why; `intercom docs configuration` says what it finds.",
     "send_outcome_unknown": "Ask who sent the message whether the answer arrived; do not send another one.",
     "ambiguous_address": "Name its group too; `intercom addresses` shows it.",

@@ -162,6 +162,7 @@ _FAILURE = _object(
         "hint": _TEXT,
         "retryAfterMs": _COUNT,
         "messageId": _TEXT,
+        "key": _TEXT,
         "candidates": _array(_ref("Session")),
     },
 )
@@ -717,7 +718,7 @@ DOCUMENTS: dict[str, list[Schema]] = {
     ],
     "doctor": [_success(_EXAMINED), {"allOf": [_object(_EXAMINED), _ref("Failure")]}],
     "watch": [*_WATCHED],
-    "spawn": [_success({"id": _TEXT, "kind": _TEXT})],
+    "spawn": [_success({"id": _TEXT, "kind": _TEXT, "key": _TEXT})],
     "log": [_success({"entry": _ANY_OBJECT}), _success({"text": _TEXT})],
     "restart": [_success(_REPLACED), {"allOf": [_object(_REPLACED), _ref("Failure")]}],
     "stop": [_success({"pid": _COUNT})],

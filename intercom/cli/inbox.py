@@ -21,6 +21,7 @@ from intercom.limits import REQUEST_MS, WORK_PAGE_CEILING, WORK_REQUEST_MS
 
 if TYPE_CHECKING:
     from intercom.client.blocking import Session
+    from intercom.client.blocking_work import Assignment
     from intercom.client.mailviews import SessionRecord
     from intercom.client.workviews import InboxPage, ParkedMessage
 
@@ -34,7 +35,8 @@ message stays in its place until its work is done: work that is not accepted in 
     show ID              one of them, with its whole text
     dispatch ID SESSION  hand it to a session that takes work, by its name or id
     claim ID             take it as work of this identity (`intercom whoami`)
-    wait                 wait until work is handed to this identity; with --claim also take what it may claim
+    wait                 wait until work is handed to this identity; with --claim also take what it may claim,
+                         such as what was sent to its name, also before this command
     settle ID            take it out: it needs nobody any more
 
 ID is the id of the message in the inbox, or at least 4 characters of one. Work that was claimed belongs to the
@@ -52,6 +54,7 @@ class NoWork(IntercomError):
     """Say that no work came while the command waited."""
 
     code = "no_work"
+    retry = "after"
     exit_status = 6
 
 
@@ -62,7 +65,7 @@ def configure(parser: Parser) -> None:
     parser.add_argument("--claim", action="store_true", help="wait: also take what waits and this identity may claim")
     parser.add_argument("--key", metavar="KEY", type=clean, help="dispatch: name the order, so that it can be repeated")
     parser.add_argument(
-        "--within", metavar="SECONDS", type=_within, help="dispatch: time for accepting it (default 30; 0: any)"
+        "--within", metavar="SECONDS", type=_within, help="dispatch: time for accepting it (default 30; 0: no limit)"
     )
     add_common(parser, timeout=f"longest wait: for work (else for ever), or the broker ({REQUEST_MS // 1000})")
 
@@ -80,11 +83,13 @@ def run(arguments: Namespace, output: Output) -> int:
         if what == "list":
             _show_all(whole_inbox(session, arguments), output)
             return 0
-        item = chosen(whole_inbox(session, arguments).items, rest[0])
+        items = whole_inbox(session, arguments).items
+        if order is not None:
+            _dispatch(session, items, rest[0], rest[1], order, arguments, output)
+            return 0
+        item = chosen(items, rest[0])
         if what == "show":
             _show(session.inbox_message(item.id, timeout=time_left(arguments, REQUEST_MS)), output)
-        elif order is not None:
-            _dispatch(session, item, rest[1], order, arguments, output)
         else:
             session.settle(item.id, timeout=time_left(arguments, REQUEST_MS))
             output.document({"ok": True, "inboxId": item.id})
@@ -119,10 +124,11 @@ def chosen(items: Sequence[ParkedMessage], wanted: str) -> ParkedMessage:
     )
 
 
-def worker(records: Sequence[SessionRecord], wanted: str) -> SessionRecord:
+def worker(records: Sequence[SessionRecord], wanted: str, *, may_be_gone: bool = False) -> SessionRecord:
     """Return the session that is meant by a name, an id, or the beginning of one.
 
-    A name means no closed one. An id may: an order under a key is repeated also when its worker has left.
+    A name means a closed one only if ``may_be_gone``, when no other is called so: then the one that left last.
+    An id may mean a closed one in any case.
     """
     there = [record for record in records if record.state != "closed"]
     named = [record for record in there if (record.name or "").lower() == wanted.strip().lower()]
@@ -134,25 +140,50 @@ def worker(records: Sequence[SessionRecord], wanted: str) -> SessionRecord:
             code="ambiguous_session",
             hint="Give the id of one; `intercom session list` shows it.",
         )
+    if may_be_gone:
+        gone = [record for record in records if (record.name or "").lower() == wanted.strip().lower()]
+        if gone:
+            return max(gone, key=lambda record: record.since)
     return sessions.chosen(records, wanted)
 
 
 def _dispatch(
-    session: Session, item: ParkedMessage, wanted: str, key: str, arguments: Namespace, output: Output
+    session: Session,
+    items: Sequence[ParkedMessage],
+    message: str,
+    wanted: str,
+    key: str,
+    arguments: Namespace,
+    output: Output,
 ) -> None:
-    record = worker(session.session_records(timeout=time_left(arguments, REQUEST_MS)), wanted)
+    is_repeatable = arguments.key is not None
+    unseen: RequestRefused | None = None
+    try:
+        inbox_id = chosen(items, message).id
+    except RequestRefused as error:
+        if error.code != "inbox_unknown" or not is_repeatable:
+            raise
+        # What was ordered under this key may be done with: the broker knows the order longer than the message.
+        inbox_id, unseen = message, error
+    records = session.session_records(timeout=time_left(arguments, REQUEST_MS))
+    record = worker(records, wanted, may_be_gone=is_repeatable)
     try:
         order = session.dispatch(
-            item.id,
+            inbox_id,
             record.id,
             key=key,
             accept_within=arguments.within,
             timeout=time_left(arguments, WORK_REQUEST_MS),
         )
+    except RequestRefused as error:
+        if unseen is None or error.code not in ("order_key_conflict", "inbox_unknown"):
+            raise
+        unseen.hint = "To repeat an order whose message is not there any more, give the whole id and the same options."
+        raise unseen from None
     except BrokerError as error:
-        error.hint = f"Repeat the command with --key {quote(key)}: the message is handed over once."
+        error.hint = f"Repeat the command for {visible(inbox_id)} with --key {quote(key)}: it is handed over once."
         raise
-    told = {"inboxId": item.id, "sessionId": record.id, "handedTo": order.handed_to}
+    told = {"inboxId": inbox_id, "sessionId": record.id, "handedTo": order.handed_to}
     output.document({"ok": True, "assignmentId": order.assignment_id, **told})
     worker_name = who(record.name, record.id)
     where = {
@@ -168,14 +199,12 @@ def _take(arguments: Namespace, output: Output, rest: Sequence[str]) -> int:
     arguments.timeout = None if not rest else patience
     with opened(arguments, "inbox", default_ms=WORK_REQUEST_MS, hold="none", works=True) as session:
         if rest:
-            work = session.claim(
-                _claimed(whole_inbox(session, arguments).items, rest[0]), timeout=time_left(arguments, WORK_REQUEST_MS)
-            )
+            work = _claim(session, rest[0], arguments)
         else:
             left = None if patience is None else max(0.001, arguments.began + patience - time.monotonic())
             found = session.wait_for_assignment(claim=arguments.claim, timeout=left)
             if found is None:
-                raise NoWork("No work came in time")
+                raise NoWork("No work came in time", hint=_no_work_hint(arguments))
             work = found
         if arguments.accept:
             work.accept()
@@ -183,14 +212,46 @@ def _take(arguments: Namespace, output: Output, rest: Sequence[str]) -> int:
     return 0
 
 
-def _claimed(items: Sequence[ParkedMessage], wanted: str) -> str:
-    """Return the id of what is to be claimed; of what this identity does not see the broker knows why."""
+def _no_work_hint(arguments: Namespace) -> str:
+    again = "Wait again: what comes meanwhile is kept, and nothing was taken."
+    return (
+        again if arguments.claim else f"{again} With --claim also what waits in the inbox for this identity is taken."
+    )
+
+
+def _claim(session: Session, wanted: str, arguments: Namespace) -> Assignment:
+    """Take a message; of one that this identity may not take say who may."""
     try:
-        return chosen(items, wanted).id
+        inbox_id = chosen(whole_inbox(session, arguments).items, wanted).id
     except RequestRefused as error:
         if error.code != "inbox_unknown":
             raise
-        return wanted
+        inbox_id = wanted
+    try:
+        return session.claim(inbox_id, timeout=time_left(arguments, WORK_REQUEST_MS))
+    except RequestRefused as error:
+        if error.code != "inbox_unknown":
+            raise
+        with opened(arguments, "inbox", purpose="control", default_ms=REQUEST_MS) as person:
+            item = chosen(whole_inbox(person, arguments).items, wanted)
+        raise _not_claimable(item) from None
+
+
+def _not_claimable(item: ParkedMessage) -> RequestRefused:
+    """Return why a message that is there cannot be claimed by who wants it."""
+    if item.assignment_id is not None:
+        return RequestRefused(f"Somebody has the message {item.id} already", code="assignment_in_progress")
+    if item.claim_policy == "bound_session":
+        who_may = f"only {item.target} may claim it"
+    elif item.claim_policy == "any_session":
+        who_may = "workers of its groups may claim it, and this identity is in none of them, or sent it"
+    else:
+        who_may = f"nobody may claim it: {POLICIES[item.claim_policy].partition(': ')[2] or 'it is handed out'}"
+    return RequestRefused(
+        f"The message {item.id} is there, but {who_may}",
+        code="not_allowed",
+        hint=f"`intercom inbox dispatch {quote(item.id)} SESSION` hands it to a session that takes work.",
+    )
 
 
 def _show(item: ParkedMessage, output: Output) -> None:

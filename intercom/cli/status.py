@@ -84,6 +84,9 @@ def described(report: dict[str, Any], paths: Paths) -> list[tuple[str, str]]:
     if isinstance(store, dict):
         restored = f"; {RESTORED}" if ours.get("journalRestored") else ""
         lines.append(("store", _store(store) + restored))
+    if "spawnKinds" in ours:
+        kinds = ", ".join(map(str, ours["spawnKinds"]))
+        lines.append(("may start", kinds or "nothing: intercom.toml names no commands under [spawn]"))
     if "durability" in ours:
         lines.append(("durability", str(ours["durability"])))
     if "startedBy" in ours:

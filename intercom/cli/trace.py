@@ -25,10 +25,16 @@ DESCRIPTION = """Show what became of a message: its states with their times, and
     offered        it was written to the session that receives, which has not confirmed it
     delivered      the other side has it
     answered       it was a question, and the answer was delivered
-    expired        its time was over before anybody had it; its sender was told
+    expired        its time was over before anybody had it, and its sender was told; or a worker said that it is too
+                   old to be of use
     undeliverable  nobody came for it in time, or its mailbox is gone; its sender was told
     withdrawn      it was a question, and its sender waits for no answer any more
     purged         the person emptied its mailbox; its sender was told
+    parked         it waits in the inbox until a worker takes it (`intercom inbox`)
+    assigned       a worker has it; accepted, started and others are what the worker said of it
+    failed         it was work, and the worker could not do it; no message told its sender
+    ambiguous      it was work, and the worker was cut off; no message told its sender
+    settled        it was work, and somebody said that it needs nobody any more
     uncertain      it may have arrived or not
 
 Of a message to somebody who was there the broker remembers the fate for 12 minutes, of one that waited for longer.

@@ -88,7 +88,7 @@ def described_work(work: Assignment) -> dict[str, Any]:
     if work.attachments:
         message["attachments"] = described_attachments(work.attachments)
     return {
-        "assignment": {**described_assignment(work.view), "state": work.state, "accepted": work.accepted},
+        "assignment": described_assignment(work.present),
         "message": message,
     }
 

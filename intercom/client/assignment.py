@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from intercom.client.views import Attachment, IncomingMessage, SessionView
 from intercom.client.workviews import AssignmentView, ProcessingState
 
@@ -16,12 +18,14 @@ class Assignment:
     last state this session knows of.
     """
 
-    __slots__ = ("__weakref__", "accepted", "is_over", "message", "state", "view")
+    __slots__ = ("__weakref__", "accepted", "is_over", "message", "sequence", "state", "view")
 
     def __init__(self, view: AssignmentView, message: IncomingMessage) -> None:
         self.view = view
         self.message = message
         self.state: ProcessingState = view.state
+        self.sequence = view.sequence
+        """Number of that state, as far as this session knows it."""
         self.accepted = view.accepted
         """Whether this session has taken the responsibility."""
         self.is_over = False
@@ -60,11 +64,23 @@ class Assignment:
     @property
     def accept_deadline(self) -> int | None:
         """Return when it goes back to the inbox unless it is accepted before, in epoch milliseconds."""
-        return self.view.accept_deadline
+        return None if self.accepted else self.view.accept_deadline
 
-    def noted(self, state: ProcessingState, *, gives_back: bool = False) -> None:
+    @property
+    def present(self) -> AssignmentView:
+        """Return ``view`` with what has changed since, as far as this session knows."""
+        return replace(
+            self.view,
+            state=self.state,
+            sequence=self.sequence,
+            accepted=self.accepted,
+            accept_deadline=self.accept_deadline,
+        )
+
+    def noted(self, state: ProcessingState, sequence: int = 0, *, gives_back: bool = False) -> None:
         """Take notice that the broker has recorded a state; ``gives_back`` when it may go to somebody else."""
         self.state = state
+        self.sequence = max(self.sequence, sequence)
         if state == "accepted":
             self.accepted = True
         if state in ENDING or (gives_back and not self.accepted):

@@ -289,7 +289,7 @@ class WorkCalls:
             session_id: the worker.
             key: names the order, so that repeating it hands the message over once; else a new one.
             source_message_id: refuse the order unless the message has this id.
-            accept_within: seconds for accepting it, 30 by default; 0 for any time.
+            accept_within: seconds for accepting it, 30 by default; 0 for no limit.
             timeout: seconds for the answer; a broker that dies meanwhile is told again, under the same key.
 
         Raises ``RequestRefused``; the message stays in the inbox then.

@@ -6,7 +6,7 @@ from typing import Any
 
 from intercom.client.composing import clean_text, milliseconds
 from intercom.client.patience import PatientRequest
-from intercom.errors import RequestRefused, UsageError
+from intercom.errors import IntercomError, RequestRefused, RequestTimeout, UsageError
 from intercom.limits import IDEMPOTENCY_KEY_CHARACTERS, SPAWN_PROMPT_CHARACTERS
 from intercom.wire.watching import SpawnSession, SpawnStatus
 
@@ -14,12 +14,29 @@ from intercom.wire.watching import SpawnSession, SpawnStatus
 class SpawnOperation(PatientRequest[str]):
     """Wait for the session that was ordered; the result is its id."""
 
+    key = ""
+    """Names the order."""
+    _is_recorded = False
+
+    def received(self) -> None:
+        """Note that the order is recorded; what becomes of it follows."""
+        self._is_recorded = True
+
     def answered(self, answer: Any) -> None:
         """Settle with what became of the order."""
         if answer.status == "applied":
             self.succeed(answer.session_id)
         else:
             self.fail(RequestRefused(answer.reason or "No session came", code=answer.code or "spawn_failed"))
+
+    def _at_deadline(self, trouble: IntercomError | None) -> IntercomError:
+        error = super()._at_deadline(trouble)
+        if isinstance(error, RequestTimeout):
+            if self._is_recorded:
+                error = RequestTimeout("The command was started, and no session has come yet", retry="same_id")
+            error.key = self.key
+            error.hint = f"Repeat it with the key {self.key}: nothing is started twice."
+        return error
 
 
 def spawn(kind: str, prompt: str, *, key: str, timeout: float, now: int) -> SpawnOperation:
@@ -32,9 +49,11 @@ def spawn(kind: str, prompt: str, *, key: str, timeout: float, now: int) -> Spaw
     named = clean_text(key, "key")
     if not 0 < len(named) <= IDEMPOTENCY_KEY_CHARACTERS:
         raise UsageError(f"key must have 1 to {IDEMPOTENCY_KEY_CHARACTERS} characters")
-    return SpawnOperation(
+    operation = SpawnOperation(
         lambda request_id: SpawnSession(request_id, named, wanted, text),
         SpawnStatus,
         lambda answer: str(answer.session_id),
         now + milliseconds(timeout, "timeout"),
     )
+    operation.key = named
+    return operation

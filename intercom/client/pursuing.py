@@ -17,6 +17,7 @@ from intercom.client.contact import Contact
 from intercom.client.lifecycle import QUEUE, Lifecycle
 from intercom.client.notices import Held, News, Settled
 from intercom.client.operations import Opening, Operation, RequestOperation, Stage
+from intercom.client.ordering import SpawnOperation
 from intercom.client.owing import Owing
 from intercom.client.profile import Profile
 from intercom.client.sending import SendOperation
@@ -258,8 +259,10 @@ class Pursuit:
         self.owing.withdrawn(answer.message_id)
 
     def _on_spawn_status(self, answer: SpawnStatus, now: int) -> None:
-        if answer.status != "received":  # what becomes of the order follows
+        if answer.status != "received":
             self.answered(answer, now)
+        elif isinstance(operation := self._waiting.request(answer.request_id), SpawnOperation):
+            operation.received()
 
     def _on_question_reopened(self, answer: QuestionReopened, now: int) -> None:
         self.owing.reopened(answer.message_id, now)

@@ -66,6 +66,10 @@ class Waiting:
         found = self._sends.get(message_id) if message_id is not None else None
         return found if isinstance(found, AskOperation) and found.written else None
 
+    def request(self, request_id: str) -> RequestOperation[Any] | None:
+        """Return the request with this id, of which more is to come."""
+        return self._requests.get(request_id)
+
     def take_request(self, request_id: str) -> RequestOperation[Any] | None:
         """Return the request with this id; the id is used up."""
         return self._requests.pop(request_id, None)

@@ -124,7 +124,7 @@ class WorkRequests:
         accept_within: float | None,
         timeout: float,
     ) -> RequestOperation[Dispatched]:
-        """Hand a parked message to a worker; ``accept_within`` of 0 gives it any time to accept."""
+        """Hand a parked message to a worker; ``accept_within`` of 0 sets no limit for accepting it."""
         wanted, to = clean_id(inbox_id, "inbox_id"), clean_id(self._lifecycle.present(session_id), "session_id")
         name = self._ids() if key is None else _key(key, "key")
         source: str | UnsetType = UNSET
@@ -132,6 +132,8 @@ class WorkRequests:
             source = clean_id(source_message_id, "source_message_id")
         within: int | UnsetType = UNSET
         if accept_within is not None:
+            if isinstance(accept_within, int | float) and accept_within < 0:
+                raise UsageError(f"accept_within must be a number of seconds, or 0 for no limit, not {accept_within!r}")
             within = 0 if accept_within == 0 else milliseconds(accept_within, "accept_within")
         return self._request(
             lambda request_id: work.InboxDispatch(request_id, wanted, to, name, source, within),
@@ -202,7 +204,7 @@ class WorkRequests:
 
         def read(answer: work.AssignmentRecorded) -> int:
             if isinstance(assignment, Assignment):
-                assignment.noted(frame.state, gives_back=state in GIVING_BACK)
+                assignment.noted(frame.state, answer.state_sequence, gives_back=state in GIVING_BACK)
             return answer.state_sequence
 
         return self._request(lambda request_id: _named(frame, request_id), work.AssignmentRecorded, read, timeout)

@@ -45,7 +45,19 @@ def proves(token: str | None, token_hash: str | None) -> bool:
 class Address:
     """Hold one address."""
 
-    __slots__ = ("created_at", "group", "groups", "holder", "is_saved", "last_held_at", "name", "number", "token_hash")
+    __slots__ = (
+        "created_at",
+        "group",
+        "groups",
+        "holder",
+        "is_saved",
+        "last_held_at",
+        "name",
+        "number",
+        "takes_work",
+        "token_hash",
+        "workers",
+    )
 
     def __init__(self, record: AddressRecord) -> None:
         self.number = record.number
@@ -55,10 +67,19 @@ class Address:
         self.groups = record.groups
         self.created_at = record.created_at
         self.last_held_at = record.last_held_at
+        self.takes_work = record.takes_work
+        """Whoever came to take something under it last takes assignments."""
+        self.workers: set[str] = set()
+        """Ids of the connected sessions that take assignments under it and do not hold it."""
         self.is_saved = True
         """Its row is on disk as it is, or on its way there."""
         self.holder: Session | None = None
         """The connected session that receives its mail."""
+
+    @property
+    def is_for_work(self) -> bool:
+        """Tell whether what is sent to it while nobody holds it is work: somebody comes for that, not for mail."""
+        return not self.is_of_broker and (self.takes_work or bool(self.workers))
 
     @property
     def key(self) -> str:
@@ -78,7 +99,14 @@ class Address:
     def row(self) -> AddressRecord:
         """Return the row as it is stored."""
         return AddressRecord(
-            self.number, self.name, self.group, self.token_hash, self.groups, self.created_at, self.last_held_at
+            self.number,
+            self.name,
+            self.group,
+            self.token_hash,
+            self.groups,
+            self.created_at,
+            self.last_held_at,
+            self.takes_work,
         )
 
 
@@ -182,15 +210,26 @@ class Addresses:
         """Note that this session holds the address from now on, in its present groups."""
         address.holder = session
         address.last_held_at = now.wall
+        address.takes_work = session.work_mode is not None
         if not address.is_of_broker:
             address.groups = session.groups
         self._save("address.held", address, now)
 
-    def left(self, address: Address, now: Instant) -> None:
-        """Note that nobody holds it any more.
+    def worked(self, address: Address, session: Session, now: Instant) -> None:
+        """Note that this session takes assignments under the address from now on, and not its mail."""
+        address.workers.add(session.id)
+        if not address.takes_work or now.wall - address.last_held_at >= ADDRESS_LEFT_MS:
+            address.takes_work, address.last_held_at = True, now.wall
+            self._save("address.worked", address, now)
+
+    def left(self, address: Address, session: Session, now: Instant) -> None:
+        """Note that this session, which acted under the address, is gone.
 
         How long it was held is worth a row only where it says much about how long nobody did.
         """
+        address.workers.discard(session.id)
+        if address.holder is not session:
+            return
         address.holder = None
         if now.wall - address.last_held_at >= ADDRESS_LEFT_MS:
             address.last_held_at = now.wall

@@ -148,7 +148,7 @@ class Arrivals:
         self._set_work(session, frame)
         if entry.address is not None and entry.holds:
             self._free(entry.address, session, now)
-            self._addresses.held(entry.address, session, now)
+        self._act(session, entry.holds, now)
         told: dict[str, Any] = {
             "features": sorted(entry.features),
             "broker_id": self._identity.broker_id,
@@ -191,6 +191,15 @@ class Arrivals:
         if box is not None:
             told["mailbox_count"] = len(self._mailing.holder_came(session, box))
         return told, ticket
+
+    def _act(self, session: Session, holds: bool, now: Instant) -> None:
+        """Let a session act under its address, if it has one."""
+        if session.address is None:
+            return
+        if holds:
+            self._addresses.held(session.address, session, now)
+        elif session.work_mode is not None:
+            self._addresses.worked(session.address, session, now)
 
     def _set_work(self, session: Session, frame: Register) -> None:
         if features.WORK in session.features:
@@ -289,8 +298,7 @@ class Arrivals:
             session.is_headless = record.execution_surface == "headless"
             ids = None if earlier is None else earlier.sent_ids
             session.sent_ids = ids or SentIds(self._sent_ids)
-        if session.address is not None and known.record.holds_address:
-            self._addresses.held(session.address, session, now)
+        self._act(session, record.holds_address, now)
         self._lifecycle.reattached(known, session, now)
         ticket = self._ledger.last_ticket
         self._ledger.rest(ticket, self._begin_failed, (session, request_id))
@@ -312,9 +320,8 @@ class Arrivals:
         self.on_departed(session, now)
         self._queueing.take_over(session, now)
         self._mailing.holder_left(session, now)
-        if session.holds_address:
-            assert session.address is not None
-            self._addresses.left(session.address, now)
+        if session.address is not None:
+            self._addresses.left(session.address, session, now)
         known = session.known
         if known is None or known.session is not session:
             return

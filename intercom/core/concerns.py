@@ -173,6 +173,8 @@ def of_keyed(event: Happened) -> Concern | None:
     if row.scope != "spawn" or kind is None:
         return None
     result = decode(row.result)
+    if "code" in result:
+        kind = "spawn.failed"
     about = {name: result[name] for name in ("kind", "sessionId") if isinstance(result.get(name), str)}
     keys = (key("session", about["sessionId"]),) if "sessionId" in about else ()
     return Concern(keys, about, (), {}, kind)

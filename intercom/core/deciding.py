@@ -252,6 +252,10 @@ class Deciding:
             return self._decide_found(connection, sender, away, frame, message, now)
         if isinstance(away, Several):
             return Refusal("E5", reasons.ambiguous_away(trim(frame.to), away.groups, away.session_ids))
+        same = self._find_same(sender, frame, message, now)
+        if same is not None and same.state is OperationState.QUEUED:  # its target is gone, and it waits in the inbox
+            self._queueing.answer_again(connection, frame, same)
+            return None
         trouble = self._operations.trouble
         if trouble is not None and QUEUE in sender.features:  # who is away is not known
             return Refusal("D10", reasons.authority_invalid(trouble))
@@ -262,10 +266,15 @@ class Deciding:
 
         Older clients hear that nobody is there: they know by that what became of their recipient.
         """
-        operation = self._operations.find(message.id, now)
-        if operation is None or operation.state is not OperationState.ACCEPTED or QUEUE not in sender.features:
+        operation = self._find_same(sender, frame, message, now)
+        if operation is None or operation.state is not OperationState.ACCEPTED:
             return None
-        if (operation.is_ask and not operation.answered) or self._operations.is_unusable(message.id):
+        return None if operation.is_ask and not operation.answered else operation
+
+    def _find_same(self, sender: Session, frame: Send, message: Message, now: Instant) -> Operation | None:
+        """Return the row of this very send, wherever its target is by now, for a sender that understands ``queued``."""
+        operation = self._operations.find(message.id, now)
+        if operation is None or QUEUE not in sender.features or self._operations.is_unusable(message.id):
             return None
         wording = frame.to if frame.logical_target is UNSET else frame.logical_target
         pending_reply = frame.require_pending_reply is True

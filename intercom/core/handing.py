@@ -159,7 +159,7 @@ class Handing:
         accept_ms = self._limits.accept_ms if frame.accept_within_ms is UNSET else frame.accept_within_ms
         if accept_ms > LONGEST_VALIDITY_MS:
             return No("bad_request", f"inbox_dispatch: acceptWithinMs may be {LONGEST_VALIDITY_MS} at most")
-        fingerprint = encode([frame.inbox_id, frame.target_session_id, source, accept_ms]).decode()
+        fingerprint = encode([frame.inbox_id, self._meant(frame.target_session_id), source, accept_ms]).decode()
         standing, entry = self._register.begin(ORDERS, f"{session.sender_identity} {key}", fingerprint, now)
         if standing is Standing.CONFLICT:
             return No("order_key_conflict", "Another order was given under this idempotencyKey")
@@ -173,6 +173,11 @@ class Handing:
             if refused is not None:
                 self._register.failed(entry, asdict(refused), now)
         return None
+
+    def _meant(self, session_id: str) -> str:
+        """Return what stands for a worker in an order: of commands of one address the next one is as good."""
+        party = self._sessions.party_of(session_id)
+        return party if party.startswith("address:") else session_id
 
     def _order(
         self, session: Session, frame: InboxDispatch, entry: Entry, source: str | None, accept_ms: int, now: Instant

@@ -416,14 +416,14 @@ class Inquiries:
                 told.append(TraceEvent(operation.accepted_at or operation.reserved_at, "delivered"))
             state = state if was_parked else operation.fate
         parked = self._inbox.get(tracing.message_id)
+        deeds = [_word_of(event.kind) for event in events if event.kind.startswith("assignment.")]
         if parked is not None:
-            deeds = [_word_of(event.kind) for event in events if event.kind.startswith("assignment.")]
             state = "parked" if parked.is_free else deeds[-1] if deeds else "assigned"
         answer = Trace(
             tracing.request_id,
             tracing.message_id,
             state,
-            self._where(state, operation) if parked is None else _where_parked(parked),
+            self._where(state, operation, deeds) if parked is None else _where_parked(parked),
             told,
             sender=sender,
             recipient=recipient,
@@ -431,8 +431,10 @@ class Inquiries:
         self.promise(tracing.connection, answer)
         return None
 
-    def _where(self, state: str, operation: Operation | None) -> str:
-        """Say in a sentence where a message is."""
+    def _where(self, state: str, operation: Operation | None, deeds: list[str]) -> str:
+        """Say in a sentence where a message is; ``deeds`` are the states of its assignments."""
+        if state == "expired" and deeds[-1:] == [state]:
+            return f"nowhere any more: its worker said that it is too old to be of use{_UNTOLD}"
         mail = None if operation is None else operation.mail
         if mail is not None:
             box = self._boxes.get(mail.record.mailbox)
@@ -455,8 +457,8 @@ class Inquiries:
             "delivered": "with its recipient",
             "answered": "with its recipient, who has answered it",
             "settled": "nowhere any more: somebody said that it needs nobody",
-            "failed": "nowhere any more: its worker could not do it",
-            "ambiguous": "nowhere any more: its worker was cut off, and nobody knows how far it was",
+            "failed": f"nowhere any more: its worker could not do it{_UNTOLD}",
+            "ambiguous": f"nowhere any more: its worker was cut off, and nobody knows how far it was{_UNTOLD}",
             "purged": "nowhere any more: its mailbox was emptied, and its sender was told",
             "withdrawn": f"{_place_of_withdrawn(operation)}; its sender took the question back",
         }.get(state, "nowhere any more: it was given up and its sender was told")
@@ -522,6 +524,10 @@ def _word_of(kind: str) -> str:
     for beginning in _EVENTS_OF_MESSAGES:
         kind = kind.removeprefix(beginning)
     return kind
+
+
+_UNTOLD = "; it was not answered, and no message told its sender"
+"""Ends what is said of work that has ended otherwise than by a reply."""
 
 
 def _where_parked(parked: Parked) -> str:

@@ -19,7 +19,7 @@ from intercom.core.lifecycle import Known, Lifecycle
 from intercom.core.mailboxes import Mailboxes
 from intercom.core.mailing import Letter, Mailing
 from intercom.core.operation import Standing
-from intercom.core.parking import Parking, meant_known
+from intercom.core.parking import Meant, Parking, meant_known
 from intercom.core.policies import Inbound, Policies, sender_of
 from intercom.core.records import Change, OperationState, SaveOperation, SessionState
 from intercom.core.resolving import is_prefix
@@ -51,8 +51,10 @@ class Away(Struct, frozen=True):
     """Under which it may have asked; empty when it was found by a name."""
     groups: tuple[str, ...]
     is_me: bool = False
-    worker: Any = None
-    """The ``Known`` session, when it takes assignments."""
+    meant: Meant | None = None
+    """For whom work is parked, when it takes assignments."""
+    known: Any = None
+    """The ``Known`` session that may come back, if there is one."""
 
 
 class Several(Struct, frozen=True):
@@ -134,6 +136,8 @@ class Queueing:
                 groups.append(address.group)
         prefix = target.lower() if is_prefix(target) else None
         for known in self._lifecycle.away():
+            if known.record.address is not None and not known.record.holds_address:
+                continue  # of those who act under an address only the holder is found
             away = self._of_known(known)
             if away.key in found or not any(group in away.groups for group in sender.groups):
                 continue
@@ -149,13 +153,15 @@ class Queueing:
     def _of_address(self, address: Address, session_id: str) -> Away | Session:
         if address.holder is not None:
             return address.holder
-        groups = address.groups
-        return Away(address.key, address.name, session_id, groups, address.is_of_broker)
+        known = next((known for known in self._lifecycle.away() if known.mailbox_key == address.key), None)
+        meant = None
+        if address.is_for_work:
+            meant = Meant(None if known is None else known.id, address.number, address.groups)
+        return Away(address.key, address.name, session_id, address.groups, address.is_of_broker, meant, known)
 
     def _of_known(self, known: Known) -> Away:
-        groups = known.groups
-        worker = None if known.record.work_mode is None else known
-        return Away(known.mailbox_key, known.name or known.id, known.id, groups, worker=worker)
+        meant = None if known.record.work_mode is None else meant_known(known)
+        return Away(known.mailbox_key, known.name or known.id, known.id, known.groups, meant=meant, known=known)
 
     # --- sends to somebody who is away ------------------------------------------------------------------
 
@@ -186,7 +192,7 @@ class Queueing:
                 refusal = self._ask_again(sender, away, operation, now)
                 if refusal is not None:
                     return refusal
-            self._answer_again(connection, frame, operation)
+            self.answer_again(connection, frame, operation)
             return None
         if is_ask and not away.is_me:
             return Refusal("E7", reasons.away(away.label), _AWAY_CODE)
@@ -206,11 +212,10 @@ class Queueing:
             if action == "refuse":
                 return Refusal("D21", reasons.REFUSED_BY_POLICY, after=after)
             kept = None if action == "accept" else action
-        is_parked = away.worker is not None and operation is None and question is None and kept is None
-        if is_parked and away.worker is not None and not self._goes_on(away, message):
-            meant = meant_known(away.worker)
+        begins = operation is None and question is None and kept is None and not self._goes_on(away, message)
+        if away.meant is not None and begins:
             return self._parking.park(
-                connection, sender, meant, away.key, "unaddressed", frame, message, signature, now
+                connection, sender, away.meant, away.key, "unaddressed", frame, message, signature, now
             )
         return self._put(
             connection, sender, away.key, away.label, frame, message, signature, operation, question, now, kept=kept
@@ -239,10 +244,14 @@ class Queueing:
         return None
 
     def _goes_on(self, away: Away, message: Message) -> bool:
-        """Tell whether a message answers something the worker sent."""
-        last: Session | None = away.worker.last
-        sent = None if last is None else last.sent_ids
-        return message.reply_to is not UNSET and sent is not None and message.reply_to in sent
+        """Tell whether a message answers something that was sent by the session or under the address."""
+        if message.reply_to is UNSET:
+            return False
+        last: Session | None = None if away.known is None else away.known.last
+        if last is not None and last.sent_ids is not None and message.reply_to in last.sent_ids:
+            return True
+        sent = self._operations.by_id(message.reply_to)
+        return sent is not None and sent.sender == away.key
 
     def open_question(self, asker: Session, sender: Session, message_id: str) -> Question | None:
         """Return the open question of an asker who is here that a reply of this sender answers."""
@@ -506,7 +515,7 @@ class Queueing:
         failed = DeliveryFailed(operation.message_id, reason, subject.frame.attempt_id)
         self._outbox.write(subject.connection, failed)
 
-    def _answer_again(self, connection: Connection, frame: Send, operation: Operation) -> None:
+    def answer_again(self, connection: Connection, frame: Send, operation: Operation) -> None:
         """Answer a retry of what is known already."""
         message_id = operation.message_id
         answer: Delivered | Queued

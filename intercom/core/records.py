@@ -97,6 +97,8 @@ class AddressRecord(Struct, frozen=True):
     created_at: int
     last_held_at: int
     """Epoch ms, both."""
+    takes_work: bool = False
+    """Whoever came to take something under it last takes assignments."""
 
 
 class SessionState(str, Enum):

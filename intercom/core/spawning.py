@@ -1,12 +1,13 @@
 """Have sessions started on behalf of the operator and of coordinators (FE 1.5; design section 7, Trust).
 
     (none) --spawn_session--> recorded --committed--> starting --register with the token--> applied
-      ^                         |                       |  |
+      ^                         |                       |  |  +--no registration in time--> timed out
       +--commit failed----------+                       |  +-- the broker ends: nobody knows (the next one says so)
-      +--no registration in time, the command failed----+
+      +--the command failed-----------------------------+
 
 Rule 1: nothing is started before the order is on disk, so that a repetition after a crash starts nothing again. Rule 2:
-a token is good for one registration, and nothing but its hash is kept.
+a token is good for one registration, and nothing but its hash is kept. Rule 3: only a command that is known to have
+failed is started again under the same key; after a time-out it may still be at work.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _UNKNOWN = "The broker ended while the session was being started; look whether i
 class Order:
     """Hold one order that is under way."""
 
-    __slots__ = ("askers", "deadline", "entry", "is_applied", "kind", "prompt", "ref", "ticket", "token_hash")
+    __slots__ = ("askers", "deadline", "entry", "is_settled", "kind", "prompt", "ref", "ticket", "token_hash")
 
     def __init__(self, ref: str, entry: Entry, kind: str, prompt: str) -> None:
         self.ref = ref
@@ -56,8 +57,8 @@ class Order:
         self.ticket = 0
         self.token_hash = ""
         self.deadline: Deadline | None = None
-        self.is_applied = False
-        """The session has registered; only the commit of that is missing."""
+        self.is_settled = False
+        """The session has registered, or its time is over; only the commit of that is missing."""
 
 
 class Spawning:
@@ -136,8 +137,7 @@ class Spawning:
         if order is not None:
             order.askers.append((connection, frame.request_id))
             return None
-        session_id = entry.result["sessionId"]
-        self._outbox.write(connection, SpawnStatus(frame.request_id, "applied", session_id), ticket)
+        self._outbox.write(connection, _status(frame.request_id, entry.result), ticket)
         return None
 
     def _take(self, connection: Connection, frame: SpawnSession, entry: Entry, now: Instant) -> None:
@@ -196,29 +196,35 @@ class Spawning:
                 self._outbox.note("spawn_token_unknown", session=session.id)
             return
         self._deadlines.cancel(order.deadline)
-        order.is_applied = True
-        result = {"kind": order.kind, "sessionId": session.id}
+        self._settle(order, {"kind": order.kind, "sessionId": session.id}, now)
+
+    def _settle(self, order: Order, result: dict[str, Any], now: Instant) -> None:
+        """Record what became of an order, and tell it once that is on disk."""
+        order.is_settled = True
         change = self._keys.done(order.entry, result, now)
-        order.ticket = self._ledger.append((change,), self._not_applied, order)
+        order.ticket = self._ledger.append((change,), self._not_settled, order)
         if not order.ticket:  # the store is closed: the order is not under way any more, whatever the disk says
             return self._end(order, "spawn_outcome_unknown", _UNKNOWN)
         self._keys.settle(order.entry, order.ticket, now)
-        self._ledger.when_committed(order.ticket, self._applied, (order, session.id))
+        self._ledger.when_committed(order.ticket, self._settled, (order, result))
         return None
 
-    def _applied(self, subject: tuple[Order, str], now: Instant) -> None:
-        order, session_id = subject
+    def _settled(self, subject: tuple[Order, dict[str, Any]], now: Instant) -> None:
+        order, result = subject
         self._forget(order)
-        self._spent[order.token_hash] = None
-        if len(self._spent) > SPENT_TOKENS:
-            self._spent.popitem(last=False)
-        self._outbox.note("spawn_applied", kind=order.kind, session=session_id)
+        if "sessionId" in result:
+            self._spent[order.token_hash] = None
+            if len(self._spent) > SPENT_TOKENS:
+                self._spent.popitem(last=False)
+            self._outbox.note("spawn_applied", kind=order.kind, session=result["sessionId"])
+        else:
+            self._outbox.note("spawn_failed", kind=order.kind, code=result["code"], reason=result["reason"])
         for connection, request_id in order.askers:
-            self._outbox.write(connection, SpawnStatus(request_id, "applied", session_id))
+            self._outbox.write(connection, _status(request_id, result))
 
-    def _not_applied(self, order: Order, now: Instant) -> None:
-        """Wait for the session again: it was told nothing either, and shows its token again."""
-        order.is_applied = False
+    def _not_settled(self, order: Order, now: Instant) -> None:
+        """Wait for the session again: nobody was told anything, and it shows its token again."""
+        order.is_settled = False
         self._keys.reopen(order.entry, now)
         self._by_token[order.token_hash] = order
         order.deadline = self._deadlines.add(now.mono + self._limits.spawn_ms, self._is_late, order)
@@ -226,17 +232,15 @@ class Spawning:
     def ended(self, ref: str, reason: str, now: Instant) -> None:
         """Take notice that a command could not be started, or failed before its session came."""
         order = self._by_ref.get(ref)
-        if order is not None and not order.is_applied:
-            self._fail(order, "spawn_failed", reason, now)
+        if order is not None and not order.is_settled:
+            self._outbox.note("spawn_failed", kind=order.kind, code="spawn_failed", reason=reason)
+            self._end(order, "spawn_failed", reason)
+            self._keys.failed(order.entry, {}, now)
 
     def _is_late(self, order: Order, now: Instant) -> None:
+        self._by_token.pop(order.token_hash, None)
         reason = f"No session has registered within {self._limits.spawn_ms // 1000} s; the command may still run"
-        self._fail(order, "spawn_timeout", reason, now)
-
-    def _fail(self, order: Order, code: str, reason: str, now: Instant) -> None:
-        self._outbox.note("spawn_failed", kind=order.kind, code=code, reason=reason)
-        self._end(order, code, reason)
-        self._keys.failed(order.entry, {}, now)
+        self._settle(order, {"kind": order.kind, "code": "spawn_timeout", "reason": reason}, now)
 
     def drain(self) -> None:
         """Tell those who wait that this broker will not see the end of it."""
@@ -273,6 +277,13 @@ class Spawning:
             retry_after_ms=retry_after_ms or UNSET,
         )
         self._outbox.write(connection, no)
+
+
+def _status(request_id: str, result: dict[str, Any]) -> SpawnStatus:
+    """Return what is told of an order that has come to an end."""
+    if "sessionId" in result:
+        return SpawnStatus(request_id, "applied", result["sessionId"])
+    return SpawnStatus(request_id, "failed", UNSET, result["code"], result["reason"])
 
 
 def _fingerprint(frame: SpawnSession) -> str:

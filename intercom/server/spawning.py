@@ -89,6 +89,7 @@ class CommandSpawner:
 
     def spawn(self, ref: str, kind: str, prompt: str, token: str) -> None:
         """Start a command; the loop tells of its end."""
+        directory = os.path.expanduser(self._kinds[kind].cwd)
         try:
             with _holding(prompt) as standard_input:
                 process = subprocess.Popen(
@@ -96,12 +97,14 @@ class CommandSpawner:
                     stdin=standard_input,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
-                    cwd=os.path.expanduser(self._kinds[kind].cwd),
+                    cwd=directory,
                     env=self._environment(token),
                     start_new_session=True,
                 )
         except (OSError, ValueError) as error:
             why = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+            if not os.path.isdir(directory):
+                why = f"its directory {directory} is not there"
             self._loop.call_soon(self._on_failed, ref, f"The command of {kind} cannot be started: {why}")
             return
         self._running[ref] = process

@@ -328,6 +328,9 @@ def _stored(value: Any) -> Any:
 _NESTED = frozenset({"groups", "features", "steps", "identity", "report", "evidence", "binding"})
 """Columns that hold JSON."""
 _FLAGS = frozenset(
-    {"needs_registration", "holds_address", "is_ask", "accepted", "negotiated", "ensure_awake", "reconciled"}
+    {
+        *("needs_registration", "holds_address", "is_ask", "accepted", "negotiated", "ensure_awake", "reconciled"),
+        "takes_work",
+    }
 )
 """Columns that hold 0 or 1."""

@@ -154,6 +154,7 @@ STEPS: tuple[Step, ...] = (
         )
         """,
     ),
+    ("ALTER TABLE addresses ADD COLUMN takes_work INTEGER DEFAULT 0",),
 )
 
 

@@ -7,7 +7,7 @@ from intercom.client.mailviews import SessionRecord, SessionState
 from intercom.client.views import SessionView
 from intercom.client.workviews import ParkedMessage
 from intercom.errors import RequestRefused
-from tests.support.commands import Shell
+from tests.support.commands import Shell, strict
 from tests.support.raw import RawClient
 from tests.support.schemas import assert_described
 from tests.support.working import desk, handed, park, waiting
@@ -73,16 +73,40 @@ def test_what_is_printed_for_people_can_be_followed(shell: Shell) -> None:
         assert shell.run(*answer.replace("TEXT", "three").split()[1:]).text.startswith(("queued", "delivered"))
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_what_is_sent_to_a_command_that_takes_work_is_its_work(shell: Shell, is_there: bool) -> None:
+    """Protocol 10.2.1, A1.5: by its name, while it waits and between two times that it waits."""
+    shell.serve()
+    if not is_there:
+        assert shell.run("inbox", "wait", "--as", "ada", "--timeout", "0.1").status == 6
+        shell.run("send", "ada", "count the words", "--as", "planner")
+        [item] = shell.run("inbox", "list", "--json").document["items"]
+        assert (item["target"], item["claimPolicy"]) == ("ada", "bound_session")
+    running = waiting(shell, "ada", "--claim", "--accept")
+    if is_there:
+        shell.run("send", "ada", "count the words", "--as", "planner")
+    ended = running.finish()
+    assert ended.status == 0, ended
+    document = strict(ended.text)
+    assert (document["message"]["text"], document["assignment"]["accepted"]) == ("count the words", True)
+    shell.run("assignment", "reply", document["assignment"]["assignmentId"], "three", "--as", "ada")
+    assert "three" in shell.run("receive", "--as", "planner", "--wait").text
+
+
 def test_accepting_at_once(shell: Shell) -> None:
     with desk(shell):
         document = handed(shell, "--accept")
         assert (document["assignment"]["accepted"], document["assignment"]["state"]) == (True, "accepted")
+        shown = shell.run("assignment", "show", document["assignment"]["assignmentId"], "--json").document
+        assert shown["assignment"] == document["assignment"], "as it is after it was accepted"
+        assert "acceptDeadline" not in document["assignment"]
 
 
 def test_waiting_in_vain(shell: Shell) -> None:
     shell.serve()
     result = shell.run("inbox", "wait", "--as", "ada", "--timeout", "0.3", "--json")
-    assert (result.status, result.document["code"]) == (6, "no_work")
+    assert (result.status, result.document["code"], result.document["retry"]) == (6, "no_work", "after")
+    assert "--claim" in result.document["hint"]
 
 
 def left_behind(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -170,6 +194,49 @@ def test_an_order_under_a_key_is_carried_out_once(shell: Shell) -> None:
         assert (other.status, other.document["code"]) == (4, "order_key_conflict")
 
 
+def test_an_order_is_repeated_when_its_work_has_ended(shell: Shell) -> None:
+    """FE 1.9, protocol 10.5: whoever lost the answer repeats the command as it was."""
+    with desk(shell):
+        inbox_id = park(shell)
+        running = waiting(shell, "ada", "--accept")
+        command = ("inbox", "dispatch", inbox_id, "ada", "--key", "k", "--json")
+        order = shell.run(*command).document
+        assert running.finish().status == 0
+        shell.run("assignment", "reply", order["assignmentId"], "three", "--as", "ada")
+        assert shell.run("inbox", "list", "--json").document["items"] == []
+        again = shell.run(*command).document
+        assert (again["assignmentId"], again["handedTo"]) == (order["assignmentId"], "staging")
+        other = waiting(shell, "ada", "--timeout", "30")
+        again = shell.run(*command)
+        assert (again.status, again.document["assignmentId"]) == (0, order["assignmentId"])
+        park(shell, "something else")
+        wrong = shell.run("inbox", "dispatch", inbox_id[:8], "ada", "--key", "k", "--json")
+        assert (wrong.status, wrong.document["code"]) == (3, "inbox_unknown")
+        assert "whole id" in wrong.document["hint"]
+        never = shell.run("inbox", "dispatch", "never-sent", "ada", "--key", "other", "--json")
+        assert (never.status, never.document["code"]) == (3, "inbox_unknown")
+        [left] = shell.run("inbox", "list", "--json").document["items"]
+        shell.run("inbox", "dispatch", left["inboxId"], "ada")
+        assert other.finish().status == 0
+
+
+def test_what_cannot_be_claimed_says_why(shell: Shell) -> None:
+    """FE 1.3: what the list shows is not called unknown."""
+    with desk(shell):
+        inbox_id = park(shell)
+        bound = shell.run("inbox", "claim", inbox_id[:8], "--as", "ada", "--json")
+        assert (bound.status, bound.document["code"]) == (7, "not_allowed")
+        assert bound.document["reason"] == f"The message {inbox_id} is there, but only desk may claim it"
+    shell.wait_for(
+        lambda: shell.run("inbox", "list", "--json").document["items"][0]["claimPolicy"] == "session_unavailable"
+    )
+    gone = shell.run("inbox", "claim", inbox_id, "--as", "ada", "--json")
+    assert gone.document["reason"] == f"The message {inbox_id} is there, but nobody may claim it: its target is gone"
+    assert f"inbox dispatch {inbox_id} SESSION" in gone.document["hint"]
+    unknown = shell.run("inbox", "claim", "never-sent", "--as", "ada", "--json")
+    assert (unknown.status, unknown.document["code"]) == (3, "inbox_unknown")
+
+
 def test_a_guest_takes_no_work(shell: Shell) -> None:
     """Design section 7, identity 4."""
     shell.serve()
@@ -238,6 +305,9 @@ def test_a_worker_by_its_name_or_id() -> None:
     records = [here, away, closed]
     assert worker(records, "ADA") is here
     assert worker(records, "id-2") is away
+    assert worker([away, closed], "ada", may_be_gone=True) is closed, "an order is repeated also when it has left"
+    with pytest.raises(RequestRefused):
+        worker([away, closed], "ada")
     with pytest.raises(RequestRefused) as caught:
         worker([here, record("id-4444", "ada")], "ada")
     assert (caught.value.code, caught.value.exit_status) == ("ambiguous_session", 4)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 from pathlib import Path
 
+import pytest
+
+from intercom.client import blocking
+from intercom.errors import RequestRefused
 from tests.support.commands import Shell
 
 CHILD = """
@@ -53,6 +58,40 @@ def test_failures_say_why(shell: Shell, short_path: Path) -> None:
     unknown = shell.run("spawn", "reviewer", "--json")
     assert (unknown.status, unknown.document["code"]) == (3, "unknown_kind")
     assert "broken, child" in unknown.document["reason"]
+    hint = shell.run("spawn", "--json").document["hint"]
+    assert "intercom status" in hint
+    assert "broken, child" in shell.run("status").text
+
+
+def test_an_order_that_takes_longer_than_the_command_waits(shell: Shell, short_path: Path) -> None:
+    """Protocol 11.2.3: what is printed can be followed, and starts nothing a second time."""
+    settings(shell, short_path)
+    started = short_path / "started"
+    program = f"import time; open({str(started)!r}, 'a').write('x'); time.sleep(3)"
+    with (shell.home / "intercom.toml").open("a") as file:
+        file.write(f"[spawn.slow]\ncommand = [{sys.executable!r}, '-c', {json.dumps(program)}]\n")
+    late = shell.run_apart("spawn", "slow", "--timeout", "2", "--json")
+    assert (late.status, late.document["code"], late.document["retry"]) == (6, "request_timeout", "same_id")
+    key = late.document["key"]
+    assert f"--key {key}" in late.document["hint"]
+    again = shell.run_apart("spawn", "slow", "--timeout", "2", "--key", key, "--json")
+    assert (again.status, again.document["key"]) == (6, key)
+    shell.wait_for(started.exists)
+    assert started.read_text() == "x"
+
+
+def test_a_coordinator_orders_sessions_and_nobody_else(shell: Shell, short_path: Path) -> None:
+    """Protocol 11.2.1."""
+    settings(shell, short_path)
+    shell.serve()
+    with blocking.connect("lead", home=shell.home, start=False, coordinator=True) as lead:
+        with pytest.raises(RequestRefused) as caught:
+            lead.spawn("broken")
+        assert caught.value.code == "spawn_failed", "it was started"
+    with blocking.connect("ada", home=shell.home, start=False) as other:
+        with pytest.raises(RequestRefused) as caught:
+            other.spawn("broken")
+        assert caught.value.code == "feature_not_granted"
 
 
 def test_without_settings_nothing_can_be_started(shell: Shell) -> None:

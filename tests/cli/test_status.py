@@ -33,6 +33,7 @@ def test_what_a_person_wants_to_know(shell: Shell) -> None:
     assert lines["sessions"] == "1"
     assert lines["store"] == "in order, 0 operations"
     assert lines["durability"] == "full"
+    assert lines["may"].startswith("start   nothing: "), "the label has two words"
     assert "running for 0 s" in shell.run("status").text or "running for" in shell.run("status").text
 
 

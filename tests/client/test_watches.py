@@ -13,7 +13,7 @@ import pytest
 
 from intercom.client import aio, blocking, control, watches
 from intercom.client.watches import Watch, WatchEvent, WatchSnapshot, after_of, subjects_of
-from intercom.errors import BrokerError, ConnectionLost, RequestRefused, UsageError
+from intercom.errors import ConnectionLost, RequestRefused, RequestTimeout, UsageError
 from intercom.limits import WATCH_SUBJECTS
 from intercom.paths import Paths
 from intercom.testing import MemoryBroker
@@ -363,6 +363,25 @@ def test_an_order_is_repeated_under_its_key(home: Path) -> None:
     assert order.result == "s"
 
 
+def test_an_order_that_takes_longer_than_its_caller_waits(home: Path) -> None:
+    """Protocol 11.2.3, FE 1.9: what can be repeated is named, or repeating it would start a second one."""
+    from intercom.client.ordering import spawn
+
+    rig = online()
+    order = spawn("reviewer", "", key="k", timeout=2, now=rig.now)
+    [request] = rig.begin(order)
+    rig.feed({"type": "spawn_status", "requestId": request["requestId"], "status": "received"})
+    rig.pass_time(2_000)
+    assert isinstance(order.error, RequestTimeout)
+    assert order.error.as_dict() == {
+        "code": "request_timeout",
+        "reason": "The command was started, and no session has come yet",
+        "retry": "same_id",
+        "hint": "Repeat it with the key k: nothing is started twice.",
+        "key": "k",
+    }
+
+
 def test_an_order_that_failed(home: Path) -> None:
     from intercom.client.ordering import spawn
 
@@ -382,7 +401,9 @@ def test_an_order_that_failed(home: Path) -> None:
     silent = spawn("reviewer", "", key="k", timeout=40, now=rig.now)
     rig.begin(silent)
     rig.pass_time(40_000)
-    assert isinstance(silent.error, BrokerError)
+    assert isinstance(silent.error, RequestTimeout)
+    assert (silent.error.key, silent.error.retry) == ("k", "same_id")
+    assert "key k" in silent.error.hint
     for wrong in ({"kind": " "}, {"prompt": "x" * 262_145}, {"key": ""}, {"key": "x" * 129}):
         with pytest.raises(UsageError):
             spawn(**{"kind": "k", "prompt": "", "key": "k", "timeout": 1, "now": 0, **wrong})  # type: ignore[arg-type]

@@ -112,6 +112,7 @@ def test_what_may_be_said_again_has_a_new_id_each_time() -> None:
         lambda make: make.open_assignments(0, 1_001, IN),
         lambda make: make.dispatch("in1", "", None, None, None, IN),
         lambda make: make.dispatch("in1", "w1", "k" * (IDEMPOTENCY_KEY_CHARACTERS + 1), None, None, IN),
+        lambda make: make.dispatch("in1", "w1", None, None, -1, IN),
         lambda make: make.report(work(), "reply_emitted", None, None, False, None, IN),
         lambda make: make.report(work(), "done", None, None, False, None, IN),
         lambda make: make.report(work(), "started", None, None, True, None, IN),

@@ -94,8 +94,8 @@ def test_an_order_that_cannot_be_recorded_is_refused_and_starts_nothing() -> Non
 
 
 def test_nobody_registers_in_time() -> None:
-    """FE 1.5: no registration within 30 s is failed, spawn_timeout; then the key is free."""
-    world = world_with()
+    """FE 1.5, protocol 11.2.3: no registration within 30 s is failed, spawn_timeout; the key stays with that."""
+    world = world_with(limits=Limits(order_ttl_ms=100_000))
     boss = operator(world)
     spawn(boss)
     world.pass_time(29_999)
@@ -106,7 +106,42 @@ def test_nobody_registers_in_time() -> None:
     assert late.registered["type"] == "registered", "it is an ordinary session"
     assert notes(world)[-1] == "spawn_token_unknown"
     assert statuses(boss) == []
-    assert spawn(boss)[0]["status"] == "received"
+    for crashed in (False, True):
+        if crashed:
+            world.crash()
+            boss = operator(world)
+        again = spawn(boss)
+        assert [frame.get("code") or frame["status"] for frame in again] == ["received", "spawn_timeout"]
+        assert again[1]["reason"] == "No session has registered within 30 s; the command may still run"
+        assert len(world.spawned) == (0 if crashed else 1), "it may be at work"
+    world.pass_time(100_000)
+    assert [frame["status"] for frame in spawn(boss)] == ["received"]
+    assert len(world.spawned) == 1
+
+
+def test_a_time_that_is_over_and_could_not_be_recorded_is_over_again() -> None:
+    world = world_with()
+    boss = operator(world)
+    spawn(boss)
+    world.auto = False
+    world.pass_time(30_000)
+    world.fail_commit()
+    world.settle()
+    assert statuses(boss) == []
+    world.auto = True
+    child = enter(world, "child", spawnToken=world.spawned[0].token)
+    applied = only(boss.got())
+    assert (applied["status"], applied["sessionId"]) == ("applied", child.id)
+
+
+def test_a_command_that_failed_is_started_again_under_its_key() -> None:
+    """Protocol 11.2.3: it is known that nothing of it is at work."""
+    world = world_with()
+    boss = operator(world)
+    spawn(boss)
+    world.perform(world.broker.spawn_ended(world.spawned[0].ref, "The command ended with status 3", world.now))
+    assert statuses(boss) == [("r-k1", "spawn_failed")]
+    assert [frame["status"] for frame in spawn(boss)] == ["received"]
     assert len(world.spawned) == 2
 
 

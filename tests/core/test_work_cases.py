@@ -76,6 +76,24 @@ def test_mail_of_a_closed_session_is_parked_for_its_groups() -> None:
     assert events_of(world, "m1")[:3] == ["mail.queued", "mail.parked", "inbox.parked"]
 
 
+@pytest.mark.parametrize("takes_work", [False, True])
+def test_a_retry_of_what_waits_in_the_inbox_finds_it_when_its_target_is_gone(takes_work: bool) -> None:
+    """Protocol 9.5.2, 10.2.1: the same message is where it was, whatever became of who it was for."""
+    world = World()
+    boss, sender = coordinator(world), enter(world, "a")
+    target = worker(world, "b") if takes_work else enter(world, "b")
+    target.leave()
+    sender.queue(target.id, "m1", "read me")
+    world.judge(target.id, is_alive=False)
+    assert [item["inboxId"] for item in items(boss)] == ["m1"]
+    sender.got()
+    again = only(answers(sender.queue(target.id, "m1", "read me")))
+    assert (again["type"], again["messageId"]) == ("queued", "m1")
+    other = only(answers(sender.queue(target.id, "m1", "something else")))
+    assert other["type"] == "delivery_failed"
+    assert [item["inboxId"] for item in items(boss)] == ["m1"]
+
+
 def test_mail_that_does_not_fit_is_given_up_and_told() -> None:
     """FE open point 1: if the inbox is full, the sender is told."""
     world = World(limits=Limits(inbox_entries=1))
@@ -496,15 +514,19 @@ def test_a_trace_of_work_that_came_as_mail() -> None:
     assert trace(sender, "m1")[0] == "assigned"
 
 
-@pytest.mark.parametrize(("state", "told"), [("failed", "failed"), ("expired", "expired")])
-def test_a_trace_of_work_that_did_not_succeed(state: str, told: str) -> None:
+@pytest.mark.parametrize(("state", "why"), [("failed", "could not do it"), ("expired", "too old to be of use")])
+def test_a_trace_of_work_that_did_not_succeed(state: str, why: str) -> None:
+    """Protocol 9.6.3: it is the only place where its sender finds that, so it says so in words."""
     world = World()
     target, boss = worker(world), coordinator(world)
     sender = parked(world, target)
     assignment = push(world, boss, target)
     report(target, assignment, "accepted")
     report(target, assignment, state)
-    assert trace(sender, "m1")[0] == told
+    found, where = trace(sender, "m1")[:2]
+    assert found == state
+    assert why in where and "no message told its sender" in where
+    assert sender.mail() == []
 
 
 def test_what_settled_means() -> None:

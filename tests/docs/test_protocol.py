@@ -318,7 +318,7 @@ def test_the_codes_of_following_and_starting() -> None:
     refused = codes_in(watches, following, spawning, pattern=r'(?:No\(|frame, |request_id, )"(\w+)"')
     statuses = set(DEFINITIONS["SpawnStatus"]["properties"]["status"]["enum"])
     assert codes_of("11.3 Refusals") == refused - statuses | {"bad_request"}
-    ends = codes_in(spawning, pattern=r'_(?:end|fail)\(order, "(\w+)"')
+    ends = codes_in(spawning, pattern=r'(?:_end\(order, |"code": )"(\w+)"')
     assert ends == set(re.findall(r"`(spawn_(?!status)\w+)`", SECTIONS["11.3 Refusals"].split("In `spawn_status`")[1]))
     [rows] = tables(SECTIONS["11.1.5 Ends"], ["reason", "when", "what a client does"])
     assert {code(row[0]) for row in rows} == set(DEFINITIONS["WatchEnded"]["properties"]["reason"]["enum"])

@@ -127,13 +127,13 @@ def test_a_command_finds_prompt_token_and_home_and_nothing_of_the_broker(nursery
         ("failing", "The command ended with status 3"),
         ("killed", "The command ended by signal 9"),
         ("missing", "The command of missing cannot be started: No such file or directory"),
-        ("nowhere", "The command of nowhere cannot be started: No such file or directory"),
+        ("nowhere", "The command of nowhere cannot be started: its directory {place}/nowhere is not there"),
     ],
 )
 def test_failures_are_told(nursery: Nursery, kind: str, reason: str) -> None:
     nursery.spawner.spawn("7", kind, "", "t")
     assert nursery.failed.empty(), "never from within the call"
-    assert nursery.next_failure() == ("7", reason)
+    assert nursery.next_failure() == ("7", reason.format(place=nursery.place))
     nursery.until_reaped()
 
 

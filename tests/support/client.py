@@ -56,7 +56,7 @@ def message(message_id: str, text: str = "hi", *, sender: Frame = PEER, **member
 
 
 GRANTED: Frame = {
-    "features": ["address", "policy", "push.receipts", "queue", "session.lifecycle", "waits", "watch"],
+    "features": ["address", "invoke", "policy", "push.receipts", "queue", "session.lifecycle", "waits", "watch"],
     "ownerToken": "owner",
     "incarnation": "one",
     "generation": 1,
