@@ -198,6 +198,8 @@ def test_a_key_names_a_request(shell: Shell) -> None:
         (("append", "f", "--after", "none", "--step", "two=y"), 3, "step_unknown"),
         (("report", "none", "completed", "--summary", "s", "--as", "boss"), 3, "dispatch_unknown"),
         (("resume", "f"), 4, "flow_conflict"),
+        (("create", "--id", "g", "--target", "@me", "--step", "one=x"), 2, "invalid_flow"),
+        (("append", "f", "--after", "one", "--step", "one=x"), 2, "invalid_flow"),
     ],
 )
 def test_the_status_of_what_is_not_there_or_stands_against_it(
