@@ -31,7 +31,9 @@
     │   │                       target_not_writable, assignment_in_progress, assignment_not_accepted,
     │   │                       state_broker_owned, sequence_stale, state_event_conflict, order_key_conflict,
     │   │                       reply_idempotency_conflict, send_outcome_unknown, unknown_link,
-    │   │                       unknown_command, ambiguous_link, ambiguous_command, already_pinned
+    │   │                       unknown_command, ambiguous_link, ambiguous_command, already_pinned,
+    │   │                       flow_unknown, step_unknown, dispatch_unknown, flow_exists, flow_conflict,
+    │   │                       report_conflict, request_key_conflict, not_flow_target
     │   │                       and every other code
     │   │                                             a request about mail, sessions or work was refused
     │   ├── AssignmentLost      assignment_unknown, assignment_target_mismatch   an assignment is not this session's
@@ -302,6 +304,15 @@ _REQUEST_STATUSES = {
     "update_conflict": 4,
     "run_terminal": 4,
     "run_unfinished": 6,
+    "invalid_flow": 2,
+    "flow_unknown": 3,
+    "step_unknown": 3,
+    "dispatch_unknown": 3,
+    "flow_exists": 4,
+    "flow_conflict": 4,
+    "report_conflict": 4,
+    "request_key_conflict": 4,
+    "binding_conflict": 4,
 }
 _REQUEST_HINTS = {
     "feature_not_granted": "`intercom doctor` compares the versions of this client and its broker.",
@@ -331,6 +342,16 @@ _REQUEST_HINTS = {
     "spawn_failed": "Run its command by hand to see why; `intercom docs configuration` says what it finds.",
     "send_outcome_unknown": "Ask who sent the message whether the answer arrived; do not send another one.",
     "ambiguous_address": "Name its group too; `intercom addresses` shows it.",
+    "invalid_flow": "Nothing was changed; `intercom docs flows` shows how a flow is written.",
+    "flow_unknown": "`intercom flow list` shows all flows; one of another group takes `--group GROUP`.",
+    "step_unknown": "`intercom flow status ID` shows the steps of a flow.",
+    "dispatch_unknown": "`intercom flow status ID --json` shows the dispatches of a flow.",
+    "flow_exists": "Choose another id; `intercom flow list` shows those that are taken.",
+    "flow_conflict": "`intercom flow status ID` shows how the flow is, and what may be done with it.",
+    "report_conflict": "Do not report it again: the report that was made first stays.",
+    "dispatch_closed": "`intercom flow status ID` shows what became of the step.",
+    "request_key_conflict": "Make the request under another key.",
+    "not_flow_target": "Report under the name that was handed the step, with `--as NAME`.",
 }
 
 

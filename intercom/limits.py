@@ -157,6 +157,8 @@ FLOW_ADMISSIONS = 5
 """Defaults of the settings for the members of ``Limits`` with these names."""
 FLOW_SUMMARY_BYTES = 8 * KIB
 """Longest summary of a report, and longest reason of a retry or cancellation."""
+FLOW_TEXT_COLUMNS = 120
+"""Most of a prompt or summary that the table of a flow shows, in terminal columns."""
 FLOW_RESOURCES = 16
 """References one report may hold."""
 FLOW_RESOURCE_BYTES = 2 * KIB

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable
+from contextlib import suppress
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from intercom.cli import watch
 from intercom.cli.arguments import Parser, add_common, clean
 from intercom.cli.flow_files import read_flow
 from intercom.cli.flow_shown import show_all, show_flow
-from intercom.cli.identity import opened, time_left
-from intercom.cli.person import require_person
+from intercom.cli.identity import groups_of, opened, paths_of, time_left
+from intercom.cli.messages import same_identity
+from intercom.cli.person import NotAPerson, require_person
 from intercom.cli.render import Output, visible
 from intercom.cli.who import identity_of
 from intercom.client.flowviews import Flow
-from intercom.errors import UsageError
+from intercom.client.profile import DEFAULT_GROUP
+from intercom.errors import IntercomError, UsageError
 from intercom.limits import REQUEST_MS, WORK_REQUEST_MS
 
 if TYPE_CHECKING:
@@ -38,7 +42,7 @@ broker hands over one step at a time, and goes on only when the worker itself ha
     cancel ID            end it for good; say why with --reason (one that others wrote: for the person)
     report DISPATCH completed|failed
                          report a step that this identity (`intercom whoami`) was handed, with --summary
-    watch ID             follow it
+    watch ID             follow it; an id that nobody has used is waited for
     gc                   delete what has been over for 30 days; with --dry-run only tell what that is
 
 A flow that was written by a command belongs to its group. `intercom listen` takes steps; with --answer its command does
@@ -101,8 +105,18 @@ def run(arguments: Namespace, output: Output) -> int:
     if what in LOOKS:
         return _look(what, rest, arguments, output)
     do = _CHANGES[what](rest, arguments)
+    if arguments.key is not None and identity_of(arguments).address is None:
+        raise UsageError(
+            "the key of a guest names nothing, for its next command is another guest",
+            hint="Name yourself with --as NAME, or leave --key out.",
+        )
     with opened(arguments, "flow", default_ms=WORK_REQUEST_MS, hold="none", coordinates=True) as session:
-        _tell(do(session, lambda: time_left(arguments, WORK_REQUEST_MS)), output)
+        flow = do(session, lambda: time_left(arguments, WORK_REQUEST_MS))
+        if not output.as_json:
+            # The answer to a change holds no texts; what was done is done, also when they cannot be had.
+            with suppress(IntercomError):
+                flow = session.flows.status(flow.flow_id, timeout=time_left(arguments, WORK_REQUEST_MS))
+        _tell(flow, arguments, output)
     return 0
 
 
@@ -190,7 +204,7 @@ def _look(what: str, rest: list[str], arguments: Namespace, output: Output) -> i
             if not output.as_json:
                 show_all(listed, output)
         elif what == "status":
-            _tell(session.flows.status(rest[0], timeout=left), output)
+            _tell(session.flows.status(rest[0], timeout=left), arguments, output)
         else:
             gone = session.flows.collect(dry_run=arguments.dry_run, timeout=left)
             output.document({"ok": True, "flowIds": list(gone), "dryRun": arguments.dry_run})
@@ -228,13 +242,36 @@ def _watch(flow_id: str, arguments: Namespace, output: Output) -> int:
     return watch.run(arguments, output)
 
 
-def _tell(flow: Flow, output: Output) -> None:
+def _tell(flow: Flow, arguments: Namespace, output: Output) -> None:
+    from msgspec.structs import replace
+
+    if not _may_cancel(flow, arguments):
+        flow = replace(flow, next_actions=tuple(action for action in flow.next_actions if action != "cancel"))
     members = members_of(flow)
     target = members.pop("targetState")
     more: dict[str, Any] = {name: members.pop(name) for name in ("dispatch", "dispatches") if name in members}
     output.document({"ok": True, "flow": members, "target": target, **more})
     if not output.as_json:
-        show_flow(flow, output)
+        show_flow(flow, output, _options(flow, arguments))
+
+
+def _may_cancel(flow: Flow, arguments: Namespace) -> bool:
+    """Tell whether a later command of this reader may cancel a flow: it is the person, or has written it."""
+    identity = identity_of(arguments)
+    if identity.address is not None and (flow.is_yours or identity.name == flow.created_by):
+        return True
+    try:
+        require_person("cancelling what others have written")
+    except NotAPerson:
+        return False
+    return True
+
+
+def _options(flow: Flow, arguments: Namespace) -> str:
+    """Return the options a command about a flow needs to act as this one does, in the group of the flow."""
+    options = same_identity(Namespace(name=arguments.name, groups=arguments.groups, home=arguments.home, me=False))
+    groups = groups_of(arguments, paths_of(arguments)) or (DEFAULT_GROUP,)
+    return options if flow.group in groups else f"{options} --group {quote(flow.group)}"
 
 
 def members_of(view: Any) -> dict[str, Any]:

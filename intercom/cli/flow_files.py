@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from intercom.errors import AccessDenied, TooLarge, UsageError
-from intercom.limits import MIB, Limits
+from intercom.limits import MIB, WHOLE_NUMBER_MAX, Limits
 
 _MEMBERS = {"id", "target", "group", "steps"}
 _STEP_MEMBERS = {"id", "prompt", "todo", "report_timeout_s"}
@@ -49,7 +49,8 @@ def _step(step: Any, where: str) -> dict[str, Any]:
         members["todo_binding"] = step["todo"]
     if "report_timeout_s" in step:
         seconds = step["report_timeout_s"]
-        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or seconds <= 0:
+        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if not is_number or not 0 < seconds <= WHOLE_NUMBER_MAX / 1000:
             raise UsageError(f"{where}: report_timeout_s must be a number of seconds above 0")
         members["report_timeout_ms"] = max(1, round(seconds * 1000))
     return members

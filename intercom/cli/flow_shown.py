@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from intercom.cli.render import Output, duration, visible, visible_block
+from intercom.cli.render import Output, clipped, duration, visible
 from intercom.cli.tables import Fit, show_table
+from intercom.limits import FLOW_TEXT_COLUMNS
 
 if TYPE_CHECKING:
-    from intercom.client.flowviews import Flow, FlowDispatch, FlowList, FlowWait, Step
+    from intercom.client.flowviews import Flow, FlowDispatch, FlowList, FlowWait, Step, TodoBinding
 
 HEAD = ("FLOW", "STATE", "STEPS", "TARGET", "AGE", "WAITS FOR")
 STEP_HEAD = ("STEP", "STATE", "TRIED", "SINCE", "WHAT")
@@ -48,8 +49,8 @@ def show_all(listed: FlowList, output: Output) -> None:
         output.line(f"and {listed.total - len(rows)} older ones")
 
 
-def show_flow(flow: Flow, output: Output) -> None:
-    """Show one flow."""
+def show_flow(flow: Flow, output: Output, options: str) -> None:
+    """Show one flow; ``options`` are those that make a command act as this one does, each after a space."""
     now = time.time() * 1000
     output.line(
         f"flow {visible(flow.flow_id)} is {flow.state}; for {visible(flow.target)}{_presence(flow)}, "
@@ -69,8 +70,11 @@ def show_flow(flow: Flow, output: Output) -> None:
         for step in flow.steps
     ]
     show_table(output, STEP_HEAD, rows, Fit(whole=("STEP",), start_first=("WHAT",), left_out=("SINCE",)))
+    for attempt in attempts.values():
+        if attempt.binding is not None:
+            output.line(f"to-do item of step {visible(attempt.step_id)}: {_item(attempt.binding)}")
     if flow.reason is not None:
-        output.line(f"reason: {visible_block(flow.reason)}")
+        output.line(f"reason: {visible(flow.reason)}")
     if flow.waiting is not None:
         output.line(f"waits for {visible(flow.waiting.what)}, for {_waited(flow.waiting, now)}")
     if flow.dispatch is not None and flow.dispatch.waits_until is not None:
@@ -78,7 +82,7 @@ def show_flow(flow: Flow, output: Output) -> None:
     if flow.next_actions:
         output.line("next:")
     for action in flow.next_actions:
-        output.line(f"  {_command(action, flow.flow_id)}")
+        output.line(f"  {_command(action, flow.flow_id, options)}")
 
 
 def _presence(flow: Flow) -> str:
@@ -107,15 +111,26 @@ def _what(step: Step, attempts: dict[str, FlowDispatch]) -> str:
         text = last.reason
     else:
         text = step.prompt or "-"
-    return text.strip().partition("\n")[0]
+    first, _, more = text.strip().partition("\n")
+    cut = clipped(visible(first), FLOW_TEXT_COLUMNS)
+    return cut if not more or cut.endswith("...") else f"{cut} ..."
+
+
+def _item(binding: TodoBinding) -> str:
+    """Say what is known of the to-do item a step is bound to."""
+    if not binding.negotiated:
+        return "not asked for, the worker keeps no to-do list for the broker"
+    named = "" if binding.todo_id is None else f", {visible(binding.todo_id)} is {binding.todo_status}"
+    why = "" if binding.reason is None else f": {visible(binding.reason)}"
+    return f"{binding.state}{named}{why}"
 
 
 def _waited(waiting: FlowWait, now: float) -> str:
     return duration(now - waiting.since)
 
 
-def _command(action: str, flow_id: str) -> str:
+def _command(action: str, flow_id: str, options: str) -> str:
     """Return the command for an action, as it can be typed."""
     verb, _, step = action.partition(" ")
     more = {"retry": f" {step} --reason TEXT", "cancel": " --reason TEXT", "append": " --after STEP --step ID=TEXT"}
-    return f"intercom flow {verb} {visible(flow_id)}{visible(more.get(verb, ''))}"
+    return f"intercom flow {verb}{options} {visible(flow_id)}{visible(more.get(verb, ''))}"

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from intercom.cli.answering import RunningAnswer, summary_of
 from intercom.cli.arguments import Parser, add_common
 from intercom.cli.identity import opened, paths_of
-from intercom.cli.messages import clock, described, indented, shown
+from intercom.cli.messages import clock, described, indented, same_identity, shown
 from intercom.cli.render import Output, visible, who
-from intercom.cli.who import name_of
+from intercom.cli.who import identity_of, name_of
 from intercom.client.activity import BUSY, IDLE
 from intercom.errors import BrokerError, RequestRefused, RequestTimeout, SendError, TooLarge
 from intercom.limits import ANSWER_POLL_MAX_MS, ANSWER_POLL_MS, INCOMING_MESSAGES
@@ -84,6 +84,7 @@ class Listening:
         """The question the command is at work on."""
         self._running: RunningAnswer | None = None
         self._pause_ms = ANSWER_POLL_MS
+        self._options = _how_to_report_as(arguments)
 
     def run(self) -> None:
         """Listen until the time is over; raise ``ReaderGone`` when nobody reads what is printed."""
@@ -206,7 +207,7 @@ class Listening:
         )
 
     def _show(self, message: IncomingMessage) -> None:
-        self._say({"ok": True, "event": "message", **described(message)}, shown(message))
+        self._say({"ok": True, "event": "message", **described(message)}, shown(message, self._options))
 
     def _say(self, document: dict[str, object], text: str | None) -> None:
         self._output.document(document)
@@ -218,3 +219,10 @@ class Listening:
 
 def _now() -> int:
     return time.monotonic_ns() // 1_000_000
+
+
+def _how_to_report_as(arguments: Namespace) -> str | None:
+    """Return the options a report needs in another shell; ``None`` where the command reports, or nobody else can."""
+    if arguments.answer is not None or identity_of(arguments).address is None:
+        return None
+    return same_identity(Namespace(**{**vars(arguments), "name": name_of(arguments), "me": False}))

@@ -66,7 +66,7 @@ STATUSES = {
     0: "done: delivered, answered, or queued where that was allowed",
     1: "refused, or the other side cannot answer",
     2: "called wrongly",
-    3: "no such target, message, session, assignment, page or log",
+    3: "no such target, message, session, assignment, flow, page or log",
     4: "several match, the id was used for something else, or another session holds the address or has the work",
     5: "not now, and nothing took effect: no broker, busy, starting, capacity, away",
     6: "not known, no answer, or nothing came in time; what to do next is printed",

@@ -56,8 +56,12 @@ def described(message: IncomingMessage) -> dict[str, Any]:
     return document | {member: value for member, value in optional.items() if value is not None}
 
 
-def shown(message: IncomingMessage) -> str:
-    """Return a message as lines for a person: when, who, how old, and what; nothing in it can look like ours."""
+def shown(message: IncomingMessage, options: str | None = "") -> str:
+    """Return a message as lines for a person: when, who, how old, and what; nothing in it can look like ours.
+
+    ``options`` are those that make a command act as this one does, as ``same_identity`` returns them; ``None`` where
+    no command is to report a step.
+    """
     head = f"{clock()} {_sender(message)} {_verb(message)}"
     if message.notice is not None:
         notice = message.notice
@@ -67,10 +71,13 @@ def shown(message: IncomingMessage) -> str:
         lines += [f"  --- {visible(attachment.name)}", indented(attachment.content)]
     if message.flow is not None:
         step = message.flow
-        lines.append(
-            f"  step {visible(step.step_id)} of flow {visible(step.flow_id)}; when it is done or cannot be done:"
-        )
-        lines.append(f"  intercom flow report {visible(step.dispatch_id)} completed|failed --summary TEXT")
+        named = visible(step.dispatch_id)
+        lines.append(f"  step {visible(step.step_id)} of flow {visible(step.flow_id)}")
+        if options is not None:
+            lines.append("  when it is done:")
+            lines.append(f"    intercom flow report{options} {named} completed --summary TEXT")
+            lines.append("  when it cannot be done:")
+            lines.append(f"    intercom flow report{options} {named} failed --summary TEXT")
     return "\n".join(lines)
 
 

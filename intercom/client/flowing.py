@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from msgspec import UNSET, UnsetType, ValidationError, convert
 
-from intercom.client.composing import clean_text, milliseconds
+from intercom.client.composing import clean_target, clean_text, milliseconds
 from intercom.client.flowviews import Flow, FlowList, FlowReported, TodoOutcome, flow_of, shown
 from intercom.client.operations import Operation, RequestOperation, Result
 from intercom.client.patience import PatientRequest
@@ -19,7 +19,7 @@ from intercom.client.reporting import Outbox, ReportRecord
 from intercom.errors import RequestRefused, UsageError
 from intercom.limits import FLOW_RESOURCE_BYTES, FLOW_RESOURCES, FLOW_SUMMARY_BYTES, KIB
 from intercom.wire import flows
-from intercom.wire.frames import Request
+from intercom.wire.frames import Request, is_blank
 from intercom.wire.mail import RequestFailed
 
 StepLike: TypeAlias = Mapping[str, Any] | tuple[str, str]
@@ -29,11 +29,29 @@ TodoLike: TypeAlias = TodoOutcome | tuple[str, str]
 """The id of a to-do item and its state."""
 
 _KNOWN = {"step_id": "stepId", "todo_binding": "todoBinding", "report_timeout_ms": "reportTimeoutMs"}
+_STEP_MEMBERS = {"stepId", "prompt", "todoBinding", "reportTimeoutMs"}
 _KNOWN_GATES = {"require_completed": "requireCompleted", "conflict_check": "conflictCheck"}
 
 
-class ReportOperation(PatientRequest[FlowReported]):
+class FlowRequest(PatientRequest[Result]):
+    """Wait for an answer about flows, and say what a session lacks that may not ask."""
+
+    wish = "coordinator=True to control flows"
+    """With what such a session is connected."""
+
+    def turned_down(self, answer: RequestFailed, now: int) -> None:
+        """Take the broker's refusal."""
+        if answer.code != "feature_not_granted":
+            super().turned_down(answer, now)
+            return
+        hint = f"Connect with {self.wish}; `intercom doctor` compares the versions of this client and its broker."
+        self.fail(RequestRefused(answer.reason, code=answer.code, hint=hint))
+
+
+class ReportOperation(FlowRequest[FlowReported]):
     """Send a report that is written down until the broker has it, or says that it never will."""
+
+    wish = "flows=True to report steps"
 
     def __init__(self, outbox: Outbox, record: ReportRecord, deadline: int | None) -> None:
         def make(request_id: str) -> Request:
@@ -81,8 +99,8 @@ class FlowRequests:
         timeout: float,
     ) -> RequestOperation[Flow]:
         """Write a flow down."""
-        wanted, whom = _id(flow_id, "flow_id"), clean_text(target, "target")
-        written, named = [step_of(step) for step in steps], self._key(key)
+        wanted, whom = _id(flow_id, "flow_id"), clean_target(target)
+        written, named = _steps(steps), self._key(key)
         where = UNSET if group is None else clean_text(group, "group")
         return self._changing(
             lambda request_id: flows.FlowCreate(request_id, wanted, whom, written, named, where), timeout
@@ -99,7 +117,7 @@ class FlowRequests:
     def resume(self, flow_id: str, target: str | None, key: str | None, timeout: float) -> RequestOperation[Flow]:
         """Go on, perhaps with another target."""
         wanted, named = _id(flow_id, "flow_id"), self._key(key)
-        whom = UNSET if target is None else clean_text(target, "target")
+        whom = UNSET if target is None else clean_target(target)
         return self._changing(lambda request_id: flows.FlowResume(request_id, wanted, whom, named), timeout)
 
     def append(
@@ -107,7 +125,7 @@ class FlowRequests:
     ) -> RequestOperation[Flow]:
         """Insert steps behind one."""
         wanted, behind = _id(flow_id, "flow_id"), _id(after, "after")
-        written, named = [step_of(step) for step in steps], self._key(key)
+        written, named = _steps(steps), self._key(key)
         return self._changing(lambda request_id: flows.FlowAppend(request_id, wanted, behind, written, named), timeout)
 
     def retry(self, flow_id: str, step_id: str, reason: str, key: str | None, timeout: float) -> RequestOperation[Flow]:
@@ -189,12 +207,12 @@ class FlowRequests:
         return self._changing(lambda request_id: kind(request_id, wanted, named), timeout)
 
     def _changing(self, make: Callable[[str], Request], timeout: float) -> RequestOperation[Flow]:
-        return PatientRequest(make, flows.Flow, flow_of, self._now() + milliseconds(timeout, "timeout"))
+        return FlowRequest(make, flows.Flow, flow_of, self._now() + milliseconds(timeout, "timeout"))
 
     def _asking(
         self, make: Callable[[str], Request], answers: type[Any], read: Callable[[Any], Result], timeout: float
     ) -> RequestOperation[Result]:
-        return PatientRequest(make, answers, read, self._now() + milliseconds(timeout, "timeout"))
+        return FlowRequest(make, answers, read, self._now() + milliseconds(timeout, "timeout"))
 
 
 def step_of(step: StepLike) -> flows.NewStep:
@@ -209,10 +227,33 @@ def step_of(step: StepLike) -> flows.NewStep:
         gates = members.get("todoBinding")
         if isinstance(gates, Mapping):
             members["todoBinding"] = {_KNOWN_GATES.get(name, name): value for name, value in gates.items()}
+    unknown = sorted(str(name) for name in members.keys() - _STEP_MEMBERS)
+    if unknown:
+        raise UsageError(f"a step has no {unknown[0]}", hint=f"It has {', '.join(_KNOWN)}.")
+    named = _id(members.get("stepId"), "the id of a step")
+    prompt = members.get("prompt")
+    if not isinstance(prompt, str):
+        raise UsageError(f"the prompt of step {named} must be a text")
+    if is_blank(prompt):
+        raise UsageError(f"the prompt of step {named} is blank")
+    if clean_text(prompt) != prompt:
+        raise UsageError(f"the prompt of step {named} holds half a character, which no UTF-8 can carry")
     try:
-        return convert(members, flows.NewStep)
+        return convert({**members, "stepId": named}, flows.NewStep)
     except ValidationError as error:
-        raise UsageError(f"a step breaks its rules: {error}") from error
+        hint = "A number of milliseconds from 1; a mapping with label, require_completed and conflict_check."
+        what = f"report_timeout_ms or todo_binding of step {named}"
+        raise UsageError(f"{what} breaks its rules", hint=hint) from error
+
+
+def _steps(steps: Iterable[StepLike]) -> list[flows.NewStep]:
+    written = [step_of(step) for step in steps]
+    ids: set[str] = set()
+    for step in written:
+        if step.step_id in ids:
+            raise UsageError(f"two steps have the id {step.step_id}")
+        ids.add(step.step_id)
+    return written
 
 
 def _report_frame(record: ReportRecord, request_id: str) -> flows.FlowReport:
@@ -231,10 +272,11 @@ def _todo(todo: TodoLike | None) -> TodoOutcome | None:
         todo_id, status = todo
         return convert({"todoId": todo_id, "todoStatus": status}, TodoOutcome)
     except (ValidationError, TypeError, ValueError) as error:
-        raise UsageError(f"todo breaks its rules: {error}") from error
+        hint = "The id of the item, and pending, in_progress, completed, blocked or failed."
+        raise UsageError("todo breaks its rules", hint=hint) from error
 
 
-def _id(value: str, what: str) -> str:
+def _id(value: Any, what: str) -> str:
     cleaned = clean_text(value, what)
     try:
         return convert(cleaned, flows.Identifier)
@@ -244,7 +286,7 @@ def _id(value: str, what: str) -> str:
 
 
 def _bounded(value: str, what: str, most: int) -> str:
-    cleaned = clean_text(value, what)
+    cleaned = clean_text(value, what).replace("\r\n", "\n").replace("\r", "\n")
     if not cleaned.strip():
         raise UsageError(f"{what} is blank")
     if len(cleaned.encode()) > most:

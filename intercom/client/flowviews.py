@@ -5,6 +5,7 @@ Times are epoch milliseconds. What is absent is ``None``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Literal, TypeVar
 
 from msgspec import Struct, convert, to_builtins
@@ -198,6 +199,10 @@ class FlowList(_View, frozen=True, kw_only=True):
 
     flows: tuple[FlowSummary, ...]
     total: int
+
+    def __iter__(self) -> Iterator[FlowSummary]:
+        """Return the flows one by one, the newest first."""
+        return iter(self.flows)
 
 
 class FlowReported(_View, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ from intercom.core.flow_reconcile import Reconciler
 from intercom.core.flow_records import FlowRecord, StepRecord
 from intercom.core.flow_reports import Reports
 from intercom.core.flow_settling import Settling
-from intercom.core.flow_validation import CheckedStep, Invalid, checked_reason, checked_steps, normalised, size
+from intercom.core.flow_validation import CheckedStep, Invalid, checked_reason, checked_steps, checked_target, size
 from intercom.core.flow_views import FlowViews
 from intercom.core.idempotency import Entry, Register, Standing
 from intercom.core.records import ReadBodies
@@ -31,7 +31,6 @@ from intercom.limits import MIB, Limits
 from intercom.wire import reasons
 from intercom.wire.flows import (
     REPORT_PREFIX,
-    SESSION_PREFIX,
     FlowAppend,
     FlowCancel,
     FlowCollect,
@@ -48,7 +47,6 @@ from intercom.wire.flows import (
     FlowStatus,
 )
 from intercom.wire.flows import Flow as FlowAnswer
-from intercom.wire.frames import is_blank, trim
 from intercom.wire.mail import RequestFailed
 
 if TYPE_CHECKING:
@@ -171,8 +169,9 @@ class FlowRequests:
         group = session.home_group if frame.group is UNSET else normalise_group(frame.group)
         if group not in session.groups and features.OPERATOR not in session.features:
             return Invalid("invalid_flow", f"You are not in group {group}, so you cannot control a flow there")
-        if is_blank(frame.target) or trim(frame.target) == SESSION_PREFIX:
-            return Invalid("invalid_flow", "The target names nobody")
+        target = checked_target(frame.target)
+        if isinstance(target, Invalid):
+            return target
         steps = checked_steps(frame.steps, frozenset(), self._limits)
         if isinstance(steps, Invalid):
             return steps
@@ -191,7 +190,7 @@ class FlowRequests:
             flow_id=frame.flow_id,
             revision=1,
             state=tables.FLOW.begins,
-            target=trim(normalised(frame.target)),
+            target=target,
             group=group,
             created_by=session.sender_identity,
             creator=session.name or session.id,
@@ -281,9 +280,9 @@ class FlowRequests:
             if (refused := self._no_room()) is not None:
                 return refused
             members |= {"over_at": None, "reason": None}
-        target = record.target if frame.target is UNSET else trim(normalised(frame.target))
-        if not target or target == SESSION_PREFIX:
-            return Invalid("invalid_flow", "The target names nobody")
+        target = record.target if frame.target is UNSET else checked_target(frame.target)
+        if isinstance(target, Invalid):
+            return target
         if target != record.target:
             if self._book.open_of(flow) is not None:
                 return _conflict(flow, "cannot change its target while a step is under way")

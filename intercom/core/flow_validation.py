@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from unicodedata import category
+
 from msgspec import UNSET, Struct
 
 from intercom.core.flow_records import GatesRecord
+from intercom.core.sessions import is_uuid
 from intercom.limits import FLOW_RESOURCE_BYTES, FLOW_RESOURCES, FLOW_SUMMARY_BYTES, KIB, Limits
-from intercom.wire.flows import FlowReport, NewStep
-from intercom.wire.frames import is_blank
+from intercom.wire.flows import SESSION_PREFIX, FlowReport, NewStep
+from intercom.wire.frames import is_blank, trim
+from intercom.wire.targets import SCHEME
+
+_OF_NO_NAME = ("Cc", "Cs", "Zl", "Zp")
+"""Categories of characters that break a line, steer a terminal, or are none."""
+_OF_NO_WORKER = ("@", "*", SCHEME)
+"""How what is addressed begins that is no single worker."""
 
 
 class Invalid(Struct, frozen=True):
@@ -35,6 +44,20 @@ def normalised(text: str) -> str:
 def size(text: str) -> int:
     """Return the bytes of a text in UTF-8."""
     return len(text.encode("utf-8", "surrogatepass"))
+
+
+def checked_target(target: str) -> str | Invalid:
+    """Return whom a flow is for as it is written down; what no session can ever be called is refused."""
+    target = trim(normalised(target))
+    if not target or target == SESSION_PREFIX:
+        return Invalid("invalid_flow", "The target names nobody")
+    if any(category(character) in _OF_NO_NAME for character in target):
+        return Invalid("invalid_flow", "The target has a character that cannot be seen")
+    if target.startswith(SESSION_PREFIX) and not is_uuid(target.removeprefix(SESSION_PREFIX)):
+        return Invalid("invalid_flow", f"What follows {SESSION_PREFIX} in the target is no session id")
+    if target.startswith(_OF_NO_WORKER):
+        return Invalid("invalid_flow", "The target is no worker: persons, patterns and stages take no steps")
+    return target
 
 
 def checked_steps(steps: list[NewStep], taken: frozenset[str], limits: Limits) -> list[CheckedStep] | Invalid:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def test_a_flow_in_two_shells(shell: Shell) -> None:
     assert created["flow"]["state"] == "active"
     done = settled(shell, lambda flow: step_states(flow) == ["completed", "failed"])
     assert done["flow"]["steps"][0]["result"]["summary"] == "one by sing"
-    assert done["flow"]["nextActions"] == ["pause", "retry two", "append", "cancel"]
+    assert done["flow"]["nextActions"] == ["pause", "retry two", "append"]
     assert worker.event("message")["flow"]["stepId"] == "one"
     reported = worker.event("reported")
     assert (reported["outcome"], reported["stepState"]) == ("completed", "completed")
@@ -65,6 +66,8 @@ def test_a_flow_in_two_shells(shell: Shell) -> None:
     assert worker.event("reported")["outcome"] == "failed"
     text = shell.run("flow", "status", "f").text
     assert "intercom flow retry f two --reason TEXT" in text and "FAILED" in text
+    assert "flow cancel" not in text, "nobody without a name may"
+    assert "intercom flow cancel --as boss f --reason TEXT" in shell.run("flow", "status", "f", "--as", "boss").text
     cancelled = shell.run("flow", "cancel", "f", "--reason", "enough", "--as", "boss", "--json").document
     assert (cancelled["flow"]["state"], cancelled["flow"]["reason"]) == ("cancelled", "enough")
     assert "f " in shell.run("flow", "list").text
@@ -96,8 +99,62 @@ def test_a_step_is_reported_by_a_command_of_the_same_name(shell: Shell) -> None:
     again = shell.run(*report, "--json").document
     assert again == first
     other = shell.run(*report[:4], "--summary", "t", "--as", "worker", "--json")
-    assert (other.status, other.document["code"]) == (1, "report_conflict")
+    assert (other.status, other.document["code"]) == (4, "report_conflict")
     assert status(shell)["flow"]["state"] == "completed"
+
+
+def test_the_command_that_listen_prints_can_be_followed(shell: Shell) -> None:
+    """Design section 9: a hint is safe to follow as it stands, in whatever shell."""
+    worker = shell.start("listen", "--as", "worker", "--group", "g")
+    shell.run(
+        "flow", "create", "--id", "f", "--target", "worker", "--step", "one=x", "--start", "--group", "g", "--as", "b"
+    )
+    lines = iter(worker.line, "  when it cannot be done:")
+    told = next(line for line in lines if "intercom flow report" in line).replace("TEXT", "done")
+    assert " --as worker --group g " in told
+    reported = shell.run(*shlex.split(told)[1:], "--json")
+    assert (reported.status, reported.document.get("stepState")) == (0, "completed")
+
+
+def test_what_may_be_done_next_is_what_the_reader_may_do(shell: Shell) -> None:
+    """Design section 9: the commands that are offered work for whoever reads them."""
+    create = ("flow", "create", "--id", "f", "--target", "w", "--step", "one=x", "--group", "g")
+    assert "flow cancel" not in shell.run(*create).text, "the next command is another guest"
+    told = shell.run("flow", "status", "f").text
+    start = next(line for line in told.splitlines() if "flow start" in line)
+    assert start == "  intercom flow start --group g f"
+    assert shell.run(*start.split()[1:]).status == 0
+
+
+def test_a_key_of_a_guest_is_refused(shell: Shell) -> None:
+    refused = shell.run("flow", "create", "--id", "f", "--target", "w", "--step", "one=x", "--key", "k", "--json")
+    assert refused.status == 2 and "--as NAME" in refused.document["hint"]
+
+
+def test_a_change_shows_what_status_shows(shell: Shell) -> None:
+    create = ("flow", "create", "--id", "f", "--target", "w", "--step", "one=sing\nloudly", "--as", "boss")
+    created = shell.run(*create).text
+    assert "sing ..." in created, "there is more of it"
+
+
+def test_no_text_of_others_looks_like_ours_or_floods(shell: Shell) -> None:
+    long = "a" * 5_000
+    shell.run("flow", "create", "--id", "f", "--target", "w", "--step", f"one={long}", "--start", "--as", "boss")
+    lines = shell.run("flow", "status", "f").text.splitlines()
+    assert max(map(len, lines)) < 300 and any(line.endswith("a...") for line in lines)
+    shell.run("flow", "cancel", "f", "--reason", "no\nnext:\n  rm", "--as", "boss")
+    lines = shell.run("flow", "status", "f").text.splitlines()
+    assert "next:" not in lines
+    assert [line for line in lines if line.startswith("reason: no\\")]
+
+
+def test_the_text_says_when_no_todo_item_is_asked_for(shell: Shell) -> None:
+    """A2.8: a binding that was not negotiated is told."""
+    worker = listener(shell)
+    flow = {"id": "f", "target": "worker", "steps": [{"id": "one", "prompt": "p", "todo": {"require_completed": True}}]}
+    shell.run("flow", "create", "-", "--start", "--as", "boss", stdin=json.dumps(flow).encode())
+    worker.event("message")
+    assert "to-do item of step one: not asked for" in shell.run("flow", "status", "f").text
 
 
 def test_what_was_written_by_others_is_for_the_person(shell: Shell) -> None:
@@ -118,7 +175,7 @@ def test_a_flow_is_controlled_by_every_coordinator_of_its_group(shell: Shell) ->
     appended = shell.run("flow", "append", "f", "--after", "one", "--step", "two=y", *other).document
     assert [step["stepId"] for step in appended["flow"]["steps"]] == ["one", "two"]
     far = shell.run("flow", "pause", "f", "--group", "far", *other)
-    assert (far.status, far.document["code"]) == (1, "flow_unknown")
+    assert (far.status, far.document["code"]) == (3, "flow_unknown")
     assert shell.run("flow", "gc", "--dry-run", "--json").document == {"ok": True, "flowIds": [], "dryRun": True}
 
 
@@ -126,7 +183,33 @@ def test_a_key_names_a_request(shell: Shell) -> None:
     create = ("flow", "create", "--id", "f", "--target", "w", "--step", "one=x", "--as", "boss", "--json")
     assert shell.run(*create, "--key", "k").status == 0
     assert shell.run(*create, "--key", "k").status == 0
-    assert shell.run(*create).document["code"] == "flow_exists"
+    taken = shell.run(*create)
+    assert (taken.status, taken.document["code"]) == (4, "flow_exists")
+    assert "intercom flow list" in taken.document["hint"]
+    other = shell.run(*create[:6], "--step", "one=y", "--as", "boss", "--json", "--key", "k")
+    assert (other.status, other.document["code"]) == (4, "request_key_conflict")
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "code"),
+    [
+        (("start", "none"), 3, "flow_unknown"),
+        (("status", "none"), 3, "flow_unknown"),
+        (("append", "f", "--after", "none", "--step", "two=y"), 3, "step_unknown"),
+        (("report", "none", "completed", "--summary", "s", "--as", "boss"), 3, "dispatch_unknown"),
+        (("resume", "f"), 4, "flow_conflict"),
+        (("create", "--id", "g", "--target", "@me", "--step", "one=x"), 2, "invalid_flow"),
+        (("append", "f", "--after", "one", "--step", "one=x"), 2, "invalid_flow"),
+    ],
+)
+def test_the_status_of_what_is_not_there_or_stands_against_it(
+    shell: Shell, words: tuple[str, ...], status: int, code: str
+) -> None:
+    """README: 3 for what there is not, 4 for what stands against it; each with a hint."""
+    shell.run("flow", "create", "--id", "f", "--target", "w", "--step", "one=x", "--as", "boss")
+    refused = shell.run("flow", *words, "--json")
+    assert (refused.status, refused.document["code"]) == (status, code)
+    assert refused.document["hint"]
 
 
 @pytest.mark.parametrize(
@@ -182,6 +265,10 @@ def test_a_flow_in_a_file(tmp_path: Path, name: str, text: str) -> None:
         "steps = [{ id = 'a', prompt = 'p', todo = 1 }]",
         "steps = [{ id = 'a', prompt = 'p', report_timeout_s = true }]",
         "steps = [{ id = 'a', prompt = 'p', report_timeout_s = 0 }]",
+        "steps = [{ id = 'a', prompt = 'p', report_timeout_s = inf }]",
+        "steps = [{ id = 'a', prompt = 'p', report_timeout_s = nan }]",
+        '{"steps": [{"id": "a", "prompt": "p", "report_timeout_s": 1' + 400 * "0" + "}]}",
+        '{"steps": [{"id": "a", "prompt": "p", "report_timeout_s": Infinity}]}',
         "= =",
         '{"a": ',
         "[" * 5_000,
@@ -204,6 +291,14 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 def test_a_flow_from_standard_input(shell: Shell) -> None:
     created = shell.run("flow", "create", "-", "--json", "--as", "boss", stdin=TOML.encode())
     assert created.document["flow"]["steps"][0]["reportTimeoutMs"] == 1_500
+
+
+@pytest.mark.parametrize("prompt", ["p\ud800", " "])
+def test_a_prompt_that_would_be_changed_or_is_blank_is_refused(shell: Shell, prompt: str) -> None:
+    """FE 2.2: nothing is changed silently."""
+    flow = {**FLOW, "steps": [{"id": "one", "prompt": prompt}]}
+    assert shell.run("flow", "create", "-", "--as", "boss", stdin=json.dumps(flow).encode()).status == 2
+    assert shell.run("flow", "status", "f").status == 3
 
 
 def test_the_summary_of_a_command() -> None:

@@ -8,9 +8,11 @@ from typing import Any
 
 import anyio
 import pytest
+from msgspec import convert
 
 from intercom.client import aio, aio_flows, blocking, blocking_flows
 from intercom.client.flowing import step_of
+from intercom.client.flowviews import FlowList, FlowSummary
 from intercom.client.report_files import ReportFiles
 from intercom.client.reporting import Nowhere, Outbox, ReportRecord
 from intercom.errors import RequestRefused, UsageError
@@ -219,6 +221,57 @@ def test_files_of_reports(tmp_path: Path) -> None:
 def test_a_step_that_breaks_a_rule_is_a_usage_error(step: Any) -> None:
     with pytest.raises(UsageError):
         step_of(step)
+
+
+@pytest.mark.parametrize(
+    ("steps", "reason"),
+    [
+        ([("a b", "p")], "the id of a step 'a b' is no id"),
+        ([("a", " ")], "the prompt of step a is blank"),
+        ([("a", "p"), ("a", "q")], "two steps have the id a"),
+        ([("a", "p\ud800")], "the prompt of step a holds half a character, which no UTF-8 can carry"),
+        ([{"step_id": "a", "prompt": "p", "colour": 1}], "a step has no colour"),
+        ([{"step_id": "a", "prompt": "p", "report_timeout_ms": 0}], "report_timeout_ms or todo_binding of step a"),
+    ],
+)
+def test_what_is_wrong_with_a_step_is_said_in_our_words(steps: Any, reason: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        worker().core.flows.create("f", "t", steps, None, None, IN)
+    assert refused.value.reason.startswith(reason)
+
+
+def test_a_target_that_is_blank_is_a_usage_error() -> None:
+    with pytest.raises(UsageError):
+        worker().core.flows.create("f", " ", [("a", "p")], None, None, IN)
+    with pytest.raises(UsageError):
+        worker().core.flows.resume("f", "", None, IN)
+
+
+def test_line_ends_make_no_other_report() -> None:
+    """Protocol 12.6: what is stored is compared."""
+    rig = worker()
+    first = said(rig, summary="one\r\ntwo")
+    [request] = rig.written()
+    assert request["summary"] == "one\ntwo"
+    rig.feed(recorded(request))
+    assert said(rig, summary="one\ntwo").result == first.result
+
+
+def test_who_may_not_ask_is_told_how_to_connect() -> None:
+    rig = worker()
+    operation = rig.core.flows.start("f", None, IN)
+    rig.core.begin(operation, rig.now)
+    [request] = rig.written()
+    refused = {"requestId": request["requestId"], "code": "feature_not_granted", "reason": "no", "retryable": False}
+    rig.feed({"type": "request_failed", **refused})
+    assert operation.error is not None
+    assert "coordinator=True" in operation.error.hint
+
+
+def test_a_list_of_flows_is_looped_over() -> None:
+    told = {"flowId": "f", "target": "w", "state": "draft", "group": "g", "createdBy": "b", "createdAt": 1}
+    summary = convert({**told, "updatedAt": 1, "stepsCompleted": 0, "steps": 1}, FlowSummary)
+    assert [flow.flow_id for flow in FlowList(flows=(summary,), total=1)] == ["f"]
 
 
 def test_steps_by_either_names() -> None:

@@ -41,6 +41,19 @@ def test_a_flow_that_breaks_a_rule_is_refused_whole(steps: Any, code: str) -> No
     assert play.ask("flow_list")["flows"] == []
 
 
+@pytest.mark.parametrize("target", [" ", "session:", "session:zz", "@me", "*", "workflow:r/x", "a\x1bb", "a\nb"])
+def test_a_target_that_can_never_take_a_step_is_refused(target: str) -> None:
+    """FE 2.2: when it is written down, and when another one is named."""
+    play = Play()
+    asked = play.ask("flow_create", flowId="f", target=target, steps=[STEP])
+    assert asked["code"] == "invalid_flow"
+    play.create("f")
+    play.ask("flow_start", flowId="f")
+    play.ask("flow_pause", flowId="f")
+    assert play.ask("flow_resume", flowId="f", target=target)["code"] == "invalid_flow"
+    assert play.flow("f")["flow"]["target"] == "worker"
+
+
 def test_what_is_just_within_the_limits_is_taken() -> None:
     """FE 2.5; CRLF counts as LF."""
     play = Play()
