@@ -92,7 +92,7 @@ def test_every_import_from_outside_is_a_dependency() -> None:
                 found |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 found.add((node.module or "").split(".")[0])
-    found = {"mcp" if name == "mcp_types" else name for name in found}  # one comes with the other
+    found = {"mcp" if name in ("mcp_types", "pydantic") else name for name in found}  # they come with it
     assert found - set(sys.stdlib_module_names) - {"intercom"} == declared
 
 

@@ -36,6 +36,7 @@ def kill_broker(paths: Paths) -> None:
     os.kill(control.broker_status(paths)["pid"], signal.SIGKILL)
 
 
+@pytest.mark.timeout(6 * LONG_S)
 @pytest.mark.anyio
 async def test_work_goes_on_whenever_the_broker_dies(paths: Paths) -> None:
     """FE 1.7: after assigned, after acceptance, and after the reply was asked for; A1.13, one assignment throughout."""

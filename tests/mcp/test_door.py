@@ -95,7 +95,7 @@ def test_a_hook_gets_as_much_as_it_has_room_for(raw: Start, broker: BrokerProces
     with blocking.connect("bob", home=broker.home) as bob:
         for number in range(4):
             bob.send(record.seats[0].name or "", f"{number}" * 500)
-        until(lambda: "4 wait now" in host.tool("status"))
+        until(lambda: "4 messages wait now" in host.tool("status"))
         with hook(record) as door:
             given = door.ask({"op": "collect", "session": "s-1", "limit": 1_700})
             assert (given["messages"], given["left"]) == (2, 2)
