@@ -5,11 +5,24 @@ from __future__ import annotations
 BODY_LOST = "its text cannot be read from the store any more"
 NEVER_FETCHED = "nobody fetched it in time"
 NO_LONGER_VALID = "it was valid for a limited time, and that is over"
-NEVER_CONFIRMED = "it was written to its recipient, which never confirmed it, and its time is over"
+TIME_OVER = "its time is over"
 NOT_LET_THROUGH = "its recipient, or the person, does not let messages of its sender through"
 NEVER_LET_THROUGH = "the person did not let it through in time"
 NEVER_TAKEN = "nobody took it out of the inbox in time"
 PURGED = "the mailbox was emptied by its owner"
+
+
+_WRITTEN = "it was written to its recipient, which never confirmed it"
+
+
+def never_confirmed(reason: str) -> str:
+    """Say that mail which its recipient may have seen was given up for this reason."""
+    return f"{_WRITTEN}, and {reason}"
+
+
+def fate(reason: str) -> str:
+    """Say what became of a message that was given up, as far as it is known; the reason follows."""
+    return "may not have been delivered" if reason.startswith(_WRITTEN) else "was not delivered"
 
 
 def session_closed(reason: str) -> str:
