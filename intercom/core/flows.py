@@ -9,7 +9,7 @@ from intercom.core.clock import Instant
 from intercom.core.deadlines import Deadlines
 from intercom.core.flow_admission import Admission, Admitting
 from intercom.core.flow_book import FlowBook
-from intercom.core.flow_concerns import FlowStates, of_dispatch, of_flow
+from intercom.core.flow_concerns import FlowStates, Mentions, of_dispatch, of_flow
 from intercom.core.flow_reconcile import Reconciler
 from intercom.core.flow_reports import Reports
 from intercom.core.flow_requests import FlowRequests, Showing
@@ -61,12 +61,15 @@ class FlowsOfBroker:
         broker_info: bytes,
     ) -> None:
         self._book = FlowBook(journal, ledger, mailing, limits)
+        mentions = Mentions(watches)
         self._targets = FlowTargets(sessions, addresses, lifecycle, identity)
-        self._admission = Admission(self._book, self._targets, boxes, asking, outbox, ids, limits, broker_info)
+        self._admission = Admission(
+            self._book, self._targets, boxes, asking, outbox, mentions, ids, limits, broker_info
+        )
         self._settling = Settling(self._book)
         self._reports = Reports(self._book, self._targets, self._settling, operations.next_number)
         self._reconciler = Reconciler(
-            self._book, self._targets, self._admission, self._settling, operations, deadlines, outbox, limits
+            self._book, self._targets, self._admission, self._settling, operations, deadlines, outbox, mentions, limits
         )
         self._requests = FlowRequests(
             self._book,
