@@ -10,13 +10,11 @@ from intercom.core.clock import Instant
 from intercom.core.closing import Closed as Closed
 from intercom.core.closing import Closing
 from intercom.core.deadlines import Deadlines
-from intercom.core.desk import REPORTS, Desk
-from intercom.core.flow_requests import SCOPE as FLOWS
+from intercom.core.desk import Desk
 from intercom.core.giving import Giving
-from intercom.core.handing import ORDERS, Handing
-from intercom.core.idempotency import Register
+from intercom.core.handing import Handing
+from intercom.core.idempotency import SCOPES, Register
 from intercom.core.inbox import Inbox
-from intercom.core.invocation_requests import SCOPE as RUNS
 from intercom.core.journal import Journal
 from intercom.core.ledger import Ledger
 from intercom.core.lifecycle import Lifecycle
@@ -28,9 +26,8 @@ from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
 from intercom.core.parking import Parking
 from intercom.core.records import IdempotencyRecord, Recovered
-from intercom.core.replies import REPLIES, Replies
+from intercom.core.replies import Replies
 from intercom.core.sessions import SessionTable
-from intercom.core.spawning import SCOPE as SPAWNS
 from intercom.limits import Limits
 
 
@@ -63,7 +60,7 @@ class Work:
         self._boxes = boxes
         self._journal = journal
         self._ledger = ledger
-        ttl_ms = dict.fromkeys((ORDERS, REPORTS, REPLIES, FLOWS, SPAWNS, RUNS), limits.order_ttl_ms)
+        ttl_ms = dict.fromkeys(SCOPES, limits.order_ttl_ms)
         self.register = Register(journal, ledger, deadlines, ttl_ms, limits.keyed_outcomes, keys, now)
         giving = Giving(outbox, ledger)
         self.assignments = Assignments(
