@@ -15,7 +15,7 @@ from intercom.core.clock import Instant
 from intercom.core.connections import Connection
 from intercom.core.giving import Giving, No
 from intercom.core.handing import IN_PROGRESS, Grant, Handing, HandOver
-from intercom.core.idempotency import Register, Standing
+from intercom.core.idempotency import REPORTS, Register, Standing
 from intercom.core.inbox import Inbox, Parked
 from intercom.core.ledger import Ledger
 from intercom.core.lifecycle import Lifecycle
@@ -49,9 +49,6 @@ from intercom.wire.work import (
 from intercom.wire.work import (
     Assignments as AssignmentsAnswer,
 )
-
-REPORTS = "report"
-"""Scope of the names of reports."""
 
 _SEES = frozenset({features.INBOX, features.WORK, features.COORDINATOR, features.OPERATOR})
 _WORKS = frozenset({features.WORK})

@@ -27,7 +27,7 @@ from intercom.core.connections import Connection
 from intercom.core.deadlines import Deadline
 from intercom.core.effects import Spawn
 from intercom.core.ground import Ground
-from intercom.core.idempotency import Entry, Register, Standing
+from intercom.core.idempotency import SPAWNS, Entry, Register, Standing
 from intercom.core.membership import Membership
 from intercom.core.part import Handler, Part
 from intercom.core.sessions import Session
@@ -36,8 +36,6 @@ from intercom.wire import reasons
 from intercom.wire.mail import RequestFailed
 from intercom.wire.watching import SpawnSession, SpawnStatus
 
-SCOPE = "spawn"
-"""Of the keys of these orders."""
 MAY_ASK = frozenset({features.COORDINATOR, features.OPERATOR})
 """Features of which one is needed."""
 _UNKNOWN = "The broker ended while the session was being started; look whether it is there before you order another one"
@@ -67,7 +65,7 @@ class Spawning(Part):
 
     Args:
         kinds: what the settings allow.
-        keys: the register of keyed requests; takes the scope ``SCOPE``.
+        keys: the register of keyed requests; takes the scope ``SPAWNS``.
         trouble: tells why the store cannot be used, if it cannot.
     """
 
@@ -124,7 +122,7 @@ class Spawning(Part):
         if trouble is not None:
             reason = f"The store cannot be used, so no order can be recorded: {trouble}"
             return self._refuse(connection, frame, "store_unusable", reason)
-        standing, entry = self._keys.begin(SCOPE, frame.idempotency_key, _fingerprint(frame), now)
+        standing, entry = self._keys.begin(SPAWNS, frame.idempotency_key, _fingerprint(frame), now)
         if standing is Standing.CONFLICT:
             reason = "This key was used for another kind or prompt"
             return self._refuse(connection, frame, "order_key_conflict", reason)

@@ -10,15 +10,13 @@ from intercom.core.assignments import Assignment, Assignments, orphans
 from intercom.core.clock import Instant
 from intercom.core.closing import Closing
 from intercom.core.concerns import State
-from intercom.core.desk import READ_FOR_WORK, REPORTS, WORK_REQUESTS, Desk
-from intercom.core.flow_requests import SCOPE as FLOWS
+from intercom.core.desk import READ_FOR_WORK, WORK_REQUESTS, Desk
 from intercom.core.following import Following
 from intercom.core.giving import Giving
 from intercom.core.ground import Ground
-from intercom.core.handing import ORDERS, Handing
-from intercom.core.idempotency import Register
+from intercom.core.handing import Handing
+from intercom.core.idempotency import SCOPES, Register
 from intercom.core.inbox import Parked
-from intercom.core.invocation_requests import SCOPE as RUNS
 from intercom.core.membership import Membership
 from intercom.core.messages import Messages
 from intercom.core.move import Move
@@ -26,9 +24,8 @@ from intercom.core.part import Handler, Part, Reader
 from intercom.core.post import Post
 from intercom.core.records import AssignmentRecord, IdempotencyRecord, InboxRecord, Recovered
 from intercom.core.registry import Registry
-from intercom.core.replies import REPLIES, Replies
+from intercom.core.replies import Replies
 from intercom.core.sending import Sending
-from intercom.core.spawning import SCOPE as SPAWNS
 from intercom.core.watches import Watches
 
 
@@ -57,7 +54,7 @@ class Work(Part):
         self._boxes = boxes
         self._journal = journal
         self._ledger = ledger
-        ttl_ms = dict.fromkeys((ORDERS, REPORTS, REPLIES, FLOWS, SPAWNS, RUNS), limits.order_ttl_ms)
+        ttl_ms = dict.fromkeys(SCOPES, limits.order_ttl_ms)
         self.register = Register(journal, ledger, deadlines, ttl_ms, limits.keyed_outcomes, keys, now)
         giving = Giving(outbox, ledger)
         self.assignments = Assignments(
