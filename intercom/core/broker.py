@@ -696,10 +696,10 @@ class Broker:
             self._is_tidied = True
             self._deadlines.add(now.mono + self._limits.tidy_ms, self._tidy)
 
-    def _session_departed(self, session: Session, now: Instant) -> None:
+    def _session_departed(self, session: Session, cause: Cause, now: Instant) -> None:
         """Do what the departure of a session leads to before anything becomes of what it leaves."""
         self._work.handing.session_left(session, now)
-        self._links.session_left(session, now)
+        self._links.session_left(session, cause, now)
 
     def _session_closing(self, known: Known, reason: str, changes: list[Change], now: Instant) -> Closed:
         """Do what the end of a known session leads to: nobody comes back to its questions, its work and its mailbox."""
