@@ -390,7 +390,7 @@ class Links:
         return False
 
     def _is_stale(self, claim: Claim, frame: LinkReady | LinkRejected) -> bool:
-        """Refuse the answer to another ``link_bootstrap``, which may have crossed with the newest: it decides nothing."""
+        """Refuse the answer to an earlier ``link_bootstrap``, which crossed with the newest: it decides nothing."""
         link = claim.link
         if (frame.link_id, frame.generation) == (link.id, claim.generation):
             return False
@@ -435,6 +435,7 @@ class Links:
         if self._is_stale(claim, frame):
             return True
         text = f"The worker rejected its link: {frame.error_code}"
+        claim.link.failures.append(now.mono)
         self._refuse(claim, frame.request_id, "bootstrap_rejected", text, now)
         self._hang_up(claim.connection, now)
         return True

@@ -307,6 +307,17 @@ def test_a_worker_may_reject_its_link() -> None:
     assert (refused["code"], refused["requestId"], one.is_connected) == ("bootstrap_rejected", "r", False)
 
 
+def test_a_worker_that_rejects_its_link_again_and_again_keeps_its_connection() -> None:
+    """FE 4.5: ten attempts; then the link rests, and the session goes on without it."""
+    world = World()
+    one = worker(world)
+    for _ in range(10):
+        generation = one.bootstrap["generation"]
+        one.write("link_rejected", requestId="r", linkId=one.link, generation=generation, errorCode="busy")
+        one = again(world, one)
+    assert (one.bootstrap, one.is_connected) == ({}, True)
+
+
 def test_a_rejection_after_readiness_breaks_the_protocol() -> None:
     """FE 4.3: any second outcome."""
     world = World()
