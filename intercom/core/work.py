@@ -96,7 +96,7 @@ class Work(Part):
         )
         post.queueing.on_reply = self.replies.sent
         mailing.take_unclaimed = self.closing.take_unclaimed
-        membership.arrivals.on_departed.append(self.handing.session_left)
+        membership.arrivals.on_departed.append(lambda session, _, now: self.handing.session_left(session, now))
         membership.arrivals.on_restarted = self.closing.restarted
         lifecycle.on_closing = self.closing.closing
         lifecycle.on_closed = self.closing.recorded
