@@ -7,7 +7,7 @@ effects of one event, in order, and never blocks, waits, reads a clock or fails 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Raw
 
@@ -112,7 +112,6 @@ from intercom.wire.frames import (
     RegisterPendingStageRoute,
     RegistrationFailed,
     ReleaseRestoringRecipient,
-    Request,
     ReserveRestoringRecipient,
     RestoringRecipientAck,
     Send,
@@ -127,6 +126,9 @@ from intercom.wire.frames import (
 )
 from intercom.wire.mail import SessionReattach
 from intercom.wire.watching import SpawnSession, UnwatchRequest, WatchRequest
+
+if TYPE_CHECKING:
+    from intercom.wire.unions import Request
 
 MULTI_NODE_OFF = {"status": "off", "reason": "no shared storage is selected"}
 
