@@ -14,7 +14,7 @@ PACKAGE = TOP / "intercom"
 GROUND = {"errors", "limits", "drains"}
 WIRE = GROUND | {"wire"}
 CORE = WIRE | {"core"}
-PLACES = {"config", "paths"}
+PLACES = {"config", "locks", "paths"}
 SERVER = CORE | PLACES | {"store", "cluster", "server"}
 CLIENT = WIRE | PLACES | {"client"}
 
@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "drains": {"drains"},
     "config": GROUND | PLACES,
     "paths": GROUND | {"paths"},
+    "locks": {"locks", "paths"},
     "wire": WIRE,
     "core": CORE,
     "store": GROUND | PLACES | {"core.records", "store"},

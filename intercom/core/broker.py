@@ -8,7 +8,7 @@ of what a peer did.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from intercom.core.address_uses import AddressUses
 from intercom.core.attention import Attention
@@ -36,8 +36,11 @@ from intercom.core.supervising import Supervising
 from intercom.core.watches import CatchingUp
 from intercom.core.work import Work
 from intercom.limits import Limits
-from intercom.wire.frames import BadRequest, BrokerStatusRequest, HealthRequest, Malformed, Register, Request, Shutdown
+from intercom.wire.frames import BadRequest, BrokerStatusRequest, HealthRequest, Malformed, Register, Shutdown
 from intercom.wire.mail import SessionReattach
+
+if TYPE_CHECKING:
+    from intercom.wire.unions import Request
 
 Row = TypeVar("Row")
 _BEFORE_REGISTRATION = frozenset({Register, SessionReattach, HealthRequest, BrokerStatusRequest, Shutdown})
