@@ -62,7 +62,7 @@ class FlowsOfBroker(Part):
             self._reconciler,
             self._settling,
             self._reports,
-            FlowViews(self._book, self._targets, self._reconciler, limits),
+            FlowViews(self._book, self._targets, self._reconciler, addresses, limits),
             ledger,
             outbox,
             operations.next_number,
@@ -95,6 +95,10 @@ class FlowsOfBroker(Part):
     def targets(self) -> set[str]:
         """Return what the flows that are known are for, as it was named."""
         return {flow.record.target for flow in self._book.flows()}
+
+    def creators(self) -> set[str]:
+        """Return the sender identities of those who have written what is not over: nobody else may cancel it."""
+        return {flow.record.created_by for flow in self._book.live()}
 
     def addresses(self) -> set[int]:
         """Return the numbers of the addresses under which their steps were handed out."""
@@ -164,7 +168,7 @@ class FlowsOfBroker(Part):
 
     def recover(self, recovered: Recovered, now: Instant) -> None:
         """Enter what the store held; called once everything else was entered."""
-        self._book.recover(recovered.flows, recovered.dispatches)
+        self._book.recover(recovered.flows, recovered.dispatches, recovered.lost_texts)
         for box in self._boxes.all():
             for mail in list(box.in_order()):
                 message_id = mail.record.message_id
