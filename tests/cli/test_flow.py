@@ -68,6 +68,13 @@ def test_a_flow_in_two_shells(shell: Shell) -> None:
     assert "intercom flow retry f two --reason TEXT" in text and "FAILED" in text
     assert "flow cancel" not in text, "nobody without a name may"
     assert "intercom flow cancel --as boss f --reason TEXT" in shell.run("flow", "status", "f", "--as", "boss").text
+    retry = ("flow", "retry", "f", "two", "--reason", "the key is there now", "--as", "boss")
+    tried = shell.run(*retry, "--json").document
+    assert tried["flow"]["steps"][1]["state"] in ("pending", "dispatching", "awaiting_result", "failed")
+    again = settled(
+        shell, lambda flow: flow["steps"][1]["state"] == "failed" and len(flow["steps"][1]["attempts"]) == 2
+    )
+    assert again["dispatches"][2]["dispatchId"] == again["flow"]["steps"][1]["attempts"][1]
     cancelled = shell.run("flow", "cancel", "f", "--reason", "enough", "--as", "boss", "--json").document
     assert (cancelled["flow"]["state"], cancelled["flow"]["reason"]) == ("cancelled", "enough")
     assert "f " in shell.run("flow", "list").text
