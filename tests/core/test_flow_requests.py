@@ -41,7 +41,9 @@ def test_a_flow_that_breaks_a_rule_is_refused_whole(steps: Any, code: str) -> No
     assert play.ask("flow_list")["flows"] == []
 
 
-@pytest.mark.parametrize("target", [" ", "session:", "session:zz", "@me", "*", "workflow:r/x", "a\x1bb", "a\nb"])
+@pytest.mark.parametrize(
+    "target", [" ", "session:", "session:zz", "@me", "*", "work*", "workflow:r/x", "a\x1bb", "a\nb"]
+)
 def test_a_target_that_can_never_take_a_step_is_refused(target: str) -> None:
     """FE 2.2: when it is written down, and when another one is named."""
     play = Play()
