@@ -11,7 +11,7 @@ import pytest
 TOP = Path(__file__).resolve().parents[1]
 PACKAGE = TOP / "intercom"
 
-GROUND = {"errors", "limits"}
+GROUND = {"errors", "limits", "loading"}
 WIRE = GROUND | {"wire"}
 CORE = WIRE | {"core"}
 PLACES = {"config", "locks", "paths"}
@@ -21,6 +21,7 @@ CLIENT = WIRE | PLACES | {"client"}
 MAY_IMPORT = {
     "errors": {"errors"},
     "limits": {"limits"},
+    "loading": {"loading"},
     "config": GROUND | PLACES,
     "paths": GROUND | {"paths"},
     "locks": {"locks", "paths"},
