@@ -114,6 +114,10 @@ LINK_AHEAD_FRAMES = 64
 """Durable events our client writes ahead of their acknowledgements."""
 LINK_AHEAD_BYTES = 1 * MIB
 """The same in bytes of their bodies; one is always written."""
+LINK_CONFIRM_MS = 30_000
+"""How long our client waits for the broker to confirm that it is ready for its link."""
+LINK_HEARTBEAT_MS = 10_000
+"""Pause between two signs of life that our client gives on its link."""
 COMMAND_IDS_KEPT = 1_000
 """Settled commands a worker remembers, so that one that comes again is not begun again."""
 JOURNAL_SHORTENED_BYTES = 1 * MIB

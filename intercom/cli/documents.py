@@ -294,6 +294,7 @@ _FLOW = _object(
         "lastAdmitAt": _COUNT,
         "admitAttempts": _COUNT,
         "isYours": _FLAG,
+        "creatorAddress": _object({"name": _TEXT, "group": _TEXT}),
     },
 )
 _FLOW_SUMMARY = _object({**_FLOW_HEAD, "steps": _COUNT, "stepsCompleted": _COUNT}, _FLOW_MORE)

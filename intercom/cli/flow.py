@@ -5,7 +5,6 @@ from __future__ import annotations
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable
 from contextlib import suppress
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from intercom.cli import watch
@@ -245,7 +244,8 @@ def _watch(flow_id: str, arguments: Namespace, output: Output) -> int:
 def _tell(flow: Flow, arguments: Namespace, output: Output) -> None:
     from msgspec.structs import replace
 
-    if not _may_cancel(flow, arguments):
+    flow = replace(flow, is_yours=_is_own(flow, arguments))
+    if not flow.is_yours and not _is_person():
         flow = replace(flow, next_actions=tuple(action for action in flow.next_actions if action != "cancel"))
     members = members_of(flow)
     target = members.pop("targetState")
@@ -255,11 +255,16 @@ def _tell(flow: Flow, arguments: Namespace, output: Output) -> None:
         show_flow(flow, output, _options(flow, arguments))
 
 
-def _may_cancel(flow: Flow, arguments: Namespace) -> bool:
-    """Tell whether a later command of this reader may cancel a flow: it is the person, or has written it."""
-    identity = identity_of(arguments)
-    if identity.address is not None and (flow.is_yours or identity.name == flow.created_by):
-        return True
+def _is_own(flow: Flow, arguments: Namespace) -> bool:
+    """Tell whether a command with the options that are shown acts under the address that has written a flow."""
+    address, creator = identity_of(arguments).address, flow.creator_address
+    if address is None or creator is None:
+        return False
+    return (address.lower(), _home_group(flow, arguments)) == (creator.name.lower(), creator.group)
+
+
+def _is_person() -> bool:
+    """Tell whether the reader may cancel what others have written."""
     try:
         require_person("cancelling what others have written")
     except NotAPerson:
@@ -267,11 +272,21 @@ def _may_cancel(flow: Flow, arguments: Namespace) -> bool:
     return True
 
 
+def _home_group(flow: Flow, arguments: Namespace) -> str:
+    """Return the home group of a command with the options that are shown."""
+    groups = _groups(arguments)
+    return groups[0] if flow.group in groups else flow.group
+
+
+def _groups(arguments: Namespace) -> tuple[str, ...]:
+    return groups_of(arguments, paths_of(arguments)) or (DEFAULT_GROUP,)
+
+
 def _options(flow: Flow, arguments: Namespace) -> str:
     """Return the options a command about a flow needs to act as this one does, in the group of the flow."""
-    options = same_identity(Namespace(name=arguments.name, groups=arguments.groups, home=arguments.home, me=False))
-    groups = groups_of(arguments, paths_of(arguments)) or (DEFAULT_GROUP,)
-    return options if flow.group in groups else f"{options} --group {quote(flow.group)}"
+    is_inside = flow.group in _groups(arguments)
+    groups = arguments.groups if is_inside else [flow.group]
+    return same_identity(Namespace(name=arguments.name, groups=groups, home=arguments.home, me=False))
 
 
 def members_of(view: Any) -> dict[str, Any]:

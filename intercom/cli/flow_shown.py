@@ -82,7 +82,7 @@ def show_flow(flow: Flow, output: Output, options: str) -> None:
     if flow.next_actions:
         output.line("next:")
     for action in flow.next_actions:
-        output.line(f"  {_command(action, flow.flow_id, options)}")
+        output.line(f"  {_command(action, flow, options)}")
 
 
 def _presence(flow: Flow) -> str:
@@ -129,8 +129,9 @@ def _waited(waiting: FlowWait, now: float) -> str:
     return duration(now - waiting.since)
 
 
-def _command(action: str, flow_id: str, options: str) -> str:
-    """Return the command for an action, as it can be typed."""
+def _command(action: str, flow: Flow, options: str) -> str:
+    """Return the command for an action, as it can be typed; what is in capitals is for its reader to say."""
     verb, _, step = action.partition(" ")
-    more = {"retry": f" {step} --reason TEXT", "cancel": " --reason TEXT", "append": " --after STEP --step ID=TEXT"}
-    return f"intercom flow {verb}{options} {visible(flow_id)}{visible(more.get(verb, ''))}"
+    last = flow.steps[-1].step_id
+    more = {"retry": f" {step} --reason TEXT", "cancel": " --reason TEXT", "append": f" --after {last} --step ID=TEXT"}
+    return f"intercom flow {verb}{options} {visible(flow.flow_id)}{visible(more.get(verb, ''))}"

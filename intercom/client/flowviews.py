@@ -24,6 +24,7 @@ from intercom.wire.flows import (
 )
 
 __all__ = [
+    "CreatorAddress",
     "EndEvidence",
     "ExactIdentity",
     "Flow",
@@ -142,6 +143,13 @@ class FlowTarget(_View, frozen=True, kw_only=True):
     reason: str | None = None
 
 
+class CreatorAddress(_View, frozen=True, kw_only=True):
+    """Name an address by its name and its home group."""
+
+    name: str
+    group: str
+
+
 class Flow(_View, frozen=True, kw_only=True):
     """Describe one flow; ``dispatches`` and the prompts of its steps are told where its whole status was asked for."""
 
@@ -165,6 +173,8 @@ class Flow(_View, frozen=True, kw_only=True):
     waiting: FlowWait | None = None
     is_yours: bool = False
     """Whether this session, or its address, has created it."""
+    creator_address: CreatorAddress | None = None
+    """The address under which it was created."""
     target_state: FlowTarget | None = None
     dispatch: FlowDispatch | None = None
     """The attempt under way, else the newest."""

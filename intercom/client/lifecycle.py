@@ -175,13 +175,13 @@ class Lifecycle:
     def unanswered(self) -> None:
         """Take notice that the broker ended the connection instead of answering.
 
-        One that was replaced by an older version does so every time; then the session registers.
+        One that was replaced by an older version does so every time; then the session registers. It shows its token
+        with that, because the broker may as well have died each time, and the next one knows the session.
         """
         if self._is_reattaching:
             self._is_reattaching = False
             self._unanswered += 1
-            if self._unanswered >= REATTACH_ATTEMPTS:
-                self._owner_token = None
+            self._is_anew = self._unanswered >= REATTACH_ATTEMPTS
 
     def refused(self, error: IntercomError) -> int | None:
         """Return the pause after which a refused registration is to be tried again, ``None`` for not.

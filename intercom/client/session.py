@@ -301,7 +301,8 @@ class ClientSession:
     def deadline(self) -> int | None:
         """Return when ``tick`` has something to do."""
         brings_at = None if self._bringing is None else self._bringing.due
-        times = (brings_at, self._pursuit.next_due(), self._contact.registration_due, self._heartbeat.due)
+        link_due = None if self._durable is None else self._durable.due
+        times = (brings_at, link_due, self._pursuit.next_due(), self._contact.registration_due, self._heartbeat.due)
         return min((time for time in times if time is not None), default=None)
 
     def tick(self, now: int) -> None:
@@ -318,6 +319,8 @@ class ClientSession:
         self._pursuit.tick(now)
         if self._bringing is not None:
             self._bringing.tick(now)
+        if self._durable is not None:
+            self._durable.tick(now)
 
     # --- what callers wait for --------------------------------------------------------------------------
 

@@ -190,6 +190,7 @@ class Commands:
             self._ledger.when_committed(command.ticket, self._stored, claim.link)
             return
         frame = CommandFrame(command.record.command_id, command.record.seq, Raw(body))
+        self._ledger.append((self._event("command.offered", command.record, now),))
         self._outbox.write(claim.connection, frame)
         claim.deadline = self._deadlines.add(now.mono + self._limits.link_receipt_ms, self._no_receipt, claim)
 

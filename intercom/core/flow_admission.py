@@ -88,10 +88,11 @@ class Admission:
         step = self.candidate(flow)
         if step is None or bodies is None or self._book.flow(flow.id) is not flow:
             return
+        flow.read((number,), bodies)
         if step.step_id != token.step_id or not self._book.mailing.can_promise:
             return
         if number not in bodies:
-            return self.defer(flow, f"the text of step {step.step_id} is lost", now)
+            return self._give_up(flow, step, now)
         found = self._observe(flow)
         if isinstance(found, Unreachable):
             return self.defer(flow, found.reason, now)
@@ -139,6 +140,14 @@ class Admission:
                 admit_at=now.wall,
                 reason=text,
             )
+        move.commit()
+
+    def _give_up(self, flow: Flow, step: StepRecord, now: Instant) -> None:
+        """Fail a flow whose next step nobody can be told: a text that is lost does not come back."""
+        move = self._book.begin(now)
+        reason = f"the text of step {step.step_id} is lost"
+        detail = {"step": step.step_id, "reason": reason}
+        move.flow(flow, "flow.admission_failed", "not reachable", detail=detail, reason=reason)
         move.commit()
 
     def _record(self, flow: Flow, step: StepRecord, target: Session, prompt: str, now: Instant) -> None:

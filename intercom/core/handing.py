@@ -21,7 +21,7 @@ from intercom.core.assignments import Assignment, Assignments, Worker
 from intercom.core.clock import Instant
 from intercom.core.deadlines import Deadline, Deadlines
 from intercom.core.giving import Giving, No
-from intercom.core.idempotency import Entry, Outcome, Register, Standing
+from intercom.core.idempotency import ORDERS, Entry, Outcome, Register, Standing
 from intercom.core.inbox import Inbox, Parked
 from intercom.core.ledger import Ledger
 from intercom.core.lifecycle import Known, Lifecycle
@@ -39,9 +39,6 @@ from intercom.wire.work import AssignmentGranted, InboxAwait, InboxDispatch, Inb
 
 if TYPE_CHECKING:
     from intercom.core.connections import Connection
-
-ORDERS = "order"
-"""Scope of the keys of control orders."""
 
 IN_PROGRESS = No("assignment_in_progress", "Somebody has this message already", True, category="assignment_in_progress")
 _UNKNOWN = No("inbox_unknown", "No such message is parked, or this session may not see it")

@@ -16,6 +16,7 @@ from msgspec.json import decode
 from msgspec.structs import replace
 
 from intercom.core import features
+from intercom.core.arrivals import Cause
 from intercom.core.clock import Instant
 from intercom.core.commands import Commands
 from intercom.core.deadlines import Deadlines
@@ -242,11 +243,15 @@ class Links:
         """Record that something happened to a link which changes nothing of its row."""
         self._ledger.append((self._journal.event(kind, link.record, now, **detail),))
 
-    def session_left(self, session: Session, now: Instant) -> None:
+    def session_left(self, session: Session, cause: Cause, now: Instant) -> None:
         """End the claim of a session that departs; its link stays."""
         claim = self._claims.get(session.connection.number)
-        if claim is not None:
-            self._let_go(claim)
+        if claim is None:
+            return
+        self._let_go(claim)
+        if cause in (Cause.MOVED, Cause.REPLACED):
+            self._note(claim.link, "link.authority_lost", now)
+        else:
             self._note(claim.link, "link.ended", now, reason="connection_lost")
 
     def _let_go(self, claim: Claim) -> None:
@@ -362,9 +367,8 @@ class Links:
         link = claim.link
         if claim.stage is not Stage.AWAITING:
             raise LinkBroken("protocol_error", "A worker is ready once for each link_bootstrap")
-        if frame.link_id != link.id or frame.generation != claim.generation:
-            text = f"The link of this connection is {link.id} in generation {claim.generation}"
-            return self._refuse(claim, frame.request_id, "generation_stale", text, now)
+        if self._is_stale(claim, frame):
+            return True
         if frame.journal_id is UNSET:
             text = "A worker names its journal, so that it is known what its numbers count"
             return self._refuse(claim, frame.request_id, "journal_identity_missing", text, now)
@@ -384,6 +388,16 @@ class Links:
         link.ticket = self._commit(claim, move, self._opened)
         self._outbox.write(claim.connection, LinkConfirmed(frame.request_id, link.id, claim.generation), link.ticket)
         return False
+
+    def _is_stale(self, claim: Claim, frame: LinkReady | LinkRejected) -> bool:
+        """Refuse the answer to an earlier ``link_bootstrap``, which crossed with the newest: it decides nothing."""
+        link = claim.link
+        if (frame.link_id, frame.generation) == (link.id, claim.generation):
+            return False
+        text = f"The link of this connection is {link.id} in generation {claim.generation}"
+        refused = LinkRefused(link.id, "generation_stale", text, False, frame.request_id)
+        self._outbox.write(claim.connection, refused)
+        return True
 
     def _opened(self, claim: Claim, now: Instant) -> None:
         if claim.stage is Stage.CHECKING:
@@ -418,7 +432,10 @@ class Links:
     def _rejected(self, claim: Claim, frame: LinkRejected, now: Instant) -> bool:
         if claim.stage is not Stage.AWAITING:
             raise LinkBroken("protocol_error", "A worker rejects its link before it is ready, or not at all")
+        if self._is_stale(claim, frame):
+            return True
         text = f"The worker rejected its link: {frame.error_code}"
+        claim.link.failures.append(now.mono)
         self._refuse(claim, frame.request_id, "bootstrap_rejected", text, now)
         self._hang_up(claim.connection, now)
         return True
@@ -448,6 +465,7 @@ class Links:
         move.changes.append(self._journal.event("link.repinned", link.record, now, journalId=journal_id))
         if claim is not None:
             self._let_go(claim)
+            move.changes.append(self._journal.event("link.authority_lost", link.record, now))
             text = "The operator gave the link to another journal; wait for link_bootstrap"
             self._outbox.write(claim.connection, LinkRefused(link.id, "authority_lost", text, True))
         return doubtful

@@ -133,8 +133,8 @@ class Mailing:
         """Tells whether a mailbox can still be opened by somebody."""
         self.on_delivered: Callable[[Mail, int, Instant], None] = lambda mail, ticket, now: None
         """Is told of every mail that was confirmed, with the ticket on which that rests."""
-        self.on_moving: Callable[[Mail, str, str, Instant], None] = lambda mail, kind, reason, now: None
-        """Is told of every mail that is about to be offered, delivered or given up, before that is appended: what it
+        self.on_moving: list[Callable[[Mail, str, str, Instant], None]] = []
+        """Are told of every mail that is about to be offered, delivered or given up, before that is appended: what it
         leads to is recorded first."""
         self.take_unclaimed: Callable[[Mail, Instant], bool] = lambda mail, now: False
         """Takes mail over that nobody fetched in time; False: it is given up."""
@@ -413,7 +413,8 @@ class Mailing:
                 other for other in self._alike(box, mail) if say_the_same(mail, other, bodies) and not other.is_offered
             )
             for each in (mail, *mail.joined):
-                self.on_moving(each, "offered", "", now)
+                for tell in self.on_moving:
+                    tell(each, "offered", "", now)
                 each.offers += 1
                 each.record = replace(each.record, offers=each.offers)
                 box.mark_offered(each, now, leader=None if each is mail else mail)
@@ -511,7 +512,8 @@ class Mailing:
 
     def _confirm(self, mail: Mail, session_id: str, now: Instant) -> None:
         operation, record = mail.operation, mail.record
-        self.on_moving(mail, "delivered", "", now)
+        for tell in self.on_moving:
+            tell(mail, "delivered", "", now)
         self._deadlines.cancel(mail.deadline)
         mail.deadline = mail.confirmed_by = None
         self._boxes.discard_if_unused(self._boxes.remove(mail))
@@ -613,7 +615,8 @@ class Mailing:
         """
         given_up = GivenUp(mail, [], [])
         for one in mail:
-            self.on_moving(one, kind, reason, now)
+            for tell in self.on_moving:
+                tell(one, kind, reason, now)
         for one in mail:
             record = one.record
             self._deadlines.cancel(one.deadline)

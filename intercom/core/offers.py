@@ -21,7 +21,7 @@ from intercom.core.outbox import Outbox
 
 if TYPE_CHECKING:
     from intercom.core.sessions import Session
-    from intercom.wire.frames import Answer
+    from intercom.wire.unions import Answer
 
 
 class Missing(Enum):

@@ -256,6 +256,13 @@ class Waiting(Struct, rename="camel", omit_defaults=True):
     since: int
 
 
+class CreatorAddress(Struct, rename="camel", omit_defaults=True):
+    """Name an address by its name and its home group."""
+
+    name: str
+    group: str
+
+
 class FlowView(Struct, rename="camel", omit_defaults=True):
     """Show one flow."""
 
@@ -279,6 +286,8 @@ class FlowView(Struct, rename="camel", omit_defaults=True):
     waiting: Waiting | UnsetType = UNSET
     is_yours: bool = False
     """The requester has created it."""
+    creator_address: CreatorAddress | UnsetType = UNSET
+    """Under which it was created: whoever acts under it may do what its creator may."""
 
 
 class FlowSummary(Struct, rename="camel", omit_defaults=True):

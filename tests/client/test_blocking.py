@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -31,6 +32,7 @@ from intercom.errors import (
     TargetAway,
     TargetNotFound,
 )
+from intercom.limits import REATTACH_ATTEMPTS
 from intercom.paths import Paths
 from tests.support.brokers import TOP, BrokerProcess
 from tests.support.raw import PATIENCE_S
@@ -188,6 +190,29 @@ def test_a_broker_that_dies_is_replaced_and_the_ask_survives(paths: Paths) -> No
         thread.join(PATIENCE_S)
         assert not thread.is_alive()
         assert (ada.id, bob.id) == ids
+
+
+def test_brokers_that_die_before_they_answer_cost_a_session_nothing(paths: Paths) -> None:
+    """FE 1.6, F83: however often its return is cut off, it is the same session at the broker that lives."""
+    with blocking.connect("ada", home=paths.home) as ada, socket.socket(socket.AF_UNIX) as dying:
+        first = ada.id
+        os.kill(control.broker_status(paths)["pid"], signal.SIGKILL)
+        paths.socket.unlink()
+        dying.bind(str(paths.socket))
+        dying.listen()
+        dying.settimeout(PATIENCE_S)
+        call = threading.Thread(target=ada.list)
+        call.start()
+        for _ in range(REATTACH_ATTEMPTS):
+            connection, _ = dying.accept()
+            with connection:
+                assert b"session_reattach" in connection.recv(4096)
+        paths.socket.unlink()
+        dying.close()
+        call.join(PATIENCE_S)
+        assert not call.is_alive()
+        assert [(view.name, view.id) for view in ada.list()] == [("ada", first)]
+        assert ada.id == first
 
 
 def test_a_stopped_broker_is_busy(broker: BrokerProcess) -> None:
