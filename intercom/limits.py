@@ -689,6 +689,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Entries of one mailbox that are handed over ahead of their receipts."""
     mail_offer_bytes: int = 1 * MIB
     """The same in bytes; one entry is always admitted."""
+    mail_joined: int = 100
+    """Entries of one sender that say the same and are handed over as one; together at most ``mail_offer_bytes``."""
     addresses: int = 10_000
     """Addresses of one broker."""
     address_idle_ms: int = 30 * 24 * 60 * MINUTE_MS

@@ -76,7 +76,9 @@ _MESSAGE = _object(
         ),
         "withdrawn": {"const": True},
         "validUntil": _COUNT,
-        "mail": _object({"queuedAt": _COUNT, "ageMs": _COUNT, "offers": _COUNT}),
+        "mail": _object(
+            {"queuedAt": _COUNT, "ageMs": _COUNT, "offers": _COUNT}, {"sends": _COUNT, "lastQueuedAt": _COUNT}
+        ),
         "notice": _object(
             {"kind": {"enum": ["undeliverable", "expired"]}, "messageId": _TEXT, "target": _TEXT, "reason": _TEXT}
         ),
@@ -119,6 +121,7 @@ _KEPT = _object(
         "queuedAt": _COUNT,
         "expiresAt": _COUNT,
         "size": _COUNT,
+        "sends": _COUNT,
     }
 )
 _STAGE = _object(
@@ -442,7 +445,7 @@ DOCUMENTS: dict[str, list[Schema]] = {
     "send": [
         _success(
             {"state": {"enum": ["delivered", "queued"]}, "messageId": _TEXT, "target": _TEXT, "guest": _FLAG},
-            {"position": _COUNT, "known": _FLAG, "hint": _TEXT},
+            {"position": _COUNT, "known": _FLAG, "hint": _TEXT, "kept": {"enum": ["quiet", "hold"]}, "joined": _TEXT},
         )
     ],
     "receive": [

@@ -173,6 +173,8 @@ class Received(RequestFrame, tag="received"):
     message_id: str
     push_id: OptionalText = UNSET
     """Of the hand-over that is confirmed, when the message had one."""
+    out_of_date: bool | UnsetType = UNSET
+    """Its reader was shown it after its time, and told so (protocol 9.5.5)."""
 
 
 class AuthorizeSupervisor(RequestFrame, tag="authorize_supervisor"):
@@ -382,6 +384,8 @@ class Queued(AnswerFrame, tag="queued"):
     not_in_known_set: bool | UnsetType = UNSET
     kept: Literal["quiet", "hold"] | UnsetType = UNSET
     """A policy keeps it; told to whoever was granted ``policy``."""
+    joined: OptionalText = UNSET
+    """Id of an older message of the same sender that waits there and says the same (protocol 15.3.2)."""
     delivery: Literal["queued"] | UnsetType = UNSET
     """This and the next two are told to the pi-intercom client only."""
     retryable: bool | UnsetType = UNSET
