@@ -264,6 +264,9 @@ _RUN_EVENT = _success(
         "detail": _ANY_OBJECT,
     }
 )
+_RUN_FOUND = _success(
+    {"event": {"const": "snapshot"}, "invocationId": _TEXT, "state": {"enum": list(get_args(RunState))}}
+)
 _FLOW_HEAD: Schema = {
     "flowId": _TEXT,
     "target": _TEXT,
@@ -596,12 +599,14 @@ DOCUMENTS: dict[str, list[Schema]] = {
             {"invocationId": _TEXT, "runId": _TEXT, "targetId": _TEXT, "state": {"enum": list(get_args(RunState))}}
         ),
         _INVOKED,
+        _RUN_FOUND,
         _RUN_EVENT,
     ],
     "invocation": [
         _success({"invocations": _array(_INVOCATION)}),
         _success({"invocationId": _TEXT, "state": {"enum": list(get_args(RunState))}}),
         _INVOKED,
+        _RUN_FOUND,
         _RUN_EVENT,
     ],
     "resolve": [
