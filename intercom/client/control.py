@@ -22,6 +22,8 @@ from intercom.paths import Paths
 from intercom.wire.codec import ProtocolError, decode_answer, encode
 from intercom.wire.frames import (
     Answer,
+    BrokerDrain,
+    BrokerDrained,
     BrokerStatus,
     BrokerStatusRequest,
     Health,
@@ -33,7 +35,7 @@ from intercom.wire.frames import (
 from intercom.wire.framing import FrameReader
 
 Result = TypeVar("Result")
-Wanted = TypeVar("Wanted", Health, BrokerStatus, ShutdownAck)
+Wanted = TypeVar("Wanted", Health, BrokerStatus, ShutdownAck, BrokerDrained)
 
 
 def health(paths: Paths, *, timeout: float = PROBE_MS / 1000) -> str:
@@ -62,6 +64,17 @@ def shutdown(paths: Paths, *, timeout: float = REQUEST_MS / 1000) -> None:
     with Exchange(paths, timeout) as exchange:
         exchange.ask(Shutdown, ShutdownAck)
         exchange.wait_for_end()
+
+
+def drain(paths: Paths, seconds: float) -> BrokerDrained:
+    """Have the broker finish what is open within ``seconds`` and leave; return what it says once it does.
+
+    It is not begun anew on another connection: the next broker is not meant. Errors as ``health``; ``ConnectionLost``
+    also when the broker leaves for another reason meanwhile, or is too old to know this.
+    """
+    within_ms = milliseconds(seconds, "seconds")
+    with Exchange(paths, seconds + REQUEST_MS / 1000) as exchange:
+        return exchange.ask(lambda request_id: BrokerDrain(request_id, within_ms), BrokerDrained)
 
 
 def converse(paths: Paths, timeout: float, talk: Callable[[Exchange], Result]) -> Result:

@@ -28,6 +28,7 @@ from intercom.core.deciding import Deciding
 from intercom.core.delivery import Delivery
 from intercom.core.departing import Departing
 from intercom.core.desk import WORK_REQUESTS
+from intercom.core.draining import NEW_WORK, Draining
 from intercom.core.effects import Effect, Stop
 from intercom.core.flow_admission import Admitting
 from intercom.core.flow_requests import REQUESTS as FLOW_REQUESTS
@@ -85,6 +86,7 @@ from intercom.wire.capability import capability_for, is_made_with
 from intercom.wire.frames import (
     AuthorizeSupervisor,
     BadRequest,
+    BrokerDrain,
     BrokerStatus,
     BrokerStatusRequest,
     CancelAsk,
@@ -447,6 +449,19 @@ class Broker:
             self._policies,
             limits.address_idle_ms,
         ).keys
+        self._draining = Draining(
+            self._questions,
+            self._sessions,
+            self._work.assignments,
+            self._flows,
+            self._invoking,
+            self._links,
+            self._deadlines,
+            self._outbox,
+            limits,
+            self._shut,
+        )
+        self._handlers = _HANDLERS
         self._sessions.on_change = self._flows.directory_changed
         self._mailing.on_moving = self._mail_moving
         self._lifecycle.on_renewed = self._flows.session_ended
@@ -543,7 +558,7 @@ class Broker:
         elif connection.session is None and kind not in _BEFORE_REGISTRATION:
             self._departing.violation(connection, "a frame before register", now)
         else:
-            _HANDLERS[kind](self, connection, frame, now)
+            self._handlers[kind](self, connection, frame, now)
         return self._outbox.take()
 
     def protocol_error(self, conn: int, reason: str, now: Instant) -> list[Effect]:
@@ -665,7 +680,7 @@ class Broker:
     def draining(self, now: Instant) -> list[Effect]:
         """Say goodbye to those who must be told, while everything still works; ``stop`` follows."""
         self._spawning.drain()
-        self._links.drain()
+        self._links.leave(self._limits.link_drain_ms)
         self._following.watches.end_all("broker_shutdown")
         return self._outbox.take()
 
@@ -927,6 +942,7 @@ class Broker:
             store["trouble"] = self._operations.trouble
         if self._last_failure is not None:
             store["lastFailure"] = self._last_failure
+        draining = self._draining.report
         report = {
             "pid": self._pid,
             "sessions": len(self._sessions),
@@ -966,9 +982,23 @@ class Broker:
                     "openCommands": self._links.commands.open,
                 },
                 "store": store,
+                **({} if draining is None else {"draining": draining}),
             },
         }
         self._outbox.write(connection, BrokerStatus(frame.request_id, report))
+
+    def _drain(self, connection: Connection, frame: BrokerDrain, now: Instant) -> None:
+        self._draining.begin(connection, frame, now)
+
+    def _shut(self) -> None:
+        """Let nothing new begin: the broker leaves soon."""
+        self._handlers = {**_HANDLERS, **dict.fromkeys(NEW_WORK, Broker._refuse_new_work)}
+        self._asking.is_shut = self._work.handing.is_shut = True
+        self._invoking.shut()
+        self._flows.shut()
+
+    def _refuse_new_work(self, connection: Connection, frame: Any, now: Instant) -> None:
+        self._draining.refuse(connection, frame)
 
     def _shutdown(self, connection: Connection, frame: Shutdown, now: Instant) -> None:
         self._outbox.note("shutdown_requested", byPid=None if connection.peer is None else connection.peer.pid)
@@ -981,7 +1011,7 @@ def _session_of(connection: Connection) -> Session:
     return session
 
 
-_BEFORE_REGISTRATION = frozenset({Register, SessionReattach, HealthRequest, BrokerStatusRequest, Shutdown})
+_BEFORE_REGISTRATION = frozenset({Register, SessionReattach, HealthRequest, BrokerStatusRequest, Shutdown, BrokerDrain})
 
 _HANDLERS: dict[type, Callable[..., None]] = {
     Register: Broker._register,
@@ -1007,6 +1037,7 @@ _HANDLERS: dict[type, Callable[..., None]] = {
     HealthRequest: Broker._health,
     BrokerStatusRequest: Broker._broker_status,
     Shutdown: Broker._shutdown,
+    BrokerDrain: Broker._drain,
     SessionReattach: Broker._reattach,
     BadRequest: Broker._inquire,
     WatchRequest: Broker._follow,

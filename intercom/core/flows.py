@@ -116,6 +116,18 @@ class FlowsOfBroker:
             for flow in self._book.live()
         )
 
+    def shut(self) -> None:
+        """Hand out no step any more: the broker leaves soon."""
+        self._reconciler.is_shut = True
+
+    def count_in_work(self, is_here: Callable[[str], bool]) -> int:
+        """Return how many steps were taken by sessions that are here and are not reported."""
+        found = (self._book.open_of(flow) for flow in self._book.live())
+        return sum(
+            each is not None and each.record.accepted_at is not None and is_here(each.record.identity.session_id)
+            for each in found
+        )
+
     # --- what happens ---------------------------------------------------------------------------------------
 
     def answer(self, connection: Connection, frame: Any, now: Instant) -> None:

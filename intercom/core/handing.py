@@ -105,6 +105,8 @@ class Handing:
         self._limits = limits
         self._ids = ids
         self._waiting: dict[str, _Waiting] = {}
+        self.is_shut = False
+        """The broker leaves soon: nothing is taken out of the inbox any more."""
         assignments.on_ended = self._ended
         parking.on_free = self._serve_all
 
@@ -456,7 +458,7 @@ class Handing:
                 chosen.ticket = move.append(self._ledger)
             self._grant(waiting.connection, frame.request_id, chosen, now)
             return True
-        if not frame.claim:
+        if not frame.claim or self.is_shut:
             return False
         for parked in self._inbox.in_order():
             if parked.is_free and self.may_claim(session, parked):

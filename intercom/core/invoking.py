@@ -142,6 +142,21 @@ class Invoking:
         if not self._ledger.is_closed:
             self._dispatching.recovered(now)
 
+    def shut(self) -> None:
+        """Hand nothing over any more: the broker leaves soon."""
+        self._dispatching.is_shut = True
+
+    def count_in_work(self, is_here: Callable[[str], bool]) -> int:
+        """Return how many runs are being worked on by sessions that are here; assignments are counted elsewhere."""
+        records = (each.record for each in self._book.open_ones())
+        return sum(
+            record.state == "running"
+            and record.placement != "inbox"
+            and record.worker is not None
+            and is_here(record.worker)
+            for record in records
+        )
+
     def tidy(self, now: Instant) -> None:
         """Forget what had its time."""
         move = Move()

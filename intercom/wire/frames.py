@@ -8,11 +8,11 @@ answered in-band.
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
-from msgspec import UNSET, Raw, Struct, UnsetType, ValidationError, convert, field
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, ValidationError, convert, field
 
-from intercom.limits import HEALTH_ID_UNITS
+from intercom.limits import DRAIN_CEILING_MS, HEALTH_ID_UNITS
 from intercom.wire.attention import AttentionAnswer, AttentionRequest
 from intercom.wire.flows import FlowAnswer, FlowRequest
 from intercom.wire.invocations import InvocationAnswer, InvocationRequest, InvokedInfo
@@ -213,6 +213,13 @@ class Shutdown(RequestFrame, tag="shutdown"):
     request_id: str
 
 
+class BrokerDrain(RequestFrame, tag="broker_drain"):
+    """Ask the broker to take nothing new, finish what is open, and leave (protocol 4.120)."""
+
+    request_id: str
+    timeout_ms: Annotated[int, Meta(ge=0, le=DRAIN_CEILING_MS)]
+
+
 class CancelAsk(RequestFrame, tag="cancel_ask"):
     """Withdraw an open question; known to legacy pi clients (protocol 4.24)."""
 
@@ -278,6 +285,7 @@ Request: TypeAlias = (
     | BrokerStatusRequest
     | HealthRequest
     | Shutdown
+    | BrokerDrain
     | CancelAsk
     | FeatureRequests
     | MessageReceipt
@@ -482,6 +490,17 @@ class ShutdownAck(AnswerFrame, tag="shutdown_ack"):
     request_id: str
 
 
+class BrokerDrained(AnswerFrame, tag="broker_drained"):
+    """Answer ``broker_drain``: the broker leaves now (protocol 5.120)."""
+
+    request_id: str
+    finished: bool
+    open: dict[str, int]
+    """How much of each kind was not finished in time."""
+    failed: list[str]
+    """What went wrong with links."""
+
+
 class ErrorFrame(AnswerFrame, tag="error"):
     """Report an error; known to every client, never written by this broker (protocol 5.28)."""
 
@@ -517,6 +536,7 @@ Answer: TypeAlias = (
     | Health
     | BrokerStatus
     | ShutdownAck
+    | BrokerDrained
     | ErrorFrame
     | MailAnswer
     | FollowingAnswer
