@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import UNSET, Raw, to_builtins
 
 from intercom.core import features, groups
 from intercom.core.addresses import ME
-from intercom.core.asking import Asking
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection
+from intercom.core.ground import Ground
 from intercom.core.inquiries import Inquiries, No
-from intercom.core.lifecycle import Lifecycle
-from intercom.core.mailboxes import Mail, Mailbox, Mailboxes
-from intercom.core.mailing import Kept, Mailing
-from intercom.core.outbox import Outbox
-from intercom.core.policies import OWN_MEMBER, Inbound, Policies, sender_in
-from intercom.core.sessions import Session, SessionTable
-from intercom.limits import WAITS_TOLD, Limits
+from intercom.core.mailboxes import Mail, Mailbox
+from intercom.core.mailing import Kept
+from intercom.core.membership import Membership
+from intercom.core.messages import Messages
+from intercom.core.part import Handler, Part
+from intercom.core.policies import OWN_MEMBER, Inbound, sender_in
+from intercom.core.post import Post
+from intercom.core.registry import Registry
+from intercom.core.sessions import Session
+from intercom.limits import WAITS_TOLD
 from intercom.wire.attention import (
     HeldEntry,
     HeldSettle,
@@ -49,30 +52,32 @@ NEEDED: dict[type, frozenset[str]] = {
 EVERYTHING = Policy([])
 
 
-class Attention:
+class Attention(Part):
     """Answer the requests of the features ``waits`` and ``policy``."""
 
     def __init__(
         self,
-        sessions: SessionTable,
-        lifecycle: Lifecycle,
-        boxes: Mailboxes,
-        mailing: Mailing,
-        asking: Asking,
-        policies: Policies,
+        ground: Ground,
+        registry: Registry,
+        messages: Messages,
+        post: Post,
+        membership: Membership,
         inquiries: Inquiries,
-        outbox: Outbox,
-        limits: Limits,
     ) -> None:
-        self._sessions = sessions
-        self._lifecycle = lifecycle
-        self._boxes = boxes
-        self._mailing = mailing
-        self._asking = asking
-        self._policies = policies
+        self._sessions = registry.sessions
+        self._lifecycle = registry.lifecycle
+        self._boxes = post.boxes
+        self._mailing = post.mailing
+        self._asking = messages.asking
+        self._policies = registry.policies
         self._inquiries = inquiries
-        self._outbox = outbox
-        self._limits = limits
+        self._outbox = ground.outbox
+        self._limits = ground.limits
+        membership.registering.on_arrival.append(self.arrived)
+
+    def handlers(self) -> Mapping[type, Handler]:
+        """Return who takes these requests."""
+        return dict.fromkeys(_HANDLERS, self.answer)
 
     def answer(self, connection: Connection, frame: Any, now: Instant) -> None:
         """Answer a request, or refuse it: every one gets exactly one answer."""
@@ -318,5 +323,4 @@ _HANDLERS: dict[type, Callable[..., No | None]] = {
     HeldSettle: Attention._settle,
     MailFetch: Attention._fetch,
 }
-REQUESTS = tuple(_HANDLERS)
 """The types of frames that ``Attention`` answers."""

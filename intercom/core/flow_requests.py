@@ -24,7 +24,7 @@ from intercom.core.flow_reports import Reports
 from intercom.core.flow_settling import Settling
 from intercom.core.flow_validation import CheckedStep, Invalid, checked_reason, checked_steps, checked_target, size
 from intercom.core.flow_views import FlowViews
-from intercom.core.idempotency import Entry, Register, Standing
+from intercom.core.idempotency import FLOWS, Entry, Register, Standing
 from intercom.core.records import ReadBodies
 from intercom.core.sessions import normalise_group
 from intercom.limits import MIB, Limits
@@ -55,8 +55,6 @@ if TYPE_CHECKING:
     from intercom.core.outbox import Outbox
     from intercom.core.sessions import Session
 
-SCOPE = "flow"
-"""Of the keys of requests about flows."""
 _CONTROL = frozenset({features.COORDINATOR, features.OPERATOR})
 _WORK = frozenset({features.FLOW_REPORT})
 
@@ -124,7 +122,7 @@ class FlowRequests:
         if key is UNSET:
             return handler(self, connection, session, frame, now)
         named = f"{session.sender_identity}/{key}"
-        standing, entry = self._keys.begin(SCOPE, named, _fingerprint(frame), now)
+        standing, entry = self._keys.begin(FLOWS, named, _fingerprint(frame), now)
         if standing is Standing.CONFLICT:
             return Invalid("request_key_conflict", f"Another request was made under the key {key}; choose another one")
         if standing is not Standing.NEW:

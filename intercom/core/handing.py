@@ -21,7 +21,7 @@ from intercom.core.assignments import Assignment, Assignments, Worker
 from intercom.core.clock import Instant
 from intercom.core.deadlines import Deadline, Deadlines
 from intercom.core.giving import Giving, No
-from intercom.core.idempotency import Entry, Outcome, Register, Standing
+from intercom.core.idempotency import ORDERS, Entry, Outcome, Register, Standing
 from intercom.core.inbox import Inbox, Parked
 from intercom.core.ledger import Ledger
 from intercom.core.lifecycle import Known, Lifecycle
@@ -38,10 +38,8 @@ from intercom.wire.frames import MessageFrame
 from intercom.wire.work import AssignmentGranted, InboxAwait, InboxDispatch, InboxDispatched, InboxNothing
 
 if TYPE_CHECKING:
+    from intercom.core.arrivals import Cause
     from intercom.core.connections import Connection
-
-ORDERS = "order"
-"""Scope of the keys of control orders."""
 
 IN_PROGRESS = No("assignment_in_progress", "Somebody has this message already", True, category="assignment_in_progress")
 _UNKNOWN = No("inbox_unknown", "No such message is parked, or this session may not see it")
@@ -412,7 +410,7 @@ class Handing:
         waiting.deadline = self._deadlines.add(now.mono + hold_ms, self._waited_enough, waiting)
         self._waiting[session.id] = waiting
 
-    def session_left(self, session: Session, now: Instant) -> None:
+    def session_left(self, session: Session, cause: Cause, now: Instant) -> None:
         """Forget the request of a session whose connection has ended, and what is on its way to it."""
         waiting = self._waiting.get(session.id)
         if waiting is not None and waiting.session is session:

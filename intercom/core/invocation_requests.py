@@ -17,7 +17,7 @@ from msgspec.json import encode
 from intercom.core import features
 from intercom.core.clock import Instant
 from intercom.core.giving import Giving, No
-from intercom.core.idempotency import Register, Standing
+from intercom.core.idempotency import RUNS, Register, Standing
 from intercom.core.invocation_dispatch import Dispatching
 from intercom.core.invocation_records import DiagnosisRecord, InvocationRecord
 from intercom.core.invocation_targets import Targets, stored
@@ -57,8 +57,6 @@ if TYPE_CHECKING:
     from intercom.core.outbox import Outbox
     from intercom.core.sessions import Session
 
-SCOPE = "run"
-"""Of the ids of updates."""
 _STORED_LATER = "It is recorded, and handed over when the target is here"
 _UNKNOWN = No("invocation_unknown", "No such invocation is known, or this session may not see it")
 _CONFLICT = No("invocation_conflict", "Another invocation was made under this invocationId; choose another one")
@@ -357,7 +355,7 @@ class InvocationRequests:
         if isinstance(texts, No):
             return texts
         key = f"{invocation.record.run_id} {frame.update_id}"
-        standing, entry = self._register.begin(SCOPE, key, encode([frame.state, texts.digest]).decode(), now)
+        standing, entry = self._register.begin(RUNS, key, encode([frame.state, texts.digest]).decode(), now)
         if standing is Standing.CONFLICT:
             return _OTHER_UPDATE
         if standing is not Standing.NEW:

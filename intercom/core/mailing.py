@@ -131,8 +131,8 @@ class Mailing:
         """Tells whether a mailbox can still be opened by somebody."""
         self.on_delivered: Callable[[Mail, int, Instant], None] = lambda mail, ticket, now: None
         """Is told of every mail that was confirmed, with the ticket on which that rests."""
-        self.on_moving: Callable[[Mail, str, str, Instant], None] = lambda mail, kind, reason, now: None
-        """Is told of every mail that is about to be offered, delivered or given up, before that is appended: what it
+        self.on_moving: list[Callable[[Mail, str, str, Instant], None]] = []
+        """Are told of every mail that is about to be offered, delivered or given up, before that is appended: what it
         leads to is recorded first."""
         self.take_unclaimed: Callable[[Mail, Instant], bool] = lambda mail, now: False
         """Takes mail over that nobody fetched in time; False: it is given up."""
@@ -397,7 +397,8 @@ class Mailing:
         offered: list[Mail] = []
         chosen = list(takewhile(lambda mail: mail.record.body_number in bodies, self.next_to_offer(box)))
         for mail in chosen:
-            self.on_moving(mail, "offered", "", now)
+            for tell in self.on_moving:
+                tell(mail, "offered", "", now)
         for mail in chosen:
             mail.offers += 1
             mail.record = replace(mail.record, offers=mail.offers)
@@ -482,7 +483,8 @@ class Mailing:
 
     def _confirm(self, mail: Mail, session_id: str, now: Instant) -> None:
         operation, record = mail.operation, mail.record
-        self.on_moving(mail, "delivered", "", now)
+        for tell in self.on_moving:
+            tell(mail, "delivered", "", now)
         self._deadlines.cancel(mail.deadline)
         mail.deadline = mail.confirmed_by = None
         self._boxes.discard_if_unused(self._boxes.remove(mail))
@@ -580,7 +582,8 @@ class Mailing:
         """
         given_up = GivenUp(mail, [], [])
         for one in mail:
-            self.on_moving(one, kind, reason, now)
+            for tell in self.on_moving:
+                tell(one, kind, reason, now)
         for one in mail:
             record = one.record
             self._deadlines.cancel(one.deadline)

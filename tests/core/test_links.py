@@ -695,7 +695,7 @@ def test_a_command_whose_body_is_lost() -> None:
     boss = operator(world)
     send(boss, one, "c1")
     send(boss, one, "c2")
-    world.disk.bodies.pop(world.broker._links.commands.get("c1").record.number)  # type: ignore[union-attr]
+    world.disk.bodies.pop(world.broker._linking.links.commands.get("c1").record.number)  # type: ignore[union-attr]
     two = again(world, one)
     assert commands(two.ready()) == [("c2", 2)]
     assert ask(boss, "commands", commandId="c1")["commands"][0]["errorCode"] == "body_lost"
