@@ -50,6 +50,8 @@ class Reconciler:
         self._due = 0
         """When the timed pass should run (monotonic ms)."""
         self._turn = 0
+        self.is_shut = False
+        """The broker leaves soon: no step is handed out any more."""
         self.passes = 0
         """How many passes there were."""
 
@@ -88,7 +90,7 @@ class Reconciler:
             dispatch = self._book.open_of(flow)
             if dispatch is not None:
                 self.look_at(dispatch, now)
-            elif flow.is_live:
+            elif flow.is_live and not self.is_shut:
                 self._admission.admit(flow, now)
         except Exception as error:  # a fault in one flow must stop no other
             self._book.roll_back(now)
