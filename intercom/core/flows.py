@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from intercom.core.clock import Instant
 from intercom.core.flow_admission import Admission, Admitting
 from intercom.core.flow_book import FlowBook
-from intercom.core.flow_concerns import FlowStates, of_dispatch, of_flow
+from intercom.core.flow_concerns import FlowStates, Mentions, of_dispatch, of_flow
 from intercom.core.flow_reconcile import Reconciler
 from intercom.core.flow_reports import Reports
 from intercom.core.flow_requests import REQUESTS, FlowRequests, Showing
@@ -48,14 +48,31 @@ class FlowsOfBroker(Part):
         sessions, addresses, lifecycle = registry.sessions, registry.addresses, registry.lifecycle
         boxes, mailing, operations, watches = post.boxes, post.mailing, messages.operations, following.watches
         self._book = FlowBook(ground.journal, ledger, mailing, limits)
+        mentions = Mentions(watches)
         self._targets = FlowTargets(sessions, addresses, lifecycle, ground.identity)
         self._admission = Admission(
-            self._book, self._targets, boxes, messages.asking, outbox, ground.ids, limits, ground.broker_info
+            self._book,
+            self._targets,
+            boxes,
+            messages.asking,
+            outbox,
+            mentions,
+            ground.ids,
+            limits,
+            ground.broker_info,
         )
         self._settling = Settling(self._book)
         self._reports = Reports(self._book, self._targets, self._settling, operations.next_number)
         self._reconciler = Reconciler(
-            self._book, self._targets, self._admission, self._settling, operations, ground.deadlines, outbox, limits
+            self._book,
+            self._targets,
+            self._admission,
+            self._settling,
+            operations,
+            ground.deadlines,
+            outbox,
+            mentions,
+            limits,
         )
         self._requests = FlowRequests(
             self._book,
