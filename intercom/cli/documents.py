@@ -76,7 +76,9 @@ _MESSAGE = _object(
         ),
         "withdrawn": {"const": True},
         "validUntil": _COUNT,
-        "mail": _object({"queuedAt": _COUNT, "ageMs": _COUNT, "offers": _COUNT}),
+        "mail": _object(
+            {"queuedAt": _COUNT, "ageMs": _COUNT, "offers": _COUNT}, {"sends": _COUNT, "lastQueuedAt": _COUNT}
+        ),
         "notice": _object(
             {"kind": {"enum": ["undeliverable", "expired"]}, "messageId": _TEXT, "target": _TEXT, "reason": _TEXT}
         ),
@@ -119,6 +121,7 @@ _KEPT = _object(
         "queuedAt": _COUNT,
         "expiresAt": _COUNT,
         "size": _COUNT,
+        "sends": _COUNT,
     }
 )
 _STAGE = _object(
@@ -260,6 +263,9 @@ _RUN_EVENT = _success(
         "at": _COUNT,
         "detail": _ANY_OBJECT,
     }
+)
+_RUN_FOUND = _success(
+    {"event": {"const": "snapshot"}, "invocationId": _TEXT, "state": {"enum": list(get_args(RunState))}}
 )
 _FLOW_HEAD: Schema = {
     "flowId": _TEXT,
@@ -463,7 +469,7 @@ DOCUMENTS: dict[str, list[Schema]] = {
     "send": [
         _success(
             {"state": {"enum": ["delivered", "queued"]}, "messageId": _TEXT, "target": _TEXT, "guest": _FLAG},
-            {"position": _COUNT, "known": _FLAG, "hint": _TEXT},
+            {"position": _COUNT, "known": _FLAG, "hint": _TEXT, "kept": {"enum": ["quiet", "hold"]}, "joined": _TEXT},
         )
     ],
     "receive": [
@@ -615,12 +621,14 @@ DOCUMENTS: dict[str, list[Schema]] = {
             {"invocationId": _TEXT, "runId": _TEXT, "targetId": _TEXT, "state": {"enum": list(get_args(RunState))}}
         ),
         _INVOKED,
+        _RUN_FOUND,
         _RUN_EVENT,
     ],
     "invocation": [
         _success({"invocations": _array(_INVOCATION)}),
         _success({"invocationId": _TEXT, "state": {"enum": list(get_args(RunState))}}),
         _INVOKED,
+        _RUN_FOUND,
         _RUN_EVENT,
     ],
     "resolve": [

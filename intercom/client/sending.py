@@ -254,6 +254,7 @@ class SendOperation(Operation[Result]):
                 answer.position,
                 is_known=answer.not_in_known_set is not True,
                 kept=None if answer.kept is UNSET else answer.kept,
+                joined=None if answer.joined is UNSET else answer.joined,
                 inferred_reply_to=inferred,
                 hint=self._hint,
             )

@@ -396,9 +396,12 @@ class ClientSession:
         """Give the next message to a consumer, confirming the one it had; ``None`` when there is none yet."""
         return self._receiving.take(consumer, now)
 
-    def confirm(self, message_id: str, now: int) -> None:
-        """Confirm a message that was taken before its consumer asks for the next one; twice is no error."""
-        self._receiving.finish(message_id, now)
+    def confirm(self, message_id: str, now: int, *, is_late: bool = False) -> None:
+        """Confirm a message that was taken before its consumer asks for the next one; twice is no error.
+
+        ``is_late`` says that its reader was shown it after its time.
+        """
+        self._receiving.finish(message_id, now, is_late=is_late)
 
     def take_trouble(self) -> IntercomError | None:
         """Return, once, the error a consumer of messages should raise."""

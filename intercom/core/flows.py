@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from intercom.core.clock import Instant
@@ -18,7 +18,7 @@ from intercom.core.flow_views import FlowViews
 from intercom.core.mailboxes import Mail
 from intercom.core.part import Handler, Part, Reader
 from intercom.core.records import DispatchRecord, FlowRecord, KnownSessionRecord, Recovered
-from intercom.wire.flows import DISPATCH_PREFIX
+from intercom.wire.flows import DISPATCH_PREFIX, FlowCreate, FlowResume, FlowRetry, FlowStart
 
 if TYPE_CHECKING:
     from intercom.core.company import Company
@@ -130,6 +130,18 @@ class FlowsOfBroker(Part):
             self._book.open_of(flow) is not None or self._admission.candidate(flow) is not None
             for flow in self._book.live()
         )
+
+    begins = (FlowCreate, FlowStart, FlowResume, FlowRetry)
+
+    def shut(self, within_ms: int) -> None:
+        """Hand out no step any more."""
+        self._reconciler.is_shut = True
+
+    def in_work(self, is_here: Callable[[str], bool]) -> dict[str, int]:
+        """Return how many steps were taken and are not reported."""
+        found = (self._book.open_of(flow) for flow in self._book.live())
+        taken = [each.record for each in found if each is not None and each.record.accepted_at is not None]
+        return {"steps": sum(is_here(record.identity.session_id) for record in taken)}
 
     # --- what happens ---------------------------------------------------------------------------------------
 

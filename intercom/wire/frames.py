@@ -8,11 +8,11 @@ answered in-band.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Raw, Struct, UnsetType, ValidationError, convert, field
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, ValidationError, convert, field
 
-from intercom.limits import HEALTH_ID_UNITS
+from intercom.limits import DRAIN_CEILING_MS, HEALTH_ID_UNITS
 from intercom.wire.invocations import InvokedInfo
 from intercom.wire.mail import MailInfo, Notice
 from intercom.wire.restoring_frames import ReleaseRestoringRecipient as ReleaseRestoringRecipient
@@ -173,6 +173,8 @@ class Received(RequestFrame, tag="received"):
     message_id: str
     push_id: OptionalText = UNSET
     """Of the hand-over that is confirmed, when the message had one."""
+    out_of_date: bool | UnsetType = UNSET
+    """Its reader was shown it after its time, and told so (protocol 9.5.5)."""
 
 
 class AuthorizeSupervisor(RequestFrame, tag="authorize_supervisor"):
@@ -207,6 +209,13 @@ class Shutdown(RequestFrame, tag="shutdown"):
     """Ask the broker to leave (protocol 4.21)."""
 
     request_id: str
+
+
+class BrokerDrain(RequestFrame, tag="broker_drain"):
+    """Ask the broker to take nothing new, finish what is open, and leave (protocol 4.120)."""
+
+    request_id: str
+    timeout_ms: Annotated[int, Meta(ge=0, le=DRAIN_CEILING_MS)]
 
 
 class CancelAsk(RequestFrame, tag="cancel_ask"):
@@ -382,6 +391,8 @@ class Queued(AnswerFrame, tag="queued"):
     not_in_known_set: bool | UnsetType = UNSET
     kept: Literal["quiet", "hold"] | UnsetType = UNSET
     """A policy keeps it; told to whoever was granted ``policy``."""
+    joined: OptionalText = UNSET
+    """Id of an older message of the same sender that waits there and says the same (protocol 15.3.2)."""
     delivery: Literal["queued"] | UnsetType = UNSET
     """This and the next two are told to the pi-intercom client only."""
     retryable: bool | UnsetType = UNSET
@@ -440,6 +451,17 @@ class ShutdownAck(AnswerFrame, tag="shutdown_ack"):
     """Answer ``shutdown`` (protocol 5.28)."""
 
     request_id: str
+
+
+class BrokerDrained(AnswerFrame, tag="broker_drained"):
+    """Answer ``broker_drain``: the broker leaves now (protocol 5.120)."""
+
+    request_id: str
+    finished: bool
+    open: dict[str, int]
+    """How much of each kind was not finished in time."""
+    failed: list[str]
+    """What went wrong with links."""
 
 
 class ErrorFrame(AnswerFrame, tag="error"):
