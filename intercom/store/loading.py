@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,13 +28,15 @@ from intercom.core.records import (
     Recovered,
 )
 from intercom.store.failures import StoreUnusable
-from intercom.store.history import last_sequence, read_records
+from intercom.store.history import last_sequence, read_newest, read_records
 from intercom.store.rows import (
     OPERATION_COLUMNS,
     RETIRED_COLUMNS,
     operation_from_row,
     retired_from_row,
 )
+
+Told = TypeVar("Told", FlowRecord, DispatchRecord)
 
 
 class Loaded(Struct, frozen=True):
@@ -105,8 +108,8 @@ def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int) -> Loaded:
         "WHERE event_id >= 'mail:' AND event_id < 'mail;'"
     ).fetchone()
     (last_body,) = connection.execute("SELECT COALESCE(MAX(number), 0) FROM bodies").fetchone()
-    flows = [found for _, found in read_records(connection, FlowRecord) if found is not None]
-    dispatches = [found for _, found in read_records(connection, DispatchRecord) if found is not None]
+    flows = _whole(connection, FlowRecord, "flow")
+    dispatches = _whole(connection, DispatchRecord, "dispatch")
     # A text that is lost keeps its number, or another one would be taken for it.
     texts = [number for flow in flows for number in flow.texts]
     texts += [number for dispatch in dispatches for number in dispatch.texts]
@@ -134,6 +137,15 @@ def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int) -> Loaded:
         last_sequence=last_sequence(connection),
     )
     return Loaded(recovered, stale)
+
+
+def _whole(connection: sqlite3.Connection, kind: type[Told], stream: str) -> list[Told]:
+    """Return the rows of a kind; those that are damaged, and all if none is there, as the journal tells them."""
+    found = [record for _, record in read_records(connection, kind)]
+    rows = {record.number: record for record in found if record is not None}
+    if len(rows) < len(found) or not found:
+        rows = {record.number: record for record in read_newest(connection, kind, stream)} | rows
+    return [rows[number] for number in sorted(rows)]
 
 
 def _lost(connection: sqlite3.Connection, flow: FlowRecord) -> set[int]:
