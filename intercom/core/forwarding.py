@@ -77,6 +77,8 @@ class Forwarding:
         self._limits = limits
         self._next_number = next_number
         self._epoch = epoch
+        self.is_shut = False
+        """Nothing is sent any more: the broker is about to leave."""
 
     # --- what is planned --------------------------------------------------------------------------------
 
@@ -109,7 +111,7 @@ class Forwarding:
         """Send a delivery that is due, under a lease, or put it off."""
         self._disarm(delivery)
         record = delivery.record
-        if not delivery.waits or delivery.has_left or self._ledger.is_closed:
+        if not delivery.waits or delivery.has_left or self._ledger.is_closed or self.is_shut:
             return None
         invocation = self._book.get(record.invocation_id)
         if invocation is None or not invocation.is_open:

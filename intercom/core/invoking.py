@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from intercom.core.clock import Instant
@@ -19,6 +19,7 @@ from intercom.core.move import Move
 from intercom.core.part import Handler, Part, Reader
 from intercom.core.peer_records import DeliveryRecord, PeerRecord
 from intercom.core.peers import Peers
+from intercom.wire.invocations import Invoke
 
 if TYPE_CHECKING:
     from intercom.core.following import Following
@@ -166,6 +167,18 @@ class Invoking(Part):
     def peer_told(self, fact: PeerFact, now: Instant) -> None:
         """Take note of what is heard of other brokers."""
         self._forwarding.told(fact, now)
+
+    begins = (Invoke,)
+
+    def shut(self, within_ms: int) -> None:
+        """Hand nothing over any more."""
+        self._dispatching.is_shut = self._forwarding.is_shut = True
+
+    def in_work(self, is_here: Callable[[str], bool]) -> dict[str, int]:
+        """Return how many runs go on; those that came as assignments are counted as such."""
+        records = (each.record for each in self._book.open_ones())
+        running = [record.worker for record in records if record.state == "running" and record.placement != "inbox"]
+        return {"runs": sum(worker is not None and is_here(worker) for worker in running)}
 
     def tidy(self, now: Instant) -> None:
         """Forget what had its time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from intercom.core.asking import Asking
@@ -48,6 +49,15 @@ class Messages(Part):
             is_open = question is not None and not question.answered and operation.question_due > now.mono
             if question is not None and is_open and record.state is OperationState.ACCEPTED:
                 self.asking.recover(operation, question)
+
+    def shut(self, within_ms: int) -> None:
+        """Let no new question be asked."""
+        self.asking.is_shut = True
+
+    def in_work(self, is_here: Callable[[str], bool]) -> dict[str, int]:
+        """Return how many questions are open between sessions."""
+        found = (each for each in self.questions if is_here(each.asker_id) and is_here(each.target_id))
+        return {"questions": sum(1 for _ in found)}
 
     def stop(self, now: Instant) -> None:
         """Forget the reservations that nothing can become of any more."""

@@ -327,7 +327,7 @@ def test_a_slow_peer_delays_nobody_else() -> None:
 
 def test_a_watch_tells_what_becomes_of_a_delivery() -> None:
     """FE 3.4 Watch, 3.9: planned, attempted, state changed with previousStatus; only real changes, not leases."""
-    world, asker, peer = scene()
+    _, asker, peer = scene()
     peer.is_up = False
     invoke(asker)
     journal_id = snapshot(asker)["journalId"]
@@ -506,3 +506,20 @@ def test_pauses_double_within_their_bounds(attempt: int) -> None:
     assert all(max(2_000, plain * 0.75) <= pause <= plain * 1.25 for pause in found)
     assert len(found) > 50
     assert pause_ms("d", attempt, LIMITS) == pause_ms("d", attempt, LIMITS)
+
+
+def test_a_broker_that_is_about_to_leave_sends_nothing_more() -> None:
+    """FE 5.5 Stop: refuse new work; what is in the outbox is sent by the next process."""
+    world, asker, peer = scene()
+    peer.is_up = False
+    invoke(asker)
+    peer.serve()
+    peer.is_up = True
+    world.broker._invoking.shut(1_000)
+    world.pass_time(60_000)
+    assert peer.serve() == []
+    world.start()
+    peer.come()
+    world.pass_time(60_000)
+    peer.serve()
+    assert len(peer.runs) == 1
