@@ -114,6 +114,10 @@ LINK_AHEAD_FRAMES = 64
 """Durable events our client writes ahead of their acknowledgements."""
 LINK_AHEAD_BYTES = 1 * MIB
 """The same in bytes of their bodies; one is always written."""
+DRAIN_MS = 5_000
+"""How long ``broker drain`` lets what is open go on unless it is told otherwise."""
+DRAIN_CEILING_MS = 24 * 60 * 60 * 1_000
+"""Longest such time."""
 LINK_CONFIRM_MS = 30_000
 """How long our client waits for the broker to confirm that it is ready for its link."""
 LINK_HEARTBEAT_MS = 10_000
@@ -813,6 +817,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """The time over which they are counted."""
     link_drain_ms: int = 5_000
     """How long a worker is told it has when the broker stops."""
+    drain_look_ms: int = 50
+    """Pause between two looks whether what is in work has ended, while the broker drains."""
     link_events: int = 1_000
     """Durable events of one link that are remembered; the oldest go first."""
     link_commands: int = 1_000

@@ -300,6 +300,26 @@ _FLOW = _object(
         "creatorAddress": _object({"name": _TEXT, "group": _TEXT}),
     },
 )
+_WRITTEN_REPORT = _object(
+    {
+        "dispatchId": _TEXT,
+        "outcome": {"enum": ["completed", "failed"]},
+        "summary": _TEXT,
+        "resources": _TEXTS,
+        "state": {"enum": ["prepared", "published", "accepted"]},
+        "attempts": _COUNT,
+        "writtenAt": _COUNT,
+        "preparedAt": _COUNT,
+    },
+    {
+        "publishedAt": _COUNT,
+        "acceptedAt": _COUNT,
+        "lastError": _TEXT,
+        "stepState": {"enum": list(get_args(StepState))},
+        "todoId": _TEXT,
+        "todoStatus": _TEXT,
+    },
+)
 _FLOW_SUMMARY = _object({**_FLOW_HEAD, "steps": _COUNT, "stepsCompleted": _COUNT}, _FLOW_MORE)
 _OPTIONAL_OBJECT: Schema = {"anyOf": [_ANY_OBJECT, {"type": "null"}]}
 _LINK = _object(
@@ -431,6 +451,7 @@ _WATCHED: list[Schema] = [
             "at": _COUNT,
             "about": _ANY_OBJECT,
             "detail": _ANY_OBJECT,
+            "kept": _FLAG,
         }
     ),
     _success({"event": {"const": "ended"}, "position": _OPTIONAL_TEXT}),
@@ -592,6 +613,7 @@ DOCUMENTS: dict[str, list[Schema]] = {
         _success({"flows": _array(_ref("FlowSummary")), "total": _COUNT}),
         _success({"dispatchId": _TEXT, "reportMessageId": _TEXT, "stepState": {"enum": list(get_args(StepState))}}),
         _success({"flowIds": _TEXTS, "dryRun": _FLAG}),
+        _success({"reports": _array(_WRITTEN_REPORT)}),
         *_WATCHED,
     ],
     "invoke": [

@@ -11,9 +11,11 @@ from intercom.limits import FLOW_TEXT_COLUMNS
 
 if TYPE_CHECKING:
     from intercom.client.flowviews import Flow, FlowDispatch, FlowList, FlowWait, Step, TodoBinding
+    from intercom.client.reporting import ReportRecord
 
 HEAD = ("FLOW", "STATE", "STEPS", "TARGET", "AGE", "WAITS FOR")
 STEP_HEAD = ("STEP", "STATE", "TRIED", "SINCE", "WHAT")
+REPORT_HEAD = ("DISPATCH", "STATE", "OUTCOME", "SENT", "AGE", "SUMMARY")
 _SIGNS = {
     "completed": "done",
     "awaiting_result": "running",
@@ -85,6 +87,26 @@ def show_flow(flow: Flow, output: Output, options: str) -> None:
         output.line(f"  {_command(action, flow, options)}")
 
 
+def show_reports(reports: list[ReportRecord], output: Output) -> None:
+    """Show what a worker has written down to report, the oldest first."""
+    now = time.time() * 1000
+    rows = [
+        (
+            report.dispatch_id,
+            report.state if report.last_error is None else f"{report.state}, {report.last_error}",
+            report.outcome,
+            str(report.attempts),
+            duration(now - report.prepared_at),
+            _first_line(report.summary),
+        )
+        for report in reports
+    ]
+    if not rows:
+        output.line("no reports")
+        return
+    show_table(output, REPORT_HEAD, rows, Fit(whole=("DISPATCH",), start_first=("SUMMARY",), left_out=("AGE",)))
+
+
 def _presence(flow: Flow) -> str:
     target = flow.target_state
     if target is None:
@@ -111,6 +133,10 @@ def _what(step: Step, attempts: dict[str, FlowDispatch]) -> str:
         text = last.reason
     else:
         text = step.prompt or "-"
+    return _first_line(text)
+
+
+def _first_line(text: str) -> str:
     first, _, more = text.strip().partition("\n")
     cut = clipped(visible(first), FLOW_TEXT_COLUMNS)
     return cut if not more or cut.endswith("...") else f"{cut} ..."

@@ -16,6 +16,7 @@ from intercom.core.clock import Instant
 from intercom.core.company import Company
 from intercom.core.connections import Connection, PeerCredentials
 from intercom.core.control import Control
+from intercom.core.draining import Draining
 from intercom.core.effects import Effect
 from intercom.core.flows import FlowsOfBroker
 from intercom.core.following import Following
@@ -44,14 +45,22 @@ from intercom.core.supervising import Supervising
 from intercom.core.watches import CatchingUp
 from intercom.core.work import Work
 from intercom.limits import Limits
-from intercom.wire.frames import BadRequest, BrokerStatusRequest, HealthRequest, Malformed, Register, Shutdown
+from intercom.wire.frames import (
+    BadRequest,
+    BrokerDrain,
+    BrokerStatusRequest,
+    HealthRequest,
+    Malformed,
+    Register,
+    Shutdown,
+)
 from intercom.wire.mail import SessionReattach
 
 if TYPE_CHECKING:
     from intercom.wire.unions import Request
 
 Row = TypeVar("Row")
-_BEFORE_REGISTRATION = frozenset({Register, SessionReattach, HealthRequest, BrokerStatusRequest, Shutdown})
+_BEFORE_REGISTRATION = frozenset({Register, SessionReattach, HealthRequest, BrokerStatusRequest, Shutdown, BrokerDrain})
 
 
 class Broker:
@@ -135,13 +144,16 @@ class Broker:
             linking,
             self._invoking,
         ]
-        self._control = Control(ground, registry, messages, instance_id, pid, facts or {}, self._parts)
+        draining = Draining(ground, registry, linking.links, self._parts)
+        reporting = (*self._parts, draining)
+        self._control = Control(ground, registry, messages, instance_id, pid, facts or {}, reporting)
         registry.addresses.used = AddressUses(
             registry, messages, post, work, flows, linking, limits.address_idle_ms
         ).keys
 
-        entered = (*self._parts, self._control)
+        entered = (*reporting, self._control)
         self._handlers = _joined(part.handlers() for part in entered)
+        draining.refuses_in(self._handlers)
         self._readers = _joined(part.readers() for part in entered)
         taken, lost = _joined(part.taken() for part in entered), _joined(part.lost() for part in entered)
         tokens = dict.fromkeys((*taken, *lost), _go_on_with_nothing)

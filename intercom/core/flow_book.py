@@ -165,6 +165,15 @@ class FlowBook:
         """Tell whether the intent of a dispatch is durable."""
         return self._ledger.is_committed(dispatch.ticket)
 
+    @property
+    def last_ticket(self) -> int:
+        """Return the ticket of the newest append."""
+        return self._ledger.last_ticket
+
+    def when_recorded(self, told: Callable[[Any, Instant], None], subject: Any) -> None:
+        """Call ``told(subject, now)`` once the newest append is durable; never if it fails."""
+        self._ledger.when_committed(self._ledger.last_ticket, told, subject)
+
     def next_flow_number(self) -> int:
         """Return the number of the next flow."""
         self._last_flow += 1

@@ -97,6 +97,8 @@ class Dispatching:
         self._next_number = next_number
         self._epoch = epoch
         self._look: Deadline | None = None
+        self.is_shut = False
+        """The broker leaves soon: nothing is handed over any more."""
 
     # --- jobs -------------------------------------------------------------------------------------------
 
@@ -193,7 +195,7 @@ class Dispatching:
             record.lease_epoch != self._epoch or (record.lease_until or 0) <= now.wall
         )
         is_due = (record.job == "pending" or is_void) and invocation.retry_at <= now.mono
-        if not is_due or not invocation.is_open or not self._mailing.can_promise:
+        if not is_due or not invocation.is_open or not self._mailing.can_promise or self.is_shut:
             return
         place = self._targets.place(record.target)
         if place is None:

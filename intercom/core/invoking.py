@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from intercom.core.clock import Instant
@@ -15,6 +15,7 @@ from intercom.core.invocation_targets import Targets
 from intercom.core.invocations import Invocation, Invocations
 from intercom.core.move import Move
 from intercom.core.part import Handler, Part, Reader
+from intercom.wire.invocations import Invoke
 
 if TYPE_CHECKING:
     from intercom.core.following import Following
@@ -130,6 +131,18 @@ class Invoking(Part):
                 invocation.mail = box.entries.get(mail.number)
         if not self._ledger.is_closed:
             self._dispatching.recovered(now)
+
+    begins = (Invoke,)
+
+    def shut(self, within_ms: int) -> None:
+        """Hand nothing over any more."""
+        self._dispatching.is_shut = True
+
+    def in_work(self, is_here: Callable[[str], bool]) -> dict[str, int]:
+        """Return how many runs go on; those that came as assignments are counted as such."""
+        records = (each.record for each in self._book.open_ones())
+        running = [record.worker for record in records if record.state == "running" and record.placement != "inbox"]
+        return {"runs": sum(worker is not None and is_here(worker) for worker in running)}
 
     def tidy(self, now: Instant) -> None:
         """Forget what had its time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from intercom.core.asking import Asking
@@ -52,6 +53,15 @@ class Messages(Part):
                 self.asking.recover(operation, question)
         if self.operations.trouble is None:
             self.recalling.begin(recovered.left_until, now)
+
+    def shut(self, within_ms: int) -> None:
+        """Let no new question be asked."""
+        self.asking.is_shut = True
+
+    def in_work(self, is_here: Callable[[str], bool]) -> dict[str, int]:
+        """Return how many questions are open between sessions."""
+        found = (each for each in self.questions if is_here(each.asker_id) and is_here(each.target_id))
+        return {"questions": sum(1 for _ in found)}
 
     def stop(self, now: Instant) -> None:
         """Forget the reservations that nothing can become of any more."""

@@ -103,6 +103,21 @@ def test_a_step_is_reported_by_a_command_of_the_same_name(shell: Shell) -> None:
     assert status(shell)["flow"]["state"] == "completed"
 
 
+def test_what_was_reported_is_shown_without_a_broker(shell: Shell) -> None:
+    """FE 2.9, outbox state: what this identity has written down, and whether the broker has it."""
+    worker = listener(shell, "--answer", "printf 'all\\nwell'")
+    shell.run("flow", "create", "--id", "f", "--target", "worker", "--step", "one=x", "--start", "--as", "boss")
+    worker.event("message")
+    dispatch_id = worker.event("reported")["dispatchId"]
+    [report] = shell.run("flow", "reports", "--as", "worker", "--json").document["reports"]
+    assert (report["dispatchId"], report["state"], report["attempts"]) == (dispatch_id, "accepted", 1)
+    assert report["preparedAt"] <= report["publishedAt"] <= report["acceptedAt"]
+    text = shell.run("flow", "reports", "--as", "worker").text
+    assert "accepted" in text and "all ..." in text
+    assert shell.run("flow", "reports", "--as", "boss").text == "no reports\n"
+    assert shell.run("flow", "reports").status == 2
+
+
 def test_the_command_that_listen_prints_can_be_followed(shell: Shell) -> None:
     """Design section 9: a hint is safe to follow as it stands, in whatever shell."""
     worker = shell.start("listen", "--as", "worker", "--group", "g")
