@@ -693,6 +693,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Entries of one mailbox that are handed over ahead of their receipts."""
     mail_offer_bytes: int = 1 * MIB
     """The same in bytes; one entry is always admitted."""
+    mail_joined: int = 100
+    """Entries of one sender that say the same and are handed over as one; together at most ``mail_offer_bytes``."""
     addresses: int = 10_000
     """Addresses of one broker."""
     address_idle_ms: int = 30 * 24 * 60 * MINUTE_MS
@@ -842,7 +844,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     run_text_characters: int = 1_000
     """Length of a summary and of an error."""
     job_lease_ms: int = 30_000
-    """How long a hand-over to a session without a mailbox may take before it is tried again."""
+    """How long one attempt to hand a task over by writing it may take before it is tried again."""
     job_retry_ms: int = 5_000
     """Pause before a hand-over is tried again that could not be made, and between two looks at what is open."""
     run_stale_ms: int = 120_000

@@ -212,10 +212,10 @@ class Engine:
             self.core.announce(status, wall())
             self._flush()
 
-    def confirm(self, message_id: str) -> None:
-        """Confirm a message that was taken; nothing is waited for."""
+    def confirm(self, message_id: str, *, is_late: bool = False) -> None:
+        """Confirm a message that was taken; nothing is waited for. ``is_late``: it was shown after its time."""
         with self._used():
-            self.core.confirm(message_id, now())
+            self.core.confirm(message_id, now(), is_late=is_late)
             self._flush()
 
     @property

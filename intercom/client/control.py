@@ -11,7 +11,7 @@ import select
 import socket
 import uuid
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from intercom.client.composing import milliseconds
 from intercom.client.dialing import dial, not_answering, told
@@ -21,18 +21,19 @@ from intercom.limits import CONTROL_TALKS, FRAME_CEILING_BYTES, PROBE_MS, READ_B
 from intercom.paths import Paths
 from intercom.wire.codec import ProtocolError, decode_answer, encode
 from intercom.wire.frames import (
-    Answer,
     BrokerDrain,
     BrokerDrained,
     BrokerStatus,
     BrokerStatusRequest,
     Health,
     HealthRequest,
-    Request,
     Shutdown,
     ShutdownAck,
 )
 from intercom.wire.framing import FrameReader
+
+if TYPE_CHECKING:
+    from intercom.wire.unions import Answer, Request
 
 Result = TypeVar("Result")
 Wanted = TypeVar("Wanted", Health, BrokerStatus, ShutdownAck, BrokerDrained)

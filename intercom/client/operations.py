@@ -14,13 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from intercom.client.outcomes import again, refusal_of
 from intercom.drains import Told
 from intercom.errors import ConnectionLost, IntercomError, RequestTimeout
-from intercom.wire.frames import Request
 from intercom.wire.mail import RequestFailed
+
+if TYPE_CHECKING:
+    from intercom.wire.unions import Request
 
 Result = TypeVar("Result")
 

@@ -20,7 +20,7 @@ from intercom.client.assignment import Assignment
 from intercom.client.commitments import Commitments
 from intercom.client.composing import clean_id
 from intercom.client.contact import Contact, Link, violation
-from intercom.client.feeds import Feed, Feeds, SessionEvent, told_of
+from intercom.client.feeds import EventKind, Feed, Feeds, SessionEvent, told_of
 from intercom.client.heartbeat import Heartbeat, Pulse
 from intercom.client.held import HeldSends
 from intercom.client.invoking import InvocationRequests
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from intercom.client.bringing import Bringing
     from intercom.client.durable import AnyCommand, Durable
     from intercom.client.flowing import FlowRequests
-    from intercom.client.reporting import Place
+    from intercom.client.reporting import Place, ReportMove, ReportRecord
     from intercom.client.workerjournal import WorkerJournal
 
 __all__ = [
@@ -165,8 +165,14 @@ class ClientSession:
             from intercom.client.flowing import FlowRequests
             from intercom.client.reporting import Nowhere, Outbox
 
-            self._flows = FlowRequests(self._clock, self._ids, Outbox(self._reports or Nowhere()))
+            outbox = Outbox(self._reports or Nowhere(), lambda: self._clock() + self._wall_ahead, self._report_moved)
+            self._flows = FlowRequests(self._clock, self._ids, outbox)
         return self._flows
+
+    def _report_moved(self, record: ReportRecord, move: ReportMove) -> None:
+        """Tell what became of a report that is written down."""
+        kind: EventKind = f"report_{move}"  # type: ignore[assignment]  # there is one for each move
+        self._feeds.put(SessionEvent(kind=kind, dispatch_id=record.dispatch_id, reason=record.last_error))
 
     @property
     def link(self) -> Link:
@@ -411,9 +417,12 @@ class ClientSession:
         """Give the next message to a consumer, confirming the one it had; ``None`` when there is none yet."""
         return self._receiving.take(consumer, now)
 
-    def confirm(self, message_id: str, now: int) -> None:
-        """Confirm a message that was taken before its consumer asks for the next one; twice is no error."""
-        self._receiving.finish(message_id, now)
+    def confirm(self, message_id: str, now: int, *, is_late: bool = False) -> None:
+        """Confirm a message that was taken before its consumer asks for the next one; twice is no error.
+
+        ``is_late`` says that its reader was shown it after its time.
+        """
+        self._receiving.finish(message_id, now, is_late=is_late)
 
     def take_trouble(self) -> IntercomError | None:
         """Return, once, the error a consumer of messages should raise."""

@@ -75,7 +75,7 @@ class AddressUses:
         return found | {key_of(number) for number in numbers if number is not None}
 
     def _of_flows(self) -> set[str]:
-        found = {key_of(number) for number in self._flows.addresses()}
+        found = {key_of(number) for number in self._flows.addresses()} | self._flows.creators()
         for target in self._flows.targets():
             found |= {address.key for address in self._addresses.named(target)}
         return found

@@ -229,21 +229,27 @@ class Attention(Part):
             inbound = peer.inbound
             if inbound is not None and inbound.own is not None and (sees_all or peer is session):
                 entries.append(PolicyEntry(peer.name or peer.id, "session", inbound.own))
-        kept = [
-            HeldEntry(
-                mail.message_id,
-                "quiet" if mail.record.kept == "quiet" else "hold",
-                self._asking.name_of(self._identity_of(box), session),
-                Raw(mail.record.sender_info),
-                mail.record.queued_at,
-                mail.record.expires_at,
-                mail.record.size,
-            )
-            for box in self._boxes.all()
-            if box.kept and (sees_all or box is session.mailbox)
-            for mail in box.in_order()
-            if mail.record.is_kept
-        ]
+        kept: list[HeldEntry] = []
+        for box in self._boxes.all():
+            if not box.kept or not (sees_all or box is session.mailbox):
+                continue
+            told: set[Mail] = set()
+            for mail in box.in_order():
+                if not mail.record.is_kept or mail in told:
+                    continue
+                copies = list(box.copies_of(mail))
+                told.update(copies)
+                entry = HeldEntry(
+                    mail.message_id,
+                    "quiet" if mail.record.kept == "quiet" else "hold",
+                    self._asking.name_of(self._identity_of(box), session),
+                    Raw(mail.record.sender_info),
+                    mail.record.queued_at,
+                    mail.record.expires_at,
+                    mail.record.size,
+                    len(copies) if len(copies) > 1 else UNSET,
+                )
+                kept.append(entry)
         self._outbox.write(connection, PoliciesAnswer(frame.request_id, entries, kept[:WAITS_TOLD]))
         return None
 
@@ -296,10 +302,11 @@ class Attention(Part):
         if not found:
             return No("unknown_message", f"No message {frame.message_id} is held for the person")
         box, mail = found[0]
+        copies = list(box.copies_of(mail)) or [mail]
         if frame.action == "release":
-            self._mailing.keep(box, [(mail, "released")], now)
+            self._mailing.keep(box, [(each, "released") for each in copies], now)
         else:
-            self._mailing.refuse([mail], now)
+            self._mailing.refuse(copies, now)
         self._inquiries.promise(connection, HeldSettled(frame.request_id, frame.message_id))
         return None
 

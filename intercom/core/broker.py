@@ -8,7 +8,7 @@ of what a peer did.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from intercom.core.address_uses import AddressUses
 from intercom.core.attention import Attention
@@ -44,10 +44,12 @@ from intercom.wire.frames import (
     HealthRequest,
     Malformed,
     Register,
-    Request,
     Shutdown,
 )
 from intercom.wire.mail import SessionReattach
+
+if TYPE_CHECKING:
+    from intercom.wire.unions import Request
 
 Row = TypeVar("Row")
 _BEFORE_REGISTRATION = frozenset({Register, SessionReattach, HealthRequest, BrokerStatusRequest, Shutdown, BrokerDrain})

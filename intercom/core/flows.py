@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from intercom.core.clock import Instant
 from intercom.core.flow_admission import Admission, Admitting
 from intercom.core.flow_book import FlowBook
-from intercom.core.flow_concerns import FlowStates, of_dispatch, of_flow
+from intercom.core.flow_concerns import FlowStates, Mentions, of_dispatch, of_flow
 from intercom.core.flow_reconcile import Reconciler
 from intercom.core.flow_reports import Reports
 from intercom.core.flow_requests import REQUESTS, FlowRequests, Showing
@@ -48,21 +48,38 @@ class FlowsOfBroker(Part):
         sessions, addresses, lifecycle = registry.sessions, registry.addresses, registry.lifecycle
         boxes, mailing, operations, watches = post.boxes, post.mailing, messages.operations, following.watches
         self._book = FlowBook(ground.journal, ledger, mailing, limits)
+        mentions = Mentions(watches)
         self._targets = FlowTargets(sessions, addresses, lifecycle, ground.identity)
         self._admission = Admission(
-            self._book, self._targets, boxes, messages.asking, outbox, ground.ids, limits, ground.broker_info
+            self._book,
+            self._targets,
+            boxes,
+            messages.asking,
+            outbox,
+            mentions,
+            ground.ids,
+            limits,
+            ground.broker_info,
         )
         self._settling = Settling(self._book)
         self._reports = Reports(self._book, self._targets, self._settling, operations.next_number)
         self._reconciler = Reconciler(
-            self._book, self._targets, self._admission, self._settling, operations, ground.deadlines, outbox, limits
+            self._book,
+            self._targets,
+            self._admission,
+            self._settling,
+            operations,
+            ground.deadlines,
+            outbox,
+            mentions,
+            limits,
         )
         self._requests = FlowRequests(
             self._book,
             self._reconciler,
             self._settling,
             self._reports,
-            FlowViews(self._book, self._targets, self._reconciler, limits),
+            FlowViews(self._book, self._targets, self._reconciler, addresses, limits),
             ledger,
             outbox,
             operations.next_number,
@@ -95,6 +112,10 @@ class FlowsOfBroker(Part):
     def targets(self) -> set[str]:
         """Return what the flows that are known are for, as it was named."""
         return {flow.record.target for flow in self._book.flows()}
+
+    def creators(self) -> set[str]:
+        """Return the sender identities of those who have written what is not over: nobody else may cancel it."""
+        return {flow.record.created_by for flow in self._book.live()}
 
     def addresses(self) -> set[int]:
         """Return the numbers of the addresses under which their steps were handed out."""
@@ -176,7 +197,7 @@ class FlowsOfBroker(Part):
 
     def recover(self, recovered: Recovered, now: Instant) -> None:
         """Enter what the store held; called once everything else was entered."""
-        self._book.recover(recovered.flows, recovered.dispatches)
+        self._book.recover(recovered.flows, recovered.dispatches, recovered.lost_texts)
         for box in self._boxes.all():
             for mail in list(box.in_order()):
                 message_id = mail.record.message_id

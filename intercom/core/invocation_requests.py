@@ -152,9 +152,9 @@ class InvocationRequests:
                 return _CONFLICT
             self._show(connection, frame, known, _accepted, now)
             return None
-        found, among = self._targets.find(asked, session)
+        found = self._targets.find(asked, session)
         if found.candidate is None:
-            diagnosis = self._targets.diagnosis(asked, found, among, now)
+            diagnosis = self._targets.diagnosis(asked, found, session, now)
             self._diagnosed(connection, session, frame, diagnosis, now)
             return None
         if self._book.open_count >= self._limits.invocations:
@@ -197,12 +197,9 @@ class InvocationRequests:
             "waking" if frame.ensure_awake and target.state != "active" else "queued",
             None if frame.timeout_ms is UNSET else now.wall + frame.timeout_ms,
         )
-        move = Move()
-        invocation = self._book.create(record, body, move, now)
-        invocation.ticket = move.append(self._ledger)
+        invocation = self._dispatching.accept(record, body, now)
         detail = UNSET if target.state == "active" else _STORED_LATER
         self._giving.give(connection, _accepted(self, frame, invocation, {}, detail), invocation.ticket)
-        self._ledger.when_committed(invocation.ticket, self._dispatching.accepted, invocation)
 
     def _diagnosed(
         self, connection: Connection, session: Session, frame: Invoke, diagnosis: RouteDiagnosis, now: Instant
@@ -241,12 +238,12 @@ class InvocationRequests:
         self._giving.give(connection, answer, ticket)
 
     def _resolve(self, connection: Connection, session: Session, frame: RouteResolve, now: Instant) -> No | None:
-        found, among = self._targets.find(frame.target, session)
+        found = self._targets.find(frame.target, session)
         if found.candidate is None:
-            diagnosis = self._targets.diagnosis(frame.target, found, among, now)
+            diagnosis = self._targets.diagnosis(frame.target, found, session, now)
             answer = RouteResolved(frame.request_id, diagnosis=diagnosis)
         else:
-            answer = RouteResolved(frame.request_id, self._targets.shown(found.candidate, among))
+            answer = RouteResolved(frame.request_id, self._targets.shown(found.candidate, session))
         self._giving.give(connection, answer, self._ledger.last_ticket)
         return None
 

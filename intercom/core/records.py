@@ -523,6 +523,8 @@ class Recovered(Struct, frozen=True, kw_only=True):
     events: list[EventRecord] = []
     invocations: list[InvocationRecord] = []
     diagnoses: list[DiagnosisRecord] = []
+    lost_texts: frozenset[int] = frozenset()
+    """Numbers of the prompts that are not there of flows that may go on: a rebuilt store has states, not texts."""
     last_sequence: int = 0
     """Of the journal."""
 

@@ -11,6 +11,7 @@ would let it take the place of others, who has said meanwhile that nothing took 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from intercom.core.broker import Broker
 from intercom.core.clock import Instant
@@ -19,9 +20,18 @@ from intercom.server.lifecycle import IdleCheck
 from intercom.server.link import Link
 from intercom.server.perform import Performer
 from intercom.wire.codec import ProtocolError, decode_request
-from intercom.wire.frames import BadRequest, HealthRequest, Malformed, Register, Request, Unregister
+from intercom.wire.frames import (
+    BadRequest,
+    HealthRequest,
+    Malformed,
+    Register,
+    Unregister,
+)
 from intercom.wire.framing import FrameReader, FramingError
 from intercom.wire.mail import SessionReattach
+
+if TYPE_CHECKING:
+    from intercom.wire.unions import Request
 
 
 class Intake:

@@ -105,12 +105,17 @@ def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int) -> Loaded:
         "WHERE event_id >= 'mail:' AND event_id < 'mail;'"
     ).fetchone()
     (last_body,) = connection.execute("SELECT COALESCE(MAX(number), 0) FROM bodies").fetchone()
+    flows = [found for _, found in read_records(connection, FlowRecord) if found is not None]
+    dispatches = [found for _, found in read_records(connection, DispatchRecord) if found is not None]
+    # A text that is lost keeps its number, or another one would be taken for it.
+    texts = [number for flow in flows for number in flow.texts]
+    texts += [number for dispatch in dispatches for number in dispatch.texts]
     retired = map(retired_from_row, connection.execute(f"SELECT {RETIRED_COLUMNS} FROM retired_ids ORDER BY number"))
     recovered = Recovered(
         operations=operations,
         retired_ids=[record for record in retired if record is not None],
         damaged=frozenset(damaged),
-        last_number=max(last_number, last_event, last_body),
+        last_number=max(last_number, last_event, last_body, *texts),
         addresses=[found for _, found in read_records(connection, AddressRecord) if found is not None],
         known_sessions=[found for _, found in read_records(connection, KnownSessionRecord) if found is not None],
         mail=mail,
@@ -118,16 +123,25 @@ def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int) -> Loaded:
         inbox=inbox,
         assignments=[found for _, found in read_records(connection, AssignmentRecord) if found is not None],
         idempotency=[found for _, found in read_records(connection, IdempotencyRecord) if found is not None],
-        flows=[found for _, found in read_records(connection, FlowRecord) if found is not None],
-        dispatches=[found for _, found in read_records(connection, DispatchRecord) if found is not None],
+        flows=flows,
+        dispatches=dispatches,
         links=[found for _, found in read_records(connection, LinkRecord) if found is not None],
         commands=commands,
         events=events,
         invocations=invocations,
         diagnoses=[found for _, found in read_records(connection, DiagnosisRecord) if found is not None],
+        lost_texts=frozenset(number for flow in flows for number in _lost(connection, flow)),
         last_sequence=last_sequence(connection),
     )
     return Loaded(recovered, stale)
+
+
+def _lost(connection: sqlite3.Connection, flow: FlowRecord) -> set[int]:
+    """Return the numbers of the prompts a flow may still need and that are not there."""
+    needed = flow.needed_texts
+    marks = ", ".join("?" * len(needed))
+    there = connection.execute(f"SELECT number FROM bodies WHERE number IN ({marks})", tuple(needed))
+    return needed - {number for (number,) in there}
 
 
 def _newest(connection: sqlite3.Connection) -> dict[str, int]:

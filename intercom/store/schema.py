@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from typing import Any, TypeAlias
 
 Step: TypeAlias = tuple[str, ...]
@@ -168,7 +169,18 @@ def advance(connection: sqlite3.Connection, present: int) -> None:
     for step in STEPS[present:]:
         for statement in step:
             connection.execute(statement)
-    connection.execute("INSERT OR REPLACE INTO meta VALUES ('schema', ?)", (version(),))
+    connection.executemany(
+        "INSERT OR REPLACE INTO meta VALUES (?, ?)", (("schema", version()), ("tables", fingerprint(connection)))
+    )
+
+
+def fingerprint(connection: sqlite3.Connection) -> str:
+    """Return a digest of everything that defines tables and indexes; ``advance`` leaves it in the database.
+
+    While it is the same, nobody has changed the tables since, and there is no need to look for ``differences``.
+    """
+    definitions = connection.execute("SELECT name, sql FROM sqlite_schema ORDER BY name").fetchall()
+    return sha256(repr(definitions).encode()).hexdigest()
 
 
 def tables(present: int | None = None) -> dict[str, tuple[str, ...]]:

@@ -196,7 +196,8 @@ class MemoryDisk:
     def _numbers(self) -> list[int]:
         rows = (self.operations, self.mail, self.inbox, self.bodies, self.commands, self.events, self.invocations)
         results = (row.result or 0 for row in self.invocations.values())
-        return [*(number for each in rows for number in each), *results, *self._numbers_in_history()]
+        texts = (number for each in (self.flows, self.dispatches) for row in each.values() for number in row.texts)
+        return [*(number for each in rows for number in each), *results, *texts, *self._numbers_in_history()]
 
     def _numbers_in_history(self) -> list[int]:
         return [event.row.number for event in self.journal if isinstance(event.row, MailRecord)]
@@ -253,6 +254,9 @@ class MemoryDisk:
             events=[self.events[number] for number in sorted(self.events)],
             invocations=[self.invocations[number] for number in sorted(self.invocations)],
             diagnoses=[self.diagnoses[number] for number in sorted(self.diagnoses)],
+            lost_texts=frozenset(
+                number for flow in self.flows.values() for number in flow.needed_texts if number not in self.bodies
+            ),
             last_sequence=self.sequence,
         )
 

@@ -63,9 +63,12 @@ class IncomingMessage(_IncomingMessage):
     _session: MemorySession
     flow: FlowStep | None
 
-    def confirm(self) -> None:
-        """Say that the message is done with, before its consumer asks for the next one."""
-        self._session._core.confirm(self.id, self._session._broker.now.mono)
+    def confirm(self, *, out_of_date: bool = False) -> None:
+        """Say that the message is done with, before its consumer asks for the next one.
+
+        ``out_of_date`` says that whoever it was passed on to was shown it after ``valid_until``, and told so.
+        """
+        self._session._core.confirm(self.id, self._session._broker.now.mono, is_late=out_of_date)
         self._session._broker._turn()
 
     @property

@@ -55,6 +55,10 @@ DRAINING = "Broker is about to stop and takes no new questions; retry with the s
 RECEIPT_MISSING = (
     "Recipient has not confirmed the message; the outcome is uncertain, a retry with the same message id is safe"
 )
+OUT_OF_DATE = (
+    "Out of date: its reader was shown the message after the time it was valid for, and told so; "
+    "send a new one if it still matters"
+)
 INVALID_QUEUEING = "Invalid queueIfAway or validFor: true or false, and whole milliseconds above 0"
 MAILBOX_FULL = "Mailbox full"
 LOOP_REPEATS = (
@@ -280,6 +284,7 @@ _CODES = (
     ("Not recorded", "not_recorded"),
     ("Outcome not durably confirmed", "not_confirmed"),
     ("Recipient has not confirmed", "receipt_missing"),
+    ("Out of date", "expired"),
     (DRAINING, "broker_draining"),
     ("Intercom message ID '", "conflict"),
     ("Target is away", "away"),

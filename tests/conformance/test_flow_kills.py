@@ -154,5 +154,7 @@ def test_one_dispatch_and_one_effective_message(
     assert seen in ([], [step.attempts[0]]), "one effective message in every case"
     if "worker" not in who or point in ("the report has arrived", "it is completed"):
         assert (step.state, len(seen)) == ("completed", 1)
+        if point == "the report has arrived" and "broker" in who:
+            assert step.result is not None and step.result.attempts > 1, "it was brought again, and that is told"
     else:
         assert step.state == "ambiguous"

@@ -25,12 +25,13 @@ from intercom.core.effects import (
     WatchProcess,
     Write,
 )
-from intercom.core.records import Happened, ReadBodies, ReadHistory, Reading, ReadJournal
+from intercom.core.records import Happened, ReadBodies, ReadHistory, Reading, ReadJournal, StoreIdentity
 from intercom.limits import HEADER_BYTES, Limits
 from intercom.testing.disk import MemoryDisk
 from intercom.wire.codec import ProtocolError, decode_request, encode
 
 KEY = bytes(range(32))
+INSTANCE = "11111111-1111-4111-8111-111111111111"
 INFO = {"cwd": "/p", "model": "m", "pid": 10, "startedAt": 1, "lastActivity": 1}
 
 
@@ -91,10 +92,12 @@ class World:
         self.watcher = watcher or Watcher()
         self.kwargs = kwargs
         self.connections = 0
+        self.epoch = 0
         self.start()
 
     def start(self) -> None:
         """Start a broker process on what the disk holds; connections of an earlier one are gone."""
+        self.epoch += 1
         self.appends: deque[Append] = deque()
         self.waiting: deque[Write] = deque()
         self.committed = 0
@@ -115,12 +118,12 @@ class World:
         self.broker = Broker(
             key=KEY,
             ids=self.ids,
-            instance_id="11111111-1111-4111-8111-111111111111",
+            instance_id=INSTANCE,
             pid=77,
             limits=self.limits,
             recovered=self.disk.recovered(self.wall, self.limits),
             now=self.now,
-            **self.kwargs,
+            **{"identity": StoreIdentity(INSTANCE, INSTANCE, self.epoch), **self.kwargs},
         )
         self.perform(self.broker.started())
 

@@ -278,6 +278,8 @@ dispatches = st.builds(
         at=counts,
         todo_id=st.none() | texts,
         todo_status=st.none() | texts,
+        prepared_at=st.none() | counts,
+        attempts=counts,
     ),
     evidence=st.none() | st.builds(EvidenceRecord, detail=texts, at=counts, deadline=counts),
     binding=st.none()

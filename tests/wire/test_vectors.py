@@ -10,7 +10,8 @@ from typing import Any, get_args
 import pytest
 
 from intercom.wire.codec import ProtocolError, decode_answer, decode_request
-from intercom.wire.frames import Answer, Malformed, Request
+from intercom.wire.frames import Malformed
+from intercom.wire.unions import Answer, Request
 from tests.support.vectors import VECTORS
 from tests.support.wire import payload_of
 
