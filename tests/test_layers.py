@@ -11,18 +11,21 @@ import pytest
 TOP = Path(__file__).resolve().parents[1]
 PACKAGE = TOP / "intercom"
 
-GROUND = {"errors", "limits"}
+GROUND = {"errors", "limits", "drains", "loading"}
 WIRE = GROUND | {"wire"}
 CORE = WIRE | {"core"}
-PLACES = {"config", "paths"}
+PLACES = {"config", "locks", "paths"}
 SERVER = CORE | PLACES | {"store", "cluster", "server"}
 CLIENT = WIRE | PLACES | {"client"}
 
 MAY_IMPORT = {
     "errors": {"errors"},
     "limits": {"limits"},
+    "drains": {"drains"},
+    "loading": {"loading"},
     "config": GROUND | PLACES,
     "paths": GROUND | {"paths"},
+    "locks": {"locks", "paths"},
     "wire": WIRE,
     "core": CORE,
     "store": GROUND | PLACES | {"core.records", "store"},

@@ -5,13 +5,12 @@ from __future__ import annotations
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable
 from contextlib import suppress
-from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 from intercom.cli import watch
 from intercom.cli.arguments import Parser, add_common, clean
 from intercom.cli.flow_files import read_flow
-from intercom.cli.flow_shown import show_all, show_flow
+from intercom.cli.flow_shown import show_all, show_flow, show_reports
 from intercom.cli.identity import groups_of, opened, paths_of, time_left
 from intercom.cli.messages import same_identity
 from intercom.cli.person import NotAPerson, require_person
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
 USAGE = (
     "create FILE | start ID | list | status ID | append ID --after STEP | pause ID | resume ID | retry ID STEP | "
-    "cancel ID | report DISPATCH completed|failed | watch ID | gc"
+    "cancel ID | report DISPATCH completed|failed | reports | watch ID | gc"
 )
 DESCRIPTION = """Write a list of steps for one worker session, and come back to a list in which every word is true: the
 broker hands over one step at a time, and goes on only when the worker itself has reported the outcome.
@@ -42,6 +41,7 @@ broker hands over one step at a time, and goes on only when the worker itself ha
     cancel ID            end it for good; say why with --reason (one that others wrote: for the person)
     report DISPATCH completed|failed
                          report a step that this identity (`intercom whoami`) was handed, with --summary
+    reports              what this identity has reported, and what of it the broker does not have yet
     watch ID             follow it; an id that nobody has used is waited for
     gc                   delete what has been over for 30 days; with --dry-run only tell what that is
 
@@ -59,6 +59,7 @@ WORDS = {
     "retry": (2, 2),
     "cancel": (1, 1),
     "report": (2, 2),
+    "reports": (0, 0),
     "watch": (1, 1),
     "gc": (0, 0),
 }
@@ -102,6 +103,8 @@ def run(arguments: Namespace, output: Output) -> int:
         return _watch(rest[0], arguments, output)
     if what == "report":
         return _report(rest[0], rest[1], arguments, output)
+    if what == "reports":
+        return _reports(arguments, output)
     if what in LOOKS:
         return _look(what, rest, arguments, output)
     do = _CHANGES[what](rest, arguments)
@@ -235,6 +238,22 @@ def _report(dispatch_id: str, outcome: str, arguments: Namespace, output: Output
     return 0
 
 
+def _reports(arguments: Namespace, output: Output) -> int:
+    """Show what is written down in the home under the identity; no broker is asked."""
+    from msgspec import to_builtins
+
+    from intercom.client.report_files import ReportFiles
+
+    address = identity_of(arguments).address
+    if address is None:
+        raise UsageError("a guest has no reports", hint="Act as the worker: --as NAME, the name it listens under.")
+    reports = ReportFiles(paths_of(arguments), address, _groups(arguments)[0]).load()
+    output.document({"ok": True, "reports": [_without_nothing(to_builtins(report)) for report in reports]})
+    if not output.as_json:
+        show_reports(reports, output)
+    return 0
+
+
 def _watch(flow_id: str, arguments: Namespace, output: Output) -> int:
     for _, dest, _, _ in watch.OPTIONS:
         setattr(arguments, f"followed_{dest}", [])
@@ -245,7 +264,8 @@ def _watch(flow_id: str, arguments: Namespace, output: Output) -> int:
 def _tell(flow: Flow, arguments: Namespace, output: Output) -> None:
     from msgspec.structs import replace
 
-    if not _may_cancel(flow, arguments):
+    flow = replace(flow, is_yours=_is_own(flow, arguments))
+    if not flow.is_yours and not _is_person():
         flow = replace(flow, next_actions=tuple(action for action in flow.next_actions if action != "cancel"))
     members = members_of(flow)
     target = members.pop("targetState")
@@ -255,11 +275,16 @@ def _tell(flow: Flow, arguments: Namespace, output: Output) -> None:
         show_flow(flow, output, _options(flow, arguments))
 
 
-def _may_cancel(flow: Flow, arguments: Namespace) -> bool:
-    """Tell whether a later command of this reader may cancel a flow: it is the person, or has written it."""
-    identity = identity_of(arguments)
-    if identity.address is not None and (flow.is_yours or identity.name == flow.created_by):
-        return True
+def _is_own(flow: Flow, arguments: Namespace) -> bool:
+    """Tell whether a command with the options that are shown acts under the address that has written a flow."""
+    address, creator = identity_of(arguments).address, flow.creator_address
+    if address is None or creator is None:
+        return False
+    return (address.lower(), _home_group(flow, arguments)) == (creator.name.lower(), creator.group)
+
+
+def _is_person() -> bool:
+    """Tell whether the reader may cancel what others have written."""
     try:
         require_person("cancelling what others have written")
     except NotAPerson:
@@ -267,11 +292,21 @@ def _may_cancel(flow: Flow, arguments: Namespace) -> bool:
     return True
 
 
+def _home_group(flow: Flow, arguments: Namespace) -> str:
+    """Return the home group of a command with the options that are shown."""
+    groups = _groups(arguments)
+    return groups[0] if flow.group in groups else flow.group
+
+
+def _groups(arguments: Namespace) -> tuple[str, ...]:
+    return groups_of(arguments, paths_of(arguments)) or (DEFAULT_GROUP,)
+
+
 def _options(flow: Flow, arguments: Namespace) -> str:
     """Return the options a command about a flow needs to act as this one does, in the group of the flow."""
-    options = same_identity(Namespace(name=arguments.name, groups=arguments.groups, home=arguments.home, me=False))
-    groups = groups_of(arguments, paths_of(arguments)) or (DEFAULT_GROUP,)
-    return options if flow.group in groups else f"{options} --group {quote(flow.group)}"
+    is_inside = flow.group in _groups(arguments)
+    groups = arguments.groups if is_inside else [flow.group]
+    return same_identity(Namespace(name=arguments.name, groups=groups, home=arguments.home, me=False))
 
 
 def members_of(view: Any) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def run(arguments: Namespace, output: Output) -> int:
 
 
 def _act(arguments: Namespace, output: Output, host: Facts, moment: Moment, told: list[dict[str, Any]]) -> int:
-    from intercom.hosts.hook import Call
+    from intercom.hosts.call import Call
     from intercom.hosts.hook import run as run_hook
 
     def say(document: dict[str, Any]) -> bool:

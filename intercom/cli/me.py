@@ -253,7 +253,8 @@ def _show_held(message: KeptMessage, output: Output) -> None:
     now = time.time() * 1000
     sender = who(message.sender.name, message.sender.id)
     since = duration(now - message.queued_at)
-    output.line(f"{sender} wrote to {visible(message.owner)}, held for you since {since}")
+    often = "" if message.sends == 1 else f" {message.sends} times the same"
+    output.line(f"{sender} wrote{often} to {visible(message.owner)}, held for you since {since}")
 
 
 # --- answered -------------------------------------------------------------------------------------------

@@ -33,6 +33,8 @@ def described(message: IncomingMessage) -> dict[str, Any]:
     if message.mail is not None:
         mail = message.mail
         document["mail"] = {"queuedAt": mail.queued_at, "ageMs": mail.age_ms, "offers": mail.offers}
+        if mail.sends > 1:
+            document["mail"] |= {"sends": mail.sends, "lastQueuedAt": mail.last_queued_at}
     if message.valid_until is not None:
         document["validUntil"] = message.valid_until
     if message.notice is not None:
@@ -141,6 +143,8 @@ def _waited(message: IncomingMessage) -> str:
     """Return what a reader has to know of a message that waited: how old, out of date, perhaps shown before."""
     mail = message.mail
     told = [f"{duration(mail.age_ms)} ago"] if mail is not None and mail.age_ms >= OLD_MAIL_MS else []
+    if mail is not None and mail.sends > 1:
+        told.append(f"written {mail.sends} times, word for word")
     if message.is_out_of_date:
         told.append(f"out of date since {duration(message.out_of_date_ms)}")
     if mail is not None and mail.offers > 1:

@@ -168,7 +168,7 @@ def kept_rows(kept: Sequence[KeptMessage]) -> list[tuple[str, ...]]:
             who(message.sender.name, message.sender.id),
             message.owner,
             message.action,
-            f"{duration(now - message.queued_at)} ago",
+            f"{duration(now - message.queued_at)} ago" + (f", {message.sends} times" if message.sends > 1 else ""),
         )
         for message in kept
     ]
@@ -194,4 +194,5 @@ def kept_described(message: KeptMessage) -> dict[str, Any]:
         "queuedAt": message.queued_at,
         "expiresAt": message.expires_at,
         "size": message.size,
+        "sends": message.sends,
     }

@@ -163,6 +163,8 @@ def tell(receipt: Receipt, target: str, output: Output, **more: object) -> None:
     told = {"state": receipt.state, "messageId": receipt.message_id, "target": receipt.target}
     if receipt.kept is not None:
         more = {**more, "kept": receipt.kept}
+    if receipt.joined is not None:
+        more = {**more, "joined": receipt.joined}
     output.document({"ok": True, **told, **more, **place})
     waiting = "" if receipt.position is None else f", at place {receipt.position}"
     if not receipt.is_known:
@@ -171,6 +173,8 @@ def tell(receipt: Receipt, target: str, output: Output, **more: object) -> None:
     is_stage = target.startswith(SCHEME)
     shown = visible(target) if is_stage else clipped(visible(target))
     output.line(f"{receipt.state} to {shown}{waiting} (message {message_id})")
+    if receipt.joined is not None and not output.as_json:
+        output.note(f"the same waits there already as message {visible(receipt.joined)}: the two are shown as one")
     if receipt.kept is not None and not output.as_json:
         output.note(_KEPT[receipt.kept])
     elif receipt.state == "queued" and not is_stage and not output.as_json:

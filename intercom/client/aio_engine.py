@@ -17,6 +17,7 @@ import anyio
 import anyio.lowlevel
 
 from intercom.client.assignment import Assignment
+from intercom.client.attempts import Attempts
 from intercom.client.dialing import not_answering, told
 from intercom.client.feeds import Feed, SessionEvent
 from intercom.client.operations import Operation
@@ -29,10 +30,11 @@ from intercom.client.unsent import Unsent
 from intercom.client.views import IncomingMessage, Receipt
 from intercom.client.watches import Watch, Watched
 from intercom.errors import AccessDenied, IntercomError, UsageError
-from intercom.limits import CLIENT_READ_BYTES, DISCONNECT_MS
+from intercom.limits import CLIENT_READ_BYTES, DISCONNECT_MS, STARTING_MS
 
 if TYPE_CHECKING:
     from intercom.client.durable import AnyCommand
+    from intercom.client.launch import Launch
 
 Result = TypeVar("Result")
 
@@ -46,7 +48,9 @@ class Engine:
         self._thread: int | None = None
         """The thread whose event loop runs the session, once it is entered."""
         self.core = setup.core
+        self._dial: Attempts[socket.socket] = Attempts(socket.socket.close)
         self._link: socket.socket | None = None
+        """What the dial brought, while it is used."""
         self._link_scope = anyio.CancelScope()
         self._refused: OSError | None = None
         self._unsent = Unsent()
@@ -329,15 +333,22 @@ class Engine:
         while not self._is_closed:
             await self._until_due()
             self.core.connecting()
+            launch = self._setup.launch()
+            self._dial.begin(launch, now(), STARTING_MS)
             try:
-                link = await self._find_broker()
+                link = await self._find_broker(launch)
             except IntercomError as error:
-                if not self._is_closed:
-                    self.core.connect_failed(error, now())
-                    self._act()
+                if self._dial.failed(launch):
+                    self._dial_failed(error)
                 continue
-            with link:
+            if self._dial.won(launch, link, now()):
                 await self._converse(link)
+            elif not self._is_closed:
+                self._dial_failed(launch.standing)
+
+    def _dial_failed(self, error: IntercomError) -> None:
+        self.core.connect_failed(error, now())
+        self._act()
 
     async def _until_due(self) -> None:
         while True:
@@ -349,8 +360,7 @@ class Engine:
             with anyio.move_on_after(left / 1000):
                 await self._hurried.wait()
 
-    async def _find_broker(self) -> socket.socket:
-        launch = self._setup.launch()
+    async def _find_broker(self, launch: Launch) -> socket.socket:
         steps = launch.steps()
         try:
             while True:
@@ -365,8 +375,6 @@ class Engine:
 
     async def _converse(self, link: socket.socket) -> None:
         """Register and read until the connection ends; ``_act`` writes."""
-        if self._is_closed:
-            return
         self._link = link
         self._link_scope = anyio.CancelScope()
         self.core.connected(now(), wall(), not_answering(self._setup.paths), self._setup.young_until())
@@ -378,6 +386,7 @@ class Engine:
                     await self._read_all(link)
                     tasks.cancel_scope.cancel()
         finally:
+            self._dial.let_go()
             self._link = None
             self._unsent.clear()
             self._drained.set()
@@ -428,11 +437,13 @@ class Engine:
             self._run_scope.cancel()
             with anyio.CancelScope(shield=True):
                 await self._finished.wait()
+            self.core.release()
             self._input.release()  # whoever keeps a session that has ended keeps no room for what it cannot read
 
     async def _say_goodbye(self, *, finished: bool) -> None:
         was_online = self.core.link is Link.ONLINE
         self.core.close(now(), finished=finished)
+        self._dial.cancel()
         self._ended = anyio.Event()
         self._drained = anyio.Event()
         self._act()

@@ -82,6 +82,8 @@ class KeptMessage(Struct, frozen=True, kw_only=True):
     queued_at: int
     expires_at: int
     size: int
+    sends: int = 1
+    """How often its sender wrote it, word for word; what is done about one is done about all."""
 
 
 class Policies(Struct, frozen=True):
@@ -167,6 +169,7 @@ def policies(*, now: int, timeout_ms: int = REQUEST_MS) -> RequestOperation[Poli
                     queued_at=entry.queued_at,
                     expires_at=entry.expires_at,
                     size=entry.size,
+                    sends=1 if entry.sends is UNSET else entry.sends,
                 )
                 for entry in answer.kept
             ),

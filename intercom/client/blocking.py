@@ -192,12 +192,14 @@ class IncomingMessage(_IncomingMessage):
         """Return the task the message brings, to say how far it is; ``None`` for any other message."""
         return None if self.invoked is None else Task(self._session, self.invoked)
 
-    def confirm(self) -> None:
+    def confirm(self, *, out_of_date: bool = False) -> None:
         """Say that the message is done with, before its consumer asks for the next one; this waits for nobody.
 
+        ``out_of_date`` says that whoever it was passed on to was shown it after ``valid_until`` and told so: its sender
+        is told ``expired`` then. A message that was taken after that time is confirmed so by itself.
         A message whose connection ended before the broker heard of it comes again, and is not shown again.
         """
-        self._session._engine.confirm(self.id)
+        self._session._engine.confirm(self.id, is_late=out_of_date)
 
     def reply(
         self,

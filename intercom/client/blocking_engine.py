@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from intercom.client.assignment import Assignment
+from intercom.client.attempts import Attempts
 from intercom.client.dialing import not_answering, told
 from intercom.client.feeds import Feed, SessionEvent
 from intercom.client.launch import Launch, Steps
@@ -27,7 +28,7 @@ from intercom.client.unsent import Unsent
 from intercom.client.views import IncomingMessage, Receipt
 from intercom.client.watches import Watch, Watched
 from intercom.errors import AccessDenied, IntercomError, UsageError
-from intercom.limits import CLIENT_READ_BYTES, DISCONNECT_MS
+from intercom.limits import CLIENT_READ_BYTES, DISCONNECT_MS, STARTING_MS
 
 if TYPE_CHECKING:
     from intercom.client.durable import AnyCommand
@@ -43,7 +44,9 @@ class Engine:
         """Begin offline."""
         self._setup = setup
         self.core = setup.core
+        self._dial: Attempts[socket.socket] = Attempts(socket.socket.close)
         self._link: socket.socket | None = None
+        """What the dial brought, while it is used."""
         self._poll = select.poll()
         self._unsent = Unsent()
         self._input = memoryview(bytearray(CLIENT_READ_BYTES))
@@ -209,10 +212,10 @@ class Engine:
             self.core.announce(status, wall())
             self._flush()
 
-    def confirm(self, message_id: str) -> None:
-        """Confirm a message that was taken; nothing is waited for."""
+    def confirm(self, message_id: str, *, is_late: bool = False) -> None:
+        """Confirm a message that was taken; nothing is waited for. ``is_late``: it was shown after its time."""
         with self._used():
-            self.core.confirm(message_id, now())
+            self.core.confirm(message_id, now(), is_late=is_late)
             self._flush()
 
     @property
@@ -279,17 +282,22 @@ class Engine:
                 return
             self.core.connecting()
             self._launch = self._setup.launch()
+            self._dial.begin(self._launch, now(), STARTING_MS)
             self._steps = self._launch.steps()
         assert self._launch is not None
         try:
             pause = next(self._steps)
         except StopIteration as found:
-            self._launch = self._steps = None
+            launch, self._launch, self._steps = self._launch, None, None
+            if not self._dial.won(launch, found.value, now()):
+                self.core.connect_failed(launch.standing, now())
+                return
             self._link = found.value
             self.core.connected(now(), wall(), not_answering(self._setup.paths), self._setup.young_until())
             return
         except IntercomError as error:
             self._launch = self._steps = None
+            self._dial.cancel()
             self.core.connect_failed(error, now())
             return
         self.core.standing(self._launch.standing)
@@ -354,7 +362,7 @@ class Engine:
         link, self._link = self._link, None
         with suppress(KeyError, OSError, ValueError):
             self._poll.unregister(link)
-        link.close()
+        self._dial.let_go()
         self._unsent.clear()
         cause = None if error is None else told(error, self._setup.paths)
         self.core.eof(now(), cause if isinstance(cause, AccessDenied) else None)
@@ -363,6 +371,7 @@ class Engine:
         """Stop waiting for a broker; one that is being started goes on by itself."""
         if self._steps is not None and self._launch is not None:
             steps, launch, self._steps, self._launch = self._steps, self._launch, None, None
+            self._dial.cancel()
             steps.close()
             self.core.connect_failed(launch.standing, now())
 
@@ -385,9 +394,9 @@ class Engine:
             else:
                 self._flush()
         finally:
-            if self._link is not None:
-                self._link.close()
-                self._link = None
+            self._dial.let_go()
+            self._link = None
+            self.core.release()
             self._input.release()  # whoever keeps a session that has ended keeps no room for what it cannot read
 
     def _say_goodbye(self, link: socket.socket, until: int) -> None:

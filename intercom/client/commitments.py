@@ -24,12 +24,12 @@ from intercom.wire.frames import (
     PendingStageMessage,
     PendingStageRouteRegistered,
     PendingStageRouteRevoked,
-    Request,
     StickyLiveDelivered,
 )
 
 if TYPE_CHECKING:
     from intercom.client.owning import Runs
+    from intercom.wire.unions import Request
 
 
 class Ended(Struct, frozen=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
@@ -22,17 +23,13 @@ from intercom.errors import (
 )
 from intercom.limits import CONNECT_MS, FRAME_CEILING_BYTES
 from intercom.wire.codec import ProtocolError, decode_answer, encode
-from intercom.wire.frames import (
-    Answer,
-    ErrorFrame,
-    Registered,
-    RegistrationFailed,
-    Request,
-    Unregister,
-)
+from intercom.wire.frames import ErrorFrame, Registered, RegistrationFailed, Unregister
 from intercom.wire.framing import FrameReader
 from intercom.wire.mail import RequestFailed, SessionReattach, SessionReattached
 from intercom.wire.reasons import INVALID_SUPERVISOR
+
+if TYPE_CHECKING:
+    from intercom.wire.unions import Answer, Request
 
 
 class Link(Enum):

@@ -1,39 +1,47 @@
 """Be the worker's side of a link: report what is on disk here, take commands once (protocol 14).
 
-    offline --link_bootstrap--> asking --link_confirmed--> ready
-       +---- the connection ends, link_refused ------+------+
+    no link --link_bootstrap--> trying --link_confirmed--> held
+       ^                          |                          |
+       +-- link_refused, the connection ends; its time is up +
 
 Events are written behind the floor the broker named, so many ahead of its acknowledgements that neither its inbox nor
-the connection is ever full. A command is on disk here before its receipt is written.
+the connection is ever full. A command is on disk here before its receipt is written. An answer to an earlier readiness
+than the last one decides nothing.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from enum import Enum
 from itertools import islice
 from typing import Any, TypeVar
 
-from msgspec import Raw
+from msgspec import UNSET, Raw
 from msgspec.json import decode
 
-from intercom.client.contact import Contact
+from intercom.client.attempts import Attempts
+from intercom.client.contact import Contact, Link
 from intercom.client.linkrequests import checked_name, encoded_body
 from intercom.client.notices import Happened, News
 from intercom.client.outcomes import again
-from intercom.client.workerjournal import Told, WorkerJournal
-from intercom.errors import IntercomError, RequestRefused, UsageError
-from intercom.limits import LINK_AHEAD_BYTES, LINK_AHEAD_FRAMES, LINK_DETAIL_CHARACTERS
+from intercom.client.workerjournal import Told as Given
+from intercom.client.workerjournal import WorkerJournal
+from intercom.drains import Told
+from intercom.errors import ConnectionLost, IntercomError, RequestRefused, UsageError
+from intercom.limits import (
+    LINK_AHEAD_BYTES,
+    LINK_AHEAD_FRAMES,
+    LINK_CONFIRM_MS,
+    LINK_DETAIL_CHARACTERS,
+    LINK_HEARTBEAT_MS,
+)
 from intercom.wire import links
 
 AnyCommand = TypeVar("AnyCommand", bound="Command")
 
 
-class _State(Enum):
-    OFFLINE = "offline"
-    ASKING = "asking"
-    READY = "ready"
+JOURNAL_UNUSABLE = "journal_unusable"
+"""Why this side rejects its link: it could not write down what it is told."""
 
 
 class Command:
@@ -41,7 +49,7 @@ class Command:
 
     __slots__ = ("_durable", "_told", "body", "is_over")
 
-    def __init__(self, told: Told, durable: Durable) -> None:
+    def __init__(self, told: Given, durable: Durable) -> None:
         self._told = told
         self._durable = durable
         self.body: dict[str, Any] = decode(told.body)
@@ -86,11 +94,13 @@ class Durable:
         self._news = news
         self._clock = clock
         self._ids = ids
-        self._state = _State.OFFLINE
-        self._link_id = ""
+        self._attempts: Attempts[str] = Attempts()
+        """At having the link, each named by the id of its readiness; what is held is the id of the link."""
+        self._heartbeat_due = 0
         self._written = 0
         """Events up to here were written on this connection."""
-        self._untaken: deque[Told] = deque()
+        self._untaken: deque[Given] = deque()
+        self._draining: list[Told] = []
         self._trouble: IntercomError | None = None
         """Why there is no link, until there is one."""
         self.handlers: dict[type[Any], Callable[[Any, int], None]] = {
@@ -104,16 +114,14 @@ class Durable:
             )
         }
 
-    def _guarded(self, handler: Callable[[Any], None]) -> Callable[[Any, int], None]:
-        """Let the link rest until the next connection, and the program know why, when the journal cannot be written."""
+    def _guarded(self, handler: Callable[[Any, int], None]) -> Callable[[Any, int], None]:
+        """Let the program know when the journal cannot be written; what was not written down comes again."""
 
         def handle(answer: Any, now: int) -> None:
             try:
-                handler(answer)
+                handler(answer, now)
             except IntercomError as error:
-                self._state = _State.OFFLINE
-                self._trouble = error
-                self._news.add(Happened())
+                self._in_trouble(error)
 
         return handle
 
@@ -134,6 +142,17 @@ class Durable:
         """Return how many events the broker has not acknowledged."""
         return len(self.journal.reported)
 
+    def drain(self, told: Told) -> None:
+        """Call ``told`` once the broker has all events on its disk, or with why it cannot have them now."""
+        self._draining.append(told)
+        self._look_whether_drained()
+
+    def _look_whether_drained(self) -> None:
+        if self._draining and (not self.journal.reported or self._trouble is not None):
+            draining, self._draining = self._draining, []
+            for told in draining:
+                told(None if self._trouble is None or not self.journal.reported else again(self._trouble))
+
     def report(self, kind: str, body: Mapping[str, Any]) -> int:
         """Write an event down and bring it to the broker, now or later; return its number."""
         if not isinstance(kind, str) or kind in ("", *links.OUTCOME_KINDS):
@@ -144,7 +163,7 @@ class Durable:
         self._pump()
         return seq
 
-    def settle(self, told: Told, kind: str, detail: str | None, code: str | None) -> int:
+    def settle(self, told: Given, kind: str, detail: str | None, code: str | None) -> int:
         """Write down what became of a command, and bring it to the broker."""
         seq = self.journal.settle(told.command_id, kind, self._clock(), detail=detail, errorCode=code).seq
         self._pump()
@@ -166,47 +185,78 @@ class Durable:
     # --- the connection ---------------------------------------------------------------------------------
 
     def lost(self) -> None:
-        """Take notice that the connection ended."""
-        self._state = _State.OFFLINE
+        """Take notice that the connection ended, or has its link no more."""
+        self._attempts.cancel()
+        self._attempts.let_go()
 
-    def _on_bootstrap(self, answer: links.LinkBootstrap) -> None:
-        journal = self.journal
-        if not journal.floor <= answer.event_floor <= journal.last_seq:
-            journal.renew()
-        else:
-            journal.acknowledge(answer.event_floor)
-        self._link_id = answer.link_id
-        self._state = _State.ASKING
+    @property
+    def due(self) -> int | None:
+        """Return when ``tick`` has something to do."""
+        return self._heartbeat_due if self._attempts.is_held else self._attempts.due
+
+    def tick(self, now: int) -> None:
+        """Show the broker that this side lives; break a connection on which it does not confirm the link."""
+        if self._attempts.is_late(now):
+            self._contact.break_off(ConnectionLost("The broker did not confirm the link in time", retry="after"))
+        elif self._attempts.is_held and now >= self._heartbeat_due and self._contact.link is Link.ONLINE:
+            self._heartbeat_due = now + LINK_HEARTBEAT_MS
+            self._contact.write(links.EphemeralEvent(self._clock(), {"kind": "heartbeat"}))
+
+    def _on_bootstrap(self, answer: links.LinkBootstrap, now: int) -> None:
+        self.lost()
+        journal, request_id = self.journal, self._ids()
+        try:
+            if not journal.floor <= answer.event_floor <= journal.last_seq:
+                journal.renew()
+            else:
+                journal.acknowledge(answer.event_floor)
+        except IntercomError:
+            self._contact.write(links.LinkRejected(request_id, answer.link_id, answer.generation, JOURNAL_UNUSABLE))
+            raise
+        self._attempts.begin(request_id, now, LINK_CONFIRM_MS)
         self._contact.write(
-            links.LinkReady(self._ids(), answer.link_id, answer.generation, journal.last_received, journal.id)
+            links.LinkReady(request_id, answer.link_id, answer.generation, journal.last_received, journal.id)
         )
 
-    def _on_confirmed(self, answer: links.LinkConfirmed) -> None:
-        self._state = _State.READY
-        self._trouble = None
-        self._written = self.journal.floor
-        self._pump()
+    def _on_confirmed(self, answer: links.LinkConfirmed, now: int) -> None:
+        if self._attempts.won(answer.request_id, answer.link_id, now):
+            self._trouble = None
+            self._written = self.journal.floor
+            self._heartbeat_due = now
+            self.tick(now)
+            self._pump()
 
-    def _on_refused(self, answer: links.LinkRefused) -> None:
-        self._state = _State.OFFLINE
+    def _on_refused(self, answer: links.LinkRefused, now: int) -> None:
+        if answer.request_id is UNSET:
+            self.lost()
+        elif not self._attempts.failed(answer.request_id):
+            return
         if not answer.retryable:
-            self._trouble = RequestRefused(answer.reason, code=answer.code)
-            self._news.add(Happened())
+            self._in_trouble(RequestRefused(answer.reason, code=answer.code))
 
-    def _on_command(self, answer: links.Command) -> None:
+    def _in_trouble(self, trouble: IntercomError) -> None:
+        self._trouble = trouble
+        self._news.add(Happened())
+        self._look_whether_drained()
+
+    def _on_command(self, answer: links.Command, now: int) -> None:
         told = self.journal.receive(answer.command_id, answer.command_seq, bytes(answer.body))
         self._contact.write(links.CommandReceived(answer.command_id, answer.command_seq))
         if told is not None:
             self._untaken.append(told)
             self._news.add(Happened())
 
-    def _on_ack(self, answer: links.EventAck) -> None:
-        self.journal.acknowledge(answer.high_water)
-        self._pump()
+    def _on_ack(self, answer: links.EventAck, now: int) -> None:
+        try:
+            self.journal.acknowledge(answer.high_water)
+        finally:
+            self._pump()
+            self._look_whether_drained()
 
     def _pump(self) -> None:
         """Write events, as many as may be ahead of the acknowledgements."""
-        if self._state is not _State.READY:
+        link_id = self._attempts.thing
+        if link_id is None:
             return
         reported, floor = self.journal.reported, self.journal.floor
         ahead = self._written - floor
@@ -217,5 +267,5 @@ class Durable:
                 return
             self._written = event.seq
             self._contact.write(
-                links.DurableEvent(self._link_id, event.seq, event.event_id, event.occurred_at, Raw(event.body))
+                links.DurableEvent(link_id, event.seq, event.event_id, event.occurred_at, Raw(event.body))
             )

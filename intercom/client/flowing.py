@@ -7,7 +7,7 @@ written down before it is sent, and sent until the broker has it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import UNSET, UnsetType, ValidationError, convert
 
@@ -19,8 +19,11 @@ from intercom.client.reporting import Outbox, ReportRecord
 from intercom.errors import RequestRefused, UsageError
 from intercom.limits import FLOW_RESOURCE_BYTES, FLOW_RESOURCES, FLOW_SUMMARY_BYTES, KIB
 from intercom.wire import flows
-from intercom.wire.frames import Request, is_blank
+from intercom.wire.frames import is_blank
 from intercom.wire.mail import RequestFailed
+
+if TYPE_CHECKING:
+    from intercom.wire.unions import Request
 
 StepLike: TypeAlias = Mapping[str, Any] | tuple[str, str]
 """An id and a prompt; or a mapping with ``step_id``, ``prompt``, and as it likes ``todo_binding`` and
@@ -261,7 +264,14 @@ def _report_frame(record: ReportRecord, request_id: str) -> flows.FlowReport:
     if record.todo_id is not None and record.todo_status is not None:
         todo = TodoOutcome(record.todo_id, record.todo_status)
     return flows.FlowReport(
-        request_id, record.dispatch_id, record.outcome, record.summary, list(record.resources), todo
+        request_id,
+        record.dispatch_id,
+        record.outcome,
+        record.summary,
+        list(record.resources),
+        todo,
+        record.prepared_at or UNSET,
+        max(1, record.attempts),
     )
 
 

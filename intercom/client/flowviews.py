@@ -24,6 +24,7 @@ from intercom.wire.flows import (
 )
 
 __all__ = [
+    "CreatorAddress",
     "EndEvidence",
     "ExactIdentity",
     "Flow",
@@ -65,6 +66,10 @@ class StepReport(_View, frozen=True, kw_only=True):
     summary: str | None = None
     resources: tuple[str, ...] | None = None
     todo_outcome: TodoOutcome | None = None
+    prepared_at: int | None = None
+    """When its worker wrote it down, by the clock of the worker."""
+    attempts: int = 1
+    """How often it was sent until it was recorded."""
 
 
 class EndEvidence(_View, frozen=True, kw_only=True):
@@ -142,6 +147,13 @@ class FlowTarget(_View, frozen=True, kw_only=True):
     reason: str | None = None
 
 
+class CreatorAddress(_View, frozen=True, kw_only=True):
+    """Name an address by its name and its home group."""
+
+    name: str
+    group: str
+
+
 class Flow(_View, frozen=True, kw_only=True):
     """Describe one flow; ``dispatches`` and the prompts of its steps are told where its whole status was asked for."""
 
@@ -165,6 +177,8 @@ class Flow(_View, frozen=True, kw_only=True):
     waiting: FlowWait | None = None
     is_yours: bool = False
     """Whether this session, or its address, has created it."""
+    creator_address: CreatorAddress | None = None
+    """The address under which it was created."""
     target_state: FlowTarget | None = None
     dispatch: FlowDispatch | None = None
     """The attempt under way, else the newest."""

@@ -28,6 +28,8 @@ class Inbox:
         self._unconfirmed: set[str] = set()
         self._confirmed: OrderedDict[str, int] = OrderedDict()
         """Ids with the time of their confirmation, oldest first."""
+        self._late: set[str] = set()
+        """Ids of messages that were shown after their time."""
 
     @property
     def is_full(self) -> bool:
@@ -61,6 +63,14 @@ class Inbox:
         self.note(message.id)
         self._unread.append(message)
 
+    def note_late(self, message_id: str) -> None:
+        """Remember that a message was shown after its time; its receipt says so (protocol 9.5.5)."""
+        self._late.add(message_id)
+
+    def was_late(self, message_id: str) -> bool:
+        """Tell whether a message was shown after its time."""
+        return message_id in self._late
+
     def take_answer(self, question: str, expects: Callable[[SessionView], bool]) -> IncomingMessage | None:
         """Take out the unread answer to a question that came before it was asked here, as its sender is expected."""
         for message in self._unread:
@@ -75,6 +85,8 @@ class Inbox:
         if not self._unread:
             return None, finished
         message = self._unread.popleft()
+        if message.is_out_of_date:
+            self.note_late(message.id)
         self._in_hand.append((ref(consumer), message.id))
         return message, finished
 
@@ -106,3 +118,4 @@ class Inbox:
             if len(self._confirmed) <= SEEN_IDS and now - self._confirmed[oldest] < REMEMBERED_MS:
                 return
             del self._confirmed[oldest]
+            self._late.discard(oldest)

@@ -7,7 +7,7 @@ once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 from msgspec import UNSET, Struct
 
@@ -21,8 +21,10 @@ from intercom.client.workviews import ProcessingState
 from intercom.errors import RouteUnclear, RunFailed, RunUnfinished, UsageError
 from intercom.limits import IDEMPOTENCY_KEY_CHARACTERS, WORK_PAGE_CEILING
 from intercom.wire import invocations as wire
-from intercom.wire.frames import Request
 from intercom.wire.invocations import Action, ReportedState, RunState
+
+if TYPE_CHECKING:
+    from intercom.wire.unions import Request
 
 ENDED = frozenset({"completed", "failed", "cancelled"})
 """States of a run that has ended."""

@@ -27,15 +27,14 @@ from intercom.limits import (
     START_GRACE_MS,
     STARTING_MS,
 )
-from intercom.paths import PRIVATE_FILE, Paths, prepare_home
+from intercom.paths import Paths, prepare_home
 from intercom.wire.codec import ProtocolError, decode_answer, encode
 from intercom.wire.frames import Health, HealthRequest
 from intercom.wire.framing import FrameReader
 
 if TYPE_CHECKING:
-    from filelock import FileLock
-
     from intercom.client.spawning import Starting
+    from intercom.locks import FileLock
 
 Steps: TypeAlias = Generator[float, None, socket.socket]
 
@@ -79,7 +78,9 @@ class Launch:
         return (yield from self._start_or_join())
 
     def _start_or_join(self) -> Steps:
-        lock = self._lock()
+        from intercom.locks import FileLock  # most connections need none
+
+        lock = FileLock(self._paths.spawn_lock)
         has_waited = False
         earlier = mark_of(self._paths)
         try:
@@ -190,11 +191,6 @@ class Launch:
                 return
             pause = min(2 * pause, READY_POLL_MAX_MS)
 
-    def _lock(self) -> FileLock:
-        from filelock import FileLock  # it costs as much as all the rest together
-
-        return FileLock(self._paths.spawn_lock, mode=PRIVATE_FILE, thread_local=False, fallback_to_soft=False)
-
 
 class Probe:
     """Ask a broker for ``health`` on a fresh connection without ever waiting."""
@@ -247,14 +243,7 @@ class Probe:
 
 
 def _taken(lock: FileLock) -> bool:
-    from filelock import Timeout
-
     try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        return False
+        return lock.try_acquire()
     except OSError as error:
-        raise HomeError(f"{lock.lock_file} cannot be locked: {error.strerror or error}") from error
-    except NotImplementedError:
-        return True  # brokers have a lock of their own; this one only keeps clients from starting several
-    return True
+        raise HomeError(f"{lock.path} cannot be locked: {error.strerror or error}") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, MsgspecError, Raw, UnsetType
 from msgspec.json import encode
@@ -16,8 +16,10 @@ from intercom.client.patience import PatientRequest
 from intercom.errors import UsageError
 from intercom.limits import LINK_BODY_BYTES, LINK_EVENTS_PAGE, LINK_NAME_CHARACTERS, LINK_PAGE_CEILING
 from intercom.wire import links
-from intercom.wire.frames import Request
 from intercom.wire.mail import MailboxOf
+
+if TYPE_CHECKING:
+    from intercom.wire.unions import Request
 
 
 class LinkRequests:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, UnsetType
 
@@ -27,7 +27,9 @@ from intercom.client.operations import RequestOperation, Result
 from intercom.errors import UsageError
 from intercom.limits import MAILBOX_PAGE_CEILING
 from intercom.wire import mail
-from intercom.wire.frames import Request
+
+if TYPE_CHECKING:
+    from intercom.wire.unions import Request
 
 
 class MailRequests:

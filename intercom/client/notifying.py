@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from msgspec import UNSET, Raw
 
 from intercom.client.composing import clean_target, clean_text, compose
@@ -10,7 +12,10 @@ from intercom.client.sending import SendOperation
 from intercom.client.views import Receipt
 from intercom.errors import UsageError
 from intercom.limits import RETRY_IDENTITY_MS, SEND_MS
-from intercom.wire.frames import Request, SendPendingStageNotification
+from intercom.wire.frames import SendPendingStageNotification
+
+if TYPE_CHECKING:
+    from intercom.wire.unions import Request
 
 
 class Notification(SendOperation[Receipt]):

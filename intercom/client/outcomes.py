@@ -36,7 +36,7 @@ UNCERTAIN_CODES = frozenset(
     {"receipt_missing", "not_confirmed", "under_way", "owner_silent", "notification_unanswered"}
 )
 """Refusals after which the message may have arrived."""
-RETRIED_CODES = UNCERTAIN_CODES | {"not_recorded"}
+RETRIED_CODES = UNCERTAIN_CODES | {"not_recorded", "broker_draining"}
 """Refusals after which the same message id is sent again without asking the caller."""
 RETURNING_CODES = frozenset({"not_found", "no_open_question", "away"})
 """Refusals that may only mean, shortly after a reconnect, that the other side is not back yet."""
@@ -65,6 +65,7 @@ _HINTS = {
     "different_group": "Join a group of the target, or let it join yours.",
     "undisturbed": "A message that may wait (`send`, without `queue=False` or `--no-queue`) is put into its mailbox.",
     "refused_by_policy": "Only the recipient or the person can change that.",
+    "expired": "It was shown as out of date. Send a new message if it still matters.",
     "loop": "Stop answering; if it matters, tell the person: `intercom send @me TEXT`.",
     "would_deadlock": "`intercom waits` shows who waits for whom, `intercom pending` what you were asked.",
     "terminal": "Start a fresh session with the context it needs; this one will not answer.",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -43,10 +44,12 @@ from intercom.wire.frames import (
     PendingStageMessage,
     PendingStageRouteRegistered,
     RegisterPendingStageRoute,
-    Request,
     StickyLiveDelivered,
 )
 from intercom.wire.stage_frames import ParentRun
+
+if TYPE_CHECKING:
+    from intercom.wire.unions import Request
 
 
 class Run(Struct, kw_only=True, eq=False):

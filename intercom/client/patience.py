@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from intercom.client.operations import RequestOperation, Result, Stage
 from intercom.client.outcomes import refusal_of
 from intercom.errors import IntercomError, RequestRefused, RequestTimeout
 from intercom.limits import AWAIT_MS, REQUEST_MS, REQUEST_RETRY_MS
-from intercom.wire.frames import Request
 from intercom.wire.mail import RequestFailed
+
+if TYPE_CHECKING:
+    from intercom.wire.unions import Request
 
 PASSING_CODES = frozenset({"not_recorded", "not_read", "broker_draining"})
 """Refusals that say nothing of the request itself."""

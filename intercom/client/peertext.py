@@ -78,7 +78,8 @@ def heading(message: IncomingMessage, mark: str, waited_ms: float = 0) -> str:
     if message.notice is not None:
         notice = message.notice
         about = f"your message {short(notice.message_id)} to {clipped(visible(notice.target))}"
-        return f"intercom {mark}: notice of the broker: {about} {fate(notice.reason)}: {visible(notice.reason)}"
+        came = fate(notice.kind, notice.reason)
+        return f"intercom {mark}: notice of the broker: {about} {came}: {visible(notice.reason)}"
     if message.sender.is_person:
         sender, by_whom = "@me", FROM_THE_PERSON
     else:
@@ -87,6 +88,8 @@ def heading(message: IncomingMessage, mark: str, waited_ms: float = 0) -> str:
     age = f", sent {duration(age_ms)} ago: check whether it still matters" if age_ms >= OLD_MAIL_MS else ""
     if message.is_out_of_date:
         age += f", out of date since {duration(message.out_of_date_ms)}: its sender wanted nothing done about it by now"
+    if message.mail is not None and message.mail.sends > 1:
+        age += f", who wrote it {message.mail.sends} times, word for word"
     if message.mail is not None and message.mail.offers > 1:
         age += ", perhaps shown before"
     return f"intercom {mark}: {_kind(message)} from {sender}, {by_whom}{age}.{_how(message)}"

@@ -74,8 +74,13 @@ class Receiving:
         self._confirm(finished)
         return message
 
-    def finish(self, message_id: str, now: int) -> None:
-        """Confirm a message whose consumer is done with it, unless it was confirmed before."""
+    def finish(self, message_id: str, now: int, *, is_late: bool = False) -> None:
+        """Confirm a message whose consumer is done with it, unless it was confirmed before.
+
+        ``is_late`` says that its reader was shown it after its time.
+        """
+        if is_late:
+            self._inbox.note_late(message_id)
         if self._inbox.confirm(message_id, now):
             self._confirm([message_id])
 
@@ -194,4 +199,5 @@ class Receiving:
             if request_id is not None:
                 self._contact.write(PendingStageNotificationResult(request_id, True))
             elif self._contact.confirms:
-                self._contact.write(Received(message_id))
+                late = True if self._inbox.was_late(message_id) else UNSET
+                self._contact.write(Received(message_id, out_of_date=late))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Struct
 
@@ -13,13 +13,11 @@ from intercom.client.operations import RequestOperation
 from intercom.client.profile import Profile, checked_group
 from intercom.errors import ReservationRefused, UsageError
 from intercom.limits import RELEASE_TEXT_CHARACTERS, REQUEST_MS, RESTORING_ALIASES
-from intercom.wire.frames import (
-    ReleaseRestoringRecipient,
-    Request,
-    ReserveRestoringRecipient,
-    RestoringRecipientAck,
-)
+from intercom.wire.frames import ReleaseRestoringRecipient, ReserveRestoringRecipient, RestoringRecipientAck
 from intercom.wire.reasons import code_of
+
+if TYPE_CHECKING:
+    from intercom.wire.unions import Request
 
 
 class Reservation(Struct, frozen=True):

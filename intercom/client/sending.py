@@ -7,7 +7,7 @@ may have arrived although no answer says so, nothing but ``delivered`` or ``queu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from msgspec import UNSET, Raw
 
@@ -17,7 +17,17 @@ from intercom.client.supervision import GONE_CODE, gone
 from intercom.client.views import IncomingMessage, Receipt
 from intercom.errors import ConnectionLost, IntercomError, MessageConflict, OutcomeUnknown, SendError, TargetNotFound
 from intercom.limits import SEND_MS, SEND_RETRY_MS
-from intercom.wire.frames import Delivered, DeliveryFailed, Queued, Request, Send, SendHeld, SupervisorSend
+from intercom.wire.frames import (
+    Delivered,
+    DeliveryFailed,
+    Queued,
+    Send,
+    SendHeld,
+    SupervisorSend,
+)
+
+if TYPE_CHECKING:
+    from intercom.wire.unions import Request
 
 _STAYS_PLAIN = frozenset({"no_open_question", "other_recipient", "ambiguous"})
 """Refusals of an answer nobody said was one, after which it is sent as the ordinary message it was given as."""
@@ -249,6 +259,7 @@ class SendOperation(Operation[Result]):
                 answer.position,
                 is_known=answer.not_in_known_set is not True,
                 kept=None if answer.kept is UNSET else answer.kept,
+                joined=None if answer.joined is UNSET else answer.joined,
                 inferred_reply_to=inferred,
                 hint=self._hint,
             )

@@ -7,6 +7,7 @@ back later than the stage, and the place is taken by a session that is on its wa
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -16,7 +17,10 @@ from intercom.client.outcomes import again
 from intercom.client.profile import Profile
 from intercom.errors import IntercomError, StageRefused, UsageError
 from intercom.limits import STAGE_RETRY_MS, STAGE_RETURN_MS
-from intercom.wire.frames import LiveWorkflowStageRouteRegistered, RegisterLiveWorkflowStageRoute, Request
+from intercom.wire.frames import LiveWorkflowStageRouteRegistered, RegisterLiveWorkflowStageRoute
+
+if TYPE_CHECKING:
+    from intercom.wire.unions import Request
 
 RETRIED = frozenset({"owner_missing", "duplicate_live_owner"})
 """Refusals that may pass by themselves (protocol 5.29)."""

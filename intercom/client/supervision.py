@@ -8,6 +8,7 @@ without a supervisor, so that others reach it, and claims anew when it next has 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
@@ -16,7 +17,10 @@ from intercom.client.operations import RequestOperation
 from intercom.client.profile import Profile, checked_child
 from intercom.errors import RegistrationRefused, TargetNotFound, UsageError
 from intercom.limits import REQUEST_MS, SUPERVISOR_RETRY_MS, SUPERVISOR_RETURN_MS, Limits
-from intercom.wire.frames import AuthorizeSupervisor, Presence, Registered, Request, SupervisorAuthorized
+from intercom.wire.frames import AuthorizeSupervisor, Presence, Registered, SupervisorAuthorized
+
+if TYPE_CHECKING:
+    from intercom.wire.unions import Request
 
 ANY_CHILD = "*"
 """Child name of a capability that is for whoever shows it first."""

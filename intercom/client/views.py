@@ -12,6 +12,7 @@ from intercom.client.composing import PROGRESS_OF
 from intercom.client.flowsteps import FlowStep, carried_by
 from intercom.wire.codec import parse_message
 from intercom.wire.frames import Attachment, GroupEntry, MessageFrame, SessionInfo, trim
+from intercom.wire.mail import MailInfo
 
 __all__ = [
     "Attachment",
@@ -73,6 +74,10 @@ class Mail(Struct, frozen=True):
     """How long it had waited when it was handed over, by the broker's clock."""
     offers: int
     """How often it was handed over, this time included; from 2 on an earlier holder may have seen it."""
+    sends: int = 1
+    """How often its sender wrote it, word for word, while it waited; it is shown once."""
+    last_queued_at: int | None = None
+    """When the last of those came, where there is more than one."""
 
 
 class Notice(Struct, frozen=True):
@@ -207,6 +212,8 @@ class Receipt(Struct, frozen=True):
     """Id of the question it was taken as the answer to, although it was sent as an ordinary message."""
     kept: Literal["quiet", "hold"] | None = None
     """Why it waits although its target is here: the target is not to be woken, or the person has to let it through."""
+    joined: str | None = None
+    """Id of an older message of this session that waits there and says the same: they are shown as one."""
     hint: str = ""
     """How to answer, where the target asked questions and this message answers none of them."""
 
@@ -282,13 +289,18 @@ def message_of(
         channel=None if frame.channel is UNSET else frame.channel,
         raw=decode(frame.message),
         is_notification=is_notification,
-        mail=None if mail is UNSET else Mail(mail.entry, mail.queued_at, mail.age_ms, mail.offers),
+        mail=None if mail is UNSET else _mail_of(mail),
         notice=None if notice is UNSET else Notice(notice.kind, notice.message_id, notice.target, notice.reason),
         valid_until=_known(frame.valid_until),
         invoked=None
         if invoked is UNSET
         else Invoked(invoked.invocation_id, invoked.run_id, invoked.action, invoked.cancelled),
     )
+
+
+def _mail_of(mail: MailInfo) -> Mail:
+    sends = 1 if mail.sends is UNSET else mail.sends
+    return Mail(mail.entry, mail.queued_at, mail.age_ms, mail.offers, sends, _known(mail.last_queued_at))
 
 
 def _known(value: Any) -> Any:

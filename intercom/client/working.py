@@ -7,7 +7,7 @@ name of its state, the answer to an assignment is called ``REPLY``, and everythi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from msgspec import UNSET, Raw, UnsetType
 
@@ -33,8 +33,11 @@ from intercom.client.workviews import (
 from intercom.errors import UsageError
 from intercom.limits import IDEMPOTENCY_KEY_CHARACTERS, WORK_DETAIL_CHARACTERS, WORK_PAGE_CEILING
 from intercom.wire import work
-from intercom.wire.frames import MessageFrame, Request
+from intercom.wire.frames import MessageFrame
 from intercom.wire.invocations import InvokedInfo
+
+if TYPE_CHECKING:
+    from intercom.wire.unions import Request
 
 Attachments: TypeAlias = Iterable[Attachment | Mapping[str, str]]
 

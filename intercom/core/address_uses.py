@@ -8,17 +8,13 @@ from intercom.core.addresses import key_of
 from intercom.core.records import SessionState
 
 if TYPE_CHECKING:
-    from intercom.core.addresses import Addresses
-    from intercom.core.assignments import Assignments
     from intercom.core.clock import Instant
     from intercom.core.flows import FlowsOfBroker
-    from intercom.core.inbox import Inbox
-    from intercom.core.lifecycle import Lifecycle
-    from intercom.core.links import Links
-    from intercom.core.mailboxes import Mailboxes
-    from intercom.core.policies import Policies
-    from intercom.core.questions import Questions
-    from intercom.core.sessions import SessionTable
+    from intercom.core.linking import Linking
+    from intercom.core.messages import Messages
+    from intercom.core.post import Post
+    from intercom.core.registry import Registry
+    from intercom.core.work import Work
 
 
 class AddressUses:
@@ -26,28 +22,24 @@ class AddressUses:
 
     def __init__(
         self,
-        addresses: Addresses,
-        sessions: SessionTable,
-        lifecycle: Lifecycle,
-        boxes: Mailboxes,
-        questions: Questions,
-        inbox: Inbox,
-        assignments: Assignments,
+        registry: Registry,
+        messages: Messages,
+        post: Post,
+        work: Work,
         flows: FlowsOfBroker,
-        links: Links,
-        policies: Policies,
+        linking: Linking,
         idle_ms: int,
     ) -> None:
-        self._addresses = addresses
-        self._sessions = sessions
-        self._lifecycle = lifecycle
-        self._boxes = boxes
-        self._questions = questions
-        self._inbox = inbox
-        self._assignments = assignments
+        self._addresses = registry.addresses
+        self._sessions = registry.sessions
+        self._lifecycle = registry.lifecycle
+        self._policies = registry.policies
+        self._questions = messages.questions
+        self._boxes = post.boxes
+        self._inbox = post.inbox
+        self._assignments = work.assignments
         self._flows = flows
-        self._links = links
-        self._policies = policies
+        self._links = linking.links
         self._idle_ms = idle_ms
 
     def keys(self, now: Instant) -> set[str]:
@@ -83,7 +75,7 @@ class AddressUses:
         return found | {key_of(number) for number in numbers if number is not None}
 
     def _of_flows(self) -> set[str]:
-        found = {key_of(number) for number in self._flows.addresses()}
+        found = {key_of(number) for number in self._flows.addresses()} | self._flows.creators()
         for target in self._flows.targets():
             found |= {address.key for address in self._addresses.named(target)}
         return found

@@ -78,8 +78,8 @@ class Arrivals:
         self._ids = ids
         self._identity = identity
         self._sent_ids = sent_ids
-        self.on_departed: Callable[[Session, Instant], None] = lambda session, now: None
-        """Is told of each session that has left the table, before anything becomes of what it leaves."""
+        self.on_departed: list[Callable[[Session, Cause, Instant], None]] = []
+        """Are told of each session that has left the table, before anything becomes of what it leaves."""
         self.on_restarted: Callable[[Known, Instant], None] = lambda known, now: None
         """Is told of each known session that another process is from now on."""
         self.on_not_recorded: Callable[[Session, str | None, Instant], None] = lambda session, request_id, now: None
@@ -317,7 +317,8 @@ class Arrivals:
 
     def departed(self, session: Session, cause: Cause, now: Instant) -> None:
         """Settle what a session leaves behind that has left the table."""
-        self.on_departed(session, now)
+        for tell in self.on_departed:
+            tell(session, cause, now)
         self._queueing.take_over(session, now)
         self._mailing.holder_left(session, now)
         if session.address is not None:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import UNSET, Raw, to_builtins
 
 from intercom.core import features, groups
 from intercom.core.addresses import ME
-from intercom.core.asking import Asking
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection
+from intercom.core.ground import Ground
 from intercom.core.inquiries import Inquiries, No
-from intercom.core.lifecycle import Lifecycle
-from intercom.core.mailboxes import Mail, Mailbox, Mailboxes
-from intercom.core.mailing import Kept, Mailing
-from intercom.core.outbox import Outbox
-from intercom.core.policies import OWN_MEMBER, Inbound, Policies, sender_in
-from intercom.core.sessions import Session, SessionTable
-from intercom.limits import WAITS_TOLD, Limits
+from intercom.core.mailboxes import Mail, Mailbox
+from intercom.core.mailing import Kept
+from intercom.core.membership import Membership
+from intercom.core.messages import Messages
+from intercom.core.part import Handler, Part
+from intercom.core.policies import OWN_MEMBER, Inbound, sender_in
+from intercom.core.post import Post
+from intercom.core.registry import Registry
+from intercom.core.sessions import Session
+from intercom.limits import WAITS_TOLD
 from intercom.wire.attention import (
     HeldEntry,
     HeldSettle,
@@ -49,30 +52,32 @@ NEEDED: dict[type, frozenset[str]] = {
 EVERYTHING = Policy([])
 
 
-class Attention:
+class Attention(Part):
     """Answer the requests of the features ``waits`` and ``policy``."""
 
     def __init__(
         self,
-        sessions: SessionTable,
-        lifecycle: Lifecycle,
-        boxes: Mailboxes,
-        mailing: Mailing,
-        asking: Asking,
-        policies: Policies,
+        ground: Ground,
+        registry: Registry,
+        messages: Messages,
+        post: Post,
+        membership: Membership,
         inquiries: Inquiries,
-        outbox: Outbox,
-        limits: Limits,
     ) -> None:
-        self._sessions = sessions
-        self._lifecycle = lifecycle
-        self._boxes = boxes
-        self._mailing = mailing
-        self._asking = asking
-        self._policies = policies
+        self._sessions = registry.sessions
+        self._lifecycle = registry.lifecycle
+        self._boxes = post.boxes
+        self._mailing = post.mailing
+        self._asking = messages.asking
+        self._policies = registry.policies
         self._inquiries = inquiries
-        self._outbox = outbox
-        self._limits = limits
+        self._outbox = ground.outbox
+        self._limits = ground.limits
+        membership.registering.on_arrival.append(self.arrived)
+
+    def handlers(self) -> Mapping[type, Handler]:
+        """Return who takes these requests."""
+        return dict.fromkeys(_HANDLERS, self.answer)
 
     def answer(self, connection: Connection, frame: Any, now: Instant) -> None:
         """Answer a request, or refuse it: every one gets exactly one answer."""
@@ -224,21 +229,27 @@ class Attention:
             inbound = peer.inbound
             if inbound is not None and inbound.own is not None and (sees_all or peer is session):
                 entries.append(PolicyEntry(peer.name or peer.id, "session", inbound.own))
-        kept = [
-            HeldEntry(
-                mail.message_id,
-                "quiet" if mail.record.kept == "quiet" else "hold",
-                self._asking.name_of(self._identity_of(box), session),
-                Raw(mail.record.sender_info),
-                mail.record.queued_at,
-                mail.record.expires_at,
-                mail.record.size,
-            )
-            for box in self._boxes.all()
-            if box.kept and (sees_all or box is session.mailbox)
-            for mail in box.in_order()
-            if mail.record.is_kept
-        ]
+        kept: list[HeldEntry] = []
+        for box in self._boxes.all():
+            if not box.kept or not (sees_all or box is session.mailbox):
+                continue
+            told: set[Mail] = set()
+            for mail in box.in_order():
+                if not mail.record.is_kept or mail in told:
+                    continue
+                copies = list(box.copies_of(mail))
+                told.update(copies)
+                entry = HeldEntry(
+                    mail.message_id,
+                    "quiet" if mail.record.kept == "quiet" else "hold",
+                    self._asking.name_of(self._identity_of(box), session),
+                    Raw(mail.record.sender_info),
+                    mail.record.queued_at,
+                    mail.record.expires_at,
+                    mail.record.size,
+                    len(copies) if len(copies) > 1 else UNSET,
+                )
+                kept.append(entry)
         self._outbox.write(connection, PoliciesAnswer(frame.request_id, entries, kept[:WAITS_TOLD]))
         return None
 
@@ -291,10 +302,11 @@ class Attention:
         if not found:
             return No("unknown_message", f"No message {frame.message_id} is held for the person")
         box, mail = found[0]
+        copies = list(box.copies_of(mail)) or [mail]
         if frame.action == "release":
-            self._mailing.keep(box, [(mail, "released")], now)
+            self._mailing.keep(box, [(each, "released") for each in copies], now)
         else:
-            self._mailing.refuse([mail], now)
+            self._mailing.refuse(copies, now)
         self._inquiries.promise(connection, HeldSettled(frame.request_id, frame.message_id))
         return None
 
@@ -318,5 +330,4 @@ _HANDLERS: dict[type, Callable[..., No | None]] = {
     HeldSettle: Attention._settle,
     MailFetch: Attention._fetch,
 }
-REQUESTS = tuple(_HANDLERS)
 """The types of frames that ``Attention`` answers."""

@@ -491,8 +491,7 @@ class Deciding:
         if standing is Standing.QUEUED:
             if not sender.knows_newest_frames:
                 return Refusal("D8", reasons.SESSION_NOT_FOUND, after=ticket)
-            queued = Queued(message_id, trim(frame.to), operation.position or 1, frame.attempt_id)
-            self._answer(connection, queued, ticket, otherwise)
+            self._queueing.answer_again(connection, frame, operation)
             return None
         if operation.is_ask:
             if operation.sender_groups != sender.group_identity:

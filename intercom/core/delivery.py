@@ -94,8 +94,8 @@ class Delivery:
         more answers than it may have questions open.
         """
         is_ask = message.expects_reply is True
-        if is_ask and operation is None and self._asking.count(sender) >= self._limits.asks:
-            return Refusal("D15", reasons.capacity(f"{self._limits.asks} asks are open", self._limits.ask_ms))
+        if is_ask and operation is None and (refusal := self._asking.refusal(sender)) is not None:
+            return refusal
         channel = "supervisor" if isinstance(frame, SupervisorSend) else UNSET
         sender_info = sender.encoded() if request is None else request.sender_info
         forwarded = MessageFrame(sender_info, frame.message, channel)  # type: ignore[arg-type]  # a literal
@@ -218,11 +218,25 @@ class Delivery:
         """Finish the delivery whose receipt this is (6.10.5); return whether there was one."""
         if not session.confirms_receipts:
             return False
+        is_late = frame.out_of_date is True
         unconfirmed = self._receipts.find(session.target_identity, frame.message_id)
         if unconfirmed is not None:
-            self._confirm(unconfirmed, session, now)
+            if not (is_late and self._expire(unconfirmed, now)):
+                self._confirm(unconfirmed, session, now)
             return True
-        return session.mailbox is not None and self._mailing.received(session, frame.message_id, now)
+        return session.mailbox is not None and self._mailing.received(session, frame.message_id, now, is_late=is_late)
+
+    def _expire(self, unconfirmed: Unconfirmed, now: Instant) -> bool:
+        """End a message that its reader was shown after its time; return whether that can be (protocol 9.5.5)."""
+        attempt, operation = unconfirmed.waiter, unconfirmed.operation
+        until = attempt.valid_until
+        if until is None or attempt.is_ask or (now.wall < until.wall and now.mono < until.mono):
+            return False
+        self._receipts.remove(unconfirmed)
+        operation.under_way = None
+        self._operations.forget(operation, now)
+        self._fail(attempt, reasons.OUT_OF_DATE)
+        return True
 
     def received_by_habit(self, session: Session, message_id: str, now: Instant) -> None:
         """Finish the delivery whose receipt this is, and await receipts of this session from now on (protocol 15.4)."""

@@ -58,8 +58,8 @@ class Departing:
         self._deciding = deciding
         self._arrivals = arrivals
         self._outbox = outbox
-        self.on_left: Callable[[Connection, bool], None] = lambda connection, stays: None
-        """Is told of each session with features that departs: its connection, and whether that stays."""
+        self.on_left: list[Callable[[Connection, bool], None]] = []
+        """Are told of each session with features that departs: its connection, and whether that stays."""
 
     def retire(self, connection: Connection, now: Instant, cause: Cause = Cause.LOST) -> None:
         """Let a session depart, in the order of protocol 6.15."""
@@ -85,7 +85,8 @@ class Departing:
         self._barriers.session_left(session)
         self._sessions.leave(session)
         if session.features:
-            self.on_left(connection, cause is Cause.UNREGISTERED)
+            for tell in self.on_left:
+                tell(connection, cause is Cause.UNREGISTERED)
             self._arrivals.departed(session, cause, now)
         groups.announce_departure(session, self._sessions, self._outbox)
         self._deciding.dispatch(kept_aside, now)

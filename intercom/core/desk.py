@@ -15,7 +15,7 @@ from intercom.core.clock import Instant
 from intercom.core.connections import Connection
 from intercom.core.giving import Giving, No
 from intercom.core.handing import IN_PROGRESS, Grant, Handing, HandOver
-from intercom.core.idempotency import Register, Standing
+from intercom.core.idempotency import REPORTS, Register, Standing
 from intercom.core.inbox import Inbox, Parked
 from intercom.core.ledger import Ledger
 from intercom.core.lifecycle import Lifecycle
@@ -49,9 +49,6 @@ from intercom.wire.work import (
 from intercom.wire.work import (
     Assignments as AssignmentsAnswer,
 )
-
-REPORTS = "report"
-"""Scope of the names of reports."""
 
 _SEES = frozenset({features.INBOX, features.WORK, features.COORDINATOR, features.OPERATOR})
 _WORKS = frozenset({features.WORK})
@@ -151,8 +148,8 @@ class Desk:
             self._giving.refuse(connection, frame.request_id, refused)
         return None
 
-    def read(self, token: object, bodies: dict[int, bytes] | None, now: Instant) -> bool:
-        """Go on after messages were read; return whether it was for a request about work."""
+    def read(self, token: object, bodies: dict[int, bytes] | None, now: Instant) -> None:
+        """Go on after messages were read, for one of ``READ_FOR_WORK``."""
         if isinstance(token, HandOver):
             self._handing.push_read(token, bodies, now)
         elif isinstance(token, Grant):
@@ -161,9 +158,6 @@ class Desk:
             self._shown(token, bodies, now)
         elif isinstance(token, Listing):
             self._listed(token, bodies, now)
-        else:
-            return False
-        return True
 
     # --- the inbox --------------------------------------------------------------------------------------
 
@@ -380,6 +374,8 @@ _HANDLERS: dict[type, Callable[..., No | None]] = {
     AssignmentList: Desk._assignments_of,
     AssignmentShow: Desk._assignment,
 }
+READ_FOR_WORK = (HandOver, Grant, Showing, Listing)
+"""For what messages are read."""
 WORK_REQUESTS = tuple(_HANDLERS)
 """The types of frames that ``Desk`` answers."""
 

@@ -6,12 +6,14 @@ rest on it. The core names connections by the number it was given at ``connectio
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
 
-from intercom.core.records import Change, ReadBodies, ReadHistory, ReadJournal
-from intercom.wire.frames import Answer
+from intercom.core.records import Change, PeerWork, ReadBodies, ReadHistory, ReadJournal, ReadOperations
+
+if TYPE_CHECKING:
+    from intercom.wire.unions import Answer
 
 
 class Append(Struct, frozen=True):
@@ -110,8 +112,10 @@ Effect: TypeAlias = (
     | Note
     | ReadBodies
     | ReadHistory
+    | ReadOperations
     | ReadJournal
     | WatchProcess
     | ForgetProcess
     | Spawn
+    | PeerWork
 )

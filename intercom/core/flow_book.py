@@ -6,7 +6,7 @@ made in memory at once; when it cannot be recorded everything is again as it was
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
@@ -53,7 +53,7 @@ class Dispatch:
 class Flow:
     """Hold one flow, and what only this process knows of it."""
 
-    __slots__ = ("deferred_at", "is_read", "record", "ticket")
+    __slots__ = ("deferred_at", "is_read", "lost_texts", "record", "ticket", "turn")
 
     def __init__(self, record: FlowRecord) -> None:
         self.record = record
@@ -63,6 +63,10 @@ class Flow:
         """When it was last counted that its target cannot be reached (monotonic ms)."""
         self.is_read = False
         """The text of its next step is being read."""
+        self.turn = 0
+        """Grows with every step that is handed out: flows with a smaller one come before it."""
+        self.lost_texts: frozenset[int] = frozenset()
+        """Numbers of prompts that are known not to be there."""
 
     @property
     def id(self) -> str:
@@ -78,6 +82,17 @@ class Flow:
     def next_step(self) -> StepRecord | None:
         """Return the first step that is not completed."""
         return next((step for step in self.record.steps if step.state != "completed"), None)
+
+    @property
+    def textless(self) -> StepRecord | None:
+        """Return the first step that can never be handed out, because its text is lost."""
+        if not self.lost_texts & self.record.needed_texts:
+            return None
+        return next(step for step in self.record.steps if step.state != "completed" and step.body in self.lost_texts)
+
+    def read(self, numbers: Iterable[int], bodies: Mapping[int, bytes]) -> None:
+        """Take notice of which of its texts are there."""
+        self.lost_texts = (self.lost_texts - frozenset(bodies)) | (frozenset(numbers) - frozenset(bodies))
 
     def step(self, step_id: str) -> StepRecord | None:
         """Return the step with this id."""
@@ -101,6 +116,7 @@ class FlowBook:
         self._open_by_session: dict[str, Dispatch] = {}
         self._last_flow = 0
         self._last_dispatch = 0
+        self._turns = 0
         self._move: FlowMove | None = None
         """The one that was begun and not asked for yet."""
         self.on_undone: Callable[[], None] = lambda: None
@@ -125,6 +141,11 @@ class FlowBook:
     def live(self) -> list[Flow]:
         """Return the flows that are not over, the oldest first."""
         return list(self._live.values())
+
+    def had_its_turn(self, flow: Flow) -> None:
+        """Let a flow be the last in line: those that wait for the same target come before it."""
+        self._turns += 1
+        flow.turn = self._turns
 
     @property
     def live_count(self) -> int:
@@ -152,6 +173,15 @@ class FlowBook:
         """Tell whether the intent of a dispatch is durable."""
         return self._ledger.is_committed(dispatch.ticket)
 
+    @property
+    def last_ticket(self) -> int:
+        """Return the ticket of the newest append."""
+        return self._ledger.last_ticket
+
+    def when_recorded(self, told: Callable[[Any, Instant], None], subject: Any) -> None:
+        """Call ``told(subject, now)`` once the newest append is durable; never if it fails."""
+        self._ledger.when_committed(self._ledger.last_ticket, told, subject)
+
     def next_flow_number(self) -> int:
         """Return the number of the next flow."""
         self._last_flow += 1
@@ -164,11 +194,15 @@ class FlowBook:
 
     # --- recovery ---------------------------------------------------------------------------------------
 
-    def recover(self, flows: Iterable[FlowRecord], dispatches: Iterable[DispatchRecord]) -> None:
-        """Enter what the store held."""
+    def recover(
+        self, flows: Iterable[FlowRecord], dispatches: Iterable[DispatchRecord], lost_texts: frozenset[int]
+    ) -> None:
+        """Enter what the store held, and which texts it did not hold."""
         for record in flows:
             self._last_flow = max(self._last_flow, record.number)
-            self.enter_flow(Flow(record))
+            flow = Flow(record)
+            flow.lost_texts = lost_texts & record.needed_texts
+            self.enter_flow(flow)
         for attempt in dispatches:
             self._last_dispatch = max(self._last_dispatch, attempt.number)
             self.enter_dispatch(Dispatch(attempt))

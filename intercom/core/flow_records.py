@@ -67,6 +67,18 @@ class FlowRecord(Struct, frozen=True, kw_only=True):
     over_at: int | None = None
     """When it came to an end, epoch ms."""
 
+    @property
+    def texts(self) -> tuple[int, ...]:
+        """Return the numbers of its prompts."""
+        return tuple(step.body for step in self.steps)
+
+    @property
+    def needed_texts(self) -> set[int]:
+        """Return the numbers of the prompts it may still hand out: of what is not completed, while it may go on."""
+        if self.state in ("completed", "cancelled"):
+            return set()
+        return {step.body for step in self.steps if step.state != "completed"}
+
 
 class ReportRecord(Struct, frozen=True):
     """Describe what a worker reported; summary and resources lie in the body with this number."""
@@ -78,6 +90,10 @@ class ReportRecord(Struct, frozen=True):
     at: int
     todo_id: str | None = None
     todo_status: str | None = None
+    prepared_at: int | None = None
+    """When the worker wrote it down (epoch ms, by its clock), as it says."""
+    attempts: int = 1
+    """How often it was sent until it arrived, as the worker says."""
 
 
 class EvidenceRecord(Struct, frozen=True):
@@ -126,3 +142,8 @@ class DispatchRecord(Struct, frozen=True, kw_only=True):
     reason: str | None = None
     completed_at: int | None = None
     ignored_at: int | None = None
+
+    @property
+    def texts(self) -> tuple[int, ...]:
+        """Return the number of the text of its report, if there is one."""
+        return () if self.report is None else (self.report.body,)

@@ -21,10 +21,10 @@ from intercom.core.flow_book import Flow, FlowBook, FlowMove
 from intercom.core.flow_reconcile import Reconciler
 from intercom.core.flow_records import FlowRecord, StepRecord
 from intercom.core.flow_reports import Reports
-from intercom.core.flow_settling import Settling
+from intercom.core.flow_settling import Settling, record_binding
 from intercom.core.flow_validation import CheckedStep, Invalid, checked_reason, checked_steps, checked_target, size
 from intercom.core.flow_views import FlowViews
-from intercom.core.idempotency import Entry, Register, Standing
+from intercom.core.idempotency import FLOWS, Entry, Register, Standing
 from intercom.core.records import ReadBodies
 from intercom.core.sessions import normalise_group
 from intercom.limits import MIB, Limits
@@ -55,8 +55,6 @@ if TYPE_CHECKING:
     from intercom.core.outbox import Outbox
     from intercom.core.sessions import Session
 
-SCOPE = "flow"
-"""Of the keys of requests about flows."""
 _CONTROL = frozenset({features.COORDINATOR, features.OPERATOR})
 _WORK = frozenset({features.FLOW_REPORT})
 
@@ -124,7 +122,7 @@ class FlowRequests:
         if key is UNSET:
             return handler(self, connection, session, frame, now)
         named = f"{session.sender_identity}/{key}"
-        standing, entry = self._keys.begin(SCOPE, named, _fingerprint(frame), now)
+        standing, entry = self._keys.begin(FLOWS, named, _fingerprint(frame), now)
         if standing is Standing.CONFLICT:
             return Invalid("request_key_conflict", f"Another request was made under the key {key}; choose another one")
         if standing is not Standing.NEW:
@@ -181,7 +179,7 @@ class FlowRequests:
                 "flow_limit", f"The prompts of one flow come to {self._limits.flow_bytes // MIB} MiB at most"
             )
         if self._book.flow(frame.flow_id) is not None:
-            return Invalid("flow_exists", f"A flow {frame.flow_id} exists already; choose another id")
+            return Invalid("flow_exists", f"A flow {frame.flow_id} exists already")
         if (refused := self._no_room()) is not None:
             return refused
         move = self._book.begin(now)
@@ -193,7 +191,7 @@ class FlowRequests:
             target=target,
             group=group,
             created_by=session.sender_identity,
-            creator=session.name or session.id,
+            creator=session.name or (session.id if session.address is None else session.address.name),
             creator_session=session.id,
             created_at=now.wall,
             updated_at=now.wall,
@@ -258,6 +256,8 @@ class FlowRequests:
             return flow
         if not tables.FLOW.allows(flow.record.state, event):
             return _conflict(flow, f"cannot {event}")
+        if event == "start" and flow.textless is not None:
+            return _lost(flow.textless)
         move = self._book.begin(now)
         move.flow(flow, kind, event, detail={})
         self._commit(move, flow, now)
@@ -271,11 +271,12 @@ class FlowRequests:
         record = flow.record
         if not tables.FLOW.allows(record.state, "resume"):
             return _conflict(flow, "cannot resume")
+        if flow.textless is not None:
+            return _lost(flow.textless)
         members: dict[str, Any] = {"admit_attempts": 0, "admit_reason": None, "admit_at": None}
         was_over = record.over_at is not None
         if was_over:
-            kept_until = (record.over_at or 0) + self._limits.bodies_kept_ms
-            if kept_until <= now.wall:
+            if self._views.is_long_over(flow, now.wall):
                 return _conflict(flow, "failed too long ago to resume, its texts are deleted")
             if (refused := self._no_room()) is not None:
                 return refused
@@ -313,6 +314,8 @@ class FlowRequests:
                 "flow_conflict",
                 f"Step {step.step_id} is {step.state}: only one that failed, or is ambiguous, can be tried again",
             )
+        if flow.textless is not None:
+            return _lost(flow.textless)
         if len(step.attempts) >= self._limits.flow_attempts:
             reason_ = f"Step {step.step_id} was tried {len(step.attempts)} times, which is the most"
             return Invalid("step_attempt_limit", reason_)
@@ -321,7 +324,7 @@ class FlowRequests:
         if last is not None and last.record.binding is not None and last.record.binding.state in ("pending", "bound"):
             state = tables.BINDING.after(last.record.binding.state, "ambiguous")
             binding = replace(last.record.binding, state=state, reason=f"retried: {reason}")
-            move.dispatch(last, "dispatch.binding_recorded", binding=binding)
+            record_binding(move, last, binding)
         steps = move.step(flow, step.step_id, "retry", current=None)
         detail = {"step": step.step_id, "reason": reason}
         move.flow(flow, "flow.retry_requested", "retry", detail=detail, steps=steps, reason=reason)
@@ -372,6 +375,7 @@ class FlowRequests:
         if not self._may_control(token.session, flow):
             refused = Invalid("authority_changed", "You have left the group of this flow meanwhile")
             return self._refuse(connection, token.request_id, refused)
+        flow.read((step.body for step in flow.record.steps), bodies)
         answer = self._answer(token.request_id, token.session, flow, bodies, now)
         answer.dispatches = [
             self._views.dispatch(one, bodies, now.wall, now.mono) for one in self._book.dispatches_of(flow)
@@ -392,7 +396,10 @@ class FlowRequests:
         newest = self._views.newest_dispatch(flow)
         dispatch = UNSET if newest is None else self._views.dispatch(newest, bodies, now.wall, now.mono)
         return FlowAnswer(
-            request_id, self._views.flow(flow, bodies, session.sender_identity), self._views.target(flow), dispatch
+            request_id,
+            self._views.flow(flow, bodies, session.sender_identity, now.wall),
+            self._views.target(flow),
+            dispatch,
         )
 
     # --- to report, and to delete -------------------------------------------------------------------------
@@ -466,6 +473,10 @@ def _fingerprint(frame: Any) -> str:
 
 def _conflict(flow: Flow, what: str) -> Invalid:
     return Invalid("flow_conflict", f"Flow {flow.id} is {flow.record.state} and {what}")
+
+
+def _lost(step: StepRecord) -> Invalid:
+    return Invalid("flow_conflict", f"The text of step {step.step_id} is lost, so the flow cannot go on")
 
 
 _HANDLERS: dict[type, Callable[..., Invalid | None]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 from msgspec.json import decode
@@ -16,6 +16,7 @@ from intercom.core.flow_reports import Kept
 from intercom.core.flow_targets import FlowTargets, Unreachable
 from intercom.limits import Limits
 from intercom.wire.flows import (
+    CreatorAddress,
     DispatchView,
     EndEvidence,
     ExactIdentity,
@@ -29,16 +30,22 @@ from intercom.wire.flows import (
     Waiting,
 )
 
+if TYPE_CHECKING:
+    from intercom.core.addresses import Addresses
+
 Bodies = dict[int, bytes]
 
 
 class FlowViews:
     """Turn what is recorded into what is shown."""
 
-    def __init__(self, book: FlowBook, targets: FlowTargets, reconciler: Reconciler, limits: Limits) -> None:
+    def __init__(
+        self, book: FlowBook, targets: FlowTargets, reconciler: Reconciler, addresses: Addresses, limits: Limits
+    ) -> None:
         self._book = book
         self._targets = targets
         self._reconciler = reconciler
+        self._addresses = addresses
         self._limits = limits
 
     def bodies_of(self, flow: Flow) -> tuple[int, ...]:
@@ -46,8 +53,8 @@ class FlowViews:
         reports = [one.record.report for one in self._book.dispatches_of(flow)]
         return (*(step.body for step in flow.record.steps), *(one.body for one in reports if one is not None))
 
-    def flow(self, flow: Flow, bodies: Bodies, requester: str) -> FlowView:
-        """Show a flow to whoever has this sender identity, with the texts that are given."""
+    def flow(self, flow: Flow, bodies: Bodies, requester: str, wall: int) -> FlowView:
+        """Show a flow to whoever has this sender identity, with the texts that are given, as it is at ``wall``."""
         record = flow.record
         return FlowView(
             record.flow_id,
@@ -59,7 +66,7 @@ class FlowViews:
             record.updated_at,
             record.revision,
             [self._step(step, bodies) for step in record.steps],
-            self._next_actions(flow),
+            self._next_actions(flow, wall),
             target_identity=UNSET if record.identity is None else _identity(record.identity),
             active_step_id=_or_unset(record.active_step),
             reason=_or_unset(record.reason),
@@ -68,6 +75,7 @@ class FlowViews:
             admit_attempts=record.admit_attempts,
             waiting=self._waiting(flow),
             is_yours=record.created_by == requester,
+            creator_address=self._creator_address(record.created_by),
         )
 
     def summary(self, flow: Flow) -> FlowSummary:
@@ -166,32 +174,62 @@ class FlowViews:
             report_timeout_ms=_or_unset(step.report_timeout_ms),
         )
 
-    def _next_actions(self, flow: Flow) -> list[str]:
-        """Return what a person may do now; an action that needs a step names it."""
+    def is_long_over(self, flow: Flow, wall: int) -> bool:
+        """Tell whether a flow is over for so long that its texts are deleted."""
+        over_at = flow.record.over_at
+        return over_at is not None and over_at + self._limits.bodies_kept_ms <= wall
+
+    def _next_actions(self, flow: Flow, wall: int) -> list[str]:
+        """Return what a person may do now that is not refused; an action that needs a step names it."""
         state = flow.record.state
-        actions = [event for event in ("start", "pause", "resume") if tables.FLOW.allows(state, event)]
+        goes_on = flow.textless is None and not self.is_long_over(flow, wall)
+        has_room = flow.is_live or self._book.live_count < self._limits.flows
         step = flow.next_step
-        is_tried = step is not None and step.state in tables.TRIED and tables.FLOW.allows(state, "retry")
-        if step is not None and is_tried and len(step.attempts) < self._limits.flow_attempts:
-            actions.append(f"retry {step.step_id}")
-        return actions + [event for event in ("append", "cancel") if tables.FLOW.allows(state, event)]
+        retried = step.step_id if step is not None and goes_on and self._is_retried(step) else None
+        actions = {
+            "start": goes_on,
+            "pause": True,
+            "resume": goes_on and has_room,
+            "retry": retried is not None,
+            "append": len(flow.record.steps) < self._limits.flow_steps,
+            "cancel": True,
+        }
+        named = {"retry": f"retry {retried}"}
+        return [
+            named.get(event, event)
+            for event, is_taken in actions.items()
+            if is_taken and tables.FLOW.allows(state, event)
+        ]
+
+    def _is_retried(self, step: StepRecord) -> bool:
+        """Tell whether a step may be tried again once more."""
+        return step.state in tables.TRIED and len(step.attempts) < self._limits.flow_attempts
+
+    def _creator_address(self, identity: str) -> Any:
+        address = self._addresses.of_key(identity)
+        return UNSET if address is None else CreatorAddress(address.name, address.group)
 
     def _waiting(self, flow: Flow) -> Any:
         record = flow.record
         dispatch = self._book.open_of(flow)
         if dispatch is not None:
             return self._waiting_for(flow, dispatch)
-        if record.state == "draft":
-            return Waiting("somebody to start it", record.created_at)
         step = flow.next_step
         if record.state not in tables.LIVE or step is None:
             return UNSET
+        if (lost := flow.textless) is not None:
+            return Waiting(f"somebody to cancel it, for the text of step {lost.step_id} is lost", record.updated_at)
         if step.state in tables.TRIED:
             last = self._book.dispatch(step.current)
             since = record.updated_at if last is None else last.record.completed_at or record.updated_at
             why = "" if last is None or last.record.reason is None else f": {last.record.reason}"
             said = "has failed" if step.state == "failed" else "is ambiguous"
-            return Waiting(f"somebody to retry or cancel, for step {step.step_id} {said}{why}", since)
+            if self._is_retried(step):
+                return Waiting(f"somebody to retry or cancel, for step {step.step_id} {said}{why}", since)
+            often = f"and was tried {len(step.attempts)} times, which is the most"
+            return Waiting(f"somebody to cancel it, for step {step.step_id} {said} {often}{why}", since)
+        if record.state == "draft":
+            return Waiting("somebody to start it", record.created_at)
         if record.state == "paused":
             return Waiting("somebody to resume it", record.updated_at)
         if record.admit_attempts:
@@ -239,6 +277,8 @@ def _report(report: ReportRecord, bodies: Bodies) -> StepReport:
         summary=UNSET if kept is None else kept.summary,
         resources=UNSET if kept is None else kept.resources,
         todo_outcome=todo,
+        prepared_at=_or_unset(report.prepared_at),
+        attempts=report.attempts,
     )
 
 

@@ -2,83 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from intercom.core.clock import Instant
-from intercom.core.deadlines import Deadlines
 from intercom.core.flow_admission import Admission, Admitting
 from intercom.core.flow_book import FlowBook
-from intercom.core.flow_concerns import FlowStates, of_dispatch, of_flow
+from intercom.core.flow_concerns import FlowStates, Mentions, of_dispatch, of_flow
 from intercom.core.flow_reconcile import Reconciler
 from intercom.core.flow_reports import Reports
-from intercom.core.flow_requests import FlowRequests, Showing
+from intercom.core.flow_requests import REQUESTS, FlowRequests, Showing
 from intercom.core.flow_settling import Settling
 from intercom.core.flow_targets import FlowTargets
 from intercom.core.flow_views import FlowViews
-from intercom.core.idempotency import Register
-from intercom.core.journal import Journal
-from intercom.core.ledger import Ledger
-from intercom.core.mailboxes import Mail, Mailboxes
-from intercom.core.mailing import Mailing
-from intercom.core.records import DispatchRecord, FlowRecord, KnownSessionRecord, Recovered, StoreIdentity
-from intercom.core.watches import Watches
-from intercom.limits import Limits
-from intercom.wire.flows import DISPATCH_PREFIX
+from intercom.core.mailboxes import Mail
+from intercom.core.part import Handler, Part, Reader
+from intercom.core.records import DispatchRecord, FlowRecord, KnownSessionRecord, Recovered
+from intercom.wire.flows import DISPATCH_PREFIX, FlowCreate, FlowResume, FlowRetry, FlowStart
 
 if TYPE_CHECKING:
-    from intercom.core.addresses import Addresses
-    from intercom.core.asking import Asking
-    from intercom.core.connections import Connection
-    from intercom.core.lifecycle import Lifecycle
-    from intercom.core.operations import Operations
-    from intercom.core.outbox import Outbox
-    from intercom.core.sessions import SessionTable
+    from intercom.core.company import Company
+    from intercom.core.following import Following
+    from intercom.core.ground import Ground
+    from intercom.core.lifecycle import Known
+    from intercom.core.messages import Messages
+    from intercom.core.post import Post
+    from intercom.core.registry import Registry
+    from intercom.core.work import Work
 
 
-class FlowsOfBroker:
+class FlowsOfBroker(Part):
     """Hold everything about flows of one broker."""
 
     def __init__(
         self,
-        *,
-        sessions: SessionTable,
-        addresses: Addresses,
-        lifecycle: Lifecycle,
-        boxes: Mailboxes,
-        mailing: Mailing,
-        asking: Asking,
-        operations: Operations,
-        journal: Journal,
-        ledger: Ledger,
-        deadlines: Deadlines,
-        outbox: Outbox,
-        ids: Callable[[], str],
-        identity: StoreIdentity,
-        keys: Register,
-        watches: Watches,
-        limits: Limits,
-        broker_info: bytes,
+        ground: Ground,
+        registry: Registry,
+        messages: Messages,
+        post: Post,
+        company: Company,
+        following: Following,
+        work: Work,
     ) -> None:
-        self._book = FlowBook(journal, ledger, mailing, limits)
-        self._targets = FlowTargets(sessions, addresses, lifecycle, identity)
-        self._admission = Admission(self._book, self._targets, boxes, asking, outbox, ids, limits, broker_info)
+        ledger, outbox, limits = ground.ledger, ground.outbox, ground.limits
+        sessions, addresses, lifecycle = registry.sessions, registry.addresses, registry.lifecycle
+        boxes, mailing, operations, watches = post.boxes, post.mailing, messages.operations, following.watches
+        self._book = FlowBook(ground.journal, ledger, mailing, limits)
+        mentions = Mentions(watches)
+        self._targets = FlowTargets(sessions, addresses, lifecycle, ground.identity)
+        self._admission = Admission(
+            self._book,
+            self._targets,
+            boxes,
+            messages.asking,
+            outbox,
+            mentions,
+            ground.ids,
+            limits,
+            ground.broker_info,
+        )
         self._settling = Settling(self._book)
         self._reports = Reports(self._book, self._targets, self._settling, operations.next_number)
         self._reconciler = Reconciler(
-            self._book, self._targets, self._admission, self._settling, operations, deadlines, outbox, limits
+            self._book,
+            self._targets,
+            self._admission,
+            self._settling,
+            operations,
+            ground.deadlines,
+            outbox,
+            mentions,
+            limits,
         )
         self._requests = FlowRequests(
             self._book,
             self._reconciler,
             self._settling,
             self._reports,
-            FlowViews(self._book, self._targets, self._reconciler, limits),
+            FlowViews(self._book, self._targets, self._reconciler, addresses, limits),
             ledger,
             outbox,
             operations.next_number,
             lambda: operations.trouble,
-            keys,
+            work.register,
             limits,
         )
         self._boxes = boxes
@@ -90,16 +96,26 @@ class FlowsOfBroker:
         self._settling.on_settled = self._reconciler.kick
         self._reports.on_waiting = self._reconciler.kick
         self._book.on_undone = self._reconciler.kick
+        mailing.on_moving.append(self._mail_moving)
+        lifecycle.on_renewed.append(self._session_ended)
+        lifecycle.on_ending.append(self._session_ending)
+        sessions.on_change.append(self._reconciler.directory_changed)
+        company.on_change.append(self._reconciler.directory_changed)
 
     # --- what the broker asks -------------------------------------------------------------------------------
 
-    def status(self) -> dict[str, int]:
+    def report(self) -> dict[str, Any]:
         """Return how many flows are known, are not over, and have a step under way."""
-        return {"known": len(self._book), "live": self._book.live_count, "dispatches": self._book.open_count}
+        book = self._book
+        return {"flows": {"known": len(book), "live": book.live_count, "dispatches": book.open_count}}
 
     def targets(self) -> set[str]:
         """Return what the flows that are known are for, as it was named."""
         return {flow.record.target for flow in self._book.flows()}
+
+    def creators(self) -> set[str]:
+        """Return the sender identities of those who have written what is not over: nobody else may cancel it."""
+        return {flow.record.created_by for flow in self._book.live()}
 
     def addresses(self) -> set[int]:
         """Return the numbers of the addresses under which their steps were handed out."""
@@ -108,30 +124,46 @@ class FlowsOfBroker:
         }
         return {number for number in numbers if number is not None}
 
-    @property
-    def is_at_work(self) -> bool:
-        """Tell whether some flow goes on by itself: then the broker must not leave."""
+    def due_soon(self, now: Instant) -> int:
+        """Return 1 if some flow goes on by itself: then the broker must not leave."""
         return any(
             self._book.open_of(flow) is not None or self._admission.candidate(flow) is not None
             for flow in self._book.live()
         )
 
+    begins = (FlowCreate, FlowStart, FlowResume, FlowRetry)
+
+    def shut(self, within_ms: int) -> None:
+        """Hand out no step any more."""
+        self._reconciler.is_shut = True
+
+    def in_work(self, is_here: Callable[[str], bool]) -> dict[str, int]:
+        """Return how many steps were taken and are not reported."""
+        found = (self._book.open_of(flow) for flow in self._book.live())
+        taken = [each.record for each in found if each is not None and each.record.accepted_at is not None]
+        return {"steps": sum(is_here(record.identity.session_id) for record in taken)}
+
     # --- what happens ---------------------------------------------------------------------------------------
 
-    def answer(self, connection: Connection, frame: Any, now: Instant) -> None:
-        """Answer a request about flows."""
-        self._requests.answer(connection, frame, now)
+    def handlers(self) -> Mapping[type, Handler]:
+        """Return who takes requests about flows."""
+        return dict.fromkeys(REQUESTS, self._requests.answer)
 
-    def bodies_read(
-        self, token: Admitting | Showing, numbers: tuple[int, ...], bodies: dict[int, bytes] | None, now: Instant
+    def readers(self) -> Mapping[type, Reader]:
+        """Return who goes on after texts were read."""
+        return {Admitting: self._step_read, Showing: self._flow_read}
+
+    def _step_read(
+        self, token: Admitting, numbers: tuple[int, ...], bodies: dict[int, bytes] | None, now: Instant
     ) -> None:
-        """Go on after texts were read."""
-        if isinstance(token, Admitting):
-            self._admission.body_read(token, numbers[0], bodies, now)
-        else:
-            self._requests.bodies_read(token, bodies, now)
+        self._admission.body_read(token, numbers[0], bodies, now)
 
-    def mail_moving(self, mail: Mail, kind: str, reason: str, now: Instant) -> None:
+    def _flow_read(
+        self, token: Showing, numbers: tuple[int, ...], bodies: dict[int, bytes] | None, now: Instant
+    ) -> None:
+        self._requests.bodies_read(token, bodies, now)
+
+    def _mail_moving(self, mail: Mail, kind: str, reason: str, now: Instant) -> None:
         """Note what is about to become of the message that carries a dispatch."""
         record = mail.record
         if record.sender_session or record.notice is not None or not record.message_id.startswith(DISPATCH_PREFIX):
@@ -150,15 +182,14 @@ class FlowsOfBroker:
         else:
             self._settling.message_lost(dispatch, f"its message was given up: {reason}", now)
 
-    def session_ended(self, before: KnownSessionRecord, now: Instant) -> None:
+    def _session_ending(self, known: Known, now: Instant) -> None:
+        self._session_ended(known.record, now)
+
+    def _session_ended(self, before: KnownSessionRecord, now: Instant) -> None:
         """Note that this incarnation of a session will not come back, before that is recorded."""
         dispatch = self._book.open_at(before.session_id)
         if dispatch is not None and dispatch.record.identity.incarnation == before.incarnation:
             self._reconciler.target_gone(dispatch, now)
-
-    def directory_changed(self) -> None:
-        """Note that somebody came, left or changed."""
-        self._reconciler.directory_changed()
 
     def tidy(self, now: Instant) -> None:
         """Delete flows that have been over for long."""
@@ -166,7 +197,7 @@ class FlowsOfBroker:
 
     def recover(self, recovered: Recovered, now: Instant) -> None:
         """Enter what the store held; called once everything else was entered."""
-        self._book.recover(recovered.flows, recovered.dispatches)
+        self._book.recover(recovered.flows, recovered.dispatches, recovered.lost_texts)
         for box in self._boxes.all():
             for mail in list(box.in_order()):
                 message_id = mail.record.message_id

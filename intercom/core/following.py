@@ -2,112 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from intercom.core import concerns, features
-from intercom.core.addresses import Address, Addresses
-from intercom.core.assignments import Assignment, Assignments
+from intercom.core.addresses import Address
 from intercom.core.clock import Instant
+from intercom.core.company import Company
 from intercom.core.concerns import Concern, State, key
 from intercom.core.connections import Connection
-from intercom.core.deadlines import Deadlines
-from intercom.core.inbox import Inbox, Parked
-from intercom.core.ledger import Ledger
-from intercom.core.lifecycle import Known, Lifecycle
-from intercom.core.link import Link
-from intercom.core.links import Links
-from intercom.core.mailboxes import Mailboxes
-from intercom.core.operations import Operations
-from intercom.core.outbox import Outbox
-from intercom.core.records import (
-    AddressRecord,
-    AssignmentRecord,
-    CommandRecord,
-    EventRecord,
-    IdempotencyRecord,
-    InboxRecord,
-    KnownSessionRecord,
-    LinkRecord,
-    MailRecord,
-    PolicyRecord,
-    SessionState,
-)
-from intercom.core.watches import Watches
-from intercom.limits import Limits
+from intercom.core.ground import Ground
+from intercom.core.lifecycle import Known
+from intercom.core.membership import Membership
+from intercom.core.messages import Messages
+from intercom.core.part import Handler, Part, Settler
+from intercom.core.post import Post
+from intercom.core.records import AddressRecord, KnownSessionRecord, MailRecord, PolicyRecord, SessionState
+from intercom.core.registry import Registry
+from intercom.core.watches import Told, Watches
 from intercom.wire.mail import RequestFailed
 from intercom.wire.watching import UnwatchRequest, WatchRequest
 
 
-class Following:
-    """Judge requests to follow, and tell how things are."""
+class Following(Part):
+    """Judge requests to follow, and tell how things are; other parts let ``watches`` know theirs."""
 
     def __init__(
         self,
-        addresses: Addresses,
-        lifecycle: Lifecycle,
-        boxes: Mailboxes,
-        operations: Operations,
-        ledger: Ledger,
-        deadlines: Deadlines,
-        outbox: Outbox,
-        limits: Limits,
-        journal_id: str,
+        ground: Ground,
+        registry: Registry,
+        messages: Messages,
+        post: Post,
+        membership: Membership,
+        company: Company,
         last_sequence: int,
     ) -> None:
-        self._addresses = addresses
-        self._lifecycle = lifecycle
-        self._boxes = boxes
-        self._operations = operations
-        self._outbox = outbox
-        self.watches = Watches(addresses, ledger, deadlines, outbox, limits, journal_id, last_sequence)
-        ledger.on_event = self.watches.happened
+        self._addresses = registry.addresses
+        self._lifecycle = registry.lifecycle
+        self._boxes = post.boxes
+        self._operations = messages.operations
+        self._outbox = ground.outbox
+        self.watches = Watches(
+            registry.addresses,
+            ground.ledger,
+            ground.deadlines,
+            ground.outbox,
+            ground.limits,
+            ground.identity.journal_id,
+            last_sequence,
+        )
+        ground.ledger.on_event = self.watches.happened
+        membership.departing.on_left.append(self.watches.session_left)
+        company.on_regrouped.append(self.watches.regrouped)
         self.watches.follow(AddressRecord, concerns.of_address)
         self.watches.follow(KnownSessionRecord, concerns.of_session)
         self.watches.follow(MailRecord, concerns.of_mail)
-        self.watches.follow(InboxRecord, concerns.of_inbox)
-        self.watches.follow(AssignmentRecord, concerns.of_assignment)
-        self.watches.follow(IdempotencyRecord, concerns.of_keyed)
         self.watches.follow(PolicyRecord, concerns.of_policy)
-        self.watches.follow(LinkRecord, concerns.of_link)
-        self.watches.follow(CommandRecord, concerns.of_command)
-        self.watches.follow(EventRecord, concerns.of_event)
         self.watches.describe("session", self._session, self._sessions)
         self.watches.describe("address", self._address, self._every_address)
         self.watches.describe("message", self._message, lambda: ())
 
-    def know_work(self, inbox: Inbox, assignments: Assignments) -> None:
-        """Let snapshots tell of what is parked and of open assignments."""
+    def handlers(self) -> Mapping[type, Handler]:
+        """Return who takes requests to follow."""
+        return dict.fromkeys((WatchRequest, UnwatchRequest), self.answer)
 
-        def parked(one: Parked) -> State:
-            return State("inbox", "parked" if one.is_free else "assigned", concerns.inbox_concern(one.record))
+    def taken(self) -> Mapping[type, Settler]:
+        """Return who goes on after an event was taken."""
+        return {Told: self._taken}
 
-        def assigned(one: Assignment) -> State:
-            return State("assignment", one.record.state, concerns.assignment_concern(one.record, {}))
+    def drain(self) -> None:
+        """End every watch."""
+        self.watches.end_all("broker_shutdown")
 
-        self.watches.describe(
-            "inbox",
-            lambda inbox_id: None if (one := inbox.get(inbox_id)) is None else parked(one),
-            lambda: map(parked, inbox.in_order()),
-        )
-        self.watches.describe(
-            "assignment",
-            lambda assignment_id: None if (one := assignments.get(assignment_id)) is None else assigned(one),
-            lambda: map(assigned, assignments.all()),
-        )
+    def report(self) -> dict[str, Any]:
+        """Return how many follow."""
+        return {"watches": len(self.watches)}
 
-    def know_links(self, links: Links) -> None:
-        """Let snapshots tell of links."""
-
-        def state_of(link: Link) -> State:
-            detail = {} if link.record.refused is None else {"code": link.record.refused}
-            return State("link", link.state, concerns.link_concern(link.record, detail))
-
-        self.watches.describe(
-            "link",
-            lambda link_id: None if (link := links.get(link_id)) is None else state_of(link),
-            lambda: map(state_of, links),
-        )
+    def _taken(self, token: Told, now: Instant) -> None:
+        self.watches.taken(token)
 
     def answer(self, connection: Connection, frame: WatchRequest | UnwatchRequest, now: Instant) -> None:
         """Answer a request, or refuse it."""

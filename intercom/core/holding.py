@@ -11,6 +11,7 @@ takes it out answers for it: exactly one of the ends above.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
@@ -95,6 +96,7 @@ class Holding:
         self._outbox = outbox
         self._held: dict[str, Held] = {}
         self._by_sender: dict[str, dict[str, Held]] = {}
+        self._by_reservation: dict[Reservation, dict[str, Held]] = {}
         self._bytes = 0
         self._admitted = 0
 
@@ -178,7 +180,7 @@ class Holding:
         return (
             len(mine) < limits.held_per_session
             and sum(other.bytes for other in mine.values()) + held.bytes <= limits.held_bytes_per_session
-            and len(held.reservation.held) < limits.held_per_reservation
+            and len(self._by_reservation.get(held.reservation, {})) < limits.held_per_reservation
             and len(self._held) < limits.held
             and self._bytes + held.bytes <= limits.held_bytes
         )
@@ -192,7 +194,7 @@ class Holding:
         held.deadline = self._deadlines.add(held.due, self._run_out, held)
         self._held[held.message_id] = held
         self._by_sender.setdefault(held.sender.id, {})[held.message_id] = held
-        held.reservation.held[held.message_id] = held
+        self._by_reservation.setdefault(held.reservation, {})[held.message_id] = held
         self._bytes += held.bytes
 
     # --- the end of a hold ------------------------------------------------------------------------------
@@ -201,16 +203,13 @@ class Holding:
         """Take one held send out; the caller answers for it."""
         self._deadlines.cancel(held.deadline)
         del self._held[held.message_id]
-        mine = self._by_sender[held.sender.id]
-        del mine[held.message_id]
-        if not mine:
-            del self._by_sender[held.sender.id]
-        del held.reservation.held[held.message_id]
+        _take_out(self._by_sender, held.sender.id, held)
+        _take_out(self._by_reservation, held.reservation, held)
         self._bytes -= held.bytes
 
     def take_waiting_for(self, reservations: Iterable[Reservation]) -> list[Held]:
         """Take out everything that waits for these, in the order of arrival; the caller answers for it."""
-        waiting = [held for reservation in reservations for held in reservation.held.values()]
+        waiting = [held for reservation in reservations for held in self._by_reservation.get(reservation, {}).values()]
         for held in waiting:
             self.take(held)
         return sorted(waiting, key=lambda held: held.number)
@@ -239,3 +238,9 @@ class Holding:
 def _size(frame: Send) -> int:
     texts = (frame.to, frame.attempt_id, frame.logical_target, frame.expected_recipient_id)
     return len(frame.message) + sum(len(text) for text in texts if text is not UNSET)
+
+
+def _take_out(index: dict[Any, dict[str, Held]], key: Any, held: Held) -> None:
+    del index[key][held.message_id]
+    if not index[key]:
+        del index[key]

@@ -25,6 +25,20 @@ from intercom.core.journal import Journal
 from intercom.core.ledger import Ledger
 from intercom.core.records import Change, IdempotencyRecord, IdempotencyState
 
+ORDERS = "order"
+"""Scope of the keys of orders of a coordinator."""
+REPORTS = "report"
+"""Scope of the names of a worker's reports."""
+REPLIES = "reply"
+"""Scope of the ids of replies to assignments."""
+FLOWS = "flow"
+"""Scope of the keys of requests about flows."""
+SPAWNS = "spawn"
+"""Scope of the keys of orders to start a session."""
+RUNS = "run"
+"""Scope of the ids of updates of a run."""
+SCOPES = (ORDERS, REPORTS, REPLIES, FLOWS, SPAWNS, RUNS)
+
 
 class Standing(Enum):
     """Say what is known of a key."""

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import UNSET, Raw, Struct
 
 from intercom.core import features
-from intercom.core.addresses import ME, NO_GROUP, Address, Addresses
-from intercom.core.asking import Asking
+from intercom.core.addresses import ME, NO_GROUP, Address
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection
-from intercom.core.inbox import Inbox, Parked
+from intercom.core.ground import Ground
+from intercom.core.inbox import Parked
 from intercom.core.journal import mail_stream
-from intercom.core.ledger import Ledger
-from intercom.core.lifecycle import FORCE_CLOSE, Known, Lifecycle
-from intercom.core.mailboxes import Mailbox, Mailboxes
-from intercom.core.mailing import Mailing
+from intercom.core.lifecycle import FORCE_CLOSE, Known
+from intercom.core.mailboxes import Mailbox
+from intercom.core.membership import Membership
+from intercom.core.messages import Messages
 from intercom.core.operation import Operation
-from intercom.core.operations import Operations
-from intercom.core.outbox import Outbox
-from intercom.core.receipts import Receipts
+from intercom.core.part import Handler, Part
+from intercom.core.post import Post
 from intercom.core.records import (
     DropBodies,
     DropHistory,
@@ -31,8 +30,9 @@ from intercom.core.records import (
     ReadHistory,
     SessionState,
 )
-from intercom.core.sessions import Session, SessionTable
-from intercom.limits import TASK_HINT_CHARACTERS, Limits
+from intercom.core.registry import Registry
+from intercom.core.sessions import Session
+from intercom.limits import TASK_HINT_CHARACTERS
 from intercom.wire import reasons
 from intercom.wire.frames import BadRequest, trim
 from intercom.wire.mail import (
@@ -95,38 +95,29 @@ class Tracing(Struct, frozen=True):
     message_id: str
 
 
-class Inquiries:
+class Inquiries(Part):
     """Answer requests of features."""
 
     def __init__(
-        self,
-        sessions: SessionTable,
-        addresses: Addresses,
-        lifecycle: Lifecycle,
-        boxes: Mailboxes,
-        mailing: Mailing,
-        operations: Operations,
-        asking: Asking,
-        receipts: Receipts,
-        ledger: Ledger,
-        outbox: Outbox,
-        limits: Limits,
-        inbox: Inbox,
-        on_force_close: Callable[[Session, str, Instant], None],
+        self, ground: Ground, registry: Registry, messages: Messages, post: Post, membership: Membership
     ) -> None:
-        self._inbox = inbox
-        self._sessions = sessions
-        self._addresses = addresses
-        self._lifecycle = lifecycle
-        self._boxes = boxes
-        self._mailing = mailing
-        self._operations = operations
-        self._asking = asking
-        self._receipts = receipts
-        self._ledger = ledger
-        self._outbox = outbox
-        self._limits = limits
-        self._on_force_close = on_force_close
+        self._inbox = post.inbox
+        self._sessions = registry.sessions
+        self._addresses = registry.addresses
+        self._lifecycle = registry.lifecycle
+        self._boxes = post.boxes
+        self._mailing = post.mailing
+        self._operations = messages.operations
+        self._asking = messages.asking
+        self._receipts = messages.receipts
+        self._ledger = ground.ledger
+        self._outbox = ground.outbox
+        self._limits = ground.limits
+        self._on_force_close = membership.departing.force_close
+
+    def handlers(self) -> Mapping[type, Handler]:
+        """Return who takes these requests, and those of other features that cannot be read."""
+        return dict.fromkeys((*_HANDLERS, BadRequest), self.answer)
 
     def answer(self, connection: Connection, frame: Any, now: Instant) -> None:
         """Answer a request, or refuse it: every one gets exactly one answer."""
@@ -551,5 +542,4 @@ _HANDLERS: dict[type, Callable[..., No | None]] = {
     TraceRequest: Inquiries._trace,
     PurgeRequest: Inquiries._purge,
 }
-REQUESTS = tuple(_HANDLERS)
 """The types of frames that ``Inquiries`` answers."""

@@ -2,94 +2,104 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from intercom.core.clock import Instant
 from intercom.core.concerns import State
-from intercom.core.invocation_concerns import invocation_concern, of_diagnosis, of_invocation
+from intercom.core.deliveries import Deliveries
+from intercom.core.forwarding import Forwarding, Sending
+from intercom.core.invocation_concerns import invocation_concern, of_delivery, of_diagnosis, of_invocation, of_nobody
 from intercom.core.invocation_dispatch import Dispatching, Pushing
 from intercom.core.invocation_records import DiagnosisRecord, InvocationRecord
-from intercom.core.invocation_requests import InvocationRequests, Showing
+from intercom.core.invocation_requests import REQUESTS, InvocationRequests, Showing
 from intercom.core.invocation_targets import Targets
 from intercom.core.invocations import Invocation, Invocations
 from intercom.core.move import Move
+from intercom.core.part import Handler, Part, Reader
+from intercom.core.peer_records import DeliveryRecord, PeerRecord
+from intercom.core.peers import Peers
+from intercom.wire.invocations import Invoke
 
 if TYPE_CHECKING:
-    from intercom.core.addresses import Addresses
-    from intercom.core.deadlines import Deadlines
-    from intercom.core.inbox import Inbox
-    from intercom.core.journal import Journal
-    from intercom.core.ledger import Ledger
-    from intercom.core.lifecycle import Lifecycle
-    from intercom.core.mailboxes import Mailboxes
-    from intercom.core.mailing import Mailing
-    from intercom.core.offers import Offers
-    from intercom.core.outbox import Outbox
-    from intercom.core.parking import Parking
-    from intercom.core.policies import Policies
-    from intercom.core.queueing import Queueing
-    from intercom.core.records import Recovered, StoreIdentity
-    from intercom.core.sessions import SessionTable
-    from intercom.core.watches import Watches
+    from intercom.core.following import Following
+    from intercom.core.ground import Ground
+    from intercom.core.messages import Messages
+    from intercom.core.peer_records import PeerFact
+    from intercom.core.post import Post
+    from intercom.core.records import Recovered
+    from intercom.core.registry import Registry
+    from intercom.core.sending import Sending as SendingPart
     from intercom.core.work import Work
-    from intercom.limits import Limits
 
 
-class Invoking:
-    """Hold the parts that deal with invocations.
-
-    Args:
-        node: what this machine is called in labels.
-        broker_info: the session object under which the broker itself writes.
-    """
+class Invoking(Part):
+    """Hold the parts that deal with invocations; ``node`` is what this machine is called in labels."""
 
     def __init__(
         self,
-        *,
-        sessions: SessionTable,
-        addresses: Addresses,
-        lifecycle: Lifecycle,
-        policies: Policies,
-        inbox: Inbox,
-        parking: Parking,
-        boxes: Mailboxes,
-        mailing: Mailing,
-        queueing: Queueing,
+        ground: Ground,
+        registry: Registry,
+        messages: Messages,
+        post: Post,
+        sending: SendingPart,
+        following: Following,
         work: Work,
-        offers: Offers,
-        watches: Watches,
-        journal: Journal,
-        ledger: Ledger,
-        deadlines: Deadlines,
-        outbox: Outbox,
-        limits: Limits,
-        ids: Callable[[], str],
-        next_number: Callable[[], int],
-        identity: StoreIdentity,
         node: str,
-        broker_info: bytes,
     ) -> None:
+        ledger, journal, limits, outbox = ground.ledger, ground.journal, ground.limits, ground.outbox
+        boxes, mailing, identity = post.boxes, post.mailing, ground.identity
+        next_number = messages.operations.next_number
         self._boxes = boxes
         self._ledger = ledger
         self._book = Invocations(journal, limits)
-        targets = Targets(sessions, addresses, lifecycle, identity.broker_id, node, limits, policies)
-        self._dispatching = Dispatching(
-            self._book,
-            targets,
-            inbox,
-            parking,
-            boxes,
-            mailing,
-            offers,
-            work,
+        self._peers = Peers(
+            identity.broker_id,
+            journal,
             ledger,
-            deadlines,
+            next_number,
+            lambda target: registry.sessions.get(target) is not None or registry.lifecycle.get(target) is not None,
+        )
+        self._deliveries = Deliveries(journal)
+        self._forwarding = Forwarding(
+            self._book,
+            self._deliveries,
+            self._peers,
+            ledger,
+            ground.deadlines,
             outbox,
             limits,
             next_number,
             identity.epoch,
-            broker_info,
+        )
+        self._book.on_forgetting = self._forwarding.forget
+        targets = Targets(
+            registry.sessions,
+            registry.addresses,
+            registry.lifecycle,
+            identity.broker_id,
+            node,
+            limits,
+            registry.policies,
+            self._peers,
+        )
+        self._dispatching = Dispatching(
+            self._book,
+            targets,
+            post.inbox,
+            post.parking,
+            boxes,
+            mailing,
+            sending.offers,
+            work,
+            ledger,
+            ground.deadlines,
+            outbox,
+            limits,
+            next_number,
+            identity.epoch,
+            ground.broker_info,
+            self._forwarding,
         )
         self._requests = InvocationRequests(
             self._book,
@@ -102,31 +112,40 @@ class Invoking:
             ledger,
             outbox,
             limits,
-            ids,
+            ground.ids,
             next_number,
             identity.journal_id,
-            broker_info,
+            ground.broker_info,
         )
-        self.answer = self._requests.answer
-        self.received = self._dispatching.received
-        self.mail_moving = self._dispatching.mail_moving
-        self.due_soon = self._dispatching.due_soon
+        sending.on_late.append(self._dispatching.received)
+        mailing.on_moving.append(self._dispatching.mail_moving)
         mailing.told_with = self._dispatching.told
-        queueing.on_answer = self._dispatching.answered
+        post.queueing.on_answer = self._dispatching.answered
         work.assignments.on_moving = self._dispatching.assignment_moving
-        parking.on_leaving = self._dispatching.parked_leaving
+        post.parking.on_leaving = self._dispatching.parked_leaving
+        watches = following.watches
         watches.follow(InvocationRecord, of_invocation)
         watches.follow(DiagnosisRecord, of_diagnosis)
+        watches.follow(DeliveryRecord, of_delivery)
+        watches.follow(PeerRecord, of_nobody)
         watches.describe("invocation", self._state_of, self._every_state)
 
-    def bodies_read(
-        self, token: object, numbers: tuple[int, ...], bodies: dict[int, bytes] | None, now: Instant
+    def handlers(self) -> Mapping[type, Handler]:
+        """Return who takes requests about invocations."""
+        return dict.fromkeys(REQUESTS, self._requests.answer)
+
+    def readers(self) -> Mapping[type, Reader]:
+        """Return who goes on after texts were read."""
+        return {Pushing: self._push_read, Showing: self._requests.read, Sending: self._forwarding.text_read}
+
+    def due_soon(self, now: Instant) -> int:
+        """Return how many invocations go on so soon that the broker stays for them."""
+        return self._dispatching.due_soon(now)
+
+    def _push_read(
+        self, token: Pushing, numbers: tuple[int, ...], bodies: dict[int, bytes] | None, now: Instant
     ) -> None:
-        """Go on after texts were read; None: they could not be."""
-        if isinstance(token, Pushing):
-            self._dispatching.push_read(token, bodies, now)
-        elif isinstance(token, Showing):
-            self._requests.read(token, numbers, bodies, now)
+        self._dispatching.push_read(token, bodies, now)
 
     def recover(self, recovered: Recovered, now: Instant) -> None:
         """Enter what was read from the store, and go on with what an earlier process was doing."""
@@ -134,6 +153,9 @@ class Invoking:
             self._book.recover(record)
         for diagnosis in recovered.diagnoses:
             self._book.recover_diagnosis(diagnosis)
+        for delivery in recovered.deliveries:
+            self._deliveries.enter(delivery)
+        self._peers.recover(recovered.peers)
         for mail in recovered.mail:
             invocation = self._book.of_message(mail.message_id)
             box = self._boxes.get(mail.mailbox)
@@ -142,6 +164,22 @@ class Invoking:
         if not self._ledger.is_closed:
             self._dispatching.recovered(now)
 
+    def peer_told(self, fact: PeerFact, now: Instant) -> None:
+        """Take note of what is heard of other brokers."""
+        self._forwarding.told(fact, now)
+
+    begins = (Invoke,)
+
+    def shut(self, within_ms: int) -> None:
+        """Hand nothing over any more."""
+        self._dispatching.is_shut = self._forwarding.is_shut = True
+
+    def in_work(self, is_here: Callable[[str], bool]) -> dict[str, int]:
+        """Return how many runs go on; those that came as assignments are counted as such."""
+        records = (each.record for each in self._book.open_ones())
+        running = [record.worker for record in records if record.state == "running" and record.placement != "inbox"]
+        return {"runs": sum(worker is not None and is_here(worker) for worker in running)}
+
     def tidy(self, now: Instant) -> None:
         """Forget what had its time."""
         move = Move()
@@ -149,9 +187,16 @@ class Invoking:
         if move.changes:
             move.append(self._ledger)
 
-    def status(self) -> dict[str, Any]:
-        """Return what the status report says of invocations."""
-        return {"open": self._book.open_count, "remembered": len(self._book), "diagnoses": self._book.diagnosis_count}
+    def report(self) -> dict[str, Any]:
+        """Return how many invocations are known."""
+        book = self._book
+        return {
+            "invocations": {
+                "open": book.open_count,
+                "remembered": len(book),
+                "diagnoses": book.diagnosis_count,
+            }
+        }
 
     def _state_of(self, invocation_id: str) -> State | None:
         invocation = self._book.get(invocation_id)
@@ -163,7 +208,3 @@ class Invoking:
 
 def _state(invocation: Invocation) -> State:
     return State("invocation", invocation.record.state, invocation_concern(invocation.record, {}))
-
-
-TOKENS = Pushing | Showing
-"""What is read for invocations."""

@@ -159,10 +159,12 @@ class Lifecycle:
         self._by_process: dict[str, Known] = {}
         self._last_number = 0
         self._away: dict[str, Known] = {}
+        self.on_ending: list[Callable[[Known, Instant], None]] = []
+        """Are told of each session that is being closed, first of all."""
         self.on_closing: Callable[[Known, str, list[Change], Instant], Any] = lambda known, reason, changes, now: None
         self.on_closed: Callable[[Any, int, Instant], None] = lambda closing, ticket, now: None
-        self.on_renewed: Callable[[KnownSessionRecord, Instant], None] = lambda before, now: None
-        """Is told what a session was that begins another incarnation, before that is recorded."""
+        self.on_renewed: list[Callable[[KnownSessionRecord, Instant], None]] = []
+        """Are told what a session was that begins another incarnation, before that is recorded."""
         self.on_undone: Callable[[str], None] = lambda session_id: None
         """Is told of each session that was never recorded."""
         self.on_unclosed: Callable[[Any, Instant], None] = lambda closing, now: None
@@ -204,7 +206,8 @@ class Lifecycle:
             known.record = record
             assert before is not None
             if before.incarnation != record.incarnation:
-                self.on_renewed(before, now)
+                for tell in self.on_renewed:
+                    tell(before, now)
         self._bind(known, session)
         known.is_saved = True
         event = self._journal.event("session.active", record, now, cause="register")
@@ -287,6 +290,8 @@ class Lifecycle:
     def _append_close(self, known: Known, now: Instant) -> None:
         known.is_saved = True
         changes: list[Change] = []
+        for tell in self.on_ending:
+            tell(known, now)
         closing = self.on_closing(known, known.record.closed_reason or "", changes, now)
         changes.append(self._journal.event("session.closed", known.record, now))
         ticket = self._ledger.append(tuple(changes), self._undo_close, (known, closing))

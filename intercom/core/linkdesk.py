@@ -70,6 +70,10 @@ class ShowingEvents(Struct, frozen=True):
     events: tuple[EventRecord, ...]
 
 
+READ_FOR_LINKS = (ShowingCommand, ShowingEvents)
+"""For what bodies are read."""
+
+
 class LinkDesk:
     """Answer requests about links: every one gets exactly one answer."""
 
@@ -109,8 +113,8 @@ class LinkDesk:
             self._giving.refuse(connection, frame.request_id, refused)
         return None
 
-    def read(self, token: object, bodies: dict[int, bytes] | None, now: Instant) -> bool:
-        """Go on after bodies were read; return whether it was for a request about links."""
+    def read(self, token: object, numbers: tuple[int, ...], bodies: dict[int, bytes] | None, now: Instant) -> None:
+        """Go on after bodies were read, for one of ``READ_FOR_LINKS``."""
         if isinstance(token, ShowingCommand):
             body = UNSET if bodies is None else _raw(bodies, token.command.record.number)
             entry = _command_entry(token.command, body)
@@ -118,9 +122,6 @@ class LinkDesk:
         elif isinstance(token, ShowingEvents):
             entries = [_event_entry(event, _raw(bodies or {}, event.number)) for event in token.events]
             self._outbox.write(token.connection, LinkEvents(token.request_id, token.link_id, entries))
-        else:
-            return False
-        return True
 
     # --- who may see what -------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ A mailbox is named by the target identity of whoever may open it: an address, or
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
@@ -28,6 +28,9 @@ class Mail:
         "deadline",
         "due",
         "is_offered",
+        "is_plain",
+        "joined",
+        "leader",
         "offered_at",
         "offers",
         "operation",
@@ -49,6 +52,23 @@ class Mail:
         self.deadline: Deadline | None = None
         self.due = 0
         """When its time is over by the monotonic clock, ms."""
+        self.is_plain = False
+        """Known to this process to hold nothing but a text, so that another one with this text says nothing else."""
+        self.joined: tuple[Mail, ...] = ()
+        """Those that are handed over with it: they say the same."""
+        self.leader: Mail | None = None
+        """The one with which it is handed over."""
+
+    @property
+    def says(self) -> tuple[str, bytes] | None:
+        """Return what tells that another one says the same; None for what is always handed over by itself.
+
+        An ask is waited for and an answer belongs to its question; what is valid for a time has its own end.
+        """
+        record, operation = self.record, self.operation
+        if operation is None or record.is_ask or record.reply_to is not None or record.valid_until is not None:
+            return None
+        return operation.sender, operation.signature
 
     @property
     def waits(self) -> bool:
@@ -70,6 +90,7 @@ class Mailbox:
     """Hold the mail of one address or session."""
 
     __slots__ = (
+        "_alike",
         "_by_message",
         "_in_order",
         "bytes",
@@ -87,6 +108,7 @@ class Mailbox:
         self.entries: dict[int, Mail] = {}
         self._in_order = True
         self._by_message: dict[str, list[Mail]] = {}
+        self._alike: dict[tuple[str, bytes], list[Mail]] = {}
         self.bytes = 0
         self.holder: Session | None = None
         """The connected session it is handed over to."""
@@ -108,10 +130,15 @@ class Mailbox:
         self.entries[mail.number] = mail
         self.kept += mail.record.is_kept
         self._by_message.setdefault(mail.message_id, []).append(mail)
+        if (says := mail.says) is not None:
+            self._alike.setdefault(says, []).append(mail)
         self.bytes += mail.record.size
 
     def leave(self, mail: Mail) -> None:
-        """Let mail out."""
+        """Let mail out; what was handed over with it waits again."""
+        for joined in mail.joined:
+            if joined.leader is mail:
+                self.unmark_offered(joined)
         self.unmark_offered(mail)
         del self.entries[mail.number]
         self.kept -= mail.record.is_kept
@@ -119,6 +146,10 @@ class Mailbox:
         alike.remove(mail)
         if not alike:
             del self._by_message[mail.message_id]
+        if (says := mail.says) is not None and mail in (same := self._alike.get(says, [])):
+            same.remove(mail)
+            if not same:
+                del self._alike[says]
         self.bytes -= mail.record.size
 
     @property
@@ -140,6 +171,18 @@ class Mailbox:
         offered = [mail for mail in self._by_message.get(message_id, ()) if mail.is_offered]
         return min(offered, key=lambda mail: mail.number, default=None)
 
+    def alike(self, says: tuple[str, bytes] | None) -> list[Mail]:
+        """Return what waits and says this, as ``Mail.says`` tells it, the oldest first."""
+        found = [] if says is None else self._alike.get(says, [])
+        waiting = [mail for mail in found if not mail.is_offered and mail.confirmed_by is None]
+        return sorted(waiting, key=lambda mail: mail.number)
+
+    def copies_of(self, mail: Mail) -> Iterator[Mail]:
+        """Give what is known to say the same and waits for the same, in the order in which it came."""
+        for other in self._alike.get(mail.says, ()) if mail.is_plain and mail.says is not None else ():
+            if other.is_plain and not other.is_offered and other.record.kept == mail.record.kept:
+                yield other
+
     def in_order(self) -> list[Mail]:
         """Return all mail, the oldest first."""
         return list(self._oldest_first())
@@ -154,19 +197,23 @@ class Mailbox:
         """Return the place of an entry, the first is 1."""
         return 1 + sum(1 for number in self.entries if number < mail.number)
 
-    def mark_offered(self, mail: Mail, now: Instant) -> None:
-        """Note that an entry is on its way to the holder."""
+    def mark_offered(self, mail: Mail, now: Instant, *, leader: Mail | None = None) -> None:
+        """Note that an entry is on its way to the holder, by itself or with a ``leader`` that says the same."""
         mail.is_offered = True
         mail.offered_at = now
-        self.offered += 1
-        self.offered_bytes += mail.record.size
+        mail.leader = leader
+        if leader is None:
+            self.offered += 1
+            self.offered_bytes += mail.record.size
 
     def unmark_offered(self, mail: Mail) -> None:
         """Note that an entry is not on its way any more."""
         if mail.is_offered:
             mail.is_offered = False
-            self.offered -= 1
-            self.offered_bytes -= mail.record.size
+            if mail.leader is None:
+                self.offered -= 1
+                self.offered_bytes -= mail.record.size
+            mail.leader, mail.joined = None, ()
 
     def offered_since(self) -> Instant | None:
         """Return since when the holder has what it has not confirmed; ``None`` when it has confirmed everything."""
@@ -174,6 +221,11 @@ class Mailbox:
             return None
         times = (mail.offered_at for mail in self._oldest_first() if mail.is_offered and mail.offered_at is not None)
         return next(iter(times), None)
+
+    @property
+    def waits_for_its_turn(self) -> bool:
+        """Tell whether something waits here to be handed over: what comes now has to wait behind it."""
+        return self.is_read or len(self.entries) > self.kept + self.offered
 
     def next_to_offer(self, limits: Limits) -> list[Mail]:
         """Return the oldest entries that may be handed over now, ahead of the receipts of those before them."""

@@ -8,7 +8,8 @@
       +-- its commit failed: taken back
 
 Rule 1: a mail and its row change together, in one append. Rule 2: mail is handed over in its order, and nothing that
-is sent later and may wait overtakes it. Rule 3: only a receipt ends a mail as delivered.
+is sent later and may wait overtakes it. Rule 3: only a receipt ends a mail as delivered. Rule 4: what its sender wrote
+more than once, word for word, is handed over once, with how often; each of it has an end of its own.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from msgspec.json import decode, encode
 from msgspec.structs import replace
 
 from intercom.core.clock import Instant
+from intercom.core.coalescing import is_plain, joinable, say_the_same
 from intercom.core.deadlines import Deadlines
 from intercom.core.features import QUEUE
 from intercom.core.journal import Journal
@@ -131,8 +133,8 @@ class Mailing:
         """Tells whether a mailbox can still be opened by somebody."""
         self.on_delivered: Callable[[Mail, int, Instant], None] = lambda mail, ticket, now: None
         """Is told of every mail that was confirmed, with the ticket on which that rests."""
-        self.on_moving: Callable[[Mail, str, str, Instant], None] = lambda mail, kind, reason, now: None
-        """Is told of every mail that is about to be offered, delivered or given up, before that is appended: what it
+        self.on_moving: list[Callable[[Mail, str, str, Instant], None]] = []
+        """Are told of every mail that is about to be offered, delivered or given up, before that is appended: what it
         leads to is recorded first."""
         self.take_unclaimed: Callable[[Mail, Instant], bool] = lambda mail, now: False
         """Takes mail over that nobody fetched in time; False: it is given up."""
@@ -185,6 +187,7 @@ class Mailing:
             body=body,
         )
         mail = Mail(record, operation)
+        mail.is_plain = mail.says is not None and is_plain(letter.message)
         box = self._boxes.add(mail)
         event = self._journal.event("mail.queued", record, now, event_id=f"mail:{record.number}:queued")
         rows = () if operation is None else (SaveOperation(operation.record()),)
@@ -193,7 +196,9 @@ class Mailing:
         if is_offered:
             box.mark_offered(mail, now)
             event_id = f"mail:{record.number}:offered:1"
-            events = (event, self._journal.event("mail.offered", record, now, event_id=event_id))
+            session_id = None if box.holder is None else box.holder.id
+            offered = self._journal.event("mail.offered", record, now, event_id=event_id, session=session_id)
+            events = (event, offered)
         mail.ticket = self._ledger.append((*rows, *bodies, *changes, *events), self._undo_put, (mail, undo, subject))
         if operation is not None:
             operation.ticket = mail.ticket
@@ -219,8 +224,10 @@ class Mailing:
         undo: Callable[[Any, Instant], None],
         subject: Any,
         *changes: Change,
+        is_offered: bool = False,
+        was_written: bool = False,
     ) -> Mail:
-        """Append the message of an invocation, whose body is stored already, as mail, with ``changes``."""
+        """Append the message of an invocation, whose body is stored with it, as mail, with ``changes``; see ``put``."""
         letter = Letter(
             key,
             task.message_id,
@@ -232,7 +239,18 @@ class Mailing:
             task.take_until,
             kept=kept,
         )
-        return self.put(letter, None, now, undo, subject, *changes, body=task.number, size=task.size)
+        return self.put(
+            letter,
+            None,
+            now,
+            undo,
+            subject,
+            *changes,
+            body=task.number,
+            size=task.size,
+            is_offered=is_offered,
+            was_written=was_written,
+        )
 
     def put_work(
         self, key: str, work: InboxRecord, assignment_id: str, changes: list[Change], now: Instant
@@ -353,8 +371,15 @@ class Mailing:
         chosen = self.next_to_offer(box)
         if chosen:
             box.is_read = True
-            numbers = tuple(mail.record.body_number for mail in chosen)
-            self._outbox.add(ReadBodies(Offer(box, box.holder), numbers))
+            read = dict.fromkeys(mail.record.body_number for mail in chosen)
+            for mail in {mail.says: mail for mail in chosen}.values():
+                read.update(dict.fromkeys(other.record.body_number for other in self._alike(box, mail)))
+            self._outbox.add(ReadBodies(Offer(box, box.holder), tuple(read)))
+
+    def _alike(self, box: Mailbox, mail: Mail) -> list[Mail]:
+        """Return what may be handed over with this mail, if its text is the same; most of all mail is alone."""
+        alike = box.alike(mail.says)
+        return [] if len(alike) < 2 else joinable(alike, mail, self._ledger.is_committed, self._limits)
 
     def next_to_offer(self, box: Mailbox) -> list[Mail]:
         """Return what may be handed over now; what is not recorded yet lets nothing pass."""
@@ -397,15 +422,23 @@ class Mailing:
         offered: list[Mail] = []
         chosen = list(takewhile(lambda mail: mail.record.body_number in bodies, self.next_to_offer(box)))
         for mail in chosen:
-            self.on_moving(mail, "offered", "", now)
-        for mail in chosen:
-            mail.offers += 1
-            mail.record = replace(mail.record, offers=mail.offers)
-            box.mark_offered(mail, now)
-            offered.append(mail)
-            event_id = f"mail:{mail.number}:offered:{mail.offers}"
-            session_id = box.holder.id
-            events.append(self._journal.event("mail.offered", mail.record, now, event_id=event_id, session=session_id))
+            if mail.is_offered:
+                continue  # with one before it that says the same
+            mail.joined = tuple(
+                other for other in self._alike(box, mail) if say_the_same(mail, other, bodies) and not other.is_offered
+            )
+            for each in (mail, *mail.joined):
+                for tell in self.on_moving:
+                    tell(each, "offered", "", now)
+                each.offers += 1
+                each.record = replace(each.record, offers=each.offers)
+                box.mark_offered(each, now, leader=None if each is mail else mail)
+                offered.append(each)
+                event_id = f"mail:{each.number}:offered:{each.offers}"
+                detail = {"session": box.holder.id}
+                if each is not mail:
+                    detail["with"] = mail.message_id
+                events.append(self._journal.event("mail.offered", each.record, now, event_id=event_id, **detail))
             if mail.record.reply_to is not None and QUEUE in box.holder.features:
                 # Whoever answered may not be the session that was asked, but act under the same address.
                 frames.append(QuestionTarget(mail.record.reply_to, "", mail.record.sender_session))
@@ -420,6 +453,9 @@ class Mailing:
     def _frame(self, mail: Mail, body: bytes, holder: Session, now: Instant) -> MessageFrame:
         record = mail.record
         info = MailInfo(record.number, record.queued_at, max(0, now.wall - record.queued_at), mail.offers)
+        if mail.joined:
+            info.sends = 1 + len(mail.joined)
+            info.last_queued_at = max(other.record.queued_at for other in mail.joined)
         notice = UNSET if record.notice is None else _notice_of(record.notice)
         frame = MessageFrame(Raw(record.sender_info), Raw(body), mail=info, notice=notice)
         if record.valid_until is not None and QUEUE in holder.features:
@@ -469,20 +505,30 @@ class Mailing:
 
     # --- the end of a mail ------------------------------------------------------------------------------
 
-    def received(self, session: Session, message_id: str, now: Instant) -> bool:
-        """Take the holder's receipt; return whether it was for mail."""
+    def received(self, session: Session, message_id: str, now: Instant, *, is_late: bool = False) -> bool:
+        """Take the holder's receipt; return whether it was for mail.
+
+        ``is_late`` says that its reader was shown it after its time: it has expired then, as its sender is told.
+        """
         box = session.mailbox
         mail = None if box is None else box.offered_as(message_id)
         if box is None or mail is None or box.holder is not session or self._ledger.is_closed:
             return False
-        self._confirm(mail, session.id, now)
-        self.on_delivered(mail, mail.ticket, now)
+        if is_late and mail.operation is not None and not mail.record.is_ask and self._is_past_validity(mail, now):
+            self._give_up([mail], "expired", notices.SHOWN_LATE, now)
+            self.offer(box, now)
+            return True
+        joined = [other for other in mail.joined if other.leader is mail]
+        for each in (mail, *joined):
+            self._confirm(each, session.id, now)
+            self.on_delivered(each, each.ticket, now)
         self.offer(box, now)
         return True
 
     def _confirm(self, mail: Mail, session_id: str, now: Instant) -> None:
         operation, record = mail.operation, mail.record
-        self.on_moving(mail, "delivered", "", now)
+        for tell in self.on_moving:
+            tell(mail, "delivered", "", now)
         self._deadlines.cancel(mail.deadline)
         mail.deadline = mail.confirmed_by = None
         self._boxes.discard_if_unused(self._boxes.remove(mail))
@@ -521,6 +567,10 @@ class Mailing:
         record = mail.record
         until = record.expires_at if record.valid_until is None else min(record.valid_until, record.expires_at)
         return mail.due <= now.mono or until <= now.wall
+
+    def _is_past_validity(self, mail: Mail, now: Instant) -> bool:
+        until = mail.record.valid_until
+        return until is not None and until <= mail.record.expires_at and self._is_over(mail, now)
 
     def _is_due(self, mail: Mail, now: Instant) -> None:
         mail.deadline = None
@@ -578,13 +628,19 @@ class Mailing:
         """
         given_up = GivenUp(mail, [], [])
         for one in mail:
-            self.on_moving(one, kind, reason, now)
+            for tell in self.on_moving:
+                tell(one, kind, reason, now)
         for one in mail:
             record = one.record
-            why = notices.never_confirmed(reason) if one.offers and kind != "withdrawn" else reason
+            is_open = one.offers and kind != "withdrawn" and reason != notices.SHOWN_LATE
+            why = notices.never_confirmed(reason) if is_open else reason
             self._deadlines.cancel(one.deadline)
             one.deadline = None
-            self._boxes.discard_if_unused(self._boxes.remove(one))
+            was_joined = bool(one.joined)
+            box = self._boxes.remove(one)
+            if was_joined:
+                self._offer_later(box, now)
+            self._boxes.discard_if_unused(box)
             changes.append(
                 self._journal.event(
                     f"mail.{kind}", record, now, event_id=f"mail:{record.number}:{kind}", is_gone=True, reason=why
@@ -643,7 +699,7 @@ class Mailing:
         message = {
             "id": message_id,
             "timestamp": now.wall,
-            "content": {"text": f"Message {told_of} to {record.target} {notices.fate(reason)}: {reason}"},
+            "content": {"text": f"Message {told_of} to {record.target} {notices.fate(kind, reason)}: {reason}"},
         }
         key = record.sender_mailbox
         if key is not None and self.is_open(key):

@@ -21,7 +21,7 @@ from intercom.core.outbox import Outbox
 
 if TYPE_CHECKING:
     from intercom.core.sessions import Session
-    from intercom.wire.frames import Answer
+    from intercom.wire.unions import Answer
 
 
 class Missing(Enum):
@@ -103,6 +103,10 @@ class Offers:
         if not self._outbox.write(session.connection, frame, after, offered):
             self._missing(offered, Missing.NOT_WRITTEN, now)
         return offered
+
+    def count(self, session: Session) -> int:
+        """Return how much is on its way to a session."""
+        return len(self._by_session.get(session.id, ()))
 
     def withdraw(self, offered: Offered) -> None:
         """Wait no longer; neither callback is called."""

@@ -10,7 +10,7 @@ from intercom.core.pi_dialect import dressed
 
 if TYPE_CHECKING:
     from intercom.core.connections import Connection
-    from intercom.wire.frames import Answer
+    from intercom.wire.unions import Answer
 
 
 class Outbox:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
@@ -42,8 +42,14 @@ from intercom.wire.frames import (
 )
 from intercom.wire.targets import StageTarget, owns_group, parse_target
 
-if TYPE_CHECKING:
-    from intercom.core.barriers import Barrier
+
+class Waiting(Protocol):
+    """Wait until requests have ended; those of lower order are told first."""
+
+    order: int
+
+    def settled(self, request: OwnerRequest) -> None:
+        """Note that one of the awaited requests has ended."""
 
 
 class OwnerRequest:
@@ -93,7 +99,7 @@ class OwnerRequest:
         self.signature = signature
         self.bytes = len(self.frame.message) + len(self.sender_info)
         self.deadline: Deadline | None = None
-        self.barriers: set[Barrier] = set()
+        self.barriers: set[Waiting] = set()
         self.is_replaced = False
         """The sender has sent the same message again since then; that attempt is asked about by itself."""
         self.is_withdrawn = False

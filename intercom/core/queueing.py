@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from intercom.core.addresses import ME, Address, Addresses
 from intercom.core.attempts import CONFLICT_CODE, Refusal, answer_to_task, conflict_with, too_late
 from intercom.core.clock import Instant
 from intercom.core.features import POLICY, QUEUE
 from intercom.core.lifecycle import Known, Lifecycle
-from intercom.core.mailboxes import Mailboxes
+from intercom.core.mailboxes import Mail, Mailboxes
 from intercom.core.mailing import Letter, Mailing
 from intercom.core.operation import Standing
 from intercom.core.parking import Meant, Parking, meant_known
@@ -457,8 +457,8 @@ class Queueing:
         kept: Literal["quiet", "hold"] | None = None,
     ) -> Refusal | None:
         is_ask = message.expects_reply is True
-        if is_ask and operation is None and self._asking.count(sender) >= self._limits.asks:
-            return Refusal("D15", reasons.capacity(f"{self._limits.asks} asks are open", self._limits.ask_ms))
+        if is_ask and operation is None and (refusal := self._asking.refusal(sender)) is not None:
+            return refusal
         letter = Letter(
             key,
             message.id,
@@ -496,10 +496,19 @@ class Queueing:
         subject = _Queueing(connection, frame, operation, is_new, question)
         self._mailing.put(letter, operation, now, self._undo_put, subject, *changes)
         told = UNSET if kept is None or POLICY not in sender.features else kept
-        queued = Queued(message.id, letter.target, position, frame.attempt_id, kept=told)
+        queued = Queued(
+            message.id, letter.target, position, frame.attempt_id, kept=told, joined=self._joined(operation.mail)
+        )
         self._outbox.write(connection, queued, operation.ticket)
         self.replied(sender, message.reply_to, message.id, answer_to_task(message), now)
         return None
+
+    def _joined(self, mail: Mail | None) -> str | UnsetType:
+        """Return the id of the oldest mail that says the same as this one and waits for the same (protocol 15.3.2)."""
+        if mail is None:
+            return UNSET
+        first = next(self._boxes.open(mail.record.mailbox).copies_of(mail), mail)
+        return UNSET if first is mail or mail.is_offered else first.message_id
 
     def replied(self, sender: Session, reply_to: Any, message_id: str, answer: str | None, now: Instant) -> None:
         """Tell of a message that answers something; ``answer`` is its text when that is a task."""
@@ -531,7 +540,7 @@ class Queueing:
             position = operation.position or 1
             if mail is not None and box is not None:
                 position = box.position_of(mail)
-            answer = Queued(message_id, trim(frame.to), position, frame.attempt_id)
+            answer = Queued(message_id, trim(frame.to), position, frame.attempt_id, joined=self._joined(mail))
         self._answer(connection, answer, operation.ticket, reasons.NOT_CONFIRMED_DURABLY)
 
     def _answer(self, connection: Connection, answer: Delivered | Queued, after: int, otherwise: str) -> None:

@@ -89,12 +89,12 @@ class Registering:
         self._outbox = outbox
         self._limits = limits
         self._on_features = on_features
-        self.on_arrival: Callable[[Session, Instant], None] = lambda session, now: None
-        """Is told of each session that is here, before its mail is offered."""
+        self.on_arrival: list[Callable[[Session, Instant], None]] = []
+        """Are told of each session that is here, before its mail is offered."""
         self.on_spawned: Callable[[Session, Any, Instant], None] = lambda session, token, now: None
         """Is told of each registration that says it was started on somebody's behalf, with what it shows."""
-        self.on_arrived: Callable[[Session, Instant], None] = lambda session, now: None
-        """Is told of each session that has come or come back, after it was answered."""
+        self.on_arrived: list[Callable[[Session, Instant], None]] = []
+        """Are told of each session that has come or come back, after it was answered."""
 
     def register(self, connection: Connection, frame: Register, now: Instant) -> None:
         """Enter a session, or refuse it and end the connection (protocol 4.1)."""
@@ -148,13 +148,15 @@ class Registering:
         return None
 
     def _arrived(self, session: Session, now: Instant, *, is_proven: bool) -> None:
-        self.on_arrival(session, now)
+        for tell in self.on_arrival:
+            tell(session, now)
         groups.announce(session, self._sessions, self._outbox)
         self._delivery.resend_unconfirmed(session, now)
         self._asking.session_returned(session, now, is_proven=is_proven)
         if session.mailbox is not None:
             self._mailing.offer(session.mailbox, now)
-        self.on_arrived(session, now)
+        for tell in self.on_arrived:
+            tell(session, now)
 
     def arrival_not_recorded(self, session: Session, request_id: str | None, now: Instant) -> None:
         """Let a session that was told nothing be away again, or as if it had never come; its client tries again."""
@@ -216,7 +218,8 @@ class Registering:
         self._policies.attach(session)
         ticket = self._arrivals.reattached(known, session, frame.request_id, now)
         self._sessions.release_id(known.id)
-        self.on_arrival(session, now)
+        for tell in self.on_arrival:
+            tell(session, now)
         assert session.mailbox is not None
         answer = SessionReattached(
             frame.request_id,

@@ -18,7 +18,7 @@ from msgspec.json import encode
 from intercom.core.assignments import Assignment, Assignments
 from intercom.core.clock import Instant
 from intercom.core.giving import Giving, No
-from intercom.core.idempotency import Entry, Outcome, Register, Standing
+from intercom.core.idempotency import REPLIES, Entry, Outcome, Register, Standing
 from intercom.core.ledger import Ledger
 from intercom.core.mailboxes import Mailboxes
 from intercom.core.mailing import Letter, Mailing
@@ -30,9 +30,6 @@ from intercom.wire.work import AssignmentReplied, AssignmentReply
 
 if TYPE_CHECKING:
     from intercom.core.connections import Connection
-
-REPLIES = "reply"
-"""Scope of the ids of reply requests."""
 
 STALE = No(
     "assignment_unknown",

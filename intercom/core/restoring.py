@@ -5,13 +5,12 @@
                         |      +-- reserved again: other fields, what waits goes on waiting
                         +-- released as gone --> gone: a marker that answers for the child; ends like the others
 
-A reservation holds nothing itself: what waits for it is in its ``held``, which ``holding`` fills and empties.
+A reservation holds nothing itself: ``holding`` knows what waits for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
@@ -20,9 +19,6 @@ from intercom.core.supervision import ANY_CHILD, Capabilities
 from intercom.limits import RELEASE_TEXT_CHARACTERS, RESTORING_GROUP_CHARACTERS, Limits
 from intercom.wire import reasons
 from intercom.wire.frames import ReleaseRestoringRecipient, ReserveRestoringRecipient, is_blank, trim
-
-if TYPE_CHECKING:
-    from intercom.core.holding import Held
 
 
 class Reservation:
@@ -34,7 +30,6 @@ class Reservation:
         "child_name",
         "gone",
         "group",
-        "held",
         "is_dormant",
         "owner_id",
         "returned_as",
@@ -53,8 +48,6 @@ class Reservation:
         """What its owner tells everybody who still writes to it."""
         self.returned_as: str | None = None
         """The session id under which the child has come back."""
-        self.held: dict[str, Held] = {}
-        """What waits for it, by message id."""
 
     def is_named(self, key: str) -> bool:
         """Tell whether ``key``, in lower case, is one of its aliases and not merely its name."""

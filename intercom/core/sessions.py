@@ -286,8 +286,8 @@ class SessionTable:
                 self._retired_addresses[key] = record.address
             self._remembered = max(self._remembered, record.number)
         self._durable = True
-        self.on_change: Callable[[], None] = lambda: None
-        """Is told whenever somebody came, left, or changed name or groups."""
+        self.on_change: list[Callable[[], None]] = []
+        """Are told whenever somebody came, left, or changed name or groups."""
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -378,7 +378,8 @@ class SessionTable:
         for group in session.groups:
             self._by_group.setdefault(group, {})[session.id] = session
         self._remember(session)
-        self.on_change()
+        for tell in self.on_change:
+            tell()
         return session
 
     def _wished_id(self, frame: Register, return_hash: str | None) -> str:
@@ -413,7 +414,8 @@ class SessionTable:
 
     def leave(self, session: Session) -> None:
         """Take the session out of the table; its id stays remembered with its return address (protocol 6.1)."""
-        self.on_change()
+        for tell in self.on_change:
+            tell()
         session.connection.session = None
         del self._by_id[session.id]
         del self._by_target_identity[session.target_identity]
@@ -429,7 +431,8 @@ class SessionTable:
 
     def rename(self, session: Session, name: str) -> None:
         """Change the name peers see and resolve."""
-        self.on_change()
+        for tell in self.on_change:
+            tell()
         is_found_by_name = session.name is None or self._unindex_name(session)
         if session.address is not None and session.target_identity != session.address.key:
             is_found_by_name = False
@@ -439,7 +442,8 @@ class SessionTable:
 
     def regroup(self, session: Session, groups: tuple[str, ...], legacy_group: str) -> None:
         """Change the memberships."""
-        self.on_change()
+        for tell in self.on_change:
+            tell()
         for group in session.groups:
             if group not in groups:
                 _discard(self._by_group, group, session)

@@ -13,7 +13,7 @@ failed is started again under the same key; after a time-out it may still be at 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from typing import Any
 
@@ -24,19 +24,18 @@ from intercom.core import features
 from intercom.core.addresses import digest
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection
-from intercom.core.deadlines import Deadline, Deadlines
+from intercom.core.deadlines import Deadline
 from intercom.core.effects import Spawn
-from intercom.core.idempotency import Entry, Register, Standing
-from intercom.core.ledger import Ledger
-from intercom.core.outbox import Outbox
+from intercom.core.ground import Ground
+from intercom.core.idempotency import SPAWNS, Entry, Register, Standing
+from intercom.core.membership import Membership
+from intercom.core.part import Handler, Part
 from intercom.core.sessions import Session
-from intercom.limits import SPAWN_TOKEN_CHARACTERS, SPENT_TOKENS, Limits
+from intercom.limits import SPAWN_TOKEN_CHARACTERS, SPENT_TOKENS
 from intercom.wire import reasons
 from intercom.wire.mail import RequestFailed
 from intercom.wire.watching import SpawnSession, SpawnStatus
 
-SCOPE = "spawn"
-"""Of the keys of these orders."""
 MAY_ASK = frozenset({features.COORDINATOR, features.OPERATOR})
 """Features of which one is needed."""
 _UNKNOWN = "The broker ended while the session was being started; look whether it is there before you order another one"
@@ -61,13 +60,12 @@ class Order:
         """The session has registered, or its time is over; only the commit of that is missing."""
 
 
-class Spawning:
+class Spawning(Part):
     """Take orders, and see sessions come.
 
     Args:
         kinds: what the settings allow.
-        keys: the register of keyed requests; takes the scope ``SCOPE``.
-        ids: gives a new UUID v4 string at every call.
+        keys: the register of keyed requests; takes the scope ``SPAWNS``.
         trouble: tells why the store cannot be used, if it cannot.
     """
 
@@ -75,20 +73,17 @@ class Spawning:
         self,
         kinds: Iterable[str],
         keys: Register,
-        ledger: Ledger,
-        deadlines: Deadlines,
-        outbox: Outbox,
-        limits: Limits,
-        ids: Callable[[], str],
+        ground: Ground,
+        membership: Membership,
         trouble: Callable[[], str | None],
     ) -> None:
         self._kinds = sorted(kinds)
         self._keys = keys
-        self._ledger = ledger
-        self._deadlines = deadlines
-        self._outbox = outbox
-        self._limits = limits
-        self._ids = ids
+        self._ledger = ground.ledger
+        self._deadlines = ground.deadlines
+        self._outbox = ground.outbox
+        self._limits = ground.limits
+        self._ids = ground.ids
         self._trouble = trouble
         self._orders: dict[str, Order] = {}
         """Those under way, by their keys."""
@@ -98,11 +93,17 @@ class Spawning:
         """Hashes of tokens that have had their registration; whoever shows one again is not worth a line in the log."""
         self._started: deque[int] = deque()
         """When the newest orders were taken, monotonic ms."""
+        membership.registering.on_spawned = self.registered
 
-    @property
-    def kinds(self) -> list[str]:
+    def handlers(self) -> Mapping[type, Handler]:
+        """Return who takes orders."""
+        return {SpawnSession: self.answer}
+
+    begins = (SpawnSession,)
+
+    def report(self) -> dict[str, Any]:
         """Return what may be started."""
-        return self._kinds
+        return {"spawnKinds": self._kinds}
 
     # --- orders -----------------------------------------------------------------------------------------
 
@@ -123,7 +124,7 @@ class Spawning:
         if trouble is not None:
             reason = f"The store cannot be used, so no order can be recorded: {trouble}"
             return self._refuse(connection, frame, "store_unusable", reason)
-        standing, entry = self._keys.begin(SCOPE, frame.idempotency_key, _fingerprint(frame), now)
+        standing, entry = self._keys.begin(SPAWNS, frame.idempotency_key, _fingerprint(frame), now)
         if standing is Standing.CONFLICT:
             reason = "This key was used for another kind or prompt"
             return self._refuse(connection, frame, "order_key_conflict", reason)

@@ -2,72 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-from intercom.core.addresses import Addresses
-from intercom.core.assignments import Assignments, orphans
+from intercom.core import concerns
+from intercom.core.assignments import Assignment, Assignments, orphans
 from intercom.core.clock import Instant
-from intercom.core.closing import Closed as Closed
 from intercom.core.closing import Closing
-from intercom.core.deadlines import Deadlines
-from intercom.core.desk import REPORTS, Desk
-from intercom.core.flow_requests import SCOPE as FLOWS
+from intercom.core.concerns import State
+from intercom.core.desk import READ_FOR_WORK, WORK_REQUESTS, Desk
+from intercom.core.following import Following
 from intercom.core.giving import Giving
-from intercom.core.handing import ORDERS, Handing
-from intercom.core.idempotency import Register
-from intercom.core.inbox import Inbox
-from intercom.core.invocation_requests import SCOPE as RUNS
-from intercom.core.journal import Journal
-from intercom.core.ledger import Ledger
-from intercom.core.lifecycle import Lifecycle
-from intercom.core.mailboxes import Mailboxes
-from intercom.core.mailing import Mailing
+from intercom.core.ground import Ground
+from intercom.core.handing import Handing
+from intercom.core.idempotency import SCOPES, Register
+from intercom.core.inbox import Parked
+from intercom.core.membership import Membership
+from intercom.core.messages import Messages
 from intercom.core.move import Move
-from intercom.core.offers import Offers
-from intercom.core.operations import Operations
-from intercom.core.outbox import Outbox
-from intercom.core.parking import Parking
-from intercom.core.records import IdempotencyRecord, Recovered
-from intercom.core.replies import REPLIES, Replies
-from intercom.core.sessions import SessionTable
-from intercom.core.spawning import SCOPE as SPAWNS
-from intercom.limits import Limits
+from intercom.core.part import Handler, Part, Reader
+from intercom.core.post import Post
+from intercom.core.records import AssignmentRecord, IdempotencyRecord, InboxRecord, Recovered
+from intercom.core.registry import Registry
+from intercom.core.replies import Replies
+from intercom.core.sending import Sending
+from intercom.core.watches import Watches
+from intercom.wire.work import InboxClaim, InboxDispatch
 
 
-class Work:
+class Work(Part):
     """Hold the parts that deal with work."""
 
     def __init__(
         self,
-        inbox: Inbox,
-        parking: Parking,
-        mailing: Mailing,
-        boxes: Mailboxes,
-        operations: Operations,
-        addresses: Addresses,
-        sessions: SessionTable,
-        lifecycle: Lifecycle,
-        offers: Offers,
-        journal: Journal,
-        ledger: Ledger,
-        deadlines: Deadlines,
-        outbox: Outbox,
-        limits: Limits,
-        ids: Callable[[], str],
+        ground: Ground,
+        registry: Registry,
+        messages: Messages,
+        post: Post,
+        sending: Sending,
+        membership: Membership,
+        following: Following,
         keys: Iterable[IdempotencyRecord],
         now: Instant,
     ) -> None:
+        ledger, journal, limits, ids = ground.ledger, ground.journal, ground.limits, ground.ids
+        deadlines, outbox = ground.deadlines, ground.outbox
+        inbox, parking, mailing, boxes = post.inbox, post.parking, post.mailing, post.boxes
+        addresses, sessions, lifecycle = registry.addresses, registry.sessions, registry.lifecycle
         self._inbox = inbox
         self._parking = parking
         self._mailing = mailing
         self._boxes = boxes
         self._journal = journal
         self._ledger = ledger
-        ttl_ms = dict.fromkeys((ORDERS, REPORTS, REPLIES, FLOWS, SPAWNS, RUNS), limits.order_ttl_ms)
+        ttl_ms = dict.fromkeys(SCOPES, limits.order_ttl_ms)
         self.register = Register(journal, ledger, deadlines, ttl_ms, limits.keyed_outcomes, keys, now)
         giving = Giving(outbox, ledger)
         self.assignments = Assignments(
-            parking, mailing, addresses, journal, ledger, deadlines, limits, ids, operations.next_number
+            parking, mailing, addresses, journal, ledger, deadlines, limits, ids, messages.operations.next_number
         )
         self.handing = Handing(
             inbox,
@@ -77,7 +69,7 @@ class Work:
             sessions,
             lifecycle,
             self.register,
-            offers,
+            sending.offers,
             giving,
             ledger,
             deadlines,
@@ -85,7 +77,9 @@ class Work:
             limits,
             ids,
         )
-        self.replies = Replies(self.assignments, self.register, mailing, boxes, sessions, offers, giving, ledger, ids)
+        self.replies = Replies(
+            self.assignments, self.register, mailing, boxes, sessions, sending.offers, giving, ledger, ids
+        )
         self.closing = Closing(self.assignments, parking, mailing, addresses, ledger)
         self.desk = Desk(
             inbox,
@@ -101,6 +95,77 @@ class Work:
             outbox,
             limits,
         )
+        post.queueing.on_reply = self.replies.sent
+        mailing.take_unclaimed = self.closing.take_unclaimed
+        membership.arrivals.on_departed.append(self.handing.session_left)
+        membership.arrivals.on_restarted = self.closing.restarted
+        lifecycle.on_closing = self.closing.closing
+        lifecycle.on_closed = self.closing.recorded
+        lifecycle.on_unclosed = self.closing.not_recorded
+        self._let_follow(following.watches)
+
+    def _let_follow(self, watches: Watches) -> None:
+        """Let watches tell of what is parked, of assignments, and of what was ordered under a key."""
+        watches.follow(InboxRecord, concerns.of_inbox)
+        watches.follow(AssignmentRecord, concerns.of_assignment)
+        watches.follow(IdempotencyRecord, concerns.of_keyed)
+
+        def parked(one: Parked) -> State:
+            return State("inbox", "parked" if one.is_free else "assigned", concerns.inbox_concern(one.record))
+
+        def assigned(one: Assignment) -> State:
+            return State("assignment", one.record.state, concerns.assignment_concern(one.record, {}))
+
+        watches.describe(
+            "inbox",
+            lambda inbox_id: None if (one := self._inbox.get(inbox_id)) is None else parked(one),
+            lambda: map(parked, self._inbox.in_order()),
+        )
+        watches.describe(
+            "assignment",
+            lambda assignment_id: None if (one := self.assignments.get(assignment_id)) is None else assigned(one),
+            lambda: map(assigned, self.assignments.all()),
+        )
+
+    def handlers(self) -> Mapping[type, Handler]:
+        """Return who takes requests about work."""
+        return dict.fromkeys(WORK_REQUESTS, self.desk.answer)
+
+    def readers(self) -> Mapping[type, Reader]:
+        """Return who goes on after messages were read."""
+        return dict.fromkeys(READ_FOR_WORK, self._read)
+
+    def _read(self, token: Any, numbers: tuple[int, ...], bodies: dict[int, bytes] | None, now: Instant) -> None:
+        self.desk.read(token, bodies, now)
+
+    def due_soon(self, now: Instant) -> int:
+        """Return how many assignments are due so soon that the broker stays for them."""
+        return self.assignments.due_soon(now)
+
+    begins = (InboxDispatch, InboxClaim)
+
+    def shut(self, within_ms: int) -> None:
+        """Take nothing out of the inbox any more."""
+        self.handing.is_shut = True
+
+    def in_work(self, is_here: Callable[[str], bool]) -> dict[str, int]:
+        """Return how many assignments are not answered."""
+        return {"assignments": sum(is_here(each.record.session_id) for each in self.assignments.all())}
+
+    def stop(self, now: Instant) -> None:
+        """Let go of what could not be handed over any more."""
+        self.assignments.shut_down(now)
+
+    def report(self) -> dict[str, Any]:
+        """Return how much is parked, and how much is under way."""
+        return {
+            "inbox": {
+                "parked": len(self._inbox),
+                "capacity": self._inbox.capacity,
+                "underPressure": self._inbox.is_under_pressure,
+                "assignments": len(self.assignments),
+            }
+        }
 
     def recover(self, recovered: Recovered, now: Instant) -> None:
         """Enter what was read from the store, and go on with what an earlier process was handing over."""

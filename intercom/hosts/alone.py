@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from intercom.client.blocking import IncomingMessage, Messages, Session
-    from intercom.hosts.hook import Call
+    from intercom.hosts.call import Call
 
 LOOK_S = 0.001
 """Time in which what the broker has written already is read."""

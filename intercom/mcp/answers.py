@@ -30,7 +30,7 @@ class KeptAnswer(IncomingMessage):
 
     __slots__ = ()
 
-    def confirm(self) -> None:
+    def confirm(self, *, out_of_date: bool = False) -> None:
         """Do nothing: it was confirmed when it was written down."""
 
 

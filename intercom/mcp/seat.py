@@ -335,7 +335,7 @@ class Seat:
             if self._answers is not None and item.message.reply_to is not None:
                 self._answers.drop(item.message.id)
             with suppress(IntercomError):  # the session it came to may be over; then it comes again
-                item.message.confirm()
+                item.message.confirm(out_of_date=item.was_out_of_date)
 
     def _news(self) -> None:
         self.news.set()

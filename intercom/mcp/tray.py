@@ -30,6 +30,8 @@ class Item:
         """Where the part begins that was not shown yet."""
         self.bells = 0
         """How often the host was told that it waits."""
+        self.was_out_of_date = False
+        """Whether it was put before the model after its time, and said so."""
         self._text = text
 
     @property
@@ -46,6 +48,7 @@ class Item:
         """Return it for a model, or the next part of it, in about ``room`` characters."""
         if self.message is None:
             return peertext.Told(self._text, len(self._text), True)
+        self.was_out_of_date = self.message.is_out_of_date
         waited_ms = (time.monotonic() - self.since) * 1000
         return peertext.told(self.message, peertext.body_of(self.message), self.begin, room, waited_ms)
 

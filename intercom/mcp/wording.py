@@ -61,6 +61,7 @@ _HINTS = {
     "report_conflict": "It was reported already, and that report stays. Do not report it again.",
     "binding_conflict": "Give todo the item that you reported first.",
     "peer_gone": "The other side left without an answer. Call list to see whether it is back.",
+    "expired": "Send a new message if it still matters.",
     "ask_timeout": "Nobody answered in time. Go on without the answer, or use send.",
     "capacity": "Wait a little, then send it again.",
 }
@@ -93,6 +94,11 @@ def sent(receipt: Receipt, target: SessionView | None) -> str:
         where += f"; {name} {PUSHES[push]}"
     if receipt.kept is not None:
         where += KEPT[receipt.kept]
+    if receipt.joined is not None:
+        where += (
+            f". You wrote the same as message {short(receipt.joined)}, which was not read yet either: the two are "
+            "shown as one. Do not send it again"
+        )
     return where + _hint(receipt)
 
 

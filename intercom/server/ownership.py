@@ -18,9 +18,8 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TypeAlias
 
-from filelock import FileLock, Timeout
-
 from intercom.limits import LISTEN_ATTEMPTS, LISTEN_BACKLOG, LOCK_POLL_MAX_MS, LOCK_POLL_MS, LOCK_WAIT_MS, PROBE_MS
+from intercom.locks import FileLock
 from intercom.paths import PRIVATE_FILE, Paths
 from intercom.wire.codec import ProtocolError, decode_answer, encode
 from intercom.wire.frames import Health, HealthRequest
@@ -138,21 +137,17 @@ class HomeLock:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
-        self._lock = FileLock(path, mode=PRIVATE_FILE, fallback_to_soft=False, thread_local=False)
+        self._lock = FileLock(path)
 
     def try_acquire(self) -> bool:
         """Take the lock if it is free; return whether this process has it now."""
         try:
-            self._lock.acquire(blocking=False)
-        except Timeout:
-            return False
+            return self._lock.try_acquire()
         except OSError as error:
-            raise StartRefused(f"{self._path} cannot be locked: {error.strerror or error}") from error
-        return True
+            raise StartRefused(f"{self._lock.path} cannot be locked: {error.strerror or error}") from error
 
     def release(self) -> None:
-        """Give the lock back; the file stays, so that all who wait, wait for the same one."""
+        """Give the lock back."""
         self._lock.release()
 
 

@@ -136,6 +136,8 @@ class HeldEntry(Struct, rename="camel", omit_defaults=True):
     queued_at: int
     expires_at: int
     size: int
+    sends: int | UnsetType = UNSET
+    """How many it stands for, which say the same and are settled together (15.3.2)."""
 
 
 class Policies(_Answer, tag="policies"):

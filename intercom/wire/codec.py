@@ -3,31 +3,50 @@
 A frame is decoded once, by msgspec, and its inner message stays the bytes that came. What msgspec refuses is tried
 once more as the standard parser reads it; only then a message is encoded again. What leaves this module is valid
 UTF-8 and JSON that every other parser reads.
+
+To make a decoder for every frame there is takes longer than anything else at the start of a process. So each direction
+begins with one for the frames of any plain session, and makes that for all frames when another one comes.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeAlias, TypeVar, cast, get_args
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar, cast, get_args
 
 from msgspec import UNSET, Meta, MsgspecError, Raw, Struct, UnsetType, ValidationError, convert
 from msgspec.json import Decoder, Encoder
 
 from intercom.limits import QUOTED_CHARS, REQUEST_ID_CHARACTERS
 from intercom.wire.frames import (
-    Answer,
     Attachment,
     BadRequest,
     Content,
-    FeatureRequests,
+    Delivered,
+    DeliveryFailed,
+    Health,
+    HealthRequest,
+    ListSessions,
     Malformed,
     Message,
+    MessageFrame,
+    PresenceUpdate,
+    Queued,
+    Received,
     Register,
-    Request,
+    Registered,
+    Send,
+    SessionJoined,
+    SessionLeft,
+    Sessions,
     Source,
+    Unregister,
 )
 from intercom.wire.framing import ProtocolError as ProtocolError
 from intercom.wire.framing import frame as _frame
 from intercom.wire.jsontext import HARMLESS_BYTES, as_utf8, flaw_of, read, without_surrogates, written
+
+if TYPE_CHECKING:
+    from intercom.wire.unions import Answer, Request
 
 _AnyFrame = TypeVar("_AnyFrame")
 _PlainNumber: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | float
@@ -81,7 +100,9 @@ def decode_request(payload: bytes) -> Request | Malformed | BadRequest:
         if request.__class__ is Register:
             read(payload)  # peers are shown members of a session that no struct describes
     except _REFUSALS:
-        return _second_try(payload, _REQUESTS, _REQUEST_TYPES, ANSWERED_IN_BAND, _FEATURE_TYPES)
+        if _REQUESTS.widen():
+            return decode_request(payload)
+        return _second_try(payload, _REQUESTS, ANSWERED_IN_BAND)
     return request
 
 
@@ -98,7 +119,9 @@ def decode_answer(payload: bytes) -> Answer:
             _check_shape(payload)
         return _ANSWERS.decode(payload)
     except _REFUSALS:
-        return cast("Answer", _second_try(payload, _ANSWERS, _ANSWER_TYPES, frozenset(), frozenset()))
+        if _ANSWERS.widen():
+            return decode_answer(payload)
+        return cast("Answer", _second_try(payload, _ANSWERS, frozenset()))
 
 
 def parse_message(raw: Raw | bytes) -> Message | None:
@@ -143,18 +166,14 @@ def _check_shape(payload: bytes) -> None:
 
 
 def _second_try(
-    payload: bytes,
-    decoder: Decoder[_AnyFrame],
-    types: frozenset[str],
-    in_band: frozenset[str],
-    requests: frozenset[str],
+    payload: bytes, direction: _Direction[_AnyFrame], in_band: frozenset[str]
 ) -> _AnyFrame | Malformed | BadRequest:
     """Decode as the standard parser reads it what msgspec refused, or say what is wrong with it."""
     try:
         value = read(payload)
         normalised = written(value)
         try:
-            return decoder.decode(normalised)
+            return direction.decode(normalised)
         except ValidationError as error:
             if not isinstance(value, dict):
                 raise ProtocolError(f"The payload is not a JSON object but {_KINDS[type(value)]}") from error
@@ -162,12 +181,16 @@ def _second_try(
             if not isinstance(kind, str):
                 found = "no type" if kind is UNSET else f"{_KINDS[type(kind)]} as its type"
                 raise ProtocolError(f"The payload has {found}; a frame names its type in a string") from error
-            if kind not in types:
+            if kind not in direction.types:
                 raise ProtocolError(f"Unknown frame type '{_one_line(kind)}'") from error
             if kind in in_band:
                 return Malformed(cast("Any", kind), read(normalised))
             request_id = value.get("requestId")
-            if kind in requests and isinstance(request_id, str) and 0 < len(request_id) <= REQUEST_ID_CHARACTERS:
+            if (
+                kind in direction.requests
+                and isinstance(request_id, str)
+                and 0 < len(request_id) <= REQUEST_ID_CHARACTERS
+            ):
                 return BadRequest(kind, request_id, _one_line(str(error)))
             raise ProtocolError(f"A {kind} frame breaks its rules: {_one_line(str(error))}") from error
     except ValueError as error:
@@ -183,16 +206,60 @@ def _one_line(text: str) -> str:
     return "".join(char if char.isprintable() else "\ufffd" for char in text)
 
 
+class _Direction(Generic[_AnyFrame]):
+    """Decode what one side writes: at first only what any plain session uses, once widened every frame there is."""
+
+    def __init__(self, everyday: Any, everything: Callable[[], tuple[Any, Any]]) -> None:
+        self.decode = cast("Callable[[bytes], _AnyFrame]", Decoder(everyday).decode)
+        self._everything: Callable[[], tuple[Any, Any]] | None = everything
+        self.types: frozenset[str] = frozenset()
+        self.requests: frozenset[str] = frozenset()
+        """Types of the requests of features."""
+
+    def widen(self) -> bool:
+        """Decode every frame from now on; tell whether that is new."""
+        if self._everything is None:
+            return False
+        union, requests = self._everything()
+        self.decode = cast("Callable[[bytes], _AnyFrame]", Decoder(union).decode)
+        self.types, self.requests = _types(union), _types(requests)
+        self._everything = None
+        return True
+
+
 def _types(union: Any) -> frozenset[str]:
     return frozenset(member.__struct_config__.tag for member in get_args(union))
 
 
-_REQUESTS = cast("Decoder[Request]", Decoder(Request))
-_ANSWERS = cast("Decoder[Answer]", Decoder(Answer))
+def _all_requests() -> tuple[Any, Any]:
+    from intercom.wire.unions import FeatureRequests, Request
+
+    return Request, FeatureRequests
+
+
+def _all_answers() -> tuple[Any, Any]:
+    from intercom.wire.unions import Answer
+
+    return Answer, None
+
+
+_REQUESTS: _Direction[Request] = _Direction(
+    Register | Unregister | ListSessions | Send | Received | HealthRequest, _all_requests
+)
+_ANSWERS: _Direction[Answer] = _Direction(
+    Registered
+    | Sessions
+    | MessageFrame
+    | Delivered
+    | DeliveryFailed
+    | Queued
+    | SessionJoined
+    | SessionLeft
+    | PresenceUpdate
+    | Health,
+    _all_answers,
+)
 _PLAIN_MESSAGES = Decoder(_PlainMessage)
-_REQUEST_TYPES = _types(Request)
-_ANSWER_TYPES = _types(Answer)
-_FEATURE_TYPES = _types(FeatureRequests)
 _encode = Encoder().encode
 
 _REFUSALS = (MsgspecError, ValueError, RecursionError, MemoryError)

@@ -1,4 +1,4 @@
-"""Define every frame of the wire as a typed struct.
+"""Define every frame of the base protocol as a typed struct; the frames of features have modules of their own.
 
 Attributes are snake_case, members on the wire camelCase, the tag is the member ``type``. An optional member is
 ``UNSET`` when absent; JSON ``null`` is never absence. What a struct accepts is exactly what protocol section 4
@@ -8,16 +8,13 @@ answered in-band.
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Raw, Struct, UnsetType, ValidationError, convert, field
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, ValidationError, convert, field
 
-from intercom.limits import HEALTH_ID_UNITS
-from intercom.wire.attention import AttentionAnswer, AttentionRequest
-from intercom.wire.flows import FlowAnswer, FlowRequest
-from intercom.wire.invocations import InvocationAnswer, InvocationRequest, InvokedInfo
-from intercom.wire.links import LinkAnswer, LinkReport, LinkRequest
-from intercom.wire.mail import MailAnswer, MailInfo, MailRequest, Notice
+from intercom.limits import DRAIN_CEILING_MS, HEALTH_ID_UNITS
+from intercom.wire.invocations import InvokedInfo
+from intercom.wire.mail import MailInfo, Notice
 from intercom.wire.restoring_frames import ReleaseRestoringRecipient as ReleaseRestoringRecipient
 from intercom.wire.restoring_frames import ReserveRestoringRecipient as ReserveRestoringRecipient
 from intercom.wire.restoring_frames import RestoringRecipientAck as RestoringRecipientAck
@@ -45,8 +42,7 @@ from intercom.wire.stage_frames import RegisterPendingStageRoute as RegisterPend
 from intercom.wire.stage_frames import SendPendingStageNotification as SendPendingStageNotification
 from intercom.wire.stage_frames import StickyLiveDelivered as StickyLiveDelivered
 from intercom.wire.stage_frames import WorkflowStage as WorkflowStage
-from intercom.wire.watching import FollowingAnswer, FollowingRequest
-from intercom.wire.work import AssignmentInfo, WorkAnswer, WorkRequest
+from intercom.wire.work import AssignmentInfo
 
 # --- client to broker -----------------------------------------------------------------------------------
 
@@ -177,6 +173,8 @@ class Received(RequestFrame, tag="received"):
     message_id: str
     push_id: OptionalText = UNSET
     """Of the hand-over that is confirmed, when the message had one."""
+    out_of_date: bool | UnsetType = UNSET
+    """Its reader was shown it after its time, and told so (protocol 9.5.5)."""
 
 
 class AuthorizeSupervisor(RequestFrame, tag="authorize_supervisor"):
@@ -211,6 +209,13 @@ class Shutdown(RequestFrame, tag="shutdown"):
     """Ask the broker to leave (protocol 4.21)."""
 
     request_id: str
+
+
+class BrokerDrain(RequestFrame, tag="broker_drain"):
+    """Ask the broker to take nothing new, finish what is open, and leave (protocol 4.120)."""
+
+    request_id: str
+    timeout_ms: Annotated[int, Meta(ge=0, le=DRAIN_CEILING_MS)]
 
 
 class CancelAsk(RequestFrame, tag="cancel_ask"):
@@ -249,42 +254,6 @@ class BadRequest(Struct):
     type: str
     request_id: str
     reason: str
-
-
-FeatureRequests: TypeAlias = (
-    MailRequest | WorkRequest | FollowingRequest | AttentionRequest | FlowRequest | LinkRequest | InvocationRequest
-)
-"""Every frame that belongs to a feature: it is refused in-band when a member is wrong."""
-
-Request: TypeAlias = (
-    Register
-    | Unregister
-    | ListSessions
-    | ListGroups
-    | Presence
-    | JoinGroup
-    | LeaveGroup
-    | Send
-    | SupervisorSend
-    | Received
-    | AuthorizeSupervisor
-    | ReserveRestoringRecipient
-    | ReleaseRestoringRecipient
-    | RegisterPendingStageRoute
-    | RegisterLiveWorkflowStageRoute
-    | PendingStageMessageResult
-    | SendPendingStageNotification
-    | PendingStageNotificationResult
-    | BrokerStatusRequest
-    | HealthRequest
-    | Shutdown
-    | CancelAsk
-    | FeatureRequests
-    | MessageReceipt
-    | CancelMessage
-    | LinkReport
-)
-"""Every frame a client may write."""
 
 
 # --- broker to client -----------------------------------------------------------------------------------
@@ -422,6 +391,8 @@ class Queued(AnswerFrame, tag="queued"):
     not_in_known_set: bool | UnsetType = UNSET
     kept: Literal["quiet", "hold"] | UnsetType = UNSET
     """A policy keeps it; told to whoever was granted ``policy``."""
+    joined: OptionalText = UNSET
+    """Id of an older message of the same sender that waits there and says the same (protocol 15.3.2)."""
     delivery: Literal["queued"] | UnsetType = UNSET
     """This and the next two are told to the pi-intercom client only."""
     retryable: bool | UnsetType = UNSET
@@ -482,48 +453,18 @@ class ShutdownAck(AnswerFrame, tag="shutdown_ack"):
     request_id: str
 
 
+class BrokerDrained(AnswerFrame, tag="broker_drained"):
+    """Answer ``broker_drain``: the broker leaves now (protocol 5.120)."""
+
+    request_id: str
+    finished: bool
+    open: dict[str, int]
+    """How much of each kind was not finished in time."""
+    failed: list[str]
+    """What went wrong with links."""
+
+
 class ErrorFrame(AnswerFrame, tag="error"):
     """Report an error; known to every client, never written by this broker (protocol 5.28)."""
 
     error: str
-
-
-Answer: TypeAlias = (
-    Registered
-    | RegistrationFailed
-    | Sessions
-    | Groups
-    | MembershipAck
-    | PresenceAck
-    | PresenceFailed
-    | SupervisorAuthorized
-    | RestoringRecipientAck
-    | MessageFrame
-    | Delivered
-    | DeliveryFailed
-    | Queued
-    | SendHeld
-    | QuestionTarget
-    | PeerDisconnected
-    | SessionJoined
-    | PresenceUpdate
-    | SessionLeft
-    | PendingStageRouteRegistered
-    | PendingStageRouteRevoked
-    | PendingStageMessage
-    | StickyLiveDelivered
-    | LiveWorkflowStageRouteRegistered
-    | PendingStageNotification
-    | Health
-    | BrokerStatus
-    | ShutdownAck
-    | ErrorFrame
-    | MailAnswer
-    | FollowingAnswer
-    | WorkAnswer
-    | FlowAnswer
-    | AttentionAnswer
-    | LinkAnswer
-    | InvocationAnswer
-)
-"""Every frame the broker may write."""

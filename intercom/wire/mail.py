@@ -332,6 +332,10 @@ class MailInfo(Struct, rename="camel", omit_defaults=True):
     queued_at: int
     age_ms: int
     offers: int
+    sends: int | UnsetType = UNSET
+    """How many messages it stands for: its sender wrote it more than once, word for word (protocol 15.3.2)."""
+    last_queued_at: int | UnsetType = UNSET
+    """When the last of those came, epoch ms."""
 
 
 class Notice(Struct, rename="camel", omit_defaults=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 BODY_LOST = "its text cannot be read from the store any more"
 NEVER_FETCHED = "nobody fetched it in time"
 NO_LONGER_VALID = "it was valid for a limited time, and that is over"
+SHOWN_LATE = "its reader was shown it after the time it was valid for, and told so"
 TIME_OVER = "its time is over"
 NOT_LET_THROUGH = "its recipient, or the person, does not let messages of its sender through"
 NEVER_LET_THROUGH = "the person did not let it through in time"
@@ -20,9 +21,11 @@ def never_confirmed(reason: str) -> str:
     return f"{_WRITTEN}, and {reason}"
 
 
-def fate(reason: str) -> str:
+def fate(kind: str, reason: str) -> str:
     """Say what became of a message that was given up, as far as it is known; the reason follows."""
-    return "may not have been delivered" if reason.startswith(_WRITTEN) else "was not delivered"
+    if reason.startswith(_WRITTEN):
+        return "may not have been delivered"
+    return "has expired" if kind == "expired" else "was not delivered"
 
 
 def session_closed(reason: str) -> str:

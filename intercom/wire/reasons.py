@@ -55,10 +55,15 @@ NOT_CONFIRMED_DURABLY = (
     "Outcome not durably confirmed: the message went out but the store could not record it; "
     "retry with the same message id"
 )
+DRAINING = "Broker is about to stop and takes no new questions; retry with the same message id in a moment"
 RECEIPT_MISSING = (
     "Recipient has not confirmed the message; the outcome is uncertain, a retry with the same message id is safe"
 )
 TOO_LATE = "Not valid any more: the time for which it was valid was over before it was handed over"
+OUT_OF_DATE = (
+    "Out of date: its reader was shown the message after the time it was valid for, and told so; "
+    "send a new one if it still matters"
+)
 INVALID_QUEUEING = "Invalid queueIfAway or validFor: true or false, and whole milliseconds"
 MAILBOX_FULL = "Mailbox full"
 LOOP_REPEATS = (
@@ -284,6 +289,8 @@ _CODES = (
     ("Not recorded", "not_recorded"),
     ("Outcome not durably confirmed", "not_confirmed"),
     ("Recipient has not confirmed", "receipt_missing"),
+    ("Out of date", "expired"),
+    (DRAINING, "broker_draining"),
     ("Intercom message ID '", "conflict"),
     ("Target is away", "away"),
     (TOO_LATE, "too_late"),

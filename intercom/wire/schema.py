@@ -9,9 +9,10 @@ from msgspec.json import schema_components
 
 from intercom.limits import LONGEST_VALIDITY_MS
 from intercom.wire.flows import FlowDispatch
-from intercom.wire.frames import Answer, Message, Request, SessionInfo
+from intercom.wire.frames import Message, SessionInfo
 from intercom.wire.mail import AddressClaim
 from intercom.wire.stage_frames import ParentRun, PossibleStage, StageAnnouncement
+from intercom.wire.unions import Answer, Request
 from intercom.wire.watching import WatchedEvent
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"

@@ -10,10 +10,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from filelock import FileLock, Timeout
-
 from intercom.client import control
 from intercom.errors import BrokerError
+from intercom.locks import FileLock
 from intercom.paths import Paths
 
 TOP = Path(__file__).resolve().parent.parent.parent
@@ -79,13 +78,10 @@ def left_over(paths: Paths) -> list[str]:
     faults = [f"process {pid} is still there" for pid in brokers_of(paths)]
     faults += [f"{path.name} was left" for path in paths.home.iterdir() if path.name not in LASTING]
     for path in (paths.lock, paths.spawn_lock):
-        lock = FileLock(path, thread_local=False)
-        try:
-            lock.acquire(blocking=False)
-        except Timeout:
+        lock = FileLock(path)
+        if not lock.try_acquire():
             faults.append(f"{path.name} is held by somebody")
-        else:
-            lock.release()
+        lock.release()
     return faults
 
 

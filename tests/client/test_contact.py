@@ -11,7 +11,8 @@ from intercom.client.profile import Profile
 from intercom.client.recovery import HOPELESS
 from intercom.errors import BrokerBusy, BrokerError, ConnectionLost, ProtocolViolation, RegistrationRefused
 from intercom.limits import CONNECT_MS
-from intercom.wire.frames import Answer, Health, Registered
+from intercom.wire.frames import Health, Registered
+from intercom.wire.unions import Answer
 from tests.support.client import UNANSWERED, WALL, Frame, unpacked
 from tests.support.raw import packed
 

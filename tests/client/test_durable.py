@@ -10,14 +10,15 @@ import pytest
 
 from intercom.client import aio, blocking
 from intercom.client.durable import Command, Durable
-from intercom.client.session import ClientSession
+from intercom.client.session import ClientSession, Link
 from intercom.client.watches import WatchSnapshot
 from intercom.client.workerjournal import WorkerJournal
 from intercom.errors import HomeError, RequestRefused
-from intercom.limits import LINK_AHEAD_BYTES, LINK_AHEAD_FRAMES
+from intercom.limits import LINK_AHEAD_BYTES, LINK_AHEAD_FRAMES, LINK_CONFIRM_MS, LINK_HEARTBEAT_MS
 from intercom.paths import Paths
 from tests.support.brokers import BrokerProcess
 from tests.support.client import GRANTED, WALL, Frame, Rig
+from tests.support.orders import interleavings
 from tests.support.raw import PATIENCE_S
 
 
@@ -169,9 +170,9 @@ def test_what_cannot_be_written_down_has_no_receipt() -> None:
 def test_a_refusal_is_told_once() -> None:
     rig = LinkRig()
     rig.online()
-    rig.begin()
+    ready = rig.begin()
     refused = {"type": "link_refused", "linkId": "L", "code": "journal_identity_changed", "reason": "no"}
-    rig.feed({**refused, "retryable": False, "requestId": "r"})
+    rig.feed({**refused, "retryable": False, "requestId": ready["requestId"]})
     with pytest.raises(RequestRefused) as caught:
         rig.core.take_command(Command)
     assert caught.value.code == "journal_identity_changed"
@@ -179,6 +180,104 @@ def test_a_refusal_is_told_once() -> None:
     rig.durable.report("x", {})
     assert rig.written() == [], "there is no link"
     assert seqs(rig.confirm(rig.begin(generation=2))) == [1]
+
+
+def refuse(rig: LinkRig, ready: Frame | None) -> None:
+    told = {"linkId": "L", "code": "journal_identity_missing", "reason": "no", "retryable": False}
+    rig.feed({"type": "link_refused", **told, **({} if ready is None else {"requestId": ready["requestId"]})})
+
+
+@pytest.mark.parametrize("end", ["confirmed", "refused"])
+@pytest.mark.parametrize("other", ["refused", "late", "nothing"])
+def test_every_order_of_two_bootstraps_on_one_connection(end: str, other: str) -> None:
+    """A4.6, FE 4.6: only the answer to the newest readiness counts, however they cross."""
+    extra = {"refused": [("no link", 0)], "late": [("time", 0)], "nothing": []}[other]
+    for order in interleavings([("begin", 1), (end, 1)], [("begin", 2), ("confirmed", 2)], extra):
+        rig = LinkRig()
+        rig.durable.report("x", {})
+        rig.online()
+        readies: dict[int, Frame] = {}
+        newest = holder = 0
+        for what, generation in order:
+            if what == "begin":
+                readies[generation] = rig.begin(generation=generation)
+                newest, holder = generation, 0
+            elif what == "confirmed":
+                frames = rig.confirm(readies[generation])
+                is_first = generation == newest
+                assert (1 in seqs(frames)) is is_first, order
+                holder = generation if is_first else holder
+            elif what == "refused":
+                refuse(rig, readies[generation])
+            elif what == "no link":
+                refuse(rig, None)
+                newest = holder = 0
+            else:
+                rig.now += LINK_CONFIRM_MS
+                rig.core.tick(rig.now)
+                if newest and not holder:
+                    assert rig.core.link is Link.BROKEN, "the broker does not answer"
+                    break
+            if what == "refused" and generation == newest:
+                newest = 0
+            rig.durable.report("x", {})
+            assert bool(seqs(rig.written())) is bool(holder), order
+
+
+def test_a_worker_shows_that_it_lives() -> None:
+    """FE 4.2, 4.9: heartbeats, while it has the link."""
+
+    def beats() -> list[Any]:
+        rig.core.tick(rig.now)
+        return [frame["body"] for frame in rig.written() if frame["type"] == "ephemeral_event"]
+
+    rig = LinkRig()
+    rig.online()
+    ready = rig.begin()
+    assert [frame["type"] for frame in rig.confirm(ready)] == ["ephemeral_event"]
+    due = rig.core.deadline()
+    assert due is not None
+    assert due <= rig.now + LINK_HEARTBEAT_MS
+    rig.now += LINK_HEARTBEAT_MS
+    assert beats() == [{"kind": "heartbeat"}]
+    assert beats() == []
+    refuse(rig, None)
+    rig.now += LINK_HEARTBEAT_MS
+    assert beats() == []
+
+
+def test_a_journal_that_cannot_be_written_rejects_the_link() -> None:
+    """FE 4.3: a rejection before readiness."""
+    rig = LinkRig()
+    rig.durable.report("x", {})
+    rig.online()
+    rig.journal.is_full = True
+    bootstrap = {"linkId": "L", "generation": 3, "connectionId": "c", "commandMode": "individual"}
+    [rejected] = rig.feed({"type": "link_bootstrap", **bootstrap, "brokerJournalId": "b", "eventFloor": 1, "body": {}})
+    assert (rejected["type"], rejected["errorCode"], rejected["generation"]) == (
+        "link_rejected",
+        "journal_unusable",
+        3,
+    )
+    with pytest.raises(HomeError, match="no space"):
+        rig.core.take_command(Command)
+
+
+def test_what_the_disk_cannot_take_for_a_while_stops_nothing_for_ever() -> None:
+    """FE 4.6: what was acknowledged is told again; what was reported meanwhile goes on."""
+    rig = LinkRig()
+    rig.online()
+    rig.confirm(rig.begin())
+    for _ in range(LINK_AHEAD_FRAMES + 1):
+        rig.durable.report("x", {})
+    rig.written()
+    rig.journal.is_full = True
+    assert seqs(rig.ack(1)) == [LINK_AHEAD_FRAMES + 1]
+    with pytest.raises(HomeError, match="no space"):
+        rig.core.take_command(Command)
+    rig.journal.is_full = False
+    rig.durable.report("x", {})
+    assert seqs(rig.ack(2)) == [LINK_AHEAD_FRAMES + 2]
 
 
 def events_of(home: Path) -> tuple[str, list[tuple[str, Any]]]:

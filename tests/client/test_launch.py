@@ -9,15 +9,17 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
 from intercom.client import control, spawning
 from intercom.client.launch import Launch
 from intercom.client.setup import now
 from intercom.errors import AccessDenied, BrokerBusy, BrokerError, BrokerStarting, HomeError, NoBroker, StartFailed
+from intercom.locks import FileLock
 from intercom.paths import Paths, prepare_home
 from tests.support.fake_broker import FakeBroker, FakeLink
 from tests.support.launching import has_text, is_alive, run, until
@@ -45,6 +47,16 @@ def answers_health(link: FakeLink, number: int) -> None:
         link.wait_for_end()
     except Exception:
         return
+
+
+@contextmanager
+def held(path: Path) -> Iterator[None]:
+    lock = FileLock(path)
+    assert lock.try_acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def closed(descriptor: int) -> None:
@@ -111,7 +123,7 @@ def test_a_broker_that_is_there_and_silent_is_never_replaced(
     mark = short_path / "mark"
     runs(monkeypatch, f"open({str(mark)!r}, 'w')")
     launch = Launch(paths, start=True, now=now, wait_ms=1_500)
-    with FileLock(paths.spawn_lock):
+    with held(paths.spawn_lock):
         steps = launch.steps()
         time.sleep(next(steps))
 
@@ -232,7 +244,7 @@ def test_while_another_starts_one_it_waits(paths: Paths, monkeypatch: pytest.Mon
     """F7: later callers join the same attempt."""
     prepare_home(paths)
     runs(monkeypatch, "raise SystemExit(9)")
-    with FileLock(paths.spawn_lock):
+    with held(paths.spawn_lock):
         with pytest.raises(BrokerStarting):
             run(Launch(paths, start=True, now=now, wait_ms=200))
         launch = Launch(paths, start=True, now=now, wait_ms=PATIENCE_MS)
@@ -249,7 +261,7 @@ def test_while_another_starts_one_it_waits(paths: Paths, monkeypatch: pytest.Mon
 def test_when_the_other_gives_up_it_starts_one_itself(paths: Paths) -> None:
     prepare_home(paths)
     lock = FileLock(paths.spawn_lock)
-    lock.acquire()
+    assert lock.try_acquire()
     launch = Launch(paths, start=True, now=now, wait_ms=PATIENCE_MS)
     steps = launch.steps()
     for _ in range(3):
@@ -291,7 +303,7 @@ def test_stopping_midway_lets_everything_go(paths: Paths) -> None:
     while not paths.stderr_log.exists():
         time.sleep(next(steps))
     steps.close()
-    with FileLock(paths.spawn_lock, timeout=0):
+    with held(paths.spawn_lock):
         pass
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)

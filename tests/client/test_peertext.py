@@ -77,7 +77,7 @@ def test_a_question_says_how_to_answer() -> None:
         ({"mail": Mail(1, 0, 0, 2)}, "perhaps shown before"),
         (
             {"notice": Notice("expired", "m7654321-0", "bob\x1b", "time is over")},
-            "your message m7654321 to bob\\x1b was not delivered: time is over",
+            "your message m7654321 to bob\\x1b has expired: time is over",
         ),
     ],
 )

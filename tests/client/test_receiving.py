@@ -118,3 +118,25 @@ def test_a_message_that_breaks_the_protocol_breaks_the_connection() -> None:
     rig = online()
     rig.feed({**message("m1"), "message": {"id": "m1"}})
     assert rig.is_broken
+
+
+def test_the_receipt_of_what_was_shown_after_its_time_says_so() -> None:
+    """F87, protocol 4.10: judged when its consumer gets it, not when it is done with it; a copy is confirmed alike."""
+    rig, consumer = online(), Consumer()
+    rig.feed({**message("m1"), "validUntil": 1}, {**message("m2"), "validUntil": 9_999_999_999_999})
+    assert shown(rig, consumer) == "m1"
+    assert shown(rig, consumer) == "m2"
+    late = {"type": "received", "messageId": "m1", "outOfDate": True}
+    assert rig.written() == [late]
+    assert shown(rig, consumer) is None
+    assert rig.written() == [{"type": "received", "messageId": "m2"}]
+    assert rig.feed({**message("m1"), "validUntil": 1}) == [late]
+
+
+def test_whoever_passes_a_message_on_may_say_that_it_was_shown_late() -> None:
+    """F87: an adapter took it in time, and its model was shown it later."""
+    rig, consumer = online(), Consumer()
+    rig.feed(message("m1"))
+    assert shown(rig, consumer) == "m1"
+    rig.core.confirm("m1", rig.now, is_late=True)
+    assert rig.written() == [{"type": "received", "messageId": "m1", "outOfDate": True}]

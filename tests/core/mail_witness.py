@@ -273,7 +273,7 @@ class MailWitness(Watcher):
             valid = [a for a in self.of_message[row.message_id] if "validFor" in a.frame]
             fresh = [a for a in valid if a.life != self.life or mono < a.mono + a.frame["validFor"]]
             assert fresh, "offered after its validity"
-        box = self.world.broker._boxes.get(row.mailbox)
+        box = self.world.broker._post.boxes.get(row.mailbox)
         assert box is not None
         for mail in box.in_order():
             if mail.number >= number:
@@ -430,12 +430,12 @@ class MailWitness(Watcher):
         """Object to memory that says something else than the disk although nothing is under way."""
         broker: Any = self.world.broker
         assert not self.world.appends
-        known = {one.record.session_id: one.record for one in broker._lifecycle}
+        known = {one.record.session_id: one.record for one in broker._registry.lifecycle}
         assert known == self.disk.known_sessions
-        assert {one.number: one.row for one in broker._addresses} == self.disk.addresses
-        boxes = broker._boxes.all()
+        assert {one.number: one.row for one in broker._registry.addresses} == self.disk.addresses
+        boxes = broker._post.boxes.all()
         assert {mail.number: mail.record for box in boxes for mail in box.in_order()} == self.disk.mail
-        operations = {one.number: one.record() for one in broker._operations._rows.values()}
+        operations = {one.number: one.record() for one in broker._messages.operations._rows.values()}
         assert operations == self.disk.operations
         assert all(number in self.disk.bodies or self.was_lost for number in self.disk.mail)
         for box in boxes:
@@ -521,7 +521,7 @@ class MailWitness(Watcher):
 
     def check_stuck(self) -> None:
         """Object to mail that waits although its holder is here and confirms everything."""
-        for box in self.world.broker._boxes.all():
+        for box in self.world.broker._post.boxes.all():
             holder = box.holder
             if holder is not None:
                 line = self.lines[holder.connection.number]

@@ -506,8 +506,8 @@ class RestoringAccount(Watcher):
             newest = attempts[-1]
             if self.members.get(newest.conn) is newest.member and not newest.is_over and newest.place is None:
                 assert newest.answers, f"no answer to {newest.frame}"
-        assert {attempt.id for attempt in self.held} == set(self.core._holding._held)
-        assert {place.capability for place in self.places} == set(self.core._restoring._known)
+        assert {attempt.id for attempt in self.held} == set(self.core._supervising.holding._held)
+        assert {place.capability for place in self.places} == set(self.core._supervising.restoring._known)
 
 
 def message_id_of(frame: Any) -> str | None:

@@ -113,6 +113,14 @@ def a_flow(world: World, old: Agent) -> None:
     assert play.create(target="old")["type"] == "flow"
 
 
+def a_flow_it_wrote(world: World, old: Agent) -> None:
+    play = Play.__new__(Play)
+    play.world, play.count, play.kept = world, 0, {}
+    play.boss = holder(world, "old", old.registered["addressToken"], features=COORDINATOR)
+    assert play.create(target="somebody")["type"] == "flow"
+    play.boss.write("unregister")
+
+
 def an_open_question(world: World, old: Agent) -> None:
     asked = holder(world, "old", old.registered["addressToken"])
     asker = enter(world, "asker")
@@ -140,6 +148,7 @@ USES: list[Callable[[World, Agent], None]] = [
     sent_mail,
     a_policy,
     a_flow,
+    a_flow_it_wrote,
     parked_work,
     an_open_question,
     a_link,

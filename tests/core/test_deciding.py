@@ -237,7 +237,7 @@ def test_a_sender_without_a_session_is_told_so() -> None:
     for frame in ({"type": "send", "to": "b", "message": OK}, {"type": "supervisor_send", "to": "b", "message": OK}):
         request = decode_request(encode(frame))
         assert not isinstance(request, Malformed)
-        world.broker._deciding.send(stranger, request, world.now)  # type: ignore[arg-type]
+        world.broker._sending.deciding.send(stranger, request, world.now)  # type: ignore[arg-type]
         (write,) = world.broker._outbox.take()
         assert isinstance(write, Write) and write.frame.reason == "Sender session not found"  # type: ignore[union-attr]
 

@@ -198,4 +198,4 @@ def test_nothing_is_kept_of_a_row_whose_answer_was_taken_after_its_time() -> Non
     world.deaf.clear()
     world.settle()
     assert only(answers(amy.got()))["type"] == "delivered"
-    assert not world.broker._operations._evictable
+    assert not world.broker._messages.operations._evictable

@@ -466,5 +466,5 @@ def test_a_registration_that_was_never_recorded_reserves_no_id() -> None:
     world.end(conn)
     world.fail_commit()
     world.settle()
-    assert not world.broker._sessions._reserved
+    assert not world.broker._registry.sessions._reserved
     assert world.broker.away_count == 0

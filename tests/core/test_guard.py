@@ -107,7 +107,7 @@ def test_messages_without_a_cause_are_not_looked_at() -> None:
     for number in range(300):
         assert outcome(a.message("b", f"a{number}", "same")) == "delivered"
         assert outcome(b.message("a", f"b{number}", "same")) == "delivered"
-    assert len(a.world.broker._guard) == 0
+    assert len(a.world.broker._messages.guard) == 0
 
 
 def test_questions_and_answers_may_go_on_for_ever() -> None:
@@ -116,7 +116,7 @@ def test_questions_and_answers_may_go_on_for_ever() -> None:
     for number in range(200):
         assert outcome(a.ask("b", f"q{number}")) == "delivered"
         assert outcome(b.reply("a", f"r{number}", f"q{number}")) == "delivered"
-    assert len(a.world.broker._guard) == 0
+    assert len(a.world.broker._messages.guard) == 0
 
 
 def test_an_answer_passes_in_a_chain_that_is_over() -> None:

@@ -752,7 +752,7 @@ def test_frames_held_do_not_keep_the_bytes_they_came_in() -> None:
     flag = b"[" + b"1," * 500 + b"1]"
     payload = b'{"type":"send","to":"reviewer","message":' + message + b',"awaitRestoringRecipient":' + flag + b"}"
     writer.world.feed(writer.conn, payload)
-    waiting = family.world.broker._holding.find("m1")
+    waiting = family.world.broker._supervising.holding.find("m1")
     assert waiting is not None and from_json(waiting.frame.message) == from_json(message)
     assert waiting.bytes == len(message) + len(CHILD)
     assert waiting.frame.await_restoring_recipient is UNSET

@@ -240,7 +240,7 @@ def test_purge_deletes_what_is_over() -> None:
     sender, target = enter(world, "a"), enter(world, "b")
     target.leave()
     sender.queue("b", "m1")
-    sender.queue("b", "m2")
+    sender.queue("b", "m2", "y")
     back = reattach(world, target)
     back.confirm("m1")
     person = operator(world)

@@ -238,6 +238,29 @@ def test_a_readiness_for_another_generation(change: dict[str, Any]) -> None:
     assert (refused["code"], refused["retryable"], one.is_connected) == ("generation_stale", False, True)
 
 
+def test_a_readiness_that_crossed_with_the_next_bootstrap_decides_nothing() -> None:
+    """FE 4.6: frames of older generations are refused; the newer attempt goes on."""
+    world = World()
+    boss = operator(world)
+    one = ready(world)
+    one.agent.leave()
+    two = again(world, one)
+    ask_repin(boss, two, "J2")
+    lost, bootstrap = two.got()
+    assert (lost["type"], lost["code"]) == ("link_refused", "authority_lost")
+    assert only(two.ready("J1"), "link_refused")["code"] == "generation_stale"
+    two.bootstrap = bootstrap
+    assert only(two.ready("J2"), "link_confirmed")["generation"] == two.bootstrap["generation"] == 3
+
+
+def test_a_rejection_of_another_generation_decides_nothing() -> None:
+    world = World()
+    one = worker(world)
+    members = {"requestId": "x", "linkId": one.link, "generation": 7, "errorCode": "busy"}
+    assert only(one.write("link_rejected", **members), "link_refused")["code"] == "generation_stale"
+    assert only(one.ready(), "link_confirmed")["generation"] == 1
+
+
 def test_a_readiness_without_a_journal() -> None:
     """FE 4.3: journal_identity_missing is final."""
     world = World()
@@ -284,6 +307,17 @@ def test_a_worker_may_reject_its_link() -> None:
     assert (refused["code"], refused["requestId"], one.is_connected) == ("bootstrap_rejected", "r", False)
 
 
+def test_a_worker_that_rejects_its_link_again_and_again_keeps_its_connection() -> None:
+    """FE 4.5: ten attempts; then the link rests, and the session goes on without it."""
+    world = World()
+    one = worker(world)
+    for _ in range(10):
+        generation = one.bootstrap["generation"]
+        one.write("link_rejected", requestId="r", linkId=one.link, generation=generation, errorCode="busy")
+        one = again(world, one)
+    assert (one.bootstrap, one.is_connected) == ({}, True)
+
+
 def test_a_rejection_after_readiness_breaks_the_protocol() -> None:
     """FE 4.3: any second outcome."""
     world = World()
@@ -306,6 +340,8 @@ def test_a_newer_generation_fences_the_older() -> None:
     assert only(two.event(2), "event_ack")["highWater"] == 2
     assert world.disk.links[one.link].refused is None
     assert world.disk.known_sessions[one.agent.id].state.value == "active"
+    assert "link.authority_lost" in kinds(world, one)
+    assert "link.ended" not in kinds(world, one)
 
 
 # --- durable events -------------------------------------------------------------------------------------
@@ -659,7 +695,7 @@ def test_a_command_whose_body_is_lost() -> None:
     boss = operator(world)
     send(boss, one, "c1")
     send(boss, one, "c2")
-    world.disk.bodies.pop(world.broker._links.commands.get("c1").record.number)  # type: ignore[union-attr]
+    world.disk.bodies.pop(world.broker._linking.links.commands.get("c1").record.number)  # type: ignore[union-attr]
     two = again(world, one)
     assert commands(two.ready()) == [("c2", 2)]
     assert ask(boss, "commands", commandId="c1")["commands"][0]["errorCode"] == "body_lost"
@@ -775,6 +811,7 @@ def test_links_can_be_followed() -> None:
     told = [frame["event"] for frame in boss.got() if frame["type"] == "watch_event"]
     assert [event["kind"] for event in told] == [
         "command.pending",
+        "command.offered",
         "command.received",
         "event.stored",
         "command.applied",

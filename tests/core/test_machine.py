@@ -533,7 +533,7 @@ class BrokerWorld(RuleBasedStateMachine):
         if self.witness.store_is_closed:
             self.restart(0)
         self.rest()
-        assert not any(session.asks_under_way for session in self.world.broker._sessions._by_id.values())
+        assert not any(session.asks_under_way for session in self.world.broker._registry.sessions._by_id.values())
         self.commits_at_once = self.takes_at_once = True
         for line in self.lines():
             self.world.end(line.number)
@@ -546,8 +546,8 @@ class BrokerWorld(RuleBasedStateMachine):
 
 def left_in(broker: Any) -> dict[str, int]:
     """Return the sizes of everything in the core that should be empty when all have left and all time has passed."""
-    sessions, questions, receipts = broker._sessions, broker._questions, broker._receipts
-    operations, stages, owners = broker._operations, broker._stages, broker._owners
+    sessions, questions, receipts = broker._registry.sessions, broker._messages.questions, broker._messages.receipts
+    operations, stages, owners = broker._messages.operations, broker._staging.stages, broker._staging.owners
     sizes = {
         "connections": len(broker._connections),
         "sessions": len(sessions),
@@ -568,8 +568,8 @@ def left_in(broker: Any) -> dict[str, int]:
         "aliases": len(stages.aliases) + len(stages.aliases._by_session) + len(stages.aliases._by_run),
         "owner requests": len(owners) + len(owners._by_owner) + len(owners._by_root) + len(owners._by_sender),
         "owner request bytes": owners._bytes,
-        "barriers": len(broker._barriers),
-        "notifications": len(broker._notifications),
+        "barriers": len(broker._staging.barriers),
+        "notifications": len(broker._staging.notifications),
     }
     return {name: size for name, size in sizes.items() if size}
 

@@ -28,7 +28,7 @@ def away(world: World, *message_ids: str) -> tuple[Agent, Agent]:
     sender, target = enter(world, "a"), enter(world, "b")
     target.leave()
     for message_id in message_ids:
-        sender.queue("b", message_id)
+        sender.queue("b", message_id, message_id)
     return sender, target
 
 
@@ -213,7 +213,7 @@ def test_f86_two_readers_share_no_mailbox() -> None:
     sender = enter(world, "a")
     names = [f"m{number}" for number in range(100)]
     for name in names:
-        sender.queue("box", name)
+        sender.queue("box", name, name)
     one = holder(world, "box", token)
     seen = ids(one.first)
     late = ids(one.confirm(*seen))

@@ -580,14 +580,14 @@ class MailWorld(RuleBasedStateMachine):
 def left_in(broker: Any) -> dict[str, int]:
     """Return the sizes of everything that should be empty when all have left and all time has passed."""
     sizes = {
-        "boxes": len(broker._boxes.all()),
+        "boxes": len(broker._post.boxes.all()),
         "away": broker.away_count,
-        "processes": len(broker._lifecycle._by_process),
-        "reserved ids": len(broker._sessions._reserved),
-        "unconfirmed": len(broker._receipts) + len(broker._receipts._by_identity),
-        "questions": len(broker._questions),
+        "processes": len(broker._registry.lifecycle._by_process),
+        "reserved ids": len(broker._registry.sessions._reserved),
+        "unconfirmed": len(broker._messages.receipts) + len(broker._messages.receipts._by_identity),
+        "questions": len(broker._messages.questions),
         "awaiting": len(broker._ledger._awaiting) + len(broker._ledger._uncommitted) + len(broker._ledger._resting),
-        "holders": sum(address.holder is not None for address in broker._addresses),
+        "holders": sum(address.holder is not None for address in broker._registry.addresses),
     }
     return {name: size for name, size in sizes.items() if size}
 

@@ -103,7 +103,7 @@ def test_an_unconfirmed_hand_over_comes_again() -> None:
     world = World()
     sender, target = away(world)
     for number in (1, 2, 3):
-        sender.queue("b", f"m{number}")
+        sender.queue("b", f"m{number}", f"{number}")
     back = reattach(world, target)
     assert ids(back.first) == ["m1", "m2", "m3"]
     back.confirm("m1")
@@ -134,7 +134,7 @@ def test_what_comes_during_a_reattach_goes_behind_the_mail() -> None:
     world = World()
     sender, target = away(world)
     sender.queue("b", "m1")
-    sender.queue("b", "m2")
+    sender.queue("b", "m2", "y")
     world.auto = False
     back = reattach(world, target)
     sender.queue("b", "m3")
@@ -148,7 +148,7 @@ def test_mail_is_handed_over_within_a_window() -> None:
     world = World(limits=Limits(mail_offers=2))
     sender, target = away(world)
     for number in range(5):
-        sender.queue("b", f"m{number}")
+        sender.queue("b", f"m{number}", f"{number}")
     back = reattach(world, target)
     assert ids(back.first) == ["m0", "m1"]
     assert ids(back.confirm("m0")) == ["m2"]
@@ -160,7 +160,7 @@ def test_later_sends_that_may_wait_go_behind_older_mail() -> None:
     world = World(limits=Limits(mail_offers=1))
     sender, target = away(world)
     sender.queue("b", "m1")
-    sender.queue("b", "m2")
+    sender.queue("b", "m2", "y")
     back = reattach(world, target)
     behind = only(answers(sender.queue("b", "m3")))
     assert (behind["type"], behind["position"]) == ("queued", 3)
@@ -327,7 +327,7 @@ def test_a_crash_loses_no_mail() -> None:
     world = World()
     sender, target = away(world)
     sender.queue("b", "m1")
-    sender.queue("b", "m2")
+    sender.queue("b", "m2", "y")
     back = reattach(world, target)
     back.confirm("m1")
     world.crash()
@@ -452,3 +452,59 @@ def test_an_older_sender_is_told_that_the_outcome_is_uncertain() -> None:
     assert reason(answers(older.got())) == reasons.RECEIPT_MISSING
     assert world.disk.mail == {}
     assert ids(target.got()) == ["m1"]
+
+
+# --- shown after its time (F87) -------------------------------------------------------------------------
+
+
+def test_the_sender_of_mail_that_was_shown_late_is_told_expired() -> None:
+    """F87, protocol 9.5.5: it was handed over in time; its reader was shown it as out of date."""
+    world = World()
+    sender, target = away(world)
+    sender.queue("b", "m1", validFor=1_000)
+    back = reattach(world, target)
+    world.pass_time(1_000)
+    back.write("received", messageId="m1", outOfDate=True)
+    notice = only(sender.mail())["notice"]
+    assert (notice["kind"], notice["messageId"], notice["reason"]) == ("expired", "m1", notices.SHOWN_LATE)
+    assert kinds(world, "m1") == ["mail.queued", "mail.offered", "mail.expired"]
+    assert [mail.message_id for mail in world.disk.mail.values()] == ["undeliverable:1:m1"]
+    assert world.disk.operations == {}
+
+
+def test_the_sender_of_a_live_message_that_was_shown_late_is_told_expired() -> None:
+    """F87: it waited in an adapter, and never was mail."""
+    world = World()
+    sender, target = enter(world, "a"), enter(world, "b")
+    sender.message("b", "m1", extra={"validFor": 1_000})
+    world.pass_time(1_500)
+    target.write("received", messageId="m1", outOfDate=True)
+    told = only(answers(sender.got()))
+    assert (told["type"], told["reason"]) == ("delivery_failed", reasons.OUT_OF_DATE)
+    assert reasons.code_of(told["reason"]) == "expired"
+    assert world.disk.operations == {}, "a retry would be a new message, and find its reader again"
+
+
+@pytest.mark.parametrize("validity", [{}, {"validFor": 60_000}])
+def test_a_reader_cannot_call_out_of_date_what_is_not(validity: dict[str, int]) -> None:
+    """Protocol 4.10: the broker's clock and what the sender said decide."""
+    world = World()
+    sender, target = away(world)
+    live = enter(world, "c")
+    sender.queue("b", "m1", **validity)
+    sender.message("c", "m2", extra=validity)
+    back = reattach(world, target)
+    back.write("received", messageId="m1", outOfDate=True)
+    live.write("received", messageId="m2", outOfDate=True)
+    assert only(answers(sender.got()))["type"] == "delivered"
+    assert kinds(world, "m1")[-1] == "mail.delivered"
+
+
+def test_an_ask_has_its_own_end() -> None:
+    """Protocol 9.5.5: who asked waits for the answer, and not for the reading."""
+    world = World()
+    asker, target = enter(world, "a"), enter(world, "b")
+    asker.ask("b", "q1", extra={"validFor": 1_000})
+    world.pass_time(1_500)
+    target.write("received", messageId="q1", outOfDate=True)
+    assert only(answers(asker.got()))["type"] == "delivered"

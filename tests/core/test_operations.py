@@ -632,7 +632,7 @@ def test_the_bytes_of_a_row_come_back_when_it_goes() -> None:
     """design 5 "Bounds" """
     world = World()
     a, b = world.register("a"), world.register("b")
-    operations = world.broker._operations
+    operations = world.broker._messages.operations
     assert operations.charged_bytes == 0
     a.message("b", "m1")
     world.deaf.add(b.conn)

@@ -90,7 +90,7 @@ def test_quiet_messages_wait_and_wake_nobody_until_they_are_fetched() -> None:
     receiver, sender = desk(world), enter(world, "ann", features=FULL)
     receiver.write("policy_set", requestId="p", policy=policy("quiet"))
     assert fate(sender.queue("desk", "m1")) == "quiet"
-    assert fate(sender.queue("desk", "m2")) == "quiet"
+    assert fate(sender.queue("desk", "m2", "y")) == "quiet"
     world.pass_time(3_600_000)
     assert texts(receiver) == []
     frames = receiver.write("mail_fetch", requestId="f")
@@ -182,7 +182,7 @@ def test_the_person_lets_a_held_message_through_or_refuses_it() -> None:
     receiver, sender, operator = desk(world), enter(world, "ann", features=FULL), person(world)
     operator.write("policy_set", requestId="p", policy=policy("hold"), of={"address": "desk"})
     receiver.got()
-    assert fate(sender.queue("desk", "m1")) == fate(sender.queue("desk", "m2")) == "hold"
+    assert fate(sender.queue("desk", "m1")) == fate(sender.queue("desk", "m2", "y")) == "hold"
     told = only(operator.write("policies", requestId="p"), "policies")
     assert [(kept["messageId"], kept["action"], kept["owner"]) for kept in told["kept"]] == [
         ("m1", "hold", "desk"),

@@ -393,11 +393,11 @@ class Restorations(RuleBasedStateMachine):
 
     @invariant()
     def nothing_survives_what_it_belongs_to(self) -> None:
-        here = set(self.account.core._sessions._by_id)
-        for held in self.account.core._holding._held.values():
+        here = set(self.account.core._registry.sessions._by_id)
+        for held in self.account.core._supervising.holding._held.values():
             assert held.sender.id in here and held.connection.session is held.sender
-            assert self.account.core._restoring._known[held.reservation.capability] is held.reservation
-        assert set(self.account.core._restoring._by_owner) <= here
+            assert self.account.core._supervising.restoring._known[held.reservation.capability] is held.reservation
+        assert set(self.account.core._supervising.restoring._by_owner) <= here
 
     def teardown(self) -> None:
         if sys.exc_info()[0] is None:
@@ -419,13 +419,14 @@ class Restorations(RuleBasedStateMachine):
 
 def left_of(core: Any) -> dict[str, int]:
     """Return the sizes of everything about restoring that should be empty when all have left."""
-    restoring, holding = core._restoring, core._holding
+    restoring, holding = core._supervising.restoring, core._supervising.holding
     sizes = {
         "reservations": len(restoring),
         "owners": len(restoring._by_owner),
         "keys": len(restoring._by_key),
         "held": len(holding),
         "senders": len(holding._by_sender),
+        "waited for": len(holding._by_reservation),
         "bytes": holding._bytes,
     }
     return {name: size for name, size in sizes.items() if size}

@@ -433,12 +433,12 @@ class StageWorld(RuleBasedStateMachine):
     def what_is_counted_is_what_there_is(self) -> None:
         broker = self.world.broker
         routes = {run for run in set(RUNS) if self.witness.owner(run) is not None}
-        assert len(broker._stages.routes) == len(routes)
-        assert len(broker._owners) == len(self.witness.undecided())
+        assert len(broker._staging.stages.routes) == len(routes)
+        assert len(broker._staging.owners) == len(self.witness.undecided())
         here = {actor.last_id for actor in self.here()}
-        assert set(broker._barriers._by_session) <= here
-        assert set(broker._stages.aliases._by_session) <= here
-        for notification in broker._notifications._by_id.values():
+        assert set(broker._staging.barriers._by_session) <= here
+        assert set(broker._staging.stages.aliases._by_session) <= here
+        for notification in broker._staging.notifications._by_id.values():
             assert {notification.owner.id, notification.recipient.id} <= here
 
     @precondition(lambda self: self.deeds > 10)

@@ -109,7 +109,7 @@ def test_the_broker_refuses_it_as_a_protocol_error() -> None:
     """protocol 4.11: one already bound to another owner or name"""
     world = World()
     parent = supervisor(world)
-    world.broker._capabilities.authorize(f"{NONCE}.{MAC}", "somebody", CHILD, "another owner")
+    world.broker._supervising.capabilities.authorize(f"{NONCE}.{MAC}", "somebody", CHILD, "another owner")
     assert parent.write("authorize_supervisor", requestId="s", childName=CHILD, capability=f"{NONCE}.{MAC}") == []
     assert parent.conn in world.destroyed
 

@@ -54,7 +54,7 @@ def test_a_session_is_followed_from_its_snapshot_on() -> None:
     begun = watch(me, {"sessionId": bob.id})
     assert begun["type"] == "watching"
     assert begun["seq"] == world.disk.sequence
-    assert begun["journalId"] == world.broker._identity.journal_id
+    assert begun["journalId"] == world.broker._ground.identity.journal_id
     assert begun["snapshot"] == [
         {
             "kind": "session",
@@ -268,7 +268,7 @@ def test_what_was_missed_is_told_page_by_page_without_gap_or_repeat(page: int) -
     others = [enter(world, f"n{number}") for number in range(4)]
     live = [frame["seq"] for frame in told(boss)]
     assert len(live) == 4
-    frames = boss.write("watch", requestId="r2", afterSeq=first, journalId=world.broker._identity.journal_id)
+    frames = boss.write("watch", requestId="r2", afterSeq=first, journalId=world.broker._ground.identity.journal_id)
     begun, *events = [frame for frame in frames if frame["type"] in FRAMES]
     assert (begun["type"], begun["seq"], "snapshot" in begun) == ("watching", first, False)
     assert [event["seq"] for event in events] == live
@@ -497,14 +497,14 @@ def test_an_event_costs_its_own_watchers_only(monkeypatch: pytest.MonkeyPatch) -
         watch(each)
     assert len(world.broker._following.watches) == 1_000
     looked_at = 0
-    tell = Watches._tell
+    may_see = Watches._may_see
 
-    def counted(self: Watches, *arguments: Any) -> None:
+    def counted(self: Watches, *arguments: Any) -> bool:
         nonlocal looked_at
         looked_at += 1
-        tell(self, *arguments)
+        return may_see(self, *arguments)
 
-    monkeypatch.setattr(Watches, "_tell", counted)
+    monkeypatch.setattr(Watches, "_may_see", counted)
     shown = 0
     show = watches._shown_event
 

@@ -152,9 +152,9 @@ def test_a_return_into_a_full_inbox_succeeds_at_the_old_place() -> None:
 def test_a_known_id_replaces_its_slot_even_when_full() -> None:
     """A1.6: here, when nothing is remembered of the first send any more."""
     world, target, boss, sender = full()
-    operation = world.broker._operations.by_id("m0")
+    operation = world.broker._messages.operations.by_id("m0")
     assert operation is not None
-    world.broker._operations.withdraw(operation)
+    world.broker._messages.operations.withdraw(operation)
     assert only(answers(sender.queue(target.id, "m0", "newer")), "queued")
     assert [(item["inboxId"], item["contentPreview"]) for item in items(boss)] == [("m0", "newer"), ("m1", "x")]
     assert ask(boss, "inbox_show", inboxId="m0")["message"]["content"] == {"text": "newer"}

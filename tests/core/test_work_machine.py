@@ -482,11 +482,11 @@ class WorkWorld(RuleBasedStateMachine):
         broker, disk = self.world.broker, self.world.disk
         if self.world.appends or self.world.reads or self.world.waiting:
             return
-        inbox = {parked.record.number: parked.record for parked in broker._inbox.in_order()}
+        inbox = {parked.record.number: parked.record for parked in broker._post.inbox.in_order()}
         assert inbox == disk.inbox
         assignments = {one.id: one.record for one in broker._work.assignments.all()}
         assert assignments == disk.assignments
-        assert all(parked.deadline is not None or not parked.is_free for parked in broker._inbox.in_order())
+        assert all(parked.deadline is not None or not parked.is_free for parked in broker._post.inbox.in_order())
         for one in broker._work.assignments.all():
             waits = one.record.accept_deadline is not None and not one.record.accepted
             assert (one.deadline is not None) == waits
@@ -541,7 +541,7 @@ class WorkWorld(RuleBasedStateMachine):
         left = [row for row in disk.inbox.values() if row.assignment is None]
         assert not left, left
         assert not disk.idempotency and not len(self.world.broker._work.register)
-        assert len(self.world.broker._offers) == 0
+        assert len(self.world.broker._sending.offers) == 0
         assert not self.world.broker._work.handing._waiting
 
 

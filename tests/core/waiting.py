@@ -7,9 +7,9 @@ from tests.core.harness import World
 
 def open_edges(world: World) -> set[tuple[str, str]]:
     """Return who waits for whom, by open questions whose asker is here."""
-    asked = world.broker._questions._by_asker.values()
+    asked = world.broker._messages.questions._by_asker.values()
     questions = [question for each in asked for question in each.values() if not question.dormant]
-    party = world.broker._sessions.party_of
+    party = world.broker._registry.sessions.party_of
     return {(party(question.asker_id), party(question.target_id)) for question in questions}
 
 

@@ -37,8 +37,8 @@ from intercom.core import (
 from intercom.core.invocations import RUN
 from intercom.limits import Limits
 from intercom.wire import notices, reasons
-from intercom.wire.frames import Answer, Request
 from intercom.wire.schema import schema
+from intercom.wire.unions import Answer, Request
 from intercom.wire.work import ProcessingState
 from tests.core.harness import World
 from tests.support.brokers import TOP, BrokerProcess

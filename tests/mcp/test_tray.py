@@ -132,3 +132,13 @@ def test_a_sentence_of_ours_has_no_wrapper() -> None:
 
 def test_nothing_waits() -> None:
     assert Rig().tray.take() is None
+
+
+def test_what_is_shown_after_its_time_is_known_to_be() -> None:
+    """F87: its sender is told expired."""
+    rig = Rig()
+    rig.put("m1", valid_until=1)
+    rig.put("m2", valid_until=9_999_999_999_999)
+    batch = rig.tray.take()
+    assert batch is not None
+    assert [item.was_out_of_date for item in batch.items] == [True, False]

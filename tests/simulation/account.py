@@ -10,9 +10,9 @@ from typing import Literal
 
 from intercom.client.views import IncomingMessage, Receipt
 from intercom.errors import AskError, IntercomError, MessageConflict, OutcomeUnknown, SendError
-from intercom.wire.notices import fate
+from intercom.wire.notices import SHOWN_LATE, fate
 
-Outcome = Literal["open", "delivered", "queued", "refused", "unknown", "answered", "unanswered"]
+Outcome = Literal["open", "delivered", "queued", "refused", "unknown", "late", "answered", "unanswered"]
 
 
 class Broken(AssertionError):
@@ -114,6 +114,8 @@ class Account:
         letter.may_be_under_way |= told != "refused"
         if letter.is_refused and letter.shown:
             raise Broken("refused-is-true", f"{letter.id} was shown to {letter.shown}, and then: {error!r}")
+        if told == "late" and not letter.finished:
+            raise Broken("delivered-is-true", f"{letter.id} for {letter.target} was shown late to nobody")
         if told == "answered":
             assert isinstance(result, IncomingMessage)
             self._answered(letter, result)
@@ -176,10 +178,18 @@ class Account:
         letter = self.letters.get(message.notice.message_id)
         if letter is None or letter.sender != program:
             raise Broken("as-it-was-sent", f"{program} was told of {message.notice.message_id}")
-        if letter.begins == 1 and letter.finished and fate(message.notice.reason) == "was not delivered":
+        if message.notice.reason == SHOWN_LATE and not letter.finished:
+            raise Broken("given-up-is-true", f"{letter.id} was shown late to nobody")
+        is_late = message.notice.reason == SHOWN_LATE
+        if (
+            letter.begins == 1
+            and letter.finished
+            and not is_late
+            and fate("", message.notice.reason) == "was not delivered"
+        ):
             raise Broken("given-up-is-true", f"{letter.id} was finished, and then: {message.notice.reason}")
         letter.noticed = message.notice.reason
-        letter.is_called_undelivered = fate(letter.noticed) == "was not delivered"
+        letter.is_called_undelivered = fate("", letter.noticed) == "was not delivered"
 
     def _keeps_order(self, letter: Letter) -> None:
         """Hold that nothing overtakes what was sent before it, once that was settled as kept (9.5.3)."""
@@ -216,6 +226,8 @@ def _outcome(result: object, error: Exception | None) -> Outcome:
         return "delivered" if result.state == "delivered" else "queued"
     if isinstance(result, IncomingMessage):
         return "answered"
+    if isinstance(error, SendError) and error.code == "expired":
+        return "late"
     if isinstance(error, OutcomeUnknown | MessageConflict):
         return "unknown"
     return "unanswered" if isinstance(error, AskError) else "refused"

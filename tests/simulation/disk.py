@@ -21,10 +21,11 @@ from typing import Literal
 from unittest.mock import patch
 
 from intercom.config import Durability
+from intercom.core import recalling
 from intercom.core.records import Reading
 from intercom.limits import Limits
 from intercom.paths import Paths
-from intercom.store import database
+from intercom.store import database, operations
 from intercom.store.database import Batch, Store
 from intercom.store.pair import beside
 from intercom.store.reader import Read, Reader, _answer
@@ -38,6 +39,8 @@ _FULL = 2
 """What SQLite calls a sync with every commit."""
 _CHECKPOINT_PAGES = 24
 """So few that every world sees many checkpoints."""
+_RECALL_ROWS = 4
+"""So few that brokers start while operations are still to be read."""
 
 
 class Disk:
@@ -241,6 +244,8 @@ def hand_made_times(clock: Clock) -> Iterator[None]:
     with (
         patch.object(database, "perf_counter_ns", lambda: clock.now.mono * 1_000_000),
         patch.object(database, "CHECKPOINT_PAGES", _CHECKPOINT_PAGES),
+        patch.object(operations, "RECALL_ROWS", _RECALL_ROWS),
+        patch.object(recalling, "RECALL_ROWS", _RECALL_ROWS),
         patch.object(threading.Thread, "start", side_effect=AssertionError("a thread in a world turned by hand")),
     ):
         yield

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from functools import partial
 
+from intercom.cluster.local import Alone
 from intercom.config import Durability
 from intercom.core.broker import Broker
 from intercom.core.clock import Instant
@@ -135,6 +136,7 @@ class Process:
             reader=self.reader,
             processes=self.watched,
             spawner=NoSpawner(),
+            directory=Alone(lambda: self.loop.soon.append(self.performer.peers_told)),
         )
         self.intake = Intake(self.broker, self.performer, self.idle, clock=clock, frame_bytes=FRAME_BYTES)
         self.performer.run(self.broker.started(), clock.now)

@@ -10,10 +10,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from intercom.core.flow_records import ReportRecord, StepRecord, TargetIdentity
 from intercom.core.records import (
     AddressRecord,
     AssignmentRecord,
     DiagnosisRecord,
+    DispatchRecord,
+    FlowRecord,
     Happened,
     IdempotencyRecord,
     IdempotencyState,
@@ -345,6 +348,84 @@ def test_invocations_are_made_anew_out_of_the_journal(
     found = open_store().recovered
     assert (found.invocations, found.diagnoses) == ([done], [told])
     assert (found.last_sequence, found.last_number) == (5, 8)
+
+
+def with_flows(paths: Paths) -> tuple[FlowRecord, DispatchRecord]:
+    """Make a store with a flow whose first step was reported, and the texts of both; return its rows."""
+    done = StepRecord("one", 3, "completed", ("d",), "d")
+    flow = FlowRecord(
+        number=1, flow_id="f", revision=2, state="active", target="w", group="g", created_by="address:1", creator="b",
+        creator_session="s", created_at=NOW, updated_at=NOW + 2, steps=(done, StepRecord("two", 4)),
+    )  # fmt: skip
+    dispatch = DispatchRecord(
+        number=1, dispatch_id="d", flow_id="f", step_id="one", group="g", revision=1,
+        identity=TargetIdentity("b", "s", "i"), created_at=NOW, negotiated=False, outcome="completed",
+        report=ReportRecord("completed", 9, "x", NOW),
+    )  # fmt: skip
+    store = Store.open(paths, NOW)
+    changes: list[object] = [
+        event(1, replace(flow, revision=1, updated_at=NOW), "flow.created"),
+        event(2, dispatch, "dispatch.prepared"),
+        event(3, flow, "flow.dispatch_completed"),
+        *(SaveBody(number, b"text") for number in (3, 4, 9)),
+    ]
+    store.commit([(1, tuple(changes))])  # type: ignore[arg-type]
+    store.close()
+    return flow, dispatch
+
+
+@pytest.mark.parametrize("names", [("flows",), ("dispatches",), ("flows", "dispatches")], ids="+".join)
+def test_flows_are_made_anew_out_of_the_journal(
+    paths: Paths, open_store: Callable[..., Store], names: tuple[str, ...]
+) -> None:
+    """A2.15: equal in ids, times and states."""
+    flow, dispatch = with_flows(paths)
+    for name in names:
+        spoil_table(paths, name)
+    _, saved = rebuild(paths, "aside")
+    assert saved.is_whole
+    found = open_store().recovered
+    assert (found.flows, found.dispatches) == ([flow], [dispatch])
+    assert (found.last_sequence, found.last_number, found.lost_texts) == (3, 9, frozenset())
+
+
+@pytest.mark.parametrize(
+    "change", ["DELETE FROM {}", "UPDATE {} SET revision = 'many'", "UPDATE {} SET identity = '{{'"]
+)
+@pytest.mark.parametrize("names", [("flows",), ("dispatches",), ("flows", "dispatches")], ids="+".join)
+def test_flows_whose_rows_are_gone_or_damaged_come_back_at_the_next_start(
+    paths: Paths, open_store: Callable[..., Store], names: tuple[str, ...], change: str
+) -> None:
+    """A2.15, FE 2.6: nobody has to rebuild anything; the journal tells the rows."""
+    flow, dispatch = with_flows(paths)
+    connection = sqlite3.connect(paths.database)
+    for name in names:
+        connection.execute(change.format(name))
+    connection.commit()
+    connection.close()
+    found = open_store().recovered
+    assert (found.flows, found.dispatches) == ([flow], [dispatch])
+
+
+def test_a_flow_that_was_deleted_does_not_come_back(paths: Paths, open_store: Callable[..., Store]) -> None:
+    flow, dispatch = with_flows(paths)
+    store = Store.open(paths, NOW)
+    gone = [event(4, replace(dispatch, revision=2), "dispatch.deleted", is_gone=True)]
+    gone.append(event(5, replace(flow, revision=3), "flow.deleted", is_gone=True))
+    store.commit([(1, tuple(gone))])
+    store.close()
+    found = open_store().recovered
+    assert (found.flows, found.dispatches) == ([], [])
+
+
+def test_the_number_of_a_text_that_is_lost_is_not_given_again(paths: Paths, open_store: Callable[..., Store]) -> None:
+    """Design section 5: texts are not made anew; no other text may be taken for one."""
+    with_flows(paths)
+    spoil_table(paths, "bodies")
+    rebuild(paths, "aside")
+    found = open_store().recovered
+    assert found.last_number == 9
+    assert found.lost_texts == {4}, "of what is not completed"
 
 
 @pytest.mark.parametrize("change", ["UPDATE mail SET size = 'many'", "ALTER TABLE mail DROP COLUMN size"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -364,10 +365,36 @@ class _Exhausted:
     def decode(self, payload: bytes) -> object:
         raise MemoryError
 
+    def widen(self) -> bool:
+        return False
+
 
 def test_want_of_memory_is_a_protocol_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(codec, "_REQUESTS", _Exhausted())
     assert sentence_of(payload_of(example("list"))).endswith("does not fit into stack or memory")
+
+
+PLAIN = [example("register"), example("send"), example("list"), example("unregister")]
+WITNESS = """
+import sys
+from intercom.wire.codec import decode_request
+for payload in sys.argv[1:]:
+    print(type(decode_request(payload.encode())).__name__, "intercom.wire.unions" in sys.modules)
+"""
+
+
+def test_frames_of_features_are_loaded_when_one_comes() -> None:
+    """design section 6: what a plain session does is not slowed by what it does without"""
+    frames = [*PLAIN, {"type": "list_groups", "requestId": "r"}, {"type": "inbox_presence", "requestId": "r"}, *PLAIN]
+    payloads = [payload_of(frame).decode() for frame in frames]
+    done = subprocess.run([sys.executable, "-c", WITNESS, *payloads], capture_output=True, text=True, check=True)
+    names = ["Register", "Send", "ListSessions", "Unregister"]
+    assert done.stdout.splitlines() == [
+        *(f"{name} False" for name in names),
+        "ListGroups True",
+        "InboxPresence True",
+        *(f"{name} True" for name in names),
+    ]
 
 
 # The message inside -------------------------------------------------------------------------------------

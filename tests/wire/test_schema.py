@@ -8,8 +8,8 @@ from typing import Any, get_args
 
 import pytest
 
-from intercom.wire.frames import Answer, Request
 from intercom.wire.schema import DIALECT, schema
+from intercom.wire.unions import Answer, Request
 from tests.support.wire import ANSWERS, MESSAGE, REQUESTS, changed, example, without
 
 SCHEMA = schema()
