@@ -67,8 +67,8 @@ def reattach(broker: BrokerProcess, registered: Frame) -> tuple[RawClient, Frame
 
 
 def queue(client: RawClient, target: str, message_id: str, text: str = "hello", **members: Any) -> Frame:
-    """Send a message that may wait; return the answer."""
-    client.send_message(target, message_id, text, queueIfAway=True, attemptId=message_id, **members)
+    """Send a message that may wait, with a text of its own; return the answer."""
+    client.send_message(target, message_id, f"{message_id} {text}", queueIfAway=True, attemptId=message_id, **members)
     return answer_of(client)
 
 
@@ -395,7 +395,7 @@ def test_thousands_of_messages_wait_and_come_in_order(start_broker: StartBroker)
     sender.expect("session_left")
     for begin in range(0, count, 100):
         for number in range(begin, begin + 100):
-            sender.send_message("target", f"m{number}", queueIfAway=True)
+            sender.send_message("target", f"m{number}", f"text {number}", queueIfAway=True)
         for number in range(begin, begin + 100):
             assert sender.expect("queued")["position"] == number + 1
     broker.kill()
