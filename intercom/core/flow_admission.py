@@ -15,7 +15,8 @@ from msgspec.json import encode
 from intercom.core import features
 from intercom.core import flow_tables as tables
 from intercom.core.clock import Instant
-from intercom.core.flow_book import Dispatch, Flow, FlowBook
+from intercom.core.flow import Dispatch, Flow
+from intercom.core.flow_book import FlowBook
 from intercom.core.flow_concerns import Mentions
 from intercom.core.flow_messages import message_of
 from intercom.core.flow_records import BindingRecord, DispatchRecord, StepRecord, TargetIdentity

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from intercom.core.clock import Instant
 from intercom.core.deadlines import Deadline, Deadlines
+from intercom.core.flow import Dispatch, Flow
 from intercom.core.flow_admission import Admission
-from intercom.core.flow_book import Dispatch, Flow, FlowBook
+from intercom.core.flow_book import FlowBook
 from intercom.core.flow_concerns import Mentions
 from intercom.core.flow_records import EvidenceRecord
 from intercom.core.flow_settling import GONE, REJECTED, Settling, judge
