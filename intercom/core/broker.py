@@ -28,7 +28,15 @@ from intercom.core.membership import Membership
 from intercom.core.messages import Messages
 from intercom.core.part import Part
 from intercom.core.post import Post
-from intercom.core.records import DropBodies, DropHistory, HistoryEvent, JournalPage, Recovered, StoreIdentity
+from intercom.core.records import (
+    DropBodies,
+    DropHistory,
+    HistoryEvent,
+    JournalPage,
+    PeerFact,
+    Recovered,
+    StoreIdentity,
+)
 from intercom.core.registry import Registry
 from intercom.core.sending import Sending
 from intercom.core.spawning import Spawning
@@ -250,6 +258,11 @@ class Broker:
     def spawn_ended(self, ref: str, reason: str, now: Instant) -> list[Effect]:
         """Take note that a command could not be started, or ended with a failure."""
         self._spawning.ended(ref, reason, now)
+        return self._outbox.take()
+
+    def peer_told(self, fact: PeerFact, now: Instant) -> list[Effect]:
+        """Take note of what is heard of other brokers, or of what became of work for one."""
+        self._invoking.peer_told(fact, now)
         return self._outbox.take()
 
     def frame_taken(self, token: object, now: Instant) -> list[Effect]:

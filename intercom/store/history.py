@@ -20,6 +20,7 @@ from intercom.core.records import (
     AddressRecord,
     AssignmentRecord,
     CommandRecord,
+    DeliveryRecord,
     DiagnosisRecord,
     DispatchRecord,
     DropBodies,
@@ -35,6 +36,7 @@ from intercom.core.records import (
     KnownSessionRecord,
     LinkRecord,
     MailRecord,
+    PeerRecord,
     PolicyRecord,
     ReleaseBody,
     Row,
@@ -57,6 +59,8 @@ AnyRecord = TypeVar(
     EventRecord,
     InvocationRecord,
     DiagnosisRecord,
+    DeliveryRecord,
+    PeerRecord,
 )
 HistoryChange: TypeAlias = Happened | SaveBody | ReleaseBody | DropBodies | DropHistory
 
@@ -103,6 +107,8 @@ TABLES: dict[type[Row], Table] = {
     EventRecord: Table("events", "number", EventRecord.__struct_fields__),
     InvocationRecord: Table("invocations", "number", InvocationRecord.__struct_fields__),
     DiagnosisRecord: Table("diagnoses", "number", DiagnosisRecord.__struct_fields__),
+    DeliveryRecord: Table("deliveries", "number", DeliveryRecord.__struct_fields__),
+    PeerRecord: Table("peers", "number", PeerRecord.__struct_fields__),
 }
 _KIND_OF_EVENT: dict[str, type[Row]] = {"inbox": InboxRecord, "assignment": AssignmentRecord}
 """Whose row an event carries, by the beginning of its kind: a message has one stream, wherever it is."""
@@ -119,6 +125,8 @@ _KIND_OF_STREAM: dict[str, type[Row]] = {
     "event": EventRecord,
     "invocation": InvocationRecord,
     "route": DiagnosisRecord,
+    "delivery": DeliveryRecord,
+    "peer": PeerRecord,
 }
 """Whose row all other events carry, by the beginning of their stream."""
 
@@ -146,6 +154,7 @@ _SUPERSEDED = """
         UNION ALL SELECT 'flow:' || number FROM flows UNION ALL SELECT 'dispatch:' || dispatch_id FROM dispatches
         UNION ALL SELECT 'policy:' || number FROM policies
         UNION ALL SELECT 'link:' || link_id FROM links
+        UNION ALL SELECT 'peer:' || broker_id FROM peers
     )
 """
 # A stream goes as a whole, whatever the clock did between its events: what is left of one must not bring a row back.
@@ -168,6 +177,8 @@ _OVER = """
         UNION ALL SELECT 'event:' || number FROM events
         UNION ALL SELECT 'invocation:' || invocation_id FROM invocations
         UNION ALL SELECT 'route:' || diagnosis_id FROM diagnoses
+        UNION ALL SELECT 'delivery:' || delivery_id FROM deliveries
+        UNION ALL SELECT 'peer:' || broker_id FROM peers
     )
 """
 _KEEP_COMPACTED = """

@@ -12,6 +12,7 @@ from intercom.core.records import (
     AddressRecord,
     AssignmentRecord,
     CommandRecord,
+    DeliveryRecord,
     DiagnosisRecord,
     DispatchRecord,
     EventRecord,
@@ -24,6 +25,7 @@ from intercom.core.records import (
     MailRecord,
     OperationRecord,
     OperationState,
+    PeerRecord,
     PolicyRecord,
     Recovered,
 )
@@ -96,6 +98,19 @@ def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int) -> Loaded:
         last_number = max(last_number, row[0])
         if event is not None:
             events.append(event)
+    diagnoses, deliveries, peers = [], [], []
+    for row, diagnosis in read_records(connection, DiagnosisRecord):
+        last_number = max(last_number, row[0])
+        if diagnosis is not None:
+            diagnoses.append(diagnosis)
+    for row, delivery in read_records(connection, DeliveryRecord):
+        last_number = max(last_number, row[0])
+        if delivery is not None:
+            deliveries.append(delivery)
+    for row, peer in read_records(connection, PeerRecord):
+        last_number = max(last_number, row[0])
+        if peer is not None:
+            peers.append(peer)
     invocations = []
     for row, invocation in read_records(connection, InvocationRecord):
         last_number = max(last_number, row[0])
@@ -132,7 +147,9 @@ def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int) -> Loaded:
         commands=commands,
         events=events,
         invocations=invocations,
-        diagnoses=[found for _, found in read_records(connection, DiagnosisRecord) if found is not None],
+        diagnoses=diagnoses,
+        deliveries=deliveries,
+        peers=peers,
         lost_texts=frozenset(number for flow in flows for number in _lost(connection, flow)),
         last_sequence=last_sequence(connection),
     )

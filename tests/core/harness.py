@@ -25,7 +25,19 @@ from intercom.core.effects import (
     WatchProcess,
     Write,
 )
-from intercom.core.records import Happened, ReadBodies, ReadHistory, Reading, ReadJournal, StoreIdentity
+from intercom.core.records import (
+    Follow,
+    Forward,
+    Happened,
+    PeerFact,
+    PeerWork,
+    ReadBodies,
+    ReadHistory,
+    Reading,
+    ReadJournal,
+    Recall,
+    StoreIdentity,
+)
 from intercom.limits import HEADER_BYTES, Limits
 from intercom.testing.disk import MemoryDisk
 from intercom.wire.codec import ProtocolError, decode_request, encode
@@ -115,6 +127,8 @@ class World:
         self.reads: deque[Reading] = deque()
         self.watched: dict[str, WatchProcess] = {}
         self.spawned: list[Spawn] = []
+        self.peer_work: list[PeerWork] = []
+        """What other brokers are to do."""
         self.broker = Broker(
             key=KEY,
             ids=self.ids,
@@ -189,6 +203,10 @@ class World:
 
     # --- disk and kernel --------------------------------------------------------------------------------
 
+    def peer_told(self, fact: PeerFact) -> None:
+        """Tell the broker something of another one."""
+        self.perform(self.broker.peer_told(fact, self.now))
+
     def perform(self, effects: list[Effect]) -> None:
         lost: list[Write] = []
         for effect in effects:
@@ -225,6 +243,8 @@ class World:
                     self.watched[effect.ref] = effect
                 case Spawn():
                     self.spawned.append(effect)
+                case Forward() | Follow() | Recall():
+                    self.peer_work.append(effect)
                 case ForgetProcess(ref):
                     self.watched.pop(ref, None)
         self._tell_lost(lost)
