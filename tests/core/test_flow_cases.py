@@ -544,6 +544,27 @@ def test_a_command_under_the_address_of_the_worker_reports_for_it() -> None:
     assert play.report(dispatch_id, by=command)["stepState"] == "completed"
 
 
+def test_a_step_that_was_not_written_in_time_is_work_for_nobody() -> None:
+    """protocol 12.4, 9.5.5: mail of an address that was never written is parked for whoever works; a step never is."""
+    play = Play(World(limits=Limits(mail_ttl_ms=30_000)))
+    play.worker = play.work_as("worker", address={"name": "desk", "token": "t" * 32})
+    play.create("f", "one", target=f"session:{play.worker.id}")
+    world = play.world
+    world.auto = False
+    play.boss.write("flow_start", requestId="s", flowId="f")
+    world.commit()
+    world.perform(world.broker.deadline_passed(world.now))
+    world.read()
+    world.wall += 86_400_000
+    world.auto = True
+    world.settle()
+    assert world.disk.inbox == {}
+    status = play.flow()
+    assert (status["dispatch"]["transport"], status["dispatch"]["outcome"]) == ("rejected", "ambiguous")
+    assert status["flow"]["steps"][0]["state"] == "ambiguous"
+    assert play.dispatches() == []
+
+
 def test_mail_for_a_session_that_is_gone_reaches_no_other_holder_of_its_address() -> None:
     """protocol 12.4"""
     play = Play()
