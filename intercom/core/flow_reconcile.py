@@ -53,8 +53,6 @@ class Reconciler:
         self._timed: Deadline | None = None
         self._due = 0
         """When the timed pass should run (monotonic ms)."""
-        self.is_shut = False
-        """The broker leaves soon: no step is handed out any more."""
         self.passes = 0
         """How many passes there were."""
 
@@ -93,7 +91,7 @@ class Reconciler:
         try:
             if dispatch is not None:
                 self.look_at(dispatch, now)
-            elif flow.is_live and not self.is_shut:
+            elif flow.is_live:
                 self._admission.admit(flow, now)
         except Exception as error:  # a fault in one flow must stop no other
             self._book.roll_back(now)
