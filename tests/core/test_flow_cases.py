@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from intercom.limits import Limits
 from tests.core.flow_play import TODO_WORKER, Play, gated, todo
@@ -335,6 +336,24 @@ def test_a_cancel_retires_what_is_under_way_whatever_crashes() -> None:
     assert play.flow()["dispatch"]["outcome"] == "retired"
     dispatch_id = frame["message"]["flowDispatch"]["dispatchId"]
     assert play.report(dispatch_id)["code"] == "dispatch_closed"
+
+
+@pytest.mark.parametrize("is_taken", [False, True], ids=["on its way", "at work"])
+def test_a_cancel_that_was_cut_off_is_finished_at_the_start(is_taken: bool) -> None:
+    """A2.9: a store in which the cancel is there and the retirement is not, as another broker may have left it."""
+    play = Play()
+    play.begin()
+    dispatch_id = play.take() if is_taken else play.flow()["dispatch"]["dispatchId"]
+    disk = play.world.disk
+    disk.flows[1] = replace(disk.flows[1], state="cancelled", over_at=play.world.wall, reason="enough")
+    play.restart()
+    play.boss, play.worker = play.back(play.boss), play.back(play.worker)
+    assert play.dispatches() == []
+    assert play.states() == ("cancelled", ["cancelled", "cancelled"])
+    dispatch = play.flow()["dispatch"]
+    assert (dispatch["outcome"], dispatch["reason"]) == ("retired", "flow cancelled: enough")
+    assert play.report(dispatch_id)["code"] == "dispatch_closed"
+    assert "flow.projection_repaired" in [event.kind for event in disk.journal]
 
 
 def test_a_paused_flow_takes_reports_and_begins_nothing() -> None:
