@@ -266,6 +266,9 @@ INLINE_SYNC_US = 300
 """The event loop commits by itself while the median sync takes less than this many microseconds."""
 LINGER_US = 100
 """How long a commit of nothing but acceptances waits for input that it could share its sync with, in microseconds."""
+RECALL_ROWS = 2_000
+"""Operations that are read back at a start; of a larger table those that nobody waits for are read after it, so many at
+a time."""
 APPEND_US = 3
 """What each append adds to the time of a commit beside the sync, in microseconds."""
 SYNC_SAMPLES = 64

@@ -83,6 +83,11 @@ class OperationRecord(Struct, frozen=True):
     """Place in the mailbox, of a queued one."""
     question: QuestionRecord | None = None
 
+    @property
+    def is_settled(self) -> bool:
+        """Tell whether it only serves to know a message that is sent again."""
+        return self.state is OperationState.ACCEPTED and (self.question is None or self.question.answered)
+
 
 class RetiredIdRecord(Struct, frozen=True):
     """Remember who may take a session id again (protocol 6.1)."""
@@ -524,6 +529,8 @@ class Recovered(Struct, frozen=True, kw_only=True):
     retired_ids: list[RetiredIdRecord] = []
     damaged: frozenset[str] = frozenset()
     """Message ids whose rows cannot be read: every operation under them is *invalid* (protocol 6.9.2)."""
+    left_until: int = 0
+    """Up to this number settled operations were left on disk, for ``ReadOperations`` to bring; 0: none."""
     last_number: int = 0
     """Greatest number a row of operations or mail has, damaged and stale ones included; new rows take greater ones."""
     addresses: list[AddressRecord] = []
@@ -581,6 +588,29 @@ class ReadJournal(Struct, frozen=True):
     limit: int
 
 
+class ReadOperations(Struct, frozen=True):
+    """Read at most ``limit`` operations behind the number ``after``, up to ``until``; tell with ``operations_read``."""
+
+    after: int
+    until: int
+    limit: int
+    now_ms: int
+    """Epoch ms: what had its time by then is not told but counted as stale."""
+    ttl_ms: int
+
+
+class OperationsPage(Struct, frozen=True):
+    """Hold operations read back after the start, in order of their numbers."""
+
+    records: list[OperationRecord]
+    damaged: set[str]
+    """Message ids whose rows cannot be read."""
+    stale: list[int]
+    """Numbers of rows to delete."""
+    last: int
+    """Up to here everything was read."""
+
+
 class JournalPage(Struct, frozen=True):
     """Hold events read back from the journal, oldest first."""
 
@@ -593,5 +623,5 @@ class JournalPage(Struct, frozen=True):
     """Up to here events may be missing: what had its time was deleted."""
 
 
-Reading: TypeAlias = ReadBodies | ReadHistory | ReadJournal
+Reading: TypeAlias = ReadBodies | ReadHistory | ReadJournal | ReadOperations
 """What the outside world is asked to read."""

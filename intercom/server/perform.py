@@ -11,7 +11,7 @@ Per message there are look-ups, appends to lists and, per link and turn, one sys
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from intercom.cluster.directory import Directory
@@ -30,7 +30,7 @@ from intercom.core.effects import (
     WatchProcess,
     Write,
 )
-from intercom.core.records import Change, ReadBodies, ReadHistory, Reading
+from intercom.core.records import Change, ReadBodies, ReadHistory, Reading, ReadOperations
 from intercom.limits import UNCOMMITTED_BYTES, UNCOMMITTED_FRAMES, UNSENT_BYTES
 from intercom.server.link import Link
 from intercom.server.log import Log
@@ -255,6 +255,10 @@ class Performer:
                 effects = self._broker.bodies_read(request.token, request.numbers, read.result, now)
             elif isinstance(request, ReadHistory):
                 effects = self._broker.history_read(request.token, read.result, now)
+            elif isinstance(request, ReadOperations):
+                effects = self._broker.operations_read(read.result, now)
+                if not self._broker.is_recalling:
+                    self._let_go_on(self._links.values())
             else:
                 effects = self._broker.journal_read(request.token, read.result, now)
             self.run(effects, now)
@@ -436,6 +440,12 @@ class Performer:
             _, link, size = charges.popleft()
             link.uncommitted_frames -= 1
             link.uncommitted_bytes -= size
+            if link.paused:
+                self._let_go_on((link,))
+
+    def _let_go_on(self, links: Iterable[Link]) -> None:
+        """Resume those in the next turn that are paused and whose frames do not fill what may wait for a commit."""
+        for link in links:
             if (
                 link.paused
                 and link.uncommitted_frames < UNCOMMITTED_FRAMES

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from enum import Enum
 from itertools import compress
 from operator import attrgetter
 from typing import Any, TypeAlias, TypeVar
 
-from msgspec import Struct, ValidationError, convert
+from msgspec import MsgspecError, Struct, ValidationError, convert
 from msgspec.json import Encoder, decode
 
 from intercom.core.records import (
@@ -311,6 +312,23 @@ def read_records(connection: sqlite3.Connection, kind: type[AnyRecord]) -> Itera
     """Return every row of a table as its values and its record."""
     for row in connection.execute(TABLES[kind].select):
         yield row, record_from(kind, row)
+
+
+def read_newest(connection: sqlite3.Connection, kind: type[AnyRecord], stream: str) -> list[AnyRecord]:
+    """Return the rows that the newest events of all streams of this name tell, without those that are gone.
+
+    An event that is damaged tells nothing.
+    """
+    events = connection.execute(
+        "SELECT row FROM journal JOIN (SELECT stream, MAX(seq) AS seq FROM journal WHERE stream >= ? AND stream < ? "
+        "GROUP BY stream) USING (stream, seq) WHERE NOT is_gone",
+        (f"{stream}:", f"{stream};"),
+    )
+    found = []
+    for (row,) in events:
+        with suppress(MsgspecError, TypeError):
+            found.append(decode(row, type=kind))
+    return found
 
 
 def read_bodies(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, bytes]:
