@@ -76,7 +76,7 @@ _STREAMS: dict[type[Row], Callable[[Any], str]] = {
     LinkRecord: lambda row: f"link:{row.link_id}",
     CommandRecord: lambda row: f"command:{row.number}",
     EventRecord: lambda row: f"event:{row.number}",
-    InvocationRecord: lambda row: f"invocation:{row.invocation_id}",
+    InvocationRecord: lambda row: f"invocation:{row.number}",
     DiagnosisRecord: lambda row: f"route:{row.diagnosis_id}",
     DeliveryRecord: lambda row: f"delivery:{row.delivery_id}",
     PeerRecord: lambda row: f"peer:{row.broker_id}",
