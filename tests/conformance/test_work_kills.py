@@ -34,7 +34,10 @@ class Party:
         self.seen: Counter[str] = Counter()
 
     def come(self, broker: BrokerProcess) -> None:
-        self.client = broker.connect()
+        try:
+            self.client = broker.connect()
+        except ConnectionError:
+            raise Killed from None
         if self.token:
             self.write({"type": "session_reattach", "requestId": "re", "sessionId": self.id, "ownerToken": self.token})
             if self.next("session_reattached", "request_failed")["type"] == "session_reattached":
