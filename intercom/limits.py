@@ -266,6 +266,9 @@ INLINE_SYNC_US = 300
 """The event loop commits by itself while the median sync takes less than this many microseconds."""
 LINGER_US = 100
 """How long a commit of nothing but acceptances waits for input that it could share its sync with, in microseconds."""
+RECALL_ROWS = 2_000
+"""Operations that are read back at a start; of a larger table those that nobody waits for are read after it, so many at
+a time."""
 APPEND_US = 3
 """What each append adds to the time of a commit beside the sync, in microseconds."""
 SYNC_SAMPLES = 64
@@ -849,3 +852,16 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Pause before a hand-over is tried again that could not be made, and between two looks at what is open."""
     run_stale_ms: int = 120_000
     """How long a run whose target is gone may wait for it to come back."""
+    # --- other machines
+    forward_ms: int = 5_000
+    """How long another broker may take to answer an attempt."""
+    peer_absent_ms: int = 5_000
+    """Pause before a delivery is looked at again whose broker is not there."""
+    peer_retry_ms: int = 2_000
+    """Pause after the first attempt that failed, and the least after any; it doubles from attempt to attempt."""
+    peer_retry_most_ms: int = 60_000
+    """Longest of these pauses, before it is spread."""
+    peer_retry_spread_percent: int = 25
+    """By how much such a pause may be longer or shorter."""
+    peer_window_ms: int = 30 * MINUTE_MS
+    """How long a delivery is tried before it has failed."""

@@ -28,7 +28,16 @@ from intercom.core.membership import Membership
 from intercom.core.messages import Messages
 from intercom.core.part import Part
 from intercom.core.post import Post
-from intercom.core.records import DropBodies, DropHistory, HistoryEvent, JournalPage, Recovered, StoreIdentity
+from intercom.core.records import (
+    DropBodies,
+    DropHistory,
+    HistoryEvent,
+    JournalPage,
+    OperationsPage,
+    PeerFact,
+    Recovered,
+    StoreIdentity,
+)
 from intercom.core.registry import Registry
 from intercom.core.sending import Sending
 from intercom.core.spawning import Spawning
@@ -185,6 +194,11 @@ class Broker:
         connection = self._connections.get(conn)
         return connection is not None and connection.session is not None
 
+    @property
+    def is_recalling(self) -> bool:
+        """Tell whether operations are still being read back: frames that need them must not come in before."""
+        return self._messages.recalling.is_going_on
+
     def next_deadline(self) -> int | None:
         """Return when ``deadline_passed`` must be called next (monotonic ms), or None."""
         return self._deadlines.next_due()
@@ -242,6 +256,16 @@ class Broker:
         self._following.watches.journal_read(token, page, now)
         return self._outbox.take()
 
+    def operations_read(self, page: OperationsPage | None, now: Instant) -> list[Effect]:
+        """Go on after operations were read that had been left on disk at the start; None: they could not be."""
+        if page is None:
+            self._messages.recalling.stop()
+            self._lose_store("the operations could not be read")
+            self._following.watches.end_all("store_unusable")
+        else:
+            self._messages.recalling.read(page, now)
+        return self._outbox.take()
+
     def process_judged(self, ref: str, is_alive: bool, now: Instant) -> list[Effect]:
         """Take note whether the process behind a lost connection lives."""
         self._registry.lifecycle.process_judged(ref, is_alive, now)
@@ -250,6 +274,11 @@ class Broker:
     def spawn_ended(self, ref: str, reason: str, now: Instant) -> list[Effect]:
         """Take note that a command could not be started, or ended with a failure."""
         self._spawning.ended(ref, reason, now)
+        return self._outbox.take()
+
+    def peer_told(self, fact: PeerFact, now: Instant) -> list[Effect]:
+        """Take note of what is heard of other brokers, or of what became of work for one."""
+        self._invoking.peer_told(fact, now)
         return self._outbox.take()
 
     def frame_taken(self, token: object, now: Instant) -> list[Effect]:
@@ -277,8 +306,7 @@ class Broker:
         self._outbox.note("commit_failed", reason=reason, final=final)
         self._control.commit_failed(first, reason, now)
         if final:
-            self._messages.operations.trouble = reason
-            self._close_store()
+            self._lose_store(reason)
         self._ledger.failed(first, now)
         if final:
             self._following.watches.end_all("store_unusable")
@@ -306,6 +334,11 @@ class Broker:
 
     def _store_trouble(self) -> str | None:
         return self._messages.operations.trouble
+
+    def _lose_store(self, reason: str) -> None:
+        """Refuse every send from now on."""
+        self._messages.operations.trouble = reason
+        self._close_store()
 
     def _close_store(self) -> None:
         """Record nothing any more."""
