@@ -24,7 +24,7 @@ OF_THE_BROKER = {"intercom.core", "intercom.store", "intercom.server", "sqlite3"
 WITNESS = """
 import json, sys
 from intercom.__main__ import make_haste
-make_haste()
+make_haste(sys.argv[1:])
 from intercom.cli.main import main
 status = main(sys.argv[1:])
 print(json.dumps([status, sorted(sys.modules)]), file=sys.stderr)
@@ -89,6 +89,6 @@ def test_the_package_itself_imports_nothing_of_its_own(shell: Shell) -> None:
 
 
 def test_what_a_command_does_without_can_still_be_imported() -> None:
-    code = "import sys, intercom.__main__ as m; m.make_haste(); print('typing_extensions' in sys.modules)"
+    code = "import sys, intercom.__main__ as m; m.make_haste([]); print('typing_extensions' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
