@@ -854,3 +854,16 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Pause before a hand-over is tried again that could not be made, and between two looks at what is open."""
     run_stale_ms: int = 120_000
     """How long a run whose target is gone may wait for it to come back."""
+    # --- other machines
+    forward_ms: int = 5_000
+    """How long another broker may take to answer an attempt."""
+    peer_absent_ms: int = 5_000
+    """Pause before a delivery is looked at again whose broker is not there."""
+    peer_retry_ms: int = 2_000
+    """Pause after the first attempt that failed, and the least after any; it doubles from attempt to attempt."""
+    peer_retry_most_ms: int = 60_000
+    """Longest of these pauses, before it is spread."""
+    peer_retry_spread_percent: int = 25
+    """By how much such a pause may be longer or shorter."""
+    peer_window_ms: int = 30 * MINUTE_MS
+    """How long a delivery is tried before it has failed."""

@@ -25,14 +25,15 @@ NAMES = {
 
 SESSION = {
     "addresses", "announce", "answer", "ask", "ask_supervisor", "assignment", "assignments", "authorize_child",
-    "busy", "cancel_invocation", "claim", "command", "command_list", "commands", "dispatch", "events", "features",
-    "fetch", "flows", "force_close", "former_ids", "groups", "id", "inbox", "inbox_message", "inbox_presence",
-    "invocation", "invocations", "invoke", "join", "leave", "link_events", "links", "list", "list_groups",
-    "list_stages", "mailbox", "messages", "model", "name", "open_assignments", "outcome", "pending", "policies",
-    "purge", "receive", "release_child", "repin_link", "reply_to", "report", "report_event", "reserve_child",
-    "resolve", "send", "send_command", "send_supervisor", "session_records", "set_policy", "set_presence", "settle",
-    "settle_held", "spawn", "stage", "status", "supervisor_id", "task_hint", "trace", "unstored_events",
-    "update_run", "wait_for_assignment", "waiting", "waits", "watch", "workflow",
+    "busy", "cancel_invocation", "claim", "command", "command_list", "commands", "dispatch", "drain", "events",
+    "features", "fetch", "flows", "force_close", "former_ids", "groups", "id", "inbox", "inbox_message",
+    "inbox_presence", "invocation", "invocations", "invoke", "join", "leave", "link_events", "links", "list",
+    "list_groups", "list_stages", "mailbox", "messages", "model", "name", "open_assignments", "outcome",
+    "pending", "policies", "purge", "receive", "release_child", "repin_link", "reply_to", "report",
+    "report_event", "reserve_child", "resolve", "send", "send_command", "send_supervisor", "session_records",
+    "set_policy", "set_presence", "settle", "settle_held", "spawn", "stage", "status", "supervisor_id",
+    "task_hint", "trace", "unstored_events", "update_run", "wait_for_assignment", "waiting", "waits", "watch",
+    "workflow",
 }  # fmt: skip
 
 ASSIGNMENT = {"accept", "fail", "invocation", "reply", "report", "started", "waiting"}

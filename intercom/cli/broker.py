@@ -50,7 +50,7 @@ def run(arguments: Namespace, output: Output) -> int:
     pid = int(report["pid"])
     with watched(report, paths) as process:
         if not output.as_json:
-            output.note(f"draining the broker (pid {pid}) for at most {seconds:g} s")
+            output.note(f"draining the broker (pid {pid}) for at most {arguments.timeout or DRAIN_MS / 1000:g} s")
         drained = drain(paths, seconds)
         if not process.wait(STOP_WAIT_MS / 1000):
             raise RequestTimeout(

@@ -378,6 +378,12 @@ _REPLACED: Schema = {
     "new": _BROKER,
     "sessions": _array(_object({"id": _TEXT, "name": _OPTIONAL_TEXT, "state": {"enum": ["back", "ended", "missing"]}})),
 }
+_DRAINED: Schema = {
+    "pid": _COUNT,
+    "finished": _FLAG,
+    "open": _ANY_OBJECT,
+    "failed": _array(_TEXT),
+}
 _STATE: Schema = {"enum": ["ok", "bad", "unknown"]}
 _EXAMINED: Schema = {
     "state": _STATE,
@@ -753,6 +759,7 @@ DOCUMENTS: dict[str, list[Schema]] = {
     "log": [_success({"entry": _ANY_OBJECT}), _success({"text": _TEXT})],
     "restart": [_success(_REPLACED), {"allOf": [_object(_REPLACED), _ref("Failure")]}],
     "stop": [_success({"pid": _COUNT})],
+    "broker": [_success(_DRAINED), {"allOf": [_object(_DRAINED), _ref("Failure")]}],
     "store": [_success({}, _STORE), {"allOf": [_object({}, _STORE), _ref("Failure")]}],
     "serve": [_success({})],
     "mcp": [_success({"event": {"const": "bell"}, "text": _TEXT})],

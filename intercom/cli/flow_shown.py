@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from intercom.cli.render import Output, clipped, duration, visible
+from intercom.cli.render import Output, clipped, duration, visible, who
 from intercom.cli.tables import Fit, show_table
 from intercom.limits import FLOW_TEXT_COLUMNS
 
@@ -56,7 +56,7 @@ def show_flow(flow: Flow, output: Output, options: str) -> None:
     now = time.time() * 1000
     output.line(
         f"flow {visible(flow.flow_id)} is {flow.state}; for {visible(flow.target)}{_presence(flow)}, "
-        f"group {visible(flow.group)}, by {visible(flow.created_by)}"
+        f"group {visible(flow.group)}, by {_creator(flow)}"
     )
     attempts = {one.dispatch_id: one for one in flow.dispatches or ()}
     if flow.dispatch is not None:
@@ -72,11 +72,13 @@ def show_flow(flow: Flow, output: Output, options: str) -> None:
         for step in flow.steps
     ]
     show_table(output, STEP_HEAD, rows, Fit(whole=("STEP",), start_first=("WHAT",), left_out=("SINCE",)))
-    for attempt in attempts.values():
-        if attempt.binding is not None:
-            output.line(f"to-do item of step {visible(attempt.step_id)}: {_item(attempt.binding)}")
-    if flow.reason is not None:
-        output.line(f"reason: {visible(flow.reason)}")
+    for step in flow.steps:
+        last = attempts.get(step.current_dispatch_id or "")
+        if last is not None and last.binding is not None:
+            output.line(f"to-do item of step {visible(step.step_id)}: {_item(last.binding)}")
+    if flow.reason is not None and flow.state != "completed":
+        last_one = "" if flow.state in ("failed", "cancelled") else "last "
+        output.line(f"{last_one}reason: {visible(flow.reason)}")
     if flow.waiting is not None:
         output.line(f"waits for {visible(flow.waiting.what)}, for {_waited(flow.waiting, now)}")
     if flow.dispatch is not None and flow.dispatch.waits_until is not None:
@@ -105,6 +107,12 @@ def show_reports(reports: list[ReportRecord], output: Output) -> None:
         output.line("no reports")
         return
     show_table(output, REPORT_HEAD, rows, Fit(whole=("DISPATCH",), start_first=("SUMMARY",), left_out=("AGE",)))
+
+
+def _creator(flow: Flow) -> str:
+    """Return what the creator was called; of one without a name and an address only its id is known."""
+    name = flow.created_by
+    return who(None, name) if flow.creator_address is None else visible(name)
 
 
 def _presence(flow: Flow) -> str:

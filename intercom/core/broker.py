@@ -34,6 +34,7 @@ from intercom.core.records import (
     HistoryEvent,
     JournalPage,
     OperationsPage,
+    PeerFact,
     Recovered,
     StoreIdentity,
 )
@@ -273,6 +274,11 @@ class Broker:
     def spawn_ended(self, ref: str, reason: str, now: Instant) -> list[Effect]:
         """Take note that a command could not be started, or ended with a failure."""
         self._spawning.ended(ref, reason, now)
+        return self._outbox.take()
+
+    def peer_told(self, fact: PeerFact, now: Instant) -> list[Effect]:
+        """Take note of what is heard of other brokers, or of what became of work for one."""
+        self._invoking.peer_told(fact, now)
         return self._outbox.take()
 
     def frame_taken(self, token: object, now: Instant) -> list[Effect]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
 
-from intercom.core.records import Change, ReadBodies, ReadHistory, ReadJournal, ReadOperations
+from intercom.core.records import Change, PeerWork, ReadBodies, ReadHistory, ReadJournal, ReadOperations
 
 if TYPE_CHECKING:
     from intercom.wire.unions import Answer
@@ -117,4 +117,5 @@ Effect: TypeAlias = (
     | WatchProcess
     | ForgetProcess
     | Spawn
+    | PeerWork
 )

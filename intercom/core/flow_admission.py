@@ -38,6 +38,7 @@ class Admitting(Struct, frozen=True):
 
     flow: Flow
     step_id: str
+    target: str
     identity: TargetIdentity
 
 
@@ -83,7 +84,8 @@ class Admission:
             self.defer(flow, found.reason, now)
         elif self._book.open_at(found.id) is None:
             flow.is_read = True
-            self._outbox.add(ReadBodies(Admitting(flow, step.step_id, self._targets.identity_of(found)), (step.body,)))
+            seen = Admitting(flow, step.step_id, flow.record.target, self._targets.identity_of(found))
+            self._outbox.add(ReadBodies(seen, (step.body,)))
 
     def body_read(self, token: Admitting, number: int, bodies: dict[int, bytes] | None, now: Instant) -> None:
         """Look again after the text of a step was read, and record the attempt with its message."""
@@ -93,8 +95,10 @@ class Admission:
         if step is None or bodies is None or self._book.flow(flow.id) is not flow:
             return
         flow.read((number,), bodies)
-        if step.step_id != token.step_id or not self._book.mailing.can_promise:
+        if not self._book.mailing.can_promise:
             return
+        if (step.step_id, flow.record.target) != (token.step_id, token.target):
+            return self.admit(flow, now)  # it was changed meanwhile: look anew
         if number not in bodies:
             return self._give_up(flow, step, now)
         found = self._observe(flow)
@@ -202,6 +206,7 @@ class Admission:
             target=flow.record.target,
         )
         move.commit_with(letter, dispatch)
+        self._book.had_its_turn(flow)
         if record.correlation is None and self._mentions.is_heard:
             self._book.when_recorded(self._mention_uncorrelated, (flow, dispatch, len(owed)))
 

@@ -52,7 +52,6 @@ class Reconciler:
         self._timed: Deadline | None = None
         self._due = 0
         """When the timed pass should run (monotonic ms)."""
-        self._turn = 0
         self.is_shut = False
         """The broker leaves soon: no step is handed out any more."""
         self.passes = 0
@@ -76,16 +75,13 @@ class Reconciler:
         self.run(now)
 
     def run(self, now: Instant) -> None:
-        """Go through all flows that are not over, beginning with another one each time."""
+        """Go through all flows that are not over; those that were handed out a step last come last."""
         self.passes += 1
         gap = now.mono - self._due if self._due else 0
         if gap > self._limits.late_ms:
             self._forgive(gap)
-        flows = self._book.live()
-        if flows:
-            self._turn = (self._turn + 1) % len(flows)
-            for flow in flows[self._turn :] + flows[: self._turn]:
-                self._look_after(flow, now)
+        for flow in sorted(self._book.live(), key=lambda flow: flow.turn):
+            self._look_after(flow, now)
         self._arm(now)
 
     def _look_after(self, flow: Flow, now: Instant) -> None:

@@ -179,7 +179,7 @@ class FlowRequests:
                 "flow_limit", f"The prompts of one flow come to {self._limits.flow_bytes // MIB} MiB at most"
             )
         if self._book.flow(frame.flow_id) is not None:
-            return Invalid("flow_exists", f"A flow {frame.flow_id} exists already; choose another id")
+            return Invalid("flow_exists", f"A flow {frame.flow_id} exists already")
         if (refused := self._no_room()) is not None:
             return refused
         move = self._book.begin(now)

@@ -22,6 +22,20 @@ from intercom.core.flow_records import StepRecord as StepRecord
 from intercom.core.flow_records import TargetIdentity as TargetIdentity
 from intercom.core.invocation_records import DiagnosisRecord as DiagnosisRecord
 from intercom.core.invocation_records import InvocationRecord as InvocationRecord
+from intercom.core.peer_records import DeliveryRecord as DeliveryRecord
+from intercom.core.peer_records import Follow as Follow
+from intercom.core.peer_records import Forward as Forward
+from intercom.core.peer_records import Forwarded as Forwarded
+from intercom.core.peer_records import Mirrored as Mirrored
+from intercom.core.peer_records import PeerFact as PeerFact
+from intercom.core.peer_records import PeerLost as PeerLost
+from intercom.core.peer_records import PeerRecord as PeerRecord
+from intercom.core.peer_records import PeerSeen as PeerSeen
+from intercom.core.peer_records import PeerWork as PeerWork
+from intercom.core.peer_records import Recall as Recall
+from intercom.core.peer_records import RemoteName as RemoteName
+from intercom.core.peer_records import RemoteRun as RemoteRun
+from intercom.core.peer_records import RemoteTask as RemoteTask
 
 
 class OperationState(str, Enum):
@@ -365,6 +379,8 @@ Row: TypeAlias = (
     | EventRecord
     | InvocationRecord
     | DiagnosisRecord
+    | DeliveryRecord
+    | PeerRecord
 )
 
 
@@ -418,7 +434,8 @@ class Happened(Struct, frozen=True):
     stream: str
     """What it is about, such as ``session:ID``, ``address:NUMBER``, ``mail:MESSAGE-ID``, ``idempotency:NUMBER``,
     ``policy:NUMBER``, ``flow:NUMBER``, ``dispatch:ID``, ``link:ID``, ``command:NUMBER``,
-    ``event:NUMBER``, ``invocation:ID`` or ``route:DIAGNOSIS-ID``."""
+    ``event:NUMBER``, ``invocation:ID``, ``route:DIAGNOSIS-ID``, ``delivery:ID`` or
+    ``peer:ID``."""
     kind: str
     event_id: str
     """Unique in the journal."""
@@ -530,6 +547,8 @@ class Recovered(Struct, frozen=True, kw_only=True):
     events: list[EventRecord] = []
     invocations: list[InvocationRecord] = []
     diagnoses: list[DiagnosisRecord] = []
+    deliveries: list[DeliveryRecord] = []
+    peers: list[PeerRecord] = []
     lost_texts: frozenset[int] = frozenset()
     """Numbers of the prompts that are not there of flows that may go on: a rebuilt store has states, not texts."""
     last_sequence: int = 0

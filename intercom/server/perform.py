@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
+from intercom.cluster.directory import Directory
 from intercom.core.broker import Broker
 from intercom.core.clock import Instant
 from intercom.core.effects import (
@@ -98,6 +99,7 @@ class Performer:
         reader: reads what the core does not keep in memory.
         processes: watches the processes behind lost connections.
         spawner: starts sessions.
+        directory: reaches brokers on other machines.
     """
 
     def __init__(
@@ -116,8 +118,10 @@ class Performer:
         reader: Reads,
         processes: Watches,
         spawner: Spawner,
+        directory: Directory,
     ) -> None:
         self._spawner = spawner
+        self._directory = directory
         self._reader = reader
         self._processes = processes
         self._broker = broker
@@ -228,9 +232,17 @@ class Performer:
                 self._processes.forget(effect.ref)
             elif isinstance(effect, Spawn):
                 self._spawner.spawn(effect.ref, effect.kind, effect.prompt, effect.token)
-            else:
+            elif isinstance(effect, Reading):
                 self._reader.submit(effect)
+            else:
+                self._directory.submit(effect)
         return ticket
+
+    def peers_told(self) -> None:
+        """Tell the core what was heard of other machines."""
+        now = self._clock()
+        for fact in self._directory.done():
+            self.run(self._broker.peer_told(fact, now), now)
 
     def read_ready(self) -> None:
         """Tell the core what was read: the reader's thread has finished something."""
@@ -255,6 +267,7 @@ class Performer:
         """Stop reading and watching."""
         self._spawner.close()
         self._processes.close()
+        self._directory.close(timeout_s)
         self._reader.close(timeout_s)
 
     def charge(self, link: Link, ticket: int, size: int) -> None:

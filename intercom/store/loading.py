@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -10,6 +11,7 @@ from intercom.core.records import (
     AddressRecord,
     AssignmentRecord,
     CommandRecord,
+    DeliveryRecord,
     DiagnosisRecord,
     DispatchRecord,
     EventRecord,
@@ -20,12 +22,15 @@ from intercom.core.records import (
     KnownSessionRecord,
     LinkRecord,
     MailRecord,
+    PeerRecord,
     PolicyRecord,
     Recovered,
 )
-from intercom.store.history import last_sequence, read_records
+from intercom.store.history import last_sequence, read_newest, read_records
 from intercom.store.operations import load_operations
 from intercom.store.rows import RETIRED_COLUMNS, retired_from_row
+
+Told = TypeVar("Told", FlowRecord, DispatchRecord)
 
 
 class Loaded(Struct, frozen=True):
@@ -70,6 +75,19 @@ def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int, *, whole: boo
         last_number = max(last_number, row[0])
         if event is not None:
             events.append(event)
+    diagnoses, deliveries, peers = [], [], []
+    for row, diagnosis in read_records(connection, DiagnosisRecord):
+        last_number = max(last_number, row[0])
+        if diagnosis is not None:
+            diagnoses.append(diagnosis)
+    for row, delivery in read_records(connection, DeliveryRecord):
+        last_number = max(last_number, row[0])
+        if delivery is not None:
+            deliveries.append(delivery)
+    for row, peer in read_records(connection, PeerRecord):
+        last_number = max(last_number, row[0])
+        if peer is not None:
+            peers.append(peer)
     invocations = []
     for row, invocation in read_records(connection, InvocationRecord):
         last_number = max(last_number, row[0])
@@ -82,8 +100,8 @@ def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int, *, whole: boo
         "WHERE event_id >= 'mail:' AND event_id < 'mail;'"
     ).fetchone()
     (last_body,) = connection.execute("SELECT COALESCE(MAX(number), 0) FROM bodies").fetchone()
-    flows = [found for _, found in read_records(connection, FlowRecord) if found is not None]
-    dispatches = [found for _, found in read_records(connection, DispatchRecord) if found is not None]
+    flows = _whole(connection, FlowRecord, "flow")
+    dispatches = _whole(connection, DispatchRecord, "dispatch")
     # A text that is lost keeps its number, or another one would be taken for it.
     texts = [number for flow in flows for number in flow.texts]
     texts += [number for dispatch in dispatches for number in dispatch.texts]
@@ -107,11 +125,22 @@ def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int, *, whole: boo
         commands=commands,
         events=events,
         invocations=invocations,
-        diagnoses=[found for _, found in read_records(connection, DiagnosisRecord) if found is not None],
+        diagnoses=diagnoses,
+        deliveries=deliveries,
+        peers=peers,
         lost_texts=frozenset(number for flow in flows for number in _lost(connection, flow)),
         last_sequence=last_sequence(connection),
     )
     return Loaded(recovered, operations.stale)
+
+
+def _whole(connection: sqlite3.Connection, kind: type[Told], stream: str) -> list[Told]:
+    """Return the rows of a kind; those that are damaged, and all if none is there, as the journal tells them."""
+    found = [record for _, record in read_records(connection, kind)]
+    rows = {record.number: record for record in found if record is not None}
+    if len(rows) < len(found) or not found:
+        rows = {record.number: record for record in read_newest(connection, kind, stream)} | rows
+    return [rows[number] for number in sorted(rows)]
 
 
 def _lost(connection: sqlite3.Connection, flow: FlowRecord) -> set[int]:

@@ -27,13 +27,18 @@ from intercom.core.effects import (
     Write,
 )
 from intercom.core.records import (
+    Follow,
+    Forward,
     Happened,
     OperationsPage,
+    PeerFact,
+    PeerWork,
     ReadBodies,
     ReadHistory,
     Reading,
     ReadJournal,
     ReadOperations,
+    Recall,
     StoreIdentity,
 )
 from intercom.limits import HEADER_BYTES, Limits
@@ -128,6 +133,8 @@ class World:
         self.reads: deque[Reading] = deque()
         self.watched: dict[str, WatchProcess] = {}
         self.spawned: list[Spawn] = []
+        self.peer_work: list[PeerWork] = []
+        """What other brokers are to do."""
         recovered = self.disk.recovered(self.wall, self.limits)
         if self.leaves:
             needed = [record for record in recovered.operations if not record.is_settled]
@@ -206,6 +213,10 @@ class World:
 
     # --- disk and kernel --------------------------------------------------------------------------------
 
+    def peer_told(self, fact: PeerFact) -> None:
+        """Tell the broker something of another one."""
+        self.perform(self.broker.peer_told(fact, self.now))
+
     def perform(self, effects: list[Effect]) -> None:
         lost: list[Write] = []
         for effect in effects:
@@ -242,6 +253,8 @@ class World:
                     self.watched[effect.ref] = effect
                 case Spawn():
                     self.spawned.append(effect)
+                case Forward() | Follow() | Recall():
+                    self.peer_work.append(effect)
                 case ForgetProcess(ref):
                     self.watched.pop(ref, None)
         self._tell_lost(lost)
