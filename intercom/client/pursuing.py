@@ -49,6 +49,8 @@ from intercom.wire.links import Commands, CommandStored, LinkEvents, LinkRepinne
 from intercom.wire.mail import (
     Addresses,
     MailboxEntries,
+    MailPeeked,
+    MailSettled,
     Pending,
     Purged,
     QuestionReopened,
@@ -355,6 +357,8 @@ _ANSWERS = (
     Pending,
     Trace,
     Purged,
+    MailPeeked,
+    MailSettled,
     WaitsTold,
     PolicyStored,
     Policies,
