@@ -11,7 +11,7 @@ import pytest
 TOP = Path(__file__).resolve().parents[1]
 PACKAGE = TOP / "intercom"
 
-GROUND = {"errors", "limits", "drains"}
+GROUND = {"errors", "limits", "drains", "loading"}
 WIRE = GROUND | {"wire"}
 CORE = WIRE | {"core"}
 PLACES = {"config", "locks", "paths"}
@@ -22,6 +22,7 @@ MAY_IMPORT = {
     "errors": {"errors"},
     "limits": {"limits"},
     "drains": {"drains"},
+    "loading": {"loading"},
     "config": GROUND | PLACES,
     "paths": GROUND | {"paths"},
     "locks": {"locks", "paths"},

@@ -24,7 +24,8 @@ DESCRIPTION = """Look at what was invoked (`intercom invoke`), follow it, and as
 
     list          all that are remembered, the newest first; with --open those that have not ended
     show ID       one of them, with its task and its result while those are kept
-    watch ID      print each change until it has ended, or for --timeout seconds; ends with 6 when that comes first
+    watch ID      print its state, and each change until it has ended, or for --timeout seconds; ends with 6 when that
+                  comes first
     cancel ID     ask that it is not carried out: at once while nobody has it, else its target is told to stop; one
                   that others invoked is for the person
 

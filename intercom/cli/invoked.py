@@ -65,13 +65,16 @@ def show(view: InvocationView, output: Output) -> None:
 
 
 def follow(session: Session, told: Following, arguments: Namespace, output: Output) -> None:
-    """Print each change of a run until it has ended, or the time is over."""
+    """Print where a run stands, and each change until it has ended, or the time is over."""
     until = None if arguments.timeout is None else arguments.began + arguments.timeout
     left = None if until is None else max(MOMENT_S, until - time.monotonic())
     for event in session.watch(invocations=[told.id], timeout=left):
         if told.told(event):
             assert isinstance(event, WatchEvent), "a snapshot is no event"
             _show_event(told, event, output)
+        else:
+            output.document({"ok": True, "event": "snapshot", "invocationId": told.id, "state": told.state})
+            output.line(f"now       {told.state}")
         if told.is_over or output.closed or (until is not None and time.monotonic() >= until):
             return
 

@@ -118,6 +118,7 @@ def _show(told: Watched, output: Output) -> None:
                 "at": told.at,
                 "about": told.about,
                 "detail": told.detail,
+                "kept": told.kept,
             }
         )
         output.line(f"{_time(told.at)}  {_sentence(told.kind, told)}")

@@ -186,6 +186,19 @@ class LinkCalls:
         """
         return self._engine.act(lambda: self._core.durable.report(kind, body or {}))
 
+    def drain(
+        self,
+        *,
+        timeout: float | None = None,
+    ) -> None:
+        """Wait until what this session has said has arrived: events on the broker's disk, held messages settled.
+
+        Raises what went wrong, an ``ExceptionGroup`` when that was several things, and ``RequestTimeout`` after
+        ``timeout`` seconds. Nothing is lost by that: what a durable session has reported is brought on later.
+        """
+        within = None if timeout is None else milliseconds(timeout, "timeout")
+        self._engine.wait(lambda: self._core.draining(within))
+
     @property
     def unstored_events(self) -> int:
         """Return how many events this durable session has reported that the broker does not have on its disk yet."""

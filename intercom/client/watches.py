@@ -69,6 +69,8 @@ class WatchEvent(Struct, frozen=True, kw_only=True):
     """Whom or what it is about: ids and names."""
     detail: dict[str, Any]
     """More about it, such as ``state`` or ``reason``; never the text of a message."""
+    kept: bool = True
+    """False: it is in no journal, and told only to who follows it just now; ``seq`` is that of what was told last."""
 
 
 Watched: TypeAlias = WatchSnapshot | WatchEvent
@@ -357,6 +359,7 @@ def _event_of(answer: watching.WatchEvent, watch: Watch) -> WatchEvent:
         at=event.at,
         about=event.about,
         detail={} if event.detail is UNSET else event.detail,
+        kept=event.kept,
     )
 
 

@@ -53,7 +53,7 @@ class Dispatch:
 class Flow:
     """Hold one flow, and what only this process knows of it."""
 
-    __slots__ = ("deferred_at", "is_read", "lost_texts", "record", "ticket")
+    __slots__ = ("deferred_at", "is_read", "lost_texts", "record", "ticket", "turn")
 
     def __init__(self, record: FlowRecord) -> None:
         self.record = record
@@ -63,6 +63,8 @@ class Flow:
         """When it was last counted that its target cannot be reached (monotonic ms)."""
         self.is_read = False
         """The text of its next step is being read."""
+        self.turn = 0
+        """Grows with every step that is handed out: flows with a smaller one come before it."""
         self.lost_texts: frozenset[int] = frozenset()
         """Numbers of prompts that are known not to be there."""
 
@@ -114,6 +116,7 @@ class FlowBook:
         self._open_by_session: dict[str, Dispatch] = {}
         self._last_flow = 0
         self._last_dispatch = 0
+        self._turns = 0
         self._move: FlowMove | None = None
         """The one that was begun and not asked for yet."""
         self.on_undone: Callable[[], None] = lambda: None
@@ -138,6 +141,11 @@ class FlowBook:
     def live(self) -> list[Flow]:
         """Return the flows that are not over, the oldest first."""
         return list(self._live.values())
+
+    def had_its_turn(self, flow: Flow) -> None:
+        """Let a flow be the last in line: those that wait for the same target come before it."""
+        self._turns += 1
+        flow.turn = self._turns
 
     @property
     def live_count(self) -> int:
@@ -164,6 +172,15 @@ class FlowBook:
     def is_committed(self, dispatch: Dispatch) -> bool:
         """Tell whether the intent of a dispatch is durable."""
         return self._ledger.is_committed(dispatch.ticket)
+
+    @property
+    def last_ticket(self) -> int:
+        """Return the ticket of the newest append."""
+        return self._ledger.last_ticket
+
+    def when_recorded(self, told: Callable[[Any, Instant], None], subject: Any) -> None:
+        """Call ``told(subject, now)`` once the newest append is durable; never if it fails."""
+        self._ledger.when_committed(self._ledger.last_ticket, told, subject)
 
     def next_flow_number(self) -> int:
         """Return the number of the next flow."""

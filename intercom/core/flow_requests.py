@@ -21,7 +21,7 @@ from intercom.core.flow_book import Flow, FlowBook, FlowMove
 from intercom.core.flow_reconcile import Reconciler
 from intercom.core.flow_records import FlowRecord, StepRecord
 from intercom.core.flow_reports import Reports
-from intercom.core.flow_settling import Settling
+from intercom.core.flow_settling import Settling, record_binding
 from intercom.core.flow_validation import CheckedStep, Invalid, checked_reason, checked_steps, checked_target, size
 from intercom.core.flow_views import FlowViews
 from intercom.core.idempotency import FLOWS, Entry, Register, Standing
@@ -179,7 +179,7 @@ class FlowRequests:
                 "flow_limit", f"The prompts of one flow come to {self._limits.flow_bytes // MIB} MiB at most"
             )
         if self._book.flow(frame.flow_id) is not None:
-            return Invalid("flow_exists", f"A flow {frame.flow_id} exists already; choose another id")
+            return Invalid("flow_exists", f"A flow {frame.flow_id} exists already")
         if (refused := self._no_room()) is not None:
             return refused
         move = self._book.begin(now)
@@ -324,7 +324,7 @@ class FlowRequests:
         if last is not None and last.record.binding is not None and last.record.binding.state in ("pending", "bound"):
             state = tables.BINDING.after(last.record.binding.state, "ambiguous")
             binding = replace(last.record.binding, state=state, reason=f"retried: {reason}")
-            move.dispatch(last, "dispatch.binding_recorded", binding=binding)
+            record_binding(move, last, binding)
         steps = move.step(flow, step.step_id, "retry", current=None)
         detail = {"step": step.step_id, "reason": reason}
         move.flow(flow, "flow.retry_requested", "retry", detail=detail, steps=steps, reason=reason)

@@ -277,6 +277,8 @@ def _report(report: ReportRecord, bodies: Bodies) -> StepReport:
         summary=UNSET if kept is None else kept.summary,
         resources=UNSET if kept is None else kept.resources,
         todo_outcome=todo,
+        prepared_at=_or_unset(report.prepared_at),
+        attempts=report.attempts,
     )
 
 

@@ -1,25 +1,31 @@
 """Hand tasks over, and follow what becomes of them (protocol 13.3, 13.4).
 
-    job --the target takes work--> inbox;  --it has a mailbox--> mail;  --it is here without one--> pushed under a lease
+    job --the target takes work--> inbox;  --it is away, or other mail waits for it--> mailbox
+     |                                           ^
+     +--it is here--> pushed under a lease --no receipt in time, and it has a mailbox--+
 
-Rule 1: a task is handed over behind the commit that accepted it, under a message id that is always the same. Rule 2:
-one that could not be handed over is tried again. Rule 3: what its mail does to a run is recorded before the mail goes.
+Rule 1: a task is handed over behind the commit that accepted it, under a message id that is always the same; where it
+is put is recorded with that commit when nothing stands against it. Rule 2: one that could not be handed over is tried
+again. Rule 3: what its mail does to a run is recorded before the mail goes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Raw, Struct
 from msgspec.json import encode
+from msgspec.structs import replace
 
 from intercom.core import features
 from intercom.core.clock import Instant
+from intercom.core.invocation_records import InvocationRecord
 from intercom.core.invocation_targets import Place, Targets
 from intercom.core.invocations import JOB, Invocation, Invocations, Texts
 from intercom.core.mailing import Letter
 from intercom.core.move import Move, take_back
+from intercom.core.offers import Missing
 from intercom.core.records import InboxRecord, ReadBodies
 from intercom.wire import notices
 from intercom.wire.frames import MessageFrame
@@ -28,19 +34,25 @@ from intercom.wire.invocations import CANCEL_PREFIX, RUN_PREFIX, Action, Invoked
 if TYPE_CHECKING:
     from intercom.core.assignments import Assignment
     from intercom.core.deadlines import Deadline, Deadlines
+    from intercom.core.forwarding import Forwarding
     from intercom.core.inbox import Inbox, Parked
     from intercom.core.ledger import Ledger
     from intercom.core.mailboxes import Mail, Mailboxes
     from intercom.core.mailing import Mailing
-    from intercom.core.offers import Missing, Offers
+    from intercom.core.offers import Offers
     from intercom.core.outbox import Outbox
     from intercom.core.parking import Parking
+    from intercom.core.peer_records import DeliveryRecord
     from intercom.core.sessions import Session
     from intercom.core.work import Work
     from intercom.limits import Limits
 
 GONE = "The target is gone and did not come back: it did not finish"
 LATE = "Nobody took it in the time it was given"
+Way: TypeAlias = Literal["inbox", "mailbox", "push", "nowhere"]
+"""How a task is handed over; nowhere: its target does not let it through."""
+Kept: TypeAlias = Literal["quiet", "hold"]
+"""What a policy does with it on the way."""
 
 
 class Pushing(Struct, frozen=True):
@@ -70,7 +82,9 @@ class Dispatching:
         next_number: Callable[[], int],
         epoch: int,
         broker_info: bytes,
+        forwarding: Forwarding,
     ) -> None:
+        self._forwarding = forwarding
         self._broker_info = broker_info
         self._book = book
         self._targets = targets
@@ -87,8 +101,79 @@ class Dispatching:
         self._next_number = next_number
         self._epoch = epoch
         self._look: Deadline | None = None
+        self.is_shut = False
+        """The broker leaves soon: nothing is handed over any more."""
 
     # --- jobs -------------------------------------------------------------------------------------------
+
+    def accept(self, record: InvocationRecord, message: bytes, now: Instant) -> Invocation:
+        """Record an invocation with its run and its job; what is left of the job goes on behind that commit."""
+        if record.authority is not None:
+            return self._accept_for_peer(record, record.authority, message, now)
+        move = Move()
+        place = self._targets.place(record.target)
+        way, kept = (None, None) if place is None else self._way(place, record)
+        if place is not None and way == "inbox" and self._inbox.has_room(record.size):
+            record = replace(record, job="completed", placement="inbox", attempts=1)
+            invocation = self._book.create(record, message, move, now)
+            self._parking.put_in(self._parked(record, place, now), move, now)
+            invocation.ticket = self._parking.append(move)
+        elif place is not None and way == "mailbox" and self._has_room(str(place.mailbox), record.size):
+            record = replace(record, job="completed", placement="mailbox", attempts=1)
+            invocation = self._book.create(record, message, move, now)
+            mail = self._mailing.put_task(str(place.mailbox), record, kept, now, take_back, move, *move.changes)
+            invocation.mail, invocation.ticket = mail, mail.ticket
+        elif place is not None and way == "push":
+            record = replace(record, **self._lease(record, now))
+            invocation = self._book.create(record, message, move, now)
+            move.inverse(lambda now: self._stop_offering(invocation))
+            invocation.ticket = move.append(self._ledger)
+            self._offer(invocation, place.session, message, now)
+        else:
+            invocation = self._book.create(record, message, move, now)
+            invocation.ticket = move.append(self._ledger)
+            self._ledger.when_committed(invocation.ticket, self.accepted, invocation)
+        self.watch(now)
+        return invocation
+
+    def _accept_for_peer(self, record: InvocationRecord, peer: str, message: bytes, now: Instant) -> Invocation:
+        move = Move()
+        record = replace(record, job="completed", placement="outbox", attempts=1)
+        invocation = self._book.create(record, message, move, now)
+        delivery = self._forwarding.plan(invocation, peer, move, now)
+        invocation.ticket = move.append(self._ledger)
+        self._ledger.when_committed(invocation.ticket, self._forwarding.planned, delivery)
+        return invocation
+
+    def delivery_of(self, invocation: Invocation) -> DeliveryRecord | None:
+        """Return how an invocation gets to another machine, if it does."""
+        return self._forwarding.delivery_of(invocation.id)
+
+    def _way(self, place: Place, record: InvocationRecord) -> tuple[Way | None, Kept | None]:
+        """Return how somebody is handed a task, and what a policy does with it on the way."""
+        action = self._targets.action_for(place, record.requester_info)
+        if action == "refuse":
+            return "nowhere", None
+        if place.session is not None and place.session.work_mode is not None and action == "accept":
+            return "inbox", None
+        if place.session is not None and (
+            place.mailbox is None or (action == "accept" and self._is_free(place.session))
+        ):
+            return "push", None
+        return (None if place.mailbox is None else "mailbox"), None if action == "accept" else action
+
+    def _is_free(self, session: Session) -> bool:
+        """Tell whether what comes now may be pushed to a session that has a mailbox, without overtaking anything."""
+        box = session.mailbox
+        if box is None or box.holder is not session or box.waits_for_its_turn:
+            return False
+        return self._offers.count(session) < self._limits.mail_offers
+
+    def _lease(self, record: InvocationRecord, now: Instant) -> dict[str, Any]:
+        """Return what changes when a push begins."""
+        until = now.wall + self._limits.job_lease_ms
+        lease: dict[str, Any] = {"job": "running", "lease_epoch": self._epoch, "lease_until": until}
+        return {**lease, "placement": "session", "attempts": record.attempts + 1}
 
     def accepted(self, invocation: Invocation, now: Instant) -> None:
         """Hand over what was accepted and is recorded now."""
@@ -110,6 +195,8 @@ class Dispatching:
     def _check(self, invocation: Invocation, now: Instant) -> None:
         """Give up what can never end by itself; hand over what is due."""
         record = invocation.record
+        if record.authority is not None:
+            return None  # its delivery has a time of its own
         if record.job in ("pending", "running") and record.take_until is not None and record.take_until <= now.wall:
             return self.fail(invocation, LATE, now)
         is_working = record.worker is not None and not self._targets.is_gone(record.worker)
@@ -129,19 +216,19 @@ class Dispatching:
             record.lease_epoch != self._epoch or (record.lease_until or 0) <= now.wall
         )
         is_due = (record.job == "pending" or is_void) and invocation.retry_at <= now.mono
-        if not is_due or not invocation.is_open or not self._mailing.can_promise:
+        if not is_due or not invocation.is_open or not self._mailing.can_promise or self.is_shut:
             return
         place = self._targets.place(record.target)
         if place is None:
             return
-        action = self._targets.action_for(place, record.requester_info)
-        if action == "refuse":
+        way, kept = self._way(place, record)
+        if way == "nowhere":
             self.fail(invocation, f"It was not handed over: {notices.NOT_LET_THROUGH}", now)
-        elif place.session is not None and place.session.work_mode is not None and action == "accept":
+        elif way == "inbox":
             self._park(invocation, place, now)
-        elif place.mailbox is not None:
-            self._mail(invocation, place.mailbox, None if action == "accept" else action, now)
-        elif place.session is not None:
+        elif way == "mailbox":
+            self._mail(invocation, str(place.mailbox), kept, now, was_written=record.job == "running")
+        elif way == "push":
             self._push(invocation, place.session, now)
 
     def _later(self, invocation: Invocation, why: str, pause_ms: int, now: Instant) -> None:
@@ -164,7 +251,12 @@ class Dispatching:
         move = Move()
         move.inverse(lambda now: self._not_handed(invocation, now))
         self._handed(invocation, "inbox", move, now)
-        parked = InboxRecord(
+        self._parking.put_in(self._parked(record, place, now), move, now)
+        invocation.ticket = self._parking.append(move)
+        return None
+
+    def _parked(self, record: InvocationRecord, place: Place, now: Instant) -> InboxRecord:
+        return InboxRecord(
             record.number,
             record.message_id,
             record.requester_info,
@@ -181,20 +273,39 @@ class Dispatching:
             place.session.id,
             place.address,
         )
-        self._parking.put_in(parked, move, now)
-        invocation.ticket = self._parking.append(move)
-        return None
 
-    def _mail(self, invocation: Invocation, key: str, kept: Any, now: Instant) -> None:
+    def _has_room(self, key: str, size: int) -> bool:
+        box = self._boxes.get(key)
+        return box is None or self._boxes.has_room(box, size)
+
+    def _mail(
+        self,
+        invocation: Invocation,
+        key: str,
+        kept: Kept | None,
+        now: Instant,
+        *,
+        was_written: bool,
+        is_offered: bool = False,
+    ) -> None:
+        """Put a task into a mailbox; one that was pushed before may have arrived, or its holder has it."""
         record = invocation.record
-        box = self._boxes.open(key)
-        if not self._boxes.has_room(box, record.size):
-            self._boxes.discard_if_unused(box)
+        if not self._has_room(key, record.size):
             return self._later(invocation, "its mailbox is full", self._limits.mailbox_full_retry_ms, now)
         move = Move()
         move.inverse(lambda now: self._not_handed(invocation, now))
         self._handed(invocation, "mailbox", move, now)
-        mail = self._mailing.put_task(key, record, kept, now, take_back, move, *move.changes)
+        mail = self._mailing.put_task(
+            key,
+            record,
+            kept,
+            now,
+            take_back,
+            move,
+            *move.changes,
+            is_offered=is_offered,
+            was_written=was_written,
+        )
         invocation.mail, invocation.ticket = mail, mail.ticket
         return None
 
@@ -205,13 +316,10 @@ class Dispatching:
     # --- push -------------------------------------------------------------------------------------------
 
     def _push(self, invocation: Invocation, session: Session, now: Instant) -> None:
-        """Lease the job and read the task for a session that has no mailbox."""
-        record = invocation.record
-        members: dict[str, Any] = {"lease_epoch": self._epoch, "lease_until": now.wall + self._limits.job_lease_ms}
+        """Lease the job and read the task for a session that is here."""
         move = Move()
         move.inverse(lambda now: self._not_handed(invocation, now))
-        members |= {"job": "running", "placement": "session", "attempts": record.attempts + 1}
-        self._book.change(invocation, "run.updated", move, now, **members)
+        self._book.change(invocation, "run.updated", move, now, **self._lease(invocation.record, now))
         invocation.ticket = move.append(self._ledger)
         self._ledger.when_committed(invocation.ticket, self._read, Pushing(invocation, session))
 
@@ -228,8 +336,14 @@ class Dispatching:
             return self._not_pushed(invocation, "the store could not be read", now)
         if record.number not in bodies:
             return self.fail(invocation, f"It was not handed over: {notices.BODY_LOST}", now)
-        session: Session = pushing.session
-        frame = MessageFrame(Raw(record.requester_info), Raw(bodies[record.number]))
+        return self._offer(invocation, pushing.session, bodies[record.number], now)
+
+    def _offer(self, invocation: Invocation, session: Session, message: bytes, now: Instant) -> None:
+        """Write a task to a session behind its newest append."""
+        record = invocation.record
+        frame = MessageFrame(Raw(record.requester_info), Raw(message))
+        if record.take_until is not None and features.QUEUE in session.features:
+            frame.valid_until = record.take_until
         frame.invocation = self.told(record.message_id, session)
         invocation.offered = self._offers.offer(
             session,
@@ -242,15 +356,19 @@ class Dispatching:
             on_missing=self._missing,
             subject=(invocation, session),
         )
-        return None
 
     def _pushed(self, subject: Any, now: Instant) -> None:
         invocation, session = subject
         invocation.offered = None
         if invocation.record.state in ("queued", "waking") and self._mailing.can_promise:
             move = Move()
+            move.inverse(lambda now: self._take_again(subject, now))
             self._book.take(invocation, session.id, move, now)
             invocation.ticket = move.append(self._ledger)
+
+    def _take_again(self, subject: Any, now: Instant) -> None:
+        """Record a receipt again a little later: the session has the task and will not confirm it twice."""
+        self._deadlines.add(now.mono + self._limits.mail_retry_ms, self._pushed, subject)
 
     def received(self, session: Session, message_id: str, now: Instant) -> None:
         """Take the receipt of a push that came later than was waited for: the task has arrived after all."""
@@ -263,15 +381,19 @@ class Dispatching:
             self._pushed((invocation, session), now)
 
     def _missing(self, subject: Any, why: Missing, now: Instant) -> None:
-        invocation, _ = subject
+        invocation, session = subject
         invocation.offered = None
-        if invocation.is_open and self._mailing.can_promise:
-            self._not_pushed(invocation, why.value, now)
+        if not invocation.is_open or invocation.record.job != "running" or not self._mailing.can_promise:
+            return
+        box = session.mailbox
+        if box is None or not self._has_room(box.key, invocation.record.size):
+            return self._not_pushed(invocation, why.value, now)
+        was_written = why is Missing.NOT_CONFIRMED
+        has_it = was_written and box.holder is session and session.connection.open
+        return self._mail(invocation, box.key, None, now, was_written=was_written, is_offered=has_it)
 
     def _not_pushed(self, invocation: Invocation, why: str, now: Instant) -> None:
         invocation.retry_at = now.mono + self._limits.job_retry_ms
-        if invocation.record.job != "running":
-            return
         move = Move()
         members = {"job": "pending", "lease_epoch": None, "lease_until": None, "last_error": why}
         self._book.change(invocation, "run.updated", move, now, **members)
@@ -411,6 +533,8 @@ class Dispatching:
     def is_untouched(self, invocation: Invocation) -> bool:
         """Tell whether nobody has the task, nor may have it."""
         record, mail = invocation.record, self._mail_of(invocation)
+        if record.authority is not None:
+            return self._forwarding.is_untouched(invocation)
         if record.state not in ("queued", "waking") or record.job == "running":
             return False
         if mail is not None:
@@ -422,6 +546,7 @@ class Dispatching:
         """Cancel what nobody has, with its message."""
         move = Move()
         self._end(invocation, "cancelled", Texts(error=reason or None), move, now)
+        self._forwarding.cancel(invocation, move, now)
         parked = self._inbox.get(invocation.record.message_id)
         if parked is not None:
             self._parking.withdraw(parked, move, now)
@@ -435,6 +560,9 @@ class Dispatching:
         record = invocation.record
         move = Move()
         self._book.change(invocation, "invocation.cancel_asked", move, now, cancel_asked_at=now.wall)
+        if record.authority is not None:
+            invocation.ticket = move.append(self._ledger)
+            return self._forwarding.recall(invocation, reason, now)
         message_id = f"{CANCEL_PREFIX}{record.run_id}"
         because = f": {reason}" if reason else ""
         text = f"Invocation {record.invocation_id} is not wanted any more{because}. Stop, and report what became of it."
@@ -443,12 +571,13 @@ class Dispatching:
         if place is not None and place.mailbox is not None:
             letter = Letter(place.mailbox, message_id, body, self._broker_info, None, "", "")
             invocation.ticket = self._mailing.put(letter, None, now, take_back, move, *move.changes).ticket
-            return
+            return None
         invocation.ticket = move.append(self._ledger)
         if place is not None and place.session is not None:
             frame = MessageFrame(Raw(self._broker_info), Raw(body))
             frame.invocation = self.told(message_id, place.session)
             self._outbox.write(place.session.connection, frame, invocation.ticket)
+        return None
 
     # --- start ------------------------------------------------------------------------------------------
 
@@ -460,6 +589,7 @@ class Dispatching:
                 self._mailing.withdraw(mail, "its task has ended", now)
         for invocation in self._book.open_ones():
             self._run(invocation, now)
+        self._forwarding.recovered(now)
         self.watch(now)
 
     def due_soon(self, now: Instant) -> int:

@@ -54,6 +54,8 @@ class InvocationRecord(Struct, frozen=True):
     cancel_asked_at: int | None = None
     reconciled: bool = False
     """The broker itself found that it failed."""
+    authority: str | None = None
+    """The broker that answers for the target, when that is another one."""
 
     @property
     def message_id(self) -> str:

@@ -30,6 +30,7 @@ from intercom.limits import Limits
 from intercom.wire.codec import parse_message
 from intercom.wire.frames import MessageFrame, is_blank
 from intercom.wire.invocations import (
+    DeliveryInfo,
     InvocationAccepted,
     InvocationCancel,
     InvocationCancelled,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from intercom.core.ledger import Ledger
     from intercom.core.mailboxes import Mailboxes
     from intercom.core.outbox import Outbox
+    from intercom.core.peer_records import DeliveryRecord
     from intercom.core.sessions import Session
 
 _STORED_LATER = "It is recorded, and handed over when the target is here"
@@ -152,9 +154,9 @@ class InvocationRequests:
                 return _CONFLICT
             self._show(connection, frame, known, _accepted, now)
             return None
-        found, among = self._targets.find(asked, session)
+        found = self._targets.find(asked, session)
         if found.candidate is None:
-            diagnosis = self._targets.diagnosis(asked, found, among, now)
+            diagnosis = self._targets.diagnosis(asked, found, session, now)
             self._diagnosed(connection, session, frame, diagnosis, now)
             return None
         if self._book.open_count >= self._limits.invocations:
@@ -196,13 +198,11 @@ class InvocationRequests:
             now.wall,
             "waking" if frame.ensure_awake and target.state != "active" else "queued",
             None if frame.timeout_ms is UNSET else now.wall + frame.timeout_ms,
+            authority=target.authority,
         )
-        move = Move()
-        invocation = self._book.create(record, body, move, now)
-        invocation.ticket = move.append(self._ledger)
+        invocation = self._dispatching.accept(record, body, now)
         detail = UNSET if target.state == "active" else _STORED_LATER
         self._giving.give(connection, _accepted(self, frame, invocation, {}, detail), invocation.ticket)
-        self._ledger.when_committed(invocation.ticket, self._dispatching.accepted, invocation)
 
     def _diagnosed(
         self, connection: Connection, session: Session, frame: Invoke, diagnosis: RouteDiagnosis, now: Instant
@@ -241,12 +241,12 @@ class InvocationRequests:
         self._giving.give(connection, answer, ticket)
 
     def _resolve(self, connection: Connection, session: Session, frame: RouteResolve, now: Instant) -> No | None:
-        found, among = self._targets.find(frame.target, session)
+        found = self._targets.find(frame.target, session)
         if found.candidate is None:
-            diagnosis = self._targets.diagnosis(frame.target, found, among, now)
+            diagnosis = self._targets.diagnosis(frame.target, found, session, now)
             answer = RouteResolved(frame.request_id, diagnosis=diagnosis)
         else:
-            answer = RouteResolved(frame.request_id, self._targets.shown(found.candidate, among))
+            answer = RouteResolved(frame.request_id, self._targets.shown(found.candidate, session))
         self._giving.give(connection, answer, self._ledger.last_ticket)
         return None
 
@@ -314,6 +314,7 @@ class InvocationRequests:
     def snapshot(self, frame: InvocationGet, invocation: Invocation, bodies: dict[int, bytes]) -> InvocationSnapshot:
         """Return how an invocation is."""
         record = invocation.record
+        delivery = self._dispatching.delivery_of(invocation)
         return InvocationSnapshot(
             frame.request_id,
             record.invocation_id,
@@ -323,6 +324,7 @@ class InvocationRequests:
             [self._targets.recorded(one) for one in self._book.diagnoses_of(record.invocation_id)],
             _info(record, bodies.get(record.number)),
             _run(record, bodies),
+            UNSET if delivery is None else [_delivery(delivery)],
         )
 
     # --- to change --------------------------------------------------------------------------------------
@@ -454,6 +456,21 @@ def _info(record: InvocationRecord, body: bytes | None = None) -> InvocationInfo
         UNSET if message is None else message.content.text,
         _or_unset(record.take_until),
         _or_unset(record.completed_at),
+    )
+
+
+def _delivery(record: DeliveryRecord) -> DeliveryInfo:
+    return DeliveryInfo(
+        record.delivery_id,
+        record.peer,
+        record.status,  # type: ignore[arg-type]  # a status
+        record.attempts,
+        record.first_queued_at,
+        _or_unset(record.next_attempt_at),
+        _or_unset(record.acked_at),
+        _or_unset(record.peer_run),
+        _or_unset(record.failure),
+        _or_unset(record.detail),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Struct
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from intercom.core.addresses import Address, Addresses
     from intercom.core.clock import Instant
     from intercom.core.lifecycle import Known, Lifecycle
+    from intercom.core.peers import Peers
     from intercom.core.policies import Policies
     from intercom.core.sessions import Session, SessionTable
     from intercom.limits import Limits
@@ -52,7 +52,9 @@ class Targets:
         node: str,
         limits: Limits,
         policies: Policies,
+        peers: Peers,
     ) -> None:
+        self._peers = peers
         self._policies = policies
         self._sessions = sessions
         self._addresses = addresses
@@ -78,12 +80,37 @@ class Targets:
             for known in self._lifecycle
             if known.session is None and not known.record.holds_address and (sees_all or known.is_in(asker.groups))
         ]
+        if self._peers:
+            found += self._peers.candidates(None if sees_all else asker.groups)
         return found
 
-    def find(self, target: str, asker: Session) -> tuple[Found, list[Candidate]]:
-        """Return whom a label or an id means, and all it was looked for among."""
-        candidates = self.candidates(asker)
-        return resolve(target, candidates), candidates
+    def find(self, target: str, asker: Session) -> Found:
+        """Return whom a label or an id means."""
+        candidate = self._with_id(target, asker)
+        if candidate is not None and not candidate.is_stale:
+            return Found(candidate)
+        return resolve(target, self.candidates(asker))
+
+    def _with_id(self, target: str, asker: Session) -> Candidate | None:
+        """Return who has exactly this id, without a look at everybody."""
+        sees_all = features.OPERATOR in asker.features
+        address = self._addresses.of_key(target)
+        session = self._sessions.get(target)
+        if session is not None:
+            if not session.is_agent or not (sees_all or session.shares_group_with(asker)):
+                return None
+            if not session.holds_address:
+                return self._of_session(session)
+            address = session.address
+        if address is not None:
+            is_within_reach = sees_all or address.is_reachable_from(asker.groups)
+            return self._of_address(address) if is_within_reach and not address.is_of_broker else None
+        known = self._lifecycle.get(target)
+        if known is None:
+            return self._peers.with_id(target, None if sees_all else asker.groups)
+        if known.session is not None or known.record.holds_address:
+            return None
+        return self._of_known(known) if sees_all or known.is_in(asker.groups) else None
 
     def _of_session(self, session: Session) -> Candidate:
         kind = None if session.known is None else session.known.record.kind
@@ -101,7 +128,7 @@ class Targets:
             name if isinstance(name, str) and name.strip() else target_id,
             state,
             can_take=can_take,
-            workspace=_text(PurePosixPath(str(info.get("cwd", ""))).name),
+            workspace=_text(str(info.get("cwd", "")).rstrip("/").rpartition("/")[2]),
             branch=_text(info.get("gitBranch")),
             node=self._node,
             profile=_text(info.get("profile")),
@@ -131,15 +158,18 @@ class Targets:
 
     # --- diagnoses --------------------------------------------------------------------------------------
 
-    def shown(self, candidate: Candidate, among: list[Candidate]) -> RouteCandidate:
+    def shown(self, candidate: Candidate, asker: Session) -> RouteCandidate:
         """Return a candidate as it is told to others, with a label that leads to it alone."""
+        return self._shown(candidate, self.candidates(asker))
+
+    def _shown(self, candidate: Candidate, among: list[Candidate]) -> RouteCandidate:
         return RouteCandidate(
             candidate.target_id,
             candidate.name,
             label_of(candidate, among),
-            self._broker_id,
-            self._broker_id,
-            "local",
+            candidate.authority or self._broker_id,
+            candidate.authority or self._broker_id,
+            "local" if candidate.is_local else "mesh",
             candidate.state,
             candidate.workspace or UNSET,
             candidate.harness or UNSET,
@@ -147,10 +177,11 @@ class Targets:
             candidate.node or UNSET,
         )
 
-    def diagnosis(self, asked: str, found: Found, among: list[Candidate], now: Instant) -> RouteDiagnosis:
+    def diagnosis(self, asked: str, found: Found, asker: Session, now: Instant) -> RouteDiagnosis:
         """Return why a label led to nobody, as it is told."""
         assert found.kind is not UNSET, "only of a label that led to nobody"
-        shown = [self.shown(candidate, among) for candidate in found.candidates[: self._limits.candidates_shown]]
+        among = self.candidates(asker) if found.candidates else []
+        shown = [self._shown(candidate, among) for candidate in found.candidates[: self._limits.candidates_shown]]
         return RouteDiagnosis(found.kind, asked, found.detail, shown, now.wall, self._broker_id)
 
     def recorded(self, record: DiagnosisRecord) -> RouteDiagnosis:

@@ -8,6 +8,7 @@ from intercom.core.clock import Instant
 from intercom.core.records import (
     AddressRecord,
     CommandRecord,
+    DeliveryRecord,
     DiagnosisRecord,
     DispatchRecord,
     EventRecord,
@@ -18,6 +19,7 @@ from intercom.core.records import (
     InvocationRecord,
     KnownSessionRecord,
     LinkRecord,
+    PeerRecord,
     PolicyRecord,
     Row,
 )
@@ -73,6 +75,10 @@ def stream_of(row: Row) -> str:
         return f"invocation:{row.invocation_id}"
     if isinstance(row, DiagnosisRecord):
         return f"route:{row.diagnosis_id}"
+    if isinstance(row, DeliveryRecord):
+        return f"delivery:{row.delivery_id}"
+    if isinstance(row, PeerRecord):
+        return f"peer:{row.broker_id}"
     if isinstance(row, InboxRecord):
         return mail_stream(row.inbox_id)
     if isinstance(row, FlowRecord):

@@ -222,6 +222,11 @@ class Mailbox:
         times = (mail.offered_at for mail in self._oldest_first() if mail.is_offered and mail.offered_at is not None)
         return next(iter(times), None)
 
+    @property
+    def waits_for_its_turn(self) -> bool:
+        """Tell whether something waits here to be handed over: what comes now has to wait behind it."""
+        return self.is_read or len(self.entries) > self.kept + self.offered
+
     def next_to_offer(self, limits: Limits) -> list[Mail]:
         """Return the oldest entries that may be handed over now, ahead of the receipts of those before them."""
         chosen: list[Mail] = []

@@ -196,7 +196,9 @@ class Mailing:
         if is_offered:
             box.mark_offered(mail, now)
             event_id = f"mail:{record.number}:offered:1"
-            events = (event, self._journal.event("mail.offered", record, now, event_id=event_id))
+            session_id = None if box.holder is None else box.holder.id
+            offered = self._journal.event("mail.offered", record, now, event_id=event_id, session=session_id)
+            events = (event, offered)
         mail.ticket = self._ledger.append((*rows, *bodies, *changes, *events), self._undo_put, (mail, undo, subject))
         if operation is not None:
             operation.ticket = mail.ticket
@@ -222,8 +224,10 @@ class Mailing:
         undo: Callable[[Any, Instant], None],
         subject: Any,
         *changes: Change,
+        is_offered: bool = False,
+        was_written: bool = False,
     ) -> Mail:
-        """Append the message of an invocation, whose body is stored already, as mail, with ``changes``."""
+        """Append the message of an invocation, whose body is stored with it, as mail, with ``changes``; see ``put``."""
         letter = Letter(
             key,
             task.message_id,
@@ -235,7 +239,18 @@ class Mailing:
             task.take_until,
             kept=kept,
         )
-        return self.put(letter, None, now, undo, subject, *changes, body=task.number, size=task.size)
+        return self.put(
+            letter,
+            None,
+            now,
+            undo,
+            subject,
+            *changes,
+            body=task.number,
+            size=task.size,
+            is_offered=is_offered,
+            was_written=was_written,
+        )
 
     def put_work(
         self, key: str, work: InboxRecord, assignment_id: str, changes: list[Change], now: Instant

@@ -104,6 +104,10 @@ class Offers:
             self._missing(offered, Missing.NOT_WRITTEN, now)
         return offered
 
+    def count(self, session: Session) -> int:
+        """Return how much is on its way to a session."""
+        return len(self._by_session.get(session.id, ()))
+
     def withdraw(self, offered: Offered) -> None:
         """Wait no longer; neither callback is called."""
         if offered.is_open:

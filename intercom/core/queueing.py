@@ -453,8 +453,8 @@ class Queueing:
         kept: Literal["quiet", "hold"] | None = None,
     ) -> Refusal | None:
         is_ask = message.expects_reply is True
-        if is_ask and operation is None and self._asking.count(sender) >= self._limits.asks:
-            return Refusal("D15", reasons.capacity(f"{self._limits.asks} asks are open", self._limits.ask_ms))
+        if is_ask and operation is None and (refusal := self._asking.refusal(sender)) is not None:
+            return refusal
         letter = Letter(
             key,
             message.id,

@@ -19,6 +19,7 @@ from intercom import __version__
 from intercom.config import Settings, load_settings
 from intercom.errors import IntercomError
 from intercom.limits import DESCRIPTORS, DESCRIPTORS_LOW, LARGEST_FILE_BYTES
+from intercom.loading import without
 from intercom.paths import PRIVATE_DIRECTORY, Paths, prepare_home
 from intercom.server import ownership, stderr
 
@@ -75,7 +76,10 @@ def _run(
     signals: Signals,
 ) -> int:
     from intercom.server.log import Log
-    from intercom.server.serving import Serving
+
+    # Nothing here is encrypted: the kernel keeps others out. asyncio would load TLS, which takes 2 ms and 3 MB.
+    with without("ssl"):
+        from intercom.server.serving import Serving
 
     log = Log(paths.log, level=settings.log_level)
     facts = facts_of(paths, settings)

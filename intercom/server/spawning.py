@@ -11,7 +11,6 @@ import asyncio
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import IO, Protocol
@@ -179,6 +178,8 @@ def _holding(prompt: str) -> IO[bytes]:
     if sys.platform.startswith("linux"):
         file = open(os.memfd_create("intercom-prompt", os.MFD_CLOEXEC), "w+b", buffering=0)  # noqa: SIM115
     else:
+        import tempfile  # it brings the compression modules along
+
         file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - the caller closes it
     file.write(data)
     file.seek(0)

@@ -46,6 +46,7 @@ class Store:
         self.recovered = loaded.recovered
         self.before_commit: Callable[[], None] | None = None
         """Called within every transaction before its commit; for tests, which let it raise or wait."""
+        self._log = beside(paths.database, "-wal")
         self._database = str(paths.database)
         self._file = _file_id(self._database)
         self._connection = connection
@@ -87,14 +88,12 @@ class Store:
                 schema.advance(connection, identity.version)
             connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'epoch'")
             identity = _with_true_journal(connection, identity, paths)
-            loaded = load(connection, now_ms, limits.operation_ttl_ms)
+            loaded = load(connection, now_ms, limits.operation_ttl_ms, whole=durability == "memory")
             if durability == "memory":
                 connection.execute("DELETE FROM operations WHERE state != ?", (OperationState.QUEUED.value,))
             else:
                 connection.executemany(DROP_OPERATION, ((number,) for number in loaded.stale))
             connection.execute("COMMIT")
-            (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
-            extend_log(beside(paths.database, "-wal"), CHECKPOINT_PAGES, page_bytes)
             store = cls(paths, connection, key, identity, loaded)
         except BaseException as error:
             if connection is not None:
@@ -113,8 +112,8 @@ class Store:
         """Make all changes of a batch durable in one transaction, or none of them.
 
         Of several changes to one row only the last is written. Returns the duration of the commit itself in
-        microseconds; 0 when it says nothing of the disk: nothing was written, or what the start left to be put on
-        disk as well. Raises ``CommitFailed``, and after a final one always.
+        microseconds; 0 when it says nothing of the disk: nothing was written, or the whole log was put on disk as
+        well. Raises ``CommitFailed``, and after a final one always.
         """
         if self._final is None and self._is_elsewhere():
             self._final = f"{self._database} was moved, replaced or deleted"
@@ -148,6 +147,9 @@ class Store:
         if merged is None or merged.is_empty:
             return 0
         execute = self._cursor.execute
+        if self._is_fresh:  # not at the start, which somebody waits for
+            (page_bytes,) = execute("PRAGMA page_size").fetchone()
+            extend_log(self._log, CHECKPOINT_PAGES, page_bytes)
         execute("BEGIN IMMEDIATE")
         (epoch,) = execute("SELECT value FROM meta WHERE key = 'epoch'").fetchone()
         if epoch != self.epoch:

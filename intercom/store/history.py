@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from enum import Enum
+from itertools import compress
+from operator import attrgetter
 from typing import Any, TypeAlias, TypeVar
 
-from msgspec import Struct, ValidationError, convert
+from msgspec import MsgspecError, Struct, ValidationError, convert
 from msgspec.json import Encoder, decode
-from msgspec.structs import asdict
 
 from intercom.core.records import (
     AddressRecord,
     AssignmentRecord,
     CommandRecord,
+    DeliveryRecord,
     DiagnosisRecord,
     DispatchRecord,
     DropBodies,
@@ -33,6 +36,7 @@ from intercom.core.records import (
     KnownSessionRecord,
     LinkRecord,
     MailRecord,
+    PeerRecord,
     PolicyRecord,
     ReleaseBody,
     Row,
@@ -55,6 +59,8 @@ AnyRecord = TypeVar(
     EventRecord,
     InvocationRecord,
     DiagnosisRecord,
+    DeliveryRecord,
+    PeerRecord,
 )
 HistoryChange: TypeAlias = Happened | SaveBody | ReleaseBody | DropBodies | DropHistory
 
@@ -66,11 +72,10 @@ class Table(Struct, frozen=True):
     key: str
     columns: tuple[str, ...]
 
-    @property
-    def save(self) -> str:
-        """Return the statement that inserts or replaces a row."""
-        marks = ", ".join("?" * len(self.columns))
-        return f"INSERT OR REPLACE INTO {self.name} ({self._names}) VALUES ({marks})"
+    def save(self, columns: Sequence[str]) -> str:
+        """Return the statement that inserts or replaces a row with these columns; the others become NULL."""
+        marks = ", ".join("?" * len(columns))
+        return f"INSERT OR REPLACE INTO {self.name} ({_listed(columns)}) VALUES ({marks})"
 
     @property
     def drop(self) -> str:
@@ -80,11 +85,11 @@ class Table(Struct, frozen=True):
     @property
     def select(self) -> str:
         """Return the statement that reads all rows in their order."""
-        return f"SELECT {self._names} FROM {self.name} ORDER BY number"
+        return f"SELECT {_listed(self.columns)} FROM {self.name} ORDER BY number"
 
-    @property
-    def _names(self) -> str:
-        return ", ".join(f'"{column}"' for column in self.columns)
+
+def _listed(columns: Sequence[str]) -> str:
+    return ", ".join(f'"{column}"' for column in columns)
 
 
 TABLES: dict[type[Row], Table] = {
@@ -102,6 +107,8 @@ TABLES: dict[type[Row], Table] = {
     EventRecord: Table("events", "number", EventRecord.__struct_fields__),
     InvocationRecord: Table("invocations", "number", InvocationRecord.__struct_fields__),
     DiagnosisRecord: Table("diagnoses", "number", DiagnosisRecord.__struct_fields__),
+    DeliveryRecord: Table("deliveries", "number", DeliveryRecord.__struct_fields__),
+    PeerRecord: Table("peers", "number", PeerRecord.__struct_fields__),
 }
 _KIND_OF_EVENT: dict[str, type[Row]] = {"inbox": InboxRecord, "assignment": AssignmentRecord}
 """Whose row an event carries, by the beginning of its kind: a message has one stream, wherever it is."""
@@ -118,12 +125,19 @@ _KIND_OF_STREAM: dict[str, type[Row]] = {
     "event": EventRecord,
     "invocation": InvocationRecord,
     "route": DiagnosisRecord,
+    "delivery": DeliveryRecord,
+    "peer": PeerRecord,
 }
 """Whose row all other events carry, by the beginning of their stream."""
 
-_STATEMENTS = {kind: (table.save, table.drop, table.key) for kind, table in TABLES.items()}
+_KEYS = {kind: attrgetter(table.key) for kind, table in TABLES.items()}
+_MEMBERS = {kind: attrgetter(*table.columns) for kind, table in TABLES.items()}
+_AS_THEY_ARE = frozenset({int, str})
+"""Python's module binds these at once; about others, None among them, it asks a registry of adapters first."""
 _encode = Encoder().encode
 
+_saving: dict[tuple[type[Row], tuple[bool, ...]], str] = {}
+"""Statements that save rows, by the columns that are not NULL: rows of one kind leave out the same few."""
 _ADD_EVENT = (
     "INSERT OR IGNORE INTO journal (seq, at, stream, kind, event_id, epoch, row, is_gone, detail) "
     "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -140,6 +154,7 @@ _SUPERSEDED = """
         UNION ALL SELECT 'flow:' || number FROM flows UNION ALL SELECT 'dispatch:' || dispatch_id FROM dispatches
         UNION ALL SELECT 'policy:' || number FROM policies
         UNION ALL SELECT 'link:' || link_id FROM links
+        UNION ALL SELECT 'peer:' || broker_id FROM peers
     )
 """
 # A stream goes as a whole, whatever the clock did between its events: what is left of one must not bring a row back.
@@ -162,6 +177,8 @@ _OVER = """
         UNION ALL SELECT 'event:' || number FROM events
         UNION ALL SELECT 'invocation:' || invocation_id FROM invocations
         UNION ALL SELECT 'route:' || diagnosis_id FROM diagnoses
+        UNION ALL SELECT 'delivery:' || delivery_id FROM deliveries
+        UNION ALL SELECT 'peer:' || broker_id FROM peers
     )
 """
 _KEEP_COMPACTED = """
@@ -177,46 +194,88 @@ _READ_PAGE = """
 def write(connection: sqlite3.Connection, changes: Sequence[HistoryChange], epoch: int) -> int:
     """Apply changes in their order within the transaction of the caller; return the greatest sequence number."""
     last = 0
+    events: list[tuple[Any, ...]] = []
+    newest: dict[tuple[type[Row], Any], Happened] = {}
+    """Of what happened to one row only the last is written to it."""
+    bodies: list[tuple[int, bytearray]] = []
     for change in changes:
         if isinstance(change, Happened):
-            last = change.seq
-            row = _encode(change.row).decode()
-            connection.execute(
-                _ADD_EVENT,
+            last, row = change.seq, change.row
+            events.append(
                 (
-                    change.seq,
+                    last,
                     change.at,
                     change.stream,
                     change.kind,
                     change.event_id,
                     epoch,
-                    row,
+                    _encode(row).decode(),
                     int(change.is_gone),
-                    _encode(change.detail).decode(),
-                ),
+                    _encode(change.detail).decode() if change.detail else "{}",
+                )
             )
-            project(connection, change.row, is_gone=change.is_gone)
+            newest[row.__class__, _KEYS[row.__class__](row)] = change
         elif isinstance(change, SaveBody):
-            connection.execute(_SAVE_BODY, (change.number, change.message))
+            bodies.append((change.number, bytearray(change.message)))
         elif isinstance(change, ReleaseBody):
+            _write_bodies(connection, bodies)
             connection.execute(_RELEASE_BODY, (change.until, change.number))
         elif isinstance(change, DropBodies):
+            _write_bodies(connection, bodies)
             connection.execute(_DROP_BODIES, (change.before,))
         else:
+            _write_events(connection, events, newest)
             connection.execute(_KEEP_SEQUENCE)
             for deleted in (_SUPERSEDED, _OVER):
                 connection.execute(_KEEP_COMPACTED.format(deleted), (change.before,))
                 connection.execute(f"DELETE FROM journal WHERE {deleted}", (change.before,))
+    _write_events(connection, events, newest)
+    _write_bodies(connection, bodies)
     return last
+
+
+def _write_events(
+    connection: sqlite3.Connection, events: list[tuple[Any, ...]], newest: dict[tuple[type[Row], Any], Happened]
+) -> None:
+    """Write what was collected, and begin anew."""
+    if not events:
+        return
+    connection.executemany(_ADD_EVENT, events)
+    rows: dict[str, list[Sequence[Any]]] = {}
+    for change in newest.values():
+        statement, values = _projection(change.row, change.is_gone)
+        rows.setdefault(statement, []).append(values)
+    for statement, many in rows.items():
+        connection.executemany(statement, many)
+    events.clear()
+    newest.clear()
+
+
+def _write_bodies(connection: sqlite3.Connection, bodies: list[tuple[int, bytearray]]) -> None:
+    """Write what was collected, and begin anew."""
+    if bodies:
+        connection.executemany(_SAVE_BODY, bodies)
+        bodies.clear()
 
 
 def project(connection: sqlite3.Connection, row: Row, *, is_gone: bool) -> None:
     """Bring the row of an event to what the event says; a replay of the journal does the same."""
-    save, drop, key = _STATEMENTS[type(row)]
+    connection.execute(*_projection(row, is_gone))
+
+
+def _projection(row: Row, is_gone: bool) -> tuple[str, Sequence[Any]]:
+    """Return the statement that brings a row to what an event says, with its values."""
+    kind = row.__class__
     if is_gone:
-        connection.execute(drop, (getattr(row, key),))
-    else:
-        connection.execute(save, values_of(row))
+        return TABLES[kind].drop, (_KEYS[kind](row),)
+    found = _MEMBERS[kind](row)
+    there = tuple([value is not None for value in found])
+    statement = _saving.get((kind, there))
+    if statement is None:
+        statement = _saving[kind, there] = TABLES[kind].save(list(compress(TABLES[kind].columns, there)))
+    return statement, [
+        value if value.__class__ in _AS_THEY_ARE else _stored(value) for value in found if value is not None
+    ]
 
 
 def replay(connection: sqlite3.Connection) -> None:
@@ -231,11 +290,6 @@ def replay(connection: sqlite3.Connection) -> None:
 def record_kind(stream: str, kind: str) -> type[Row]:
     """Return the kind of row that an event of this kind in this stream carries; raises ``KeyError`` for an unknown."""
     return _KIND_OF_EVENT.get(kind.partition(".")[0]) or _KIND_OF_STREAM[stream.partition(":")[0]]
-
-
-def values_of(record: Row) -> tuple[Any, ...]:
-    """Return a record as the values of its columns."""
-    return tuple(_stored(value) for value in asdict(record).values())
 
 
 def record_from(kind: type[AnyRecord], row: Sequence[Any]) -> AnyRecord | None:
@@ -258,6 +312,23 @@ def read_records(connection: sqlite3.Connection, kind: type[AnyRecord]) -> Itera
     """Return every row of a table as its values and its record."""
     for row in connection.execute(TABLES[kind].select):
         yield row, record_from(kind, row)
+
+
+def read_newest(connection: sqlite3.Connection, kind: type[AnyRecord], stream: str) -> list[AnyRecord]:
+    """Return the rows that the newest events of all streams of this name tell, without those that are gone.
+
+    An event that is damaged tells nothing.
+    """
+    events = connection.execute(
+        "SELECT row FROM journal JOIN (SELECT stream, MAX(seq) AS seq FROM journal WHERE stream >= ? AND stream < ? "
+        "GROUP BY stream) USING (stream, seq) WHERE NOT is_gone",
+        (f"{stream}:", f"{stream};"),
+    )
+    found = []
+    for (row,) in events:
+        with suppress(MsgspecError, TypeError):
+            found.append(decode(row, type=kind))
+    return found
 
 
 def read_bodies(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, bytes]:
@@ -318,11 +389,13 @@ def last_sequence(connection: sqlite3.Connection) -> int:
 
 
 def _stored(value: Any) -> Any:
+    if value.__class__ is bytes:
+        return bytearray(value)
+    if isinstance(value, bool):
+        return int(value)
     if isinstance(value, Enum):
         return value.value
-    if isinstance(value, tuple | Struct):
-        return _encode(value).decode()
-    return int(value) if isinstance(value, bool) else value
+    return _encode(value).decode() if isinstance(value, tuple | Struct) else value
 
 
 _NESTED = frozenset({"groups", "features", "steps", "identity", "report", "evidence", "binding"})

@@ -79,7 +79,7 @@ def read_identity(connection: sqlite3.Connection, database: Path, key: bytes) ->
         raise StoreUnusable("corrupt", f"{database} does not say whose it is")
     if not hmac.compare_digest(check, key_check(key, broker_id)):
         raise StoreUnusable("wrong_key", f"{database} belongs to another key than the one beside it")
-    different = schema.differences(connection, version)
+    different = [] if meta.get("tables") == schema.fingerprint(connection) else schema.differences(connection, version)
     if different:
         raise StoreUnusable("foreign", f"{database} has other tables than version {version}: {', '.join(different)}")
     return Identity(broker_id, journal_id, epoch, version)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from hashlib import sha256
 from typing import Any, TypeAlias
 
 Step: TypeAlias = tuple[str, ...]
@@ -155,6 +156,22 @@ STEPS: tuple[Step, ...] = (
         """,
     ),
     ("ALTER TABLE addresses ADD COLUMN takes_work INTEGER DEFAULT 0",),
+    (
+        "ALTER TABLE invocations ADD COLUMN authority TEXT",
+        """
+        CREATE TABLE deliveries (
+            number INTEGER PRIMARY KEY, delivery_id TEXT, invocation_id TEXT, requester TEXT, requester_session TEXT,
+            target TEXT, peer TEXT, status TEXT, first_queued_at INTEGER, attempts INTEGER, next_attempt_at INTEGER,
+            lease_epoch INTEGER, lease_until INTEGER, failure TEXT, detail TEXT, acked_at INTEGER, peer_run TEXT,
+            mirrored INTEGER
+        )
+        """,
+        """
+        CREATE TABLE peers (
+            number INTEGER PRIMARY KEY, broker_id TEXT, name TEXT, journal_id TEXT, first_seen_at INTEGER
+        )
+        """,
+    ),
 )
 
 
@@ -168,7 +185,18 @@ def advance(connection: sqlite3.Connection, present: int) -> None:
     for step in STEPS[present:]:
         for statement in step:
             connection.execute(statement)
-    connection.execute("INSERT OR REPLACE INTO meta VALUES ('schema', ?)", (version(),))
+    connection.executemany(
+        "INSERT OR REPLACE INTO meta VALUES (?, ?)", (("schema", version()), ("tables", fingerprint(connection)))
+    )
+
+
+def fingerprint(connection: sqlite3.Connection) -> str:
+    """Return a digest of everything that defines tables and indexes; ``advance`` leaves it in the database.
+
+    While it is the same, nobody has changed the tables since, and there is no need to look for ``differences``.
+    """
+    definitions = connection.execute("SELECT name, sql FROM sqlite_schema ORDER BY name").fetchall()
+    return sha256(repr(definitions).encode()).hexdigest()
 
 
 def tables(present: int | None = None) -> dict[str, tuple[str, ...]]:

@@ -51,6 +51,7 @@ NOT_CONFIRMED_DURABLY = (
     "Outcome not durably confirmed: the message went out but the store could not record it; "
     "retry with the same message id"
 )
+DRAINING = "Broker is about to stop and takes no new questions; retry with the same message id in a moment"
 RECEIPT_MISSING = (
     "Recipient has not confirmed the message; the outcome is uncertain, a retry with the same message id is safe"
 )
@@ -284,6 +285,7 @@ _CODES = (
     ("Outcome not durably confirmed", "not_confirmed"),
     ("Recipient has not confirmed", "receipt_missing"),
     ("Out of date", "expired"),
+    (DRAINING, "broker_draining"),
     ("Intercom message ID '", "conflict"),
     ("Target is away", "away"),
     ("Would deadlock", "would_deadlock"),

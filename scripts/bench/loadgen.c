@@ -4,6 +4,7 @@
  * One single-threaded epoll process plays both ends of N client pairs (A, B):
  *   latency    : one request in flight on one pair; A -> broker -> B -> broker -> A
  *   throughput : P pairs with W requests in flight each, for T seconds
+ *   one-way    : the same without replies, for R requests; a request is over when it is acked
  * Every message carries a unique id and a content that is compared byte for
  * byte on arrival; every message is accounted for (lost, duplicated, acked once).
  *
@@ -45,7 +46,7 @@ typedef int64_t i64;
 /* ------------------------------------------------------------ options */
 static struct {
     const char *proto, *addr, *label;
-    bool latency, json, no_ack, expect_ack, confirm;
+    bool latency, one_way, invoke, json, no_ack, expect_ack, confirm;
     int pairs, window, rounds, warm_rounds, size;
     double secs, warm_secs, drain_secs, connect_wait;
     i64 pace_us;
@@ -117,6 +118,7 @@ static size_t nlat, caplat;
 static bool measuring, stopping, fatal;
 static i64 t_measure0, t_measure1;
 static u64 rounds_done;
+static struct rusage ru0, ru1; /* at the beginning and the end of what is measured */
 
 static void buf_need(Buf *b, size_t n) {
     if (b->cap - b->len >= n) return;
@@ -269,8 +271,10 @@ static void grow(Pair *p, u64 seq) {
     p->rep_serial = xrealloc(p->rep_serial, n * sizeof *p->rep_serial);
     p->cap = n;
 }
+static u64 n_issued;
 static void issue(Pair *p) {
     u64 seq = p->issued[REQ]++;
+    n_issued++;
     grow(p, seq);
     p->inflight++;
     n_due++;
@@ -280,6 +284,7 @@ static void issue(Pair *p) {
 }
 static void maybe_issue(Pair *p) {
     if (stopping || p->inflight >= O.window) return;
+    if (O.one_way && n_issued >= (u64)(O.warm_rounds + O.rounds)) return;
     if (O.pace_us && now_ns() < p->next_at) return;
     issue(p);
 }
@@ -295,17 +300,33 @@ static void round_over(Pair *p, u64 seq) { /* once per request, whatever comes f
     p->st[REQ][seq] |= 32;
     p->inflight--;
 }
+static void took(i64 t0) { /* a request is over: how long it took, and whether it was the last one to measure */
+    i64 t = now_ns();
+    rounds_done++;
+    if (measuring) {
+        if (nlat == caplat) lat = xrealloc(lat, (caplat = caplat ? caplat * 2 : 1 << 16) * sizeof *lat);
+        lat[nlat++] = t - t0;
+    }
+    if (!O.latency && !O.one_way) return;
+    if (rounds_done == (u64)O.warm_rounds) measuring = true, t_measure0 = t, getrusage(RUSAGE_SELF, &ru0);
+    if (rounds_done >= (u64)(O.warm_rounds + O.rounds)) stopping = true, measuring = false, t_measure1 = t, getrusage(RUSAGE_SELF, &ru1);
+}
 static void got_ack(int pair, int kind, u64 seq) {
     Pair *p = &P[pair];
     if (!was_sent(p, kind, seq)) { n_unknown++; return; }
     u8 *s = &p->st[kind][seq];
     if (*s & 12) n_dupack++;
-    else if (O.confirm) { /* certainly early when the kernel does not have the whole receipt yet */
+    else if (O.confirm && !O.invoke) { /* certainly early when the kernel does not have the whole receipt yet */
         u64 end = p->receipt[kind][seq];
         if (!end || p->s[kind == REQ ? 1 : 0]->flushed < end) n_early++;
     }
     answered(s, 4);
     tot_acks++;
+    if (O.one_way && !(*s & 32)) {
+        round_over(p, seq);
+        took(p->t0[seq]);
+        maybe_issue(p);
+    }
 }
 static void got_fail(int pair, int kind, u64 seq) {
     Pair *p = &P[pair];
@@ -325,21 +346,13 @@ static void got_msg(int side, int pair, int kind, u64 seq, bool content_ok) {
     tot_msgs++;
     if (measuring) win_msgs++;
     if (kind == REQ) {
+        if (O.one_way) return;
         n_due++;
         PR->send(p, REP, seq);
         return;
     }
-    i64 t = now_ns();
     round_over(p, seq);
-    rounds_done++;
-    if (measuring) {
-        if (nlat == caplat) lat = xrealloc(lat, (caplat = caplat ? caplat * 2 : 1 << 16) * sizeof *lat);
-        lat[nlat++] = t - p->t0[seq];
-    }
-    if (O.latency) {
-        if (rounds_done == (u64)O.warm_rounds) measuring = true, t_measure0 = t;
-        if (rounds_done >= (u64)(O.warm_rounds + O.rounds)) stopping = true, measuring = false, t_measure1 = t;
-    }
+    took(p->t0[seq]);
     maybe_issue(p);
 }
 
@@ -531,7 +544,25 @@ static void frame_end(Conn *c, size_t mark) { /* mark = offset (from off) where 
 }
 static inline char *put(char *d, const char *s, size_t n) { memcpy(d, s, n); return d + n; }
 #define PUTS(d, lit) d = put(d, lit, sizeof(lit) - 1)
+static void ic_invoke(Pair *p, u64 seq) { /* the request's id is that of the invocation */
+    Conn *c = p->c[0];
+    char *d0 = out_begin(c, pattern_json_len + 1024), *d = d0 + 4;
+    PUTS(d, "{\"type\":\"invoke\",\"requestId\":\"");
+    make_id(d, p->idx, REQ, seq), d += IDLEN;
+    PUTS(d, "\",\"invocationId\":\"");
+    make_id(d, p->idx, REQ, seq), d += IDLEN;
+    PUTS(d, "\",\"targetId\":\"");
+    d = put(d, p->c[1]->sid, strlen(p->c[1]->sid));
+    PUTS(d, "\",\"task\":\"");
+    stamp(d, p->idx, REQ, seq), d += 16;
+    d = put(d, pattern_json, pattern_json_len);
+    PUTS(d, "\"}");
+    u32 n = htonl((u32)(d - d0 - 4));
+    memcpy(d0, &n, 4);
+    c->out.len += d - d0;
+}
 static void ic_send(Pair *p, int kind, u64 seq) {
+    if (O.invoke) return ic_invoke(p, seq);
     Conn *c = p->c[kind == REQ ? 0 : 1], *peer = p->c[kind == REQ ? 1 : 0];
     static i64 ms, ms_at;
     i64 t = now_ns();
@@ -546,8 +577,9 @@ static void ic_send(Pair *p, int kind, u64 seq) {
     PUTS(d, "\"message\":{\"id\":\"");
     make_id(d, p->idx, kind, seq), d += IDLEN;
     d += sprintf(d, "\",\"timestamp\":%lld,", (long long)ms);
-    if (kind == REQ) PUTS(d, "\"expectsReply\":true,");
-    else {
+    if (kind == REQ) {
+        if (!O.one_way) PUTS(d, "\"expectsReply\":true,");
+    } else {
         PUTS(d, "\"replyTo\":\"");
         make_id(d, p->idx, REQ, seq), d += IDLEN;
         PUTS(d, "\",");
@@ -572,7 +604,7 @@ static u64 ic_received(Conn *c, const char *id, size_t n) {
     return c->flushed + (c->out.len - c->out.off);
 }
 static void ic_frame(Conn *c, const char *p, const char *e) {
-    JField f, type = {0}, sid = {0}, mid = {0}, msg = {0}, reason = {0}, att = {0}, echo = {0};
+    JField f, type = {0}, sid = {0}, mid = {0}, msg = {0}, reason = {0}, att = {0}, echo = {0}, inv = {0}, req = {0};
     const char *q = p;
     while ((q = j_next(q, e, &f))) {
         if (keq(&f, "type")) type = f;
@@ -581,6 +613,8 @@ static void ic_frame(Conn *c, const char *p, const char *e) {
         else if (keq(&f, "sessionId")) sid = f;
         else if (keq(&f, "attemptId")) att = f;
         else if (keq(&f, "acknowledgesReceipt")) echo = f;
+        else if (keq(&f, "invocation")) inv = f;
+        else if (keq(&f, "requestId")) req = f;
         else if (keq(&f, "reason") || keq(&f, "error")) reason = f;
     }
     int pair, kind;
@@ -598,8 +632,14 @@ static void ic_frame(Conn *c, const char *p, const char *e) {
                     if (keq(&g, "text")) text = g;
             }
         }
+        JField about = id;
+        if (O.invoke && inv.v) { /* the message has an id of the broker's */
+            JField g;
+            for (const char *r = inv.v; (r = j_next(r, inv.v + inv.vn, &g));)
+                if (keq(&g, "invocationId")) about = g;
+        }
         u64 receipt = O.confirm && id.v && id.str ? ic_received(c, id.v, id.vn) : 0; /* copies are confirmed too */
-        if (!id.v || !parse_id(id.v, id.vn, &pair, &kind, &seq) || pair != c->pair) { n_unknown++; return; }
+        if (!about.v || !parse_id(about.v, about.vn, &pair, &kind, &seq) || pair != c->pair) { n_unknown++; return; }
         if (receipt && seq < P[pair].cap && c->side == (kind == REQ ? 1 : 0) && !P[pair].receipt[kind][seq])
             P[pair].receipt[kind][seq] = receipt;
         bool ok = text.v && text_ok_json(text.v, text.vn, pair, kind, seq);
@@ -626,6 +666,13 @@ static void ic_frame(Conn *c, const char *p, const char *e) {
         else {
             if (n_fail < 5) fprintf(stderr, "loadgen: delivery_failed: %.*s\n", (int)reason.vn, reason.v ? reason.v : "");
             got_fail(pair, kind, seq);
+        }
+    } else if (veq(&type, "invocation_accepted") || veq(&type, "request_failed")) {
+        if (!req.v || !parse_id(req.v, req.vn, &pair, &kind, &seq) || pair != c->pair || c->side) { n_unknown++; return; }
+        if (veq(&type, "invocation_accepted")) got_ack(pair, REQ, seq);
+        else {
+            if (n_fail < 5) fprintf(stderr, "loadgen: request_failed: %.*s\n", (int)reason.vn, reason.v ? reason.v : "");
+            got_fail(pair, REQ, seq);
         }
     } else if (veq(&type, "registered") && sid.v) {
         if (O.confirm && (!echo.v || echo.str || echo.vn < 4 || memcmp(echo.v, "true", 4)))
@@ -1093,9 +1140,9 @@ static double pct(double q) { return nlat ? lat[(size_t)((nlat - 1) * q)] / 1000
 
 static void usage(void) {
     puts("loadgen --proto intercom|echo|echo-ack|nats|jetstream|redis|dbus --addr unix:PATH|tcp:HOST:PORT\n"
-         "  --mode latency|throughput   default throughput\n"
-         "  --rounds R --warm-rounds R  latency mode (5000, 500)\n"
-         "  --pairs P --window W        throughput mode (8, 16)\n"
+         "  --mode latency|throughput|one-way   default throughput\n"
+         "  --rounds R --warm-rounds R  latency and one-way mode (5000, 500)\n"
+         "  --pairs P --window W        throughput and one-way mode (8, 16)\n"
          "  --secs T --warm-secs T      throughput mode (3, 1)\n"
          "  --size BYTES                text bytes per message (256)\n"
          "  --pace-us U                 at most one request per U microseconds and pair\n"
@@ -1104,6 +1151,7 @@ static void usage(void) {
          "  --send-extra JSON           members added to every send frame\n"
          "  --no-ack                    do not require one ack per message\n"
          "  --confirm                   intercom: register with acknowledgesReceipt, answer every message with `received`\n"
+         "  --invoke                    intercom, one-way: invoke the partner instead of sending to it\n"
          "  --connect-wait S            retry the first connect this long (10)\n"
          "  --settle S, --drain-secs S  at the end wait at most this long for replies and acks still due (5)\n"
          "  --json                      print one JSON line\n"
@@ -1121,7 +1169,10 @@ int main(int ac, char **av) {
         if (OPT("--proto")) O.proto = arg(&i, ac, av);
         else if (OPT("--addr")) O.addr = arg(&i, ac, av);
         else if (OPT("--label")) O.label = arg(&i, ac, av);
-        else if (OPT("--mode")) O.latency = !strcmp(arg(&i, ac, av), "latency");
+        else if (OPT("--mode")) {
+            const char *mode = arg(&i, ac, av);
+            O.latency = !strcmp(mode, "latency"), O.one_way = !strcmp(mode, "one-way");
+        }
         else if (OPT("--rounds")) O.rounds = atoi(arg(&i, ac, av));
         else if (OPT("--warm-rounds")) O.warm_rounds = atoi(arg(&i, ac, av));
         else if (OPT("--pairs")) O.pairs = atoi(arg(&i, ac, av));
@@ -1137,6 +1188,7 @@ int main(int ac, char **av) {
         else if (OPT("--send-extra")) O.send_extra = arg(&i, ac, av);
         else if (OPT("--no-ack")) O.no_ack = true;
         else if (OPT("--confirm")) O.confirm = true;
+        else if (OPT("--invoke")) O.invoke = true;
         else if (OPT("--json")) O.json = true;
         else if (OPT("--help")) { usage(); return 0; }
         else die("unknown option %s (try --help)", a);
@@ -1147,6 +1199,7 @@ int main(int ac, char **av) {
         if (!strcmp(base, protos[i].name)) PR = &protos[i];
     if (!PR) die("unknown protocol %s", O.proto);
     if (O.confirm && strcmp(O.proto, "intercom")) die("--confirm needs --proto intercom");
+    if (O.invoke && (!O.one_way || strcmp(O.proto, "intercom"))) die("--invoke needs --proto intercom --mode one-way");
     js = !strcmp(base, "jetstream");
     O.expect_ack = !O.no_ack && (!strcmp(O.proto, "intercom") || !strcmp(O.proto, "echo-ack") || js || !strcmp(base, "redis"));
     if (O.latency) O.pairs = 1, O.window = 1;
@@ -1169,7 +1222,6 @@ int main(int ac, char **av) {
         epoll_ctl(ep, EPOLL_CTL_ADD, conns[i]->fd, &e);
         parse_all(conns[i]);
     }
-    struct rusage ru0, ru1;
     getrusage(RUSAGE_SELF, &ru0);
     i64 start = now_ns(), warm_end = start + (i64)(O.warm_secs * 1e9), end = warm_end + (i64)(O.secs * 1e9);
     i64 drain_end = 0, idle_at = 0, lat_deadline = start + 300000000000LL, seen_at = start;
@@ -1186,6 +1238,7 @@ int main(int ac, char **av) {
             if (!drain_end) drain_end = t + (i64)(O.drain_secs * 1e9);
             bool idle = !O.expect_ack || n_due <= 0;
             for (int i = 0; i < O.pairs && idle; i++) idle = P[i].inflight <= 0;
+            if (O.one_way && tot_msgs + n_fail < n_issued) idle = false;
             if (!idle) idle_at = 0;
             else if (!idle_at) idle_at = t;
             if (t >= drain_end || (idle && t - idle_at >= 200000000)) break; /* 200 ms more, to catch duplicates */
@@ -1200,7 +1253,7 @@ int main(int ac, char **av) {
         }
         if (O.pace_us && !stopping)
             for (int i = 0; i < O.pairs; i++) maybe_issue(&P[i]);
-        if (!O.latency) {
+        if (!O.latency && !O.one_way) {
             i64 t = now_ns();
             if (!measuring && !stopping && t >= warm_end) measuring = true, t_measure0 = t, getrusage(RUSAGE_SELF, &ru0);
             if (measuring && t >= end) measuring = false, stopping = true, t_measure1 = t, getrusage(RUSAGE_SELF, &ru1);
@@ -1213,7 +1266,7 @@ int main(int ac, char **av) {
         }
     }
     if (!t_measure1) t_measure1 = now_ns();
-    if (O.latency || fatal) getrusage(RUSAGE_SELF, &ru1);
+    if (fatal) getrusage(RUSAGE_SELF, &ru1);
     u64 sent[2] = {0, 0};
     for (int i = 0; i < O.pairs; i++)
         for (u64 q = 0; q < P[i].issued[REQ]; q++) {
@@ -1223,7 +1276,7 @@ int main(int ac, char **av) {
                 if (!(a & 3)) n_lost++;
                 if (O.expect_ack && !(a & 12)) n_noack++;
             }
-            if (a & 3) { /* B answered */
+            if ((a & 3) && !O.one_way) { /* B answered */
                 sent[REP]++;
                 if (!(b & 16)) {
                     if (!(b & 3)) n_lost++;
@@ -1237,6 +1290,7 @@ int main(int ac, char **av) {
     qsort(lat, nlat, sizeof *lat, cmp_i64);
     double rate = secs > 0 ? win_msgs / secs : 0;
     if (O.latency && secs > 0) rate = 2.0 * nlat / secs;
+    if (O.one_way && secs > 0) rate = nlat / secs;
     bool bad = n_lost || n_dup || n_dupack || n_noack || n_bad || n_fail || n_err || n_unknown || fatal;
     if (O.json)
         printf("{\"label\":\"%s\",\"proto\":\"%s\",\"mode\":\"%s\",\"pairs\":%d,\"window\":%d,\"size\":%d,\"secs\":%.3f,\"rounds\":%zu,"
@@ -1244,7 +1298,7 @@ int main(int ac, char **av) {
                "\"lost\":%llu,\"duplicates\":%llu,\"dup_acks\":%llu,\"missing_acks\":%llu,\"bad_content\":%llu,\"delivery_failed\":%llu,"
                "\"errors\":%llu,\"unknown\":%llu,\"other_frames\":%llu,\"confirm\":%s,\"early_delivered\":%llu,\"setup_ms\":%.2f,"
                "\"cpu_frac\":%.3f,\"fatal\":%s}\n",
-               O.label, O.proto, O.latency ? "latency" : "throughput", O.pairs, O.window, O.size, secs, nlat,
+               O.label, O.proto, O.latency ? "latency" : O.one_way ? "one-way" : "throughput", O.pairs, O.window, O.size, secs, nlat,
                (unsigned long long)tot_msgs, rate, pct(.5), pct(.9), pct(.99), pct(1), (unsigned long long)(sent[0] + sent[1]),
                (unsigned long long)tot_acks, (unsigned long long)n_lost, (unsigned long long)n_dup, (unsigned long long)n_dupack,
                (unsigned long long)n_noack, (unsigned long long)n_bad, (unsigned long long)n_fail, (unsigned long long)n_err,
@@ -1252,7 +1306,7 @@ int main(int ac, char **av) {
                setup_ms, secs > 0 ? cpu / secs : 0, fatal ? "true" : "false");
     else {
         printf("%s%s %s size=%d pairs=%d window=%d\n", O.proto, O.confirm ? " --confirm" : "",
-               O.latency ? "latency" : "throughput", O.size, O.pairs, O.window);
+               O.latency ? "latency" : O.one_way ? "one-way" : "throughput", O.size, O.pairs, O.window);
         printf("  round trip us: p50=%.1f p90=%.1f p99=%.1f max=%.1f (%zu rounds)\n", pct(.5), pct(.9), pct(.99), pct(1), nlat);
         printf("  routed messages/s: %.0f over %.2f s; generator CPU %.0f%%\n", rate, secs, secs > 0 ? 100 * cpu / secs : 0);
         printf("  sent=%llu arrived=%llu acks=%llu lost=%llu duplicates=%llu missing_acks=%llu dup_acks=%llu bad_content=%llu "

@@ -58,6 +58,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "log": ("log",),
     "restart": ("restart",),
     "stop": ("stop",),
+    "broker": ("broker", "drain"),
     "store": ("store", "check"),
     "docs": ("docs",),
     "schema": ("schema",),
@@ -222,6 +223,8 @@ Broker.frame_received = die
         ("restart", ("Shutdown",), 0, None),
         ("stop", ("BrokerStatusRequest",), 6, "connection_lost"),
         ("stop", ("Shutdown",), 0, None),
+        ("broker", ("BrokerStatusRequest",), 6, "connection_lost"),
+        ("broker", ("BrokerDrain",), 6, "connection_lost"),
         ("store", ("BrokerStatusRequest",), 6, "connection_lost"),
         ("completion", ("ListSessions",), 0, None),
         ("receive", ("MailboxRequest",), 0, None),
@@ -280,7 +283,7 @@ def test_no_file_where_one_is_expected(shell: Shell, place: str, make: Callable[
     if not (shell.home / place).exists():
         make(shell.home / place)
     for verb in CALLS:
-        if verb not in ("serve", "demo", "restart", "stop"):
+        if verb not in ("serve", "demo", "restart", "stop", "broker"):
             result = called(shell, verb)
             assert b"Traceback" not in result.err, result
             assert result.documents[-1].get("code") != "internal", result

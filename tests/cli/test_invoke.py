@@ -36,7 +36,7 @@ def test_it_is_recorded_and_done_later(shell: Shell) -> None:
     assert "it is built" in shell.run("invocation", "show", found).text
     assert found in shell.run("invocation", "list").text
     watched = shell.run("invocation", "watch", found, "--json")
-    assert (watched.status, watched.document["invocation"]["state"]) == (0, "completed")
+    assert (watched.status, watched.documents[-1]["invocation"]["state"]) == (0, "completed")
 
 
 def test_waiting_prints_the_result(shell: Shell) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -154,5 +156,47 @@ def test_one_dispatch_and_one_effective_message(
     assert seen in ([], [step.attempts[0]]), "one effective message in every case"
     if "worker" not in who or point in ("the report has arrived", "it is completed"):
         assert (step.state, len(seen)) == ("completed", 1)
+        if point == "the report has arrived" and "broker" in who:
+            assert step.result is not None and step.result.attempts > 1, "it was brought again, and that is told"
     else:
         assert step.state == "ambiguous"
+
+
+def test_rows_that_are_deleted_come_back_as_they_were(
+    start_broker: Callable[..., BrokerProcess], tmp_path: Path
+) -> None:
+    """A2.15: equal in ids, times and states, to who looks at the flow; and the flow goes on."""
+    home = tmp_path / "home"
+    broker = start_broker(home)
+    with (
+        blocking.connect("boss", home=home, coordinator=True, start=False) as boss,
+        blocking.connect("worker", home=home, flows="todo", start=False) as worker,
+    ):
+        gated = {"step_id": "two", "prompt": "dance", "todo_binding": {"conflict_check": True}}
+        boss.flows.create("f", "worker", [("one", "sing"), gated, ("three", "rest")])
+        boss.flows.create("draft", "worker", [("one", "sing")])
+        boss.flows.start("f")
+        for outcome, todo in (("completed", None), ("completed", ("t", "in_progress"))):
+            message = worker.receive(timeout=PATIENCE_S)
+            assert message is not None and message.flow is not None
+            message.flow.report(outcome, "so it was", ["file:a"], todo=todo)
+        boss.flows.retry("f", "two", "again")
+        message = worker.receive(timeout=PATIENCE_S)
+        assert message is not None and message.flow is not None
+        worker.receive(timeout=0.1)  # which confirms it
+        before = [boss.flows.status(flow_id) for flow_id in ("f", "draft")]
+        broker.kill()
+        with closing(sqlite3.connect(home / "intercom.db")) as connection:
+            for table in ("flows", "dispatches"):
+                connection.execute(f"DELETE FROM {table}")
+            connection.commit()
+        start_broker(home)
+        after = [boss.flows.status(flow_id, timeout=PATIENCE_S) for flow_id in ("f", "draft")]
+        until(lambda: len(worker.list()) > 1, "it is not back")
+        assert [flow.steps for flow in after] == [flow.steps for flow in before]
+        assert [flow.dispatches for flow in after] == [flow.dispatches for flow in before]
+        for old, new in zip(before, after, strict=True):
+            assert (new.state, new.revision, new.created_at, new.updated_at, new.reason) == (
+                old.state, old.revision, old.created_at, old.updated_at, old.reason,
+            )  # fmt: skip
+        assert message.flow.report("completed", "done", todo=("t", "completed")).step_state == "completed"

@@ -446,8 +446,9 @@ def test_an_equal_report_is_taken_again_and_another_one_is_not() -> None:
     dispatch_id = play.take()
     resources = ["file:a", "file:b"]
     first = play.report(dispatch_id, resources=resources)
+    assert not [event for event in play.world.disk.journal if event.kind.startswith("report_outbox")]
     journal = len(play.world.disk.journal)
-    again = play.report(dispatch_id, resources=resources)
+    again = play.report(dispatch_id, resources=resources, attempt=2)
     assert {**first, "requestId": 0} == {**again, "requestId": 0}
     assert len(play.world.disk.journal) == journal
     assert play.report(dispatch_id, resources=resources[:1])["code"] == "report_conflict"
@@ -505,8 +506,13 @@ def test_what_a_worker_wrote_down_before_it_died_is_taken_from_its_next_start() 
     again = play.work_as("worker", address={"name": "desk", "token": "t" * 32})
     assert again.id != play.worker.id
     assert play.dispatches(again) == []
-    assert play.report(dispatch_id, by=again)["stepState"] == "completed"
-    assert play.report(dispatch_id, by=again)["stepState"] == "completed"
+    wrote = {"preparedAt": play.world.wall - 9_000, "attempt": 3}
+    assert play.report(dispatch_id, by=again, **wrote)["stepState"] == "completed"
+    assert play.report(dispatch_id, by=again, **wrote)["stepState"] == "completed"
+    (brought,) = [event for event in play.world.disk.journal if event.kind == "report_outbox.accepted"]
+    assert brought.detail == {"attempts": 3, "preparedAt": wrote["preparedAt"], "by": again.id}
+    shown = play.flow()["dispatch"]["report"]
+    assert (shown["attempts"], shown["preparedAt"]) == (3, wrote["preparedAt"])
     assert play.report(dispatch_id, "failed", by=again)["code"] == "report_conflict"
     assert play.states() == ("completed", ["completed"])
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from intercom.core.labels import resolve
 from intercom.core.records import StoreIdentity
 from intercom.limits import Limits
 from tests.core.harness import World
@@ -701,3 +702,120 @@ def test_a_full_mailbox_lets_the_task_wait() -> None:
     world.pass_time(LIMITS.mailbox_full_retry_ms + LIMITS.job_retry_ms)
     assert len(tasks(back)) == 1
     assert run_of(asker, "i2")["state"] == "running"
+
+
+# --- what is pushed -------------------------------------------------------------------------------------
+
+
+def test_who_is_here_is_handed_the_task_with_the_commit_that_accepts_it() -> None:
+    """FE 5.6: push if the session is active and does not pull; one append carries invocation, run and job."""
+    world, asker, builder = scene()
+    world.auto = False
+    asker.write("invoke", requestId="r", invocationId="inv-1", target="@builder", task="build it")
+    assert asker.got() == [] and builder.mail() == []
+    world.commit(1)
+    world.take()
+    [answer] = asker.got()
+    assert (answer["state"], answer["run"]["placement"], answer["run"]["attempts"]) == ("queued", "session", 1)
+    [task] = builder.mail()
+    assert task["message"]["content"]["text"] == "build it" and "mail" not in task
+    assert world.disk.mail == {}
+
+
+def test_a_task_that_is_not_confirmed_in_time_becomes_mail_its_holder_has() -> None:
+    """A3.10: who is busy for long is not written it again and again; its receipt counts whenever it comes."""
+    world, asker, builder = scene()
+    invoke(asker)
+    [task] = builder.mail()
+    world.pass_time(LIMITS.push_receipt_ms)
+    run = run_of(asker)
+    assert (run["state"], run["placement"]) == ("queued", "mailbox")
+    world.pass_time(10 * LIMITS.job_lease_ms)
+    assert builder.mail() == []
+    builder.confirm(task["message"]["id"])
+    assert run_of(asker)["state"] == "running" and world.disk.mail == {}
+
+
+def test_a_task_whose_session_leaves_before_it_confirms_comes_again_when_it_is_back() -> None:
+    """A3.1, FE 5.6: a mailbox entry if it is away; under the same id."""
+    world, asker, builder = scene()
+    invoke(asker)
+    [task] = builder.mail()
+    builder.leave()
+    assert run_of(asker)["placement"] == "mailbox"
+    [again] = tasks(reattach(world, builder))
+    assert again["message"] == task["message"] and run_of(asker)["state"] == "running"
+
+
+def test_a_task_does_not_overtake_what_waits() -> None:
+    """design section 7: mail is handed over in its order, and nothing that may wait overtakes it."""
+    world = World(limits=Limits(mail_offers=1))
+    asker, builder = invoker(world), invoker(world, "builder")
+    builder.leave()
+    for number in range(2):
+        asker.queue(builder.id, f"m{number}")
+    back = reattach(world, builder)
+    assert invoke(asker)["run"]["placement"] == "mailbox"
+    seen: list[str] = []
+    came = [*back.first[1:], *back.mail()]
+    while messages := [frame["message"]["id"] for frame in came if frame["type"] == "message"]:
+        seen += messages
+        came = back.confirm(*messages)
+    assert seen == ["m0", "m1", f"run:{run_of(asker)['runId']}"]
+
+
+def test_no_more_is_written_ahead_of_receipts_than_of_mail() -> None:
+    """Charge before you link: what is on its way to one session is bounded."""
+    world = World(limits=Limits(mail_offers=2))
+    asker, builder = invoker(world), invoker(world, "builder")
+    placements = [invoke(asker, invocation_id=f"i{number}")["run"]["placement"] for number in range(3)]
+    assert placements == ["session", "session", "mailbox"]
+    got = [task["message"]["id"] for _ in range(3) for task in tasks(builder)]
+    assert len(got) == len(set(got)) == 3
+
+
+def test_a_task_that_may_have_arrived_goes_to_nobody_else() -> None:
+    """FE 5.7: no second effect; what was written to a session that then left for good is not parked for any worker."""
+    world, asker, builder = scene()
+    invoke(asker)
+    assert len(builder.mail()) == 1
+    world.start()
+    [mail] = world.disk.mail.values()
+    assert mail.offers == 1
+
+
+def test_an_acceptance_that_fails_pushes_nothing() -> None:
+    """design section 3.6: nothing that rested on a failed commit has left."""
+    world, asker, builder = scene()
+    world.auto = False
+    asker.write("invoke", requestId="r", invocationId="inv-1", target="@builder", task="build it")
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    world.pass_time(LIMITS.push_receipt_ms + LIMITS.job_retry_ms)
+    assert builder.mail() == [] and world.disk.mail == {} and world.disk.invocations == {}
+    assert len(world.broker._sending.offers) == 0
+
+
+@pytest.mark.parametrize("asked", ["id", "address", "session under an address", "away", "nobody", "control"])
+def test_an_exact_id_is_found_as_among_all_candidates(asked: str) -> None:
+    """FE 3.4 Resolve target: an exact id of a non-stale target wins."""
+    world = World()
+    asker, plain, named = invoker(world), invoker(world, "builder"), holder(world, "builder")
+    away = invoker(world, "away")
+    away.leave()
+    control = enter(world, features=("operator", "invoke"), info={"recipientPurpose": "control"})
+    ids = {
+        "id": plain.id,
+        "address": "address:1",
+        "session under an address": named.id,
+        "away": away.id,
+        "nobody": "no-such-id",
+        "control": control.id,
+    }
+    targets = world.broker._invoking._requests._targets
+    session = world.broker._registry.sessions.get(asker.id)
+    assert session is not None
+    found = targets.find(ids[asked], session)
+    assert found == resolve(ids[asked], targets.candidates(session))
+    assert (found.candidate is None) is (asked in ("nobody", "control"))

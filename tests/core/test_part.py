@@ -8,7 +8,8 @@ import pytest
 
 from intercom.core.broker import Broker, _joined
 from intercom.core.part import Part
-from intercom.wire.frames import BadRequest, Malformed, Request
+from intercom.wire.frames import BadRequest, Malformed
+from intercom.wire.unions import Request
 from tests.core.harness import World
 
 

@@ -116,7 +116,6 @@ def test_everything_is_on_disk_before_a_name_is_given(paths: Paths, monkeypatch:
     assert events == [
         "sync intercom.key.new",
         "sync intercom.db.new",
-        "sync intercom.db.new",
         home,
         "name intercom.key",
         home,

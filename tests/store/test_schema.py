@@ -108,6 +108,27 @@ def test_other_tables_than_the_version_has_are_refused(
     assert paths.database.read_bytes() == before
 
 
+def test_tables_that_nobody_changed_are_not_looked_at_one_by_one(
+    open_store: Callable[..., Store], paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fail closed, but quickly: to make all tables once more takes as long as to open the store."""
+    open_store().close()
+    looked: list[int] = []
+
+    def note(connection: sqlite3.Connection, present: int) -> list[str]:
+        looked.append(present)
+        return []
+
+    monkeypatch.setattr(schema, "differences", note)
+    open_store().close()
+    assert looked == []
+    connection = sqlite3.connect(paths.database)
+    connection.execute("ALTER TABLE mail ADD COLUMN another")
+    connection.close()
+    open_store()
+    assert looked == [schema.version()]
+
+
 def test_further_tables_are_nobodys_concern(open_store: Callable[..., Store], paths: Paths) -> None:
     open_store().close()
     connection = sqlite3.connect(paths.database)

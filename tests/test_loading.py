@@ -1,0 +1,34 @@
+"""Load modules without what they would bring along for nothing."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import pytest
+
+from intercom.loading import without
+
+
+def test_a_module_is_not_there_within_the_block_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "this", raising=False)
+    with without("this"), pytest.raises(ImportError):
+        import_module("this")
+    assert "this" not in sys.modules
+
+
+def test_it_can_be_imported_afterwards_even_when_the_block_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "keyword", raising=False)
+    with pytest.raises(ZeroDivisionError), without("keyword"):
+        raise ZeroDivisionError
+    import keyword
+
+    assert keyword.iskeyword("for")
+
+
+def test_what_is_loaded_already_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    import json
+
+    with without("json"):
+        assert sys.modules["json"] is json
+    assert sys.modules["json"] is json
