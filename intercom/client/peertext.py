@@ -25,6 +25,7 @@ from intercom.limits import (
     TOLD_CHARACTERS,
     TOLD_LEAST_CHARACTERS,
 )
+from intercom.wire.notices import fate
 
 if TYPE_CHECKING:
     from intercom.client.flowsteps import FlowStep
@@ -82,7 +83,7 @@ def heading(message: IncomingMessage, mark: str, waited_ms: float = 0, report: s
     if message.notice is not None:
         notice = message.notice
         about = f"your message {short(notice.message_id)} to {clipped(visible(notice.target))}"
-        came = "has expired" if notice.kind == "expired" else "was not delivered"
+        came = fate(notice.kind, notice.reason)
         return f"intercom {mark}: notice of the broker: {about} {came}: {visible(notice.reason)}"
     if message.sender.is_person:
         sender, by_whom = "@me", FROM_THE_PERSON
