@@ -16,7 +16,7 @@ import pytest
 from intercom.client import blocking
 from intercom.client.flowviews import Flow
 from intercom.errors import IntercomError
-from tests.support.brokers import POLL_S, BrokerProcess, environment, patched
+from tests.support.brokers import POLL_S, BrokerProcess, environment
 from tests.support.raw import PATIENCE_S
 
 KILLING = """
@@ -129,7 +129,7 @@ def test_one_dispatch_and_one_effective_message(
     home = tmp_path / "home"
     settings: dict[str, Any] = {"flow_end_grace_ms": GRACE_MS}
     code = KILLING.replace("WHO", repr(who)).replace("KIND", kind).replace("MOMENT", moment)
-    broker = start_broker(home, command=patched(code), settings=settings)
+    broker = start_broker(home, fault=code, settings=settings)
     worker = Worker(home)
     workers = [worker]
     with blocking.connect("boss", home=home, coordinator=True, start=False) as boss:

@@ -15,7 +15,7 @@ import pytest
 
 from intercom.client import blocking
 from tests.conformance.test_mail_kills import KILLING, Killed
-from tests.support.brokers import TOP, BrokerProcess, environment, patched
+from tests.support.brokers import TOP, BrokerProcess, environment
 from tests.support.raw import PATIENCE_S, EndOfStream, Frame, RawClient
 
 FEATURES = ["session.lifecycle", "push.receipts", "address", "queue", "link.durable"]
@@ -175,10 +175,10 @@ def test_no_commit_is_a_bad_moment_to_die(
     commits = 0
     while True:
         commits += 1
-        commands = [patched(KILLING.replace("MOMENT", moment).replace("COUNT", str(commits)))]
+        faults = [KILLING.replace("MOMENT", moment).replace("COUNT", str(commits))]
 
-        def start(commands: list[tuple[str, ...]] = commands, home: Path = tmp_path / str(commits)) -> BrokerProcess:
-            return start_broker(home, command=commands.pop()) if commands else start_broker(home)
+        def start(faults: list[str] = faults, home: Path = tmp_path / str(commits)) -> BrokerProcess:
+            return start_broker(home, fault=faults.pop() if faults else "")
 
         worker, told, events, deaths = play(start)
         assert [event["eventId"] for event in events] == ["e1", "e2", "e3"]
@@ -196,7 +196,7 @@ def test_no_commit_is_a_bad_moment_to_die(
 CLIENT = """
 import os, sys
 from intercom.client import blocking, journalfile
-moment, left = sys.argv[2], [int(sys.argv[3])]
+home, moment, left = sys.argv[1], sys.argv[2], [int(sys.argv[3])]
 original = os.fsync
 def fsync(descriptor):
     left[0] -= 1
@@ -205,20 +205,27 @@ def fsync(descriptor):
     original(descriptor)
     if left[0] == 0:
         os.kill(os.getpid(), 9)
-with blocking.connect("w", address=True, durable=True, home=sys.argv[1], start=False) as session:
+with (
+    blocking.connect(purpose="control", home=home, start=False) as person,
+    blocking.connect("w", address=True, durable=True, home=home, start=False) as session,
+):
     journalfile.os.fsync = fsync
-    for command in session.commands(timeout=float(sys.argv[4])):
-        with open(os.path.join(sys.argv[1], "done"), "a") as done:
-            done.write(command.id + "\\n")
-        session.report_event("done", {"id": command.id})
-        command.done()
+    is_open = True
+    while is_open:
+        is_open = any(command.state not in ("applied", "failed") for command in person.command_list())
+        for command in session.commands(timeout=0.02):
+            with open(os.path.join(home, "done"), "a") as done:
+                done.write(command.id + "\\n")
+            session.report_event("done", {"id": command.id})
+            command.done()
     while session.unstored_events:
         next(iter(session.commands(timeout=0.05)), None)
 """
 
 
-def run_client(broker: BrokerProcess, moment: str, count: int, wait: float) -> int:
-    arguments = [sys.executable, "-c", CLIENT, str(broker.home), moment, str(count), str(wait)]
+def run_client(broker: BrokerProcess, moment: str, count: int) -> int:
+    """Run a worker until no command is open; it dies at its fsync of this number."""
+    arguments = [sys.executable, "-c", CLIENT, str(broker.home), moment, str(count)]
     done = subprocess.run(
         arguments,
         cwd=TOP,
@@ -241,13 +248,13 @@ def test_no_moment_is_a_bad_one_for_the_worker_to_die(
     while True:
         count += 1
         broker = start_broker(tmp_path / str(count))
-        run_client(broker, moment, 10_000, 0.01)
+        run_client(broker, moment, 10_000)
         with blocking.connect(purpose="control", home=broker.home, start=False) as person:
             for name in ("c1", "c2"):
                 person.send_command({}, address="w", command_id=name)
-        ended = run_client(broker, moment, count, 1)
+        ended = run_client(broker, moment, count)
         if ended:
-            run_client(broker, moment, 10_000, 1)
+            run_client(broker, moment, 10_000)
         with blocking.connect(purpose="control", home=broker.home, start=False) as person:
             states = {each.id: (each.state, each.error_code) for each in person.command_list()}
             [link] = person.links()
