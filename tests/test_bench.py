@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from intercom.limits import Limits
-from scripts.bench import engines, generator, machine, main, measuring, report, running
+from scripts.bench import comparing, engines, generator, machine, main, measuring, report, running
 
 REPORT: dict[str, Any] = {
     "msgs": 100,
@@ -338,3 +338,58 @@ def test_the_processor_is_named() -> None:
 
 def test_a_wished_directory_is_taken(tmp_path: Path) -> None:
     assert machine.work_place(str(tmp_path)) == tmp_path.resolve()
+
+
+# --- compared with what was recorded
+
+
+def page_with(found: report.Results) -> str:
+    durable = [BY_KEY["intercom"], BY_KEY["redis-always"]]
+    measurements = (measuring.PIPELINED, measuring.ONE_CPU)
+    table = report.table(report.HEADINGS, report.rows(found, measurements, durable))
+    return report.page(version="1", repetitions=5, size=256, table=table, facts=["2 CPUs"], peers=8)
+
+
+def test_the_ratios_of_a_page_are_read_again() -> None:
+    found = results(
+        (measuring.PIPELINED, "intercom", [20_000.0]),
+        (measuring.PIPELINED, "redis-always", [50_000.0]),
+        (measuring.ONE_CPU, "intercom", [900.0]),
+        (measuring.ONE_CPU, "redis-always", [0.5]),
+    )
+    title = BY_KEY["redis-always"].title
+    assert comparing.recorded(page_with(found)) == {
+        (report.measured(measuring.PIPELINED), title): 0.4,
+        (report.measured(measuring.ONE_CPU), title): 1800.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("rate", "time", "warned"),
+    [
+        (20_000.0, 100.0, []),
+        (16_100.0, 119.0, []),
+        (15_900.0, 100.0, ["8 pairs, 16 in flight each, messages/s"]),
+        (20_000.0, 121.0, ["round trip on one CPU, µs"]),
+        (90_000.0, 10.0, []),
+    ],
+)
+def test_a_ratio_that_got_worse_by_more_than_noise_is_told(rate: float, time: float, warned: list[str]) -> None:
+    measurements = (measuring.PIPELINED, measuring.ONE_CPU)
+    pair = [BY_KEY["intercom"], BY_KEY["redis-always"]]
+    theirs = [(measuring.PIPELINED, "redis-always", [50_000.0]), (measuring.ONE_CPU, "redis-always", [50.0])]
+    before = comparing.recorded(
+        page_with(
+            results((measuring.PIPELINED, "intercom", [20_000.0]), (measuring.ONE_CPU, "intercom", [100.0]), *theirs)
+        )
+    )
+    now = results((measuring.PIPELINED, "intercom", [rate]), (measuring.ONE_CPU, "intercom", [time]), *theirs)
+    told = comparing.warnings(now, measurements, pair, before)
+    assert [sentence.partition(" against ")[0] for sentence in told] == warned
+    assert all("was" in sentence for sentence in told)
+
+
+def test_what_was_never_recorded_is_not_compared() -> None:
+    now = results((measuring.PIPELINED, "intercom", [1.0]), (measuring.PIPELINED, "redis-always", [50_000.0]))
+    pair = [BY_KEY["intercom"], BY_KEY["redis-always"]]
+    assert comparing.warnings(now, (measuring.PIPELINED,), pair, {}) == []

@@ -17,7 +17,7 @@ from statistics import median
 from types import FrameType
 
 from intercom import __version__
-from scripts.bench import generator, machine, report
+from scripts.bench import comparing, generator, machine, report
 from scripts.bench.engines import ENGINES, OTHER, TOP, Engine, Programs, other_checkout, version_of
 from scripts.bench.measuring import FULL, MEASUREMENTS, PEERS, QUICK, Effort, measure
 from scripts.bench.running import EngineFailed
@@ -65,7 +65,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="scripts/bench/run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     engines, measurements = [engine.key for engine in ENGINES], [one.key for one in MEASUREMENTS]
-    parser.add_argument("--quick", action="store_true", help="under a minute: short runs, few engines, rough figures")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="under a minute: few engines; warns of ratios worse than recorded",
+    )
     parser.add_argument("--repetitions", type=int, help=f"default {REPETITIONS}, quick {QUICK_REPETITIONS}")
     parser.add_argument("--engines", type=NameList(engines), help="comma-separated; some of " + ", ".join(engines))
     parser.add_argument(
@@ -139,6 +143,7 @@ class Run:
         print("\n".join(f"- {fact}" for fact in facts))
         for trouble in self._troubles:
             print(f"- not clean: {trouble}")
+        self._compare()
         self._write(table, facts)
         return 1 if self._troubles else 0
 
@@ -168,6 +173,17 @@ class Run:
             if not engine.is_ours and engine.key != "forwarder":
                 versions[version_of(name)] = None
         return [version for version in versions if version]
+
+    def _compare(self) -> None:
+        """Warn of every ratio that is worse than the one on the page; figures of another size say nothing of it."""
+        if not PAGE.exists() or self._options.size != TEXT_BYTES:
+            return
+        before = comparing.recorded(PAGE.read_text(encoding="utf-8"))
+        slower = comparing.warnings(self._results, self._options.measurements, self._engines, before)
+        for sentence in slower:
+            print(f"- slower than recorded: {sentence}")
+        if not slower:
+            print(f"- no ratio is more than {comparing.NOISE:.0%} worse than in {PAGE.relative_to(TOP)}")
 
     def _write(self, table: str, facts: list[str]) -> None:
         if self._options.no_write:

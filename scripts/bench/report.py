@@ -99,6 +99,11 @@ def number(value: float) -> str:
     return f"{value:,.{digits}f}".replace(",", " ")
 
 
+def measured(measurement: Measurement) -> str:
+    """Return what a row of the table calls a measurement."""
+    return f"{measurement.title}, {measurement.unit}"
+
+
 def ratio(results: Results, measurement: Measurement, engine: Engine) -> float | None:
     """Return our median divided by that of another engine, comparing what promises the same.
 
@@ -130,7 +135,7 @@ def rows(results: Results, measurements: Iterable[Measurement], engines: Collect
             prefix = "≥ " if series.is_bounded_by_generator else ""
             found.append(
                 (
-                    f"{measurement.title}, {measurement.unit}",
+                    measured(measurement),
                     engine.title,
                     PROMISES[engine.promise],
                     f"{prefix}{number(series.median)}",
