@@ -17,7 +17,7 @@ from intercom.client import blocking, journalfile
 from intercom.client.journalfile import JournalFile
 from intercom.errors import RequestTimeout
 from tests.conformance.test_mail_kills import Killed
-from tests.support.brokers import BrokerProcess, patched
+from tests.support.brokers import BrokerProcess
 from tests.support.processes import was_killed
 from tests.support.raw import EndOfStream, Frame, RawClient
 
@@ -206,10 +206,10 @@ def mortal(
     start_broker: Callable[..., BrokerProcess], home: Path, moment: str, kinds: Sequence[str]
 ) -> Callable[[], BrokerProcess]:
     """Return what starts the next broker of a home: one that dies at the first of the kinds, then at the second, ..."""
-    left = [patched(KILLING_AT.replace("MOMENT", moment).replace("KIND", kind)) for kind in kinds]
+    faults = [KILLING_AT.replace("MOMENT", moment).replace("KIND", kind) for kind in kinds]
 
     def start() -> BrokerProcess:
-        return start_broker(home, command=left.pop(0)) if left else start_broker(home)
+        return start_broker(home, fault=faults.pop(0) if faults else "")
 
     return start
 

@@ -19,6 +19,7 @@ from intercom.core import (
     commands,
     desk,
     features,
+    flow_changes,
     flow_reports,
     flow_requests,
     flow_validation,
@@ -511,7 +512,7 @@ def test_every_conversation_of_section_8_is_named() -> None:
 
 def test_the_codes_of_flows() -> None:
     """protocol 12.7"""
-    refused = codes_in(flow_requests, flow_reports, flow_validation, pattern=r'Invalid\(\s*"(\w+)"')
+    refused = codes_in(flow_changes, flow_requests, flow_reports, flow_validation, pattern=r'Invalid\(\s*"(\w+)"')
     assert codes_of("12.7 Who may, and refusals") == refused
 
 
