@@ -401,6 +401,8 @@ HELD_SENDS_KEPT = 100
 
 # --- the command ----------------------------------------------------------------------------------------
 
+CONTEXT_FRESH_MS = 10 * MINUTE_MS
+"""How long `list` shows what a session told of the context of its model; it changes with every step."""
 EARLIER_HOME_MS = 2_000
 """How much older than its broker a home must be for ``list`` to think of sessions of a broker before this one."""
 SHORT_ID_CHARACTERS = 8

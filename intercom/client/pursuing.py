@@ -77,6 +77,8 @@ class Pursuit:
         self._young_until: int | None = None
         self.on_asked: Callable[[AskOperation, int], None] = lambda asked, now: None
         """Is told of every attempt at an ask: its answer may have come before."""
+        self.on_sent: Callable[[str, bool, int], None] = lambda message_id, is_accepted, now: None
+        """Is told of every send that is settled, and whether it is delivered or waits."""
         self.handlers: Handlers = {
             Delivered: self._on_accepted,
             Queued: self._on_accepted,
@@ -101,10 +103,12 @@ class Pursuit:
         self._waiting.add(operation)
         self._launch(operation, now)
 
-    def withdraw(self, operation: Operation[Any]) -> None:
+    def withdraw(self, operation: Operation[Any], now: int) -> None:
         """Forget an operation that is not settled and whose caller has gone."""
         operation.withdraw()
         self._end(operation)
+        if isinstance(operation, SendOperation):
+            self.on_sent(operation.message_id, False, now)
 
     def is_sending(self, message_id: str) -> bool:
         """Tell whether a message with this id is under way."""
@@ -119,6 +123,8 @@ class Pursuit:
         if operation.done:
             self._end(operation)
             self._news.add(Settled(operation))
+            if isinstance(operation, SendOperation):
+                self.on_sent(operation.message_id, operation.error is None, now)
         elif operation.stage is Stage.WAITING and self._contact.is_online:
             self._launch(operation, now)
         else:

@@ -388,7 +388,7 @@ class ClientSession:
         An answer that came but was not taken is kept as an ordinary message.
         """
         if not operation.done:
-            self._pursuit.withdraw(operation)
+            self._pursuit.withdraw(operation, now)
         elif isinstance(operation.result, IncomingMessage):
             self._receiving.answer_left(operation.result)
 

@@ -27,6 +27,7 @@ from intercom.core.linking import Linking
 from intercom.core.membership import Membership
 from intercom.core.messages import Messages
 from intercom.core.part import Part
+from intercom.core.peeking import Peeking
 from intercom.core.post import Post
 from intercom.core.records import (
     DropBodies,
@@ -116,6 +117,7 @@ class Broker:
         )
         company = Company(ground, registry, messages, staging, sending, membership)
         self._inquiries = inquiries = Inquiries(ground, registry, messages, post, membership)
+        peeking = Peeking(ground, post, inquiries)
         attention = Attention(ground, registry, messages, post, membership, inquiries)
         self._following = following = Following(
             ground, registry, messages, post, membership, company, recovered.last_sequence
@@ -137,6 +139,7 @@ class Broker:
             membership,
             company,
             inquiries,
+            peeking,
             attention,
             following,
             work,
