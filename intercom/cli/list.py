@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from intercom.cli.arguments import Parser, add_common, clean
 from intercom.cli.identity import opened, paths_of, time_left
-from intercom.cli.policy import told
 from intercom.cli.render import Output, duration, short_ids
 from intercom.cli.stages import DRAWN, PLAIN, documents_of
 from intercom.cli.stages import FIT as STAGE_FIT
 from intercom.cli.stages import HEAD as STAGE_HEAD
 from intercom.cli.stages import rows_of as stage_rows_of
 from intercom.cli.tables import Fit, show_table
-from intercom.client.attending import POLICY_MEMBERS, policy_in
 from intercom.limits import COMING_BACK_MS, CONTEXT_FRESH_MS, EARLIER_HOME_MS, REQUEST_MS
 
 if TYPE_CHECKING:
@@ -142,6 +140,9 @@ def working_directory() -> str:
 
 
 def _status(view: SessionView, now: float) -> str:
+    from intercom.cli.policy import told
+    from intercom.client.attending import POLICY_MEMBERS, policy_in
+
     policies = [policy for member in POLICY_MEMBERS if (policy := policy_in(view.raw, member))]
     return _standing(view, now) + _context(view, now) + "".join(f" [{told(rules)}]" for rules in policies)
 

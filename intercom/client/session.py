@@ -249,9 +249,7 @@ class ClientSession:
         self._heartbeat.heard(now)
         try:
             for answer in self._contact.answers(data):
-                handler = self._handlers.get(type(answer))
-                if handler is not None:
-                    handler(answer, now)
+                self._handlers.get(type(answer), self._pursuit.answered)(answer, now)
         except (ProtocolError, Malformed) as error:
             self._contact.break_off(violation(error))
 
@@ -390,7 +388,7 @@ class ClientSession:
         An answer that came but was not taken is kept as an ordinary message.
         """
         if not operation.done:
-            self._pursuit.withdraw(operation)
+            self._pursuit.withdraw(operation, now)
         elif isinstance(operation.result, IncomingMessage):
             self._receiving.answer_left(operation.result)
 

@@ -187,7 +187,7 @@ class Watches:
         self._open.discard(watch)
         asking, watch.asking = watch.asking, None
         if asking is not None and not asking.done:
-            self._pursuit.withdraw(asking)
+            self._pursuit.withdraw(asking, self._clock())
         self._end_at_broker(watch)
 
     # --- the connection ---------------------------------------------------------------------------------

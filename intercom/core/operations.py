@@ -161,7 +161,8 @@ class Operations:
         if operation is None:
             return None
         if operation.signature != signature or operation.target != target:
-            return Standing.CONFLICT
+            is_moved = operation.signature == signature and operation.state is _RESERVED
+            return Standing.MOVED if is_moved else Standing.CONFLICT
         if operation.state is _ACCEPTED:
             return Standing.MATCH
         if operation.state is _QUEUED:
