@@ -794,7 +794,7 @@ def test_an_acceptance_that_fails_pushes_nothing() -> None:
     world.settle()
     world.pass_time(LIMITS.push_receipt_ms + LIMITS.job_retry_ms)
     assert builder.mail() == [] and world.disk.mail == {} and world.disk.invocations == {}
-    assert len(world.broker._offers) == 0
+    assert len(world.broker._sending.offers) == 0
 
 
 @pytest.mark.parametrize("asked", ["id", "address", "session under an address", "away", "nobody", "control"])
