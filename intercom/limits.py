@@ -29,6 +29,8 @@ NESTING = 256
 """Deepest nesting of arrays and objects in a frame; deeper is treated as invalid JSON."""
 NUMBER_DIGITS = 4_000
 """Longest run of digits in a frame; Python refuses to read integers beyond 4 300."""
+RARE_FRAMES = 8
+"""Frames beside those of a plain session that a process reads one by one before it makes itself ready for all."""
 QUOTED_CHARS = 160
 """Most of a peer's or a parser's text that is quoted in the sentence of a protocol error."""
 HEALTH_ID_UNITS = 128
@@ -114,6 +116,10 @@ LINK_AHEAD_FRAMES = 64
 """Durable events our client writes ahead of their acknowledgements."""
 LINK_AHEAD_BYTES = 1 * MIB
 """The same in bytes of their bodies; one is always written."""
+DRAIN_MS = 5_000
+"""How long ``broker drain`` lets what is open go on unless it is told otherwise."""
+DRAIN_CEILING_MS = 24 * 60 * 60 * 1_000
+"""Longest such time."""
 LINK_CONFIRM_MS = 30_000
 """How long our client waits for the broker to confirm that it is ready for its link."""
 LINK_HEARTBEAT_MS = 10_000
@@ -262,6 +268,9 @@ INLINE_SYNC_US = 300
 """The event loop commits by itself while the median sync takes less than this many microseconds."""
 LINGER_US = 100
 """How long a commit of nothing but acceptances waits for input that it could share its sync with, in microseconds."""
+RECALL_ROWS = 2_000
+"""Operations that are read back at a start; of a larger table those that nobody waits for are read after it, so many at
+a time."""
 APPEND_US = 3
 """What each append adds to the time of a commit beside the sync, in microseconds."""
 SYNC_SAMPLES = 64
@@ -392,6 +401,8 @@ HELD_SENDS_KEPT = 100
 
 # --- the command ----------------------------------------------------------------------------------------
 
+CONTEXT_FRESH_MS = 10 * MINUTE_MS
+"""How long `list` shows what a session told of the context of its model; it changes with every step."""
 EARLIER_HOME_MS = 2_000
 """How much older than its broker a home must be for ``list`` to think of sessions of a broker before this one."""
 SHORT_ID_CHARACTERS = 8
@@ -810,6 +821,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """The time over which they are counted."""
     link_drain_ms: int = 5_000
     """How long a worker is told it has when the broker stops."""
+    drain_look_ms: int = 50
+    """Pause between two looks whether what is in work has ended, while the broker drains."""
     link_events: int = 1_000
     """Durable events of one link that are remembered; the oldest go first."""
     link_commands: int = 1_000
@@ -843,3 +856,16 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Pause before a hand-over is tried again that could not be made, and between two looks at what is open."""
     run_stale_ms: int = 120_000
     """How long a run whose target is gone may wait for it to come back."""
+    # --- other machines
+    forward_ms: int = 5_000
+    """How long another broker may take to answer an attempt."""
+    peer_absent_ms: int = 5_000
+    """Pause before a delivery is looked at again whose broker is not there."""
+    peer_retry_ms: int = 2_000
+    """Pause after the first attempt that failed, and the least after any; it doubles from attempt to attempt."""
+    peer_retry_most_ms: int = 60_000
+    """Longest of these pauses, before it is spread."""
+    peer_retry_spread_percent: int = 25
+    """By how much such a pause may be longer or shorter."""
+    peer_window_ms: int = 30 * MINUTE_MS
+    """How long a delivery is tried before it has failed."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from intercom.limits import Limits
 from scripts.bench import comparing, engines, generator, machine, main, measuring, report, running
 
 REPORT: dict[str, Any] = {
@@ -135,6 +136,28 @@ def test_an_aim_says_whether_it_is_reached(aim: report.Aim, value: float, text: 
     assert aim.text(value) == text
 
 
+def test_invocations_are_compared_with_sends_of_the_same_engine() -> None:
+    """FE issue of invocations: accepted per second at least half of ordinary durable sends."""
+    key = "intercom-receipts"
+    found = results((measuring.ONE_WAY, key, [100.0, 120.0, 80.0]), (measuring.INVOKED, key, [60.0, 40.0, 55.0]))
+    assert report.ratio(found, measuring.INVOKED, BY_KEY[key]) == 0.55
+    assert report.ratio(found, measuring.ONE_WAY, BY_KEY[key]) is None
+    (_, (*_, share, aim)) = report.rows(found, (measuring.ONE_WAY, measuring.INVOKED), [BY_KEY[key]])
+    assert (share, aim) == ("0.55 ×", "at least 0.5 × sends/s: reached")
+    assert report.ratio({}, measuring.INVOKED, BY_KEY[key]) is None
+
+
+def test_another_checkout_is_compared_with_ours() -> None:
+    """The ordinary send is unchanged: a ratio of at least 0.97."""
+    other = engines.other_checkout(Path("/somewhere/before"))
+    found = results((measuring.PIPELINED, "intercom", [98.0]), (measuring.PIPELINED, other.key, [100.0]))
+    assert report.ratio(found, measuring.PIPELINED, other) == 0.98
+    ((_, title, *_, share, aim),) = report.rows(found, (measuring.PIPELINED,), [other])
+    assert (title, share, aim) == ("intercom of before", "0.98 ×", "at least 0.97 ×: reached")
+    launch = other.launch("python", Path("/place"))
+    assert engines.clean_environment({}, launch.environment)["PYTHONPATH"] == "/somewhere/before"
+
+
 # --- the table and the page
 
 
@@ -188,7 +211,7 @@ def test_the_page_holds_table_and_facts() -> None:
 
 
 def test_the_aims_and_the_quick_run_name_engines_there_are() -> None:
-    named = {aim.engine for aim in report.AIMS if aim.engine is not None}
+    named = {aim.engine for aim in report.AIMS if aim.engine not in (None, engines.OTHER)}
     assert named | set(main.QUICK_ENGINES) | {report.OURS, report.OURS_IN_MEMORY} <= set(BY_KEY)
 
 
@@ -245,12 +268,34 @@ def test_engines_and_measurements_can_be_chosen() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [["--engines", "intercom,nosuch"], ["--measure", ","], ["--size", "15"], ["--repetitions", "0"]]
+    "given",
+    [
+        ["--engines", "intercom,nosuch"],
+        ["--measure", ","],
+        ["--size", "15"],
+        ["--repetitions", "0"],
+        ["--against", "/no/such/checkout"],
+    ],
 )
 def test_wrong_options_are_refused(given: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main.parse(given)
     assert ended.value.code == 2
+
+
+def test_another_checkout_is_measured_beside_ours_alone() -> None:
+    options = main.parse(["--against", str(engines.TOP)])
+    assert [engine.key for engine in options.engines] == ["intercom", engines.OTHER]
+    assert not options.is_whole
+
+
+def test_invocations_stay_within_what_a_broker_lets_be_open() -> None:
+    """Charge before you link: open invocations are bounded."""
+    for effort in (measuring.FULL, measuring.QUICK):
+        load = effort.one_way(256, "--invoke")
+        given = dict(zip(load.options[::2], load.options[1::2], strict=False))
+        assert load.mode == "one-way" and "--invoke" in load.options
+        assert given["--pairs"] == "8" and effort.requests * 1.1 < Limits().invocations
 
 
 def test_durable_engines_get_fewer_round_trips() -> None:

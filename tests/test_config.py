@@ -99,6 +99,36 @@ def test_wrong_value_in_the_file_is_refused(paths: Paths, line: str, shown: str)
     assert refusal(paths) == f"{paths.settings}: {key} must be {TABLE[key].accepts}, not {shown}"
 
 
+@pytest.mark.parametrize(
+    ("name", "least", "greatest", "default"),
+    [
+        ("flow_reconcile_ms", 250, 60_000, 2_000),
+        ("flow_todo_gate_ms", 1, 86_400_000, 30_000),
+        ("flow_end_grace_ms", 1, 300_000, 5_000),
+        ("flow_admissions", 1, 100, 5),
+    ],
+)
+def test_times_of_flows_have_their_ranges(paths: Paths, name: str, least: int, greatest: int, default: int) -> None:
+    """FE 2.5: what is out of range is refused, and not clamped."""
+    assert getattr(load_settings(paths, {}, {}).limits(), name) == default
+    for value in (least, greatest):
+        paths.settings.write_text(f"{name} = {value}")
+        assert getattr(load_settings(paths, {}, {}).limits(), name) == value
+    for value in (least - 1, greatest + 1):
+        paths.settings.write_text(f"{name} = {value}")
+        assert refusal(paths) == f"{paths.settings}: {name} must be {TABLE[name].accepts}, not {value}"
+
+
+def test_the_limits_of_flows() -> None:
+    """FE 2.5."""
+    told = limits.Limits()
+    assert (told.flows, told.flow_steps, told.flow_attempts) == (32, 64, 10)
+    assert (told.flow_prompt_bytes, told.flow_bytes, told.flow_label_characters) == (48 * 1024, 4 * 1024**2, 256)
+    assert (told.flow_retention_ms, told.flows_collected, told.flows_listed) == (30 * 24 * 3_600_000, 32, 100)
+    assert (limits.FLOW_SUMMARY_BYTES, limits.FLOW_RESOURCES, limits.FLOW_RESOURCE_BYTES) == (8 * 1024, 16, 2 * 1024)
+    assert (limits.REPORT_PUMP_MS, limits.REPORT_FILE_BYTES) == (2_000, 256 * 1024)
+
+
 @pytest.mark.parametrize("line", ["idle = 5", "IDLE_MS = 5", "[idle_ms_]", '"" = 1'])
 def test_unknown_key_is_refused_with_its_path(paths: Paths, line: str) -> None:
     paths.settings.write_text(line)

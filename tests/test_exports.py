@@ -16,7 +16,8 @@ NAMES = {
     "EventView", "Events", "Flow", "FlowCalls", "FlowDispatch", "FlowList", "FlowReported", "FlowStep",
     "FlowSummary", "GroupView", "InboxPage", "InboxPresence", "IncomingMessage", "Invocation", "InvocationView",
     "Invoked", "KeptMessage", "LinkView", "LiveStage", "Mail", "Mailbox", "MailboxEntry", "Messages", "Notice",
-    "ParkedMessage", "PendingAsk", "Policies", "PolicyRule", "PolicyView", "PossibleStage", "Purged", "Receipt",
+    "ParkedMessage", "Peeked", "PendingAsk", "Policies", "PolicyRule", "PolicyView", "PossibleStage", "Purged",
+    "Receipt",
     "RosterStage", "Route", "Run", "Session", "SessionEvent", "SessionRecord", "SessionView", "StageAnswer",
     "StageQueue", "StageRequest", "StageView", "Step", "StepReport", "Task", "TodoOutcome", "Trace", "TraceEvent",
     "UnconfirmedMessage", "Wait", "Waits", "WatchEvent", "WatchSnapshot", "WatchedState", "Watching", "__version__",
@@ -25,14 +26,16 @@ NAMES = {
 
 SESSION = {
     "addresses", "announce", "answer", "ask", "ask_supervisor", "assignment", "assignments", "authorize_child",
-    "busy", "cancel_invocation", "claim", "command", "command_list", "commands", "dispatch", "events", "features",
-    "fetch", "flows", "force_close", "former_ids", "groups", "id", "inbox", "inbox_message", "inbox_presence",
-    "invocation", "invocations", "invoke", "join", "leave", "link_events", "links", "list", "list_groups",
-    "list_stages", "mailbox", "messages", "model", "name", "open_assignments", "outcome", "pending", "policies",
-    "purge", "receive", "release_child", "repin_link", "reply_to", "report", "report_event", "reserve_child",
-    "resolve", "send", "send_command", "send_supervisor", "session_records", "set_policy", "set_presence", "settle",
-    "settle_held", "spawn", "stage", "status", "supervisor_id", "task_hint", "trace", "unstored_events",
-    "update_run", "wait_for_assignment", "waiting", "waits", "watch", "workflow",
+    "busy", "cancel_invocation", "claim", "command", "command_list", "commands", "dispatch", "drain", "events",
+    "features", "fetch", "flows", "force_close", "former_ids", "groups", "id", "inbox", "inbox_message",
+    "inbox_presence", "invocation", "invocations", "invoke", "join", "leave", "link_events", "links", "list",
+    "list_groups", "list_stages", "mailbox", "messages", "model", "name", "open_assignments", "outcome",
+    "pending", "policies", "purge", "receive", "release_child", "repin_link", "reply_to", "report",
+    "report_event", "reserve_child", "resolve", "send", "send_command", "send_supervisor", "session_records",
+    "set_policy", "set_presence", "settle", "settle_held", "spawn", "stage", "status", "supervisor_id",
+    "task_hint", "trace", "unstored_events", "update_run", "wait_for_assignment", "waiting", "waits", "watch",
+    "workflow",
+"peek", "settle_mail",
 }  # fmt: skip
 
 ASSIGNMENT = {"accept", "fail", "invocation", "reply", "report", "started", "waiting"}

@@ -71,8 +71,11 @@ def test_events_reported_while_the_broker_is_gone_come_later(broker: MemoryBroke
     for number in range(3 * LINK_AHEAD_FRAMES):
         worker.report_event("built", {"n": number})
     assert worker.unstored_events == 3 * LINK_AHEAD_FRAMES
+    drained = worker.drain()
+    assert not drained.done
     broker.restart()
     broker.advance(60_000)
+    drained.result()
     assert worker.unstored_events == 0
     assert floor(person_of(broker)) == 3 * LINK_AHEAD_FRAMES
 

@@ -300,6 +300,26 @@ _FLOW = _object(
         "creatorAddress": _object({"name": _TEXT, "group": _TEXT}),
     },
 )
+_WRITTEN_REPORT = _object(
+    {
+        "dispatchId": _TEXT,
+        "outcome": {"enum": ["completed", "failed"]},
+        "summary": _TEXT,
+        "resources": _TEXTS,
+        "state": {"enum": ["prepared", "published", "accepted"]},
+        "attempts": _COUNT,
+        "writtenAt": _COUNT,
+        "preparedAt": _COUNT,
+    },
+    {
+        "publishedAt": _COUNT,
+        "acceptedAt": _COUNT,
+        "lastError": _TEXT,
+        "stepState": {"enum": list(get_args(StepState))},
+        "todoId": _TEXT,
+        "todoStatus": _TEXT,
+    },
+)
 _FLOW_SUMMARY = _object({**_FLOW_HEAD, "steps": _COUNT, "stepsCompleted": _COUNT}, _FLOW_MORE)
 _OPTIONAL_OBJECT: Schema = {"anyOf": [_ANY_OBJECT, {"type": "null"}]}
 _LINK = _object(
@@ -317,6 +337,7 @@ _LINK = _object(
         "waitingBytes": _COUNT,
         "heartbeatAt": _OPTIONAL_COUNT,
         "refused": _OPTIONAL_TEXT,
+        "otherJournalId": _OPTIONAL_TEXT,
         "workerState": _OPTIONAL_OBJECT,
     }
 )
@@ -357,6 +378,12 @@ _REPLACED: Schema = {
     "old": _BROKER,
     "new": _BROKER,
     "sessions": _array(_object({"id": _TEXT, "name": _OPTIONAL_TEXT, "state": {"enum": ["back", "ended", "missing"]}})),
+}
+_DRAINED: Schema = {
+    "pid": _COUNT,
+    "finished": _FLAG,
+    "open": _ANY_OBJECT,
+    "failed": _array(_TEXT),
 }
 _STATE: Schema = {"enum": ["ok", "bad", "unknown"]}
 _EXAMINED: Schema = {
@@ -431,6 +458,7 @@ _WATCHED: list[Schema] = [
             "at": _COUNT,
             "about": _ANY_OBJECT,
             "detail": _ANY_OBJECT,
+            "kept": _FLAG,
         }
     ),
     _success({"event": {"const": "ended"}, "position": _OPTIONAL_TEXT}),
@@ -592,6 +620,7 @@ DOCUMENTS: dict[str, list[Schema]] = {
         _success({"flows": _array(_ref("FlowSummary")), "total": _COUNT}),
         _success({"dispatchId": _TEXT, "reportMessageId": _TEXT, "stepState": {"enum": list(get_args(StepState))}}),
         _success({"flowIds": _TEXTS, "dryRun": _FLAG}),
+        _success({"reports": _array(_WRITTEN_REPORT)}),
         *_WATCHED,
     ],
     "invoke": [
@@ -731,6 +760,7 @@ DOCUMENTS: dict[str, list[Schema]] = {
     "log": [_success({"entry": _ANY_OBJECT}), _success({"text": _TEXT})],
     "restart": [_success(_REPLACED), {"allOf": [_object(_REPLACED), _ref("Failure")]}],
     "stop": [_success({"pid": _COUNT})],
+    "broker": [_success(_DRAINED), {"allOf": [_object(_DRAINED), _ref("Failure")]}],
     "store": [_success({}, _STORE), {"allOf": [_object({}, _STORE), _ref("Failure")]}],
     "serve": [_success({})],
     "mcp": [_success({"event": {"const": "bell"}, "text": _TEXT})],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from intercom.cli import watch
 from intercom.cli.arguments import Parser, add_common, clean
 from intercom.cli.flow_files import read_flow
-from intercom.cli.flow_shown import show_all, show_flow
+from intercom.cli.flow_shown import show_all, show_flow, show_reports
 from intercom.cli.identity import groups_of, opened, paths_of, time_left
 from intercom.cli.messages import same_identity
 from intercom.cli.person import NotAPerson, require_person
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 USAGE = (
     "create FILE | start ID | list | status ID | append ID --after STEP | pause ID | resume ID | retry ID STEP | "
-    "cancel ID | report DISPATCH completed|failed | watch ID | gc"
+    "cancel ID | report DISPATCH completed|failed | reports | watch ID | gc"
 )
 DESCRIPTION = """Write a list of steps for one worker session, and come back to a list in which every word is true: the
 broker hands over one step at a time, and goes on only when the worker itself has reported the outcome.
@@ -41,6 +41,7 @@ broker hands over one step at a time, and goes on only when the worker itself ha
     cancel ID            end it for good; say why with --reason (one that others wrote: for the person)
     report DISPATCH completed|failed
                          report a step that this identity (`intercom whoami`) was handed, with --summary
+    reports              what this identity has reported, and what of it the broker does not have yet
     watch ID             follow it; an id that nobody has used is waited for
     gc                   delete what has been over for 30 days; with --dry-run only tell what that is
 
@@ -58,6 +59,7 @@ WORDS = {
     "retry": (2, 2),
     "cancel": (1, 1),
     "report": (2, 2),
+    "reports": (0, 0),
     "watch": (1, 1),
     "gc": (0, 0),
 }
@@ -101,6 +103,8 @@ def run(arguments: Namespace, output: Output) -> int:
         return _watch(rest[0], arguments, output)
     if what == "report":
         return _report(rest[0], rest[1], arguments, output)
+    if what == "reports":
+        return _reports(arguments, output)
     if what in LOOKS:
         return _look(what, rest, arguments, output)
     do = _CHANGES[what](rest, arguments)
@@ -231,6 +235,22 @@ def _report(dispatch_id: str, outcome: str, arguments: Namespace, output: Output
     output.document({"ok": True, **document, "stepState": reported.step_state})
     waits = "; it waits for its to-do item" if reported.step_state == "awaiting_result" else ""
     output.line(f"reported: the step is {reported.step_state}{waits}")
+    return 0
+
+
+def _reports(arguments: Namespace, output: Output) -> int:
+    """Show what is written down in the home under the identity; no broker is asked."""
+    from msgspec import to_builtins
+
+    from intercom.client.report_files import ReportFiles
+
+    address = identity_of(arguments).address
+    if address is None:
+        raise UsageError("a guest has no reports", hint="Act as the worker: --as NAME, the name it listens under.")
+    reports = ReportFiles(paths_of(arguments), address, _groups(arguments)[0]).load()
+    output.document({"ok": True, "reports": [_without_nothing(to_builtins(report)) for report in reports]})
+    if not output.as_json:
+        show_reports(reports, output)
     return 0
 
 

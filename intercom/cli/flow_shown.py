@@ -5,15 +5,17 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from intercom.cli.render import Output, clipped, duration, visible
+from intercom.cli.render import Output, clipped, duration, visible, who
 from intercom.cli.tables import Fit, show_table
 from intercom.limits import FLOW_TEXT_COLUMNS
 
 if TYPE_CHECKING:
     from intercom.client.flowviews import Flow, FlowDispatch, FlowList, FlowWait, Step, TodoBinding
+    from intercom.client.reporting import ReportRecord
 
 HEAD = ("FLOW", "STATE", "STEPS", "TARGET", "AGE", "WAITS FOR")
 STEP_HEAD = ("STEP", "STATE", "TRIED", "SINCE", "WHAT")
+REPORT_HEAD = ("DISPATCH", "STATE", "OUTCOME", "SENT", "AGE", "SUMMARY")
 _SIGNS = {
     "completed": "done",
     "awaiting_result": "running",
@@ -54,7 +56,7 @@ def show_flow(flow: Flow, output: Output, options: str) -> None:
     now = time.time() * 1000
     output.line(
         f"flow {visible(flow.flow_id)} is {flow.state}; for {visible(flow.target)}{_presence(flow)}, "
-        f"group {visible(flow.group)}, by {visible(flow.created_by)}"
+        f"group {visible(flow.group)}, by {_creator(flow)}"
     )
     attempts = {one.dispatch_id: one for one in flow.dispatches or ()}
     if flow.dispatch is not None:
@@ -70,11 +72,13 @@ def show_flow(flow: Flow, output: Output, options: str) -> None:
         for step in flow.steps
     ]
     show_table(output, STEP_HEAD, rows, Fit(whole=("STEP",), start_first=("WHAT",), left_out=("SINCE",)))
-    for attempt in attempts.values():
-        if attempt.binding is not None:
-            output.line(f"to-do item of step {visible(attempt.step_id)}: {_item(attempt.binding)}")
-    if flow.reason is not None:
-        output.line(f"reason: {visible(flow.reason)}")
+    for step in flow.steps:
+        last = attempts.get(step.current_dispatch_id or "")
+        if last is not None and last.binding is not None:
+            output.line(f"to-do item of step {visible(step.step_id)}: {_item(last.binding)}")
+    if flow.reason is not None and flow.state != "completed":
+        last_one = "" if flow.state in ("failed", "cancelled") else "last "
+        output.line(f"{last_one}reason: {visible(flow.reason)}")
     if flow.waiting is not None:
         output.line(f"waits for {visible(flow.waiting.what)}, for {_waited(flow.waiting, now)}")
     if flow.dispatch is not None and flow.dispatch.waits_until is not None:
@@ -83,6 +87,32 @@ def show_flow(flow: Flow, output: Output, options: str) -> None:
         output.line("next:")
     for action in flow.next_actions:
         output.line(f"  {_command(action, flow, options)}")
+
+
+def show_reports(reports: list[ReportRecord], output: Output) -> None:
+    """Show what a worker has written down to report, the oldest first."""
+    now = time.time() * 1000
+    rows = [
+        (
+            report.dispatch_id,
+            report.state if report.last_error is None else f"{report.state}, {report.last_error}",
+            report.outcome,
+            str(report.attempts),
+            duration(now - report.prepared_at),
+            _first_line(report.summary),
+        )
+        for report in reports
+    ]
+    if not rows:
+        output.line("no reports")
+        return
+    show_table(output, REPORT_HEAD, rows, Fit(whole=("DISPATCH",), start_first=("SUMMARY",), left_out=("AGE",)))
+
+
+def _creator(flow: Flow) -> str:
+    """Return what the creator was called; of one without a name and an address only its id is known."""
+    name = flow.created_by
+    return who(None, name) if flow.creator_address is None else visible(name)
 
 
 def _presence(flow: Flow) -> str:
@@ -111,6 +141,10 @@ def _what(step: Step, attempts: dict[str, FlowDispatch]) -> str:
         text = last.reason
     else:
         text = step.prompt or "-"
+    return _first_line(text)
+
+
+def _first_line(text: str) -> str:
     first, _, more = text.strip().partition("\n")
     cut = clipped(visible(first), FLOW_TEXT_COLUMNS)
     return cut if not more or cut.endswith("...") else f"{cut} ..."

@@ -47,6 +47,7 @@ VERBS = {
     "log": "show what the broker wrote down",
     "restart": "replace the broker and see the sessions come back",
     "stop": "stop the broker",
+    "broker": "let the broker finish what is open, then stop it",
     "store": "check the broker's files, or put them aside",
     "purge": "delete texts and history that are kept",
     "serve": "be the broker, in the foreground",

@@ -80,6 +80,9 @@ def described(report: dict[str, Any], paths: Paths) -> list[tuple[str, str]]:
     flows = ours.get("flows")
     if isinstance(flows, dict) and flows.get("live"):
         lines.append(("flows", f"{flows['live']} not over, {flows['dispatches']} with a step under way"))
+    draining = ours.get("draining")
+    if isinstance(draining, dict):
+        lines.append(("draining", _draining(draining)))
     store = ours.get("store")
     if isinstance(store, dict):
         restored = f"; {RESTORED}" if ours.get("journalRestored") else ""
@@ -97,6 +100,12 @@ def described(report: dict[str, Any], paths: Paths) -> list[tuple[str, str]]:
 def _mail(mail: dict[str, Any]) -> str:
     waiting, age_ms = mail["waiting"], time.time() * 1000 - mail["oldestAt"]
     return f"{waiting} message{'' if waiting == 1 else 's'} waiting, the oldest for {duration(age_ms)}"
+
+
+def _draining(draining: dict[str, Any]) -> str:
+    left = duration(max(0, draining["until"] - time.time() * 1000))
+    counts = ", ".join(f"{kind} {count}" for kind, count in draining["open"].items())
+    return f"nothing new is taken, and it leaves in {left} at the latest; open: {counts or 'nothing'}"
 
 
 def _version(ours: dict[str, Any]) -> str:

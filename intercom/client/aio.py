@@ -42,6 +42,7 @@ from intercom.client.stage_views import StageView
 from intercom.client.staging import new_stage
 from intercom.client.views import Attachment, GroupView, Receipt, SessionView
 from intercom.client.views import IncomingMessage as _IncomingMessage
+from intercom.drains import combined
 from intercom.errors import AskError, UsageError
 from intercom.limits import ASK_MS, CONNECT_MS, REQUEST_MS, STAGE_LIVE_MS
 from intercom.wire.mail import Hold
@@ -208,13 +209,22 @@ class Connection:
         await self._end(finished=kind is None)
 
     async def _end(self, *, finished: bool) -> None:
+        outcomes: list[Exception] = []
         try:
             with anyio.CancelScope(shield=True):
                 await self._engine.close(finished=finished)
+        except Exception as error:
+            outcomes.append(error)
         finally:
-            # Its task has ended by now. Cancelling the group instead would cancel this task too, and where somebody
-            # else has cancelled it before, that would come out in place of the exception of the block.
-            await self._tasks.__aexit__(None, None, None)
+            try:
+                # Its task has ended by now. Cancelling the group instead would cancel this task too, and where somebody
+                # else has cancelled it before, that would come out in place of the exception of the block.
+                await self._tasks.__aexit__(None, None, None)
+            except Exception as error:
+                outcomes.append(error)
+        failed = combined(outcomes)
+        if failed is not None:
+            raise failed
 
 
 class IncomingMessage(_IncomingMessage):

@@ -437,6 +437,7 @@ class Engine:
             self._run_scope.cancel()
             with anyio.CancelScope(shield=True):
                 await self._finished.wait()
+            self.core.release()
             self._input.release()  # whoever keeps a session that has ended keeps no room for what it cannot read
 
     async def _say_goodbye(self, *, finished: bool) -> None:

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, TypeAlias
 
 from intercom.client.aio_engine import Engine
+from intercom.client.composing import milliseconds
 from intercom.client.durable import Command as _Command
 from intercom.client.linkrequests import LinkRequests
 from intercom.client.linkviews import CommandView, EventView, LinkView
@@ -181,6 +182,19 @@ class LinkCalls:
         when the journal cannot be written.
         """
         return self._engine.act(lambda: self._core.durable.report(kind, body or {}))
+
+    async def drain(
+        self,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - it decides what the outcome is called
+    ) -> None:
+        """Wait until what this session has said has arrived: events on the broker's disk, held messages settled.
+
+        Raises what went wrong, an ``ExceptionGroup`` when that was several things, and ``RequestTimeout`` after
+        ``timeout`` seconds. Nothing is lost by that: what a durable session has reported is brought on later.
+        """
+        within = None if timeout is None else milliseconds(timeout, "timeout")
+        await self._engine.wait(self._core.draining(within))
 
     @property
     def unstored_events(self) -> int:

@@ -396,6 +396,7 @@ class Engine:
         finally:
             self._dial.let_go()
             self._link = None
+            self.core.release()
             self._input.release()  # whoever keeps a session that has ended keeps no room for what it cannot read
 
     def _say_goodbye(self, link: socket.socket, until: int) -> None:

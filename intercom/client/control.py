@@ -21,6 +21,8 @@ from intercom.limits import CONTROL_TALKS, FRAME_CEILING_BYTES, PROBE_MS, READ_B
 from intercom.paths import Paths
 from intercom.wire.codec import ProtocolError, decode_answer, encode
 from intercom.wire.frames import (
+    BrokerDrain,
+    BrokerDrained,
     BrokerStatus,
     BrokerStatusRequest,
     Health,
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from intercom.wire.unions import Answer, Request
 
 Result = TypeVar("Result")
-Wanted = TypeVar("Wanted", Health, BrokerStatus, ShutdownAck)
+Wanted = TypeVar("Wanted", Health, BrokerStatus, ShutdownAck, BrokerDrained)
 
 
 def health(paths: Paths, *, timeout: float = PROBE_MS / 1000) -> str:
@@ -63,6 +65,17 @@ def shutdown(paths: Paths, *, timeout: float = REQUEST_MS / 1000) -> None:
     with Exchange(paths, timeout) as exchange:
         exchange.ask(Shutdown, ShutdownAck)
         exchange.wait_for_end()
+
+
+def drain(paths: Paths, seconds: float) -> BrokerDrained:
+    """Have the broker finish what is open within ``seconds`` and leave; return what it says once it does.
+
+    It is not begun anew on another connection: the next broker is not meant. Errors as ``health``; ``ConnectionLost``
+    also when the broker leaves for another reason meanwhile, or is too old to know this.
+    """
+    within_ms = milliseconds(seconds, "seconds")
+    with Exchange(paths, seconds + REQUEST_MS / 1000) as exchange:
+        return exchange.ask(lambda request_id: BrokerDrain(request_id, within_ms), BrokerDrained)
 
 
 def converse(paths: Paths, timeout: float, talk: Callable[[Exchange], Result]) -> Result:

@@ -24,7 +24,9 @@ from intercom.client.contact import Contact, Link
 from intercom.client.linkrequests import checked_name, encoded_body
 from intercom.client.notices import Happened, News
 from intercom.client.outcomes import again
-from intercom.client.workerjournal import Told, WorkerJournal
+from intercom.client.workerjournal import Told as Given
+from intercom.client.workerjournal import WorkerJournal
+from intercom.drains import Told
 from intercom.errors import ConnectionLost, IntercomError, RequestRefused, UsageError
 from intercom.limits import (
     LINK_AHEAD_BYTES,
@@ -47,7 +49,7 @@ class Command:
 
     __slots__ = ("_durable", "_told", "body", "is_over")
 
-    def __init__(self, told: Told, durable: Durable) -> None:
+    def __init__(self, told: Given, durable: Durable) -> None:
         self._told = told
         self._durable = durable
         self.body: dict[str, Any] = decode(told.body)
@@ -97,7 +99,8 @@ class Durable:
         self._heartbeat_due = 0
         self._written = 0
         """Events up to here were written on this connection."""
-        self._untaken: deque[Told] = deque()
+        self._untaken: deque[Given] = deque()
+        self._draining: list[Told] = []
         self._trouble: IntercomError | None = None
         """Why there is no link, until there is one."""
         self.handlers: dict[type[Any], Callable[[Any, int], None]] = {
@@ -118,8 +121,7 @@ class Durable:
             try:
                 handler(answer, now)
             except IntercomError as error:
-                self._trouble = error
-                self._news.add(Happened())
+                self._in_trouble(error)
 
         return handle
 
@@ -140,6 +142,17 @@ class Durable:
         """Return how many events the broker has not acknowledged."""
         return len(self.journal.reported)
 
+    def drain(self, told: Told) -> None:
+        """Call ``told`` once the broker has all events on its disk, or with why it cannot have them now."""
+        self._draining.append(told)
+        self._look_whether_drained()
+
+    def _look_whether_drained(self) -> None:
+        if self._draining and (not self.journal.reported or self._trouble is not None):
+            draining, self._draining = self._draining, []
+            for told in draining:
+                told(None if self._trouble is None or not self.journal.reported else again(self._trouble))
+
     def report(self, kind: str, body: Mapping[str, Any]) -> int:
         """Write an event down and bring it to the broker, now or later; return its number."""
         if not isinstance(kind, str) or kind in ("", *links.OUTCOME_KINDS):
@@ -150,7 +163,7 @@ class Durable:
         self._pump()
         return seq
 
-    def settle(self, told: Told, kind: str, detail: str | None, code: str | None) -> int:
+    def settle(self, told: Given, kind: str, detail: str | None, code: str | None) -> int:
         """Write down what became of a command, and bring it to the broker."""
         seq = self.journal.settle(told.command_id, kind, self._clock(), detail=detail, errorCode=code).seq
         self._pump()
@@ -219,8 +232,12 @@ class Durable:
         elif not self._attempts.failed(answer.request_id):
             return
         if not answer.retryable:
-            self._trouble = RequestRefused(answer.reason, code=answer.code)
-            self._news.add(Happened())
+            self._in_trouble(RequestRefused(answer.reason, code=answer.code))
+
+    def _in_trouble(self, trouble: IntercomError) -> None:
+        self._trouble = trouble
+        self._news.add(Happened())
+        self._look_whether_drained()
 
     def _on_command(self, answer: links.Command, now: int) -> None:
         told = self.journal.receive(answer.command_id, answer.command_seq, bytes(answer.body))
@@ -234,6 +251,7 @@ class Durable:
             self.journal.acknowledge(answer.high_water)
         finally:
             self._pump()
+            self._look_whether_drained()
 
     def _pump(self) -> None:
         """Write events, as many as may be ahead of the acknowledgements."""

@@ -14,7 +14,18 @@ from intercom.limits import EVENTS_KEPT
 from intercom.wire.frames import PresenceUpdate, SessionJoined, SessionLeft
 
 EventKind: TypeAlias = Literal[
-    "joined", "left", "presence", "disconnected", "reconnected", "run_lost", "stage_lost", "missed"
+    "joined",
+    "left",
+    "presence",
+    "disconnected",
+    "reconnected",
+    "run_lost",
+    "stage_lost",
+    "report_prepared",
+    "report_published",
+    "report_accepted",
+    "report_refused",
+    "missed",
 ]
 
 
@@ -25,8 +36,10 @@ class SessionEvent(Struct, frozen=True, kw_only=True):
     that ``left``, only the id is known. ``disconnected`` carries the ``reason`` and ``reconnected`` this session's own
     id: what others did in between is not told, ``list`` shows it. ``run_lost`` says that the broker does not know the
     run ``run_id`` as this session's any more, ``stage_lost`` that this session is no stage of it any more, each with
-    the ``reason``. ``missed`` says that ``count`` events before the next one were dropped because they were not taken
-    in time.
+    the ``reason``. ``report_prepared``, ``report_published`` and ``report_accepted`` say that the report of the
+    dispatch ``dispatch_id`` was written down, is sent (perhaps again), and is on disk at the broker; ``report_refused``
+    says with a code as ``reason`` that the broker did not take it. ``missed`` says that ``count`` events before the
+    next one were dropped because they were not taken in time.
     """
 
     kind: EventKind
@@ -35,6 +48,7 @@ class SessionEvent(Struct, frozen=True, kw_only=True):
     reason: str | None = None
     count: int = 0
     run_id: str | None = None
+    dispatch_id: str | None = None
 
 
 class Feed:

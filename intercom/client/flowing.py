@@ -264,7 +264,14 @@ def _report_frame(record: ReportRecord, request_id: str) -> flows.FlowReport:
     if record.todo_id is not None and record.todo_status is not None:
         todo = TodoOutcome(record.todo_id, record.todo_status)
     return flows.FlowReport(
-        request_id, record.dispatch_id, record.outcome, record.summary, list(record.resources), todo
+        request_id,
+        record.dispatch_id,
+        record.outcome,
+        record.summary,
+        list(record.resources),
+        todo,
+        record.prepared_at or UNSET,
+        max(1, record.attempts),
     )
 
 

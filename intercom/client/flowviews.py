@@ -66,6 +66,10 @@ class StepReport(_View, frozen=True, kw_only=True):
     summary: str | None = None
     resources: tuple[str, ...] | None = None
     todo_outcome: TodoOutcome | None = None
+    prepared_at: int | None = None
+    """When its worker wrote it down, by the clock of the worker."""
+    attempts: int = 1
+    """How often it was sent until it was recorded."""
 
 
 class EndEvidence(_View, frozen=True, kw_only=True):

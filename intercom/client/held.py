@@ -22,6 +22,11 @@ class HeldSends:
             oldest = next((each for each in self._kept.values() if each.done), operation)
             del self._kept[oldest.message_id]
 
+    @property
+    def unsettled(self) -> list[SendOperation[Any]]:
+        """Return those of which the broker has not said what became of them."""
+        return [operation for operation in self._kept.values() if not operation.done]
+
     def find(self, message_id: str) -> SendOperation[Any]:
         """Return a send that was held; raise ``UsageError`` for any other."""
         operation = self._kept.get(message_id)

@@ -17,6 +17,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from intercom.client.outcomes import again, refusal_of
+from intercom.drains import Told
 from intercom.errors import ConnectionLost, IntercomError, RequestTimeout
 from intercom.wire.mail import RequestFailed
 
@@ -47,6 +48,9 @@ MOVES: dict[Stage, frozenset[Stage]] = {
 
 class Operation(Generic[Result]):
     """Hold what all operations share; times are monotonic milliseconds."""
+
+    _told: tuple[Told, ...] = ()
+    """Who waits for the end beside the caller; most operations have nobody."""
 
     def __init__(self, deadline: int | None) -> None:
         self.stage = Stage.WAITING
@@ -99,11 +103,25 @@ class Operation(Generic[Result]):
         """Settle with a result."""
         self._move(Stage.DONE)
         self.result = result
+        self._tell()
 
     def fail(self, error: Exception) -> None:
         """Settle with an error."""
         self._move(Stage.DONE)
         self.error = error
+        self._tell()
+
+    def drain(self, told: Told) -> None:
+        """Call ``told`` once the operation is settled, with its error."""
+        self._told = (*self._told, told)
+        if self.done:
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._told:
+            told, self._told = self._told, ()
+            for tell in told:
+                tell(self.error)
 
     def abandon(self, trouble: IntercomError) -> None:
         """Settle because no connection will come soon."""

@@ -36,7 +36,7 @@ UNCERTAIN_CODES = frozenset(
     {"receipt_missing", "not_confirmed", "under_way", "owner_silent", "notification_unanswered"}
 )
 """Refusals after which the message may have arrived."""
-RETRIED_CODES = UNCERTAIN_CODES | {"not_recorded"}
+RETRIED_CODES = UNCERTAIN_CODES | {"not_recorded", "broker_draining"}
 """Refusals after which the same message id is sent again without asking the caller."""
 RETURNING_CODES = frozenset({"not_found", "no_open_question", "away"})
 """Refusals that may only mean, shortly after a reconnect, that the other side is not back yet."""

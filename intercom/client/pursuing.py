@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 from msgspec import UNSET
 
@@ -26,42 +26,24 @@ from intercom.client.views import IncomingMessage, Notice
 from intercom.client.waiting import Waiting
 from intercom.errors import IntercomError, PresenceRefused, RequestRefused
 from intercom.limits import PENDING_REPLY_RETRY_MS, REBIND_MS, WITHDRAWN_ASKS
-from intercom.wire.attention import HeldSettled, MailFetched, Policies, PolicyStored, WaitsTold
 from intercom.wire.codec import ProtocolError
-from intercom.wire.flows import FlowAnswer
 from intercom.wire.frames import (
     CancelAsk,
     Delivered,
     DeliveryFailed,
-    Groups,
-    MembershipAck,
     PeerDisconnected,
     PresenceFailed,
     QuestionTarget,
     Queued,
-    RestoringRecipientAck,
     SendHeld,
-    Sessions,
-    SupervisorAuthorized,
 )
-from intercom.wire.invocations import InvocationAnswer
-from intercom.wire.links import Commands, CommandStored, LinkEvents, LinkRepinned, Links
 from intercom.wire.mail import (
-    Addresses,
-    MailboxEntries,
-    Pending,
-    Purged,
     QuestionReopened,
     QuestionWithdrawn,
     RequestFailed,
-    SessionForceClosed,
-    SessionRecords,
-    TaskHintStored,
-    Trace,
 )
 from intercom.wire.reasons import SESSION_NOT_FOUND, code_of
-from intercom.wire.watching import SpawnStatus, Watching
-from intercom.wire.work import WorkAnswer
+from intercom.wire.watching import SpawnStatus
 
 Handlers: TypeAlias = dict[type[Any], Callable[[Any, int], None]]
 """What is done with an answer of each kind; each is called with the answer and the time."""
@@ -95,6 +77,8 @@ class Pursuit:
         self._young_until: int | None = None
         self.on_asked: Callable[[AskOperation, int], None] = lambda asked, now: None
         """Is told of every attempt at an ask: its answer may have come before."""
+        self.on_sent: Callable[[str, bool, int], None] = lambda message_id, is_accepted, now: None
+        """Is told of every send that is settled, and whether it is delivered or waits."""
         self.handlers: Handlers = {
             Delivered: self._on_accepted,
             Queued: self._on_accepted,
@@ -105,7 +89,6 @@ class Pursuit:
             QuestionReopened: self._on_question_reopened,
             PeerDisconnected: self._on_peer_disconnected,
             SpawnStatus: self._on_spawn_status,
-            **dict.fromkeys(_ANSWERS, self.answered),
         }
 
     def __len__(self) -> int:
@@ -120,10 +103,12 @@ class Pursuit:
         self._waiting.add(operation)
         self._launch(operation, now)
 
-    def withdraw(self, operation: Operation[Any]) -> None:
+    def withdraw(self, operation: Operation[Any], now: int) -> None:
         """Forget an operation that is not settled and whose caller has gone."""
         operation.withdraw()
         self._end(operation)
+        if isinstance(operation, SendOperation):
+            self.on_sent(operation.message_id, False, now)
 
     def is_sending(self, message_id: str) -> bool:
         """Tell whether a message with this id is under way."""
@@ -138,6 +123,8 @@ class Pursuit:
         if operation.done:
             self._end(operation)
             self._news.add(Settled(operation))
+            if isinstance(operation, SendOperation):
+                self.on_sent(operation.message_id, operation.error is None, now)
         elif operation.stage is Stage.WAITING and self._contact.is_online:
             self._launch(operation, now)
         else:
@@ -196,8 +183,8 @@ class Pursuit:
     # --- what the broker answers ------------------------------------------------------------------------
 
     def answered(self, answer: Any, now: int) -> None:
-        """Take the answer to a request."""
-        operation = self._waiting.take_request(answer.request_id)
+        """Take an answer that means nothing beyond the request it answers; any other is ignored."""
+        operation = self._waiting.take_request(getattr(answer, "request_id", None))
         if operation is None:
             return
         if isinstance(answer, operation.answers):
@@ -338,36 +325,3 @@ class Pursuit:
                 self._contact.write(CancelAsk(operation.message_id))
             else:
                 self._withdrawn.append(operation.message_id)
-
-
-_ANSWERS = (
-    Sessions,
-    Groups,
-    MembershipAck,
-    PresenceFailed,
-    SupervisorAuthorized,
-    RestoringRecipientAck,
-    TaskHintStored,
-    SessionRecords,
-    SessionForceClosed,
-    Addresses,
-    MailboxEntries,
-    Pending,
-    Trace,
-    Purged,
-    WaitsTold,
-    PolicyStored,
-    Policies,
-    HeldSettled,
-    MailFetched,
-    *get_args(WorkAnswer),
-    *get_args(FlowAnswer),
-    Links,
-    LinkRepinned,
-    CommandStored,
-    Commands,
-    LinkEvents,
-    *get_args(InvocationAnswer),
-    Watching,
-)
-"""Answers that mean nothing beyond the request they answer."""

@@ -43,7 +43,10 @@ class Receiving:
         """Message ids of answers to asks, until their caller took them."""
         self._notices: dict[str, str] = {}
         """Message ids of notifications that are not confirmed, with the ids under which they are."""
+        self._put_off: dict[str, IncomingMessage] = {}
+        """Notices about messages that are being sent again, by the ids of those."""
         pursuit.on_asked = self._asked
+        pursuit.on_sent = self._sent
         self.handlers: Handlers = {
             MessageFrame: self._on_message,
             PendingStageNotification: self._on_notification,
@@ -117,6 +120,11 @@ class Receiving:
         if message.notice is not None and self._pursuit.gave_up(message.notice, now):
             self._confirm([message.id])
             return
+        if message.notice is not None and self._pursuit.is_sending(message.notice.message_id):
+            # It tells what became of the attempt before; the one under way may yet be delivered.
+            self._inbox.note(message.id)
+            self._put_off[message.notice.message_id] = message
+            return
         # What refers to a question by ``replyTo`` has closed it at the broker, whatever else it says (protocol 6.5).
         working = self._pursuit.progressed(message, now) if message.reply_to is None else None
         if working is not None:
@@ -157,6 +165,16 @@ class Receiving:
             asked.replied(answer)
             self._hold(asked, answer, now)
             self._pursuit.after(asked, now)
+
+    def _sent(self, message_id: str, is_accepted: bool, now: int) -> None:
+        """Show a notice that was put off, unless the message it is about found its way after all."""
+        notice = self._put_off.pop(message_id, None)
+        if notice is None:
+            return
+        if is_accepted:
+            self.finish(notice.id, now)
+        else:
+            self._keep(notice)
 
     def _hold(self, asked: AskOperation, answer: IncomingMessage, now: int) -> None:
         """Keep an answer from being confirmed until its caller took it; one that says no is not taken."""

@@ -9,6 +9,7 @@ A record never goes back, and what it says never changes, except that evidence a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -18,6 +19,9 @@ from intercom.limits import REPORTS_KEPT
 from intercom.wire.flows import REPORT_PREFIX, ReportOutcome, StepState, TodoOutcome, TodoStatus
 
 ReportState: TypeAlias = Literal["prepared", "published", "accepted"]
+
+ReportMove: TypeAlias = Literal["prepared", "published", "accepted", "refused"]
+"""What becomes of a report."""
 
 MOVES: dict[tuple[ReportState, str], ReportState] = {
     ("prepared", "sent"): "published",
@@ -43,6 +47,12 @@ class ReportRecord(Struct, rename="camel", omit_defaults=True):
     """What became of its step, once the broker has it."""
     written_at: int = 0
     """Grows with every record of its place: they are sent in this order."""
+    prepared_at: int = 0
+    published_at: int | None = None
+    accepted_at: int | None = None
+    """When it was written down, first sent, and known to have arrived; epoch ms."""
+    last_error: str | None = None
+    """Code of the refusal after which it is kept."""
 
     @property
     def message_id(self) -> str:
@@ -85,8 +95,16 @@ class Nowhere:
 class Outbox:
     """Hold the reports of one address, or of one session without one."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(
+        self,
+        place: Place,
+        wall: Callable[[], int] = lambda: 0,
+        moved: Callable[[ReportRecord, ReportMove], None] = lambda record, move: None,
+    ) -> None:
+        """Keep them at a place; ``wall`` tells the time of day, ``moved`` is told what became of each."""
         self._place = place
+        self._wall = wall
+        self._moved = moved
         self._records: dict[str, ReportRecord] = {}
         self._in_flight: set[str] = set()
 
@@ -98,7 +116,9 @@ class Outbox:
         record = self._records.get(dispatch_id)
         if record is None:
             newest = max((one.written_at for one in self._records.values()), default=0)
-            record = ReportRecord(dispatch_id, outcome, summary, resources, written_at=newest + 1)
+            record = ReportRecord(
+                dispatch_id, outcome, summary, resources, written_at=newest + 1, prepared_at=self._wall()
+            )
         elif record.content != (outcome, summary, resources):
             return None
         elif todo is None or (todo.todo_id, todo.todo_status) == (record.todo_id, record.todo_status):
@@ -108,6 +128,7 @@ class Outbox:
         if todo is not None:
             record.todo_id, record.todo_status = todo.todo_id, todo.todo_status
         self._keep(record)
+        self._moved(record, "prepared")
         return record
 
     def unsent(self) -> list[ReportRecord]:
@@ -126,14 +147,19 @@ class Outbox:
         self._in_flight.add(record.dispatch_id)
         record.state = MOVES[record.state, "sent"] if record.state != "accepted" else record.state
         record.attempts += 1
+        record.published_at = record.published_at or self._wall()
         self._keep(record)
+        self._moved(record, "published")
 
     def accepted(self, record: ReportRecord, step_state: StepState) -> None:
         """Take notice that the broker has it."""
         self._in_flight.discard(record.dispatch_id)
         record.state = MOVES[record.state, "taken"]
         record.step_state = step_state
+        record.accepted_at = self._wall()
+        record.last_error = None
         self._keep(record)
+        self._moved(record, "accepted")
         settled = sorted((one for one in self._records.values() if one.state == "accepted"), key=_place_of)
         for old in settled[:-REPORTS_KEPT]:
             self._forget(old.dispatch_id)
@@ -144,8 +170,12 @@ class Outbox:
 
     def refused(self, record: ReportRecord, code: str) -> None:
         """Take notice that the broker will not take it; only where that can change it is kept."""
+        record.last_error = code
         if code not in KEPT_AFTER:
             self._forget(record.dispatch_id)
+        elif record.dispatch_id in self._records:
+            self._keep(record)
+        self._moved(record, "refused")
 
     def _keep(self, record: ReportRecord) -> None:
         self._records[record.dispatch_id] = record

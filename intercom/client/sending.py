@@ -144,7 +144,7 @@ class SendOperation(Operation[Result]):
         frame = self._frame(attempt_id)
         if queues and type(frame) is Send:
             frame.queue_if_away = True if self._queue else UNSET
-            frame.valid_for = UNSET if self._valid_until is None else max(1, self._valid_until - now)
+            frame.valid_for = UNSET if self._valid_until is None else max(0, self._valid_until - now)
         return frame
 
     def lost(self) -> None:
@@ -188,8 +188,9 @@ class SendOperation(Operation[Result]):
         pause = self._pause_after(error, now, returning_until)
         if pause is None and error.code == "no_open_question":
             self.closed = self._answers
-        if pause is None and self._plain is not None and self._doubt is None and error.code in _STAYS_PLAIN:
-            self._stay_plain(self._plain)
+        may_stay_plain = error.code in _STAYS_PLAIN and self._doubt is None
+        if pause is None and self._plain is not None and (may_stay_plain or isinstance(error, MessageConflict)):
+            self._stay_plain(self._plain, is_known=isinstance(error, MessageConflict))
         elif pause is None:
             self.fail(self._final(error))
         else:
@@ -217,12 +218,16 @@ class SendOperation(Operation[Result]):
             return "The supervisor"
         return self._logical_target or self._label or self.target
 
-    def _stay_plain(self, message: Raw) -> None:
-        """Go out as the ordinary message it was given as: nothing took effect yet, so the id is free for it."""
+    def _stay_plain(self, message: Raw, *, is_known: bool) -> None:
+        """Go out as the ordinary message it was given as: nothing took effect as an answer.
+
+        The id is free for it, or it ``is_known``: it went out under it before, and is repeated.
+        """
         self._message, self._plain, self._answers = message, None, None
         self.is_reply = False
         self._expected_recipient = None
-        self._hint = "It was sent as an ordinary message: the question it might have answered is not open any more."
+        if not is_known:
+            self._hint = "It was sent as an ordinary message: the question it might have answered is not open any more."
         self.put_back()
 
     def _frame(self, attempt_id: str) -> Request:

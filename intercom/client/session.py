@@ -20,7 +20,7 @@ from intercom.client.assignment import Assignment
 from intercom.client.commitments import Commitments
 from intercom.client.composing import clean_id
 from intercom.client.contact import Contact, Link, violation
-from intercom.client.feeds import Feed, Feeds, SessionEvent, told_of
+from intercom.client.feeds import EventKind, Feed, Feeds, SessionEvent, told_of
 from intercom.client.heartbeat import Heartbeat, Pulse
 from intercom.client.held import HeldSends
 from intercom.client.invoking import InvocationRequests
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from intercom.client.bringing import Bringing
     from intercom.client.durable import AnyCommand, Durable
     from intercom.client.flowing import FlowRequests
-    from intercom.client.reporting import Place
+    from intercom.client.reporting import Place, ReportMove, ReportRecord
     from intercom.client.workerjournal import WorkerJournal
 
 __all__ = [
@@ -165,8 +165,14 @@ class ClientSession:
             from intercom.client.flowing import FlowRequests
             from intercom.client.reporting import Nowhere, Outbox
 
-            self._flows = FlowRequests(self._clock, self._ids, Outbox(self._reports or Nowhere()))
+            outbox = Outbox(self._reports or Nowhere(), lambda: self._clock() + self._wall_ahead, self._report_moved)
+            self._flows = FlowRequests(self._clock, self._ids, outbox)
         return self._flows
+
+    def _report_moved(self, record: ReportRecord, move: ReportMove) -> None:
+        """Tell what became of a report that is written down."""
+        kind: EventKind = f"report_{move}"  # type: ignore[assignment]  # there is one for each move
+        self._feeds.put(SessionEvent(kind=kind, dispatch_id=record.dispatch_id, reason=record.last_error))
 
     @property
     def link(self) -> Link:
@@ -243,9 +249,7 @@ class ClientSession:
         self._heartbeat.heard(now)
         try:
             for answer in self._contact.answers(data):
-                handler = self._handlers.get(type(answer))
-                if handler is not None:
-                    handler(answer, now)
+                self._handlers.get(type(answer), self._pursuit.answered)(answer, now)
         except (ProtocolError, Malformed) as error:
             self._contact.break_off(violation(error))
 
@@ -340,6 +344,27 @@ class ClientSession:
         """Return the operation that waits until the session is registered."""
         return Opening(now + timeout_ms)
 
+    def draining(self, timeout_ms: int | None) -> Operation[None]:
+        """Return the operation that waits until what this session has said has arrived."""
+        from intercom.client.draining import DrainOperation  # few sessions wait for that
+
+        if self.link is Link.CLOSED:
+            raise self.over()
+        now, sends = self._clock(), self.held.unsettled
+        parts = [operation.drain for operation in sends]
+        if self._durable is not None:
+            parts.append(self._durable.drain)
+
+        def left() -> str:
+            held = sum(not operation.done for operation in sends)
+            events = 0 if self._durable is None else self._durable.unstored
+            return f"events not on the broker's disk: {events}, messages the broker holds: {held}"
+
+        def settled(operation: Operation[None]) -> None:
+            self._pursuit.after(operation, self._clock())
+
+        return DrainOperation(parts, left, settled, None if timeout_ms is None else now + timeout_ms)
+
     def begin(self, operation: Operation[Any], now: int) -> None:
         """Start an operation; ``Settled`` tells when it has its result. While offline it makes an attempt due now."""
         if self.link is Link.CLOSED:
@@ -363,7 +388,7 @@ class ClientSession:
         An answer that came but was not taken is kept as an ordinary message.
         """
         if not operation.done:
-            self._pursuit.withdraw(operation)
+            self._pursuit.withdraw(operation, now)
         elif isinstance(operation.result, IncomingMessage):
             self._receiving.answer_left(operation.result)
 
@@ -469,12 +494,11 @@ class ClientSession:
                 self._contact.write(self.work.last_words(work))
         self._pursuit.abandon(ConnectionLost("The session was closed", retry="never"), now)
         self._contact.close(keeps_questions=self.profile.keep_questions)
-        self._close_journal()
         self._heartbeat.stop()
         self.recovery.begun()
 
-    def _close_journal(self) -> None:
-        """Let another session of the address have the journal."""
+    def release(self) -> None:
+        """Let another session of the address have the journal: nothing is written any more, here or to the broker."""
         if self._durable is not None:
             self._durable.journal.close()
 
@@ -549,7 +573,7 @@ class ClientSession:
         if self._was_online:
             self._feeds.put(SessionEvent(kind="disconnected", reason=error.reason))
         self._contact.cut()
-        self._close_journal()
+        self.release()
         self._heartbeat.stop()
         self.recovery.begun()
         self._news.add(Troubled())

@@ -69,6 +69,8 @@ class WatchEvent(Struct, frozen=True, kw_only=True):
     """Whom or what it is about: ids and names."""
     detail: dict[str, Any]
     """More about it, such as ``state`` or ``reason``; never the text of a message."""
+    kept: bool = True
+    """False: it is in no journal, and told only to who follows it just now; ``seq`` is that of what was told last."""
 
 
 Watched: TypeAlias = WatchSnapshot | WatchEvent
@@ -185,7 +187,7 @@ class Watches:
         self._open.discard(watch)
         asking, watch.asking = watch.asking, None
         if asking is not None and not asking.done:
-            self._pursuit.withdraw(asking)
+            self._pursuit.withdraw(asking, self._clock())
         self._end_at_broker(watch)
 
     # --- the connection ---------------------------------------------------------------------------------
@@ -357,6 +359,7 @@ def _event_of(answer: watching.WatchEvent, watch: Watch) -> WatchEvent:
         at=event.at,
         about=event.about,
         detail={} if event.detail is UNSET else event.detail,
+        kept=event.kept,
     )
 
 

@@ -9,6 +9,7 @@ from msgspec import UNSET, Raw
 from msgspec.json import encode
 
 from intercom.core.addresses import Addresses
+from intercom.core.attempts import Refusal
 from intercom.core.clock import Instant
 from intercom.core.features import OPERATOR, QUEUE
 from intercom.core.operation import Operation
@@ -48,6 +49,8 @@ class Asking:
         self._sessions = sessions
         self._limits = limits
         self._outbox = outbox
+        self.is_shut = False
+        """The broker leaves soon: nothing new is asked."""
         self.holder_of: Callable[[str], Session | None] = lambda key: None
         """Tells who receives the mail of a mailbox."""
 
@@ -59,9 +62,13 @@ class Asking:
         question = self._questions.find(asker_id, target_id, message_id)
         return None if question is None or question.is_waiting else question
 
-    def count(self, asker: Session) -> int:
-        """Return how many asks this session is charged for."""
-        return self._questions.count_asked_by(asker.id) + asker.asks_under_way
+    def refusal(self, asker: Session) -> Refusal | None:
+        """Return why this session may ask nothing more now, or None when it may."""
+        if self.is_shut:
+            return Refusal("D15", reasons.DRAINING)
+        if self._questions.count_asked_by(asker.id) + asker.asks_under_way >= self._limits.asks:
+            return Refusal("D15", reasons.capacity(f"{self._limits.asks} asks are open", self._limits.ask_ms))
+        return None
 
     def begin(self, attempt: Attempt) -> None:
         """Take note that an ask is under way: from now on its sender waits."""

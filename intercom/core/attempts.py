@@ -41,6 +41,11 @@ def conflict_with(operation: Operation) -> str:
     return reasons.conflict(operation.message_id)
 
 
+def too_late(operation: Operation | None) -> str:
+    """Say what is known of a message that is not valid any more and was sent again to learn what became of it."""
+    return reasons.TOO_LATE if operation is None else reasons.RECEIPT_MISSING
+
+
 def answer_to_task(message: Message) -> str | None:
     """Return the text of a message that answers the task of an invocation: it is the result of that."""
     reply_to = message.reply_to

@@ -16,6 +16,7 @@ from intercom.core.clock import Instant
 from intercom.core.company import Company
 from intercom.core.connections import Connection, PeerCredentials
 from intercom.core.control import Control
+from intercom.core.draining import Draining
 from intercom.core.effects import Effect
 from intercom.core.flows import FlowsOfBroker
 from intercom.core.following import Following
@@ -26,8 +27,18 @@ from intercom.core.linking import Linking
 from intercom.core.membership import Membership
 from intercom.core.messages import Messages
 from intercom.core.part import Part
+from intercom.core.peeking import Peeking
 from intercom.core.post import Post
-from intercom.core.records import DropBodies, DropHistory, HistoryEvent, JournalPage, Recovered, StoreIdentity
+from intercom.core.records import (
+    DropBodies,
+    DropHistory,
+    HistoryEvent,
+    JournalPage,
+    OperationsPage,
+    PeerFact,
+    Recovered,
+    StoreIdentity,
+)
 from intercom.core.registry import Registry
 from intercom.core.sending import Sending
 from intercom.core.spawning import Spawning
@@ -36,14 +47,22 @@ from intercom.core.supervising import Supervising
 from intercom.core.watches import CatchingUp
 from intercom.core.work import Work
 from intercom.limits import Limits
-from intercom.wire.frames import BadRequest, BrokerStatusRequest, HealthRequest, Malformed, Register, Shutdown
+from intercom.wire.frames import (
+    BadRequest,
+    BrokerDrain,
+    BrokerStatusRequest,
+    HealthRequest,
+    Malformed,
+    Register,
+    Shutdown,
+)
 from intercom.wire.mail import SessionReattach
 
 if TYPE_CHECKING:
     from intercom.wire.unions import Request
 
 Row = TypeVar("Row")
-_BEFORE_REGISTRATION = frozenset({Register, SessionReattach, HealthRequest, BrokerStatusRequest, Shutdown})
+_BEFORE_REGISTRATION = frozenset({Register, SessionReattach, HealthRequest, BrokerStatusRequest, Shutdown, BrokerDrain})
 
 
 class Broker:
@@ -98,6 +117,7 @@ class Broker:
         )
         company = Company(ground, registry, messages, staging, sending, membership)
         self._inquiries = inquiries = Inquiries(ground, registry, messages, post, membership)
+        peeking = Peeking(ground, post, inquiries)
         attention = Attention(ground, registry, messages, post, membership, inquiries)
         self._following = following = Following(
             ground, registry, messages, post, membership, company, recovered.last_sequence
@@ -119,6 +139,7 @@ class Broker:
             membership,
             company,
             inquiries,
+            peeking,
             attention,
             following,
             work,
@@ -127,13 +148,16 @@ class Broker:
             linking,
             self._invoking,
         ]
-        self._control = Control(ground, registry, messages, instance_id, pid, facts or {}, self._parts)
+        draining = Draining(ground, registry, linking.links, self._parts)
+        reporting = (*self._parts, draining)
+        self._control = Control(ground, registry, messages, instance_id, pid, facts or {}, reporting)
         registry.addresses.used = AddressUses(
             registry, messages, post, work, flows, linking, limits.address_idle_ms
         ).keys
 
-        entered = (*self._parts, self._control)
+        entered = (*reporting, self._control)
         self._handlers = _joined(part.handlers() for part in entered)
+        draining.refuses_in(self._handlers)
         self._readers = _joined(part.readers() for part in entered)
         taken, lost = _joined(part.taken() for part in entered), _joined(part.lost() for part in entered)
         tokens = dict.fromkeys((*taken, *lost), _go_on_with_nothing)
@@ -172,6 +196,11 @@ class Broker:
         """Tell whether this connection has a session."""
         connection = self._connections.get(conn)
         return connection is not None and connection.session is not None
+
+    @property
+    def is_recalling(self) -> bool:
+        """Tell whether operations are still being read back: frames that need them must not come in before."""
+        return self._messages.recalling.is_going_on
 
     def next_deadline(self) -> int | None:
         """Return when ``deadline_passed`` must be called next (monotonic ms), or None."""
@@ -230,6 +259,16 @@ class Broker:
         self._following.watches.journal_read(token, page, now)
         return self._outbox.take()
 
+    def operations_read(self, page: OperationsPage | None, now: Instant) -> list[Effect]:
+        """Go on after operations were read that had been left on disk at the start; None: they could not be."""
+        if page is None:
+            self._messages.recalling.stop()
+            self._lose_store("the operations could not be read")
+            self._following.watches.end_all("store_unusable")
+        else:
+            self._messages.recalling.read(page, now)
+        return self._outbox.take()
+
     def process_judged(self, ref: str, is_alive: bool, now: Instant) -> list[Effect]:
         """Take note whether the process behind a lost connection lives."""
         self._registry.lifecycle.process_judged(ref, is_alive, now)
@@ -238,6 +277,11 @@ class Broker:
     def spawn_ended(self, ref: str, reason: str, now: Instant) -> list[Effect]:
         """Take note that a command could not be started, or ended with a failure."""
         self._spawning.ended(ref, reason, now)
+        return self._outbox.take()
+
+    def peer_told(self, fact: PeerFact, now: Instant) -> list[Effect]:
+        """Take note of what is heard of other brokers, or of what became of work for one."""
+        self._invoking.peer_told(fact, now)
         return self._outbox.take()
 
     def frames_taken(self, tokens: Iterable[object], now: Instant) -> list[Effect]:
@@ -266,8 +310,7 @@ class Broker:
         self._outbox.note("commit_failed", reason=reason, final=final)
         self._control.commit_failed(first, reason, now)
         if final:
-            self._messages.operations.trouble = reason
-            self._close_store()
+            self._lose_store(reason)
         self._ledger.failed(first, now)
         if final:
             self._following.watches.end_all("store_unusable")
@@ -295,6 +338,11 @@ class Broker:
 
     def _store_trouble(self) -> str | None:
         return self._messages.operations.trouble
+
+    def _lose_store(self, reason: str) -> None:
+        """Refuse every send from now on."""
+        self._messages.operations.trouble = reason
+        self._close_store()
 
     def _close_store(self) -> None:
         """Record nothing any more."""

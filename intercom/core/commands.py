@@ -179,11 +179,13 @@ class Commands:
             return
         if bodies is None:
             claim.offered = None
+            claim.look_whether_drained()
             self._deadlines.add(now.mono + self._limits.link_retry_ms, self.pump, claim)
             return
         body = bodies.get(command.record.number)
         if body is None:
             claim.offered = None
+            claim.look_whether_drained()
             move = Move()
             self._settle(command, "failed", move, now, error_code=BODY_LOST)
             command.ticket = move.append(self._ledger)
@@ -202,15 +204,18 @@ class Commands:
         self, claim: Claim, command: Command, frame: CommandReceived | CommandRejected, move: Move, now: Instant
     ) -> None:
         """Take the receipt of a command that has none."""
-        if claim.offered is command:
-            claim.offered = None
-            self._deadlines.cancel(claim.deadline)
-            claim.deadline = None
+        self._has_answer(claim, command)
         if isinstance(frame, CommandReceived):
             self._settle(command, "received", move, now)
         else:
             detail = None if frame.detail is UNSET else frame.detail
             self._settle(command, "rejected", move, now, error_code=frame.error_code, detail=detail)
+
+    def _has_answer(self, claim: Claim, command: Command) -> None:
+        """Wait for no receipt of this command any more."""
+        if claim.offered is command:
+            self._deadlines.cancel(claim.deadline)
+            claim.deadline = claim.offered = None
 
     # --- outcomes ---------------------------------------------------------------------------------------
 
@@ -220,11 +225,8 @@ class Commands:
         if command is None:
             self._outbox.note("unknown_command", link=link.id)
         elif command.is_open:
-            claim = link.claim
-            if claim is not None and claim.offered is command:
-                claim.offered = None
-                self._deadlines.cancel(claim.deadline)
-                claim.deadline = None
+            if link.claim is not None:
+                self._has_answer(link.claim, command)
             self._settle(
                 command, outcome, move, now, error_code=_text(content, "errorCode"), detail=_text(content, "detail")
             )

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from intercom.core.asking import Asking
-from intercom.core.attempts import CONFLICT_CODE, NOT_FOUND_CODE, Refusal, conflict_with
+from intercom.core.attempts import CONFLICT_CODE, NOT_FOUND_CODE, Refusal, conflict_with, too_late
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection
 from intercom.core.delivery import Delivery
@@ -402,6 +402,8 @@ class Deciding:
             refusal = self._refuse_known("D9 to D11", standing, operation, target, message)
             if refusal is not None:
                 return refusal
+        if frame.valid_for == 0:
+            return Refusal("D23", too_late(operation), after=after)
         is_ask = message.expects_reply is True
         if is_ask and target.is_terminal:
             return Refusal("D12", reasons.TERMINAL, after=after)
@@ -462,6 +464,8 @@ class Deciding:
         if standing is Standing.CONFLICT:
             assert operation is not None, "something was there to conflict with"
             return Refusal(rule, conflict_with(operation), CONFLICT_CODE, after)
+        if standing is Standing.MOVED:
+            return Refusal(rule, reasons.UNCERTAIN_ELSEWHERE, after=after)
         if standing is Standing.INVALID:
             return Refusal(rule, reasons.authority_invalid(self._operations.trouble))
         if standing is Standing.UNCERTAIN and not target.confirms_receipts:

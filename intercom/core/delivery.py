@@ -93,8 +93,8 @@ class Delivery:
         the messages the recipient has not confirmed: it asked for no more answers than it may have questions open.
         """
         is_ask = message.expects_reply is True
-        if is_ask and operation is None and self._asking.count(sender) >= self._limits.asks:
-            return Refusal("D15", reasons.capacity(f"{self._limits.asks} asks are open", self._limits.ask_ms))
+        if is_ask and operation is None and (refusal := self._asking.refusal(sender)) is not None:
+            return refusal
         channel = "supervisor" if isinstance(frame, SupervisorSend) else UNSET
         sender_info = sender.encoded() if request is None else request.sender_info
         forwarded = MessageFrame(sender_info, frame.message, channel)  # type: ignore[arg-type]  # a literal

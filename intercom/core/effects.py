@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
 
-from intercom.core.records import Change, ReadBodies, ReadHistory, ReadJournal
+from intercom.core.records import Change, PeerWork, ReadBodies, ReadHistory, ReadJournal, ReadOperations
 
 if TYPE_CHECKING:
     from intercom.wire.unions import Answer
@@ -112,8 +112,10 @@ Effect: TypeAlias = (
     | Note
     | ReadBodies
     | ReadHistory
+    | ReadOperations
     | ReadJournal
     | WatchProcess
     | ForgetProcess
     | Spawn
+    | PeerWork
 )

@@ -15,9 +15,12 @@ from msgspec.json import encode
 from intercom.core import features
 from intercom.core import flow_tables as tables
 from intercom.core.clock import Instant
-from intercom.core.flow_book import Flow, FlowBook
+from intercom.core.flow import Dispatch, Flow
+from intercom.core.flow_book import FlowBook
+from intercom.core.flow_concerns import Mentions
 from intercom.core.flow_messages import message_of
 from intercom.core.flow_records import BindingRecord, DispatchRecord, StepRecord, TargetIdentity
+from intercom.core.flow_settling import record_binding
 from intercom.core.flow_targets import FlowTargets, Unreachable
 from intercom.core.mailing import Letter
 from intercom.core.records import ReadBodies
@@ -36,6 +39,7 @@ class Admitting(Struct, frozen=True):
 
     flow: Flow
     step_id: str
+    target: str
     identity: TargetIdentity
 
 
@@ -49,6 +53,7 @@ class Admission:
         boxes: Mailboxes,
         asking: Asking,
         outbox: Outbox,
+        mentions: Mentions,
         ids: Callable[[], str],
         limits: Limits,
         broker_info: bytes,
@@ -58,9 +63,12 @@ class Admission:
         self._boxes = boxes
         self._asking = asking
         self._outbox = outbox
+        self._mentions = mentions
         self._ids = ids
         self._limits = limits
         self._broker_info = broker_info
+        self.is_shut = False
+        """The broker leaves soon: no step is handed out any more."""
 
     def candidate(self, flow: Flow) -> StepRecord | None:
         """Return the step that may be handed out now, if the flow goes on by itself."""
@@ -72,14 +80,15 @@ class Admission:
     def admit(self, flow: Flow, now: Instant) -> None:
         """Take the first look; the text of the step is read next."""
         step = self.candidate(flow)
-        if step is None or flow.is_read:
+        if step is None or flow.is_read or self.is_shut:
             return
         found = self._observe(flow)
         if isinstance(found, Unreachable):
             self.defer(flow, found.reason, now)
         elif self._book.open_at(found.id) is None:
             flow.is_read = True
-            self._outbox.add(ReadBodies(Admitting(flow, step.step_id, self._targets.identity_of(found)), (step.body,)))
+            seen = Admitting(flow, step.step_id, flow.record.target, self._targets.identity_of(found))
+            self._outbox.add(ReadBodies(seen, (step.body,)))
 
     def body_read(self, token: Admitting, number: int, bodies: dict[int, bytes] | None, now: Instant) -> None:
         """Look again after the text of a step was read, and record the attempt with its message."""
@@ -89,8 +98,10 @@ class Admission:
         if step is None or bodies is None or self._book.flow(flow.id) is not flow:
             return
         flow.read((number,), bodies)
-        if step.step_id != token.step_id or not self._book.mailing.can_promise:
+        if self.is_shut or not self._book.mailing.can_promise:
             return
+        if (step.step_id, flow.record.target) != (token.step_id, token.target):
+            return self.admit(flow, now)  # it was changed meanwhile: look anew
         if number not in bodies:
             return self._give_up(flow, step, now)
         found = self._observe(flow)
@@ -154,6 +165,7 @@ class Admission:
         identity = self._targets.identity_of(target)
         negotiated = target.features >= features.TODO
         dispatch_id = self._ids()
+        owed = self._owed(flow, target)
         record = DispatchRecord(
             number=self._book.next_dispatch_number(),
             dispatch_id=dispatch_id,
@@ -165,13 +177,15 @@ class Admission:
             created_at=now.wall,
             negotiated=negotiated,
             address=None if target.address is None else target.address.number,
-            correlation=self._correlation(flow, target),
-            binding=BindingRecord() if negotiated and step.gates is not None else None,
+            correlation=owed[0] if len(owed) == 1 else None,
         )
         move = self._book.begin(now)
         attempts = (*step.attempts, dispatch_id)
         steps = move.step(flow, step.step_id, "handed out", attempts=attempts, current=dispatch_id)
         dispatch = move.prepare(record)
+        if step.gates is not None:
+            move.dispatch(dispatch, "dispatch.capabilities_recorded", detail={"negotiated": negotiated})
+            record_binding(move, dispatch, BindingRecord() if negotiated else None)
         move.flow(
             flow,
             "flow.dispatch_admitted",
@@ -188,19 +202,27 @@ class Admission:
         letter = Letter(
             mailbox=target.known.mailbox_key,
             message_id=DISPATCH_PREFIX + dispatch_id,
-            message=encode(message_of(flow.record, step, record, prompt, len(attempts), now)),
+            message=encode(message_of(flow.record, step, dispatch.record, prompt, len(attempts), now)),
             sender_info=self._broker_info,
             sender_mailbox=None,
             sender_session="",
             target=flow.record.target,
         )
         move.commit_with(letter, dispatch)
+        self._book.had_its_turn(flow)
+        if record.correlation is None and self._mentions.is_heard:
+            self._book.when_recorded(self._mention_uncorrelated, (flow, dispatch, len(owed)))
 
-    def _correlation(self, flow: Flow, target: Session) -> str | None:
-        """Return the one question that the creator asked this worker and that is open: its answer ends the work."""
-        owed = [
+    def _mention_uncorrelated(self, subject: tuple[Flow, Dispatch, int], now: Instant) -> None:
+        flow, dispatch, count = subject
+        questions = f"{count} questions" if count else "no question"
+        reason = f"not correlated: its creator has {questions} open with the worker, whose answer would end the work"
+        self._mentions.mention("diagnostic", flow.record, dispatch.record, now, reason=reason)
+
+    def _owed(self, flow: Flow, target: Session) -> list[str]:
+        """Return the questions that the creator asked this worker and that are open: the answer ends the work."""
+        return [
             question.message_id
             for question in self._asking.owed(target.id, target.target_identity)
             if question.operation.sender == flow.record.created_by
         ]
-        return owed[0] if len(owed) == 1 else None

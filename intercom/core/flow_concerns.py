@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from intercom.core.clock import Instant
 from intercom.core.concerns import Concern, State, key
 from intercom.core.flow_book import FlowBook
 from intercom.core.flow_records import DispatchRecord, FlowRecord
 from intercom.core.records import Happened
+from intercom.core.watches import Watches
 
 
 def of_flow(event: Happened) -> Concern:
@@ -39,6 +41,27 @@ def of_dispatch(event: Happened) -> Concern:
     if row.reason is not None:
         shown["reason"] = row.reason
     return Concern((key("flow", row.flow_id), key("session", session_id)), about, (row.group,), shown)
+
+
+class Mentions:
+    """Mention to those who follow a flow what no journal keeps of it."""
+
+    def __init__(self, watches: Watches) -> None:
+        self._watches = watches
+
+    @property
+    def is_heard(self) -> bool:
+        """Tell whether anybody may follow."""
+        return self._watches.is_any
+
+    def mention(self, kind: str, flow: FlowRecord, dispatch: DispatchRecord | None, now: Instant, **more: Any) -> None:
+        """Mention it, with more detail; ``dispatch`` is the attempt it is about."""
+        about = {"flowId": flow.flow_id}
+        keys = [key("flow", flow.flow_id)]
+        if dispatch is not None:
+            about |= {"dispatchId": dispatch.dispatch_id, "stepId": dispatch.step_id}
+            keys.append(key("session", dispatch.identity.session_id))
+        self._watches.mention(kind, Concern(tuple(keys), about, (flow.group,), more), now)
 
 
 class FlowStates:

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 from intercom.core.clock import Instant
 from intercom.core.deadlines import Deadline, Deadlines
+from intercom.core.flow import Dispatch, Flow
 from intercom.core.flow_admission import Admission
-from intercom.core.flow_book import Dispatch, Flow, FlowBook
+from intercom.core.flow_book import FlowBook
+from intercom.core.flow_concerns import Mentions
 from intercom.core.flow_records import EvidenceRecord
-from intercom.core.flow_settling import GONE, Settling, judge
+from intercom.core.flow_settling import GONE, REJECTED, Settling, judge
 from intercom.core.flow_targets import FlowTargets
 from intercom.core.records import SessionState
 from intercom.limits import Limits
@@ -35,6 +37,7 @@ class Reconciler:
         operations: Operations,
         deadlines: Deadlines,
         outbox: Outbox,
+        mentions: Mentions,
         limits: Limits,
     ) -> None:
         self._book = book
@@ -44,12 +47,12 @@ class Reconciler:
         self._operations = operations
         self._deadlines = deadlines
         self._outbox = outbox
+        self._mentions = mentions
         self._limits = limits
         self._kicked: Deadline | None = None
         self._timed: Deadline | None = None
         self._due = 0
         """When the timed pass should run (monotonic ms)."""
-        self._turn = 0
         self.passes = 0
         """How many passes there were."""
 
@@ -71,28 +74,48 @@ class Reconciler:
         self.run(now)
 
     def run(self, now: Instant) -> None:
-        """Go through all flows that are not over, beginning with another one each time."""
+        """Go through all flows that are not over; those that were handed out a step last come last."""
         self.passes += 1
         gap = now.mono - self._due if self._due else 0
         if gap > self._limits.late_ms:
             self._forgive(gap)
-        flows = self._book.live()
-        if flows:
-            self._turn = (self._turn + 1) % len(flows)
-            for flow in flows[self._turn :] + flows[: self._turn]:
-                self._look_after(flow, now)
+        for flow in sorted(self._book.live(), key=lambda flow: flow.turn):
+            self._look_after(flow, now)
         self._arm(now)
 
     def _look_after(self, flow: Flow, now: Instant) -> None:
+        is_heard = self._mentions.is_heard
+        dispatch = self._book.open_of(flow)
+        before = (flow.record, dispatch and dispatch.record, flow.is_read)
+        last = self._book.last_ticket
         try:
-            dispatch = self._book.open_of(flow)
             if dispatch is not None:
                 self.look_at(dispatch, now)
             elif flow.is_live:
                 self._admission.admit(flow, now)
         except Exception as error:  # a fault in one flow must stop no other
             self._book.roll_back(now)
-            self._outbox.note("flow_trouble", flow=flow.id, error=f"{type(error).__name__}: {error}")
+            trouble = f"{type(error).__name__}: {error}"
+            self._outbox.note("flow_trouble", flow=flow.id, error=trouble)
+            self._mentions.mention("diagnostic", flow.record, None, now, reason=f"a fault of the broker: {trouble}")
+        if is_heard and before != (flow.record, dispatch and dispatch.record, flow.is_read):
+            self._mention_look(flow, dispatch, self._book.last_ticket != last, now)
+
+    def _mention_look(self, flow: Flow, dispatch: Dispatch | None, has_recorded: bool, now: Instant) -> None:
+        """Say that a look at a flow did something: that it began, and once what it did is recorded that it is over."""
+        look = (flow, dispatch, self.passes)
+        attempt = None if dispatch is None else dispatch.record
+        self._mentions.mention("reconcile_start", flow.record, attempt, now, **{"pass": self.passes})
+        if has_recorded:
+            self._book.when_recorded(self._mention_end, look)
+        else:
+            self._mention_end(look, now)
+
+    def _mention_end(self, look: tuple[Flow, Dispatch | None, int], now: Instant) -> None:
+        flow, dispatch, number = look
+        attempt = None if dispatch is None else dispatch.record
+        more = {"reads": flow.next_step.step_id} if flow.is_read and flow.next_step is not None else {}
+        self._mentions.mention("reconcile_finish", flow.record, attempt, now, **{"pass": number}, **more)
 
     def _forgive(self, gap: int) -> None:
         """Give everybody the time back in which this process stood still: nobody could report."""
@@ -134,7 +157,7 @@ class Reconciler:
         elif record.evidence is not None:
             if is_over:
                 reason = f"{record.evidence.detail}, and no report came in time"
-                self._settling.settle(dispatch, "ambiguous", reason, now)
+                self._settling.settle(dispatch, "ambiguous", reason, now, sign="work.ended_unreported")
         elif self._targets.known_as(record.identity) is None:
             self.target_gone(dispatch, now)
         elif (detail := self._evidence(dispatch)) is not None:
@@ -146,7 +169,7 @@ class Reconciler:
         elif is_over:
             self._settling.settle(dispatch, "ambiguous", "no report came in the time the step has", now)
         elif dispatch.mail is None and record.transport in ("prepared", "published"):
-            self._settling.settle(dispatch, "ambiguous", "its message is lost", now, transport="reject")
+            self._settling.settle(dispatch, "ambiguous", "its message is lost", now, sign=REJECTED)
 
     def target_gone(self, dispatch: Dispatch, now: Instant) -> None:
         """End an attempt whose session will not come back; one whose intent is not recorded yet never was."""

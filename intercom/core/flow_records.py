@@ -90,6 +90,10 @@ class ReportRecord(Struct, frozen=True):
     at: int
     todo_id: str | None = None
     todo_status: str | None = None
+    prepared_at: int | None = None
+    """When the worker wrote it down (epoch ms, by its clock), as it says."""
+    attempts: int = 1
+    """How often it was sent until it arrived, as the worker says."""
 
 
 class EvidenceRecord(Struct, frozen=True):

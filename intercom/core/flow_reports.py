@@ -16,9 +16,10 @@ from msgspec.structs import replace
 
 from intercom.core import flow_tables as tables
 from intercom.core.clock import Instant
-from intercom.core.flow_book import Dispatch, FlowBook
+from intercom.core.flow import Dispatch
+from intercom.core.flow_book import FlowBook
 from intercom.core.flow_records import BindingRecord, ReportRecord
-from intercom.core.flow_settling import Settling, judge
+from intercom.core.flow_settling import Settling, judge, record_binding
 from intercom.core.flow_targets import FlowTargets
 from intercom.core.flow_validation import Invalid, checked_report
 from intercom.core.sessions import Session
@@ -65,8 +66,12 @@ class Reports:
             return Invalid("dispatch_unknown", f"Dispatch {frame.dispatch_id} has not been handed over yet")
         self._prove_arrival(dispatch, session, now)
         todo_id, todo_status = (None, None) if todo is None else (todo.todo_id, todo.todo_status)
-        report = ReportRecord(frame.outcome, self._next_body(), digest, now.wall, todo_id, todo_status)
-        self._record(dispatch, report, encode(Kept(summary, resources)), now)
+        prepared_at = None if frame.prepared_at is UNSET else frame.prepared_at
+        report = ReportRecord(
+            frame.outcome, self._next_body(), digest, now.wall, todo_id, todo_status, prepared_at, frame.attempt
+        )
+        is_replayed = frame.attempt > 1 or not self._targets.is_exactly(session, record.identity)
+        self._record(dispatch, report, encode(Kept(summary, resources)), now, session if is_replayed else None)
         return dispatch
 
     def _again(
@@ -123,7 +128,15 @@ class Reports:
         move.commit()
         dispatch.accepted_since = now.mono
 
-    def _record(self, dispatch: Dispatch, report: ReportRecord, body: bytes | None, now: Instant) -> None:
+    def _record(
+        self,
+        dispatch: Dispatch,
+        report: ReportRecord,
+        body: bytes | None,
+        now: Instant,
+        bringer: Session | None = None,
+    ) -> None:
+        """Record a report and what follows from it; ``bringer`` brought it after the worker had written it down."""
         record = dispatch.record
         flow = self._book.flow(record.flow_id)
         assert flow is not None, "a dispatch belongs to a flow"
@@ -132,8 +145,11 @@ class Reports:
         move = self._book.begin(now)
         if body is not None:
             move.save_body(report.body, body)
-        binding = _bound(record.binding, report)
-        move.dispatch(dispatch, f"work.reported_{report.outcome}", report=report, binding=binding)
+        if bringer is not None:
+            brought = {"attempts": report.attempts, "preparedAt": report.prepared_at, "by": bringer.id}
+            move.dispatch(dispatch, "report_outbox.accepted", detail=brought)
+        move.dispatch(dispatch, f"work.reported_{report.outcome}", report=report)
+        record_binding(move, dispatch, _bound(record.binding, report))
         if body is not None:
             dispatch.report_since = now.mono
         outcome, reason = judge(dispatch.record, step.gates)

@@ -8,10 +8,14 @@ from msgspec.structs import replace
 
 from intercom.core import flow_tables as tables
 from intercom.core.clock import Instant
-from intercom.core.flow_book import Dispatch, Flow, FlowBook, FlowMove
+from intercom.core.flow import Dispatch, Flow
+from intercom.core.flow_book import FlowBook
+from intercom.core.flow_move import FlowMove
 from intercom.core.flow_records import BindingRecord, DispatchRecord, EvidenceRecord, GatesRecord, StepRecord
 
 GONE = "its session was replaced or has ended"
+REJECTED = "dispatch.rejected"
+"""The event of a message that was given up before its worker confirmed it."""
 _EVENTS = {
     "completed": "dispatch.completed",
     "failed": "dispatch.failed",
@@ -27,14 +31,12 @@ class Settling:
         self._book = book
         self.on_settled: Callable[[], None] = lambda: None
 
-    def settle(
-        self, dispatch: Dispatch, outcome: str, reason: str, now: Instant, *, transport: str | None = None
-    ) -> None:
-        """End an attempt in a move of its own; one that is over stays as it is."""
+    def settle(self, dispatch: Dispatch, outcome: str, reason: str, now: Instant, *, sign: str | None = None) -> None:
+        """End an attempt in a move of its own; one that is over stays as it is. ``sign`` is an event before its end."""
         if not dispatch.is_open:
             return
         move = self._book.begin(now)
-        self.settle_in(move, dispatch, outcome, reason, now, transport=transport)
+        self.settle_in(move, dispatch, outcome, reason, now, sign=sign)
         move.commit()
         self.on_settled()
 
@@ -46,14 +48,16 @@ class Settling:
         reason: str | None,
         now: Instant,
         *,
-        transport: str | None = None,
+        sign: str | None = None,
     ) -> None:
         """End an attempt as completed, failed or ambiguous as part of a move, and its step with it."""
         record = dispatch.record
         flow = self._book.flow(record.flow_id)
         assert flow is not None, "a dispatch belongs to a flow"
-        binding = binding_after(record, outcome, reason)
-        move.dispatch(dispatch, _EVENTS[outcome], outcome=outcome, transport=transport, reason=reason, binding=binding)
+        if sign is not None:
+            move.dispatch(dispatch, sign, transport="reject" if sign == REJECTED else None, detail={"reason": reason})
+        record_binding(move, dispatch, binding_after(record, outcome, reason))
+        move.dispatch(dispatch, _EVENTS[outcome], outcome=outcome, reason=reason)
         steps = move.step(flow, record.step_id, outcome)
         event = "all steps completed" if all(step.state == "completed" for step in steps) else None
         detail = {"dispatch": dispatch.id, "step": record.step_id, "outcome": outcome}
@@ -65,7 +69,7 @@ class Settling:
         """End an attempt whose message is leaving the mailbox without a receipt."""
         move = self._book.begin(now)
         move.let_go(dispatch)
-        self.settle_in(move, dispatch, "ambiguous", reason, now, transport="reject")
+        self.settle_in(move, dispatch, "ambiguous", reason, now, sign=REJECTED)
         move.commit()
         self.on_settled()
 
@@ -126,12 +130,12 @@ class Settling:
         steps = self._retire_in(move, flow, dispatch, f"flow {flow.record.state}: {flow.record.reason or 'over'}")
         steps = tuple(_cancelled(step) for step in steps)
         detail = {"dispatch": dispatch.id, "step": dispatch.record.step_id, "outcome": "retired"}
-        move.flow(flow, "flow.repaired", detail=detail, steps=steps, active_step=None)
+        move.flow(flow, "flow.projection_repaired", detail=detail, steps=steps, active_step=None)
         move.commit()
 
     def _retire_in(self, move: FlowMove, flow: Flow, dispatch: Dispatch, reason: str) -> tuple[StepRecord, ...]:
-        binding = binding_after(dispatch.record, "retired", reason)
-        move.dispatch(dispatch, "dispatch.retired", outcome="retired", reason=reason, binding=binding)
+        record_binding(move, dispatch, binding_after(dispatch.record, "retired", reason))
+        move.dispatch(dispatch, "dispatch.retired", outcome="retired", reason=reason)
         move.withdraw(dispatch, reason)
         return move.step(flow, dispatch.record.step_id, "retired")
 
@@ -140,6 +144,14 @@ def _cancelled(step: StepRecord) -> StepRecord:
     if step.state == "completed":
         return step
     return replace(step, state=tables.STEP.after(step.state, "flow cancelled"))
+
+
+def record_binding(move: FlowMove, dispatch: Dispatch, binding: BindingRecord | None) -> None:
+    """Record a binding as part of a move, if it is another one than before."""
+    if binding != dispatch.record.binding:
+        move.dispatch(
+            dispatch, "dispatch.binding_recorded", detail={"binding": binding and binding.state}, binding=binding
+        )
 
 
 def binding_after(record: DispatchRecord, outcome: str, reason: str | None) -> BindingRecord | None:

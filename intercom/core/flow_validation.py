@@ -15,8 +15,10 @@ from intercom.wire.targets import SCHEME
 
 _OF_NO_NAME = ("Cc", "Cs", "Zl", "Zp")
 """Categories of characters that break a line, steer a terminal, or are none."""
-_OF_NO_WORKER = ("@", "*", SCHEME)
+_OF_NO_WORKER = ("@", SCHEME)
 """How what is addressed begins that is no single worker."""
+_OF_PATTERNS = "*"
+"""What no name of a target holds; a session that has it in its name is meant by its id."""
 
 
 class Invalid(Struct, frozen=True):
@@ -55,7 +57,7 @@ def checked_target(target: str) -> str | Invalid:
         return Invalid("invalid_flow", "The target has a character that cannot be seen")
     if target.startswith(SESSION_PREFIX) and not is_uuid(target.removeprefix(SESSION_PREFIX)):
         return Invalid("invalid_flow", f"What follows {SESSION_PREFIX} in the target is no session id")
-    if target.startswith(_OF_NO_WORKER):
+    if target.startswith(_OF_NO_WORKER) or _OF_PATTERNS in target:
         return Invalid("invalid_flow", "The target is no worker: persons, patterns and stages take no steps")
     return target
 

@@ -8,7 +8,8 @@ from msgspec import UNSET
 from msgspec.json import decode
 
 from intercom.core import flow_tables as tables
-from intercom.core.flow_book import Dispatch, Flow, FlowBook
+from intercom.core.flow import Dispatch, Flow
+from intercom.core.flow_book import FlowBook
 from intercom.core.flow_messages import shown_gates
 from intercom.core.flow_reconcile import Reconciler
 from intercom.core.flow_records import DispatchRecord, ReportRecord, StepRecord, TargetIdentity
@@ -277,6 +278,8 @@ def _report(report: ReportRecord, bodies: Bodies) -> StepReport:
         summary=UNSET if kept is None else kept.summary,
         resources=UNSET if kept is None else kept.resources,
         todo_outcome=todo,
+        prepared_at=_or_unset(report.prepared_at),
+        attempts=report.attempts,
     )
 
 

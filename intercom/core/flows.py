@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from intercom.core.clock import Instant
 from intercom.core.flow_admission import Admission, Admitting
 from intercom.core.flow_book import FlowBook
-from intercom.core.flow_concerns import FlowStates, of_dispatch, of_flow
+from intercom.core.flow_concerns import FlowStates, Mentions, of_dispatch, of_flow
 from intercom.core.flow_reconcile import Reconciler
 from intercom.core.flow_reports import Reports
 from intercom.core.flow_requests import REQUESTS, FlowRequests, Showing
@@ -18,7 +18,7 @@ from intercom.core.flow_views import FlowViews
 from intercom.core.mailboxes import Mail
 from intercom.core.part import Handler, Part, Reader
 from intercom.core.records import DispatchRecord, FlowRecord, KnownSessionRecord, Recovered
-from intercom.wire.flows import DISPATCH_PREFIX
+from intercom.wire.flows import DISPATCH_PREFIX, FlowCreate, FlowResume, FlowRetry, FlowStart
 
 if TYPE_CHECKING:
     from intercom.core.company import Company
@@ -48,14 +48,31 @@ class FlowsOfBroker(Part):
         sessions, addresses, lifecycle = registry.sessions, registry.addresses, registry.lifecycle
         boxes, mailing, operations, watches = post.boxes, post.mailing, messages.operations, following.watches
         self._book = FlowBook(ground.journal, ledger, mailing, limits)
+        mentions = Mentions(watches)
         self._targets = FlowTargets(sessions, addresses, lifecycle, ground.identity)
         self._admission = Admission(
-            self._book, self._targets, boxes, messages.asking, outbox, ground.ids, limits, ground.broker_info
+            self._book,
+            self._targets,
+            boxes,
+            messages.asking,
+            outbox,
+            mentions,
+            ground.ids,
+            limits,
+            ground.broker_info,
         )
         self._settling = Settling(self._book)
         self._reports = Reports(self._book, self._targets, self._settling, operations.next_number)
         self._reconciler = Reconciler(
-            self._book, self._targets, self._admission, self._settling, operations, ground.deadlines, outbox, limits
+            self._book,
+            self._targets,
+            self._admission,
+            self._settling,
+            operations,
+            ground.deadlines,
+            outbox,
+            mentions,
+            limits,
         )
         self._requests = FlowRequests(
             self._book,
@@ -113,6 +130,18 @@ class FlowsOfBroker(Part):
             self._book.open_of(flow) is not None or self._admission.candidate(flow) is not None
             for flow in self._book.live()
         )
+
+    begins = (FlowCreate, FlowStart, FlowResume, FlowRetry)
+
+    def shut(self, within_ms: int) -> None:
+        """Hand out no step any more."""
+        self._admission.is_shut = True
+
+    def in_work(self, is_here: Callable[[str], bool]) -> dict[str, int]:
+        """Return how many steps were taken and are not reported."""
+        found = (self._book.open_of(flow) for flow in self._book.live())
+        taken = [each.record for each in found if each is not None and each.record.accepted_at is not None]
+        return {"steps": sum(is_here(record.identity.session_id) for record in taken)}
 
     # --- what happens ---------------------------------------------------------------------------------------
 

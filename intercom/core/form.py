@@ -25,8 +25,8 @@ def members_of(frame: Send | SendPendingStageNotification | Malformed) -> dict[s
 
 
 def is_duration(value: object) -> bool:
-    """Tell whether a member holds whole milliseconds above 0 that lead to a time a row can hold."""
-    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= LONGEST_VALIDITY_MS
+    """Tell whether a member holds whole milliseconds, or 0, that lead to a time a row can hold."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LONGEST_VALIDITY_MS
 
 
 def identify(members: dict[str, Any]) -> tuple[str, str | UnsetType]:

@@ -38,6 +38,7 @@ from intercom.wire.frames import MessageFrame
 from intercom.wire.work import AssignmentGranted, InboxAwait, InboxDispatch, InboxDispatched, InboxNothing
 
 if TYPE_CHECKING:
+    from intercom.core.arrivals import Cause
     from intercom.core.connections import Connection
 
 IN_PROGRESS = No("assignment_in_progress", "Somebody has this message already", True, category="assignment_in_progress")
@@ -102,6 +103,8 @@ class Handing:
         self._limits = limits
         self._ids = ids
         self._waiting: dict[str, _Waiting] = {}
+        self.is_shut = False
+        """The broker leaves soon: nothing is taken out of the inbox any more."""
         assignments.on_ended = self._ended
         parking.on_free = self._serve_all
 
@@ -407,7 +410,7 @@ class Handing:
         waiting.deadline = self._deadlines.add(now.mono + hold_ms, self._waited_enough, waiting)
         self._waiting[session.id] = waiting
 
-    def session_left(self, session: Session, now: Instant) -> None:
+    def session_left(self, session: Session, cause: Cause, now: Instant) -> None:
         """Forget the request of a session whose connection has ended, and what is on its way to it."""
         waiting = self._waiting.get(session.id)
         if waiting is not None and waiting.session is session:
@@ -453,7 +456,7 @@ class Handing:
                 chosen.ticket = move.append(self._ledger)
             self._grant(waiting.connection, frame.request_id, chosen, now)
             return True
-        if not frame.claim:
+        if not frame.claim or self.is_shut:
             return False
         for parked in self._inbox.in_order():
             if parked.is_free and self.may_claim(session, parked):

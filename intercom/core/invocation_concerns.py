@@ -6,6 +6,7 @@ from typing import Any
 
 from intercom.core.concerns import Concern, key
 from intercom.core.invocation_records import DiagnosisRecord, InvocationRecord
+from intercom.core.peer_records import DeliveryRecord
 from intercom.core.records import Happened
 
 
@@ -41,3 +42,21 @@ def of_diagnosis(event: Happened) -> Concern:
     keys = (key("invocation", row.invocation_id), key("session", row.requester_session), row.requester)
     about = {"invocationId": row.invocation_id, "diagnosisId": row.diagnosis_id}
     return Concern(tuple(dict.fromkeys(keys)), about, (), {"kind": row.kind, "asked": row.asked, "reason": row.detail})
+
+
+def of_delivery(event: Happened) -> Concern | None:
+    """Say it of a delivery: it concerns who asked; that an attempt is under way concerns nobody."""
+    row = event.row
+    assert isinstance(row, DeliveryRecord)
+    if event.kind in ("delivery.leased", "delivery.put_off", "delivery.mirrored"):
+        return None
+    keys = (key("invocation", row.invocation_id), key("session", row.requester_session), row.requester)
+    about = {"invocationId": row.invocation_id, "deliveryId": row.delivery_id}
+    more = {"nextAttemptAt": row.next_attempt_at, "failureReason": row.failure, "failureDetail": row.detail}
+    shown: dict[str, Any] = {name: value for name, value in more.items() if value is not None}
+    shown |= {"deliveryStatus": row.status, "attempts": row.attempts, "targetBrokerId": row.peer, **event.detail}
+    return Concern(tuple(dict.fromkeys(keys)), about, (), shown)
+
+
+def of_nobody(event: Happened) -> None:
+    """Say of what is known of other machines that it is nobody's to follow."""

@@ -34,6 +34,7 @@ from intercom.wire.invocations import CANCEL_PREFIX, RUN_PREFIX, Action, Invoked
 if TYPE_CHECKING:
     from intercom.core.assignments import Assignment
     from intercom.core.deadlines import Deadline, Deadlines
+    from intercom.core.forwarding import Forwarding
     from intercom.core.inbox import Inbox, Parked
     from intercom.core.ledger import Ledger
     from intercom.core.mailboxes import Mail, Mailboxes
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from intercom.core.offers import Offers
     from intercom.core.outbox import Outbox
     from intercom.core.parking import Parking
+    from intercom.core.peer_records import DeliveryRecord
     from intercom.core.sessions import Session
     from intercom.core.work import Work
     from intercom.limits import Limits
@@ -80,7 +82,9 @@ class Dispatching:
         next_number: Callable[[], int],
         epoch: int,
         broker_info: bytes,
+        forwarding: Forwarding,
     ) -> None:
+        self._forwarding = forwarding
         self._broker_info = broker_info
         self._book = book
         self._targets = targets
@@ -97,11 +101,15 @@ class Dispatching:
         self._next_number = next_number
         self._epoch = epoch
         self._look: Deadline | None = None
+        self.is_shut = False
+        """The broker leaves soon: nothing is handed over any more."""
 
     # --- jobs -------------------------------------------------------------------------------------------
 
     def accept(self, record: InvocationRecord, message: bytes, now: Instant) -> Invocation:
         """Record an invocation with its run and its job; what is left of the job goes on behind that commit."""
+        if record.authority is not None:
+            return self._accept_for_peer(record, record.authority, message, now)
         move = Move()
         place = self._targets.place(record.target)
         way, kept = (None, None) if place is None else self._way(place, record)
@@ -127,6 +135,19 @@ class Dispatching:
             self._ledger.when_committed(invocation.ticket, self.accepted, invocation)
         self.watch(now)
         return invocation
+
+    def _accept_for_peer(self, record: InvocationRecord, peer: str, message: bytes, now: Instant) -> Invocation:
+        move = Move()
+        record = replace(record, job="completed", placement="outbox", attempts=1)
+        invocation = self._book.create(record, message, move, now)
+        delivery = self._forwarding.plan(invocation, peer, move, now)
+        invocation.ticket = move.append(self._ledger)
+        self._ledger.when_committed(invocation.ticket, self._forwarding.planned, delivery)
+        return invocation
+
+    def delivery_of(self, invocation: Invocation) -> DeliveryRecord | None:
+        """Return how an invocation gets to another machine, if it does."""
+        return self._forwarding.delivery_of(invocation.id)
 
     def _way(self, place: Place, record: InvocationRecord) -> tuple[Way | None, Kept | None]:
         """Return how somebody is handed a task, and what a policy does with it on the way."""
@@ -174,6 +195,8 @@ class Dispatching:
     def _check(self, invocation: Invocation, now: Instant) -> None:
         """Give up what can never end by itself; hand over what is due."""
         record = invocation.record
+        if record.authority is not None:
+            return None  # its delivery has a time of its own
         if record.job in ("pending", "running") and record.take_until is not None and record.take_until <= now.wall:
             return self.fail(invocation, LATE, now)
         is_working = record.worker is not None and not self._targets.is_gone(record.worker)
@@ -193,7 +216,7 @@ class Dispatching:
             record.lease_epoch != self._epoch or (record.lease_until or 0) <= now.wall
         )
         is_due = (record.job == "pending" or is_void) and invocation.retry_at <= now.mono
-        if not is_due or not invocation.is_open or not self._mailing.can_promise:
+        if not is_due or not invocation.is_open or not self._mailing.can_promise or self.is_shut:
             return
         place = self._targets.place(record.target)
         if place is None:
@@ -321,7 +344,8 @@ class Dispatching:
         frame = MessageFrame(Raw(record.requester_info), Raw(message))
         if record.take_until is not None and features.QUEUE in session.features:
             frame.valid_until = record.take_until
-        frame.invocation = self.told(record.message_id, session)
+        if features.INVOKE in session.features:
+            frame.invocation = InvokedInfo(record.invocation_id, record.run_id, record.action)  # type: ignore[arg-type]
         invocation.offered = self._offers.offer(
             session,
             frame,
@@ -510,6 +534,8 @@ class Dispatching:
     def is_untouched(self, invocation: Invocation) -> bool:
         """Tell whether nobody has the task, nor may have it."""
         record, mail = invocation.record, self._mail_of(invocation)
+        if record.authority is not None:
+            return self._forwarding.is_untouched(invocation)
         if record.state not in ("queued", "waking") or record.job == "running":
             return False
         if mail is not None:
@@ -521,6 +547,7 @@ class Dispatching:
         """Cancel what nobody has, with its message."""
         move = Move()
         self._end(invocation, "cancelled", Texts(error=reason or None), move, now)
+        self._forwarding.cancel(invocation, move, now)
         parked = self._inbox.get(invocation.record.message_id)
         if parked is not None:
             self._parking.withdraw(parked, move, now)
@@ -534,6 +561,9 @@ class Dispatching:
         record = invocation.record
         move = Move()
         self._book.change(invocation, "invocation.cancel_asked", move, now, cancel_asked_at=now.wall)
+        if record.authority is not None:
+            invocation.ticket = move.append(self._ledger)
+            return self._forwarding.recall(invocation, reason, now)
         message_id = f"{CANCEL_PREFIX}{record.run_id}"
         because = f": {reason}" if reason else ""
         text = f"Invocation {record.invocation_id} is not wanted any more{because}. Stop, and report what became of it."
@@ -542,12 +572,13 @@ class Dispatching:
         if place is not None and place.mailbox is not None:
             letter = Letter(place.mailbox, message_id, body, self._broker_info, None, "", "")
             invocation.ticket = self._mailing.put(letter, None, now, take_back, move, *move.changes).ticket
-            return
+            return None
         invocation.ticket = move.append(self._ledger)
         if place is not None and place.session is not None:
             frame = MessageFrame(Raw(self._broker_info), Raw(body))
             frame.invocation = self.told(message_id, place.session)
             self._outbox.write(place.session.connection, frame, invocation.ticket)
+        return None
 
     # --- start ------------------------------------------------------------------------------------------
 
@@ -559,6 +590,7 @@ class Dispatching:
                 self._mailing.withdraw(mail, "its task has ended", now)
         for invocation in self._book.open_ones():
             self._run(invocation, now)
+        self._forwarding.recovered(now)
         self.watch(now)
 
     def due_soon(self, now: Instant) -> int:

@@ -30,6 +30,7 @@ from intercom.limits import Limits
 from intercom.wire.codec import parse_message
 from intercom.wire.frames import MessageFrame, is_blank
 from intercom.wire.invocations import (
+    DeliveryInfo,
     InvocationAccepted,
     InvocationCancel,
     InvocationCancelled,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from intercom.core.ledger import Ledger
     from intercom.core.mailboxes import Mailboxes
     from intercom.core.outbox import Outbox
+    from intercom.core.peer_records import DeliveryRecord
     from intercom.core.sessions import Session
 
 _STORED_LATER = "It is recorded, and handed over when the target is here"
@@ -137,7 +139,9 @@ class InvocationRequests:
     # --- to invoke --------------------------------------------------------------------------------------
 
     def _invoke(self, connection: Connection, session: Session, frame: Invoke, now: Instant) -> No | None:
-        task = frame.task.replace("\r\n", "\n").replace("\r", "\n")
+        task = frame.task
+        if "\r" in task:
+            task = task.replace("\r\n", "\n").replace("\r", "\n")
         if is_blank(task):
             return No("invalid_invocation", "The task is empty")
         if len(task.encode("utf-8", "surrogatepass")) > self._limits.invocation_bytes:
@@ -196,6 +200,7 @@ class InvocationRequests:
             now.wall,
             "waking" if frame.ensure_awake and target.state != "active" else "queued",
             None if frame.timeout_ms is UNSET else now.wall + frame.timeout_ms,
+            authority=target.authority,
         )
         invocation = self._dispatching.accept(record, body, now)
         detail = UNSET if target.state == "active" else _STORED_LATER
@@ -311,6 +316,7 @@ class InvocationRequests:
     def snapshot(self, frame: InvocationGet, invocation: Invocation, bodies: dict[int, bytes]) -> InvocationSnapshot:
         """Return how an invocation is."""
         record = invocation.record
+        delivery = self._dispatching.delivery_of(invocation)
         return InvocationSnapshot(
             frame.request_id,
             record.invocation_id,
@@ -320,6 +326,7 @@ class InvocationRequests:
             [self._targets.recorded(one) for one in self._book.diagnoses_of(record.invocation_id)],
             _info(record, bodies.get(record.number)),
             _run(record, bodies),
+            UNSET if delivery is None else [_delivery(delivery)],
         )
 
     # --- to change --------------------------------------------------------------------------------------
@@ -451,6 +458,21 @@ def _info(record: InvocationRecord, body: bytes | None = None) -> InvocationInfo
         UNSET if message is None else message.content.text,
         _or_unset(record.take_until),
         _or_unset(record.completed_at),
+    )
+
+
+def _delivery(record: DeliveryRecord) -> DeliveryInfo:
+    return DeliveryInfo(
+        record.delivery_id,
+        record.peer,
+        record.status,  # type: ignore[arg-type]  # a status
+        record.attempts,
+        record.first_queued_at,
+        _or_unset(record.next_attempt_at),
+        _or_unset(record.acked_at),
+        _or_unset(record.peer_run),
+        _or_unset(record.failure),
+        _or_unset(record.detail),
     )
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from intercom.core.addresses import Address, Addresses
     from intercom.core.clock import Instant
     from intercom.core.lifecycle import Known, Lifecycle
+    from intercom.core.peers import Peers
     from intercom.core.policies import Policies
     from intercom.core.sessions import Session, SessionTable
     from intercom.limits import Limits
@@ -51,7 +52,9 @@ class Targets:
         node: str,
         limits: Limits,
         policies: Policies,
+        peers: Peers,
     ) -> None:
+        self._peers = peers
         self._policies = policies
         self._sessions = sessions
         self._addresses = addresses
@@ -77,6 +80,8 @@ class Targets:
             for known in self._lifecycle
             if known.session is None and not known.record.holds_address and (sees_all or known.is_in(asker.groups))
         ]
+        if self._peers:
+            found += self._peers.candidates(None if sees_all else asker.groups)
         return found
 
     def find(self, target: str, asker: Session) -> Found:
@@ -101,7 +106,9 @@ class Targets:
             is_within_reach = sees_all or address.is_reachable_from(asker.groups)
             return self._of_address(address) if is_within_reach and not address.is_of_broker else None
         known = self._lifecycle.get(target)
-        if known is None or known.session is not None or known.record.holds_address:
+        if known is None:
+            return self._peers.with_id(target, None if sees_all else asker.groups)
+        if known.session is not None or known.record.holds_address:
             return None
         return self._of_known(known) if sees_all or known.is_in(asker.groups) else None
 
@@ -160,9 +167,9 @@ class Targets:
             candidate.target_id,
             candidate.name,
             label_of(candidate, among),
-            self._broker_id,
-            self._broker_id,
-            "local",
+            candidate.authority or self._broker_id,
+            candidate.authority or self._broker_id,
+            "local" if candidate.is_local else "mesh",
             candidate.state,
             candidate.workspace or UNSET,
             candidate.harness or UNSET,

@@ -10,7 +10,7 @@ written.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -115,6 +115,8 @@ class Invocations:
         self._by_run: dict[str, Invocation] = {}
         self._open: dict[str, Invocation] = {}
         self._diagnoses: dict[int, DiagnosisRecord] = {}
+        self.on_forgetting: Callable[[Invocation, Move, Instant], None] = lambda invocation, move, now: None
+        """Is told of every invocation that is forgotten, in the same append."""
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -310,6 +312,7 @@ class Invocations:
     def _forget(self, invocation: Invocation, move: Move, now: Instant) -> None:
         self._leave(invocation)
         move.inverse(lambda now: self._enter(invocation))
+        self.on_forgetting(invocation, move, now)
         move.changes.append(self._journal.event("invocation.forgotten", invocation.record, now, is_gone=True))
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from intercom.core.clock import Instant
 from intercom.core.concerns import State
-from intercom.core.invocation_concerns import invocation_concern, of_diagnosis, of_invocation
+from intercom.core.deliveries import Deliveries
+from intercom.core.forwarding import Forwarding, Sending
+from intercom.core.invocation_concerns import invocation_concern, of_delivery, of_diagnosis, of_invocation, of_nobody
 from intercom.core.invocation_dispatch import Dispatching, Pushing
 from intercom.core.invocation_records import DiagnosisRecord, InvocationRecord
 from intercom.core.invocation_requests import REQUESTS, InvocationRequests, Showing
@@ -15,15 +17,19 @@ from intercom.core.invocation_targets import Targets
 from intercom.core.invocations import Invocation, Invocations
 from intercom.core.move import Move
 from intercom.core.part import Handler, Part, Reader
+from intercom.core.peer_records import DeliveryRecord, PeerRecord
+from intercom.core.peers import Peers
+from intercom.wire.invocations import Invoke
 
 if TYPE_CHECKING:
     from intercom.core.following import Following
     from intercom.core.ground import Ground
     from intercom.core.messages import Messages
+    from intercom.core.peer_records import PeerFact
     from intercom.core.post import Post
     from intercom.core.records import Recovered
     from intercom.core.registry import Registry
-    from intercom.core.sending import Sending
+    from intercom.core.sending import Sending as SendingPart
     from intercom.core.work import Work
 
 
@@ -36,7 +42,7 @@ class Invoking(Part):
         registry: Registry,
         messages: Messages,
         post: Post,
-        sending: Sending,
+        sending: SendingPart,
         following: Following,
         work: Work,
         node: str,
@@ -47,6 +53,26 @@ class Invoking(Part):
         self._boxes = boxes
         self._ledger = ledger
         self._book = Invocations(journal, limits)
+        self._peers = Peers(
+            identity.broker_id,
+            journal,
+            ledger,
+            next_number,
+            lambda target: registry.sessions.get(target) is not None or registry.lifecycle.get(target) is not None,
+        )
+        self._deliveries = Deliveries(journal)
+        self._forwarding = Forwarding(
+            self._book,
+            self._deliveries,
+            self._peers,
+            ledger,
+            ground.deadlines,
+            outbox,
+            limits,
+            next_number,
+            identity.epoch,
+        )
+        self._book.on_forgetting = self._forwarding.forget
         targets = Targets(
             registry.sessions,
             registry.addresses,
@@ -55,6 +81,7 @@ class Invoking(Part):
             node,
             limits,
             registry.policies,
+            self._peers,
         )
         self._dispatching = Dispatching(
             self._book,
@@ -72,6 +99,7 @@ class Invoking(Part):
             next_number,
             identity.epoch,
             ground.broker_info,
+            self._forwarding,
         )
         self._requests = InvocationRequests(
             self._book,
@@ -98,6 +126,8 @@ class Invoking(Part):
         watches = following.watches
         watches.follow(InvocationRecord, of_invocation)
         watches.follow(DiagnosisRecord, of_diagnosis)
+        watches.follow(DeliveryRecord, of_delivery)
+        watches.follow(PeerRecord, of_nobody)
         watches.describe("invocation", self._state_of, self._every_state)
 
     def handlers(self) -> Mapping[type, Handler]:
@@ -106,7 +136,7 @@ class Invoking(Part):
 
     def readers(self) -> Mapping[type, Reader]:
         """Return who goes on after texts were read."""
-        return {Pushing: self._push_read, Showing: self._requests.read}
+        return {Pushing: self._push_read, Showing: self._requests.read, Sending: self._forwarding.text_read}
 
     def due_soon(self, now: Instant) -> int:
         """Return how many invocations go on so soon that the broker stays for them."""
@@ -123,6 +153,9 @@ class Invoking(Part):
             self._book.recover(record)
         for diagnosis in recovered.diagnoses:
             self._book.recover_diagnosis(diagnosis)
+        for delivery in recovered.deliveries:
+            self._deliveries.enter(delivery)
+        self._peers.recover(recovered.peers)
         for mail in recovered.mail:
             invocation = self._book.of_message(mail.message_id)
             box = self._boxes.get(mail.mailbox)
@@ -130,6 +163,22 @@ class Invoking(Part):
                 invocation.mail = box.entries.get(mail.number)
         if not self._ledger.is_closed:
             self._dispatching.recovered(now)
+
+    def peer_told(self, fact: PeerFact, now: Instant) -> None:
+        """Take note of what is heard of other brokers."""
+        self._forwarding.told(fact, now)
+
+    begins = (Invoke,)
+
+    def shut(self, within_ms: int) -> None:
+        """Hand nothing over any more."""
+        self._dispatching.is_shut = self._forwarding.is_shut = True
+
+    def in_work(self, is_here: Callable[[str], bool]) -> dict[str, int]:
+        """Return how many runs go on; those that came as assignments are counted as such."""
+        records = (each.record for each in self._book.open_ones())
+        running = [record.worker for record in records if record.state == "running" and record.placement != "inbox"]
+        return {"runs": sum(worker is not None and is_here(worker) for worker in running)}
 
     def tidy(self, now: Instant) -> None:
         """Forget what had its time."""

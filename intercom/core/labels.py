@@ -87,6 +87,8 @@ class Candidate(Struct, frozen=True):
     can_take: bool = True
     """False: it is here and takes nothing more."""
     is_local: bool = True
+    authority: str | None = None
+    """The broker that answers for it, when that is another one."""
     ids: tuple[str, ...] = ()
     """Other ids it is known by."""
     workspace: str | None = None

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from intercom.core.deadlines import Deadline
 from intercom.core.records import CommandRecord, EventRecord, LinkRecord
+from intercom.drains import Told
 
 if TYPE_CHECKING:
     from intercom.core.connections import Connection
@@ -67,6 +68,7 @@ class Claim:
         "connection",
         "connection_id",
         "deadline",
+        "draining",
         "generation",
         "inbox",
         "is_draining",
@@ -90,7 +92,21 @@ class Claim:
         self.offered: Command | None = None
         """It is being read, or was written and has no receipt."""
         self.is_draining = False
+        self.draining: list[Told] = []
+        """Who waits until nothing is offered."""
         self.worker_state: dict[str, Any] | None = None
+
+    def look_whether_drained(self) -> None:
+        """Tell those who wait for it when nothing is offered, once what that rests on is recorded."""
+        if self.offered is None:
+            draining, self.draining = self.draining, []
+            for told in draining:
+                told(None)
+
+    def drain(self, told: Told) -> None:
+        """Call ``told`` once nothing is offered."""
+        self.draining.append(told)
+        self.look_whether_drained()
 
     def move(self, to: Stage) -> None:
         """Go to another stage; raises ``ValueError`` for a move that does not exist, and changes nothing then."""
@@ -102,7 +118,17 @@ class Claim:
 class Link:
     """Hold one link."""
 
-    __slots__ = ("claim", "commands", "events", "exhausted_at", "failures", "heartbeat_at", "record", "ticket")
+    __slots__ = (
+        "claim",
+        "commands",
+        "events",
+        "exhausted_at",
+        "failures",
+        "heartbeat_at",
+        "other_journal",
+        "record",
+        "ticket",
+    )
 
     def __init__(self, record: LinkRecord) -> None:
         self.record = record
@@ -117,6 +143,8 @@ class Link:
         """When attempts failed (monotonic ms)."""
         self.exhausted_at: int | None = None
         """The generation for which it was recorded that the attempts are used up."""
+        self.other_journal: str | None = None
+        """With which journal its worker came last and was refused."""
         self.heartbeat_at: int | None = None
         """Epoch ms."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from intercom.core import concerns
@@ -21,6 +21,7 @@ from intercom.core.post import Post
 from intercom.core.records import CommandRecord, EventRecord, LinkRecord, Recovered
 from intercom.core.registry import Registry
 from intercom.core.watches import Watches
+from intercom.wire.links import CommandSend
 
 
 class Linking(Part):
@@ -36,6 +37,7 @@ class Linking(Part):
         following: Following,
     ) -> None:
         departing = membership.departing
+        self._drain_ms = ground.limits.link_drain_ms
         self.links = Links(
             messages.operations,
             ground.journal,
@@ -89,9 +91,19 @@ class Linking(Part):
         """Enter what the store held."""
         self.links.recover(recovered)
 
+    begins = (CommandSend,)
+
+    def shut(self, within_ms: int) -> None:
+        """Say goodbye to the workers, and offer them nothing any more."""
+        self.links.leave(within_ms)
+
+    def in_work(self, is_here: Callable[[str], bool]) -> dict[str, int]:
+        """Return how many commands were received and not reported on."""
+        return {"commands": self.links.count_in_work()}
+
     def drain(self) -> None:
-        """Say goodbye to the workers."""
-        self.links.drain()
+        """Say goodbye to the workers, unless that was done."""
+        self.links.leave(self._drain_ms)
 
     def report(self) -> dict[str, Any]:
         """Return how many links there are, and how much is open."""

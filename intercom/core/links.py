@@ -9,6 +9,7 @@ is refused leaves the connection alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, DecodeError, Struct
@@ -27,6 +28,7 @@ from intercom.core.move import Move
 from intercom.core.ordered import InboxOverflow, OrderedInbox
 from intercom.core.outbox import Outbox
 from intercom.core.records import EventRecord, Happened, LinkRecord, Recovered, ReleaseBody, SaveBody
+from intercom.drains import Drain, Outcome, Told, drain_all
 from intercom.limits import Limits
 from intercom.wire.links import (
     OUTCOME_KINDS,
@@ -104,6 +106,8 @@ class Links:
         self._claims: dict[int, Claim] = {}
         """By the numbers of their connections."""
         self._last_number = 0
+        self._leaving_ms: int | None = None
+        """How long workers were told they have, once the broker leaves."""
         self._now: Instant
         """The moment of the event that is being dealt with."""
         self._flaw: Exception | None = None
@@ -163,6 +167,7 @@ class Links:
         before = link.record
         link.record = replace(before, generation=before.generation + 1)
         claim = Claim(link, session.connection, session, self._ids())
+        claim.is_draining = self._leaving_ms is not None
         claim.inbox = OrderedInbox(
             lambda arrived: self._handle(claim, arrived),
             lambda error: self._failed(claim, error),
@@ -261,6 +266,7 @@ class Links:
         self._deadlines.cancel(claim.deadline)
         claim.deadline = claim.offered = None
         claim.inbox.close()
+        claim.look_whether_drained()
         self._claims.pop(claim.connection.number, None)
         if claim.link.claim is claim:
             claim.link.claim = None
@@ -295,13 +301,35 @@ class Links:
         if claim.stage is not Stage.ENDED:
             self.fail(claim, "not_recorded", "The store did not take it; come again and repeat it", now)
 
-    def drain(self) -> None:
-        """Tell every worker that the broker stops; no command is offered any more."""
+    def leave(self, within_ms: int) -> None:
+        """Tell every worker, once, that the broker stops within that time; no command is offered any more."""
+        if self._leaving_ms is not None:
+            return
+        self._leaving_ms = within_ms
         for claim in self._claims.values():
             claim.is_draining = True
             if claim.stage is Stage.READY:
-                frame = LinkDrain(self._limits.link_drain_ms, "broker_shutdown")
-                self._outbox.write(claim.connection, frame)
+                self._tell_leaving(claim)
+
+    def _tell_leaving(self, claim: Claim) -> None:
+        assert self._leaving_ms is not None, "only called while the broker leaves"
+        self._outbox.write(claim.connection, LinkDrain(self._leaving_ms, "broker_shutdown"))
+
+    def drain(self, told: Told) -> None:
+        """Call ``told`` once every inbox is empty and every offered command has its receipt, with what failed."""
+        drains: list[Drain] = []
+        for claim in self._claims.values():
+            drains += [partial(_drain_inbox, claim), claim.drain]
+        drain_all(drains, told)
+
+    def count_in_work(self) -> int:
+        """Return how many commands workers that are ready have received and not reported on."""
+        return sum(
+            command.record.state == "received"
+            for claim in self._claims.values()
+            if claim.stage is Stage.READY
+            for command in claim.link.commands.values()
+        )
 
     # --- frames -----------------------------------------------------------------------------------------
 
@@ -372,7 +400,9 @@ class Links:
         if frame.journal_id is UNSET:
             text = "A worker names its journal, so that it is known what its numbers count"
             return self._refuse(claim, frame.request_id, "journal_identity_missing", text, now)
+        link.other_journal = None
         if link.record.journal_id not in (None, frame.journal_id):
+            link.other_journal = frame.journal_id
             text = (
                 "The link belongs to another journal of this worker; the operator decides: "
                 f"intercom link repin {link.id} --journal {frame.journal_id} --yes"
@@ -403,6 +433,8 @@ class Links:
         if claim.stage is Stage.CHECKING:
             claim.move(Stage.READY)
             claim.link.failures.clear()
+            if claim.is_draining:
+                self._tell_leaving(claim)
             self._go_on(claim, now)
 
     def _go_on(self, claim: Claim, now: Instant) -> None:
@@ -410,6 +442,7 @@ class Links:
         self._now = now
         claim.inbox.done()
         self._raise_flaw()
+        claim.look_whether_drained()
         self.commands.pump(claim, now)
 
     def _refuse(self, claim: Claim, request_id: str, code: RefusalCode, reason: str, now: Instant) -> bool:
@@ -451,7 +484,7 @@ class Links:
 
     def repin(self, link: Link, journal_id: str, move: Move, now: Instant) -> list[str]:
         """Let a link go on with another journal of its worker, from its first event; return the commands left open."""
-        claim = link.claim
+        claim, link.other_journal = link.claim, None
         doubtful = self.commands.doubt(link, move, now)
         events, link.events = link.events, {}
         for event in events.values():
@@ -548,6 +581,15 @@ class Links:
         self.commands.receipt(claim, command, frame, move, now)
         command.ticket = self._commit(claim, move, self._go_on)
         return False
+
+
+def _drain_inbox(claim: Claim, told: Told) -> None:
+    """Drain the inbox of a claim, and say of an error whose it is."""
+
+    def name(outcome: Outcome) -> None:
+        told(None if outcome is None else LinkBroken("protocol_error", f"link {claim.link.id} failed: {outcome}"))
+
+    claim.inbox.drain(name)
 
 
 _FRAME_BYTES = 256

@@ -452,11 +452,11 @@ class Mailing:
 
     def _frame(self, mail: Mail, body: bytes, holder: Session, now: Instant) -> MessageFrame:
         record = mail.record
-        info = MailInfo(record.number, record.queued_at, max(0, now.wall - record.queued_at), mail.offers)
+        info = self.info_of(mail, now)
         if mail.joined:
             info.sends = 1 + len(mail.joined)
             info.last_queued_at = max(other.record.queued_at for other in mail.joined)
-        notice = UNSET if record.notice is None else _notice_of(record.notice)
+        notice = UNSET if record.notice is None else notice_of(record.notice)
         frame = MessageFrame(Raw(record.sender_info), Raw(body), mail=info, notice=notice)
         if record.valid_until is not None and QUEUE in holder.features:
             frame.valid_until = record.valid_until
@@ -525,6 +525,17 @@ class Mailing:
         self.offer(box, now)
         return True
 
+    def settle(self, mail: list[Mail], session: Session, now: Instant) -> None:
+        """Take notice that somebody who may open the mailbox has read mail that was never written to anybody."""
+        for each in mail:
+            self._confirm(each, session.id, now)
+            self.on_delivered(each, each.ticket, now)
+
+    def info_of(self, mail: Mail, now: Instant) -> MailInfo:
+        """Return what is told of a mail beside its message."""
+        record = mail.record
+        return MailInfo(record.number, record.queued_at, max(0, now.wall - record.queued_at), mail.offers)
+
     def _confirm(self, mail: Mail, session_id: str, now: Instant) -> None:
         operation, record = mail.operation, mail.record
         for tell in self.on_moving:
@@ -586,12 +597,9 @@ class Mailing:
         reason = notices.NO_LONGER_VALID if is_expired else notices.NEVER_FETCHED
         if record.kept == "hold" and not is_expired:
             reason = notices.NEVER_LET_THROUGH
-        self._give_up(
-            [mail],
-            "expired" if is_expired else "undeliverable",
-            reason if mail.offers == 0 else notices.NEVER_CONFIRMED,
-            now,
-        )
+        if mail.offers:
+            reason = notices.TIME_OVER
+        self._give_up([mail], "expired" if is_expired else "undeliverable", reason, now)
 
     def take_back(self, mail: Mail, now: Instant) -> None:
         """End mail whose sender waits for no answer to it any more; its sender knows that."""
@@ -626,6 +634,7 @@ class Mailing:
     def give_up(self, mail: list[Mail], kind: Any, reason: str, changes: list[Change], now: Instant) -> GivenUp:
         """End mail undelivered and tell each sender once: in its mailbox, or at once when it has none and is here.
 
+        Of what was handed over before nobody says that it was not delivered: its recipient may be done with it.
         The caller appends ``changes`` and hands the ticket to ``given_up``.
         """
         given_up = GivenUp(mail, [], [])
@@ -634,6 +643,8 @@ class Mailing:
                 tell(one, kind, reason, now)
         for one in mail:
             record = one.record
+            is_open = one.offers and kind != "withdrawn" and reason != notices.SHOWN_LATE
+            why = notices.never_confirmed(reason) if is_open else reason
             self._deadlines.cancel(one.deadline)
             one.deadline = None
             was_joined = bool(one.joined)
@@ -643,7 +654,7 @@ class Mailing:
             self._boxes.discard_if_unused(box)
             changes.append(
                 self._journal.event(
-                    f"mail.{kind}", record, now, event_id=f"mail:{record.number}:{kind}", is_gone=True, reason=reason
+                    f"mail.{kind}", record, now, event_id=f"mail:{record.number}:{kind}", is_gone=True, reason=why
                 )
             )
             changes.append(ReleaseBody(record.number, now.wall + self._limits.bodies_kept_ms))
@@ -651,7 +662,7 @@ class Mailing:
                 changes.extend(self._operations.drop(one.operation))
             if record.notice is None and kind != "withdrawn":
                 told = "expired" if kind == "expired" else "undeliverable"
-                self.tell_sender(record, record.message_id, told, reason, changes, given_up, now)
+                self.tell_sender(record, record.message_id, told, why, changes, given_up, now)
         return given_up
 
     def given_up(self, given_up: GivenUp, ticket: int, now: Instant) -> None:
@@ -695,12 +706,11 @@ class Mailing:
     ) -> None:
         """Tell the sender of the message ``told_of`` that it was given up, in the append of the caller."""
         notice = Notice(kind, told_of, record.target, reason)
-        message_id = f"undeliverable:{told_of}"
-        came = "has expired" if kind == "expired" else "was not delivered"
+        message_id = f"undeliverable:{record.number}:{told_of}"  # the same message may be given up again
         message = {
             "id": message_id,
             "timestamp": now.wall,
-            "content": {"text": f"Message {told_of} to {record.target} {came}: {reason}"},
+            "content": {"text": f"Message {told_of} to {record.target} {notices.fate(kind, reason)}: {reason}"},
         }
         key = record.sender_mailbox
         if key is not None and self.is_open(key):
@@ -748,5 +758,6 @@ def broker_info(broker_id: str, pid: int, now: Instant) -> bytes:
     )
 
 
-def _notice_of(stored: bytes) -> Notice:
+def notice_of(stored: bytes) -> Notice:
+    """Return what the broker itself wrote of a message."""
     return decode(stored, type=Notice)

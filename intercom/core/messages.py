@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from intercom.core.asking import Asking
@@ -12,6 +13,7 @@ from intercom.core.lifecycle import Known
 from intercom.core.operations import Operations
 from intercom.core.part import Part
 from intercom.core.questions import Questions
+from intercom.core.recalling import Recalling
 from intercom.core.receipts import Receipts
 from intercom.core.records import OperationState, Recovered
 from intercom.core.registry import Registry
@@ -35,6 +37,7 @@ class Messages(Part):
         self.questions = Questions(deadlines, waits, registry.sessions.party_of)
         self.asking = Asking(self.questions, waits, registry.sessions, registry.addresses, limits, ground.outbox)
         self.operations = Operations(key, limits, ground.ledger, deadlines, recovered, store_trouble)
+        self.recalling = Recalling(self.operations, ground.outbox, limits)
         self.receipts = Receipts(limits, deadlines)
         self.crossings = Crossings(limits)
         self.guard = LoopGuard(limits)
@@ -48,6 +51,17 @@ class Messages(Part):
             is_open = question is not None and not question.answered and operation.question_due > now.mono
             if question is not None and is_open and record.state is OperationState.ACCEPTED:
                 self.asking.recover(operation, question)
+        if self.operations.trouble is None:
+            self.recalling.begin(recovered.left_until, now)
+
+    def shut(self, within_ms: int) -> None:
+        """Let no new question be asked."""
+        self.asking.is_shut = True
+
+    def in_work(self, is_here: Callable[[str], bool]) -> dict[str, int]:
+        """Return how many questions are open between sessions."""
+        found = (each for each in self.questions if is_here(each.asker_id) and is_here(each.target_id))
+        return {"questions": sum(1 for _ in found)}
 
     def stop(self, now: Instant) -> None:
         """Forget the reservations that nothing can become of any more."""

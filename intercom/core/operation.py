@@ -20,6 +20,8 @@ class Standing(Enum):
     MATCH = "match"
     QUEUED = "queued"
     UNCERTAIN = "uncertain"
+    MOVED = "moved"
+    """The same send, which went to another target: its name meant that one then."""
     CONFLICT = "conflict"
     INVALID = "invalid"
 

@@ -28,6 +28,7 @@ from intercom.core.records import (
     Change,
     DropOperation,
     OperationRecord,
+    OperationsPage,
     OperationState,
     Recovered,
     SaveOperation,
@@ -84,7 +85,7 @@ class Operations:
         self._last_number = recovered.last_number
         self._sweep_is_set = False
         self._leftovers: list[int] = []
-        self._damaged = recovered.damaged
+        self._damaged = set(recovered.damaged)
         self.trouble = trouble
         """Why the store cannot be used, in one sentence; None while it can."""
         self.on_expiry: Callable[[Operation], None] = lambda operation: None
@@ -161,7 +162,8 @@ class Operations:
         if operation is None:
             return None
         if operation.signature != signature or operation.target != target:
-            return Standing.CONFLICT
+            is_moved = operation.signature == signature and operation.state is _RESERVED
+            return Standing.MOVED if is_moved else Standing.CONFLICT
         if operation.state is _ACCEPTED:
             return Standing.MATCH
         if operation.state is _QUEUED:
@@ -400,6 +402,29 @@ class Operations:
             operation.question_due = operation.born + max(0, question.deadline - record.reserved_at)
         self._enter(operation, now)
         return operation
+
+    def recall(self, page: OperationsPage, now: Instant) -> None:
+        """Enter rows that were left on disk at the start, and delete what had its time or is not the newest of its id.
+
+        Among rows that were entered before, those of this page are not in the order of their age: some of them are
+        forgotten later than they could be, none is found when it is too old.
+        """
+        stale = page.stale
+        for record in page.records:
+            if not record.is_settled:
+                continue  # it was entered at the start, and what became of it since may not be on disk yet
+            present = self._rows.get(record.message_id)
+            if present is not None and present.number < record.number:
+                stale.append(present.number)
+                self._remove(present)
+                present = None
+            if present is None:
+                self.recover(record, now)
+            elif present.number > record.number:
+                stale.append(record.number)
+        self._damaged |= page.damaged
+        if stale:
+            self._append_drop(*stale)
 
     # --- the table --------------------------------------------------------------------------------------
 

@@ -14,8 +14,9 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Generic, TypeVar
 
+from intercom.drains import Outcome, Told, combined
+
 Frame = TypeVar("Frame")
-Outcome = Exception | None
 
 
 class InboxOverflow(Exception):
@@ -72,7 +73,7 @@ class OrderedInbox(Generic[Frame]):
         """A loop is at work that goes on with the next frame by itself."""
         self._state = _State.OPEN
         self._error: Outcome = None
-        self._draining: list[Callable[[Outcome], None]] = []
+        self._draining: list[Told] = []
 
     @property
     def frames(self) -> int:
@@ -116,7 +117,7 @@ class OrderedInbox(Generic[Frame]):
         try:
             self._on_failed(error)
         except Exception as another:
-            self._error = ExceptionGroup("a link failed, and so did telling of it", [error, another])
+            self._error = combined((error, another))
         self._settle()
 
     def close(self) -> None:
@@ -125,7 +126,7 @@ class OrderedInbox(Generic[Frame]):
             self._end(_State.CLOSED)
             self._settle()
 
-    def drain(self, told: Callable[[Outcome], None]) -> None:
+    def drain(self, told: Told) -> None:
         """Call ``told`` once nothing waits any more, with the error of a failed inbox; what comes meanwhile counts."""
         self._draining.append(told)
         self._settle()

@@ -52,6 +52,16 @@ class Part:
     def tidy(self, now: Instant) -> None:
         """Delete what had its time."""
 
+    begins: tuple[type, ...] = ()
+    """Requests of this part that begin something; a broker that is drained refuses them."""
+
+    def shut(self, within_ms: int) -> None:
+        """Let nothing new begin: the broker leaves within that time, once nothing is in work."""
+
+    def in_work(self, is_here: Callable[[str], bool]) -> dict[str, int]:
+        """Return how much of what kind sessions are busy with for which ``is_here`` is true."""
+        return {}
+
     def drain(self) -> None:
         """Say goodbye to those who must be told, while everything still works."""
 

@@ -6,7 +6,8 @@ sessions to register again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 
 from intercom.core.clock import Instant
 from intercom.core.deadlines import Deadline, Deadlines
@@ -66,6 +67,9 @@ class Questions:
         self._party_of = party_of
         self._by_asker: dict[str, dict[tuple[str, str], Question]] = {}
         self._by_target: dict[str, dict[tuple[str, str], Question]] = {}
+
+    def __iter__(self) -> Iterator[Question]:
+        return chain.from_iterable(asked.values() for asked in self._by_asker.values())
 
     def __len__(self) -> int:
         return sum(len(asked) for asked in self._by_asker.values())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from intercom.core.addresses import ME, Address, Addresses
-from intercom.core.attempts import CONFLICT_CODE, Refusal, answer_to_task, conflict_with
+from intercom.core.attempts import CONFLICT_CODE, Refusal, answer_to_task, conflict_with, too_late
 from intercom.core.clock import Instant
 from intercom.core.features import POLICY, QUEUE
 from intercom.core.lifecycle import Known, Lifecycle
@@ -184,6 +184,8 @@ class Queueing:
         if standing is Standing.CONFLICT:
             assert operation is not None, "something was there to conflict with"
             return Refusal("D9", conflict_with(operation), CONFLICT_CODE, after)
+        if standing is Standing.MOVED:
+            return Refusal("D9", reasons.UNCERTAIN_ELSEWHERE, after=after)
         if standing is Standing.INVALID:
             return Refusal("D10", reasons.authority_invalid(self._operations.trouble))
         is_ask = message.expects_reply is True
@@ -194,6 +196,8 @@ class Queueing:
                     return refusal
             self.answer_again(connection, frame, operation)
             return None
+        if frame.valid_for == 0:
+            return Refusal("D23", too_late(operation), after=after)
         if is_ask and not away.is_me:
             return Refusal("E7", reasons.away(away.label), _AWAY_CODE)
         if frame.queue_if_away is not True:
@@ -453,8 +457,8 @@ class Queueing:
         kept: Literal["quiet", "hold"] | None = None,
     ) -> Refusal | None:
         is_ask = message.expects_reply is True
-        if is_ask and operation is None and self._asking.count(sender) >= self._limits.asks:
-            return Refusal("D15", reasons.capacity(f"{self._limits.asks} asks are open", self._limits.ask_ms))
+        if is_ask and operation is None and (refusal := self._asking.refusal(sender)) is not None:
+            return refusal
         letter = Letter(
             key,
             message.id,

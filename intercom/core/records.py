@@ -22,6 +22,20 @@ from intercom.core.flow_records import StepRecord as StepRecord
 from intercom.core.flow_records import TargetIdentity as TargetIdentity
 from intercom.core.invocation_records import DiagnosisRecord as DiagnosisRecord
 from intercom.core.invocation_records import InvocationRecord as InvocationRecord
+from intercom.core.peer_records import DeliveryRecord as DeliveryRecord
+from intercom.core.peer_records import Follow as Follow
+from intercom.core.peer_records import Forward as Forward
+from intercom.core.peer_records import Forwarded as Forwarded
+from intercom.core.peer_records import Mirrored as Mirrored
+from intercom.core.peer_records import PeerFact as PeerFact
+from intercom.core.peer_records import PeerLost as PeerLost
+from intercom.core.peer_records import PeerRecord as PeerRecord
+from intercom.core.peer_records import PeerSeen as PeerSeen
+from intercom.core.peer_records import PeerWork as PeerWork
+from intercom.core.peer_records import Recall as Recall
+from intercom.core.peer_records import RemoteName as RemoteName
+from intercom.core.peer_records import RemoteRun as RemoteRun
+from intercom.core.peer_records import RemoteTask as RemoteTask
 
 
 class OperationState(str, Enum):
@@ -68,6 +82,11 @@ class OperationRecord(Struct, frozen=True):
     position: int | None = None
     """Place in the mailbox, of a queued one."""
     question: QuestionRecord | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Tell whether it only serves to know a message that is sent again."""
+        return self.state is OperationState.ACCEPTED and (self.question is None or self.question.answered)
 
 
 class RetiredIdRecord(Struct, frozen=True):
@@ -360,6 +379,8 @@ Row: TypeAlias = (
     | EventRecord
     | InvocationRecord
     | DiagnosisRecord
+    | DeliveryRecord
+    | PeerRecord
 )
 
 
@@ -413,7 +434,8 @@ class Happened(Struct, frozen=True):
     stream: str
     """What it is about, such as ``session:ID``, ``address:NUMBER``, ``mail:MESSAGE-ID``, ``idempotency:NUMBER``,
     ``policy:NUMBER``, ``flow:NUMBER``, ``dispatch:ID``, ``link:ID``, ``command:NUMBER``,
-    ``event:NUMBER``, ``invocation:ID`` or ``route:DIAGNOSIS-ID``."""
+    ``event:NUMBER``, ``invocation:NUMBER``, ``route:DIAGNOSIS-ID``, ``delivery:ID`` or
+    ``peer:ID``."""
     kind: str
     event_id: str
     """Unique in the journal."""
@@ -507,6 +529,8 @@ class Recovered(Struct, frozen=True, kw_only=True):
     retired_ids: list[RetiredIdRecord] = []
     damaged: frozenset[str] = frozenset()
     """Message ids whose rows cannot be read: every operation under them is *invalid* (protocol 6.9.2)."""
+    left_until: int = 0
+    """Up to this number settled operations were left on disk, for ``ReadOperations`` to bring; 0: none."""
     last_number: int = 0
     """Greatest number a row of operations or mail has, damaged and stale ones included; new rows take greater ones."""
     addresses: list[AddressRecord] = []
@@ -523,6 +547,8 @@ class Recovered(Struct, frozen=True, kw_only=True):
     events: list[EventRecord] = []
     invocations: list[InvocationRecord] = []
     diagnoses: list[DiagnosisRecord] = []
+    deliveries: list[DeliveryRecord] = []
+    peers: list[PeerRecord] = []
     lost_texts: frozenset[int] = frozenset()
     """Numbers of the prompts that are not there of flows that may go on: a rebuilt store has states, not texts."""
     last_sequence: int = 0
@@ -562,6 +588,29 @@ class ReadJournal(Struct, frozen=True):
     limit: int
 
 
+class ReadOperations(Struct, frozen=True):
+    """Read at most ``limit`` operations behind the number ``after``, up to ``until``; tell with ``operations_read``."""
+
+    after: int
+    until: int
+    limit: int
+    now_ms: int
+    """Epoch ms: what had its time by then is not told but counted as stale."""
+    ttl_ms: int
+
+
+class OperationsPage(Struct, frozen=True):
+    """Hold operations read back after the start, in order of their numbers."""
+
+    records: list[OperationRecord]
+    damaged: set[str]
+    """Message ids whose rows cannot be read."""
+    stale: list[int]
+    """Numbers of rows to delete."""
+    last: int
+    """Up to here everything was read."""
+
+
 class JournalPage(Struct, frozen=True):
     """Hold events read back from the journal, oldest first."""
 
@@ -574,5 +623,5 @@ class JournalPage(Struct, frozen=True):
     """Up to here events may be missing: what had its time was deleted."""
 
 
-Reading: TypeAlias = ReadBodies | ReadHistory | ReadJournal
+Reading: TypeAlias = ReadBodies | ReadHistory | ReadJournal | ReadOperations
 """What the outside world is asked to read."""

@@ -99,6 +99,8 @@ class Spawning(Part):
         """Return who takes orders."""
         return {SpawnSession: self.answer}
 
+    begins = (SpawnSession,)
+
     def report(self) -> dict[str, Any]:
         """Return what may be started."""
         return {"spawnKinds": self._kinds}

@@ -5,8 +5,8 @@
       catching up, live --> ended: by its session, by the broker, or because its client does not read
 
 Rule 1: an event is told only after its commit, and to whom it concerns: it is looked up by its keys, never by asking
-every watch. Rule 2: nothing is buffered: what is written and not taken by the kernel is counted, and a watch that
-catches up reads on when all was taken.
+every watch. What no journal keeps is mentioned to who is live, and says so. Rule 2: nothing is buffered: what is
+written and not taken by the kernel is counted, and a watch that catches up reads on when all was taken.
 """
 
 from __future__ import annotations
@@ -356,29 +356,46 @@ class Watches:
         concern = self._concern_of(event)
         if concern is None:
             return
-        found: dict[Watch, None] = {}
-        for each in _found_under(concern):
-            found.update(self._by_key.get(each, {}))
+        found = self._who_follows(concern)
         if not found:
             return
         told = Raw(encode(_shown_event(event, concern)))
         for watch in found:
-            if watch.is_live and event.seq > watch.position:
-                self._tell(watch, event, concern, told)
+            if watch.is_live and event.seq > watch.position and self._may_see(watch.session, concern):
+                if self._is_slow(watch, len(told)):
+                    self._end(watch, "too_slow")
+                else:
+                    watch.position = event.seq
+                    self._write_event(watch, event.seq, told)
 
-    def _tell(self, watch: Watch, event: Happened, concern: Concern, told: Raw) -> None:
-        if not self._may_see(watch.session, concern):
+    @property
+    def is_any(self) -> bool:
+        """Tell whether anybody follows anything: else there is nobody to ``mention`` anything to."""
+        return bool(self._by_key)
+
+    def mention(self, kind: str, concern: Concern, now: Instant) -> None:
+        """Tell those who follow it now of something that no journal keeps; who reads slowly is not told."""
+        found = self._who_follows(concern)
+        if not found:
             return
-        size = len(told)
-        is_slow = watch.unsent and (
+        event = WatchedEvent(kind, now.wall, concern.about, concern.shown or UNSET, kept=False)
+        told = Raw(encode(event))
+        for watch in found:
+            if watch.is_live and self._may_see(watch.session, concern) and not self._is_slow(watch, len(told)):
+                self._write_event(watch, watch.position, told)
+
+    def _who_follows(self, concern: Concern) -> dict[Watch, None]:
+        found: dict[Watch, None] = {}
+        for each in _found_under(concern):
+            found.update(self._by_key.get(each, {}))
+        return found
+
+    def _is_slow(self, watch: Watch, size: int) -> bool:
+        """Tell whether its client leaves so much unread that no more is written."""
+        return watch.unsent > 0 and (
             watch.unsent >= self._limits.watch_unsent_frames
             or watch.unsent_bytes + size > self._limits.watch_unsent_bytes
         )
-        if is_slow:
-            return self._end(watch, "too_slow")
-        watch.position = event.seq
-        self._write_event(watch, event.seq, told)
-        return None
 
     def _write_event(self, watch: Watch, seq: int, told: Raw) -> None:
         size = len(told)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from intercom.core import concerns
@@ -27,6 +27,7 @@ from intercom.core.registry import Registry
 from intercom.core.replies import Replies
 from intercom.core.sending import Sending
 from intercom.core.watches import Watches
+from intercom.wire.work import InboxClaim, InboxDispatch
 
 
 class Work(Part):
@@ -96,7 +97,7 @@ class Work(Part):
         )
         post.queueing.on_reply = self.replies.sent
         mailing.take_unclaimed = self.closing.take_unclaimed
-        membership.arrivals.on_departed.append(lambda session, _, now: self.handing.session_left(session, now))
+        membership.arrivals.on_departed.append(self.handing.session_left)
         membership.arrivals.on_restarted = self.closing.restarted
         lifecycle.on_closing = self.closing.closing
         lifecycle.on_closed = self.closing.recorded
@@ -140,6 +141,16 @@ class Work(Part):
     def due_soon(self, now: Instant) -> int:
         """Return how many assignments are due so soon that the broker stays for them."""
         return self.assignments.due_soon(now)
+
+    begins = (InboxDispatch, InboxClaim)
+
+    def shut(self, within_ms: int) -> None:
+        """Take nothing out of the inbox any more."""
+        self.handing.is_shut = True
+
+    def in_work(self, is_here: Callable[[str], bool]) -> dict[str, int]:
+        """Return how many assignments are not answered."""
+        return {"assignments": sum(is_here(each.record.session_id) for each in self.assignments.all())}
 
     def stop(self, now: Instant) -> None:
         """Let go of what could not be handed over any more."""

@@ -59,7 +59,7 @@ def parts(wish: Wish) -> list[Part]:
         own_json(folder / ".claude-plugin" / "plugin.json", plugin),
         own_json(folder / ".mcp.json", {"mcpServers": {PLUGIN: server}}),
         own_json(folder / "hooks" / "hooks.json", {"hooks": _hooks(wish)}),
-        skill_file(folder / "skills" / PLUGIN / "SKILL.md"),
+        skill_file(folder / "skills" / PLUGIN / "SKILL.md", wish),
     ]
     if wish.approve:
         rule = Entry(("permissions", "allow"), TOOLS, lambda value: value == TOOLS, is_item=True)

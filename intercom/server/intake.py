@@ -2,7 +2,8 @@
 
 Frames of one connection are handled strictly in order, each with all its effects before the next frame of any
 connection is looked at (protocol 1.3, 4.22). A connection whose frames wait for our own commit is read no further
-(protocol 1.5); waiting for anybody else never stops it.
+(protocol 1.5), nor one whose next frame needs what is still being read from our own disk after a start; waiting for
+anybody else never stops it.
 
 Who gave up waiting to be registered, and closed, is not registered afterwards: a broker that was stopped for a while
 would let it take the place of others, who has said meanwhile that nothing took effect.
@@ -22,9 +23,14 @@ from intercom.server.perform import Performer
 from intercom.wire.codec import ProtocolError, decode_request
 from intercom.wire.frames import (
     BadRequest,
+    BrokerStatusRequest,
     HealthRequest,
+    ListGroups,
+    ListSessions,
     Malformed,
+    Presence,
     Register,
+    Shutdown,
     Unregister,
 )
 from intercom.wire.framing import FrameReader, FramingError
@@ -32,6 +38,21 @@ from intercom.wire.mail import SessionReattach
 
 if TYPE_CHECKING:
     from intercom.wire.unions import Request
+
+_WITHOUT_OPERATIONS = frozenset(
+    {
+        Register,
+        SessionReattach,
+        Unregister,
+        ListSessions,
+        ListGroups,
+        Presence,
+        HealthRequest,
+        BrokerStatusRequest,
+        Shutdown,
+    }
+)
+"""Frames that look no message id up, so that they are handled while operations are still being read back."""
 
 
 class Intake:
@@ -80,6 +101,7 @@ class Intake:
         """Handle every complete frame the link has, as far as it is allowed to go."""
         number, reader, performer = link.number, link.reader, self._performer
         frame_received = self._broker.frame_received
+        recalling = self._broker.is_recalling
         try:
             while link.accepting and not self._stopped:
                 if link.uncommitted_frames >= UNCOMMITTED_FRAMES or link.uncommitted_bytes >= UNCOMMITTED_BYTES:
@@ -91,6 +113,10 @@ class Intake:
                         performer.run(self._broker.connection_ended(number, now), now)
                     break
                 frame = decode_request(payload)
+                if recalling and type(frame) not in _WITHOUT_OPERATIONS:
+                    reader.put_back(payload)
+                    link.paused = True
+                    break
                 if isinstance(frame, (Register, SessionReattach)) and link.is_abandoned() and says_no_more(reader.rest):
                     performer.run(self._broker.connection_ended(number, now), now)
                     break

@@ -11,9 +11,10 @@ Per message there are look-ups, appends to lists and, per link and turn, one sys
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
+from intercom.cluster.directory import Directory
 from intercom.core.broker import Broker
 from intercom.core.clock import Instant
 from intercom.core.effects import (
@@ -29,7 +30,7 @@ from intercom.core.effects import (
     WatchProcess,
     Write,
 )
-from intercom.core.records import Change, ReadBodies, ReadHistory, Reading
+from intercom.core.records import Change, ReadBodies, ReadHistory, Reading, ReadOperations
 from intercom.limits import UNCOMMITTED_BYTES, UNCOMMITTED_FRAMES, UNSENT_BYTES
 from intercom.server.link import Link
 from intercom.server.log import Log
@@ -98,6 +99,7 @@ class Performer:
         reader: reads what the core does not keep in memory.
         processes: watches the processes behind lost connections.
         spawner: starts sessions.
+        directory: reaches brokers on other machines.
     """
 
     def __init__(
@@ -116,8 +118,10 @@ class Performer:
         reader: Reads,
         processes: Watches,
         spawner: Spawner,
+        directory: Directory,
     ) -> None:
         self._spawner = spawner
+        self._directory = directory
         self._reader = reader
         self._processes = processes
         self._broker = broker
@@ -229,9 +233,17 @@ class Performer:
                 self._processes.forget(effect.ref)
             elif isinstance(effect, Spawn):
                 self._spawner.spawn(effect.ref, effect.kind, effect.prompt, effect.token)
-            else:
+            elif isinstance(effect, Reading):
                 self._reader.submit(effect)
+            else:
+                self._directory.submit(effect)
         return ticket
+
+    def peers_told(self) -> None:
+        """Tell the core what was heard of other machines."""
+        now = self._clock()
+        for fact in self._directory.done():
+            self.run(self._broker.peer_told(fact, now), now)
 
     def read_ready(self) -> None:
         """Tell the core what was read: the reader's thread has finished something."""
@@ -244,6 +256,10 @@ class Performer:
                 effects = self._broker.bodies_read(request.token, request.numbers, read.result, now)
             elif isinstance(request, ReadHistory):
                 effects = self._broker.history_read(request.token, read.result, now)
+            elif isinstance(request, ReadOperations):
+                effects = self._broker.operations_read(read.result, now)
+                if not self._broker.is_recalling:
+                    self._let_go_on(self._links.values())
             else:
                 effects = self._broker.journal_read(request.token, read.result, now)
             self.run(effects, now)
@@ -252,6 +268,7 @@ class Performer:
         """Stop reading and watching."""
         self._spawner.close()
         self._processes.close()
+        self._directory.close(timeout_s)
         self._reader.close(timeout_s)
 
     def charge(self, link: Link, ticket: int, size: int) -> None:
@@ -425,6 +442,12 @@ class Performer:
             _, link, size = charges.popleft()
             link.uncommitted_frames -= 1
             link.uncommitted_bytes -= size
+            if link.paused:
+                self._let_go_on((link,))
+
+    def _let_go_on(self, links: Iterable[Link]) -> None:
+        """Resume those in the next turn that are paused and whose frames do not fill what may wait for a commit."""
+        for link in links:
             if (
                 link.paused
                 and link.uncommitted_frames < UNCOMMITTED_FRAMES

@@ -20,6 +20,7 @@ from time import monotonic_ns, time_ns
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+from intercom.cluster.local import Alone
 from intercom.config import Settings
 from intercom.core.broker import Broker
 from intercom.core.clock import Instant
@@ -189,6 +190,7 @@ class Serving:
             reader=Reader(paths.database, self._on_read),
             processes=Processes(self._loop, self._on_judged),
             spawner=CommandSpawner(settings.spawn, paths, os.environ, self._loop, self._on_spawn_failed),
+            directory=Alone(lambda: self._loop.call_soon(self._performer.peers_told)),
         )
         self._intake = Intake(self._broker, self._performer, self._idle, clock=now, frame_bytes=settings.frame_bytes)
         self._listener = Listener(sock, self._loop, log, self._on_connection)

@@ -88,7 +88,7 @@ class Store:
                 schema.advance(connection, identity.version)
             connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'epoch'")
             identity = _with_true_journal(connection, identity, paths)
-            loaded = load(connection, now_ms, limits.operation_ttl_ms)
+            loaded = load(connection, now_ms, limits.operation_ttl_ms, whole=durability == "memory")
             if durability == "memory":
                 connection.execute("DELETE FROM operations WHERE state != ?", (OperationState.QUEUED.value,))
             else:

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from enum import Enum
 from itertools import compress
 from operator import attrgetter
 from typing import Any, TypeAlias, TypeVar
 
-from msgspec import Struct, ValidationError, convert
+from msgspec import MsgspecError, Struct, ValidationError, convert
 from msgspec.json import Encoder, decode
 
 from intercom.core.records import (
     AddressRecord,
     AssignmentRecord,
     CommandRecord,
+    DeliveryRecord,
     DiagnosisRecord,
     DispatchRecord,
     DropBodies,
@@ -34,6 +36,7 @@ from intercom.core.records import (
     KnownSessionRecord,
     LinkRecord,
     MailRecord,
+    PeerRecord,
     PolicyRecord,
     ReleaseBody,
     Row,
@@ -56,6 +59,8 @@ AnyRecord = TypeVar(
     EventRecord,
     InvocationRecord,
     DiagnosisRecord,
+    DeliveryRecord,
+    PeerRecord,
 )
 HistoryChange: TypeAlias = Happened | SaveBody | ReleaseBody | DropBodies | DropHistory
 
@@ -102,6 +107,8 @@ TABLES: dict[type[Row], Table] = {
     EventRecord: Table("events", "number", EventRecord.__struct_fields__),
     InvocationRecord: Table("invocations", "number", InvocationRecord.__struct_fields__),
     DiagnosisRecord: Table("diagnoses", "number", DiagnosisRecord.__struct_fields__),
+    DeliveryRecord: Table("deliveries", "number", DeliveryRecord.__struct_fields__),
+    PeerRecord: Table("peers", "number", PeerRecord.__struct_fields__),
 }
 _KIND_OF_EVENT: dict[str, type[Row]] = {"inbox": InboxRecord, "assignment": AssignmentRecord}
 """Whose row an event carries, by the beginning of its kind: a message has one stream, wherever it is."""
@@ -118,6 +125,8 @@ _KIND_OF_STREAM: dict[str, type[Row]] = {
     "event": EventRecord,
     "invocation": InvocationRecord,
     "route": DiagnosisRecord,
+    "delivery": DeliveryRecord,
+    "peer": PeerRecord,
 }
 """Whose row all other events carry, by the beginning of their stream."""
 
@@ -145,6 +154,7 @@ _SUPERSEDED = """
         UNION ALL SELECT 'flow:' || number FROM flows UNION ALL SELECT 'dispatch:' || dispatch_id FROM dispatches
         UNION ALL SELECT 'policy:' || number FROM policies
         UNION ALL SELECT 'link:' || link_id FROM links
+        UNION ALL SELECT 'peer:' || broker_id FROM peers
     )
 """
 # A stream goes as a whole, whatever the clock did between its events: what is left of one must not bring a row back.
@@ -165,8 +175,10 @@ _OVER = """
         UNION ALL SELECT 'link:' || link_id FROM links
         UNION ALL SELECT 'command:' || number FROM commands
         UNION ALL SELECT 'event:' || number FROM events
-        UNION ALL SELECT 'invocation:' || invocation_id FROM invocations
+        UNION ALL SELECT 'invocation:' || number FROM invocations
         UNION ALL SELECT 'route:' || diagnosis_id FROM diagnoses
+        UNION ALL SELECT 'delivery:' || delivery_id FROM deliveries
+        UNION ALL SELECT 'peer:' || broker_id FROM peers
     )
 """
 _KEEP_COMPACTED = """
@@ -300,6 +312,23 @@ def read_records(connection: sqlite3.Connection, kind: type[AnyRecord]) -> Itera
     """Return every row of a table as its values and its record."""
     for row in connection.execute(TABLES[kind].select):
         yield row, record_from(kind, row)
+
+
+def read_newest(connection: sqlite3.Connection, kind: type[AnyRecord], stream: str) -> list[AnyRecord]:
+    """Return the rows that the newest events of all streams of this name tell, without those that are gone.
+
+    An event that is damaged tells nothing.
+    """
+    events = connection.execute(
+        "SELECT row FROM journal JOIN (SELECT stream, MAX(seq) AS seq FROM journal WHERE stream >= ? AND stream < ? "
+        "GROUP BY stream) USING (stream, seq) WHERE NOT is_gone",
+        (f"{stream}:", f"{stream};"),
+    )
+    found = []
+    for (row,) in events:
+        with suppress(MsgspecError, TypeError):
+            found.append(decode(row, type=kind))
+    return found
 
 
 def read_bodies(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, bytes]:

@@ -11,10 +11,12 @@ from typing import Any
 
 from msgspec import Struct
 
-from intercom.core.records import ReadBodies, ReadHistory, Reading
+from intercom.core.records import ReadBodies, ReadHistory, Reading, ReadOperations
 from intercom.limits import BUSY_MS
+from intercom.store.failures import StoreUnusable
 from intercom.store.history import read_bodies, read_history, read_page
 from intercom.store.loading import text_or_bytes
+from intercom.store.operations import read_operations
 
 
 class Read(Struct, frozen=True):
@@ -78,7 +80,7 @@ class Reader:
             try:
                 connection = connection or self._connect()
                 read = Read(request, _answer(connection, request))
-            except (OSError, sqlite3.Error) as error:
+            except (OSError, sqlite3.Error, StoreUnusable) as error:
                 read = Read(request, None, str(error))
                 if connection is not None:
                     connection.close()
@@ -102,4 +104,6 @@ def _answer(connection: sqlite3.Connection, request: Reading) -> Any:
         return read_bodies(connection, request.numbers)
     if isinstance(request, ReadHistory):
         return read_history(connection, request.stream)
+    if isinstance(request, ReadOperations):
+        return read_operations(connection, request)
     return read_page(connection, request.after, request.limit)

@@ -156,6 +156,22 @@ STEPS: tuple[Step, ...] = (
         """,
     ),
     ("ALTER TABLE addresses ADD COLUMN takes_work INTEGER DEFAULT 0",),
+    (
+        "ALTER TABLE invocations ADD COLUMN authority TEXT",
+        """
+        CREATE TABLE deliveries (
+            number INTEGER PRIMARY KEY, delivery_id TEXT, invocation_id TEXT, requester TEXT, requester_session TEXT,
+            target TEXT, peer TEXT, status TEXT, first_queued_at INTEGER, attempts INTEGER, next_attempt_at INTEGER,
+            lease_epoch INTEGER, lease_until INTEGER, failure TEXT, detail TEXT, acked_at INTEGER, peer_run TEXT,
+            mirrored INTEGER
+        )
+        """,
+        """
+        CREATE TABLE peers (
+            number INTEGER PRIMARY KEY, broker_id TEXT, name TEXT, journal_id TEXT, first_seen_at INTEGER
+        )
+        """,
+    ),
 )
 
 

@@ -120,6 +120,9 @@ class Writer:
 
     def _hand_over(self) -> None:
         self._handed_over = self._wanted = True
+        self._wake_worker()
+
+    def _wake_worker(self) -> None:
         if self._worker is None:
             # A daemon, so that a disk that never answers cannot keep the process from ending.
             self._worker = Thread(target=self._work, name="intercom-store", daemon=True)
@@ -131,18 +134,25 @@ class Writer:
             with self._condition:
                 while not self._wanted:
                     self._condition.wait()
-                self._wanted = False
-                batch, self._queue = self._queue, []
-            outcome = self._commit(batch) if batch else None
-            with self._condition:
-                if outcome is not None:
-                    self._note(outcome)
-                closing = self._closing
-                if closing and not self._queue:
-                    return
-                self._handed_over = self._wanted
-            if outcome is not None and not closing:
-                self._notify()
+            if not self._commit_queued():
+                return
+
+    def _commit_queued(self) -> bool:
+        """Commit what was handed over; tell whether the worker stays."""
+        with self._condition:
+            self._wanted = False
+            batch, self._queue = self._queue, []
+        outcome = self._commit(batch) if batch else None
+        with self._condition:
+            if outcome is not None:
+                self._note(outcome)
+            closing = self._closing
+            if closing and not self._queue:
+                return False
+            self._handed_over = self._wanted
+        if outcome is not None and not closing:
+            self._notify()
+        return True
 
     def _commit(self, batch: list[tuple[int, tuple[Change, ...]]]) -> Outcome:
         try:

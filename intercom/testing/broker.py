@@ -327,7 +327,7 @@ class MemoryBroker:
                 self._perform(self._core.bodies_read(read.token, read.numbers, bodies, self._now))
             elif isinstance(read, ReadHistory):
                 self._perform(self._core.history_read(read.token, self._disk.read_history(read.stream), self._now))
-            else:
+            elif isinstance(read, ReadJournal):
                 page = self._disk.read_page(read.after, read.limit)
                 self._perform(self._core.journal_read(read.token, page, self._now))
             moved = True

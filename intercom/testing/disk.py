@@ -16,6 +16,7 @@ from intercom.core.records import (
     AnswerQuestion,
     AssignmentRecord,
     CommandRecord,
+    DeliveryRecord,
     DiagnosisRecord,
     DispatchRecord,
     DropBodies,
@@ -34,6 +35,7 @@ from intercom.core.records import (
     MailRecord,
     OperationRecord,
     OperationState,
+    PeerRecord,
     PolicyRecord,
     Recovered,
     ReleaseBody,
@@ -76,6 +78,8 @@ class MemoryDisk:
     events: dict[int, EventRecord] = field(default_factory=dict)
     invocations: dict[int, InvocationRecord] = field(default_factory=dict)
     diagnoses: dict[int, DiagnosisRecord] = field(default_factory=dict)
+    deliveries: dict[int, DeliveryRecord] = field(default_factory=dict)
+    peers: dict[int, PeerRecord] = field(default_factory=dict)
     bodies: dict[int, Body] = field(default_factory=dict)
     journal: list[Happened] = field(default_factory=list)
     sequence: int = 0
@@ -148,6 +152,10 @@ class MemoryDisk:
             return self.invocations, row.number
         if isinstance(row, DiagnosisRecord):
             return self.diagnoses, row.number
+        if isinstance(row, DeliveryRecord):
+            return self.deliveries, row.number
+        if isinstance(row, PeerRecord):
+            return self.peers, row.number
         return self.mail, row.number
 
     def _drop_bodies(self, before: int) -> None:
@@ -171,6 +179,8 @@ class MemoryDisk:
             *self.events.values(),
             *self.invocations.values(),
             *self.diagnoses.values(),
+            *self.deliveries.values(),
+            *self.peers.values(),
         ]
         there = {stream_of(row) for row in rows}
         newest = {event.stream: event.seq for event in self.journal}
@@ -183,7 +193,7 @@ class MemoryDisk:
             if stream not in there:
                 return last_at[stream] >= before
             tells_all = isinstance(
-                event.row, AddressRecord | KnownSessionRecord | FlowRecord | DispatchRecord | LinkRecord
+                event.row, AddressRecord | KnownSessionRecord | FlowRecord | DispatchRecord | LinkRecord | PeerRecord
             )
             is_superseded = tells_all and newest[stream] != event.seq
             return event.at >= before or not is_superseded
@@ -194,7 +204,10 @@ class MemoryDisk:
         self.journal = kept
 
     def _numbers(self) -> list[int]:
-        rows = (self.operations, self.mail, self.inbox, self.bodies, self.commands, self.events, self.invocations)
+        rows = (
+            *(self.operations, self.mail, self.inbox, self.bodies, self.commands, self.events, self.invocations),
+            *(self.diagnoses, self.deliveries, self.peers),
+        )
         results = (row.result or 0 for row in self.invocations.values())
         texts = (number for each in (self.flows, self.dispatches) for row in each.values() for number in row.texts)
         return [*(number for each in rows for number in each), *results, *texts, *self._numbers_in_history()]
@@ -254,6 +267,8 @@ class MemoryDisk:
             events=[self.events[number] for number in sorted(self.events)],
             invocations=[self.invocations[number] for number in sorted(self.invocations)],
             diagnoses=[self.diagnoses[number] for number in sorted(self.diagnoses)],
+            deliveries=[self.deliveries[number] for number in sorted(self.deliveries)],
+            peers=[self.peers[number] for number in sorted(self.peers)],
             lost_texts=frozenset(
                 number for flow in self.flows.values() for number in flow.needed_texts if number not in self.bodies
             ),

@@ -516,6 +516,14 @@ class MemorySession(Inquiries, AttentionCalls, Work, InvocationCalls, Following,
             )
         )
 
+    def drain(self, *, timeout: float | None = None) -> Pending[None]:
+        """Wait until what this session has said has arrived: events on the broker's disk, held messages settled.
+
+        It ends with what went wrong, an ``ExceptionGroup`` when that was several things, and with ``RequestTimeout``
+        after ``timeout`` seconds. Nothing is lost by that.
+        """
+        return self._begin(self._core.draining(_milliseconds(timeout)))
+
     def cut(self) -> None:
         """Break the connection; the session makes another one as soon as it is due, at the first time at once."""
         if self._wire is not None:
@@ -525,6 +533,7 @@ class MemorySession(Inquiries, AttentionCalls, Work, InvocationCalls, Following,
         """End the session; ``finished`` tells whether the message in hand is confirmed, or is to come again."""
         now = self._broker.now.mono
         self._core.close(now, finished=finished)
+        self._core.release()
         if self._wire is not None:
             self._wire.write(self._core.outgoing())
             self._wire.close()

@@ -14,6 +14,7 @@ from intercom.wire.shapes import FeatureAnswer, FeatureRequest, NonEmpty, Option
 
 Identifier: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}(?!\n)$")]
 RequestKey: TypeAlias = Annotated[str, Meta(min_length=1, max_length=IDEMPOTENCY_KEY_CHARACTERS)]
+EpochMs: TypeAlias = Annotated[int, Meta(ge=0, le=WHOLE_NUMBER_MAX)]
 Milliseconds: TypeAlias = Annotated[int, Meta(ge=1, le=WHOLE_NUMBER_MAX)]
 
 FlowState: TypeAlias = Literal["draft", "active", "paused", "completed", "failed", "cancelled"]
@@ -143,6 +144,10 @@ class FlowReport(FeatureRequest, tag="flow_report"):
     summary: str
     resources: list[str] = field(default_factory=list)
     todo_outcome: TodoOutcome | UnsetType = UNSET
+    prepared_at: EpochMs | UnsetType = UNSET
+    """When the worker wrote it down."""
+    attempt: Annotated[int, Meta(ge=1, le=WHOLE_NUMBER_MAX)] = 1
+    """How often it was sent, this time included."""
 
 
 class FlowCollect(FeatureRequest, tag="flow_collect"):
@@ -187,6 +192,10 @@ class StepReport(Struct, rename="camel", omit_defaults=True):
     """Left out once its text had its time."""
     resources: list[str] | UnsetType = UNSET
     todo_outcome: TodoOutcome | UnsetType = UNSET
+    prepared_at: int | UnsetType = UNSET
+    """When the worker wrote it down, by its clock."""
+    attempts: int = 1
+    """How often it was sent until it was recorded."""
 
 
 class EndEvidence(Struct, rename="camel", omit_defaults=True):

@@ -8,11 +8,11 @@ answered in-band.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Raw, Struct, UnsetType, ValidationError, convert, field
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, ValidationError, convert, field
 
-from intercom.limits import HEALTH_ID_UNITS
+from intercom.limits import DRAIN_CEILING_MS, HEALTH_ID_UNITS
 from intercom.wire.invocations import InvokedInfo
 from intercom.wire.mail import MailInfo, Notice
 from intercom.wire.restoring_frames import ReleaseRestoringRecipient as ReleaseRestoringRecipient
@@ -119,6 +119,10 @@ class Presence(RequestFrame, tag="presence"):
     groups: list[str] | UnsetType = UNSET
     reply_capability: Literal["live", "terminal"] | UnsetType = UNSET
     push: Literal["now", "idle", "pull", "none"] | UnsetType = UNSET
+    context_tokens: Any = UNSET
+    """This and the next two: how full its model's context is, as the pi-intercom client tells it (protocol 15.4)."""
+    context_window: Any = UNSET
+    context_percent: Any = UNSET
 
 
 class JoinGroup(RequestFrame, tag="join_group"):
@@ -209,6 +213,13 @@ class Shutdown(RequestFrame, tag="shutdown"):
     """Ask the broker to leave (protocol 4.21)."""
 
     request_id: str
+
+
+class BrokerDrain(RequestFrame, tag="broker_drain"):
+    """Ask the broker to take nothing new, finish what is open, and leave (protocol 4.120)."""
+
+    request_id: str
+    timeout_ms: Annotated[int, Meta(ge=0, le=DRAIN_CEILING_MS)]
 
 
 class CancelAsk(RequestFrame, tag="cancel_ask"):
@@ -444,6 +455,17 @@ class ShutdownAck(AnswerFrame, tag="shutdown_ack"):
     """Answer ``shutdown`` (protocol 5.28)."""
 
     request_id: str
+
+
+class BrokerDrained(AnswerFrame, tag="broker_drained"):
+    """Answer ``broker_drain``: the broker leaves now (protocol 5.120)."""
+
+    request_id: str
+    finished: bool
+    open: dict[str, int]
+    """How much of each kind was not finished in time."""
+    failed: list[str]
+    """What went wrong with links."""
 
 
 class ErrorFrame(AnswerFrame, tag="error"):

@@ -76,6 +76,12 @@ class FrameReader:
         else:
             self._tail += data
 
+    def put_back(self, payload: bytes) -> None:
+        """Hand this payload out again as the next one: it cannot be handled yet."""
+        self._chunk = frame(payload) + self.rest
+        self._at = 0
+        self._tail = bytearray()
+
     def next_frame(self) -> bytes | None:
         """Hand out the payload of the next frame, or ``None`` while it is not complete.
 

@@ -17,7 +17,9 @@ Action: TypeAlias = Literal["consult", "execute", "summarize", "status", "wake"]
 RunState: TypeAlias = Literal["queued", "waking", "running", "waiting", "completed", "failed", "cancelled"]
 ReportedState: TypeAlias = Literal["running", "waiting", "completed", "failed", "cancelled"]
 DiagnosisKind: TypeAlias = Literal["ambiguous", "unknown", "unparseable", "unavailable"]
-Placement: TypeAlias = Literal["session", "mailbox", "inbox"]
+Placement: TypeAlias = Literal["session", "mailbox", "inbox", "outbox"]
+
+DeliveryStatus: TypeAlias = Literal["accepted", "deferred", "peer_acked", "running", "completed", "failed", "cancelled"]
 
 RUN_PREFIX = "run:"
 """Begins the id of the message that brings a task; the id of its run follows."""
@@ -152,7 +154,8 @@ class RouteCandidate(Struct, rename="camel", omit_defaults=True):
     """Leads to this one alone."""
     authority_broker_id: str
     home_broker_id: str
-    scope: Literal["local"]
+    scope: Literal["local", "mesh"]
+    """Whether it is on this machine."""
     session_state: Literal["active", "reconnecting", "away", "closed"]
     workspace: OptionalText = UNSET
     harness: OptionalText = UNSET
@@ -172,6 +175,23 @@ class RouteDiagnosis(Struct, rename="camel", omit_defaults=True):
     diagnosis_id: OptionalText = UNSET
     """Of one that is recorded."""
     invocation_id: OptionalText = UNSET
+
+
+class DeliveryInfo(Struct, rename="camel", omit_defaults=True):
+    """Describe how an invocation gets to the broker of another machine."""
+
+    delivery_id: str
+    target_broker_id: str
+    """The broker that answers for the target."""
+    status: DeliveryStatus
+    attempts: int
+    first_queued_at: int
+    next_attempt_at: int | UnsetType = UNSET
+    peer_acked_at: int | UnsetType = UNSET
+    peer_run_id: OptionalText = UNSET
+    failure_reason: OptionalText = UNSET
+    """Why it failed, or why the last attempt did."""
+    failure_detail: OptionalText = UNSET
 
 
 class InvocationAccepted(FeatureAnswer, tag="invocation_accepted"):
@@ -197,6 +217,8 @@ class InvocationSnapshot(FeatureAnswer, tag="invocation_snapshot"):
     diagnoses: list[RouteDiagnosis]
     invocation: InvocationInfo | UnsetType = UNSET
     run: RunInfo | UnsetType = UNSET
+    deliveries: list[DeliveryInfo] | UnsetType = UNSET
+    """How it gets to another machine; left out when its target is on this one."""
 
 
 class Invocations(FeatureAnswer, tag="invocations"):

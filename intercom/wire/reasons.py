@@ -37,6 +37,10 @@ UNCERTAIN = (
     "Outcome unknown: an earlier attempt of this message may have arrived, and the target does not confirm "
     "receipts; ask the target before sending it under a new id"
 )
+UNCERTAIN_ELSEWHERE = (
+    "Outcome unknown: an earlier attempt of this message may have arrived at another session, which its target meant "
+    "then; find out before sending it under a new id"
+)
 ROUTE_LOST = "The question's route cannot be securely rebound; ask again under a new message id"
 ALREADY_ANSWERED = (
     "Already answered: the answer went to who asked under this message id before; ask under a new one to ask again"
@@ -51,14 +55,16 @@ NOT_CONFIRMED_DURABLY = (
     "Outcome not durably confirmed: the message went out but the store could not record it; "
     "retry with the same message id"
 )
+DRAINING = "Broker is about to stop and takes no new questions; retry with the same message id in a moment"
 RECEIPT_MISSING = (
     "Recipient has not confirmed the message; the outcome is uncertain, a retry with the same message id is safe"
 )
+TOO_LATE = "Not valid any more: the time for which it was valid was over before it was handed over"
 OUT_OF_DATE = (
     "Out of date: its reader was shown the message after the time it was valid for, and told so; "
     "send a new one if it still matters"
 )
-INVALID_QUEUEING = "Invalid queueIfAway or validFor: true or false, and whole milliseconds above 0"
+INVALID_QUEUEING = "Invalid queueIfAway or validFor: true or false, and whole milliseconds"
 MAILBOX_FULL = "Mailbox full"
 LOOP_REPEATS = (
     "Loop guard: in a long chain of messages that cause each other this one says the same again, and it was not sent; "
@@ -284,8 +290,10 @@ _CODES = (
     ("Outcome not durably confirmed", "not_confirmed"),
     ("Recipient has not confirmed", "receipt_missing"),
     ("Out of date", "expired"),
+    (DRAINING, "broker_draining"),
     ("Intercom message ID '", "conflict"),
     ("Target is away", "away"),
+    (TOO_LATE, "too_late"),
     ("Would deadlock", "would_deadlock"),
     ("Recipient is not disturbed", "undisturbed"),
     ("Refused by the recipient's policy", "refused_by_policy"),

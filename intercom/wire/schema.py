@@ -66,7 +66,7 @@ _NARROWER: dict[tuple[str, str], dict[str, Any]] = {
             ("message", _MESSAGE),
             ("resolveReplyTarget", _ONLY_TRUE),
             ("channel", _NEVER),
-            ("validFor", {"type": "integer", "minimum": 1, "maximum": LONGEST_VALIDITY_MS}),
+            ("validFor", {"type": "integer", "minimum": 0, "maximum": LONGEST_VALIDITY_MS}),
         )
     },
     ("Send", "requirePendingReply"): _ONLY_TRUE,
@@ -79,6 +79,8 @@ _NARROWER: dict[tuple[str, str], dict[str, Any]] = {
     ("MessageFrame", "message"): _MESSAGE,
     ("Queued", "notInKnownSet"): _ONLY_TRUE,
     ("MailEntry", "sender"): _SESSION,
+    ("PeekedMail", "from"): _SESSION,
+    ("PeekedMail", "message"): _MESSAGE,
     ("UnconfirmedEntry", "sender"): _SESSION,
     ("InboxEntry", "sender"): _SESSION,
     ("InboxItem", "message"): _MESSAGE,

@@ -12,6 +12,8 @@ from intercom.wire.attention import AttentionAnswer, AttentionRequest
 from intercom.wire.flows import FlowAnswer, FlowRequest
 from intercom.wire.frames import (
     AuthorizeSupervisor,
+    BrokerDrain,
+    BrokerDrained,
     BrokerStatus,
     BrokerStatusRequest,
     CancelAsk,
@@ -98,6 +100,7 @@ Request: TypeAlias = (
     | BrokerStatusRequest
     | HealthRequest
     | Shutdown
+    | BrokerDrain
     | CancelAsk
     | FeatureRequests
     | MessageReceipt
@@ -135,6 +138,7 @@ Answer: TypeAlias = (
     | Health
     | BrokerStatus
     | ShutdownAck
+    | BrokerDrained
     | ErrorFrame
     | MailAnswer
     | FollowingAnswer

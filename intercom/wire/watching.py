@@ -87,6 +87,8 @@ class WatchedEvent(Struct, rename="camel", omit_defaults=True):
     at: int
     about: dict[str, str]
     detail: dict[str, Any] | UnsetType = UNSET
+    kept: bool = True
+    """It is in the journal; what is not is told to who follows it just now, and never again."""
 
 
 class Watching(FeatureAnswer, tag="watching"):

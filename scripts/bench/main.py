@@ -18,7 +18,7 @@ from types import FrameType
 
 from intercom import __version__
 from scripts.bench import comparing, generator, machine, report
-from scripts.bench.engines import ENGINES, TOP, Engine, Programs, version_of
+from scripts.bench.engines import ENGINES, OTHER, TOP, Engine, Programs, other_checkout, version_of
 from scripts.bench.measuring import FULL, MEASUREMENTS, PEERS, QUICK, Effort, measure
 from scripts.bench.running import EngineFailed
 
@@ -75,6 +75,11 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--measure", type=NameList(measurements), help="comma-separated; some of " + ", ".join(measurements)
     )
+    parser.add_argument(
+        "--against",
+        type=_checkout,
+        help="another checkout of this project: measures its broker beside ours, nothing else",
+    )
     parser.add_argument("--size", type=int, default=TEXT_BYTES, help=f"bytes of each text (default {TEXT_BYTES})")
     parser.add_argument("--directory", help="where temporary files are made, on the disk that is to be measured")
     parser.add_argument("--list", action="store_true", help="say which engines are there, and measure nothing")
@@ -86,9 +91,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error("--repetitions must be at least 1")
     if not LEAST_TEXT_BYTES <= options.size <= MOST_TEXT_BYTES:
         parser.error(f"--size must be from {LEAST_TEXT_BYTES} to {MOST_TEXT_BYTES}")
-    options.is_whole = not (options.quick or options.engines or options.measure) and options.size == TEXT_BYTES
+    is_part = options.quick or options.engines or options.measure or options.against
+    options.is_whole = not is_part and options.size == TEXT_BYTES
     wished = options.engines or (QUICK_ENGINES if options.quick else engines)
     options.engines = [engine for engine in ENGINES if engine.key in wished]
+    if options.against is not None:
+        options.engines = [ENGINES[0], other_checkout(options.against)]
     options.measurements = [one for one in MEASUREMENTS if not options.measure or one.key in options.measure]
     return options
 
@@ -180,7 +188,7 @@ class Run:
     def _write(self, table: str, facts: list[str]) -> None:
         if self._options.no_write:
             return
-        wanted = {aim.engine for aim in report.AIMS if aim.engine is not None}
+        wanted = {aim.engine for aim in report.AIMS if aim.engine not in (None, OTHER)}
         is_whole = self._options.is_whole and self._options.repetitions >= REPETITIONS and wanted <= set(self._found)
         if not is_whole or self._troubles:
             _say(f"{PAGE.relative_to(TOP)} is left as it is: only a whole and clean run is written down")
@@ -213,6 +221,13 @@ class NameList:
                 f"{', '.join(unknown) or 'an empty list'} is none of {', '.join(self._known)}"
             )
         return names
+
+
+def _checkout(text: str) -> Path:
+    top = Path(text).resolve()
+    if not (top / "intercom" / "__init__.py").is_file():
+        raise argparse.ArgumentTypeError(f"{text} is no checkout of intercom")
+    return top
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from intercom.cli.main import VERBS, main
-from tests.support.brokers import BrokerProcess, patched
+from tests.support.brokers import BrokerProcess
 from tests.support.commands import Result, Shell
 from tests.support.processes import OTHER_USER, in_child, needs_root
 from tests.support.raw import PATIENCE_S
@@ -58,6 +58,7 @@ CALLS: dict[str, tuple[str, ...]] = {
     "log": ("log",),
     "restart": ("restart",),
     "stop": ("stop",),
+    "broker": ("broker", "drain"),
     "store": ("store", "check"),
     "docs": ("docs",),
     "schema": ("schema",),
@@ -222,6 +223,8 @@ Broker.frame_received = die
         ("restart", ("Shutdown",), 0, None),
         ("stop", ("BrokerStatusRequest",), 6, "connection_lost"),
         ("stop", ("Shutdown",), 0, None),
+        ("broker", ("BrokerStatusRequest",), 6, "connection_lost"),
+        ("broker", ("BrokerDrain",), 6, "connection_lost"),
         ("store", ("BrokerStatusRequest",), 6, "connection_lost"),
         ("completion", ("ListSessions",), 0, None),
         ("receive", ("MailboxRequest",), 0, None),
@@ -246,7 +249,7 @@ def test_a_broker_that_dies_in_the_middle(
     code: str | None,
 ) -> None:
     """Who may start a broker goes on with a new one, `stop` has what it wanted, all others say they do not know."""
-    broker = start_broker(command=patched(DIES.format(frames=frames)))
+    broker = start_broker(fault=DIES.format(frames=frames))
     if verb in ("send", "ask"):
         shell.listen("worker", "--answer", "cat")
     result = called(shell, verb, *(("--timeout", "1") if verb == "groups" else ()))
@@ -259,7 +262,7 @@ def test_a_broker_that_dies_while_somebody_listens(
     shell: Shell, start_broker: Callable[..., BrokerProcess], frames: tuple[str, ...]
 ) -> None:
     """While it comes, or while a message is on its way to it: it goes on with a new one and gets the message once."""
-    broker = start_broker(command=patched(DIES.format(frames=frames)))
+    broker = start_broker(fault=DIES.format(frames=frames))
     worker = shell.listen("worker")
     assert shell.run("send", "worker", "hello").status == 0
     assert broker.wait() == 9
@@ -280,7 +283,7 @@ def test_no_file_where_one_is_expected(shell: Shell, place: str, make: Callable[
     if not (shell.home / place).exists():
         make(shell.home / place)
     for verb in CALLS:
-        if verb not in ("serve", "demo", "restart", "stop"):
+        if verb not in ("serve", "demo", "restart", "stop", "broker"):
             result = called(shell, verb)
             assert b"Traceback" not in result.err, result
             assert result.documents[-1].get("code") != "internal", result

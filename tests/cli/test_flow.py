@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -68,6 +69,13 @@ def test_a_flow_in_two_shells(shell: Shell) -> None:
     assert "intercom flow retry f two --reason TEXT" in text and "FAILED" in text
     assert "flow cancel" not in text, "nobody without a name may"
     assert "intercom flow cancel --as boss f --reason TEXT" in shell.run("flow", "status", "f", "--as", "boss").text
+    retry = ("flow", "retry", "f", "two", "--reason", "the key is there now", "--as", "boss")
+    tried = shell.run(*retry, "--json").document
+    assert tried["flow"]["steps"][1]["state"] in ("pending", "dispatching", "awaiting_result", "failed")
+    again = settled(
+        shell, lambda flow: flow["steps"][1]["state"] == "failed" and len(flow["steps"][1]["attempts"]) == 2
+    )
+    assert again["dispatches"][2]["dispatchId"] == again["flow"]["steps"][1]["attempts"][1]
     cancelled = shell.run("flow", "cancel", "f", "--reason", "enough", "--as", "boss", "--json").document
     assert (cancelled["flow"]["state"], cancelled["flow"]["reason"]) == ("cancelled", "enough")
     assert "f " in shell.run("flow", "list").text
@@ -101,6 +109,21 @@ def test_a_step_is_reported_by_a_command_of_the_same_name(shell: Shell) -> None:
     other = shell.run(*report[:4], "--summary", "t", "--as", "worker", "--json")
     assert (other.status, other.document["code"]) == (4, "report_conflict")
     assert status(shell)["flow"]["state"] == "completed"
+
+
+def test_what_was_reported_is_shown_without_a_broker(shell: Shell) -> None:
+    """FE 2.9, outbox state: what this identity has written down, and whether the broker has it."""
+    worker = listener(shell, "--answer", "printf 'all\\nwell'")
+    shell.run("flow", "create", "--id", "f", "--target", "worker", "--step", "one=x", "--start", "--as", "boss")
+    worker.event("message")
+    dispatch_id = worker.event("reported")["dispatchId"]
+    [report] = shell.run("flow", "reports", "--as", "worker", "--json").document["reports"]
+    assert (report["dispatchId"], report["state"], report["attempts"]) == (dispatch_id, "accepted", 1)
+    assert report["preparedAt"] <= report["publishedAt"] <= report["acceptedAt"]
+    text = shell.run("flow", "reports", "--as", "worker").text
+    assert "accepted" in text and "all ..." in text
+    assert shell.run("flow", "reports", "--as", "boss").text == "no reports\n"
+    assert shell.run("flow", "reports").status == 2
 
 
 def test_the_command_that_listen_prints_can_be_followed(shell: Shell) -> None:
@@ -358,3 +381,18 @@ def test_an_agent_without_a_name_may_cancel_what_it_has_written(shell: Shell) ->
     assert "--group default" in cancel, "the address that has written it is one of its home group"
     done = shell.run(*shlex.split(cancel)[1:], "--json", env=agent)
     assert done.document["flow"]["state"] == "cancelled"
+
+
+def test_only_the_newest_attempt_of_a_step_is_told_of(shell: Shell) -> None:
+    """What is over says nothing of how it is: not its old to-do items, nor why it was once retried."""
+    worker = listener(shell, "--answer", "false")
+    flow = {"id": "f", "target": "worker", "steps": [{"id": "one", "prompt": "p", "todo": {"require_completed": True}}]}
+    created = shell.run("flow", "create", "-", "--start", stdin=json.dumps(flow).encode())
+    assert re.search(r", by [0-9a-f]{8}$", created.text.splitlines()[0]), created.text
+    for _ in range(2):
+        worker.event("message")
+        worker.event("reported")
+        shell.run("flow", "retry", "f", "one", "--reason", "again", "--as", "boss")
+    text = shell.run("flow", "status", "f").text
+    assert text.count("to-do item of step one") == 1
+    assert "last reason: " in text

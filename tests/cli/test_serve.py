@@ -37,7 +37,9 @@ def test_flags_are_the_settings(served: list[tuple[Path, dict[str, object], bool
     assert served == [(tmp_path, {"idle_ms": 700, "durability": "memory", "watchdog": False}, False)]
 
 
-@pytest.mark.parametrize("wrong", [["--idle-ms", "soon"], ["--idle-ms", "1"], ["--durability", "maybe"]])
+@pytest.mark.parametrize(
+    "wrong", [["--idle-ms", "soon"], ["--idle-ms", "1"], ["--durability", "maybe"], ["--flow-reconcile-ms", "249"]]
+)
 def test_a_value_that_is_none_is_refused_before_anything_happens(
     served: list[tuple[Path, dict[str, object], bool]], wrong: list[str]
 ) -> None:

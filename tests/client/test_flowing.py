@@ -11,6 +11,7 @@ import pytest
 from msgspec import convert
 
 from intercom.client import aio, aio_flows, blocking, blocking_flows
+from intercom.client.feeds import Feed
 from intercom.client.flowing import step_of
 from intercom.client.flowviews import FlowList, FlowSummary
 from intercom.client.report_files import ReportFiles
@@ -94,6 +95,46 @@ def test_a_report_is_written_down_before_it_is_sent() -> None:
     rig.feed(recorded(request))
     assert operation.result.step_state == "completed"
     assert shelf.saves[-1] == ("d1", "accepted")
+
+
+def events(feed: Feed) -> list[tuple[str, str | None, str | None]]:
+    found = []
+    while (event := feed.take()) is not None:
+        found.append((event.kind, event.dispatch_id, event.reason))
+    return found
+
+
+def test_a_program_hears_what_becomes_of_its_report() -> None:
+    """FE 2.9: prepared, published for each time it is sent, accepted; the broker is told when and how often."""
+    shelf = Shelf()
+    rig = worker(shelf)
+    feed = rig.core.feed()
+    said(rig)
+    [first] = rig.written()
+    assert "attempt" not in first
+    assert events(feed) == [("report_prepared", "d1", None), ("report_published", "d1", None)]
+    let_pass(rig, 6_000)
+    let_pass(rig, REPORT_PUMP_MS)
+    [again] = [frame for frame in rig.written() if frame["type"] == "flow_report"]
+    assert (again["attempt"], again.get("preparedAt")) == (2, first.get("preparedAt"))
+    rig.feed(recorded(again))
+    assert events(feed) == [("report_published", "d1", None), ("report_accepted", "d1", None)]
+    kept = shelf.records["d1"]
+    assert kept.published_at is not None and kept.accepted_at is not None
+    assert kept.prepared_at <= kept.published_at <= kept.accepted_at
+
+
+@pytest.mark.parametrize(("code", "is_kept"), [("dispatch_closed", False), ("store_unusable", True)])
+def test_a_program_hears_that_its_report_was_refused(code: str, is_kept: bool) -> None:
+    shelf = Shelf()
+    rig = worker(shelf)
+    feed = rig.core.feed()
+    said(rig)
+    [request] = rig.written()
+    answer = {"requestId": request["requestId"], "code": code, "reason": "over", "retryable": False}
+    rig.feed({"type": "request_failed", **answer})
+    assert events(feed)[-1] == ("report_refused", "d1", code)
+    assert [record.last_error for record in shelf.records.values()] == ([code] if is_kept else [])
 
 
 def test_what_was_written_down_is_sent_by_the_next_session() -> None:

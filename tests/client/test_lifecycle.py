@@ -231,7 +231,7 @@ def test_what_is_left_of_the_validity_is_said_at_each_attempt() -> None:
     rig.lose()
     rig.now += 9_000
     [frame] = rig.reattach()
-    assert frame["validFor"] == 1, "the broker decides whether it had arrived before"
+    assert frame["validFor"] == 0, "the broker says what became of it, and hands it over no more"
 
 
 # --- addresses ------------------------------------------------------------------------------------------
@@ -385,6 +385,37 @@ def test_a_notice_is_a_message_that_says_what_it_is_about() -> None:
     assert (found.sender.name, found.sender.raw) == ("@intercom", {"name": "@intercom", "id": "broker"})
     rig.core.take_message(rig, rig.now)
     assert rig.written() == [{"type": "received", "messageId": "undeliverable:m1"}]
+
+
+def test_a_notice_about_a_send_that_is_tried_again_waits_for_its_end() -> None:
+    """Protocol 9.5.6: its answer was lost, its target ended, and the next attempt may find another of that name."""
+    rig = granted()
+    [sent] = rig.begin(commands.send("worker", "hi", message_id="m1", now=rig.now, wall=WALL))
+    rig.lose()
+    [sent] = rig.reattach()
+    assert rig.feed(notice()) == [] and not rig.core.has_news
+    answer = {"messageId": "m1", "attemptId": sent["attemptId"]}
+    assert rig.feed({"type": "delivered", **answer}) == [{"type": "received", "messageId": "undeliverable:m1"}]
+    assert not rig.core.has_news
+
+
+def test_a_notice_about_a_send_that_fails_after_all_is_shown() -> None:
+    rig = granted()
+    [sent] = rig.begin(commands.send("worker", "hi", message_id="m1", now=rig.now, wall=WALL))
+    assert rig.feed(notice()) == []
+    answer = {"messageId": "m1", "attemptId": sent["attemptId"], "reason": "Refused by the recipient's policy"}
+    assert rig.feed({"type": "delivery_failed", **answer}) == []
+    found = rig.core.take_message(rig, rig.now)
+    assert found is not None and found.notice is not None
+
+
+def test_a_notice_about_a_send_whose_caller_has_gone_is_shown() -> None:
+    rig = granted()
+    operation = commands.send("worker", "hi", message_id="m1", now=rig.now, wall=WALL)
+    rig.begin(operation)
+    rig.feed(notice())
+    rig.core.withdraw(operation, rig.now)
+    assert rig.core.has_news
 
 
 def test_a_notice_ends_the_ask_it_is_about() -> None:

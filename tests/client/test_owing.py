@@ -191,6 +191,19 @@ def test_the_answer_may_be_repeated_under_its_id(
     assert texts(planner) == []
 
 
+def test_a_message_that_is_repeated_does_not_become_the_answer(
+    broker: MemoryBroker, planner: MemorySession, worker: MemorySession
+) -> None:
+    """F76: it went out before the question came, so under its id it means what it meant then."""
+    first = worker.send("planner", "hello", message_id="m1")
+    assert texts(planner) == ["hello"] and first.result().state == "delivered"
+    question = planner.ask("worker", "2+2")
+    assert texts(worker) == ["2+2"]
+    again = worker.send("planner", "hello", message_id="m1").result()
+    assert (again.state, again.inferred_reply_to, again.hint) == ("delivered", None, "")
+    assert texts(planner) == [] and not question.done
+
+
 def test_nobody_waits_longer_than_an_ask_may(
     broker: MemoryBroker, planner: MemorySession, worker: MemorySession
 ) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 from intercom.client import blocking
 from intercom.client.flowviews import Flow
 from intercom.errors import IntercomError
-from tests.support.brokers import POLL_S, BrokerProcess, environment, patched
+from tests.support.brokers import POLL_S, BrokerProcess, environment
 from tests.support.raw import PATIENCE_S
 
 KILLING = """
@@ -46,6 +48,10 @@ from pathlib import Path
 from intercom.client import blocking
 from intercom.errors import IntercomError
 home = Path(os.environ["INTERCOM_HOME"])
+if (home / "dies").exists():
+    (home / "dies").unlink()
+    from intercom.client import reporting
+    reporting.Outbox.sent = lambda *arguments: os.kill(os.getpid(), 9)
 with blocking.connect("worker", home=home, address=True, flows=True, start=False, timeout=20) as session:
     (home / "worker.pid").write_text(str(os.getpid()))
     print("here", flush=True)
@@ -123,7 +129,7 @@ def test_one_dispatch_and_one_effective_message(
     home = tmp_path / "home"
     settings: dict[str, Any] = {"flow_end_grace_ms": GRACE_MS}
     code = KILLING.replace("WHO", repr(who)).replace("KIND", kind).replace("MOMENT", moment)
-    broker = start_broker(home, command=patched(code), settings=settings)
+    broker = start_broker(home, fault=code, settings=settings)
     worker = Worker(home)
     workers = [worker]
     with blocking.connect("boss", home=home, coordinator=True, start=False) as boss:
@@ -154,5 +160,72 @@ def test_one_dispatch_and_one_effective_message(
     assert seen in ([], [step.attempts[0]]), "one effective message in every case"
     if "worker" not in who or point in ("the report has arrived", "it is completed"):
         assert (step.state, len(seen)) == ("completed", 1)
+        if point == "the report has arrived" and "broker" in who:
+            assert step.result is not None and step.result.attempts > 1, "it was brought again, and that is told"
     else:
         assert step.state == "ambiguous"
+
+
+def test_a_report_that_was_never_sent_is_brought_by_the_next_start(
+    start_broker: Callable[..., BrokerProcess], tmp_path: Path
+) -> None:
+    """A2.14: written down, killed before it was sent; its next start sends it, once, and the flow goes on."""
+    home = tmp_path / "home"
+    start_broker(home, settings={"flow_end_grace_ms": GRACE_MS * 20})
+    (home / "dies").touch()
+    first = Worker(home)
+    with blocking.connect("boss", home=home, coordinator=True, start=False) as boss:
+        boss.flows.create("f", "worker", [("one", "sing"), ("two", "dance")])
+        boss.flows.start("f")
+        first.process.wait(3 * PATIENCE_S)
+        flow = boss.flows.status("f")
+        assert flow.step("one").state in ("awaiting_result", "dispatching") and flow.step("one").result is None
+        again = Worker(home)
+        until(lambda: boss.flows.status("f").state == "completed", "it does not go on")
+        flow = boss.flows.status("f")
+        again.end()
+        first.end()
+    assert [len(step.attempts) for step in flow.steps] == [1, 1]
+    brought = flow.step("one").result
+    assert brought is not None and (brought.summary, brought.attempts) == ("done", 1)
+    assert brought.prepared_at is not None and brought.prepared_at <= brought.reported_at
+
+
+def test_rows_that_are_deleted_come_back_as_they_were(
+    start_broker: Callable[..., BrokerProcess], tmp_path: Path
+) -> None:
+    """A2.15: equal in ids, times and states, to who looks at the flow; and the flow goes on."""
+    home = tmp_path / "home"
+    broker = start_broker(home)
+    with (
+        blocking.connect("boss", home=home, coordinator=True, start=False) as boss,
+        blocking.connect("worker", home=home, flows="todo", start=False) as worker,
+    ):
+        gated = {"step_id": "two", "prompt": "dance", "todo_binding": {"conflict_check": True}}
+        boss.flows.create("f", "worker", [("one", "sing"), gated, ("three", "rest")])
+        boss.flows.create("draft", "worker", [("one", "sing")])
+        boss.flows.start("f")
+        for outcome, todo in (("completed", None), ("completed", ("t", "in_progress"))):
+            message = worker.receive(timeout=PATIENCE_S)
+            assert message is not None and message.flow is not None
+            message.flow.report(outcome, "so it was", ["file:a"], todo=todo)
+        boss.flows.retry("f", "two", "again")
+        message = worker.receive(timeout=PATIENCE_S)
+        assert message is not None and message.flow is not None
+        worker.receive(timeout=0.1)  # which confirms it
+        before = [boss.flows.status(flow_id) for flow_id in ("f", "draft")]
+        broker.kill()
+        with closing(sqlite3.connect(home / "intercom.db")) as connection:
+            for table in ("flows", "dispatches"):
+                connection.execute(f"DELETE FROM {table}")
+            connection.commit()
+        start_broker(home)
+        after = [boss.flows.status(flow_id, timeout=PATIENCE_S) for flow_id in ("f", "draft")]
+        until(lambda: len(worker.list()) > 1, "it is not back")
+        assert [flow.steps for flow in after] == [flow.steps for flow in before]
+        assert [flow.dispatches for flow in after] == [flow.dispatches for flow in before]
+        for old, new in zip(before, after, strict=True):
+            assert (new.state, new.revision, new.created_at, new.updated_at, new.reason) == (
+                old.state, old.revision, old.created_at, old.updated_at, old.reason,
+            )  # fmt: skip
+        assert message.flow.report("completed", "done", todo=("t", "completed")).step_state == "completed"

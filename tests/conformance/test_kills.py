@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
-from tests.support.brokers import BrokerProcess
+from tests.support.brokers import BrokerProcess, patched
 from tests.support.raw import PATIENCE_S, EndOfStream, RawClient
 
 SENDS = 2_000
 WINDOW = 16
 ENDS = 10
 CONFIRMING = {"acknowledgesReceipt": True}
+FEW_AT_ONCE = patched("limits.RECALL_ROWS = 50")
+"""Operations come back in pages after every start."""
 
 
 class Traffic:
@@ -34,7 +36,7 @@ class Traffic:
         self.connect()
 
     def connect(self) -> None:
-        self.broker = self.start_broker(settings={"watchdog": False})
+        self.broker = self.start_broker(settings={"watchdog": False}, command=FEW_AT_ONCE)
         self.receiver, self.receiver_id = self.join("receiver", self.receiver_id, CONFIRMING if self.confirms else {})
         self.sender, self.sender_id = self.join("sender", self.sender_id, {})
         for message_id in self.unanswered:

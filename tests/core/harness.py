@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec.json import decode as from_json
 from msgspec.json import encode as to_json
+from msgspec.structs import replace
 
 from intercom.core.broker import Broker
 from intercom.core.clock import Instant
@@ -25,7 +26,21 @@ from intercom.core.effects import (
     WatchProcess,
     Write,
 )
-from intercom.core.records import Happened, ReadBodies, ReadHistory, Reading, ReadJournal, StoreIdentity
+from intercom.core.records import (
+    Follow,
+    Forward,
+    Happened,
+    OperationsPage,
+    PeerFact,
+    PeerWork,
+    ReadBodies,
+    ReadHistory,
+    Reading,
+    ReadJournal,
+    ReadOperations,
+    Recall,
+    StoreIdentity,
+)
 from intercom.limits import HEADER_BYTES, Limits
 from intercom.testing.disk import MemoryDisk
 from intercom.wire.codec import ProtocolError, decode_request, encode
@@ -81,6 +96,7 @@ class World:
         auto: bool = True,
         disk: Disk | None = None,
         watcher: Watcher | None = None,
+        leaves: bool = False,
         **kwargs: Any,
     ) -> None:
         self.mono = 1_000_000
@@ -90,6 +106,8 @@ class World:
         self.disk = disk or Disk()
         self.auto = auto
         self.watcher = watcher or Watcher()
+        self.leaves = leaves
+        """A start leaves settled operations on the disk."""
         self.kwargs = kwargs
         self.connections = 0
         self.epoch = 0
@@ -115,13 +133,19 @@ class World:
         self.reads: deque[Reading] = deque()
         self.watched: dict[str, WatchProcess] = {}
         self.spawned: list[Spawn] = []
+        self.peer_work: list[PeerWork] = []
+        """What other brokers are to do."""
+        recovered = self.disk.recovered(self.wall, self.limits)
+        if self.leaves:
+            needed = [record for record in recovered.operations if not record.is_settled]
+            recovered = replace(recovered, operations=needed, left_until=max(self.disk.operations, default=0))
         self.broker = Broker(
             key=KEY,
             ids=self.ids,
             instance_id=INSTANCE,
             pid=77,
             limits=self.limits,
-            recovered=self.disk.recovered(self.wall, self.limits),
+            recovered=recovered,
             now=self.now,
             **{"identity": StoreIdentity(INSTANCE, INSTANCE, self.epoch), **self.kwargs},
         )
@@ -189,6 +213,10 @@ class World:
 
     # --- disk and kernel --------------------------------------------------------------------------------
 
+    def peer_told(self, fact: PeerFact) -> None:
+        """Tell the broker something of another one."""
+        self.perform(self.broker.peer_told(fact, self.now))
+
     def perform(self, effects: list[Effect]) -> None:
         lost: list[Write] = []
         for effect in effects:
@@ -219,12 +247,14 @@ class World:
                     self.stopped.append(reason)
                 case Note():
                     self.notes.append(effect)
-                case ReadBodies() | ReadHistory() | ReadJournal():
+                case ReadBodies() | ReadHistory() | ReadJournal() | ReadOperations():
                     self.reads.append(effect)
                 case WatchProcess():
                     self.watched[effect.ref] = effect
                 case Spawn():
                     self.spawned.append(effect)
+                case Forward() | Follow() | Recall():
+                    self.peer_work.append(effect)
                 case ForgetProcess(ref):
                     self.watched.pop(ref, None)
         self._tell_lost(lost)
@@ -275,10 +305,19 @@ class World:
             elif isinstance(read, ReadJournal):
                 page = None if fails else self.disk.read_page(read.after, read.limit)
                 self.perform(self.broker.journal_read(read.token, page, self.now))
+            elif isinstance(read, ReadOperations):
+                self.perform(self.broker.operations_read(None if fails else self._operations(read), self.now))
             else:
                 events = None if fails else self.disk.read_history(read.stream)
                 self.perform(self.broker.history_read(read.token, events, self.now))
         self.auto = auto
+
+    def _operations(self, read: ReadOperations) -> OperationsPage:
+        numbers = [number for number in sorted(self.disk.operations) if read.after < number <= read.until]
+        records = [self.disk.operations[number] for number in numbers[: read.limit]]
+        stale = [record.number for record in records if record.reserved_at + read.ttl_ms < read.now_ms]
+        last = read.until if len(records) < read.limit else records[-1].number
+        return OperationsPage([record for record in records if record.number not in stale], set(), stale, last)
 
     def judge(self, session_id: str, *, is_alive: bool) -> None:
         """Tell the core what became of the process behind a lost connection."""

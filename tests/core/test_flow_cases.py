@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from intercom.limits import Limits
 from tests.core.flow_play import TODO_WORKER, Play, gated, todo
@@ -337,6 +338,24 @@ def test_a_cancel_retires_what_is_under_way_whatever_crashes() -> None:
     assert play.report(dispatch_id)["code"] == "dispatch_closed"
 
 
+@pytest.mark.parametrize("is_taken", [False, True], ids=["on its way", "at work"])
+def test_a_cancel_that_was_cut_off_is_finished_at_the_start(is_taken: bool) -> None:
+    """A2.9: a store in which the cancel is there and the retirement is not, as another broker may have left it."""
+    play = Play()
+    play.begin()
+    dispatch_id = play.take() if is_taken else play.flow()["dispatch"]["dispatchId"]
+    disk = play.world.disk
+    disk.flows[1] = replace(disk.flows[1], state="cancelled", over_at=play.world.wall, reason="enough")
+    play.restart()
+    play.boss, play.worker = play.back(play.boss), play.back(play.worker)
+    assert play.dispatches() == []
+    assert play.states() == ("cancelled", ["cancelled", "cancelled"])
+    dispatch = play.flow()["dispatch"]
+    assert (dispatch["outcome"], dispatch["reason"]) == ("retired", "flow cancelled: enough")
+    assert play.report(dispatch_id)["code"] == "dispatch_closed"
+    assert "flow.projection_repaired" in [event.kind for event in disk.journal]
+
+
 def test_a_paused_flow_takes_reports_and_begins_nothing() -> None:
     """A2.10."""
     play = Play()
@@ -446,8 +465,9 @@ def test_an_equal_report_is_taken_again_and_another_one_is_not() -> None:
     dispatch_id = play.take()
     resources = ["file:a", "file:b"]
     first = play.report(dispatch_id, resources=resources)
+    assert not [event for event in play.world.disk.journal if event.kind.startswith("report_outbox")]
     journal = len(play.world.disk.journal)
-    again = play.report(dispatch_id, resources=resources)
+    again = play.report(dispatch_id, resources=resources, attempt=2)
     assert {**first, "requestId": 0} == {**again, "requestId": 0}
     assert len(play.world.disk.journal) == journal
     assert play.report(dispatch_id, resources=resources[:1])["code"] == "report_conflict"
@@ -505,8 +525,13 @@ def test_what_a_worker_wrote_down_before_it_died_is_taken_from_its_next_start() 
     again = play.work_as("worker", address={"name": "desk", "token": "t" * 32})
     assert again.id != play.worker.id
     assert play.dispatches(again) == []
-    assert play.report(dispatch_id, by=again)["stepState"] == "completed"
-    assert play.report(dispatch_id, by=again)["stepState"] == "completed"
+    wrote = {"preparedAt": play.world.wall - 9_000, "attempt": 3}
+    assert play.report(dispatch_id, by=again, **wrote)["stepState"] == "completed"
+    assert play.report(dispatch_id, by=again, **wrote)["stepState"] == "completed"
+    (brought,) = [event for event in play.world.disk.journal if event.kind == "report_outbox.accepted"]
+    assert brought.detail == {"attempts": 3, "preparedAt": wrote["preparedAt"], "by": again.id}
+    shown = play.flow()["dispatch"]["report"]
+    assert (shown["attempts"], shown["preparedAt"]) == (3, wrote["preparedAt"])
     assert play.report(dispatch_id, "failed", by=again)["code"] == "report_conflict"
     assert play.states() == ("completed", ["completed"])
 
@@ -536,6 +561,27 @@ def test_a_command_under_the_address_of_the_worker_reports_for_it() -> None:
     dispatch_id = play.take()
     command = play.work_as("command", address={**token, "hold": "none"})
     assert play.report(dispatch_id, by=command)["stepState"] == "completed"
+
+
+def test_a_step_that_was_not_written_in_time_is_work_for_nobody() -> None:
+    """protocol 12.4, 9.5.5: mail of an address that was never written is parked for whoever works; a step never is."""
+    play = Play(World(limits=Limits(mail_ttl_ms=30_000)))
+    play.worker = play.work_as("worker", address={"name": "desk", "token": "t" * 32})
+    play.create("f", "one", target=f"session:{play.worker.id}")
+    world = play.world
+    world.auto = False
+    play.boss.write("flow_start", requestId="s", flowId="f")
+    world.commit()
+    world.perform(world.broker.deadline_passed(world.now))
+    world.read()
+    world.wall += 86_400_000
+    world.auto = True
+    world.settle()
+    assert world.disk.inbox == {}
+    status = play.flow()
+    assert (status["dispatch"]["transport"], status["dispatch"]["outcome"]) == ("rejected", "ambiguous")
+    assert status["flow"]["steps"][0]["state"] == "ambiguous"
+    assert play.dispatches() == []
 
 
 def test_mail_for_a_session_that_is_gone_reaches_no_other_holder_of_its_address() -> None:

@@ -148,6 +148,8 @@ class FlowWorld(RuleBasedStateMachine):
         conn = self.world.connect(PeerCredentials(pid=program.pid, uid=1000, gid=1000, started=7))
         program.conn, program.waiting = conn, []
         program.is_terminal = False
+        if program.address is not None:
+            self.witness.under[conn] = program.address
         if program.token is not None and how % 4 in (0, 1):
             self.request(program, "session_reattach", sessionId=program.session_id, ownerToken=program.token)
             if self.witness.told_of.get(conn) is not None or not self.commits:

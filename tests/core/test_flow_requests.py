@@ -41,7 +41,9 @@ def test_a_flow_that_breaks_a_rule_is_refused_whole(steps: Any, code: str) -> No
     assert play.ask("flow_list")["flows"] == []
 
 
-@pytest.mark.parametrize("target", [" ", "session:", "session:zz", "@me", "*", "workflow:r/x", "a\x1bb", "a\nb"])
+@pytest.mark.parametrize(
+    "target", [" ", "session:", "session:zz", "@me", "*", "work*", "workflow:r/x", "a\x1bb", "a\nb"]
+)
 def test_a_target_that_can_never_take_a_step_is_refused(target: str) -> None:
     """FE 2.2: when it is written down, and when another one is named."""
     play = Play()
@@ -130,6 +132,18 @@ def test_whoever_is_in_another_group_knows_of_no_flow(kind: str) -> None:
     assert play.ask("flow_list", by=stranger)["flows"] == []
 
 
+def test_a_report_counts_when_no_coordinator_is_there() -> None:
+    """FE 2.7: a result is accepted, and the next step handed out: whoever may go home need not come back (12.7)."""
+    play = Play()
+    play.begin()
+    dispatch_id = play.take()
+    play.boss.write("unregister")
+    play.report(dispatch_id)
+    play.report(play.take())
+    person = play.person()
+    assert play.ask("flow_status", by=person, flowId="f")["flow"]["state"] == "completed"
+
+
 def test_a_worker_may_only_report() -> None:
     """FE 2.7."""
     play = Play()
@@ -214,6 +228,30 @@ def test_a_step_is_not_tried_for_ever() -> None:
     assert play.flow()["flow"]["nextActions"] == ["pause", "append", "cancel"]
 
 
+@pytest.mark.parametrize("kind", ["retry", "cancel"])
+def test_a_reason_has_its_length(kind: str) -> None:
+    """FE 2.5: at most 8 KiB of UTF-8."""
+    play = Play()
+    play.begin()
+    play.report(play.take(), "failed")
+    more = {"stepId": "one"} if kind == "retry" else {}
+    too_long = play.ask(f"flow_{kind}", flowId="f", reason="\u00e9" * (4 * KIB) + "x", **more)
+    assert too_long["code"] == "invalid_flow"
+    assert play.ask(f"flow_{kind}", flowId="f", reason="\u00e9" * (4 * KIB), **more)["type"] == "flow"
+
+
+def test_the_same_target_is_a_plain_resume() -> None:
+    """FE 2.3: also while a step is under way, and its identity is kept."""
+    play = Play()
+    play.begin()
+    dispatch_id = play.take()
+    play.ask("flow_pause", flowId="f")
+    resumed = play.ask("flow_resume", flowId="f", target=" worker ")
+    assert (resumed["flow"]["state"], resumed["flow"]["targetIdentity"]["sessionId"]) == ("active", play.worker.id)
+    play.report(dispatch_id)
+    assert play.states() == ("active", ["completed", "dispatching"])
+
+
 def test_only_what_failed_or_is_ambiguous_is_retried() -> None:
     """FE 2.3."""
     play = Play()
@@ -259,6 +297,10 @@ def test_the_broker_deletes_them_by_itself() -> None:
         ({"resources": [""]}, "invalid_flow"),
         ({"outcome": "fine"}, "bad_request"),
         ({"todoOutcome": {"todoId": "t", "todoStatus": "fine"}}, "bad_request"),
+        ({"todoOutcome": {"todoId": "a b", "todoStatus": "completed"}}, "bad_request"),
+        ({"to": "somebody"}, "bad_request"),
+        ({"replyTo": "m"}, "bad_request"),
+        ({"attempt": 0}, "bad_request"),
     ],
     ids=str,
 )

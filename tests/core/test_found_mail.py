@@ -201,7 +201,7 @@ def test_mail_behind_one_that_could_not_be_recorded_is_handed_over() -> None:
     world.fail_commit()
     world.auto = True
     world.pass_time(world.limits.mail_retry_ms)
-    assert ids(target.got()) == ["undeliverable:m2"]
+    assert ids(target.got()) == ["undeliverable:2:m2"]
 
 
 # --- what is not recorded yet ---------------------------------------------------------------------------
@@ -354,7 +354,20 @@ def test_mail_that_was_written_to_somebody_is_not_called_unfetched() -> None:
     assert ids(back.first) == ["m1"]
     world.pass_time(2_000)
     back.leave()
-    assert only(sender.mail())["notice"]["reason"] == notices.NEVER_CONFIRMED
+    assert only(sender.mail())["notice"]["reason"] == notices.never_confirmed(notices.TIME_OVER)
+
+
+def test_mail_that_was_written_to_a_session_that_ended_is_not_called_undelivered() -> None:
+    """protocol 9.5.6: its receipt may have been lost, and its sender must not believe that nothing happened."""
+    world = World()
+    sender, target = away(world)
+    sender.queue("b", "m1")
+    back = reattach(world, target)
+    assert ids(back.first) == ["m1"]
+    back.write("unregister")
+    told = only(sender.mail())
+    assert told["notice"]["reason"] == notices.never_confirmed(notices.session_closed("unregister"))
+    assert "was not delivered" not in told["message"]["content"]["text"]
 
 
 def test_a_broker_that_began_with_nothing_tidies_too() -> None:
@@ -378,24 +391,27 @@ def test_a_peer_may_choose_the_id_of_a_notice() -> None:
     sender.queue("b", "m1", validFor=1_000)
     world.pass_time(1_000)
     peer = enter(world, "p")
-    assert ids(sender.got()) == ["undeliverable:m1"]
+    assert ids(sender.got()) == ["undeliverable:1:m1"]
     sender.leave()
-    peer.queue("a", "undeliverable:m1")
+    peer.queue("a", "undeliverable:1:m1")
     back = reattach(world, sender)
-    assert ids(back.first) == ["undeliverable:m1", "undeliverable:m1"]
-    back.confirm("undeliverable:m1", "undeliverable:m1")
+    assert ids(back.first) == ["undeliverable:1:m1", "undeliverable:1:m1"]
+    back.confirm("undeliverable:1:m1", "undeliverable:1:m1")
     assert world.disk.mail == {}
     del target
 
 
 def test_an_id_that_was_sent_again_after_its_end_has_an_end_of_its_own() -> None:
+    """Protocol 9.5.6: the notice has another id than the first one, which a client would take for a copy of it."""
     world = World(limits=Limits(grace_ms=10**10))
     sender, _ = away(world)
+    told = []
     for _attempt in range(2):
         assert ids(sender.queue("b", "m1", validFor=1_000)) == []
         world.pass_time(1_000)
-        assert ids(sender.got()) == ["undeliverable:m1"]
-    sender.confirm("undeliverable:m1", "undeliverable:m1")
+        told += ids(sender.got())
+    assert told == ["undeliverable:1:m1", "undeliverable:3:m1"]
+    sender.confirm(*told)
     assert world.disk.mail == {}
 
 

@@ -250,7 +250,7 @@ def test_purge_deletes_what_is_over() -> None:
     assert len(world.disk.bodies) == 1, "that of m1 is over, that of m2 is needed"
     assert [event.stream for event in world.disk.journal if event.stream == "mail:m1"] == []
     assert ask(person, "purge", of={"sessionId": target.id})["mail"] == 1
-    sender.confirm("undeliverable:m2")
+    sender.confirm("undeliverable:2:m2")
 
 
 def test_bodies_go_after_a_day() -> None:

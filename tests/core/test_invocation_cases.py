@@ -814,7 +814,7 @@ def test_an_exact_id_is_found_as_among_all_candidates(asked: str) -> None:
         "control": control.id,
     }
     targets = world.broker._invoking._requests._targets
-    session = world.broker._sessions.get(asker.id)
+    session = world.broker._registry.sessions.get(asker.id)
     assert session is not None
     found = targets.find(ids[asked], session)
     assert found == resolve(ids[asked], targets.candidates(session))

@@ -199,8 +199,8 @@ def test_f85_what_cannot_be_handed_over_blocks_nothing() -> None:
     assert ids(back.first) == ["m3"]
     assert ids(back.confirm("m3", "m4")) == ["m4"]
     notes = sender.got()
-    notes += sender.confirm("undeliverable:m1", "undeliverable:m2")
-    assert ids(notes) == ["undeliverable:m1", "undeliverable:m2"]
+    notes += sender.confirm("undeliverable:1:m1", "undeliverable:2:m2")
+    assert ids(notes) == ["undeliverable:1:m1", "undeliverable:2:m2"]
     assert world.disk.mail == {}
 
 

@@ -206,7 +206,7 @@ def test_what_nobody_let_through_expires_and_its_sender_is_told() -> None:
     sender.queue("desk", "m2", validFor=5_000)
     world.pass_time(5_000)
     assert [frame["notice"]["kind"] for frame in sender.got() if frame["type"] == "message"] == ["expired"]
-    sender.confirm("undeliverable:m2")
+    sender.confirm("undeliverable:2:m2")
     world.pass_time(Limits().mail_ttl_ms)
     [notice] = [frame["notice"] for frame in sender.got() if frame["type"] == "message"]
     assert notice["reason"] == notices.NEVER_LET_THROUGH

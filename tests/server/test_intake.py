@@ -35,6 +35,7 @@ class Core:
         self.registered: set[int] = set()
         self.ticket = 0
         self.answers: dict[str, list[Effect]] = {}
+        self.is_recalling = False
 
     def frame_received(self, conn: int, frame: Any, now: Instant) -> list[Effect]:
         self.frames.append(frame)
@@ -219,6 +220,23 @@ def test_who_only_closed_its_writing_side_is_registered(stage: Stage) -> None:
     peer.shutdown(socket.SHUT_WR)
     stage.loop.settle()
     assert stage.kinds == ["register"] and stage.core.ended == [1]
+
+
+def test_who_sends_waits_until_all_operations_are_read_back(stage: Stage) -> None:
+    """Design section 5: everybody else is served from the start on; the order of a connection is kept."""
+    stage.core.is_recalling = True
+    link, peer = stage.connect()
+    stage.write(peer, REGISTER, LIST, SEND, HEALTH)
+    peer.shutdown(socket.SHUT_WR)
+    _, other = stage.connect()
+    stage.write(other, REGISTER, {"type": "presence", "status": "here"})
+    assert stage.kinds == ["register", "list", "register", "presence"]
+    assert link.paused and stage.core.ended == []
+    stage.core.is_recalling = False
+    stage.effects.commit(link)
+    stage.loop.settle()
+    assert stage.kinds[4:] == ["send", "health"]
+    assert stage.core.ended == [1]
 
 
 def test_half_a_frame_at_the_end_is_dropped(stage: Stage) -> None:

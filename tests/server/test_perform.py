@@ -22,7 +22,19 @@ from intercom.core.effects import (
     WatchProcess,
     Write,
 )
-from intercom.core.records import Change, DropOperation, ReadBodies, ReadHistory, Reading, ReadJournal
+from intercom.core.records import (
+    Change,
+    DropOperation,
+    Forward,
+    PeerFact,
+    PeerLost,
+    PeerWork,
+    ReadBodies,
+    ReadHistory,
+    Reading,
+    ReadJournal,
+    RemoteTask,
+)
 from intercom.limits import UNCOMMITTED_FRAMES, UNSENT_BYTES
 from intercom.server.link import Link
 from intercom.server.perform import Performer
@@ -75,6 +87,9 @@ class Core:
 
     def history_read(self, token: object, events: Any, now: Instant) -> list[Effect]:
         return self._hear("history", token)
+
+    def peer_told(self, fact: PeerFact, now: Instant) -> list[Effect]:
+        return self._hear("peer", fact)
 
     def journal_read(self, token: object, page: Any, now: Instant) -> list[Effect]:
         return self._hear("journal", token, page)
@@ -158,6 +173,25 @@ class Nursery:
         self.told.append(("close",))
 
 
+class Elsewhere:
+    """Stand for the directory of other machines; a test says what was heard."""
+
+    def __init__(self) -> None:
+        self.asked: list[PeerWork] = []
+        self.heard: list[PeerFact] = []
+        self.closed = False
+
+    def submit(self, work: PeerWork) -> None:
+        self.asked.append(work)
+
+    def done(self) -> list[PeerFact]:
+        heard, self.heard = self.heard, []
+        return heard
+
+    def close(self, timeout_s: float) -> None:
+        self.closed = True
+
+
 class Lines:
     """Stand for the log."""
 
@@ -174,6 +208,7 @@ class Stage:
     def __init__(self) -> None:
         self.core, self.disk, self.log, self.loop = Core(), Disk(), Lines(), HandLoop()
         self.shelf, self.court, self.nursery = Shelf(), Court(), Nursery()
+        self.elsewhere = Elsewhere()
         self.stops: list[str] = []
         self.ended: list[int] = []
         self.resumed: list[int] = []
@@ -197,6 +232,7 @@ class Stage:
             reader=self.shelf,
             processes=self.court,
             spawner=self.nursery,
+            directory=self.elsewhere,
         )
 
     def _after_turn(self) -> None:
@@ -551,6 +587,20 @@ def test_processes_are_watched_as_the_core_says(stage: Stage) -> None:
     stage.performer.close(1)
     assert stage.court.told == [("watch", "r", 5, 7), ("forget", "r"), ("close",)]
     assert stage.shelf.closed
+
+
+def test_what_other_machines_are_to_do_and_say_goes_through_the_directory(stage: Stage) -> None:
+    """FE 3.2 as cluster/directory.py has it: the core's effects and facts about peers go through one interface."""
+    forward = Forward("b", "d", 1, RemoteTask("i", "t", "@t", "execute", False, "session:a", b"{}", b"{}", 1, None))
+    stage.run(forward)
+    assert stage.elsewhere.asked == [forward] and stage.shelf.asked == []
+    stage.core.answers["peer", PeerLost("b")] = [Write(1, note("lost"))]
+    stage.elsewhere.heard = [PeerLost("b")]
+    stage.performer.peers_told()
+    stage.loop.settle()
+    assert stage.read(1) == ["lost"]
+    stage.performer.close(1)
+    assert stage.elsewhere.closed
 
 
 def test_sessions_are_started_as_the_core_says(stage: Stage) -> None:

@@ -389,6 +389,35 @@ def test_flows_are_made_anew_out_of_the_journal(
     assert (found.last_sequence, found.last_number, found.lost_texts) == (3, 9, frozenset())
 
 
+@pytest.mark.parametrize(
+    "change", ["DELETE FROM {}", "UPDATE {} SET revision = 'many'", "UPDATE {} SET identity = '{{'"]
+)
+@pytest.mark.parametrize("names", [("flows",), ("dispatches",), ("flows", "dispatches")], ids="+".join)
+def test_flows_whose_rows_are_gone_or_damaged_come_back_at_the_next_start(
+    paths: Paths, open_store: Callable[..., Store], names: tuple[str, ...], change: str
+) -> None:
+    """A2.15, FE 2.6: nobody has to rebuild anything; the journal tells the rows."""
+    flow, dispatch = with_flows(paths)
+    connection = sqlite3.connect(paths.database)
+    for name in names:
+        connection.execute(change.format(name))
+    connection.commit()
+    connection.close()
+    found = open_store().recovered
+    assert (found.flows, found.dispatches) == ([flow], [dispatch])
+
+
+def test_a_flow_that_was_deleted_does_not_come_back(paths: Paths, open_store: Callable[..., Store]) -> None:
+    flow, dispatch = with_flows(paths)
+    store = Store.open(paths, NOW)
+    gone = [event(4, replace(dispatch, revision=2), "dispatch.deleted", is_gone=True)]
+    gone.append(event(5, replace(flow, revision=3), "flow.deleted", is_gone=True))
+    store.commit([(1, tuple(gone))])
+    store.close()
+    found = open_store().recovered
+    assert (found.flows, found.dispatches) == ([], [])
+
+
 def test_the_number_of_a_text_that_is_lost_is_not_given_again(paths: Paths, open_store: Callable[..., Store]) -> None:
     """Design section 5: texts are not made anew; no other text may be taken for one."""
     with_flows(paths)

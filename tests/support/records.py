@@ -19,6 +19,7 @@ from intercom.core.records import (
     AddressRecord,
     AssignmentRecord,
     CommandRecord,
+    DeliveryRecord,
     DiagnosisRecord,
     EventRecord,
     Happened,
@@ -31,6 +32,7 @@ from intercom.core.records import (
     MailRecord,
     OperationRecord,
     OperationState,
+    PeerRecord,
     QuestionRecord,
     RetiredIdRecord,
     Row,
@@ -278,6 +280,8 @@ dispatches = st.builds(
         at=counts,
         todo_id=st.none() | texts,
         todo_status=st.none() | texts,
+        prepared_at=st.none() | counts,
+        attempts=counts,
     ),
     evidence=st.none() | st.builds(EvidenceRecord, detail=texts, at=counts, deadline=counts),
     binding=st.none()
@@ -362,6 +366,7 @@ invocations = st.builds(
     worker=st.none() | texts,
     cancel_asked_at=st.none() | counts,
     reconciled=st.booleans(),
+    authority=st.none() | texts,
 )
 diagnoses = st.builds(
     DiagnosisRecord,
@@ -375,6 +380,30 @@ diagnoses = st.builds(
     detail=texts,
     candidates=st.binary(max_size=30),
     at=counts,
+)
+deliveries = st.builds(
+    DeliveryRecord,
+    number=counted,
+    delivery_id=texts,
+    invocation_id=texts,
+    requester=texts,
+    requester_session=texts,
+    target=texts,
+    peer=texts,
+    status=texts,
+    first_queued_at=counts,
+    attempts=counts,
+    next_attempt_at=st.none() | counts,
+    lease_epoch=st.none() | counts,
+    lease_until=st.none() | counts,
+    failure=st.none() | texts,
+    detail=st.none() | texts,
+    acked_at=st.none() | counts,
+    peer_run=st.none() | texts,
+    mirrored=counts,
+)
+peers = st.builds(
+    PeerRecord, number=counted, broker_id=texts, name=texts, journal_id=st.none() | texts, first_seen_at=counts
 )
 rows = st.one_of(
     addresses,
@@ -390,6 +419,8 @@ rows = st.one_of(
     durable_events,
     invocations,
     diagnoses,
+    deliveries,
+    peers,
 )
 """Every kind of row that the journal tells of."""
 _KINDS: dict[type, str] = {InboxRecord: "inbox.test", AssignmentRecord: "assignment.test"}

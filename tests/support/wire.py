@@ -143,6 +143,7 @@ REQUESTS: list[dict[str, Any]] = [
     {"type": "broker_status", "requestId": "r"},
     {"type": "health", "requestId": "r"},
     {"type": "shutdown", "requestId": "r"},
+    {"type": "broker_drain", "requestId": "r", "timeoutMs": 5000},
     {"type": "cancel_ask", "messageId": "m"},
 ]
 """Well-formed frames of a client, every type and every member at least once (protocol 4)."""
@@ -213,6 +214,7 @@ ANSWERS: list[dict[str, Any]] = [
     {"type": "health", "requestId": "r", "instanceId": "i"},
     {"type": "broker_status", "requestId": "r", "report": {"pid": 1, "peers": []}},
     {"type": "shutdown_ack", "requestId": "r"},
+    {"type": "broker_drained", "requestId": "r", "finished": False, "open": {"runs": 1}, "failed": ["no"]},
     {"type": "error", "error": "no"},
 ]
 """Well-formed frames of the broker, every type and every member at least once (protocol 5)."""

@@ -146,6 +146,17 @@ def test_a_frame_before_a_bad_prefix_is_handed_out_and_nothing_after_it() -> Non
     assert not reader.mid_frame
 
 
+def test_a_frame_that_was_put_back_comes_first_again() -> None:
+    reader = FrameReader(100)
+    reader.feed(frame(b"one") + frame(b"two") + frame(b"three")[:5])
+    assert reader.next_frame() == b"one"
+    buffered = reader.buffered
+    reader.put_back(b"one")
+    assert reader.buffered == buffered + len(frame(b"one"))
+    reader.feed(frame(b"three")[5:] + frame(b"four"))
+    assert [reader.next_frame() for _ in range(5)] == [b"one", b"two", b"three", b"four", None]
+
+
 def test_the_limit_may_grow_between_two_frames() -> None:
     """design OP-1: 1 MiB before ``register``, 4 MiB after"""
     reader = FrameReader(UNREGISTERED_FRAME_BYTES)

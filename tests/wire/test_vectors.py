@@ -30,9 +30,10 @@ NEVER_REFUSED = {"message_receipt", "cancel_message"}
 NEVER_WRITTEN = {
     "request_failed": {"outcomeUnknown", "retryAfterMs"},
     "watching": {"leftOut"},
+    "invocation_snapshot": {"deliveries"},
     "queued": {"delivery", "retryable", "outcomeKnown"},
 }
-"""Members that need a thousand things, a crash, or a command that the settings name."""
+"""Members that need a thousand things, a crash, another machine, or a command that the settings name."""
 NOT_PLAYED = {"watch_alive", "spawn_status", "link_drain"}
 """Frames that take 15 s, a command that the settings name, or the end of the broker."""
 

@@ -1,0 +1,177 @@
+"""Define what is stored of other brokers, and what passes between them and the core.
+
+What the core wants of another machine is *work for a peer*, what it hears of one a *fact*: both are data, and whatever
+carries them (``cluster``) knows no rule. All of it may come late, twice or not at all: the core tells by the ids.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+
+class PeerRecord(Struct, frozen=True):
+    """Describe another broker that was seen."""
+
+    number: int
+    broker_id: str
+    name: str
+    """What its machine is called in labels."""
+    journal_id: str | None
+    first_seen_at: int
+    """Epoch ms."""
+
+
+class DeliveryRecord(Struct, frozen=True, omit_defaults=True):
+    """Describe what has to reach another broker; the text is stored with its invocation."""
+
+    number: int
+    delivery_id: str
+    """Made of requester, invocation and peer: the same every time, so that the peer tells a copy."""
+    invocation_id: str
+    requester: str
+    requester_session: str
+    target: str
+    peer: str
+    """The broker that is the authority for the target."""
+    status: str
+    first_queued_at: int
+    """The retry window counts from here, epoch ms."""
+    attempts: int = 0
+    next_attempt_at: int | None = None
+    lease_epoch: int | None = None
+    """The process that forwards it; the lease of an older one is void."""
+    lease_until: int | None = None
+    failure: str | None = None
+    """Why it failed, or why the last attempt did."""
+    detail: str | None = None
+    acked_at: int | None = None
+    peer_run: str | None = None
+    """Id of the run at the peer."""
+    mirrored: int = 0
+    """Number of the newest report of that run that was taken."""
+
+
+class RemoteName(Struct, frozen=True):
+    """Describe a session or an address that a peer answers for."""
+
+    target_id: str
+    name: str
+    groups: tuple[str, ...]
+    state: Literal["active", "reconnecting", "away", "closed"]
+    home: str
+    """The broker at which it lives."""
+    is_address: bool = False
+    workspace: str | None = None
+    branch: str | None = None
+    profile: str | None = None
+    harness: str | None = None
+    model: str | None = None
+
+
+class RemoteTask(Struct, frozen=True):
+    """Hold an invocation as a peer is sent it."""
+
+    invocation_id: str
+    target_id: str
+    asked: str
+    action: str
+    ensure_awake: bool
+    requester: str
+    requester_info: bytes
+    """The session object of whoever asked, JSON."""
+    message: bytes
+    created_at: int
+    take_until: int | None
+
+
+class RemoteRun(Struct, frozen=True):
+    """Hold how far a run at a peer is."""
+
+    run_id: str
+    state: Literal["queued", "waking", "running", "waiting", "completed", "failed", "cancelled"]
+    summary: str | None = None
+    output: str | None = None
+    error: str | None = None
+
+
+# --- work for a peer ------------------------------------------------------------------------------------
+
+
+class Forward(Struct, frozen=True):
+    """Send a task to a peer, and tell with ``Forwarded`` under the same attempt what it said, or that it did not."""
+
+    peer: str
+    delivery_id: str
+    attempt: int
+    task: RemoteTask
+
+
+class Follow(Struct, frozen=True):
+    """Tell with ``Mirrored`` every report of the run at the peer behind ``after``, until it has ended.
+
+    Asked again, it begins anew from there.
+    """
+
+    peer: str
+    delivery_id: str
+    invocation_id: str
+    after: int
+
+
+class Recall(Struct, frozen=True):
+    """Tell the peer that its run is not wanted any more."""
+
+    peer: str
+    delivery_id: str
+    invocation_id: str
+    reason: str
+
+
+PeerWork: TypeAlias = Forward | Follow | Recall
+
+
+# --- facts ----------------------------------------------------------------------------------------------
+
+
+class PeerSeen(Struct, frozen=True):
+    """Say that a peer is there, and for whom it answers now; ``names`` replaces what was told before."""
+
+    broker_id: str
+    name: str
+    journal_id: str | None
+    names: tuple[RemoteName, ...]
+
+
+class PeerLost(Struct, frozen=True):
+    """Say that a peer is not there any more."""
+
+    broker_id: str
+
+
+class Forwarded(Struct, frozen=True):
+    """Say what became of one attempt.
+
+    ``duplicate``: the peer had it already; ``refused``: it will never take it; ``unreachable``: it is not known
+    whether it has it, or it provably has not.
+    """
+
+    delivery_id: str
+    attempt: int
+    verdict: Literal["accepted", "duplicate", "refused", "unreachable"]
+    run: RemoteRun | None = None
+    """Of what it has."""
+    reason: str = ""
+
+
+class Mirrored(Struct, frozen=True):
+    """Hold a report of a run at a peer; ``after`` is the number of the report before it, the peer counts."""
+
+    delivery_id: str
+    after: int
+    seq: int
+    run: RemoteRun
+
+
+PeerFact: TypeAlias = PeerSeen | PeerLost | Forwarded | Mirrored

@@ -1,0 +1,154 @@
+"""Test ``intercom broker drain`` with real processes (FE 4.11)."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.brokers import TOP
+from tests.support.commands import Running, Shell, is_alive
+
+WORKER = """
+import sys
+from intercom.client import blocking
+with blocking.connect("w", address=True, durable=True, home=sys.argv[1], start=False) as session:
+    for command in session.commands(timeout=20):
+        print("begun", command.id, flush=True)
+        sys.stdin.readline()
+        command.done()
+        session.drain(timeout=20)
+        print("done", flush=True)
+        break
+"""
+
+
+@pytest.fixture
+def worker(shell: Shell) -> Iterator[Running]:
+    """Give a durable worker that carries one command out when it is told to."""
+    shell.serve({"INTERCOM_IDLE_MS": "60000"})
+    process = subprocess.Popen(
+        (sys.executable, "-c", WORKER, str(shell.home)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=TOP,
+        env=shell.environment(),
+    )
+    running = Running(process)
+    shell.wait_for_sessions(1)
+    yield running
+    running.close()
+
+
+def wait_for_draining(shell: Shell, **is_open: int) -> None:
+    """Wait until the broker drains and this is open."""
+
+    def drains() -> bool:
+        with shell.connect() as client:
+            draining: dict[str, Any] | None = client.status()["broker"].get("draining")
+            return draining is not None and draining["open"] == is_open
+
+    shell.wait_for(drains)
+
+
+def asked(shell: Shell) -> tuple[Running, Running, str]:
+    """Ask who listens; return both, and the id of the question once it is open."""
+    listener = shell.listen("worker")
+    asking = shell.start("ask", "worker", "ready?", "--as", "planner", "--json")
+    question = listener.event("message")["id"]
+    shell.wait_for_questions(1)
+    return listener, asking, question
+
+
+def answer(shell: Shell, question: str, text: str) -> None:
+    assert shell.run("reply", question, text, "--as", "worker").status == 0
+
+
+def test_nothing_to_drain(shell: Shell) -> None:
+    """Design section 9: no broker is 5, and none is started."""
+    result = shell.run("broker", "drain", "--json")
+    assert (result.status, result.document["code"]) == (5, "no_broker")
+    assert not shell.home.exists()
+
+
+@pytest.mark.parametrize("words", [(), ("boil",), ("drain", "now")])
+def test_it_says_what_it_can_do(shell: Shell, words: tuple[str, ...]) -> None:
+    result = shell.run("broker", *words, "--json")
+    assert (result.status, result.document["code"]) == (2, "usage")
+
+
+def test_an_idle_broker_is_gone_when_it_returns(shell: Shell) -> None:
+    shell.serve()
+    pid = shell.broker_pid()
+    result = shell.run("broker", "drain", "--json")
+    assert result.document == {"ok": True, "pid": pid, "finished": True, "open": {}, "failed": []}
+    assert result.status == 0
+    assert not is_alive(pid)
+    assert not (shell.home / "broker.sock").exists()
+
+
+def test_a_question_is_answered_first(shell: Shell) -> None:
+    """What is open may end, nothing new begins; then the broker leaves, and sessions go on with a new one."""
+    listener, asking, question = asked(shell)
+    pid = shell.broker_pid()
+    draining = shell.start("broker", "drain", "--timeout", "60")
+    wait_for_draining(shell, questions=1)
+    assert "open: questions 1" in shell.run("status").text
+    late = shell.start("ask", "worker", "and now?", "--as", "other", "--json")
+    assert shell.run("send", "worker", "a message goes through").status == 0
+    assert listener.event("message")["text"] == "a message goes through"
+    answer(shell, question, "yes")
+    assert asking.finish().document["answer"]["text"] == "yes"
+    done = draining.finish()
+    assert (done.status, done.text) == (0, f"stopped the broker (pid {pid}); everything had ended\n")
+    assert f"draining the broker (pid {pid}) for at most 60 s" in done.errors
+    assert not is_alive(pid)
+    answer(shell, listener.event("message")["id"], "still")
+    assert late.finish().document["answer"]["text"] == "still", "it was asked of the next broker"
+
+
+def test_what_is_left_is_said(shell: Shell) -> None:
+    """6: still going on; what it is is printed, and the next broker goes on with it."""
+    _, asking, question = asked(shell)
+    pid = shell.broker_pid()
+    result = shell.run("broker", "drain", "--timeout", "0.3", "--json")
+    document = result.document
+    assert (result.status, document["code"], document["open"]) == (6, "not_finished", {"questions": 1})
+    assert f"(pid {pid}) has stopped; still open: 1 question" in document["reason"]
+    assert not is_alive(pid)
+    shell.wait_for_questions(1)
+    answer(shell, question, "yes")
+    assert asking.finish().document["answer"]["text"] == "yes"
+
+
+def test_ending_the_wait_does_not_end_the_draining(shell: Shell) -> None:
+    _, asking, question = asked(shell)
+    pid = shell.broker_pid()
+    draining = shell.start("broker", "drain", "--timeout", "60", "--json")
+    wait_for_draining(shell, questions=1)
+    draining.signal(signal.SIGINT)
+    assert draining.finish().status == 130
+    assert is_alive(pid)
+    answer(shell, question, "yes")
+    asking.finish()
+    shell.wait_for(lambda: not is_alive(pid))
+
+
+def test_a_command_is_carried_out_first(shell: Shell, worker: Running) -> None:
+    """FE 4.5: a worker that is at work reports before the broker leaves."""
+    pid = shell.broker_pid()
+    assert shell.run("command", "send", "w", '{"do": "build"}', "--id", "c1").status == 0
+    assert worker.line() == "begun c1"
+    draining = shell.start("broker", "drain", "--timeout", "60", "--json")
+    wait_for_draining(shell, commands=1)
+    assert worker.process.stdin is not None
+    worker.process.stdin.write(b"\n")
+    worker.process.stdin.flush()
+    assert worker.line() == "done"
+    assert draining.finish().document == {"ok": True, "pid": pid, "finished": True, "open": {}, "failed": []}
+    assert shell.run("command", "show", "c1", "--json").document["command"]["state"] == "applied"

@@ -1,0 +1,84 @@
+"""Judge reports by their gates, row by row (FE 2.4, protocol 12.6)."""
+
+from __future__ import annotations
+
+import pytest
+
+from intercom.core.flow_records import BindingRecord, DispatchRecord, GatesRecord, ReportRecord, TargetIdentity
+from intercom.core.flow_settling import binding_after, judge
+
+REQUIRE = GatesRecord(require_completed=True)
+CONFLICT = GatesRecord(conflict_check=True)
+BOTH = GatesRecord(require_completed=True, conflict_check=True)
+NEITHER = GatesRecord("a label")
+
+
+def reported(outcome: str, status: str | None, *, is_bound: bool) -> DispatchRecord:
+    """Return an attempt with a report that says so of its to-do item; None: it says nothing."""
+    report = ReportRecord(outcome, 1, "x", 1, None if status is None else "t", status)
+    binding = BindingRecord("bound" if status else "pending", None if status is None else "t", status)
+    return DispatchRecord(
+        number=1,
+        dispatch_id="d",
+        flow_id="f",
+        step_id="s",
+        group="g",
+        revision=1,
+        identity=TargetIdentity("b", "s", "i"),
+        created_at=1,
+        negotiated=is_bound,
+        report=report,
+        binding=binding if is_bound else None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("gates", "is_bound", "outcome", "status", "end"),
+    [
+        (None, False, "completed", None, "completed"),
+        (None, False, "completed", "completed", "ambiguous"),
+        (None, False, "failed", "completed", "ambiguous"),
+        (None, False, "failed", None, "failed"),
+        (BOTH, False, "completed", None, "completed"),
+        (BOTH, False, "completed", "in_progress", "ambiguous"),
+        (NEITHER, True, "completed", None, "completed"),
+        (NEITHER, True, "completed", "in_progress", "completed"),
+        (REQUIRE, True, "completed", None, None),
+        (CONFLICT, True, "completed", None, None),
+        (REQUIRE, True, "completed", "in_progress", None),
+        (REQUIRE, True, "completed", "blocked", None),
+        (REQUIRE, True, "completed", "completed", "completed"),
+        (CONFLICT, True, "completed", "pending", "ambiguous"),
+        (CONFLICT, True, "completed", "failed", "ambiguous"),
+        (CONFLICT, True, "completed", "completed", "completed"),
+        (BOTH, True, "completed", "in_progress", "ambiguous"),
+        (BOTH, True, "completed", "completed", "completed"),
+        (BOTH, True, "failed", None, "failed"),
+        (BOTH, True, "failed", "in_progress", "failed"),
+    ],
+)
+def test_a_row_of_the_table(
+    gates: GatesRecord | None, is_bound: bool, outcome: str, status: str | None, end: str | None
+) -> None:
+    """FE 2.4, gates, with design section 7: evidence without a binding makes a failed report ambiguous, too."""
+    found, reason = judge(reported(outcome, status, is_bound=is_bound), gates)
+    assert found == end
+    assert (reason is None) == (end == "completed")
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome", "state"),
+    [
+        (None, "completed", "pending"),
+        (None, "ambiguous", "ambiguous"),
+        (None, "retired", "ambiguous"),
+        ("completed", "completed", "completed"),
+        ("in_progress", "completed", "bound"),
+        ("blocked", "failed", "failed"),
+        ("completed", "ambiguous", "ambiguous"),
+    ],
+)
+def test_what_becomes_of_a_binding(status: str | None, outcome: str, state: str) -> None:
+    """FE 2.3, todo binding."""
+    after = binding_after(reported("completed", status, is_bound=True), outcome, "because")
+    assert after is not None and after.state == state

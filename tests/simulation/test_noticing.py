@@ -1,0 +1,104 @@
+"""Plant faults in the product, and see that worlds notice each of them by the rule it breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from intercom.client.inbox import Inbox
+from intercom.core.deadlines import Deadlines
+from intercom.core.ledger import Ledger
+from intercom.core.mailing import Mailing
+from intercom.server.perform import Performer
+from intercom.store import database
+from intercom.store.database import Store
+from tests.simulation.runner import Failure, examine
+
+MOST = 60
+"""Worlds after which a fault that was not noticed counts as unnoticed."""
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def first_to_notice() -> Failure | None:
+    return next((failure for number in range(MOST) if (failure := examine(number)) is not None), None)
+
+
+def drop_commits(patch: pytest.MonkeyPatch) -> None:
+    """Say now and then that a batch is on disk that is not."""
+    commit = Store._commit
+    count = 0
+
+    def forgetful(store: Store, batch: Any) -> int:
+        nonlocal count
+        count += 1
+        return 1 if count % 7 == 0 else commit(store, batch)
+
+    patch.setattr(Store, "_commit", forgetful)
+
+
+def answer_before_the_commit(patch: pytest.MonkeyPatch) -> None:
+    put = Performer._put
+    patch.setattr(Performer, "_put", lambda self, link, data, after, token: put(self, link, data, 0, token))
+
+
+def leave_syncing_to_the_kernel(patch: pytest.MonkeyPatch) -> None:
+    connect = database._connect
+
+    def careless(paths: Any) -> Any:
+        connection = connect(paths)
+        connection.execute("PRAGMA synchronous = OFF")
+        return connection
+
+    patch.setattr(database, "_connect", careless)
+
+
+def show_copies(patch: pytest.MonkeyPatch) -> None:
+    """Forget on the client's side what came before the connection broke."""
+    patch.setattr(Inbox, "knows", lambda self, message_id: False)
+
+
+def keep_what_failed(patch: pytest.MonkeyPatch) -> None:
+    """Take nothing back when a commit fails."""
+
+    def failed(ledger: Ledger, first: int, now: Any) -> None:
+        ledger._settled = ledger._last_ticket
+        for entries in (ledger._uncommitted, ledger._resting, ledger._awaiting, ledger._events):
+            entries.clear()
+
+    patch.setattr(Ledger, "failed", failed)
+
+
+def forget_to_cancel(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Deadlines, "cancel", lambda self, deadline: None)
+
+
+def say_not_delivered_of_what_was_shown(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("intercom.wire.notices.never_confirmed", lambda reason: reason)
+
+
+def lose_mail_of_the_away(patch: pytest.MonkeyPatch) -> None:
+    """Forget mail that was read at a start."""
+    patch.setattr(Mailing, "recover", lambda self, record, now: None)
+
+
+PLANTED: dict[Plant, set[str]] = {
+    drop_commits: {"queued-arrives", "order-of-mail", "nothing-is-left"},
+    answer_before_the_commit: {"queued-arrives", "given-up-is-true", "effect-once"},
+    leave_syncing_to_the_kernel: {"queued-arrives", "effect-once"},
+    show_copies: {"shown-once"},
+    keep_what_failed: {"queued-arrives", "nothing-is-left", "everything-is-answered"},
+    forget_to_cancel: {"AssertionError", "nothing-is-left"},
+    say_not_delivered_of_what_was_shown: {"given-up-is-true"},
+    lose_mail_of_the_away: {"queued-arrives"},
+}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+def test_a_planted_fault_is_noticed(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    failure = first_to_notice()
+    assert failure is not None and failure.rule in PLANTED[plant], failure
