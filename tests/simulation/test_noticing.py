@@ -11,9 +11,12 @@ from intercom.client.inbox import Inbox
 from intercom.core.deadlines import Deadlines
 from intercom.core.ledger import Ledger
 from intercom.core.mailing import Mailing
+from intercom.core.operation import Standing
+from intercom.core.operations import Operations
 from intercom.server.perform import Performer
 from intercom.store import database
 from intercom.store.database import Store
+from intercom.testing.keeping import MemoryKeeper
 from tests.simulation.runner import Failure, examine
 
 MOST = 60
@@ -60,6 +63,11 @@ def show_copies(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Inbox, "knows", lambda self, message_id: False)
 
 
+def forget_what_was_done(patch: pytest.MonkeyPatch) -> None:
+    """Forget, with a process, what its address was done with."""
+    patch.setattr(MemoryKeeper, "knows", lambda self, message_id: False)
+
+
 def keep_what_failed(patch: pytest.MonkeyPatch) -> None:
     """Take nothing back when a commit fails."""
 
@@ -79,6 +87,17 @@ def say_not_delivered_of_what_was_shown(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("intercom.wire.notices.never_confirmed", lambda reason: reason)
 
 
+def call_it_delivered_elsewhere(patch: pytest.MonkeyPatch) -> None:
+    """Take for another message the same one that went to who had its target's name before."""
+    standing = Operations.standing
+
+    def harsh(self: Operations, *arguments: Any) -> Standing | None:
+        found = standing(self, *arguments)
+        return Standing.CONFLICT if found is Standing.MOVED else found
+
+    patch.setattr(Operations, "standing", harsh)
+
+
 def lose_mail_of_the_away(patch: pytest.MonkeyPatch) -> None:
     """Forget mail that was read at a start."""
     patch.setattr(Mailing, "recover", lambda self, record, now: None)
@@ -89,9 +108,11 @@ PLANTED: dict[Plant, set[str]] = {
     answer_before_the_commit: {"queued-arrives", "given-up-is-true", "effect-once"},
     leave_syncing_to_the_kernel: {"queued-arrives", "effect-once"},
     show_copies: {"shown-once"},
+    forget_what_was_done: {"effect-once"},
     keep_what_failed: {"queued-arrives", "nothing-is-left", "everything-is-answered"},
     forget_to_cancel: {"AssertionError", "nothing-is-left"},
     say_not_delivered_of_what_was_shown: {"given-up-is-true"},
+    call_it_delivered_elsewhere: {"delivered-is-true"},
     lose_mail_of_the_away: {"queued-arrives"},
 }
 
