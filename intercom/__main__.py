@@ -10,12 +10,15 @@ import gc
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
 from intercom.loading import without
 
 INTERRUPTED = 130
+LASTING = {"serve", "mcp"}
+"""Verbs whose processes go on."""
 YOUNG_OBJECTS = 50_000
 """New objects after which a command looks for garbage in cycles: more than it makes, unless it stays."""
 
@@ -24,15 +27,21 @@ def run() -> NoReturn:
     """Run the command of this process and exit."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
-    make_haste()
+    make_haste(sys.argv[1:])
     from intercom.cli.main import main
 
     _leave(main(sys.argv[1:], _interrupt_as_usual))
 
 
-def make_haste() -> None:
-    """Spare this process work at its start that it would not profit from; only for a process of our own."""
+def make_haste(words: Sequence[str]) -> None:
+    """Spare this process work at its start that it would not profit from; only for a process of our own.
+
+    ``words`` are its command line.
+    """
     gc.set_threshold(YOUNG_OBJECTS)
+    if "_hashlib" not in sys.modules and not LASTING & set(words):
+        # OpenSSL's digests; loading the library takes 2 ms and 4 MB, for the few short texts a command digests.
+        sys.modules["_hashlib"] = None  # type: ignore[assignment]  # how the import system marks "not there"
     # msgspec prefers it to what typing has itself since Python 3.11; loading it takes a seventh of a command's time.
     with without("typing_extensions"):
         import msgspec  # noqa: F401

@@ -29,6 +29,8 @@ NESTING = 256
 """Deepest nesting of arrays and objects in a frame; deeper is treated as invalid JSON."""
 NUMBER_DIGITS = 4_000
 """Longest run of digits in a frame; Python refuses to read integers beyond 4 300."""
+RARE_FRAMES = 8
+"""Frames beside those of a plain session that a process reads one by one before it makes itself ready for all."""
 QUOTED_CHARS = 160
 """Most of a peer's or a parser's text that is quoted in the sentence of a protocol error."""
 HEALTH_ID_UNITS = 128
@@ -399,6 +401,8 @@ HELD_SENDS_KEPT = 100
 
 # --- the command ----------------------------------------------------------------------------------------
 
+CONTEXT_FRESH_MS = 10 * MINUTE_MS
+"""How long `list` shows what a session told of the context of its model; it changes with every step."""
 EARLIER_HOME_MS = 2_000
 """How much older than its broker a home must be for ``list`` to think of sessions of a broker before this one."""
 SHORT_ID_CHARACTERS = 8

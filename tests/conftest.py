@@ -2,15 +2,49 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.brokers import BrokerProcess
+from tests.support.brokers import TOP, BrokerProcess
+
+BYTECODE = TOP / ".venv" / "cache" / "bytecode"
+WORKERS_PER_CORE = 2
+"""Most tests wait for processes and their answers more than they compute."""
+
+# Hundreds of interpreters are started; each would compile the package anew where bytecode is not kept.
+with suppress(OSError):
+    BYTECODE.mkdir(parents=True, exist_ok=True)
+    (BYTECODE / ".gitignore").write_text("*\n")
+sys.dont_write_bytecode = False
+sys.pycache_prefix = str(BYTECODE)
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.environ["PYTHONPYCACHEPREFIX"] = str(BYTECODE)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return how many workers ``--numprocesses auto`` means."""
+    return WORKERS_PER_CORE * len(os.sched_getaffinity(0))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let each worker begin with some of the tests that are marked as long, so that none is left for the end.
+
+    Every worker gets a piece of the list to begin with, one after another, and later what others have not begun.
+    """
+    count = getattr(config, "workerinput", {}).get("workercount", 1)
+    long = [item for item in items if item.get_closest_marker("long")]
+    short = [item for item in items if not item.get_closest_marker("long")]
+    size = -(-len(short) // count)
+    items[:] = [item for at in range(count) for item in (*long[at::count], *short[at * size : (at + 1) * size])]
 
 
 @pytest.fixture

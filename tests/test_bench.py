@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from scripts.bench import engines, generator, machine, main, measuring, report, running
+from intercom.limits import Limits
+from scripts.bench import comparing, engines, generator, machine, main, measuring, report, running
 
 REPORT: dict[str, Any] = {
     "msgs": 100,
@@ -135,6 +136,28 @@ def test_an_aim_says_whether_it_is_reached(aim: report.Aim, value: float, text: 
     assert aim.text(value) == text
 
 
+def test_invocations_are_compared_with_sends_of_the_same_engine() -> None:
+    """FE issue of invocations: accepted per second at least half of ordinary durable sends."""
+    key = "intercom-receipts"
+    found = results((measuring.ONE_WAY, key, [100.0, 120.0, 80.0]), (measuring.INVOKED, key, [60.0, 40.0, 55.0]))
+    assert report.ratio(found, measuring.INVOKED, BY_KEY[key]) == 0.55
+    assert report.ratio(found, measuring.ONE_WAY, BY_KEY[key]) is None
+    (_, (*_, share, aim)) = report.rows(found, (measuring.ONE_WAY, measuring.INVOKED), [BY_KEY[key]])
+    assert (share, aim) == ("0.55 ×", "at least 0.5 × sends/s: reached")
+    assert report.ratio({}, measuring.INVOKED, BY_KEY[key]) is None
+
+
+def test_another_checkout_is_compared_with_ours() -> None:
+    """The ordinary send is unchanged: a ratio of at least 0.97."""
+    other = engines.other_checkout(Path("/somewhere/before"))
+    found = results((measuring.PIPELINED, "intercom", [98.0]), (measuring.PIPELINED, other.key, [100.0]))
+    assert report.ratio(found, measuring.PIPELINED, other) == 0.98
+    ((_, title, *_, share, aim),) = report.rows(found, (measuring.PIPELINED,), [other])
+    assert (title, share, aim) == ("intercom of before", "0.98 ×", "at least 0.97 ×: reached")
+    launch = other.launch("python", Path("/place"))
+    assert engines.clean_environment({}, launch.environment)["PYTHONPATH"] == "/somewhere/before"
+
+
 # --- the table and the page
 
 
@@ -188,7 +211,7 @@ def test_the_page_holds_table_and_facts() -> None:
 
 
 def test_the_aims_and_the_quick_run_name_engines_there_are() -> None:
-    named = {aim.engine for aim in report.AIMS if aim.engine is not None}
+    named = {aim.engine for aim in report.AIMS if aim.engine not in (None, engines.OTHER)}
     assert named | set(main.QUICK_ENGINES) | {report.OURS, report.OURS_IN_MEMORY} <= set(BY_KEY)
 
 
@@ -245,12 +268,34 @@ def test_engines_and_measurements_can_be_chosen() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [["--engines", "intercom,nosuch"], ["--measure", ","], ["--size", "15"], ["--repetitions", "0"]]
+    "given",
+    [
+        ["--engines", "intercom,nosuch"],
+        ["--measure", ","],
+        ["--size", "15"],
+        ["--repetitions", "0"],
+        ["--against", "/no/such/checkout"],
+    ],
 )
 def test_wrong_options_are_refused(given: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main.parse(given)
     assert ended.value.code == 2
+
+
+def test_another_checkout_is_measured_beside_ours_alone() -> None:
+    options = main.parse(["--against", str(engines.TOP)])
+    assert [engine.key for engine in options.engines] == ["intercom", engines.OTHER]
+    assert not options.is_whole
+
+
+def test_invocations_stay_within_what_a_broker_lets_be_open() -> None:
+    """Charge before you link: open invocations are bounded."""
+    for effort in (measuring.FULL, measuring.QUICK):
+        load = effort.one_way(256, "--invoke")
+        given = dict(zip(load.options[::2], load.options[1::2], strict=False))
+        assert load.mode == "one-way" and "--invoke" in load.options
+        assert given["--pairs"] == "8" and effort.requests * 1.1 < Limits().invocations
 
 
 def test_durable_engines_get_fewer_round_trips() -> None:
@@ -293,3 +338,58 @@ def test_the_processor_is_named() -> None:
 
 def test_a_wished_directory_is_taken(tmp_path: Path) -> None:
     assert machine.work_place(str(tmp_path)) == tmp_path.resolve()
+
+
+# --- compared with what was recorded
+
+
+def page_with(found: report.Results) -> str:
+    durable = [BY_KEY["intercom"], BY_KEY["redis-always"]]
+    measurements = (measuring.PIPELINED, measuring.ONE_CPU)
+    table = report.table(report.HEADINGS, report.rows(found, measurements, durable))
+    return report.page(version="1", repetitions=5, size=256, table=table, facts=["2 CPUs"], peers=8)
+
+
+def test_the_ratios_of_a_page_are_read_again() -> None:
+    found = results(
+        (measuring.PIPELINED, "intercom", [20_000.0]),
+        (measuring.PIPELINED, "redis-always", [50_000.0]),
+        (measuring.ONE_CPU, "intercom", [900.0]),
+        (measuring.ONE_CPU, "redis-always", [0.5]),
+    )
+    title = BY_KEY["redis-always"].title
+    assert comparing.recorded(page_with(found)) == {
+        (report.measured(measuring.PIPELINED), title): 0.4,
+        (report.measured(measuring.ONE_CPU), title): 1800.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("rate", "time", "warned"),
+    [
+        (20_000.0, 100.0, []),
+        (16_100.0, 119.0, []),
+        (15_900.0, 100.0, ["8 pairs, 16 in flight each, messages/s"]),
+        (20_000.0, 121.0, ["round trip on one CPU, µs"]),
+        (90_000.0, 10.0, []),
+    ],
+)
+def test_a_ratio_that_got_worse_by_more_than_noise_is_told(rate: float, time: float, warned: list[str]) -> None:
+    measurements = (measuring.PIPELINED, measuring.ONE_CPU)
+    pair = [BY_KEY["intercom"], BY_KEY["redis-always"]]
+    theirs = [(measuring.PIPELINED, "redis-always", [50_000.0]), (measuring.ONE_CPU, "redis-always", [50.0])]
+    before = comparing.recorded(
+        page_with(
+            results((measuring.PIPELINED, "intercom", [20_000.0]), (measuring.ONE_CPU, "intercom", [100.0]), *theirs)
+        )
+    )
+    now = results((measuring.PIPELINED, "intercom", [rate]), (measuring.ONE_CPU, "intercom", [time]), *theirs)
+    told = comparing.warnings(now, measurements, pair, before)
+    assert [sentence.partition(" against ")[0] for sentence in told] == warned
+    assert all("was" in sentence for sentence in told)
+
+
+def test_what_was_never_recorded_is_not_compared() -> None:
+    now = results((measuring.PIPELINED, "intercom", [1.0]), (measuring.PIPELINED, "redis-always", [50_000.0]))
+    pair = [BY_KEY["intercom"], BY_KEY["redis-always"]]
+    assert comparing.warnings(now, (measuring.PIPELINED,), pair, {}) == []

@@ -220,7 +220,7 @@ class Broker:
                 "workers",
                 "bad",
                 f"{refused[0].address or refused[0].session_id} came with another journal than {refused[0].journal_id}",
-                f"`intercom link show {refused[0].id}` shows what is open; the error of its worker names what to do.",
+                f"`intercom link show {refused[0].id}` shows what is open, and how the person lets it go on.",
             )
         left = f"; and {len(told) - WORKERS_SHOWN} more" if len(told) > WORKERS_SHOWN else ""
         return Finding("workers", "ok", "; ".join(told[:WORKERS_SHOWN]) + left)

@@ -337,6 +337,7 @@ _LINK = _object(
         "waitingBytes": _COUNT,
         "heartbeatAt": _OPTIONAL_COUNT,
         "refused": _OPTIONAL_TEXT,
+        "otherJournalId": _OPTIONAL_TEXT,
         "workerState": _OPTIONAL_OBJECT,
     }
 )

@@ -72,6 +72,8 @@ def run(arguments: Namespace, output: Output) -> int:
             output.document({"ok": True, "link": described(view)})
             for label, value in described(view).items():
                 output.line(f"{label:<15} {visible('-' if value is None else str(value))}")
+            if view.other_journal_id is not None and not output.as_json:
+                output.note(f"to let it go on with the other journal: `{repinning(view)}`")
         elif what == "events":
             events = session.link_events(view.id, after=arguments.after, timeout=time_left(arguments, REQUEST_MS))
             output.document({"ok": True, "events": [_event(event) for event in events]})
@@ -84,6 +86,11 @@ def run(arguments: Namespace, output: Output) -> int:
             for command_id in doubtful:
                 output.line(f"look whether it was carried out: {visible(command_id)}")
     return 0
+
+
+def repinning(view: LinkView) -> str:
+    """Return the command that lets a link go on with the journal its worker was refused with."""
+    return f"intercom link repin {view.id} --journal {view.other_journal_id} --yes"
 
 
 def worker_of(view: LinkView) -> str:
@@ -107,6 +114,7 @@ def described(view: LinkView) -> dict[str, Any]:
         "waitingBytes": view.waiting_bytes,
         "heartbeatAt": view.heartbeat_at,
         "refused": view.refused,
+        "otherJournalId": view.other_journal_id,
         "workerState": view.worker_state,
     }
 

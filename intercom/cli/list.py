@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from intercom.cli.arguments import Parser, add_common, clean
 from intercom.cli.identity import opened, paths_of, time_left
-from intercom.cli.policy import told
 from intercom.cli.render import Output, duration, short_ids
 from intercom.cli.stages import DRAWN, PLAIN, documents_of
 from intercom.cli.stages import FIT as STAGE_FIT
 from intercom.cli.stages import HEAD as STAGE_HEAD
 from intercom.cli.stages import rows_of as stage_rows_of
 from intercom.cli.tables import Fit, show_table
-from intercom.client.attending import POLICY_MEMBERS, policy_in
-from intercom.limits import COMING_BACK_MS, EARLIER_HOME_MS, REQUEST_MS
+from intercom.limits import COMING_BACK_MS, CONTEXT_FRESH_MS, EARLIER_HOME_MS, REQUEST_MS
 
 if TYPE_CHECKING:
     from intercom.client.views import SessionView
@@ -30,7 +28,8 @@ DESCRIPTION = """Show the sessions in reach: those of the group given by --group
 Shown are the name, the shortest id that `send` takes, what the session says that it is doing and since when, its
 process, model and groups, and its directory, marked when it is the one you are in. `intercom listen --answer` is `busy`
 or `idle`; other sessions say what they like, or nothing. In brackets stand the policies that are in force for it
-(`intercom policy`): its own, then the person's. The process is what the kernel says; what a session claims is
+(`intercom policy`): its own, then the person's. A session that told in the last ten minutes how full the context of its
+model is shows that, too. The process is what the kernel says; what a session claims is
 added where it differs.
 
 SEES says when a session in an agent host is shown a message: `at once`, also in the middle of its work; `when idle`;
@@ -141,8 +140,31 @@ def working_directory() -> str:
 
 
 def _status(view: SessionView, now: float) -> str:
+    from intercom.cli.policy import told
+    from intercom.client.attending import POLICY_MEMBERS, policy_in
+
     policies = [policy for member in POLICY_MEMBERS if (policy := policy_in(view.raw, member))]
-    return _standing(view, now) + "".join(f" [{told(rules)}]" for rules in policies)
+    return _standing(view, now) + _context(view, now) + "".join(f" [{told(rules)}]" for rules in policies)
+
+
+def _context(view: SessionView, now: float) -> str:
+    """Return how full the context of the session's model is, where it said so lately (protocol 15.4)."""
+    at = _number(view, "contextAt")
+    if now - (view.last_activity if at is None else at) > CONTEXT_FRESH_MS:
+        return ""
+    percent, tokens, window = (_number(view, f"context{each}") for each in ("Percent", "Tokens", "Window"))
+    if percent is None and tokens is not None and window:
+        percent = 100 * tokens / window
+    if percent is not None:
+        return f" (context {percent:.0f} % full)"
+    return "" if tokens is None else f" (context {tokens:.0f} tokens)"
+
+
+def _number(view: SessionView, member: str) -> float | None:
+    value = view.raw.get(member)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return float(value) if 0 <= value < float("inf") else None
 
 
 def _standing(view: SessionView, now: float) -> str:

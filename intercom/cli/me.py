@@ -22,12 +22,13 @@ from intercom.cli.waits import described as wait_described
 from intercom.client.choosing import question_called
 from intercom.client.profile import PERSON
 from intercom.config import load_settings
-from intercom.errors import AddressHeld, RequestRefused, UsageError
+from intercom.errors import RequestRefused, UsageError
 from intercom.limits import ME_POLL_MS, NOTIFY_COMMAND_MS, PENDING_REPLY_RETRY_MS, PREFIX_CHARACTERS, REQUEST_MS
 
 if TYPE_CHECKING:
     from intercom.client.attending import KeptMessage, Wait
-    from intercom.client.blocking import IncomingMessage, Messages, Session
+    from intercom.client.blocking import Session
+    from intercom.client.views import IncomingMessage
 
 USAGE = "[answer ID TEXT]"
 DESCRIPTION = """Show what waits for the person: first the questions, with who waits for the answer, since when, and who
@@ -44,10 +45,6 @@ All this is for the person: standard input is a terminal, and no agent host runs
 """
 LOOK_S = 0.001
 """Time in which what the broker has written already is read."""
-
-
-class Left(Exception):
-    """Leave a session so that nothing that was read is confirmed."""
 
 
 class Question(NamedTuple):
@@ -69,7 +66,7 @@ class Waiting(NamedTuple):
     held: list[KeptMessage]
     messages: list[IncomingMessage]
     left: int
-    """How many messages wait that were not handed over yet."""
+    """How many messages wait behind those."""
 
 
 def configure(parser: Parser) -> None:
@@ -96,29 +93,22 @@ def run(arguments: Namespace, output: Output) -> int:
     if arguments.follow:
         return _follow(arguments, output)
     is_asked = not output.as_json and sys.stdout is not None and sys.stdout.isatty()
-    with _control(arguments) as control, suppress(Left), _as_person(arguments) as me:
-        hands: dict[str, Messages] = {}
-        found = look(me, control, hands)
+    with _control(arguments) as control, _as_person(arguments) as me:
+        found = look(me, control)
         if arguments.bell and (found.questions or found.held):
             _ring()
         if is_asked:
-            _talk(me, control, found, hands, arguments, output)
+            _talk(me, control, found, arguments, output)
         else:
             _show(found, output)
-        raise Left
     return 0
 
 
 @contextmanager
 def _as_person(arguments: Namespace) -> Iterator[Session]:
-    try:
-        with opened(
-            arguments, "me", hold="free", address=PERSON, default_ms=REQUEST_MS, keep_questions=True
-        ) as session:
-            yield session
-    except AddressHeld as error:
-        error.hint = "Another command reads for the person, such as `intercom receive --me`; end that one first."
-        raise
+    """Speak for the person without receiving: what waits stays where it is until it is answered, or taken out."""
+    with opened(arguments, "me", hold="none", address=PERSON, default_ms=REQUEST_MS, keep_questions=True) as session:
+        yield session
 
 
 @contextmanager
@@ -130,13 +120,13 @@ def _control(arguments: Namespace) -> Iterator[Session]:
 # --- what waits -----------------------------------------------------------------------------------------
 
 
-def look(me: Session, control: Session, hands: dict[str, Messages]) -> Waiting:
-    """Return what waits; each message stays in a hand of ``hands``, and is confirmed when that is let go."""
+def look(me: Session, control: Session) -> Waiting:
+    """Return what waits; to look changes nothing."""
     waits = control.waits().waits
     questions: list[Question] = []
     messages: list[IncomingMessage] = []
-    box = me.mailbox(limit=1)
-    while (message := _next(me, hands, LOOK_S if len(hands) >= box.count - box.kept else 1.0)) is not None:
+    peeked = me.peek()
+    for message in peeked.messages:
         if message.expects_reply:
             questions.append(
                 Question(
@@ -150,8 +140,6 @@ def look(me: Session, control: Session, hands: dict[str, Messages]) -> Waiting:
             )
         else:
             messages.append(message)
-        if len(hands) >= box.count - box.kept:
-            break
     for ask in me.pending():
         if all(question.message_id != ask.message_id for question in questions):
             blocks = blocked_by(ask.asker_id, ask.asker_name, waits)
@@ -159,15 +147,7 @@ def look(me: Session, control: Session, hands: dict[str, Messages]) -> Waiting:
             questions.append(Question(ask.message_id, ask.asker_id, name, ask.asked_at, None, blocks))
     questions.sort(key=lambda question: question.asked_at)
     kept = [message for message in control.policies().kept if message.action == "hold"]
-    return Waiting(questions, kept, messages, max(0, box.count - box.kept - len(hands)))
-
-
-def _next(me: Session, hands: dict[str, Messages], seconds: float) -> IncomingMessage | None:
-    hand = me.messages(timeout=seconds)
-    message = next(hand, None)
-    if message is not None:
-        hands[message.id] = hand
-    return message
+    return Waiting(questions, kept, messages, peeked.left)
 
 
 def _since(message: IncomingMessage) -> float:
@@ -260,14 +240,7 @@ def _show_held(message: KeptMessage, output: Output) -> None:
 # --- answered -------------------------------------------------------------------------------------------
 
 
-def _talk(
-    me: Session,
-    control: Session,
-    found: Waiting,
-    hands: dict[str, Messages],
-    arguments: Namespace,
-    output: Output,
-) -> None:
+def _talk(me: Session, control: Session, found: Waiting, arguments: Namespace, output: Output) -> None:
     """Go through what waits with the person at the terminal."""
     if not (found.questions or found.held or found.messages):
         output.line("nothing waits for you")
@@ -277,7 +250,7 @@ def _talk(
         if not text:
             continue
         if question.message is not None:
-            _let_go(me, hands, [question.message])  # a question is open once it was confirmed
+            me.settle_mail(question.message_id)  # a question is open once it was read
         receipt = me.answer(question_called(me.pending(), question.message_id), text)
         tell(receipt, question.asker, output, question=question.message_id)
     for held in found.held:
@@ -289,16 +262,10 @@ def _talk(
     for message in found.messages:
         output.line(shown(message))
     if found.messages and _asked("take these messages out? (y: yes, empty: later): ").lower() in ("y", "yes"):
-        _let_go(me, hands, found.messages)
+        for message in found.messages:
+            me.settle_mail(message.id)
     if found.left:
         output.note(f"{_more(found.left)}; run this again")
-
-
-def _let_go(me: Session, hands: dict[str, Messages], messages: Sequence[IncomingMessage]) -> None:
-    """Confirm messages that were read: a consumer that is gone has finished with what it took."""
-    for message in messages:
-        hands.pop(message.id, None)
-    me.receive(timeout=LOOK_S)
 
 
 def _asked(prompt: str) -> str:
@@ -310,33 +277,33 @@ def _asked(prompt: str) -> str:
 
 def _answer(wanted: str, text: str, arguments: Namespace, output: Output) -> int:
     """Answer one question, read before or not."""
-    with suppress(Left), _as_person(arguments) as me:
-        hands: dict[str, Messages] = {}
+    with _as_person(arguments) as me:
         try:
             ask = question_called(me.pending(timeout=time_left(arguments, REQUEST_MS)), wanted)
         except RequestRefused as error:
             if error.code != "unknown_question":
                 raise
-            message = _unread(me, hands, wanted)
+            message = _unread(me, wanted)
             if message is None:
                 error.hint = "`intercom me` shows the questions."
                 raise
-            _let_go(me, hands, [message])
+            me.settle_mail(message.id)
             ask = question_called(me.pending(timeout=time_left(arguments, REQUEST_MS)), message.id)
         left = time_left(arguments, PENDING_REPLY_RETRY_MS)
         receipt = me.answer(ask, text, error=arguments.error, timeout=left)
         tell(receipt, ask.asker_name or ask.asker_id, output, question=ask.message_id)
-        raise Left
     return 0
 
 
-def _unread(me: Session, hands: dict[str, Messages], wanted: str) -> IncomingMessage | None:
+def _unread(me: Session, wanted: str) -> IncomingMessage | None:
     """Return the only question with this id, or an id that begins so, among the mail that was not read."""
-    count = me.mailbox(limit=1).count
     found: list[IncomingMessage] = []
-    while len(hands) < count and (message := _next(me, hands, 1.0)) is not None:
-        if message.expects_reply and message.id.startswith(wanted):
-            found.append(message)
+    after, left = 0, 1
+    while left:
+        peeked = me.peek(after=after)
+        found += [each for each in peeked.messages if each.expects_reply and each.id.startswith(wanted)]
+        left = peeked.left if peeked.messages else 0
+        after = max((each.mail.entry for each in peeked.messages if each.mail is not None), default=after)
     exact = [message for message in found if message.id == wanted]
     meant = exact or (found if len(wanted) >= PREFIX_CHARACTERS else [])
     if len(meant) > 1:

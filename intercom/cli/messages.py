@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from intercom.cli.identity import GUEST
 from intercom.cli.render import duration, visible, visible_block, who
+from intercom.client.profile import PERSON
 from intercom.limits import OLD_MAIL_MS
 
 if TYPE_CHECKING:
     from intercom.client.views import IncomingMessage
+
+
+THE_PERSON = f"{PERSON} (the person)"
 
 
 def described(message: IncomingMessage) -> dict[str, Any]:
@@ -94,7 +98,8 @@ def how_to_answer(message: IncomingMessage, options: str) -> str | None:
         return f"intercom reply{options} {_word(message.id)} TEXT"
     if is_from_a_guest(message):
         return None
-    return f"intercom send{options.removesuffix(' --me')} {_word(message.sender.name or message.sender.id)} TEXT"
+    named = PERSON if message.sender.is_person else message.sender.name or message.sender.id
+    return f"intercom send{options.removesuffix(' --me')} {_word(named)} TEXT"
 
 
 def is_from_a_guest(message: IncomingMessage) -> bool:
@@ -122,7 +127,9 @@ def clock() -> str:
 
 
 def _sender(message: IncomingMessage) -> str:
-    return "intercom" if message.notice is not None else who(message.sender.name, message.sender.id)
+    if message.notice is not None:
+        return "intercom"
+    return THE_PERSON if message.sender.is_person else who(message.sender.name, message.sender.id)
 
 
 def _verb(message: IncomingMessage) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from argparse import Namespace
 
 from intercom.cli.arguments import Parser, add_home, add_json
 from intercom.cli.render import Output
-from intercom.hosts.skill import SKILL, paragraph
+from intercom.client.program import this_command
+from intercom.hosts.skill import paragraph, skill
 
 USAGE = ""
 DESCRIPTION = """Print the skill that `intercom install` puts into hosts, for hosts and places that it does not know.
@@ -26,7 +28,7 @@ def configure(parser: Parser) -> None:
 
 def run(arguments: Namespace, output: Output) -> int:
     """Print a text and return 0."""
-    text = paragraph() if arguments.paragraph else SKILL
+    text = paragraph() if arguments.paragraph else skill(shlex.join([*this_command("skill"), "list"]))
     output.document({"ok": True, "text": text})
     output.line(text.rstrip("\n"))
     return 0

@@ -34,7 +34,8 @@ or for --timeout seconds.
 At the end it says with which --after a later `watch` goes on, without gap or repetition. When that is not possible any
 more, because the history is too old or the store another one, it says so and begins anew.
 
-With --json every line is a document with an `event`: `snapshot`, `happened`, and at last `ended`.
+With --json every line is a document with an `event`: `snapshot`, `happened`, and at last `ended`. What is not `kept`,
+such as a look of the broker at a flow, is told only to who follows just then.
 
 Starts a broker when none runs.
 """

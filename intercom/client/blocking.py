@@ -19,18 +19,16 @@ from intercom.client.blocking_engine import Engine
 from intercom.client.blocking_invoke import Invocation as Invocation
 from intercom.client.blocking_invoke import InvocationCalls
 from intercom.client.blocking_invoke import Task as Task
-from intercom.client.blocking_links import Command, Commands, LinkCalls
+from intercom.client.blocking_links import LinkCalls
 from intercom.client.blocking_mail import MailCalls
 from intercom.client.blocking_watch import WatchCalls, Watching
 from intercom.client.blocking_work import Assignment, Assignments, WorkCalls
 from intercom.client.composing import milliseconds
 from intercom.client.feeds import Feed, SessionEvent
-from intercom.client.flowsteps import FlowStep as _FlowStep
-from intercom.client.linkrequests import LinkRequests
 from intercom.client.mailing import MailRequests
 from intercom.client.profile import DEFAULT_KIND, Purpose, Push, TakesFlows, checked_claim
 from intercom.client.restoring import release_child, reserve_child
-from intercom.client.setup import new_id, now, prepare, wall
+from intercom.client.setup import now, prepare, wall
 from intercom.client.stage_views import StageView
 from intercom.client.staging import new_stage
 from intercom.client.views import Attachment, GroupView, Receipt, SessionView
@@ -58,6 +56,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:  # most commands have nothing to do with runs, stages and flows, so they do not pay for it
+    from intercom.client.blocking_commands import Command, Commands
     from intercom.client.blocking_flows import FlowCalls, FlowStep
     from intercom.client.blocking_hosting import LiveStage, Run
     from intercom.client.queueing import StageQueue
@@ -284,7 +283,6 @@ class Session(MailCalls, AttentionCalls, WorkCalls, InvocationCalls, WatchCalls,
         self._engine = engine
         self._core = engine.core
         self._mail = MailRequests(engine.core.lifecycle, now)
-        self._link_requests = LinkRequests(engine.core.lifecycle, now, new_id)
         self._activity = Activity(self.announce)
 
     def _watching(self, invocation_id: str) -> Watching:
@@ -718,15 +716,22 @@ class Session(MailCalls, AttentionCalls, WorkCalls, InvocationCalls, WatchCalls,
     def _ours(self, message: _IncomingMessage) -> IncomingMessage:
         assert isinstance(message, IncomingMessage), "prepare was told the kind"
         message._session = self
-        if type(message.flow) is _FlowStep:
-            message.flow = self.flows.step(message.flow)
+        if message.flow is not None:
+            from intercom.client.blocking_flows import FlowStep
+
+            if not isinstance(message.flow, FlowStep):
+                message.flow = self.flows.step(message.flow)
         return message
 
 
 if not TYPE_CHECKING:  # for a type checker they are imported above
 
     def __getattr__(name: str) -> object:
-        """Load the classes of runs, stages and flows on first use."""
+        """Load the classes of commands, runs, stages and flows on first use."""
+        if name in ("Command", "Commands"):
+            from intercom.client import blocking_commands
+
+            return getattr(blocking_commands, name)
         if name in ("LiveStage", "Run"):
             from intercom.client import blocking_hosting
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from intercom.client import attending
-from intercom.client.attending import Policies, PolicyRule, PolicyView, Waits
 from intercom.client.blocking_engine import Engine
 from intercom.client.session import ClientSession
 from intercom.client.setup import milliseconds, now
 from intercom.limits import REQUEST_MS, WAITS_TOLD
+
+if TYPE_CHECKING:  # each call loads what it needs: most sessions make none of them
+    from intercom.client.attending import Policies, PolicyRule, PolicyView, Waits
 
 
 class AttentionCalls:
@@ -29,6 +30,8 @@ class AttentionCalls:
 
         A control session sees all. An ask that would close a circle of such waits is refused (``would_deadlock``).
         """
+        from intercom.client import attending
+
         timeout_ms = milliseconds(timeout, "timeout")
         return self._engine.wait(lambda: attending.waits(limit=limit, now=now(), timeout_ms=timeout_ms))
 
@@ -53,6 +56,8 @@ class AttentionCalls:
         Answers to questions and messages up a supervisor line always pass. Asks are refused where a message would wait.
         Raises ``RequestRefused``, with the code ``not_allowed`` for somebody else unless this is a control session.
         """
+        from intercom.client import attending
+
         timeout_ms = milliseconds(timeout, "timeout")
         whose = None if session_id is None else self._core.lifecycle.present(session_id)
         view = self._engine.wait(
@@ -70,6 +75,8 @@ class AttentionCalls:
         timeout: float = REQUEST_MS / 1000,
     ) -> Policies:
         """Return the policies in force and the messages they keep; a control session sees all of them."""
+        from intercom.client import attending
+
         timeout_ms = milliseconds(timeout, "timeout")
         return self._engine.wait(lambda: attending.policies(now=now(), timeout_ms=timeout_ms))
 
@@ -84,6 +91,8 @@ class AttentionCalls:
 
         Raises ``RequestRefused`` with the code ``unknown_message`` when no such message is held.
         """
+        from intercom.client import attending
+
         timeout_ms = milliseconds(timeout, "timeout")
         return self._engine.wait(lambda: attending.settle_held(message_id, action, now=now(), timeout_ms=timeout_ms))
 
@@ -93,5 +102,7 @@ class AttentionCalls:
         timeout: float = REQUEST_MS / 1000,
     ) -> int:
         """Have the mail handed over that waits without waking, and return how many messages that are."""
+        from intercom.client import attending
+
         timeout_ms = milliseconds(timeout, "timeout")
         return self._engine.wait(lambda: attending.fetch(now=now(), timeout_ms=timeout_ms))

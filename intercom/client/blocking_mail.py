@@ -9,7 +9,7 @@ from intercom.client import commands
 from intercom.client.blocking_engine import Engine
 from intercom.client.composing import milliseconds
 from intercom.client.mailing import MailRequests
-from intercom.client.mailviews import AddressView, Mailbox, PendingAsk, Purged, SessionRecord, Trace
+from intercom.client.mailviews import AddressView, Mailbox, Peeked, PendingAsk, Purged, SessionRecord, Trace
 from intercom.client.session import ClientSession
 from intercom.client.setup import now, wall
 from intercom.client.views import Attachment, Receipt
@@ -110,6 +110,38 @@ class MailCalls:
         Raises ``RequestRefused``, with the code ``not_allowed`` for that of another, unless this is a control session.
         """
         return self._engine.wait(lambda: self._mail.mailbox(address, group, session_id, after, limit, timeout))
+
+    def peek(
+        self,
+        *,
+        after: int = 0,
+        limit: int = MAILBOX_PAGE,
+        timeout: float = REQUEST_MS / 1000,
+    ) -> Peeked:
+        """Return what waits in the mailbox of this session, with the texts; nothing is taken out, and nothing counts as
+        handed over.
+
+        Args:
+            after: only messages behind this entry (``message.mail.entry``).
+            limit: most messages to return, up to 1,000.
+            timeout: seconds for the answer.
+
+        A message that was read is taken out with ``settle_mail``, or comes to whoever receives next.
+        """
+        return self._engine.wait(lambda: self._mail.peek(after, limit, timeout))
+
+    def settle_mail(
+        self,
+        message_id: str,
+        *,
+        timeout: float = REQUEST_MS / 1000,
+    ) -> str:
+        """Say that a message ``peek`` showed was read: it counts as delivered, and a question is open to be answered.
+
+        Raises ``RequestRefused`` with the code ``unknown_message`` when it does not wait any more, ``in_progress``
+        while somebody receives it.
+        """
+        return self._engine.wait(lambda: self._mail.settle(message_id, timeout))
 
     def addresses(
         self,

@@ -30,8 +30,8 @@ class FlowStep:
         return f"<{type(self).__name__} {self.step_id!r} of {self.flow_id!r}, {self.dispatch_id}>"
 
 
-def carried_by(raw: dict[str, Any], message_id: str) -> FlowDispatch | None:
-    """Return the dispatch a message carries under the id that belongs to it; ``None``: it is a message like any."""
+def step_in(raw: dict[str, Any], message_id: str) -> FlowStep | None:
+    """Return the step a message brings under the id that belongs to it; ``None``: it is a message like any."""
     member = raw.get("flowDispatch")
     if not isinstance(member, dict) or not message_id.startswith(DISPATCH_PREFIX):
         return None
@@ -39,4 +39,4 @@ def carried_by(raw: dict[str, Any], message_id: str) -> FlowDispatch | None:
         carried = convert(member, FlowDispatch)
     except ValidationError:
         return None
-    return carried if message_id == DISPATCH_PREFIX + carried.dispatch_id else None
+    return FlowStep(carried) if message_id == DISPATCH_PREFIX + carried.dispatch_id else None

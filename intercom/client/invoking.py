@@ -147,7 +147,8 @@ class Following:
         """Return the error for a wait that was over before the run."""
         error = RunUnfinished(
             f"The wait is over, and the work goes on: the run is {self.state}",
-            hint=f"`intercom invocation show {self.id}` tells how far it is; `invocation cancel` asks to stop it.",
+            hint=f"`intercom invocation show {self.id}` tells how far it is; `intercom invocation cancel {self.id}` "
+            "asks that it stops.",
         )
         error.invocation_id = self.id
         return error

@@ -35,6 +35,8 @@ class LinkView(Struct, frozen=True, kw_only=True):
     refused: str | None
     """Code of the refusal that stands."""
     worker_state: dict[str, Any] | None
+    other_journal_id: str | None
+    """With which journal its worker came and was refused."""
 
 
 class CommandView(Struct, frozen=True, kw_only=True):
@@ -85,6 +87,7 @@ def link_of(entry: links.LinkEntry) -> LinkView:
         heartbeat_at=_or_none(entry.heartbeat_at),
         refused=_or_none(entry.refused),
         worker_state=_or_none(entry.worker_state),
+        other_journal_id=_or_none(entry.other_journal_id),
     )
 
 

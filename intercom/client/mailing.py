@@ -12,12 +12,14 @@ from intercom.client.lifecycle import Lifecycle
 from intercom.client.mailviews import (
     AddressView,
     Mailbox,
+    Peeked,
     PendingAsk,
     Purged,
     SessionRecord,
     Trace,
     address_of,
     mailbox_of,
+    peeked_of,
     pending_of,
     purged_of,
     record_of,
@@ -101,6 +103,23 @@ class MailRequests:
             mailbox_of,
             timeout,
         )
+
+    def peek(self, after: int, limit: int, timeout: float) -> RequestOperation[Peeked]:
+        """Read what waits in the session's own mailbox, and leave it there."""
+        if not 0 < limit <= MAILBOX_PAGE_CEILING:
+            raise UsageError(f"limit must be a number from 1 to {MAILBOX_PAGE_CEILING}, not {limit!r}")
+        return self._request(
+            lambda request_id: mail.MailPeek(request_id, after, limit), mail.MailPeeked, peeked_of, timeout
+        )
+
+    def settle(self, message_id: str, timeout: float) -> RequestOperation[str]:
+        """Say that a message of the session's own mailbox was read."""
+        wanted = clean_id(message_id)
+
+        def read(answer: mail.MailSettled) -> str:
+            return answer.message_id
+
+        return self._request(lambda request_id: mail.MailSettle(request_id, wanted), mail.MailSettled, read, timeout)
 
     def pending(self, timeout: float) -> RequestOperation[list[PendingAsk]]:
         """Ask which questions wait for an answer, oldest first."""

@@ -9,8 +9,9 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from msgspec import UNSET, Struct, UnsetType
 
-from intercom.client.views import SessionView, view_of
+from intercom.client.views import IncomingMessage, SessionView, message_of, view_of
 from intercom.wire import mail
+from intercom.wire.frames import MessageFrame
 
 __all__ = [
     "AddressView",
@@ -120,6 +121,13 @@ class Mailbox(Struct, frozen=True, kw_only=True):
     unconfirmed: tuple[UnconfirmedMessage, ...] = ()
 
 
+class Peeked(Struct, frozen=True):
+    """Hold messages that wait in a mailbox and were not taken out, oldest first; ``left`` wait behind them."""
+
+    messages: tuple[IncomingMessage, ...]
+    left: int
+
+
 class PendingAsk(Struct, frozen=True, kw_only=True):
     """Describe a question that waits for an answer of this session, or of whoever acts under its address."""
 
@@ -192,6 +200,15 @@ def address_of(entry: mail.AddressEntry) -> AddressView:
         mailbox_bytes=entry.mailbox_bytes,
         oldest_at=_known(entry.oldest_at),
     )
+
+
+def peeked_of(answer: mail.MailPeeked) -> Peeked:
+    """Return what was read; raise ``Malformed`` for what breaks the protocol."""
+    frames = (
+        MessageFrame(each.sender, each.message, mail=each.mail, valid_until=each.valid_until, notice=each.notice)
+        for each in answer.messages
+    )
+    return Peeked(tuple(message_of(frame) for frame in frames), answer.left)
 
 
 def mailbox_of(answer: mail.MailboxEntries) -> Mailbox:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
-from intercom.client.spawning import PACKAGE_ROOT
 from intercom.errors import StartFailed
 from intercom.limits import REQUEST_MS
 
 
 def our_command(*words: str) -> tuple[str, list[str]]:
     """Return the program and the arguments that run ``intercom WORDS``: absolute paths only, no launcher between."""
+    from intercom.client.spawning import PACKAGE_ROOT
+
     if not sys.executable:
         raise StartFailed("It is not known which Python this is")
     if _is_found_by_name():
@@ -29,6 +29,10 @@ def this_command(verb: str) -> list[str]:
 
 def _is_found_by_name() -> bool:
     """Tell whether our Python finds this package without a variable that only this shell may have."""
+    import subprocess
+
+    from intercom.client.spawning import PACKAGE_ROOT
+
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     program = "import intercom; print(intercom.__path__[0])"
     try:

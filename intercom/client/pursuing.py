@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 from msgspec import UNSET
 
@@ -26,42 +26,24 @@ from intercom.client.views import IncomingMessage, Notice
 from intercom.client.waiting import Waiting
 from intercom.errors import IntercomError, PresenceRefused, RequestRefused
 from intercom.limits import PENDING_REPLY_RETRY_MS, REBIND_MS, WITHDRAWN_ASKS
-from intercom.wire.attention import HeldSettled, MailFetched, Policies, PolicyStored, WaitsTold
 from intercom.wire.codec import ProtocolError
-from intercom.wire.flows import FlowAnswer
 from intercom.wire.frames import (
     CancelAsk,
     Delivered,
     DeliveryFailed,
-    Groups,
-    MembershipAck,
     PeerDisconnected,
     PresenceFailed,
     QuestionTarget,
     Queued,
-    RestoringRecipientAck,
     SendHeld,
-    Sessions,
-    SupervisorAuthorized,
 )
-from intercom.wire.invocations import InvocationAnswer
-from intercom.wire.links import Commands, CommandStored, LinkEvents, LinkRepinned, Links
 from intercom.wire.mail import (
-    Addresses,
-    MailboxEntries,
-    Pending,
-    Purged,
     QuestionReopened,
     QuestionWithdrawn,
     RequestFailed,
-    SessionForceClosed,
-    SessionRecords,
-    TaskHintStored,
-    Trace,
 )
 from intercom.wire.reasons import SESSION_NOT_FOUND, code_of
-from intercom.wire.watching import SpawnStatus, Watching
-from intercom.wire.work import WorkAnswer
+from intercom.wire.watching import SpawnStatus
 
 Handlers: TypeAlias = dict[type[Any], Callable[[Any, int], None]]
 """What is done with an answer of each kind; each is called with the answer and the time."""
@@ -107,7 +89,6 @@ class Pursuit:
             QuestionReopened: self._on_question_reopened,
             PeerDisconnected: self._on_peer_disconnected,
             SpawnStatus: self._on_spawn_status,
-            **dict.fromkeys(_ANSWERS, self.answered),
         }
 
     def __len__(self) -> int:
@@ -202,8 +183,8 @@ class Pursuit:
     # --- what the broker answers ------------------------------------------------------------------------
 
     def answered(self, answer: Any, now: int) -> None:
-        """Take the answer to a request."""
-        operation = self._waiting.take_request(answer.request_id)
+        """Take an answer that means nothing beyond the request it answers; any other is ignored."""
+        operation = self._waiting.take_request(getattr(answer, "request_id", None))
         if operation is None:
             return
         if isinstance(answer, operation.answers):
@@ -344,36 +325,3 @@ class Pursuit:
                 self._contact.write(CancelAsk(operation.message_id))
             else:
                 self._withdrawn.append(operation.message_id)
-
-
-_ANSWERS = (
-    Sessions,
-    Groups,
-    MembershipAck,
-    PresenceFailed,
-    SupervisorAuthorized,
-    RestoringRecipientAck,
-    TaskHintStored,
-    SessionRecords,
-    SessionForceClosed,
-    Addresses,
-    MailboxEntries,
-    Pending,
-    Trace,
-    Purged,
-    WaitsTold,
-    PolicyStored,
-    Policies,
-    HeldSettled,
-    MailFetched,
-    *get_args(WorkAnswer),
-    *get_args(FlowAnswer),
-    Links,
-    LinkRepinned,
-    CommandStored,
-    Commands,
-    LinkEvents,
-    *get_args(InvocationAnswer),
-    Watching,
-)
-"""Answers that mean nothing beyond the request they answer."""

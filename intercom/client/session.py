@@ -249,9 +249,7 @@ class ClientSession:
         self._heartbeat.heard(now)
         try:
             for answer in self._contact.answers(data):
-                handler = self._handlers.get(type(answer))
-                if handler is not None:
-                    handler(answer, now)
+                self._handlers.get(type(answer), self._pursuit.answered)(answer, now)
         except (ProtocolError, Malformed) as error:
             self._contact.break_off(violation(error))
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import UNSET, DecodeError, Raw, Struct, ValidationError, convert
 from msgspec.json import decode
 
 from intercom.client.composing import PROGRESS_OF
-from intercom.client.flowsteps import FlowStep, carried_by
 from intercom.wire.codec import parse_message
 from intercom.wire.frames import Attachment, GroupEntry, MessageFrame, SessionInfo, trim
 from intercom.wire.mail import MailInfo
+
+if TYPE_CHECKING:
+    from intercom.client.flowsteps import FlowStep
 
 __all__ = [
     "Attachment",
@@ -169,8 +171,11 @@ class IncomingMessage:
         self.mail = mail
         self.notice = notice
         self.valid_until = valid_until
-        carried = carried_by(self.raw, id)
-        self.flow: FlowStep | None = None if carried is None else FlowStep(carried)
+        self.flow: FlowStep | None = None
+        if "flowDispatch" in self.raw:
+            from intercom.client.flowsteps import step_in  # few messages bring a step
+
+            self.flow = step_in(self.raw, id)
         self.invoked = invoked
         self.withdrawn = False
 

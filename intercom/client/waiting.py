@@ -70,9 +70,9 @@ class Waiting:
         """Return the request with this id, of which more is to come."""
         return self._requests.get(request_id)
 
-    def take_request(self, request_id: str) -> RequestOperation[Any] | None:
-        """Return the request with this id; the id is used up."""
-        return self._requests.pop(request_id, None)
+    def take_request(self, request_id: str | None) -> RequestOperation[Any] | None:
+        """Return the request with this id, if there is one; the id is used up."""
+        return None if request_id is None else self._requests.pop(request_id, None)
 
     def schedule(self, operation: Operation[Any]) -> None:
         """Set a timer for the next time the operation is due, unless an earlier one is set."""

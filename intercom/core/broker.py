@@ -27,6 +27,7 @@ from intercom.core.linking import Linking
 from intercom.core.membership import Membership
 from intercom.core.messages import Messages
 from intercom.core.part import Part
+from intercom.core.peeking import Peeking
 from intercom.core.post import Post
 from intercom.core.records import (
     DropBodies,
@@ -116,6 +117,7 @@ class Broker:
         )
         company = Company(ground, registry, messages, staging, sending, membership)
         self._inquiries = inquiries = Inquiries(ground, registry, messages, post, membership)
+        peeking = Peeking(ground, post, inquiries)
         attention = Attention(ground, registry, messages, post, membership, inquiries)
         self._following = following = Following(
             ground, registry, messages, post, membership, company, recovered.last_sequence
@@ -137,6 +139,7 @@ class Broker:
             membership,
             company,
             inquiries,
+            peeking,
             attention,
             following,
             work,
@@ -281,9 +284,10 @@ class Broker:
         self._invoking.peer_told(fact, now)
         return self._outbox.take()
 
-    def frame_taken(self, token: object, now: Instant) -> list[Effect]:
-        """Go on after the kernel took the last byte of the frame with this token."""
-        self._taken[type(token)](token, now)
+    def frames_taken(self, tokens: Iterable[object], now: Instant) -> list[Effect]:
+        """Go on after the kernel took the last bytes of the frames with these tokens, in this order."""
+        for token in tokens:
+            self._taken[type(token)](token, now)
         return self._outbox.take()
 
     def frame_lost(self, token: object, now: Instant) -> list[Effect]:

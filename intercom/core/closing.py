@@ -13,8 +13,9 @@ from intercom.core.ledger import Ledger
 from intercom.core.mailing import GivenUp, Mailing
 from intercom.core.move import Move, take_back
 from intercom.core.parking import Meant, Parking, meant_known
-from intercom.core.records import Change
+from intercom.core.records import Change, MailRecord
 from intercom.wire import notices
+from intercom.wire.flows import DISPATCH_PREFIX
 
 if TYPE_CHECKING:
     from intercom.core.lifecycle import Known
@@ -55,7 +56,7 @@ class Closing:
 
     def _park(self, mail: Mail, known: Known, move: Move, now: Instant) -> bool:
         record = mail.record
-        if mail.offers or record.is_ask or record.notice is not None:
+        if mail.offers or record.is_ask or record.notice is not None or _is_step(record):
             return False
         return self._parking.take_mail(mail, "closed_session_continuation", meant_known(known), move, now)
 
@@ -87,7 +88,7 @@ class Closing:
         record = mail.record
         kind, _, number = record.mailbox.partition(":")
         address = self._addresses.get(int(number)) if kind == "address" else None
-        if address is None or address.is_of_broker or record.is_ask or record.notice is not None:
+        if address is None or address.is_of_broker or record.is_ask or record.notice is not None or _is_step(record):
             return False
         move = Move()
         meant = Meant(None, address.number, address.groups)
@@ -95,3 +96,8 @@ class Closing:
             return False
         self._assignments.append(move, now)
         return True
+
+
+def _is_step(record: MailRecord) -> bool:
+    """Tell whether this is a step of a flow, which is for the one it was handed to alone (protocol 12.4)."""
+    return not record.sender_session and record.message_id.startswith(DISPATCH_PREFIX)

@@ -136,6 +136,8 @@ class Company(Part):
             return None
         was_terminal = session.is_terminal
         groups.store_presence(change, session, self._sessions)
+        if kind == "presence":
+            groups.store_context(members, session, now)
         if session.is_terminal and not was_terminal:
             self._asking.target_ended(session, now)
         for tell_change in self.on_change:

@@ -15,7 +15,8 @@ from msgspec.json import encode
 from intercom.core import features
 from intercom.core import flow_tables as tables
 from intercom.core.clock import Instant
-from intercom.core.flow_book import Dispatch, Flow, FlowBook
+from intercom.core.flow import Dispatch, Flow
+from intercom.core.flow_book import FlowBook
 from intercom.core.flow_concerns import Mentions
 from intercom.core.flow_messages import message_of
 from intercom.core.flow_records import BindingRecord, DispatchRecord, StepRecord, TargetIdentity
@@ -66,6 +67,8 @@ class Admission:
         self._ids = ids
         self._limits = limits
         self._broker_info = broker_info
+        self.is_shut = False
+        """The broker leaves soon: no step is handed out any more."""
 
     def candidate(self, flow: Flow) -> StepRecord | None:
         """Return the step that may be handed out now, if the flow goes on by itself."""
@@ -77,7 +80,7 @@ class Admission:
     def admit(self, flow: Flow, now: Instant) -> None:
         """Take the first look; the text of the step is read next."""
         step = self.candidate(flow)
-        if step is None or flow.is_read:
+        if step is None or flow.is_read or self.is_shut:
             return
         found = self._observe(flow)
         if isinstance(found, Unreachable):
@@ -95,7 +98,7 @@ class Admission:
         if step is None or bodies is None or self._book.flow(flow.id) is not flow:
             return
         flow.read((number,), bodies)
-        if not self._book.mailing.can_promise:
+        if self.is_shut or not self._book.mailing.can_promise:
             return
         if (step.step_id, flow.record.target) != (token.step_id, token.target):
             return self.admit(flow, now)  # it was changed meanwhile: look anew
@@ -164,7 +167,7 @@ class Admission:
         dispatch_id = self._ids()
         owed = self._owed(flow, target)
         record = DispatchRecord(
-            number=self._book.next_dispatch_number(),
+            number=self._book.next_number(),
             dispatch_id=dispatch_id,
             flow_id=flow.id,
             step_id=step.step_id,

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 from intercom.core.clock import Instant
 from intercom.core.deadlines import Deadline, Deadlines
+from intercom.core.flow import Dispatch, Flow
 from intercom.core.flow_admission import Admission
-from intercom.core.flow_book import Dispatch, Flow, FlowBook
+from intercom.core.flow_book import FlowBook
 from intercom.core.flow_concerns import Mentions
 from intercom.core.flow_records import EvidenceRecord
 from intercom.core.flow_settling import GONE, REJECTED, Settling, judge
@@ -52,8 +53,6 @@ class Reconciler:
         self._timed: Deadline | None = None
         self._due = 0
         """When the timed pass should run (monotonic ms)."""
-        self.is_shut = False
-        """The broker leaves soon: no step is handed out any more."""
         self.passes = 0
         """How many passes there were."""
 
@@ -92,7 +91,7 @@ class Reconciler:
         try:
             if dispatch is not None:
                 self.look_at(dispatch, now)
-            elif flow.is_live and not self.is_shut:
+            elif flow.is_live:
                 self._admission.admit(flow, now)
         except Exception as error:  # a fault in one flow must stop no other
             self._book.roll_back(now)

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from intercom.core import flow_tables as tables
 from intercom.core.clock import Instant
-from intercom.core.flow_book import Dispatch, FlowBook
+from intercom.core.flow import Dispatch
+from intercom.core.flow_book import FlowBook
 from intercom.core.flow_records import BindingRecord, ReportRecord
 from intercom.core.flow_settling import Settling, judge, record_binding
 from intercom.core.flow_targets import FlowTargets

@@ -8,7 +8,9 @@ from msgspec.structs import replace
 
 from intercom.core import flow_tables as tables
 from intercom.core.clock import Instant
-from intercom.core.flow_book import Dispatch, Flow, FlowBook, FlowMove
+from intercom.core.flow import Dispatch, Flow
+from intercom.core.flow_book import FlowBook
+from intercom.core.flow_move import FlowMove
 from intercom.core.flow_records import BindingRecord, DispatchRecord, EvidenceRecord, GatesRecord, StepRecord
 
 GONE = "its session was replaced or has ended"

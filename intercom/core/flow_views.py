@@ -8,7 +8,8 @@ from msgspec import UNSET
 from msgspec.json import decode
 
 from intercom.core import flow_tables as tables
-from intercom.core.flow_book import Dispatch, Flow, FlowBook
+from intercom.core.flow import Dispatch, Flow
+from intercom.core.flow_book import FlowBook
 from intercom.core.flow_messages import shown_gates
 from intercom.core.flow_reconcile import Reconciler
 from intercom.core.flow_records import DispatchRecord, ReportRecord, StepRecord, TargetIdentity

@@ -135,7 +135,7 @@ class FlowsOfBroker(Part):
 
     def shut(self, within_ms: int) -> None:
         """Hand out no step any more."""
-        self._reconciler.is_shut = True
+        self._admission.is_shut = True
 
     def in_work(self, is_here: Callable[[str], bool]) -> dict[str, int]:
         """Return how many steps were taken and are not reported."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
@@ -24,6 +25,8 @@ from intercom.wire.frames import (
 
 PUSHES = ("now", "idle", "pull", "none")
 RESERVED_GROUPS = frozenset({"true", "auto"})
+CONTEXT_MEMBERS = ("contextTokens", "contextWindow", "contextPercent")
+"""How full the context of a session's model is, in a session object and in ``presence``."""
 
 
 class Change(Struct, frozen=True):
@@ -49,8 +52,30 @@ def members_of(frame: Presence | JoinGroup | LeaveGroup) -> dict[str, Any]:
         "groups": getattr(frame, "groups", UNSET),
         "replyCapability": frame.reply_capability,
         "push": getattr(frame, "push", UNSET),
+        "contextTokens": getattr(frame, "context_tokens", UNSET),
+        "contextWindow": getattr(frame, "context_window", UNSET),
+        "contextPercent": getattr(frame, "context_percent", UNSET),
     }
     return {name: value for name, value in members.items() if value is not UNSET}
+
+
+def store_context(members: dict[str, Any], session: Session, now: Instant) -> None:
+    """Store how full the context of a session's model is; what is no number is not looked at (protocol 15.4)."""
+    told = {member: members[member] for member in CONTEXT_MEMBERS if member in members}
+    if not told:
+        return
+    for member, value in told.items():
+        if value is None:
+            session.drop(member)
+        elif _is_amount(value):
+            session.update(**{member: value})
+    session.drop("contextAt")
+    if any(member in session.info for member in CONTEXT_MEMBERS):
+        session.update(contextAt=now.wall)
+
+
+def _is_amount(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
 def read_change(kind: str, members: dict[str, Any], session: Session, limits: Limits) -> Change | str:

@@ -344,7 +344,8 @@ class Dispatching:
         frame = MessageFrame(Raw(record.requester_info), Raw(message))
         if record.take_until is not None and features.QUEUE in session.features:
             frame.valid_until = record.take_until
-        frame.invocation = self.told(record.message_id, session)
+        if features.INVOKE in session.features:
+            frame.invocation = InvokedInfo(record.invocation_id, record.run_id, record.action)  # type: ignore[arg-type]
         invocation.offered = self._offers.offer(
             session,
             frame,

@@ -5,8 +5,11 @@ from __future__ import annotations
 from msgspec import Struct
 
 
-class InvocationRecord(Struct, frozen=True):
-    """Describe one invocation with its run and the job that hands it over; the task is stored beside it."""
+class InvocationRecord(Struct, frozen=True, omit_defaults=True):
+    """Describe one invocation with its run and the job that hands it over; the task is stored beside it.
+
+    The journal holds it without what is not known yet, which is most of it for most of its life.
+    """
 
     number: int
     """Key of the row and of the message that brings the task."""

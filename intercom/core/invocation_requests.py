@@ -139,7 +139,9 @@ class InvocationRequests:
     # --- to invoke --------------------------------------------------------------------------------------
 
     def _invoke(self, connection: Connection, session: Session, frame: Invoke, now: Instant) -> No | None:
-        task = frame.task.replace("\r\n", "\n").replace("\r", "\n")
+        task = frame.task
+        if "\r" in task:
+            task = task.replace("\r\n", "\n").replace("\r", "\n")
         if is_blank(task):
             return No("invalid_invocation", "The task is empty")
         if len(task.encode("utf-8", "surrogatepass")) > self._limits.invocation_bytes:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from intercom.core.clock import Instant
 from intercom.core.records import (
     AddressRecord,
+    AssignmentRecord,
     CommandRecord,
     DeliveryRecord,
     DiagnosisRecord,
@@ -19,6 +21,7 @@ from intercom.core.records import (
     InvocationRecord,
     KnownSessionRecord,
     LinkRecord,
+    MailRecord,
     PeerRecord,
     PolicyRecord,
     Row,
@@ -57,37 +60,30 @@ class Journal:
 
 def stream_of(row: Row) -> str:
     """Return the name of the stream that tells the history of this row."""
-    if isinstance(row, AddressRecord):
-        return f"address:{row.number}"
-    if isinstance(row, KnownSessionRecord):
-        return f"session:{row.session_id}"
-    if isinstance(row, PolicyRecord):
-        return f"policy:{row.number}"
-    if isinstance(row, IdempotencyRecord):
-        return f"idempotency:{row.number}"
-    if isinstance(row, LinkRecord):
-        return f"link:{row.link_id}"
-    if isinstance(row, CommandRecord):
-        return f"command:{row.number}"
-    if isinstance(row, EventRecord):
-        return f"event:{row.number}"
-    if isinstance(row, InvocationRecord):
-        return f"invocation:{row.invocation_id}"
-    if isinstance(row, DiagnosisRecord):
-        return f"route:{row.diagnosis_id}"
-    if isinstance(row, DeliveryRecord):
-        return f"delivery:{row.delivery_id}"
-    if isinstance(row, PeerRecord):
-        return f"peer:{row.broker_id}"
-    if isinstance(row, InboxRecord):
-        return mail_stream(row.inbox_id)
-    if isinstance(row, FlowRecord):
-        return f"flow:{row.number}"
-    if isinstance(row, DispatchRecord):
-        return f"dispatch:{row.dispatch_id}"
-    return mail_stream(row.message_id)
+    return _STREAMS[row.__class__](row)
 
 
 def mail_stream(message_id: str) -> str:
     """Return the name of the stream that tells what became of a message."""
     return f"mail:{message_id}"
+
+
+_STREAMS: dict[type[Row], Callable[[Any], str]] = {
+    AddressRecord: lambda row: f"address:{row.number}",
+    KnownSessionRecord: lambda row: f"session:{row.session_id}",
+    PolicyRecord: lambda row: f"policy:{row.number}",
+    IdempotencyRecord: lambda row: f"idempotency:{row.number}",
+    LinkRecord: lambda row: f"link:{row.link_id}",
+    CommandRecord: lambda row: f"command:{row.number}",
+    EventRecord: lambda row: f"event:{row.number}",
+    InvocationRecord: lambda row: f"invocation:{row.number}",
+    DiagnosisRecord: lambda row: f"route:{row.diagnosis_id}",
+    DeliveryRecord: lambda row: f"delivery:{row.delivery_id}",
+    PeerRecord: lambda row: f"peer:{row.broker_id}",
+    FlowRecord: lambda row: f"flow:{row.number}",
+    DispatchRecord: lambda row: f"dispatch:{row.dispatch_id}",
+    InboxRecord: lambda row: mail_stream(row.inbox_id),
+    MailRecord: lambda row: mail_stream(row.message_id),
+    AssignmentRecord: lambda row: mail_stream(row.message_id),
+}
+"""The stream of each kind of row: what becomes of one message is one stream, wherever it is."""

@@ -118,7 +118,17 @@ class Claim:
 class Link:
     """Hold one link."""
 
-    __slots__ = ("claim", "commands", "events", "exhausted_at", "failures", "heartbeat_at", "record", "ticket")
+    __slots__ = (
+        "claim",
+        "commands",
+        "events",
+        "exhausted_at",
+        "failures",
+        "heartbeat_at",
+        "other_journal",
+        "record",
+        "ticket",
+    )
 
     def __init__(self, record: LinkRecord) -> None:
         self.record = record
@@ -133,6 +143,8 @@ class Link:
         """When attempts failed (monotonic ms)."""
         self.exhausted_at: int | None = None
         """The generation for which it was recorded that the attempts are used up."""
+        self.other_journal: str | None = None
+        """With which journal its worker came last and was refused."""
         self.heartbeat_at: int | None = None
         """Epoch ms."""
 

@@ -184,6 +184,7 @@ class LinkDesk:
             UNSET if link.heartbeat_at is None else link.heartbeat_at,
             UNSET if record.refused is None else record.refused,
             UNSET if claim is None or claim.worker_state is None else claim.worker_state,
+            UNSET if link.other_journal is None else link.other_journal,
         )
 
     def _repin(self, connection: Connection, session: Session, frame: LinkRepin, now: Instant) -> No | None:

@@ -400,7 +400,9 @@ class Links:
         if frame.journal_id is UNSET:
             text = "A worker names its journal, so that it is known what its numbers count"
             return self._refuse(claim, frame.request_id, "journal_identity_missing", text, now)
+        link.other_journal = None
         if link.record.journal_id not in (None, frame.journal_id):
+            link.other_journal = frame.journal_id
             text = (
                 "The link belongs to another journal of this worker; the operator decides: "
                 f"intercom link repin {link.id} --journal {frame.journal_id} --yes"
@@ -482,7 +484,7 @@ class Links:
 
     def repin(self, link: Link, journal_id: str, move: Move, now: Instant) -> list[str]:
         """Let a link go on with another journal of its worker, from its first event; return the commands left open."""
-        claim = link.claim
+        claim, link.other_journal = link.claim, None
         doubtful = self.commands.doubt(link, move, now)
         events, link.events = link.events, {}
         for event in events.values():

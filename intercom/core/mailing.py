@@ -452,11 +452,11 @@ class Mailing:
 
     def _frame(self, mail: Mail, body: bytes, holder: Session, now: Instant) -> MessageFrame:
         record = mail.record
-        info = MailInfo(record.number, record.queued_at, max(0, now.wall - record.queued_at), mail.offers)
+        info = self.info_of(mail, now)
         if mail.joined:
             info.sends = 1 + len(mail.joined)
             info.last_queued_at = max(other.record.queued_at for other in mail.joined)
-        notice = UNSET if record.notice is None else _notice_of(record.notice)
+        notice = UNSET if record.notice is None else notice_of(record.notice)
         frame = MessageFrame(Raw(record.sender_info), Raw(body), mail=info, notice=notice)
         if record.valid_until is not None and QUEUE in holder.features:
             frame.valid_until = record.valid_until
@@ -524,6 +524,17 @@ class Mailing:
             self.on_delivered(each, each.ticket, now)
         self.offer(box, now)
         return True
+
+    def settle(self, mail: list[Mail], session: Session, now: Instant) -> None:
+        """Take notice that somebody who may open the mailbox has read mail that was never written to anybody."""
+        for each in mail:
+            self._confirm(each, session.id, now)
+            self.on_delivered(each, each.ticket, now)
+
+    def info_of(self, mail: Mail, now: Instant) -> MailInfo:
+        """Return what is told of a mail beside its message."""
+        record = mail.record
+        return MailInfo(record.number, record.queued_at, max(0, now.wall - record.queued_at), mail.offers)
 
     def _confirm(self, mail: Mail, session_id: str, now: Instant) -> None:
         operation, record = mail.operation, mail.record
@@ -747,5 +758,6 @@ def broker_info(broker_id: str, pid: int, now: Instant) -> bytes:
     )
 
 
-def _notice_of(stored: bytes) -> Notice:
+def notice_of(stored: bytes) -> Notice:
+    """Return what the broker itself wrote of a message."""
     return decode(stored, type=Notice)

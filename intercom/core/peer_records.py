@@ -23,7 +23,7 @@ class PeerRecord(Struct, frozen=True):
     """Epoch ms."""
 
 
-class DeliveryRecord(Struct, frozen=True):
+class DeliveryRecord(Struct, frozen=True, omit_defaults=True):
     """Describe what has to reach another broker; the text is stored with its invocation."""
 
     number: int

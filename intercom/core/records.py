@@ -434,7 +434,7 @@ class Happened(Struct, frozen=True):
     stream: str
     """What it is about, such as ``session:ID``, ``address:NUMBER``, ``mail:MESSAGE-ID``, ``idempotency:NUMBER``,
     ``policy:NUMBER``, ``flow:NUMBER``, ``dispatch:ID``, ``link:ID``, ``command:NUMBER``,
-    ``event:NUMBER``, ``invocation:ID``, ``route:DIAGNOSIS-ID``, ``delivery:ID`` or
+    ``event:NUMBER``, ``invocation:NUMBER``, ``route:DIAGNOSIS-ID``, ``delivery:ID`` or
     ``peer:ID``."""
     kind: str
     event_id: str

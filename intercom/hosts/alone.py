@@ -95,7 +95,8 @@ def _show(call: Call, say: Callable[[str], bool], *, owed: bool = False) -> None
             if message is None:
                 break
             messages.append(message)
-        texts = [wrapped(message) for message in messages]
+        report = _in_shell(call, "flow", "report", "ID", "completed", "--summary", "TEXT")
+        texts = [wrapped(message, report=report) for message in messages]
         left = box.count - len(messages)
         if left and (messages or call.moment != "tool"):
             more = "more " if messages else ""

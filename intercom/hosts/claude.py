@@ -59,7 +59,7 @@ def parts(wish: Wish) -> list[Part]:
         own_json(folder / ".claude-plugin" / "plugin.json", plugin),
         own_json(folder / ".mcp.json", {"mcpServers": {PLUGIN: server}}),
         own_json(folder / "hooks" / "hooks.json", {"hooks": _hooks(wish)}),
-        skill_file(folder / "skills" / PLUGIN / "SKILL.md"),
+        skill_file(folder / "skills" / PLUGIN / "SKILL.md", wish),
     ]
     if wish.approve:
         rule = Entry(("permissions", "allow"), TOOLS, lambda value: value == TOOLS, is_item=True)
@@ -77,7 +77,8 @@ def _hooks(wish: Wish) -> dict[str, Any]:
     groups: dict[str, Any] = {event: [{"hooks": [one(event)]}] for event in always}
     groups["PreToolUse"] = [{"matcher": f"{TOOLS}__.*", "hooks": [one("PreToolUse")]}]
     rewake = one("Rewake", timeout=REWAKE_ENTRY_S, asyncRewake=True, **{"async": True})
-    groups["Stop"] = [{"hooks": [one("Stop"), rewake]}]
+    # In groups of their own: of two handlers of one group that have the same program Claude Code runs only the first.
+    groups["Stop"] = [{"hooks": [one("Stop")]}, {"hooks": [rewake]}]
     return groups
 
 

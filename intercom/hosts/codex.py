@@ -58,7 +58,7 @@ def parts(wish: Wish) -> list[Part]:
     return [
         TomlPart(directory(wish) / "config.toml", ("mcp_servers", SERVER), table, is_ours),
         JsonPart(directory(wish) / "hooks.json", Dialect(), tuple(entries)),
-        skill_file(directory(wish) / "skills" / SERVER / "SKILL.md"),
+        skill_file(directory(wish) / "skills" / SERVER / "SKILL.md", wish),
     ]
 
 

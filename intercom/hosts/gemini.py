@@ -49,7 +49,7 @@ def parts(wish: Wish) -> list[Part]:
         entries.append(Entry(("hooks", event), group, ours, is_item=True))
     return [
         JsonPart(directory(wish) / "settings.json", Dialect(comments=True), tuple(entries)),
-        skill_file(directory(wish) / "skills" / SERVER / "SKILL.md"),
+        skill_file(directory(wish) / "skills" / SERVER / "SKILL.md", wish),
     ]
 
 

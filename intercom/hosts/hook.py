@@ -15,6 +15,7 @@ from typing import Any
 from intercom.client.adapters import AdapterRecord, Asking, ancestors, ask_adapter, nearest_adapter, note_session
 from intercom.errors import IntercomError
 from intercom.hosts.call import Call
+from intercom.hosts.stops import Stops
 from intercom.limits import HOOK_ANSWER_MS, HOOK_TEXT_CHARACTERS
 
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "fish"})
@@ -105,12 +106,18 @@ def _without_adapter(call: Call, say: Callable[[dict[str, Any]], bool]) -> None:
     if call.moment == "start" and call.session:
         with suppress(IntercomError, OSError):  # an adapter that comes finds out by itself
             note_session(call.paths, call.facts.name, host_process(call.environ), call.session, call.event.source)
+    stops = Stops(call.paths, call.facts.name, call.seat)
+    if call.moment in ("start", "prompt", "end"):
+        stops.end()
     if call.moment == "start" or (
         call.moment in ("prompt", "tool", "stop") and os.path.lexists(call.paths.socket) and not call.event.goes_on
     ):
         from intercom.hosts import alone
 
-        alone.act(call, lambda text: _say(call, say, text))
+        def tell(text: str) -> bool:
+            return (call.moment != "stop" or stops.may_hold()) and _say(call, say, text)
+
+        alone.act(call, tell)
 
 
 def _say(call: Call, say: Callable[[dict[str, Any]], bool], text: str) -> bool:

@@ -7,6 +7,7 @@ import { homedir } from "node:os"
 import { join } from "node:path"
 
 const HOME = null
+const TOOLS = "intercom_"
 const LOOK_MS = 1000
 const ANSWER_MS = 1000
 
@@ -120,6 +121,8 @@ export const Intercom = async ({ client }) => {
     event: async ({ event }) => {
       const info = event.properties && event.properties.info
       if (event.type === "session.created" && info && info.parentID) children.add(info.id)
+      const done = event.type === "session.idle" && event.properties && event.properties.sessionID
+      if (done && children.has(done)) await ask({ op: "agent", what: "stop", agent: done })
       if (event.type === "session.deleted" && info && info.id === session) {
         await ask({ op: "bye", session, reason: "deleted" })
         session = null
@@ -136,6 +139,11 @@ export const Intercom = async ({ client }) => {
       const answer = await ask({ op: "hello", session, source: "resume", cwd: process.cwd() })
       const text = answer && answer.text
       if (text && typeof text === "string" && output && Array.isArray(output.system)) output.system.push(text)
+    },
+    // A tool call does not say which session makes it; only here is it known, and only by an argument can it be passed on.
+    "tool.execute.before": async (input, output) => {
+      if (!input || !children.has(input.sessionID) || !String(input.tool).startsWith(TOOLS)) return
+      if (output && output.args && typeof output.args === "object") output.args._subagent = input.sessionID
     },
     "shell.env": async (input, output) => {
       const record = adapter()

@@ -39,7 +39,7 @@ def parts(wish: Wish) -> list[Part]:
     return [
         JsonPart(_settings(directory(wish)), dialect, (Entry(("mcp", SERVER), server, is_ours),)),
         OwnFile(directory(wish) / "plugins" / f"{SERVER}.js", plugin(wish.home), PLUGIN_MARK),
-        skill_file(directory(wish) / "skills" / SERVER / "SKILL.md"),
+        skill_file(directory(wish) / "skills" / SERVER / "SKILL.md", wish),
     ]
 
 

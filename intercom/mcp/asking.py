@@ -6,6 +6,7 @@ It waits on disk, too, where the session has an address: should this process end
 from __future__ import annotations
 
 import time
+from collections.abc import Hashable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from intercom.client.texts import duration, visible
 from intercom.errors import AskError, IntercomError
 from intercom.limits import TOOL_WORD_MS
 from intercom.mcp.answers import AnswerFiles
+from intercom.mcp.repeating import Repeats
 from intercom.mcp.tray import Item, Tray
 
 if TYPE_CHECKING:
@@ -25,10 +27,12 @@ if TYPE_CHECKING:
 class OpenQuestion:
     """Be a question this session asked: it has an answer, an error, or is open."""
 
-    def __init__(self, message_id: str, target: str, seconds: float) -> None:
+    def __init__(self, message_id: str, target: str, seconds: float, key: Hashable = None) -> None:
         """Begin now; it ends in ``seconds`` at the latest."""
         self.message_id = message_id
         self.target = target
+        self.key = key
+        """What is asked, and whom: asked again in these words it is the same question."""
         self.began = time.monotonic()
         self.seconds = seconds
         self.answer: IncomingMessage | None = None
@@ -63,8 +67,9 @@ class OpenQuestion:
 class Asking:
     """Hold the questions of one session that are open."""
 
-    def __init__(self, tray: Tray, files: AnswerFiles | None = None) -> None:
+    def __init__(self, tray: Tray, files: AnswerFiles | None = None, repeats: Repeats | None = None) -> None:
         self._tray = tray
+        self._repeats = Repeats() if repeats is None else repeats
         self._files = files
         self.open: dict[str, OpenQuestion] = {}
 
@@ -88,6 +93,8 @@ class Asking:
             question.fails(error)
             if question.answer is not None:
                 self._keep(question.answer)
+            elif error.retry == "same_id":
+                self._repeats.keep(question.key, question.message_id)
         finally:
             del self.open[question.message_id]
             question.has_word.set()
@@ -112,7 +119,11 @@ class Asking:
             self._tray.put(Item(question.answer, ""))
         elif question.error is not None:
             about = f"question {peertext.short(question.message_id)} to {visible(question.target)}"
-            self._tray.put(Item(None, f"[intercom: your {about} got no answer: {visible(question.error.reason)}]"))
+            again = (
+                " Asked again in the same words it is the same question." if question.error.retry == "same_id" else ""
+            )
+            reason = visible(question.error.reason).rstrip(".")
+            self._tray.put(Item(None, f"[intercom: your {about} got no answer: {reason}.{again}]"))
 
     async def wait(self, question: OpenQuestion, seconds: float) -> bool:
         """Wait for the end of a question; tell whether it came. A call that is cancelled leaves it open.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,6 +21,7 @@ from intercom.mcp.tray import Batch, Item
 
 if TYPE_CHECKING:
     from intercom.client.aio import Session
+    from intercom.client.mailviews import PendingAsk
     from intercom.client.views import SessionView
 
 Arguments = dict[str, Any]
@@ -113,7 +114,8 @@ async def _ask(call: Call, arguments: Arguments) -> Done:
     text = clean_text(arguments["text"], "text")
     seconds = (PERSON_ASK_MS if target.strip().lower() == PERSON else ASK_MS) / 1000
     wanted = await _resolved(session, target)
-    question = call.asked = OpenQuestion(call.seat.repeats.take(("ask", wanted, text)), target, seconds)
+    key = ("ask", wanted, text)
+    question = call.asked = OpenQuestion(call.seat.repeats.take(key), target, seconds, key)
     call.seat.known_ids.add(question.message_id)
     await call.seat.ask(question, wanted, text)
     async with _alive(call):
@@ -122,8 +124,6 @@ async def _ask(call: Call, arguments: Arguments) -> Done:
         return Done(wording.still_waiting(question))
     if question.error is not None:
         error = question.error
-        if error.retry == "same_id":
-            call.seat.repeats.keep(("ask", wanted, text), question.message_id)
         raise (await _near(session, target, error) if isinstance(error, TargetNotFound) else error)
     assert question.answer is not None, "a question that is settled has one of both"
     batch = call.seat.tray.beside(Item(question.answer, ""), TOLD_CHARACTERS)
@@ -132,17 +132,28 @@ async def _ask(call: Call, arguments: Arguments) -> Done:
 
 async def _reply(call: Call, arguments: Arguments) -> Done:
     session = await call.seat.ready()
-    asks = await session.pending()
-    wanted = arguments.get("question")
-    if wanted is not None:
-        question = question_called(asks, wanted)
-    elif len(asks) == 1:
-        question = asks[0]
-    else:
-        raise _which(len(asks))
-    receipt = await session.answer(question, clean_text(arguments["text"], "text"), error=arguments.get("error", False))
+    wanted, text, is_error = (
+        arguments.get("question"),
+        clean_text(arguments["text"], "text"),
+        arguments.get("error", False),
+    )
+    key = ("reply", wanted, text, is_error)
+    question = call.seat.replied.get(key) if call.seat.repeats.holds(key) else None
+    if question is None:
+        question = _meant(await session.pending(), wanted)
+    call.seat.note_reply(key, question)
+    with call.seat.repeats.attempt(key) as message_id:
+        receipt = await session.answer(question, text, error=is_error, message_id=message_id)
     call.seat.closed_question(question.message_id)
     return Done(wording.replied(receipt, question.message_id, question.asker_name or question.asker_id))
+
+
+def _meant(asks: Sequence[PendingAsk], wanted: str | None) -> PendingAsk:
+    if wanted is not None:
+        return question_called(asks, wanted)
+    if len(asks) != 1:
+        raise _which(len(asks))
+    return asks[0]
 
 
 async def _pending(call: Call, arguments: Arguments) -> Done:
@@ -161,10 +172,20 @@ async def _pending(call: Call, arguments: Arguments) -> Done:
     return Done("\n".join(lines))
 
 
+CARRIED = (
+    "Nothing else waits. What came just now is shown to you by the plugin of intercom, after this if not before. Call "
+    "receive again to wait for more."
+)
+"""Said in place of waiting: a host shows what its plugin was handed only when the tool that runs has ended."""
+
+
 async def _receive(call: Call, arguments: Arguments) -> Done:
     seat = call.seat
     await seat.ready()
     batch = await seat.take(TOLD_CHARACTERS) or await _fetched(seat)
+    was_carried, seat.was_carried = seat.was_carried, False
+    if batch is None and arguments.get("wait_s") and was_carried:
+        return Done(CARRIED)
     if batch is None and arguments.get("wait_s"):
         seat.takers += 1
         try:

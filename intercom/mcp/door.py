@@ -105,6 +105,7 @@ class Guest:
             batch = await seat.take(TOLD_CHARACTERS)
             if batch is None:
                 return True
+            seat.was_carried = True
             answer |= {"text": batch.text, "messages": len(batch.items), "questions": batch.questions}
             answer["batch"] = self.keep(batch)
         if await self.write(answer):

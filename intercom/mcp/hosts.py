@@ -20,12 +20,18 @@ _CLIENTS = {
 """What the MCP client of each host calls itself."""
 
 
+SUBAGENT_ARGUMENT = "_subagent"
+"""Argument by which the plugin for OpenCode says that a subagent calls."""
+
+
 class Caller(NamedTuple):
     """Say on whose behalf a tool was called; members that a host does not tell are ``None``."""
 
     session: str | None = None
     tool_use: str | None = None
     """The id of the call by which a hook may know more."""
+    agent: str | None = None
+    """The subagent, where the plugin of the host says so."""
 
 
 def kind_of(host: str) -> str:
@@ -44,6 +50,17 @@ def caller_of(host: str, meta: Mapping[str, Any]) -> Caller:
     if host == "codex":
         return Caller(session=_text(meta.get("threadId")), tool_use=_text(meta.get("callId")))
     return Caller(tool_use=_text(meta.get("claudecode/toolUseId")))
+
+
+def told_by_plugin(host: str, arguments: Any) -> tuple[Any, str | None]:
+    """Return the arguments of a call without what our plugin added, and the subagent it named by that.
+
+    OpenCode says nothing of who calls, but lets a plugin change the arguments of a call that is about to be made.
+    """
+    if host != "opencode" or not isinstance(arguments, dict) or SUBAGENT_ARGUMENT not in arguments:
+        return arguments, None
+    rest = {name: value for name, value in arguments.items() if name != SUBAGENT_ARGUMENT}
+    return rest, _text(arguments[SUBAGENT_ARGUMENT])
 
 
 def names_sessions_itself(host: str) -> bool:

@@ -48,6 +48,11 @@ class Repeats:
         known = self._ids.pop(what, None)
         return known[0] if known is not None and time.monotonic() < known[1] else str(uuid.uuid4())
 
+    def holds(self, what: Hashable) -> bool:
+        """Tell whether an attempt of this is remembered whose outcome is not known."""
+        known = self._ids.get(what)
+        return known is not None and time.monotonic() < known[1]
+
     def keep(self, what: Hashable, message_id: str) -> None:
         """Take notice that it may have arrived under this id."""
         self._ids[what] = (message_id, time.monotonic() + RETRY_IDENTITY_MS / 1000)

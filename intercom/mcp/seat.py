@@ -8,6 +8,7 @@ sender learns ``queued`` while it waits here, and mail that nobody was shown com
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -29,7 +30,7 @@ from intercom.errors import (
     SessionClosed,
     SessionReplaced,
 )
-from intercom.limits import ADAPTER_OPEN_MS, ADAPTER_RETRY_MS, CAUSE_MS, INCOMING_MESSAGES
+from intercom.limits import ADAPTER_OPEN_MS, ADAPTER_RETRY_MS, CAUSE_MS, INCOMING_MESSAGES, TOOL_REPEATS
 from intercom.mcp.answers import AnswerFiles
 from intercom.mcp.asking import Asking, OpenQuestion
 from intercom.mcp.repeating import Known, Repeats
@@ -38,9 +39,10 @@ from intercom.mcp.working import Workplace
 from intercom.paths import Paths
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     from intercom.client.aio import IncomingMessage
+    from intercom.client.mailviews import PendingAsk
 
 
 class Place(NamedTuple):
@@ -80,19 +82,23 @@ class Seat:
         """How the host can be reached, as others are told."""
         self.tray = Tray(lambda: self._news(), self._was_shown)
         self._answers = None if place.address is None else _answers_of(place, place.address)
-        self.asking = Asking(self.tray, self._answers)
+        self.repeats = Repeats()
+        self.replied: OrderedDict[Hashable, PendingAsk] = OrderedDict()
+        """Questions whose answers may have arrived, by what was answered."""
+        self.asking = Asking(self.tray, self._answers, self.repeats)
         self.questions: dict[str, IncomingMessage] = {}
         """Questions that were received and are not known to be closed."""
         self.reminded: dict[str, int] = {}
         """How often the host was kept from stopping because of a question."""
         self.work = Workplace()
-        self.repeats = Repeats()
         self.known_ids = Known()
         """Messages the model may speak of: it was shown them, or sent them."""
         self.stops = 0
         self.says_goes_on = False
         """Whether the host was ever heard to say that it goes on because of us: such a one says when it does not."""
         """How often in a row the host was kept from stopping."""
+        self.was_carried = False
+        """A plugin was handed messages since the model looked last: its host shows them when the running tool ends."""
         self.takers = 0
         """Tool calls that wait for a message, so that no bell is needed."""
         self.news = anyio.Event()
@@ -186,6 +192,12 @@ class Seat:
         self.questions.pop(message_id, None)
         self.reminded.pop(message_id, None)
         self.tray.drop(message_id)
+
+    def note_reply(self, what: Hashable, question: PendingAsk) -> None:
+        """Remember which question is being answered: called again with the same words it is the same answer."""
+        self.replied[what] = question
+        if len(self.replied) > TOOL_REPEATS:
+            self.replied.popitem(last=False)
 
     def cause(self) -> str | None:
         """Return the message the model was shown last, if that is not long ago: what it sends now comes of it.

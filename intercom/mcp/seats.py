@@ -128,7 +128,7 @@ class Seats:
     async def of_call(self, caller: Caller) -> Seat:
         """Return the seat on whose behalf a tool was called."""
         async with self._turn:
-            agent = self._calls.get(caller.tool_use or "")
+            agent = caller.agent or self._calls.get(caller.tool_use or "")
             if agent is not None:
                 return await self._subagent(agent)
             if self._is_told_by_calls and caller.session is not None:

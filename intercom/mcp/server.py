@@ -26,7 +26,7 @@ from intercom.errors import IntercomError
 from intercom.limits import ADAPTER_GOODBYE_MS, HOST_LOOK_MS
 from intercom.mcp import calls, wording
 from intercom.mcp.door import Door
-from intercom.mcp.hosts import caller_of, host_of
+from intercom.mcp.hosts import caller_of, host_of, told_by_plugin
 from intercom.mcp.lines import Lines, refusal
 from intercom.mcp.ringing import Ringer, Way
 from intercom.mcp.seat import Seat
@@ -133,11 +133,14 @@ class Adapter:
     async def _call(self, context: Context, params: mcp_types.CallToolRequestParams) -> calls.Done:
         if params.name not in self._tools:
             raise ToolUsage(f"there is no tool {params.name!a}", hint=f"The tools are: {', '.join(self._tools)}.")
-        arguments = checked(params.name, params.arguments)
         self._know_host(_client_of(context))
+        host = self._host or "generic"
+        given, agent = told_by_plugin(host, params.arguments)
+        arguments = checked(params.name, given)
         assert self._seats is not None, "they are made with the knowledge of the host"
         meta = (context.params or {}).get("_meta")
-        seat = await self._seats.of_call(caller_of(self._host or "generic", meta if isinstance(meta, dict) else {}))
+        caller = caller_of(host, meta if isinstance(meta, dict) else {})
+        seat = await self._seats.of_call(caller._replace(agent=agent))
 
         async def progress(seconds: float) -> None:
             await context.session.report_progress(seconds, None, "waiting")

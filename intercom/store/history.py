@@ -175,7 +175,7 @@ _OVER = """
         UNION ALL SELECT 'link:' || link_id FROM links
         UNION ALL SELECT 'command:' || number FROM commands
         UNION ALL SELECT 'event:' || number FROM events
-        UNION ALL SELECT 'invocation:' || invocation_id FROM invocations
+        UNION ALL SELECT 'invocation:' || number FROM invocations
         UNION ALL SELECT 'route:' || diagnosis_id FROM diagnoses
         UNION ALL SELECT 'delivery:' || delivery_id FROM deliveries
         UNION ALL SELECT 'peer:' || broker_id FROM peers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 from intercom.core.records import (
     AcceptOperation,
@@ -36,6 +36,9 @@ from intercom.store.rows import (
 
 Batch: TypeAlias = Sequence[tuple[int, tuple[Change, ...]]]
 """Appends by ticket, oldest first."""
+
+
+_OF_HISTORY = frozenset(get_args(HistoryChange))
 
 
 class Merged:
@@ -94,6 +97,8 @@ def merge(batch: Batch) -> Merged | None:
                     merged.acceptances[number] = change
                 elif (record := operations[number]) is not None:
                     operations[number] = accepted(record, change)
+            elif change.__class__ in _OF_HISTORY:
+                merged.history.append(change)  # type: ignore[arg-type]  # by its class
             elif isinstance(change, AnswerQuestion):
                 number = change.number
                 if number not in operations:
@@ -106,6 +111,4 @@ def merge(batch: Batch) -> Merged | None:
                 merged.retired[change.record.session_id] = change.record
             elif isinstance(change, DropRetiredId):
                 merged.retired[change.session_id] = None
-            else:
-                merged.history.append(change)
     return None if merged.is_empty else merged

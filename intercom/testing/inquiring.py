@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from intercom.client.mailing import MailRequests
-from intercom.client.mailviews import AddressView, Mailbox, PendingAsk, Purged, SessionRecord, Trace
+from intercom.client.mailviews import AddressView, Mailbox, Peeked, PendingAsk, Purged, SessionRecord, Trace
 from intercom.client.operations import Operation
 from intercom.client.session import ClientSession
 from intercom.limits import MAILBOX_PAGE, REQUEST_MS
@@ -50,6 +50,14 @@ class Inquiries:
     ) -> Mailbox:
         """Return what waits in a mailbox, without the texts; nothing is taken out."""
         return self._now(self._mail.mailbox(address, group, session_id, after, limit, timeout))
+
+    def peek(self, *, after: int = 0, limit: int = MAILBOX_PAGE, timeout: float = REQUEST_MS / 1000) -> Peeked:
+        """Return what waits in the mailbox of this session, with the texts; nothing is taken out."""
+        return self._now(self._mail.peek(after, limit, timeout))
+
+    def settle_mail(self, message_id: str, *, timeout: float = REQUEST_MS / 1000) -> str:
+        """Say that a message ``peek`` showed was read: it counts as delivered."""
+        return self._now(self._mail.settle(message_id, timeout))
 
     def addresses(self, *, timeout: float = REQUEST_MS / 1000) -> AddressViews:
         """Return the addresses: who holds each, and how much waits there."""

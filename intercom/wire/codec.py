@@ -5,18 +5,19 @@ once more as the standard parser reads it; only then a message is encoded again.
 UTF-8 and JSON that every other parser reads.
 
 To make a decoder for every frame there is takes longer than anything else at the start of a process. So each direction
-begins with one for the frames of any plain session, and makes that for all frames when another one comes.
+begins with one for the frames of any plain session, reads a few others one by one, and makes that for all frames when
+more of them come.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar, cast, get_args
 
 from msgspec import UNSET, Meta, MsgspecError, Raw, Struct, UnsetType, ValidationError, convert
-from msgspec.json import Decoder, Encoder
+from msgspec.json import Decoder, Encoder, decode
 
-from intercom.limits import QUOTED_CHARS, REQUEST_ID_CHARACTERS
+from intercom.limits import QUOTED_CHARS, RARE_FRAMES, REQUEST_ID_CHARACTERS
 from intercom.wire.frames import (
     Attachment,
     BadRequest,
@@ -42,8 +43,10 @@ from intercom.wire.frames import (
     Unregister,
 )
 from intercom.wire.framing import ProtocolError as ProtocolError
-from intercom.wire.framing import frame as _frame
+from intercom.wire.framing import frame as framed
+from intercom.wire.framing import header
 from intercom.wire.jsontext import HARMLESS_BYTES, as_utf8, flaw_of, read, without_surrogates, written
+from intercom.wire.shapes import AnswerFrame, FeatureAnswer, FeatureRequest, RequestFrame
 
 if TYPE_CHECKING:
     from intercom.wire.unions import Answer, Request
@@ -100,6 +103,8 @@ def decode_request(payload: bytes) -> Request | Malformed | BadRequest:
         if request.__class__ is Register:
             read(payload)  # peers are shown members of a session that no struct describes
     except _REFUSALS:
+        if (rare := _REQUESTS.decode_rare(payload)) is not None:
+            return rare
         if _REQUESTS.widen():
             return decode_request(payload)
         return _second_try(payload, _REQUESTS, ANSWERED_IN_BAND)
@@ -119,6 +124,8 @@ def decode_answer(payload: bytes) -> Answer:
             _check_shape(payload)
         return _ANSWERS.decode(payload)
     except _REFUSALS:
+        if (rare := _ANSWERS.decode_rare(payload)) is not None:
+            return rare
         if _ANSWERS.widen():
             return decode_answer(payload)
         return cast("Answer", _second_try(payload, _ANSWERS, frozenset()))
@@ -154,9 +161,10 @@ def encode(frame: Struct) -> bytes:
     U+FFFD. ``Raw`` members go out as they are.
     """
     try:
-        return _frame(_encode(frame))
+        payload = _encode(frame)
+        return header(len(payload)) + payload
     except UnicodeEncodeError:
-        return _frame(_encode(without_surrogates(frame)))
+        return framed(_encode(without_surrogates(frame)))
 
 
 def _check_shape(payload: bytes) -> None:
@@ -206,25 +214,74 @@ def _one_line(text: str) -> str:
     return "".join(char if char.isprintable() else "\ufffd" for char in text)
 
 
-class _Direction(Generic[_AnyFrame]):
+class _Lazily(Generic[_AnyFrame]):
+    """Decode one kind of thing; what does it is made when the first one comes."""
+
+    def __init__(self, kind: Any) -> None:
+        self._kind = kind
+        self.decode: Callable[[Raw | bytes], _AnyFrame] = self._decode_first
+
+    def _decode_first(self, payload: Raw | bytes) -> _AnyFrame:
+        self._decode_from_now(self._kind)
+        return self.decode(payload)
+
+    def _decode_from_now(self, kind: Any) -> None:
+        self.decode = cast("Callable[[Raw | bytes], _AnyFrame]", Decoder(kind).decode)
+
+
+class _Tagged(Struct):
+    """Read of a frame only what it is."""
+
+    type: str
+
+
+class _Direction(_Lazily[_AnyFrame]):
     """Decode what one side writes: at first only what any plain session uses, once widened every frame there is."""
 
-    def __init__(self, everyday: Any, everything: Callable[[], tuple[Any, Any]]) -> None:
-        self.decode = cast("Callable[[bytes], _AnyFrame]", Decoder(everyday).decode)
+    def __init__(
+        self, everyday: Any, bases: tuple[type[Struct], ...], everything: Callable[[], tuple[Any, Any]]
+    ) -> None:
+        super().__init__(everyday)
+        self._bases = bases
+        self._rare_left = RARE_FRAMES
         self._everything: Callable[[], tuple[Any, Any]] | None = everything
         self.types: frozenset[str] = frozenset()
         self.requests: frozenset[str] = frozenset()
         """Types of the requests of features."""
+
+    def decode_rare(self, payload: bytes) -> _AnyFrame | None:
+        """Decode one of the first few frames that a plain session does not use, if its type is loaded.
+
+        A command that waits for such an answer has loaded its type, and needs no decoder for all the others.
+        """
+        self._rare_left -= 1
+        if self._everything is None or self._rare_left < 0:
+            return None
+        try:
+            tag = decode(payload, type=_Tagged).type
+            found = next((kind for kind in _loaded(self._bases) if kind.__struct_config__.tag == tag), None)
+            return None if found is None else cast("_AnyFrame", decode(payload, type=found))
+        except _REFUSALS:
+            return None
 
     def widen(self) -> bool:
         """Decode every frame from now on; tell whether that is new."""
         if self._everything is None:
             return False
         union, requests = self._everything()
-        self.decode = cast("Callable[[bytes], _AnyFrame]", Decoder(union).decode)
         self.types, self.requests = _types(union), _types(requests)
+        self._decode_from_now(union)
         self._everything = None
         return True
+
+
+def _loaded(bases: Iterable[type[Struct]]) -> Iterator[type[Struct]]:
+    """Give the types of frames that are loaded so far; a base has its own name for a tag, and no frame a capital."""
+    for base in bases:
+        for kind in base.__subclasses__():
+            if str(kind.__struct_config__.tag).islower():
+                yield kind
+            yield from _loaded((kind,))
 
 
 def _types(union: Any) -> frozenset[str]:
@@ -244,7 +301,9 @@ def _all_answers() -> tuple[Any, Any]:
 
 
 _REQUESTS: _Direction[Request] = _Direction(
-    Register | Unregister | ListSessions | Send | Received | HealthRequest, _all_requests
+    Register | Unregister | ListSessions | Send | Received | HealthRequest,
+    (RequestFrame, FeatureRequest),
+    _all_requests,
 )
 _ANSWERS: _Direction[Answer] = _Direction(
     Registered
@@ -257,9 +316,10 @@ _ANSWERS: _Direction[Answer] = _Direction(
     | SessionLeft
     | PresenceUpdate
     | Health,
+    (AnswerFrame, FeatureAnswer),
     _all_answers,
 )
-_PLAIN_MESSAGES = Decoder(_PlainMessage)
+_PLAIN_MESSAGES: _Lazily[_PlainMessage] = _Lazily(_PlainMessage)
 _encode = Encoder().encode
 
 _REFUSALS = (MsgspecError, ValueError, RecursionError, MemoryError)

@@ -119,6 +119,10 @@ class Presence(RequestFrame, tag="presence"):
     groups: list[str] | UnsetType = UNSET
     reply_capability: Literal["live", "terminal"] | UnsetType = UNSET
     push: Literal["now", "idle", "pull", "none"] | UnsetType = UNSET
+    context_tokens: Any = UNSET
+    """This and the next two: how full its model's context is, as the pi-intercom client tells it (protocol 15.4)."""
+    context_window: Any = UNSET
+    context_percent: Any = UNSET
 
 
 class JoinGroup(RequestFrame, tag="join_group"):

@@ -235,6 +235,8 @@ class LinkEntry(Struct, rename="camel", omit_defaults=True):
     refused: OptionalText = UNSET
     """Why it was refused last."""
     worker_state: dict[str, Any] | UnsetType = UNSET
+    other_journal_id: OptionalText = UNSET
+    """With which journal its worker came and was refused."""
 
 
 class Links(FeatureAnswer, tag="links"):

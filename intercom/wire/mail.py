@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType, field
 
 from intercom.wire.shapes import FeatureAnswer, FeatureRequest, NonEmpty, OptionalText
 
@@ -95,6 +95,20 @@ class PurgeRequest(FeatureRequest, tag="purge"):
     of: MailboxOf | UnsetType = UNSET
 
 
+class MailPeek(FeatureRequest, tag="mail_peek"):
+    """Read what waits in the own mailbox without taking it out (protocol 4.130)."""
+
+    after: int = 0
+    """Entries behind this one only."""
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
+
+
+class MailSettle(FeatureRequest, tag="mail_settle"):
+    """Say that a message of the own mailbox was read: it counts as delivered (protocol 4.131)."""
+
+    message_id: NonEmpty
+
+
 MailRequest: TypeAlias = (
     SessionReattach
     | TaskHint
@@ -105,7 +119,32 @@ MailRequest: TypeAlias = (
     | PendingRequest
     | TraceRequest
     | PurgeRequest
+    | MailPeek
+    | MailSettle
 )
+
+
+class MailInfo(Struct, rename="camel", omit_defaults=True):
+    """Say in a ``message`` frame that it comes out of a mailbox."""
+
+    entry: int
+    queued_at: int
+    age_ms: int
+    offers: int
+    sends: int | UnsetType = UNSET
+    """How many messages it stands for: its sender wrote it more than once, word for word (protocol 15.3.2)."""
+    last_queued_at: int | UnsetType = UNSET
+    """When the last of those came, epoch ms."""
+
+
+class Notice(Struct, rename="camel", omit_defaults=True):
+    """Say in a ``message`` frame that the broker itself writes, and about which message."""
+
+    kind: Literal["undeliverable", "expired"]
+    message_id: str
+    target: str
+    reason: str
+
 
 # --- broker to client -----------------------------------------------------------------------------------
 
@@ -284,6 +323,29 @@ class Purged(FeatureAnswer, tag="purged"):
     mail: int
 
 
+class PeekedMail(Struct, rename="camel", omit_defaults=True):
+    """Be one message that waits, as it would be handed over; ``mail.offers`` says how often it was."""
+
+    sender: Raw = field(name="from")
+    message: Raw
+    mail: MailInfo
+    valid_until: int | UnsetType = UNSET
+    notice: Notice | UnsetType = UNSET
+
+
+class MailPeeked(FeatureAnswer, tag="mail_peeked"):
+    """Answer ``mail_peek``, oldest first; ``left`` are those behind the last one (protocol 5.130)."""
+
+    messages: list[PeekedMail]
+    left: int
+
+
+class MailSettled(FeatureAnswer, tag="mail_settled"):
+    """Answer ``mail_settle`` once that is recorded (protocol 5.131)."""
+
+    message_id: str
+
+
 class Replaced(Struct, tag_field="type", rename="camel", omit_defaults=True, tag="replaced"):
     """Tell a session that another one holds its place now; FIN follows, it must not come back (protocol 5.41)."""
 
@@ -319,29 +381,9 @@ MailAnswer: TypeAlias = (
     | Pending
     | Trace
     | Purged
+    | MailPeeked
+    | MailSettled
     | Replaced
     | QuestionWithdrawn
     | QuestionReopened
 )
-
-
-class MailInfo(Struct, rename="camel", omit_defaults=True):
-    """Say in a ``message`` frame that it comes out of a mailbox."""
-
-    entry: int
-    queued_at: int
-    age_ms: int
-    offers: int
-    sends: int | UnsetType = UNSET
-    """How many messages it stands for: its sender wrote it more than once, word for word (protocol 15.3.2)."""
-    last_queued_at: int | UnsetType = UNSET
-    """When the last of those came, epoch ms."""
-
-
-class Notice(Struct, rename="camel", omit_defaults=True):
-    """Say in a ``message`` frame that the broker itself writes, and about which message."""
-
-    kind: Literal["undeliverable", "expired"]
-    message_id: str
-    target: str
-    reason: str

@@ -79,6 +79,8 @@ _NARROWER: dict[tuple[str, str], dict[str, Any]] = {
     ("MessageFrame", "message"): _MESSAGE,
     ("Queued", "notInKnownSet"): _ONLY_TRUE,
     ("MailEntry", "sender"): _SESSION,
+    ("PeekedMail", "from"): _SESSION,
+    ("PeekedMail", "message"): _MESSAGE,
     ("UnconfirmedEntry", "sender"): _SESSION,
     ("InboxEntry", "sender"): _SESSION,
     ("InboxItem", "message"): _MESSAGE,

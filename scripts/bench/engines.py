@@ -60,6 +60,11 @@ class Engine:
         """Tell whether this is a variant of our broker."""
         return self.protocol == "intercom"
 
+    @property
+    def is_confirmed(self) -> bool:
+        """Tell whether its recipients confirm what they get."""
+        return "--confirm" in self.generator_options
+
 
 @dataclass(frozen=True)
 class Programs:
@@ -104,6 +109,16 @@ def _intercom(**settings: str) -> Callable[[str, Path], Launch]:
         return Launch(command, f"unix:{Paths(home).socket}", variables)
 
     return launch
+
+
+def other_checkout(top: Path) -> Engine:
+    """Return the broker of another checkout of this project as an engine of its own."""
+    settings = {"PYTHONPATH": str(top)}
+    return Engine(OTHER, f"intercom of {top.name}", "disk", "intercom", _python, "", _intercom(**settings))
+
+
+OTHER = "intercom-other"
+"""Key of the broker of another checkout."""
 
 
 def _redis(*options: str) -> Callable[[str, Path], Launch]:

@@ -17,8 +17,8 @@ from statistics import median
 from types import FrameType
 
 from intercom import __version__
-from scripts.bench import generator, machine, report
-from scripts.bench.engines import ENGINES, TOP, Engine, Programs, version_of
+from scripts.bench import comparing, generator, machine, report
+from scripts.bench.engines import ENGINES, OTHER, TOP, Engine, Programs, other_checkout, version_of
 from scripts.bench.measuring import FULL, MEASUREMENTS, PEERS, QUICK, Effort, measure
 from scripts.bench.running import EngineFailed
 
@@ -65,11 +65,20 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="scripts/bench/run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     engines, measurements = [engine.key for engine in ENGINES], [one.key for one in MEASUREMENTS]
-    parser.add_argument("--quick", action="store_true", help="under a minute: short runs, few engines, rough figures")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="under a minute: few engines; warns of ratios worse than recorded",
+    )
     parser.add_argument("--repetitions", type=int, help=f"default {REPETITIONS}, quick {QUICK_REPETITIONS}")
     parser.add_argument("--engines", type=NameList(engines), help="comma-separated; some of " + ", ".join(engines))
     parser.add_argument(
         "--measure", type=NameList(measurements), help="comma-separated; some of " + ", ".join(measurements)
+    )
+    parser.add_argument(
+        "--against",
+        type=_checkout,
+        help="another checkout of this project: measures its broker beside ours, nothing else",
     )
     parser.add_argument("--size", type=int, default=TEXT_BYTES, help=f"bytes of each text (default {TEXT_BYTES})")
     parser.add_argument("--directory", help="where temporary files are made, on the disk that is to be measured")
@@ -82,9 +91,12 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error("--repetitions must be at least 1")
     if not LEAST_TEXT_BYTES <= options.size <= MOST_TEXT_BYTES:
         parser.error(f"--size must be from {LEAST_TEXT_BYTES} to {MOST_TEXT_BYTES}")
-    options.is_whole = not (options.quick or options.engines or options.measure) and options.size == TEXT_BYTES
+    is_part = options.quick or options.engines or options.measure or options.against
+    options.is_whole = not is_part and options.size == TEXT_BYTES
     wished = options.engines or (QUICK_ENGINES if options.quick else engines)
     options.engines = [engine for engine in ENGINES if engine.key in wished]
+    if options.against is not None:
+        options.engines = [ENGINES[0], other_checkout(options.against)]
     options.measurements = [one for one in MEASUREMENTS if not options.measure or one.key in options.measure]
     return options
 
@@ -131,6 +143,7 @@ class Run:
         print("\n".join(f"- {fact}" for fact in facts))
         for trouble in self._troubles:
             print(f"- not clean: {trouble}")
+        self._compare()
         self._write(table, facts)
         return 1 if self._troubles else 0
 
@@ -161,10 +174,21 @@ class Run:
                 versions[version_of(name)] = None
         return [version for version in versions if version]
 
+    def _compare(self) -> None:
+        """Warn of every ratio that is worse than the one on the page; figures of another size say nothing of it."""
+        if not PAGE.exists() or self._options.size != TEXT_BYTES:
+            return
+        before = comparing.recorded(PAGE.read_text(encoding="utf-8"))
+        slower = comparing.warnings(self._results, self._options.measurements, self._engines, before)
+        for sentence in slower:
+            print(f"- slower than recorded: {sentence}")
+        if not slower:
+            print(f"- no ratio is more than {comparing.NOISE:.0%} worse than in {PAGE.relative_to(TOP)}")
+
     def _write(self, table: str, facts: list[str]) -> None:
         if self._options.no_write:
             return
-        wanted = {aim.engine for aim in report.AIMS if aim.engine is not None}
+        wanted = {aim.engine for aim in report.AIMS if aim.engine not in (None, OTHER)}
         is_whole = self._options.is_whole and self._options.repetitions >= REPETITIONS and wanted <= set(self._found)
         if not is_whole or self._troubles:
             _say(f"{PAGE.relative_to(TOP)} is left as it is: only a whole and clean run is written down")
@@ -197,6 +221,13 @@ class NameList:
                 f"{', '.join(unknown) or 'an empty list'} is none of {', '.join(self._known)}"
             )
         return names
+
+
+def _checkout(text: str) -> Path:
+    top = Path(text).resolve()
+    if not (top / "intercom" / "__init__.py").is_file():
+        raise argparse.ArgumentTypeError(f"{text} is no checkout of intercom")
+    return top
 
 
 def _leave(number: int, frame: FrameType | None) -> None:

@@ -39,7 +39,9 @@ ONE_CPU = Measurement("one-cpu", "round trip on one CPU", "µs")
 ROUND_TRIP = Measurement("round-trip", "round trip", "µs")
 COLD_START = Measurement("cold-start", "start to first answer", "ms")
 LIST = Measurement("list", "`intercom list --json`", "ms")
-MEASUREMENTS = (PIPELINED, AGENTS, ONE_CPU, ROUND_TRIP, COLD_START, LIST)
+ONE_WAY = Measurement("one-way", "8 pairs, 16 sends in flight, answered", "sends/s", more_is_better=True)
+INVOKED = Measurement("invoked", "8 pairs, 16 invocations in flight, accepted", "invocations/s", more_is_better=True)
+MEASUREMENTS = (PIPELINED, AGENTS, ONE_CPU, ROUND_TRIP, ONE_WAY, INVOKED, COLD_START, LIST)
 """In the order of the table."""
 
 
@@ -52,6 +54,8 @@ class Effort:
     rounds: int
     commands: int
     """Runs of ``intercom list`` a repetition."""
+    requests: int
+    """Sends without a reply, and invocations, a repetition: what is invoked stays open, and a broker bounds that."""
 
     def throughput(self, pairs: int, window: int, size: int) -> generator.Load:
         """Return the load of some pairs with a window of requests each."""
@@ -64,9 +68,22 @@ class Effort:
         rounds = self.rounds // 3 if engine.promise == "disk" else self.rounds
         return generator.Load("latency", ("--rounds", str(rounds), "--warm-rounds", str(rounds // 10)), size)
 
+    def one_way(self, size: int, *more: str) -> generator.Load:
+        """Return the load of 8 pairs of which one side asks, with 16 requests that wait for the broker's answer each.
 
-FULL = Effort(seconds=2.0, warm_seconds=0.5, rounds=4_500, commands=5)
-QUICK = Effort(seconds=0.5, warm_seconds=0.2, rounds=900, commands=2)
+        Both sides are registered as sessions that may invoke, and be invoked.
+        """
+        options = ("--pairs", "8", "--window", "16", "--register-extra", INVOKERS, *more)
+        times = ("--rounds", str(self.requests), "--warm-rounds", str(self.requests // 10))
+        return generator.Load("one-way", (*options, *times), size)
+
+
+INVOKERS = (
+    '"features":["session.lifecycle","push.receipts","queue","invoke"],"clientProtocolVersion":"1.0","kind":"custom"'
+)
+"""What sessions register with that have things done, and do them."""
+FULL = Effort(seconds=2.0, warm_seconds=0.5, rounds=4_500, commands=5, requests=6_000)
+QUICK = Effort(seconds=0.5, warm_seconds=0.2, rounds=900, commands=2, requests=1_500)
 
 
 @dataclass(frozen=True)
@@ -109,6 +126,11 @@ def measure(
             samples[AGENTS.key] = _load(running, loadgen, effort.throughput(32, 1, size))
         if PIPELINED.key in wanted:
             samples[PIPELINED.key] = _load(running, loadgen, effort.throughput(8, 16, size))
+        if engine.is_ours and engine.is_confirmed:
+            if ONE_WAY.key in wanted:
+                samples[ONE_WAY.key] = _load(running, loadgen, effort.one_way(size))
+            if INVOKED.key in wanted:
+                samples[INVOKED.key] = _load(running, loadgen, effort.one_way(size, "--invoke"))
     return samples
 
 

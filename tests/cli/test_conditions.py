@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from intercom.cli.main import VERBS, main
-from tests.support.brokers import BrokerProcess, patched
+from tests.support.brokers import BrokerProcess
 from tests.support.commands import Result, Shell
 from tests.support.processes import OTHER_USER, in_child, needs_root
 from tests.support.raw import PATIENCE_S
@@ -249,7 +249,7 @@ def test_a_broker_that_dies_in_the_middle(
     code: str | None,
 ) -> None:
     """Who may start a broker goes on with a new one, `stop` has what it wanted, all others say they do not know."""
-    broker = start_broker(command=patched(DIES.format(frames=frames)))
+    broker = start_broker(fault=DIES.format(frames=frames))
     if verb in ("send", "ask"):
         shell.listen("worker", "--answer", "cat")
     result = called(shell, verb, *(("--timeout", "1") if verb == "groups" else ()))
@@ -262,7 +262,7 @@ def test_a_broker_that_dies_while_somebody_listens(
     shell: Shell, start_broker: Callable[..., BrokerProcess], frames: tuple[str, ...]
 ) -> None:
     """While it comes, or while a message is on its way to it: it goes on with a new one and gets the message once."""
-    broker = start_broker(command=patched(DIES.format(frames=frames)))
+    broker = start_broker(fault=DIES.format(frames=frames))
     worker = shell.listen("worker")
     assert shell.run("send", "worker", "hello").status == 0
     assert broker.wait() == 9

@@ -77,15 +77,17 @@ def test_what_is_printed_for_people_can_be_followed(shell: Shell) -> None:
 def test_what_is_sent_to_a_command_that_takes_work_is_its_work(shell: Shell, is_there: bool) -> None:
     """Protocol 10.2.1, A1.5: by its name, while it waits and between two times that it waits."""
     shell.serve()
-    if not is_there:
+    takes = ("--claim", "--accept")
+    if is_there:
+        running = waiting(shell, "ada", *takes)
+        shell.run("send", "ada", "count the words", "--as", "planner")
+        ended = running.finish()
+    else:
         assert shell.run("inbox", "wait", "--as", "ada", "--timeout", "0.1").status == 6
         shell.run("send", "ada", "count the words", "--as", "planner")
         [item] = shell.run("inbox", "list", "--json").document["items"]
         assert (item["target"], item["claimPolicy"]) == ("ada", "bound_session")
-    running = waiting(shell, "ada", "--claim", "--accept")
-    if is_there:
-        shell.run("send", "ada", "count the words", "--as", "planner")
-    ended = running.finish()
+        ended = shell.run("inbox", "wait", "--as", "ada", "--json", *takes)  # it does not wait, nor stay
     assert ended.status == 0, ended
     document = strict(ended.text)
     assert (document["message"]["text"], document["assignment"]["accepted"]) == ("count the words", True)

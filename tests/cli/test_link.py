@@ -83,6 +83,8 @@ def test_another_journal_is_for_the_person(shell: Shell, monkeypatch: pytest.Mon
         refused = shell.run(*arguments, "--json")
         assert (refused.status, refused.document["code"]) == (7, "not_a_person")
         assert shell.run("link", "show", "ada", "--json").document["link"]["refused"] == "journal_identity_changed"
+        told = shell.run("link", "show", "ada").errors
+        assert told == f"to let it go on with the other journal: `intercom {' '.join(arguments)}`\n"
         monkeypatch.setattr("intercom.cli.link.require_person", lambda _: None)
         assert shell.run(*arguments[:-1], "--json").status == 2, "it is said twice that it is wanted"
         assert shell.run(*arguments, "--json").document["ambiguous"] == []

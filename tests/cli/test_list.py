@@ -7,12 +7,14 @@ import subprocess
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from intercom.cli.list import rows_of, until_all_are_back
 from intercom.client.views import SessionView
-from intercom.limits import COMING_BACK_MS
+from intercom.limits import COMING_BACK_MS, CONTEXT_FRESH_MS
 from intercom.paths import Paths
 from tests.support.commands import INTERCOM, Shell
 from tests.support.raw import PATIENCE_S
@@ -205,6 +207,39 @@ def test_how_soon_a_message_is_seen(shell: Shell) -> None:
         assert cells["plain"][4] == "-"
         pushes = {view["name"]: view.get("push") for view in shell.run("list", "--json").document["sessions"]}
         assert pushes == {"agent": "idle", "plain": None}
+
+
+@pytest.mark.parametrize(
+    ("told", "shown_as"),
+    [
+        ({"contextPercent": 12.4, "contextTokens": 7}, "- (context 12 % full)"),
+        ({"contextTokens": 50_000, "contextWindow": 200_000}, "- (context 25 % full)"),
+        ({"contextTokens": 50_000}, "- (context 50000 tokens)"),
+        ({"contextTokens": "many", "contextPercent": True, "contextWindow": -1}, "-"),
+        ({}, "-"),
+    ],
+)
+@pytest.mark.parametrize("age_ms", [0, CONTEXT_FRESH_MS + 1])
+def test_how_full_a_context_is_is_shown_while_it_is_fresh(told: dict[str, Any], shown_as: str, age_ms: int) -> None:
+    """Protocol 15.4: the pi-intercom client tells it; what is old says nothing any more."""
+    now = 10_000_000
+    raw = {**told, "contextAt": now - age_ms}
+    view = SessionView(
+        id="1a2b3c4d",
+        name="pi",
+        cwd="/p",
+        model="m",
+        pid=1,
+        peer_pid=1,
+        status=None,
+        group="default",
+        groups=("default",),
+        started_at=0,
+        last_activity=0,
+        raw=raw,
+    )
+    [row] = rows_of([view], now, "/")
+    assert row[2] == ("-" if age_ms else shown_as)
 
 
 def test_who_lost_the_connection_is_away(shell: Shell) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from intercom.cli.main import main
-from tests.support.brokers import TOP, BrokerProcess, environment, patched
+from tests.support.brokers import TOP, BrokerProcess, environment
 from tests.support.commands import Result, Shell
 from tests.support.forking import forked_broker
 from tests.support.launching import is_alive, until
@@ -209,7 +209,7 @@ def test_a_broker_killed_at_any_moment_of_its_start_or_end_is_in_nobodys_way(
     """F1, F10, F11: the next one starts at once, and what it leaves is what every broker leaves."""
     assert start_broker().stop() == 0
     usual = {path.name for path in home.iterdir()}
-    killed = start_broker(command=patched(KILLED.format(moment=moment)), settings={"idle_ms": 50}, wait=False)
+    killed = start_broker(fault=KILLED.format(moment=moment), settings={"idle_ms": 50}, wait=False)
     assert killed.wait() == -signal.SIGKILL
     broker = start_broker()
     with broker.registered("a", returnAddress="A") as sender, broker.registered("b"):
@@ -220,11 +220,11 @@ def test_a_broker_killed_at_any_moment_of_its_start_or_end_is_in_nobodys_way(
 
 def test_a_broker_stopped_between_lock_and_socket_is_starting(start_broker: StartBroker, shell: Shell) -> None:
     """F6, F7: nobody takes its place, nobody advises a restart, and it serves when it goes on."""
-    stopping = patched(
+    stopping = (
         "import signal\nfrom intercom.server import ownership\nbind = ownership.bind\n"
         "def stopped(path):\n    os.kill(os.getpid(), signal.SIGSTOP)\n    return bind(path)\nownership.bind = stopped"
     )
-    broker = start_broker(command=stopping, wait=False)
+    broker = start_broker(fault=stopping, wait=False)
     until(lambda: _is_stopped(broker.pid))
     told = shell.run("list", "--json", "--timeout", "1")
     assert (told.status, told.document["code"]) == (5, "starting")

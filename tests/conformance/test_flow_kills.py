@@ -16,7 +16,7 @@ import pytest
 from intercom.client import blocking
 from intercom.client.flowviews import Flow
 from intercom.errors import IntercomError
-from tests.support.brokers import POLL_S, BrokerProcess, environment, patched
+from tests.support.brokers import POLL_S, BrokerProcess, environment
 from tests.support.raw import PATIENCE_S
 
 KILLING = """
@@ -48,6 +48,10 @@ from pathlib import Path
 from intercom.client import blocking
 from intercom.errors import IntercomError
 home = Path(os.environ["INTERCOM_HOME"])
+if (home / "dies").exists():
+    (home / "dies").unlink()
+    from intercom.client import reporting
+    reporting.Outbox.sent = lambda *arguments: os.kill(os.getpid(), 9)
 with blocking.connect("worker", home=home, address=True, flows=True, start=False, timeout=20) as session:
     (home / "worker.pid").write_text(str(os.getpid()))
     print("here", flush=True)
@@ -125,7 +129,7 @@ def test_one_dispatch_and_one_effective_message(
     home = tmp_path / "home"
     settings: dict[str, Any] = {"flow_end_grace_ms": GRACE_MS}
     code = KILLING.replace("WHO", repr(who)).replace("KIND", kind).replace("MOMENT", moment)
-    broker = start_broker(home, command=patched(code), settings=settings)
+    broker = start_broker(home, fault=code, settings=settings)
     worker = Worker(home)
     workers = [worker]
     with blocking.connect("boss", home=home, coordinator=True, start=False) as boss:
@@ -160,6 +164,31 @@ def test_one_dispatch_and_one_effective_message(
             assert step.result is not None and step.result.attempts > 1, "it was brought again, and that is told"
     else:
         assert step.state == "ambiguous"
+
+
+def test_a_report_that_was_never_sent_is_brought_by_the_next_start(
+    start_broker: Callable[..., BrokerProcess], tmp_path: Path
+) -> None:
+    """A2.14: written down, killed before it was sent; its next start sends it, once, and the flow goes on."""
+    home = tmp_path / "home"
+    start_broker(home, settings={"flow_end_grace_ms": GRACE_MS * 20})
+    (home / "dies").touch()
+    first = Worker(home)
+    with blocking.connect("boss", home=home, coordinator=True, start=False) as boss:
+        boss.flows.create("f", "worker", [("one", "sing"), ("two", "dance")])
+        boss.flows.start("f")
+        first.process.wait(3 * PATIENCE_S)
+        flow = boss.flows.status("f")
+        assert flow.step("one").state in ("awaiting_result", "dispatching") and flow.step("one").result is None
+        again = Worker(home)
+        until(lambda: boss.flows.status("f").state == "completed", "it does not go on")
+        flow = boss.flows.status("f")
+        again.end()
+        first.end()
+    assert [len(step.attempts) for step in flow.steps] == [1, 1]
+    brought = flow.step("one").result
+    assert brought is not None and (brought.summary, brought.attempts) == ("done", 1)
+    assert brought.prepared_at is not None and brought.prepared_at <= brought.reported_at
 
 
 def test_rows_that_are_deleted_come_back_as_they_were(

@@ -9,7 +9,7 @@ import pytest
 
 from tests.conformance.test_mail_kills import KILLING, Killed
 from tests.conformance.test_work_kills import LOOKS, Party
-from tests.support.brokers import BrokerProcess, patched
+from tests.support.brokers import BrokerProcess
 from tests.support.raw import Frame
 
 ANSWERS = (
@@ -35,20 +35,23 @@ class Caller(Party):
                 return answer
 
 
-def play(start: Callable[[], BrokerProcess]) -> tuple[Caller, set[str], int]:
-    """Invoke somebody who is away, let them come and report; every step is tried again after a death of the broker."""
+def play(start: Callable[[], BrokerProcess]) -> tuple[Caller, dict[str, set[str]], int]:
+    """Invoke somebody who is away, and who is here; let them report; each step is tried again after a death."""
     boss, builder = Caller("boss", "invoke"), Caller("builder", "invoke")
     broker, deaths = start(), 0
-    runs: set[str] = set()
+    runs: dict[str, set[str]] = {}
 
     def come() -> None:
         boss.come(broker)
         builder.come(broker)
 
-    def call() -> None:
-        answer = boss.ask("invoke", invocationId="inv-1", target="@builder", task="build it")
+    def call(invocation_id: str = "inv-1") -> None:
+        answer = boss.ask("invoke", invocationId=invocation_id, target="@builder", task="build it")
         assert answer["type"] == "invocation_accepted", answer
-        runs.add(answer["runId"])
+        runs.setdefault(invocation_id, set()).add(answer["runId"])
+
+    def has_come(invocation_id: str = "inv-1") -> bool:
+        return any(f"run:{run_id}" in builder.seen for run_id in runs[invocation_id])
 
     def invoke() -> None:
         builder.leave()
@@ -62,10 +65,18 @@ def play(start: Callable[[], BrokerProcess]) -> tuple[Caller, set[str], int]:
         builder.leave()
         builder.come(broker)
         for _ in range(LOOKS):
-            if any(message_id.startswith("run:") for message_id in builder.seen):
+            if has_come():
                 return
             builder.look()
         raise AssertionError("the task never comes")
+
+    def push() -> None:
+        call("inv-3")
+        for _ in range(LOOKS):
+            if has_come("inv-3"):
+                return
+            builder.look()
+        raise AssertionError("the task of who is here never comes")
 
     def work() -> None:
         answer = builder.ask("run_update", invocationId="inv-1", updateId="u1", state="waiting", summary="needs a key")
@@ -83,10 +94,11 @@ def play(start: Callable[[], BrokerProcess]) -> tuple[Caller, set[str], int]:
         assert shown["invocation"]["task"] == "build it"
         diagnoses = boss.ask("invocation_get", invocationId="inv-2")["diagnoses"]
         assert {each["kind"] for each in diagnoses} == {"unknown"}
+        call("inv-3")
         late = boss.ask("invocation_cancel", invocationId="inv-1")
         assert late["code"] == "run_terminal"
 
-    steps = [come, invoke, diagnose, take, work, complete, check]
+    steps = [come, invoke, diagnose, take, push, work, complete, check]
     while steps:
         try:
             if steps[0] in (complete, check):
@@ -101,13 +113,13 @@ def play(start: Callable[[], BrokerProcess]) -> tuple[Caller, set[str], int]:
             for party in (boss, builder):
                 party.leave()
             if steps[0] is not come:
-                boss.come(broker)
-                builder.come(broker)
+                steps.insert(0, come)
     if broker.process.poll() is None:
         assert broker.stop() == 0
     return builder, runs, deaths
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_no_commit_is_a_bad_moment_to_die(
     start_broker: Callable[..., BrokerProcess], tmp_path: Path, moment: str
@@ -116,14 +128,15 @@ def test_no_commit_is_a_bad_moment_to_die(
     commits = 0
     while True:
         commits += 1
-        commands = [patched(KILLING.replace("MOMENT", moment).replace("COUNT", str(commits)))]
+        faults = [KILLING.replace("MOMENT", moment).replace("COUNT", str(commits))]
 
-        def start(commands: list[tuple[str, ...]] = commands, home: Path = tmp_path / str(commits)) -> BrokerProcess:
-            return start_broker(home, command=commands.pop()) if commands else start_broker(home)
+        def start(faults: list[str] = faults, home: Path = tmp_path / str(commits)) -> BrokerProcess:
+            return start_broker(home, fault=faults.pop() if faults else "")
 
         builder, runs, deaths = play(start)
-        assert len(runs) == 1, "an invocation that was answered keeps its run"
-        assert {message_id for message_id in builder.seen if message_id.startswith("run:")} == {f"run:{runs.pop()}"}
+        assert [len(each) for each in runs.values()] == [1, 1], "an invocation that was answered keeps its run"
+        expected = {f"run:{run_id}" for each in runs.values() for run_id in each}
+        assert {message_id for message_id in builder.seen if message_id.startswith("run:")} == expected
         if deaths == 0:
             break
     assert commits > 8, "every change of an invocation is a commit of its own"

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from intercom.client import blocking
-from tests.conformance.test_mail_kills import KILLING, Killed
-from tests.support.brokers import TOP, BrokerProcess, environment, patched
-from tests.support.raw import PATIENCE_S, EndOfStream, Frame, RawClient
+from intercom.client import blocking, journalfile
+from intercom.client.journalfile import JournalFile
+from intercom.errors import NoBroker, RequestTimeout
+from tests.conformance.test_mail_kills import Killed
+from tests.support.brokers import BrokerProcess
+from tests.support.processes import was_killed
+from tests.support.raw import EndOfStream, Frame, RawClient
 
 FEATURES = ["session.lifecycle", "push.receipts", "address", "queue", "link.durable"]
 INFO = {"cwd": "/p", "model": "m", "pid": 1, "startedAt": 1, "lastActivity": 1}
@@ -37,7 +40,10 @@ class Worker:
     def come(self, broker: BrokerProcess) -> None:
         if self.client is not None:
             self.client.close()
-        self.client = broker.connect()
+        try:
+            self.client = broker.connect()
+        except OSError:
+            raise Killed from None
         self.write(
             {
                 "type": "register",
@@ -167,97 +173,244 @@ def play(start: Callable[[], BrokerProcess]) -> tuple[Worker, list[Frame], list[
     return worker, seen[0], seen[1], deaths
 
 
+KILLING_AT = """
+import signal
+from intercom.store import database
+moment, kind = "MOMENT", "KIND"
+original = database.Store._commit
+def commit(store, batch):
+    def die(): os.kill(os.getpid(), signal.SIGKILL)
+    has_come = any(getattr(change, "kind", None) == kind for _, changes in batch for change in changes)
+    if has_come and moment == "before":
+        store.before_commit = die
+    took = original(store, batch)
+    if has_come:
+        die()
+    return took
+database.Store._commit = commit
+"""
+KINDS = (
+    "link.dialing",
+    "link.ready",
+    "command.pending",
+    "command.offered",
+    "command.received",
+    "command.rejected",
+    "event.stored",
+    "command.applied",
+)
+"""What a commit can hold while a link is used, in the order in which it comes."""
+
+
+def mortal(
+    start_broker: Callable[..., BrokerProcess], home: Path, moment: str, kinds: Sequence[str]
+) -> Callable[[], BrokerProcess]:
+    """Return what starts the next broker of a home: one that dies at the first of the kinds, then at the second, ..."""
+    faults = [KILLING_AT.replace("MOMENT", moment).replace("KIND", kind) for kind in kinds]
+
+    def start() -> BrokerProcess:
+        return start_broker(home, fault=faults.pop(0) if faults else "")
+
+    return start
+
+
+def check(worker: Worker, told: list[Frame], events: list[Frame], deaths: int) -> None:
+    """Each event once and in order, each outcome once, and what was rejected never again."""
+    assert [event["eventId"] for event in events] == ["e1", "e2", "e3"]
+    assert {each["commandId"]: each["state"] for each in told} == {
+        "c1": "applied",
+        "c2": "rejected",
+        "c3": "received",
+    }
+    assert deaths or set(worker.received.values()) == {1}, "a copy comes only after a death"
+
+
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_no_commit_is_a_bad_moment_to_die(
+def test_no_kind_of_commit_is_a_bad_moment_to_die(
     start_broker: Callable[..., BrokerProcess], tmp_path: Path, moment: str
 ) -> None:
-    """FE 4.6, A4.2, A4.9, A5.1: each event once and in order, each outcome once, what was rejected never again."""
-    commits = 0
+    """FE 4.6, A4.2, A4.9, A5.1: one broker after the other dies, each at its kind of commit."""
+    worker, told, events, deaths = play(mortal(start_broker, tmp_path / "home", moment, KINDS))
+    check(worker, told, events, deaths)
+    assert deaths == len(KINDS), "each of them came, and was the end"
+
+
+MANY = 400
+"""So many frames that more than an inbox takes wait, however few the broker reads at once."""
+ALL = 200
+TURN = 100
+
+
+def event(link_id: str, seq: int) -> Frame:
+    told = {"linkId": link_id, "seq": seq, "eventId": f"e{seq}", "occurredAt": 1}
+    return {"type": "durable_event", **told, "body": {"kind": "note", "seq": seq}}
+
+
+def flood(start: Callable[[], BrokerProcess], mortals: int) -> tuple[BrokerProcess, Worker, int]:
+    """Write too much at once until as many brokers died of it, and once more; then report everything in turns."""
+    worker, broker, deaths, is_refused = Worker(), start(), 0, False
     while True:
-        commits += 1
-        commands = [patched(KILLING.replace("MOMENT", moment).replace("COUNT", str(commits)))]
-
-        def start(commands: list[tuple[str, ...]] = commands, home: Path = tmp_path / str(commits)) -> BrokerProcess:
-            return start_broker(home, command=commands.pop()) if commands else start_broker(home)
-
-        worker, told, events, deaths = play(start)
-        assert [event["eventId"] for event in events] == ["e1", "e2", "e3"]
-        assert {each["commandId"]: each["state"] for each in told} == {
-            "c1": "applied",
-            "c2": "rejected",
-            "c3": "received",
-        }
-        assert deaths or set(worker.received.values()) == {1}, "a copy comes only after a death"
-        if not deaths:
-            break
-    assert commits > 6, "every step takes a commit at least"
-
-
-CLIENT = """
-import os, sys
-from intercom.client import blocking, journalfile
-moment, left = sys.argv[2], [int(sys.argv[3])]
-original = os.fsync
-def fsync(descriptor):
-    left[0] -= 1
-    if left[0] == 0 and moment == "before":
-        os.kill(os.getpid(), 9)
-    original(descriptor)
-    if left[0] == 0:
-        os.kill(os.getpid(), 9)
-with blocking.connect("w", address=True, durable=True, home=sys.argv[1], start=False) as session:
-    journalfile.os.fsync = fsync
-    for command in session.commands(timeout=float(sys.argv[4])):
-        with open(os.path.join(sys.argv[1], "done"), "a") as done:
-            done.write(command.id + "\\n")
-        session.report_event("done", {"id": command.id})
-        command.done()
-    while session.unstored_events:
-        next(iter(session.commands(timeout=0.05)), None)
-"""
-
-
-def run_client(broker: BrokerProcess, moment: str, count: int, wait: float) -> int:
-    arguments = [sys.executable, "-c", CLIENT, str(broker.home), moment, str(count), str(wait)]
-    done = subprocess.run(
-        arguments,
-        cwd=TOP,
-        env=environment(broker.home),
-        capture_output=True,
-        text=True,
-        timeout=3 * PATIENCE_S,
-        check=False,
-    )
-    assert done.returncode in (0, -signal.SIGKILL), done.stderr
-    return done.returncode
+        try:
+            worker.come(broker)
+            assert worker.bootstrap["eventFloor"] < ALL, "most of what came too fast was not stored"
+            link_id, floor = worker.bootstrap["linkId"], worker.bootstrap["eventFloor"]
+            if deaths < mortals or not is_refused:
+                worker.write(*(event(link_id, seq) for seq in range(floor + 1, floor + MANY + 1)))
+                assert worker.next("link_refused")["code"] == "inbox_overflow"
+                is_refused = deaths == mortals
+                with pytest.raises(Killed):
+                    worker.next("event_ack")
+                continue
+            while floor < ALL:
+                most = min(floor + TURN, ALL)
+                worker.write(*(event(link_id, seq) for seq in range(floor + 1, most + 1)))
+                while floor < most:
+                    floor = worker.next("event_ack")["highWater"]
+            return broker, worker, deaths
+        except Killed:
+            deaths += 1
+            broker.wait()
+            broker = start()
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_no_moment_is_a_bad_one_for_the_worker_to_die(
+@pytest.mark.parametrize("kinds", [(), ("event.stored", "link.inbox_overflow")])
+def test_too_much_at_once(
+    start_broker: Callable[..., BrokerProcess], tmp_path: Path, moment: str, kinds: tuple[str, ...]
+) -> None:
+    """A4.3: the link fails, once, and after coming back everything is stored once, in order.
+
+    One broker dies at the event that is handled, one at the failure.
+    """
+    home = tmp_path / "home"
+    broker, worker, deaths = flood(mortal(start_broker, home, moment, kinds), len(kinds))
+    assert deaths == len(kinds)
+    if not kinds:
+        assert broker.log.count('"inbox_overflow"') == 1, "one failure is told of"
+    with blocking.connect(purpose="control", home=home, start=False) as person:
+        seen: list[str] = []
+        while page := person.link_events(worker.bootstrap["linkId"], after=len(seen)):
+            seen += [each.id for each in page]
+    assert seen == [f"e{seq}" for seq in range(1, ALL + 1)]
+    assert broker.stop() == 0
+
+
+FACTS = ("receive", "begin", "report", "settle", "shorten")
+"""What a worker writes down before it says or does anything."""
+
+
+class Deadly:
+    """Let this process die when it writes a kind of fact down, or at its n-th sync."""
+
+    def __init__(self, moment: str, at: str) -> None:
+        self._moment = moment
+        self._at = at
+        self._left = int(at) if at.isdigit() else -1
+        self._is_armed = False
+        self._originals = os.fsync, JournalFile._append, JournalFile._rewrite
+        os.fsync = self._sync
+        JournalFile._append = lambda journal, fact, **options: self._append(journal, fact, **options)  # type: ignore[method-assign]  # in a process of its own
+        JournalFile._rewrite = lambda journal: self._rewrite(journal)  # type: ignore[method-assign]
+        if at == "shorten":
+            journalfile.JOURNAL_SHORTENED_BYTES = 1
+
+    def _sync(self, descriptor: Any) -> None:
+        self._left -= 1
+        is_last = self._left == 0 or self._is_armed
+        if is_last and self._moment == "before":
+            os.kill(os.getpid(), signal.SIGKILL)
+        self._originals[0](descriptor)
+        if is_last:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _append(self, journal: JournalFile, fact: dict[str, Any], **options: Any) -> None:
+        kind = {"c": "receive", "d": "begin", "e": "report"}.get(next(iter(fact)), "")
+        if kind == "report" and b"command_" in bytes(fact["b"]):
+            kind = "settle"
+        self._is_armed = kind == self._at
+        self._originals[1](journal, fact, **options)
+
+    def _rewrite(self, journal: JournalFile) -> None:
+        self._is_armed = self._at == "shorten"
+        self._originals[2](journal)
+
+
+def run_client(home: Path, moment: str = "never", at: object = "nothing", wait: float = 0.2) -> bool:
+    """Carry commands out in a process of its own, as a worker does that may die; tell whether it did."""
+
+    def work() -> None:
+        with (
+            suppress(NoBroker),  # it died of what the worker before this one had left
+            blocking.connect("w", address=True, durable=True, home=home, start=False) as session,
+        ):
+            Deadly(moment, str(at))
+            for command in session.commands(timeout=wait):
+                with (home / "done").open("a") as done:
+                    done.write(f"{command.id}\n")
+                session.report_event("done", {"id": command.id})
+                command.done()
+            with suppress(RequestTimeout):  # the broker may have died, and nobody starts another one
+                session.drain(timeout=2)
+
+    return was_killed(work)
+
+
+def order_two(broker: BrokerProcess, number: int) -> list[str]:
+    """Send two commands to the worker, and return their ids."""
+    names = [f"{number}a", f"{number}b"]
+    with blocking.connect(purpose="control", home=broker.home, start=False) as person:
+        for name in names:
+            person.send_command({}, address="w", command_id=name)
+    return names
+
+
+def check_worker(broker: BrokerProcess, names: Sequence[str], *, died: bool) -> None:
+    """Fail when something was begun twice, lost, told twice, or has an outcome that is not known."""
+    done = (broker.home / "done").read_text("utf-8").split()
+    assert len(done) == len(set(done)), "nothing is begun twice"
+    with blocking.connect(purpose="control", home=broker.home, start=False) as person:
+        states = {each.id: (each.state, each.error_code) for each in person.command_list()}
+        [link] = person.links()
+        events: list[str] = []
+        while page := person.link_events(link.id, after=len(events)):
+            events += [json.dumps(event.body, sort_keys=True) for event in page]
+    assert len(events) == len(set(events)) == link.event_floor, "nothing is lost or told twice"
+    outcomes = {states[name] for name in names}
+    assert outcomes <= {("applied", None), *([("failed", "interrupted")] if died else [])}, outcomes
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_no_kind_of_fact_is_a_bad_moment_for_the_worker_to_die(
     start_broker: Callable[..., BrokerProcess], tmp_path: Path, moment: str
 ) -> None:
     """A4.2, A4.10: no command is begun twice, what was done is told or called interrupted, and no event is lost."""
-    count = 0
-    while True:
-        count += 1
-        broker = start_broker(tmp_path / str(count))
-        run_client(broker, moment, 10_000, 0.01)
-        with blocking.connect(purpose="control", home=broker.home, start=False) as person:
-            for name in ("c1", "c2"):
-                person.send_command({}, address="w", command_id=name)
-        ended = run_client(broker, moment, count, 1)
-        if ended:
-            run_client(broker, moment, 10_000, 1)
-        with blocking.connect(purpose="control", home=broker.home, start=False) as person:
-            states = {each.id: (each.state, each.error_code) for each in person.command_list()}
-            [link] = person.links()
-            events = [json.dumps(event.body, sort_keys=True) for event in person.link_events(link.id)]
-        done = (broker.home / "done").read_text("utf-8").split()
-        assert len(done) == len(set(done)), "nothing is begun twice"
-        assert len(events) == len(set(events)) == link.event_floor, "nothing is lost or told twice"
-        assert set(states.values()) <= {("applied", None), ("failed", "interrupted")}
-        if not ended:
-            assert (set(states.values()), sorted(done)) == ({("applied", None)}, ["c1", "c2"])
-            break
-        assert broker.stop() == 0
-    assert count > 6, "receiving, beginning, reporting and settling are on disk each"
+    broker = start_broker(tmp_path / "home")
+    assert not run_client(broker.home, wait=0.01)
+    for number, fact in enumerate(FACTS):
+        names = order_two(broker, number)
+        assert run_client(broker.home, moment, fact)
+        assert not run_client(broker.home)
+        check_worker(broker, names, died=True)
+    assert broker.stop() == 0
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_both_sides_die(start_broker: Callable[..., BrokerProcess], tmp_path: Path, moment: str) -> None:
+    """FE 4.6: the broker at what it has just taken, the worker at what it does next."""
+    home = tmp_path / "home"
+    start = mortal(start_broker, home, moment, ("command.received", "event.stored", "command.applied"))
+    names: list[str] = []
+    first = start_broker(home)
+    assert not run_client(home, wait=0.01)
+    assert first.stop() == 0
+    for number, fact in enumerate(("begin", "report", "settle")):
+        broker = start()
+        names += order_two(broker, number)
+        run_client(home, moment, fact)
+        if broker.process.poll() is None:
+            run_client(home)
+        assert broker.wait() == -signal.SIGKILL
+    last = start()
+    assert not run_client(home)
+    check_worker(last, names, died=True)
+    assert last.stop() == 0

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.brokers import TOP, BrokerProcess, environment, patched
+from tests.support.brokers import TOP, BrokerProcess, environment, limited
 from tests.support.raw import EndOfStream, Frame, RawClient
 
 StartBroker = Callable[..., BrokerProcess]
@@ -32,12 +32,6 @@ PERSON: Frame = {
     "kind": "custom",
 }
 TOKEN = "t" * 64
-SHORT = """
-import msgspec
-from intercom import config
-original = config.Settings.limits
-config.Settings.limits = lambda settings: msgspec.structs.replace(original(settings), CHANGES)
-"""
 TAKES_NOTHING = """
 import sqlite3
 from intercom.store import database
@@ -73,8 +67,8 @@ def reattach(broker: BrokerProcess, registered: Frame) -> tuple[RawClient, Frame
 
 
 def queue(client: RawClient, target: str, message_id: str, text: str = "hello", **members: Any) -> Frame:
-    """Send a message that may wait; return the answer."""
-    client.send_message(target, message_id, text, queueIfAway=True, attemptId=message_id, **members)
+    """Send a message that may wait, with a text of its own; return the answer."""
+    client.send_message(target, message_id, f"{message_id} {text}", queueIfAway=True, attemptId=message_id, **members)
     return answer_of(client)
 
 
@@ -229,7 +223,7 @@ def test_twenty_sessions_come_back_at_once(start_broker: StartBroker) -> None:
 
 def test_a_broker_that_was_stopped_gives_sessions_time_to_come_back(start_broker: StartBroker) -> None:
     """F106, laptop lid: the grace ended while the broker stood still."""
-    broker = start_broker(command=patched(SHORT.replace("CHANGES", "grace_ms=300, late_ms=100")))
+    broker = start_broker(fault=limited(grace_ms=300, late_ms=100))
     target, registered = enter(broker, "target")
     sender, _ = enter(broker, "sender")
     target.close()
@@ -281,7 +275,7 @@ def test_a_stopped_broker_that_wakes_up_promises_nothing_it_does_not_keep(start_
 def test_a_disk_that_takes_nothing_loses_nothing(start_broker: StartBroker, trouble: str) -> None:
     """A5.4: new work is refused, retryable; running sessions stay connected; nothing is acknowledged."""
     code = {"full": "SQLITE_FULL", "read-only": "SQLITE_READONLY"}[trouble]
-    broker = start_broker(command=patched(TAKES_NOTHING.replace("CODE", code).replace("TROUBLE", trouble)))
+    broker = start_broker(fault=TAKES_NOTHING.replace("CODE", code).replace("TROUBLE", trouble))
     target, registered = enter(broker, "target")
     sender, _ = enter(broker, "sender")
     target.close()
@@ -401,7 +395,7 @@ def test_thousands_of_messages_wait_and_come_in_order(start_broker: StartBroker)
     sender.expect("session_left")
     for begin in range(0, count, 100):
         for number in range(begin, begin + 100):
-            sender.send_message("target", f"m{number}", queueIfAway=True)
+            sender.send_message("target", f"m{number}", f"text {number}", queueIfAway=True)
         for number in range(begin, begin + 100):
             assert sender.expect("queued")["position"] == number + 1
     broker.kill()

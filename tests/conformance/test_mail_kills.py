@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.brokers import BrokerProcess, patched
+from tests.support.brokers import BrokerProcess
 from tests.support.raw import EndOfStream, Frame, RawClient
 
 KILLING = """
@@ -197,10 +197,10 @@ def test_no_commit_is_a_bad_moment_to_die(
     commits = 0
     while True:
         commits += 1
-        commands = [patched(KILLING.replace("MOMENT", moment).replace("COUNT", str(commits)))]
+        faults = [KILLING.replace("MOMENT", moment).replace("COUNT", str(commits))]
 
-        def start(commands: list[tuple[str, ...]] = commands, home: Path = tmp_path / str(commits)) -> BrokerProcess:
-            return start_broker(home, command=commands.pop()) if commands else start_broker(home)
+        def start(faults: list[str] = faults, home: Path = tmp_path / str(commits)) -> BrokerProcess:
+            return start_broker(home, fault=faults.pop() if faults else "")
 
         _, receiver, answers, deaths = play(start)
         assert sorted(answers) == list(MESSAGES)

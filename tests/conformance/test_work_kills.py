@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.test_mail_kills import KILLING, Killed
-from tests.support.brokers import BrokerProcess, patched
+from tests.support.brokers import BrokerProcess
 from tests.support.raw import EndOfStream, Frame, RawClient
 
 LIFE = ("session.lifecycle", "push.receipts", "queue")
@@ -34,7 +34,10 @@ class Party:
         self.seen: Counter[str] = Counter()
 
     def come(self, broker: BrokerProcess) -> None:
-        self.client = broker.connect()
+        try:
+            self.client = broker.connect()
+        except ConnectionError:
+            raise Killed from None
         if self.token:
             self.write({"type": "session_reattach", "requestId": "re", "sessionId": self.id, "ownerToken": self.token})
             if self.next("session_reattached", "request_failed")["type"] == "session_reattached":
@@ -208,10 +211,10 @@ def test_no_commit_is_a_bad_moment_to_die(
     commits = 0
     while True:
         commits += 1
-        commands = [patched(KILLING.replace("MOMENT", moment).replace("COUNT", str(commits)))]
+        faults = [KILLING.replace("MOMENT", moment).replace("COUNT", str(commits))]
 
-        def start(commands: list[tuple[str, ...]] = commands, home: Path = tmp_path / str(commits)) -> BrokerProcess:
-            return start_broker(home, command=commands.pop()) if commands else start_broker(home)
+        def start(faults: list[str] = faults, home: Path = tmp_path / str(commits)) -> BrokerProcess:
+            return start_broker(home, fault=faults.pop() if faults else "")
 
         _, sender, deaths = play(start)
         copies = [message_id for message_id, count in sender.seen.items() if count > 1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from intercom.core.records import InvocationRecord
 from tests.core.harness import World
 from tests.core.mail import AGENT, Agent, enter
 from tests.core.work import WORKER, ask
@@ -58,5 +59,5 @@ def kinds(world: World, invocation_id: str = "inv-1") -> list[tuple[str, str]]:
     return [
         (event.kind, getattr(event.row, "state", ""))
         for event in world.disk.journal
-        if event.stream == f"invocation:{invocation_id}"
+        if isinstance(event.row, InvocationRecord) and event.row.invocation_id == invocation_id
     ]

@@ -11,10 +11,10 @@ from intercom.limits import Limits
 from intercom.wire import reasons
 from tests.core.flow_play import Play
 from tests.core.harness import World, answers, only, reason
-from tests.core.invoking import invoke, invoker, update
+from tests.core.invoking import invoke, invoker, task_worker, update
 from tests.core.mail import enter, operator
 from tests.core.test_links import again, commands, ready, send, worker
-from tests.core.work import coordinator, parked, push, reply, report
+from tests.core.work import ask, coordinator, items, parked, push, reply, report
 from tests.core.work import worker as assignee
 
 LOOK_MS = Limits().drain_look_ms
@@ -190,17 +190,21 @@ def test_the_next_step_waits_for_the_next_broker() -> None:
     assert drainer.wait() == drained()
 
 
-def test_an_invocation_that_was_not_handed_over_waits_for_the_next_broker() -> None:
-    world = World()
-    asker = invoker(world)
-    builder = invoker(world, "builder")
+@pytest.mark.parametrize("is_drained", [False, True])
+def test_an_invocation_that_was_not_handed_over_waits_for_the_next_broker(is_drained: bool) -> None:
+    """One that found the inbox full is handed over later, and not any more once the broker drains."""
+    world = World(limits=Limits(inbox_entries=1))
+    hand, asker = task_worker(world), invoker(world)
+    parked(world, hand)
+    assert invoke(asker)["type"] == "invocation_accepted"
     a_question(world)
-    world.auto = False
-    asker.write("invoke", requestId="r", invocationId="inv-1", target="@builder", task="build")
-    Drainer(world)
-    world.auto = True
-    world.settle()
-    assert builder.mail() == []
+    if is_drained:
+        Drainer(world, within_ms=24 * 60 * 60_000)
+    boss = coordinator(world)
+    settled = ask(boss, "inbox_settle", inboxId="m1")
+    assert settled["type"] == "inbox_settled", settled
+    world.pass_time(Limits().mailbox_full_retry_ms + Limits().job_retry_ms)
+    assert [each["inboxId"].startswith("run:") for each in items(boss)] == ([] if is_drained else [True])
 
 
 def test_a_worker_that_asks_for_parked_work_gets_none() -> None:

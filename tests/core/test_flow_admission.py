@@ -164,3 +164,17 @@ def test_who_is_there_and_who_is_not() -> None:
         assert play.flow(f"f{number}")["flow"]["lastAdmitReason"] == reason, target
     play.begin("exact", "one", target=f"session:{twin.id}")
     assert len(play.dispatches(twin)) == 1
+
+
+def test_a_broker_that_leaves_soon_begins_nothing_not_even_what_is_read() -> None:
+    """protocol 4.120: the step goes out when the next broker looks."""
+    play = Play()
+    reading(play)
+    play.world.send(play.world.connect(), type="broker_drain", requestId="d", timeoutMs=60_000)
+    go_on(play)
+    assert play.states() == ("active", ["pending", "pending"])
+    assert play.dispatches() == []
+    play.restart()
+    play.boss, play.worker = play.back(play.boss), play.back(play.worker)
+    play.report(play.take())
+    assert play.states() == ("active", ["completed", "dispatching"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from intercom.limits import Limits
 from tests.core.flow_play import TODO_WORKER, Play, gated, todo
@@ -337,6 +338,25 @@ def test_a_cancel_retires_what_is_under_way_whatever_crashes() -> None:
     assert play.report(dispatch_id)["code"] == "dispatch_closed"
 
 
+@pytest.mark.parametrize("is_taken", [False, True], ids=["on its way", "at work"])
+def test_a_cancel_that_was_cut_off_is_finished_at_the_start(is_taken: bool) -> None:
+    """A2.9: a store in which the cancel is there and the retirement is not, as another broker may have left it."""
+    play = Play()
+    play.begin()
+    dispatch_id = play.take() if is_taken else play.flow()["dispatch"]["dispatchId"]
+    disk = play.world.disk
+    [(number, row)] = disk.flows.items()
+    disk.flows[number] = replace(row, state="cancelled", over_at=play.world.wall, reason="enough")
+    play.restart()
+    play.boss, play.worker = play.back(play.boss), play.back(play.worker)
+    assert play.dispatches() == []
+    assert play.states() == ("cancelled", ["cancelled", "cancelled"])
+    dispatch = play.flow()["dispatch"]
+    assert (dispatch["outcome"], dispatch["reason"]) == ("retired", "flow cancelled: enough")
+    assert play.report(dispatch_id)["code"] == "dispatch_closed"
+    assert "flow.projection_repaired" in [event.kind for event in disk.journal]
+
+
 def test_a_paused_flow_takes_reports_and_begins_nothing() -> None:
     """A2.10."""
     play = Play()
@@ -542,6 +562,27 @@ def test_a_command_under_the_address_of_the_worker_reports_for_it() -> None:
     dispatch_id = play.take()
     command = play.work_as("command", address={**token, "hold": "none"})
     assert play.report(dispatch_id, by=command)["stepState"] == "completed"
+
+
+def test_a_step_that_was_not_written_in_time_is_work_for_nobody() -> None:
+    """protocol 12.4, 9.5.5: mail of an address that was never written is parked for whoever works; a step never is."""
+    play = Play(World(limits=Limits(mail_ttl_ms=30_000)))
+    play.worker = play.work_as("worker", address={"name": "desk", "token": "t" * 32})
+    play.create("f", "one", target=f"session:{play.worker.id}")
+    world = play.world
+    world.auto = False
+    play.boss.write("flow_start", requestId="s", flowId="f")
+    world.commit()
+    world.perform(world.broker.deadline_passed(world.now))
+    world.read()
+    world.wall += 86_400_000
+    world.auto = True
+    world.settle()
+    assert world.disk.inbox == {}
+    status = play.flow()
+    assert (status["dispatch"]["transport"], status["dispatch"]["outcome"]) == ("rejected", "ambiguous")
+    assert status["flow"]["steps"][0]["state"] == "ambiguous"
+    assert play.dispatches() == []
 
 
 def test_mail_for_a_session_that_is_gone_reaches_no_other_holder_of_its_address() -> None:

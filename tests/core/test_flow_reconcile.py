@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from intercom.core.flow import Flow
 from intercom.core.flow_admission import Admission
-from intercom.core.flow_book import Flow, FlowBook
+from intercom.core.flow_book import FlowBook
 from intercom.limits import Limits
 from tests.core.flow_play import TODO_WORKER, Play, gated
 from tests.core.harness import World

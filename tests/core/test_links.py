@@ -738,6 +738,7 @@ def test_another_journal_is_refused_until_the_operator_takes_it() -> None:
     assert stored(world) == [("J1", 1, "e1")]
     shown = link_of(boss, one)
     assert (shown["state"], shown["refused"], shown["journalId"]) == ("refused", "journal_identity_changed", "J1")
+    assert shown["otherJournalId"] == "J2"
     answer = ask(boss, "link_repin", linkId=one.link, journalId="J2")
     assert answer["ambiguous"] == ["c1"]
     assert states(boss) == {"c1": "ambiguous", "c2": "pending"}
@@ -747,6 +748,7 @@ def test_another_journal_is_refused_until_the_operator_takes_it() -> None:
     assert only(two.event(1), "event_ack")["highWater"] == 1
     assert stored(world) == [("J2", 1, "e1")]
     assert ask(boss, "link_repin", linkId=one.link, journalId="J2")["code"] == "already_pinned"
+    assert "otherJournalId" not in link_of(boss, one)
 
 
 def test_the_refusal_says_what_the_operator_can_do() -> None:

@@ -123,3 +123,39 @@ def test_a_question_it_takes_back_is_closed() -> None:
 def test_the_codes_are_codes() -> None:
     known = {code for _, code in reasons._CODES}
     assert known >= OUTCOME_UNKNOWN and known >= RETRYABLE
+
+
+def test_how_full_its_context_is_can_be_seen() -> None:
+    """Protocol 15.4: numbers are kept and shown to peers with when they came; null takes one back."""
+    world = World()
+    other, client = world.register("other"), pi(world)
+    other.got()
+    client.write("presence", contextTokens=13_000, contextWindow=200_000, contextPercent=6.5)
+    [update] = [frame["session"] for frame in other.got() if frame["type"] == "presence_update"]
+    shown = {member: value for member, value in update.items() if member.startswith("context")}
+    assert shown == {
+        "contextTokens": 13_000,
+        "contextWindow": 200_000,
+        "contextPercent": 6.5,
+        "contextAt": world.wall,
+    }
+    client.write("presence", contextTokens=None, contextWindow="big", contextPercent=-1)
+    [update] = [frame["session"] for frame in other.got() if frame["type"] == "presence_update"]
+    assert ("contextTokens" in update, update["contextWindow"], update["contextPercent"]) == (False, 200_000, 6.5)
+    client.write("presence", contextWindow=None, contextPercent=None)
+    [update] = [frame["session"] for frame in other.got() if frame["type"] == "presence_update"]
+    assert not any(member.startswith("context") for member in update)
+    assert not world.destroyed
+
+
+def test_a_presence_that_says_nothing_of_it_changes_nothing_of_it() -> None:
+    """Protocol 15.4."""
+    world = World()
+    other, client = world.register("other"), pi(world)
+    client.write("presence", contextTokens=5)
+    at = world.wall
+    world.pass_time(1_000)
+    other.got()
+    client.write("presence", status="busy")
+    [update] = [frame["session"] for frame in other.got() if frame["type"] == "presence_update"]
+    assert (update["contextTokens"], update["contextAt"]) == (5, at)

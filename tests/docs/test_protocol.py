@@ -19,6 +19,7 @@ from intercom.core import (
     commands,
     desk,
     features,
+    flow_changes,
     flow_reports,
     flow_requests,
     flow_validation,
@@ -29,6 +30,7 @@ from intercom.core import (
     invocation_requests,
     linkdesk,
     links,
+    peeking,
     registering,
     replies,
     spawning,
@@ -310,7 +312,7 @@ def test_the_codes_of_features() -> None:
     reattach = codes_in(arrivals, pattern=r'_no\(\s*frame,\s*"(\w+)"')
     reattach |= codes_in(registering, pattern=r'RequestFailed\((?:\w+\.)?request_id, "(\w+)"')
     assert codes_of("9.4.2 Coming back") == reattach | {"bad_request"}
-    assert codes_of("9.6.2 Refused requests") == codes_in(inquiries, pattern=r'No\(\s*"(\w+)"')
+    assert codes_of("9.6.2 Refused requests") == codes_in(inquiries, peeking, pattern=r'No\(\s*"(\w+)"')
 
 
 def test_the_codes_of_following_and_starting() -> None:
@@ -334,7 +336,8 @@ def test_the_features_and_what_they_open() -> None:
     assert {code(row[0]) for row in rows} == names
     [rows] = tables(SECTIONS["9.6.1 Requests"], ["request", "answer", "features, one of"])
     told = {code(row[0]): set(re.findall("`([^`]+)`", row[2])) for row in rows}
-    assert told == {kind.__struct_config__.tag: set(needed) for kind, needed in inquiries._NEEDED.items()}
+    needed_of = inquiries._NEEDED | peeking.NEEDED
+    assert told == {kind.__struct_config__.tag: set(needed) for kind, needed in needed_of.items()}
 
 
 def test_what_requests_about_work_need_and_are_refused_with() -> None:
@@ -512,7 +515,7 @@ def test_every_conversation_of_section_8_is_named() -> None:
 
 def test_the_codes_of_flows() -> None:
     """protocol 12.7"""
-    refused = codes_in(flow_requests, flow_reports, flow_validation, pattern=r'Invalid\(\s*"(\w+)"')
+    refused = codes_in(flow_changes, flow_requests, flow_reports, flow_validation, pattern=r'Invalid\(\s*"(\w+)"')
     assert codes_of("12.7 Who may, and refusals") == refused
 
 

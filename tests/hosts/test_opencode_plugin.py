@@ -32,9 +32,9 @@ const client = { session: { promptAsync } }
 const hooks = await Intercom({ client })
 say({ hooks: Object.keys(hooks), pid: process.pid })
 for await (const line of createInterface({ input: process.stdin })) {
-  const { name, input, fails } = JSON.parse(line)
+  const { name, input, fails, args } = JSON.parse(line)
   if (fails !== undefined) { works = !fails; continue }
-  const output = { system: [], env: {} }
+  const output = { system: [], env: {}, ...(args ? { args } : {}) }
   await hooks[name](input, output)
   say({ done: name, output })
 }
@@ -46,9 +46,9 @@ BELL = {"ok": True, "text": "a message", "messages": 1, "questions": 0, "batch":
 class Host(Running):
     """Be a host with the plugin in it."""
 
-    def call(self, name: str, value: Any) -> None:
+    def call(self, name: str, value: Any, **more: Any) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps({"name": name, "input": value}).encode() + b"\n")
+        self.process.stdin.write(json.dumps({"name": name, "input": value, **more}).encode() + b"\n")
         self.process.stdin.flush()
 
     def fail(self, fails: bool) -> None:
@@ -163,3 +163,21 @@ def test_an_adapter_that_does_not_answer_well_costs_nothing(host: Host, home: Pa
     with FakeAdapter(home, "opencode", lambda _: answer, host_pid=host.process.pid):
         host.call("experimental.chat.system.transform", {"sessionID": SESSION})
         assert [text for text in host.said()["output"]["system"] if isinstance(text, str)] == []
+
+
+def test_a_call_of_a_subagent_says_so(host: Host, home: Path) -> None:
+    """Issue: a subagent has an identity of its own where the host makes that possible; its end is told, too."""
+    with FakeAdapter(home, "opencode", answers, host_pid=host.process.pid) as adapter:
+        created = {"type": "session.created", "properties": {"info": {"id": "child", "parentID": SESSION}}}
+        host.call("event", {"event": created})
+        assert host.said()["done"] == "event"
+        for session, tool, expected in (
+            ("child", "intercom_status", {"doing": "x", "_subagent": "child"}),
+            (SESSION, "intercom_status", {"doing": "x"}),
+            ("child", "bash", {"doing": "x"}),
+        ):
+            host.call("tool.execute.before", {"tool": tool, "sessionID": session, "callID": "c"}, args={"doing": "x"})
+            assert host.said()["output"]["args"] == expected
+        host.call("event", {"event": {"type": "session.idle", "properties": {"sessionID": "child"}}})
+        assert host.said()["done"] == "event"
+        assert asked(adapter, "agent") == {"op": "agent", "what": "stop", "agent": "child"}

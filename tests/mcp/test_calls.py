@@ -31,6 +31,12 @@ class Session:
             raise self.outcomes.pop(0)
         return Receipt("delivered", members["message_id"], target)
 
+    async def answer(self, question: PendingAsk, text: str, **members: Any) -> Receipt:
+        return await self.send(question.asker_id, text, **members)
+
+    async def fetch(self) -> int:
+        return 0
+
     async def pending(self) -> list[PendingAsk]:
         return self.asks
 
@@ -42,6 +48,18 @@ class Chair:
         self.session = session
         self.repeats = Repeats()
         self.known_ids = Known()
+        self.replied: dict[object, PendingAsk] = {}
+        self.was_carried = False
+        self.tray: tuple[()] = ()
+
+    async def take(self, room: int) -> None:
+        return None
+
+    def note_reply(self, what: object, question: PendingAsk) -> None:
+        self.replied[what] = question
+
+    def closed_question(self, message_id: str) -> None:
+        return None
 
     async def ready(self) -> Session:
         return self.session
@@ -97,3 +115,37 @@ async def test_a_message_refers_to_one_that_the_model_can_have_seen() -> None:
         assert raised.value.code == code
         assert "reply_to" in wording.failure(raised.value)
     assert len(session.sent) == count
+
+
+async def test_an_answer_that_may_have_arrived_is_given_again_under_its_id() -> None:
+    """Protocol 6.9: the question is not open any more then, and the hint can be followed all the same."""
+    session = Session(OutcomeUnknown("The broker did not say", code="send_timeout"))
+    chair = Chair(session)
+    session.asks = [question("0c0ffee0-1")]
+    with pytest.raises(OutcomeUnknown) as raised:
+        await tool(chair, "reply", question="0c0ffee0", text="yes")
+    assert "again with the same arguments" in wording.failure(raised.value)
+    session.asks = []  # it did arrive
+    with pytest.raises(IntercomError) as other:
+        await tool(chair, "reply", question="0c0ffee0", text="another answer")
+    assert other.value.code == "unknown_question"
+    assert "has your answer to question 0c0ffee0" in await tool(chair, "reply", question="0c0ffee0", text="yes")
+    first, again = (members["message_id"] for members in session.sent)
+    assert first == again
+    with pytest.raises(IntercomError) as known:
+        await tool(chair, "reply", question="0c0ffee0", text="yes")
+    assert known.value.code == "unknown_question", "its fate is known by now"
+
+
+async def test_what_a_plugin_was_handed_is_not_waited_for() -> None:
+    """A host shows it when the tool has ended, so a tool that waited for it would wait in vain."""
+    session = Session()
+    chair = Chair(session)
+    chair.was_carried = True
+    assert await tool(chair, "receive", wait_s=60) == calls.CARRIED
+    assert not chair.was_carried
+    assert await tool(chair, "receive") == "No messages."
+
+
+def question(message_id: str) -> PendingAsk:
+    return PendingAsk(message_id=message_id, asker_id="b", asker_name="bob", asker_is_here=True, asked_at=0, deadline=0)

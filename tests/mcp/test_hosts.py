@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from intercom.mcp.hosts import (
     environment_of,
     host_of,
     kind_of,
+    told_by_plugin,
 )
 
 
@@ -72,3 +74,18 @@ def test_where_a_session_works(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 def test_what_a_process_was_started_with() -> None:
     assert environment_of(os.getpid()).get("PATH") is not None
     assert environment_of(2**22 + 1) == {}
+
+
+@pytest.mark.parametrize(
+    ("host", "arguments", "expected"),
+    [
+        ("opencode", {"to": "a", "_subagent": "ses_1"}, ({"to": "a"}, "ses_1")),
+        ("opencode", {"_subagent": 7}, ({}, None)),
+        ("opencode", {"to": "a"}, ({"to": "a"}, None)),
+        ("opencode", None, (None, None)),
+        ("claude", {"_subagent": "ses_1"}, ({"_subagent": "ses_1"}, None)),
+    ],
+)
+def test_the_plugin_of_opencode_says_who_calls(host: str, arguments: Any, expected: Any) -> None:
+    """Its MCP calls name no session; the plugin adds an argument that no tool has."""
+    assert told_by_plugin(host, arguments) == expected

@@ -42,7 +42,7 @@ def mark_of(text: str) -> str:
 async def test_both_eras_have_the_same_tools(broker: BrokerProcess, mode: str) -> None:
     """spec: hosts 2.3; issue: both the handshake era and the stateless era."""
     with anyio.fail_after(BOUND_S):
-        async with adapter(broker.home, "--as", "ada", mode=mode) as ada:
+        async with adapter(broker.home, "--as", "ada", mode=mode, apart=True) as ada:
             expected = "2025-11-25" if mode == "legacy" else "2026-07-28"
             assert ada.client.protocol_version == expected
             tools = (await ada.client.list_tools()).tools
@@ -656,15 +656,16 @@ async def test_a_tool_that_waits_shows_that_it_is_at_work(broker: BrokerProcess)
         seen.append(value)
 
     with anyio.fail_after(BOUND_S):
-        async with adapter(broker.home, "--as", "ada") as ada:
-            await ada.client.call_tool("receive", {"wait_s": 21}, progress_callback=progress)
-    assert seen == [10, 20]
+        fault = "from intercom.mcp import calls\ncalls.TOOL_PROGRESS_MS = 400"
+        async with adapter(broker.home, "--as", "ada", fault=fault) as ada:
+            await ada.client.call_tool("receive", {"wait_s": 1}, progress_callback=progress)
+    assert seen == [0.4, 0.8]
 
 
 def test_where_there_can_be_no_home_the_tools_say_so_and_go_on_later(home: Path) -> None:
     """design: asks that wait in silence; a home that cannot be used is said in every call."""
     home.write_text("not a directory")
-    host = RawHost(home, "--as", "ada")
+    host = RawHost(home, "--as", "ada", fault="from intercom.mcp import seat\nseat.ADAPTER_RETRY_MS = 100")
     try:
         host.shake_hands()
         assert host.tool("list").startswith("error home: ")

@@ -407,7 +407,7 @@ def test_a_broker_whose_store_cannot_be_used_says_so_and_goes_on(start_broker: S
     assert events(broker, "store_unusable")[0]["code"] in ("corrupt", "foreign")
 
 
-FULL = patched(
+FULL = (
     "import errno\nfrom intercom.store.database import Store\n"
     "def full():\n"
     "    if Path(os.environ['INTERCOM_HOME'], 'full').exists():\n        raise OSError(errno.ENOSPC, 'full')\n"
@@ -420,7 +420,7 @@ FULL = patched(
 
 def test_a_full_disk_refuses_and_recovers(start_broker: StartBroker) -> None:
     """Design section 3, step 6."""
-    broker = start_broker(command=FULL)
+    broker = start_broker(fault=FULL)
     with broker.registered("a", returnAddress="A") as sender, broker.registered("b") as target:
         (broker.home / "full").touch()
         for number in range(5):

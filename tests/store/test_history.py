@@ -244,3 +244,30 @@ def test_only_operations_may_be_kept_in_memory(open_store: Callable[..., Store])
     again.commit([(1, (SaveOperation(records.operation(1, state=OperationState.ACCEPTED)), DropOperation(2)))])
     again.close()
     assert open_store(durability="memory").recovered.operations == []
+
+
+def test_one_commit_writes_a_row_once_and_the_journal_whole(connection: sqlite3.Connection) -> None:
+    """A5.5: the newest of several events of a row is what the row says, a member that is gone is NULL again."""
+    connection.execute("DELETE FROM mail")
+    before = replace(letter(7), reply_to="m0", kept="hold")
+    after = replace(before, reply_to=None, kept=None, offers=2)
+    gone = letter(8)
+    events = [
+        event(901, before, "mail.queued"),
+        event(902, gone, "mail.queued"),
+        event(903, after, "mail.offered"),
+        event(904, gone, "mail.delivered", is_gone=True),
+    ]
+    assert history.write(connection, events, 1) == 904
+    assert [record for _, record in history.read_records(connection, MailRecord)] == [after]
+    assert connection.execute("SELECT COUNT(*) FROM journal WHERE seq > 900").fetchone() == (4,)
+    assert history.write(connection, [event(905, after, "mail.delivered", is_gone=True)], 1) == 905
+    connection.execute("DELETE FROM journal WHERE seq > 900")
+
+
+def test_bodies_are_written_in_the_order_of_their_changes(connection: sqlite3.Connection) -> None:
+    """Of what is said of one body the last counts, whatever stands between."""
+    history.write(connection, [SaveBody(71, b"a"), ReleaseBody(71, NOW), SaveBody(71, b"b"), SaveBody(72, b"c")], 1)
+    history.write(connection, [ReleaseBody(72, NOW), DropBodies(NOW)], 1)
+    assert history.read_bodies(connection, [71, 72]) == {71: b"b"}
+    connection.execute("DELETE FROM bodies WHERE number = 71")

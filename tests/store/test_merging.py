@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sqlite3
+from typing import get_args
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from intercom.core.records import (
     SaveRetiredId,
 )
 from intercom.store import schema
+from intercom.store.history import HistoryChange
 from intercom.store.merging import merge
 from intercom.store.rows import OPERATION_COLUMNS, RETIRED_COLUMNS, operation_from_row, retired_from_row
 from intercom.testing.disk import MemoryDisk
@@ -85,3 +87,9 @@ def test_what_is_written_is_what_the_changes_one_by_one_come_to(batches: list[li
         connection.close()
     assert {row[0]: operation_from_row(row) for row in operations} == disk.operations
     assert {row[0]: retired_from_row(row) for row in retired} == disk.retired
+
+
+def test_every_kind_of_change_is_merged() -> None:
+    """A change that no branch takes would be lost without a word."""
+    of_operations = {SaveOperation, AcceptOperation, AnswerQuestion, DropOperation, SaveRetiredId, DropRetiredId}
+    assert of_operations | set(get_args(HistoryChange)) == set(get_args(Change))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -13,12 +13,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
+import anyio.to_thread
 import mcp
 import mcp_types
+from mcp.shared.message import SessionMessage
 
 from intercom.client.adapters import AdapterRecord, Asking, records
+from intercom.mcp import server  # noqa: F401 - what an adapter needs is to be there before a fork
 from intercom.paths import Paths
 from tests.support.brokers import POLL_S, environment
+from tests.support.forking import Child, command_child
 from tests.support.raw import PATIENCE_S
 
 COMMAND = (sys.executable, "-m", "intercom", "mcp")
@@ -58,38 +63,90 @@ class Agent:
 
 @asynccontextmanager
 async def adapter(
-    home: Path, *options: str, mode: str = "legacy", env: Mapping[str, str] | None = None, cwd: Path | None = None
+    home: Path,
+    *options: str,
+    mode: str = "legacy",
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    apart: bool = False,
+    fault: str = "",
 ) -> AsyncIterator[Agent]:
-    """Run an adapter under the SDK's client for the length of the block."""
-    command, *arguments = (*COMMAND, *options)
-    parameters = mcp.StdioServerParameters(
-        command=command, args=arguments, env=environment(home, env), cwd=str(cwd or home.parent)
-    )
-    async with mcp.Client(parameters, mode=mode) as client:  # type: ignore[arg-type]  # a literal
+    """Run an adapter under the SDK's client for the length of the block.
+
+    ``apart`` lets the SDK start it as hosts do; else it is a fork, in which the code ``fault`` is run before.
+    """
+    how: Any
+    if apart:
+        command, *arguments = (*COMMAND, *options)
+        place = str(cwd or home.parent)
+        how = mcp.StdioServerParameters(command=command, args=arguments, env=environment(home, env), cwd=place)
+    else:
+        how = _pipes(command_child(("mcp", *options), environment(home, env), cwd or home.parent, fault))
+    async with mcp.Client(how, mode=mode) as client:  # type: ignore[arg-type]  # a literal
         yield Agent(client)
+
+
+@asynccontextmanager
+async def _pipes(child: Child) -> AsyncIterator[Any]:
+    """Carry messages between the SDK's client and a fork, line by line; end it as the SDK ends a process."""
+    assert child.stdin is not None and child.stdout is not None and child.stderr is not None
+    arrived, receiving = anyio.create_memory_object_stream[SessionMessage | Exception](math.inf)
+    sending, leaving = anyio.create_memory_object_stream[SessionMessage](math.inf)
+
+    async def read() -> None:
+        assert child.stdout is not None
+        buffer = b""
+        async with arrived:
+            while True:
+                await anyio.wait_readable(child.stdout.fileno())
+                data = os.read(child.stdout.fileno(), 1 << 16)
+                if not data:
+                    return
+                *lines, buffer = (buffer + data).split(b"\n")
+                for line in lines:
+                    message = mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+                    await arrived.send(SessionMessage(message))
+
+    async def write() -> None:
+        assert child.stdin is not None
+        async for message in leaving:
+            text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+            data = text.encode() + b"\n"
+            while data:
+                await anyio.wait_writable(child.stdin.fileno())
+                data = data[os.write(child.stdin.fileno(), data[: select.PIPE_BUF]) :]
+
+    try:
+        async with anyio.create_task_group() as tasks, receiving, sending, leaving:
+            tasks.start_soon(read)
+            tasks.start_soon(write)
+            yield receiving, sending
+            tasks.cancel_scope.cancel()
+    finally:
+        child.stdin.close()
+        try:
+            await anyio.to_thread.run_sync(child.wait, PATIENCE_S)
+        finally:
+            child.kill()
+            for stream in (child.stdout, child.stderr):
+                stream.close()
+            child.wait()
 
 
 class RawHost:
     """Be a host that speaks JSON-RPC by hand: what the SDK's client would never send or do."""
 
-    def __init__(self, home: Path, *options: str, env: Mapping[str, str] | None = None) -> None:
-        self.process = subprocess.Popen(
-            (*COMMAND, *options),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment(home, env),
-            cwd=home.parent,
-            start_new_session=True,
-        )
+    def __init__(self, home: Path, *options: str, env: Mapping[str, str] | None = None, fault: str = "") -> None:
+        self.process = command_child(("mcp", *options), environment(home, env), home.parent, fault)
         self._read = b""
         self._ids = 0
 
     def write(self, line: bytes) -> None:
         """Write a line as it is."""
         assert self.process.stdin is not None
-        self.process.stdin.write(line + b"\n")
-        self.process.stdin.flush()
+        rest = line + b"\n"
+        while rest:
+            rest = rest[self.process.stdin.write(rest) or 0 :]
 
     def say(self, method: str, params: Mapping[str, Any] | None = None, *, id: int | None = None) -> None:
         """Write a request or, without ``id``, a notification."""

@@ -10,11 +10,23 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from intercom.paths import Paths
+from tests.support.forking import Child, serving_child
 from tests.support.raw import PATIENCE_S, RawClient
 
 TOP = Path(__file__).resolve().parents[2]
 SERVE = (sys.executable, "-m", "intercom", "serve")
 POLL_S = 0.005
+UNHURRIED_MS = 60_000
+"""How long a broker waits for whom a slow machine lets come late, unless a test says otherwise."""
+
+
+def limited(**changes: int) -> str:
+    """Return the fault of a broker whose core decides by other numbers; see the fields of ``Limits``."""
+    return (
+        "import msgspec\nfrom intercom import config\noriginal = config.Settings.limits\n"
+        f"changed = lambda settings: msgspec.structs.replace(original(settings), **{changes!r})\n"
+        "config.Settings.limits = changed\n"
+    )
 
 
 def patched(code: str) -> tuple[str, ...]:
@@ -32,12 +44,12 @@ def patched(code: str) -> tuple[str, ...]:
 
 def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return a small environment in which commands find the package and the home, and nothing of this machine."""
-    kept = {name: os.environ[name] for name in ("PATH", "LANG", "COVERAGE_PROCESS_START") if name in os.environ}
+    names = ("PATH", "LANG", "COVERAGE_PROCESS_START", "PYTHONPYCACHEPREFIX")
+    kept = {name: os.environ[name] for name in names if name in os.environ}
     return {
         **kept,
         "HOME": str(home.parent),
         "PYTHONPATH": str(TOP),
-        "PYTHONDONTWRITEBYTECODE": os.environ.get("PYTHONDONTWRITEBYTECODE", ""),
         "INTERCOM_HOME": str(home),
         **(extra or {}),
     }
@@ -51,6 +63,8 @@ class BrokerProcess:
         settings: settings by name, handed over in the environment.
         arguments: further arguments of ``serve``.
         command: what to run instead of ``serve``.
+        fault: Python code that it runs before it serves, see ``forking.serving_child``.
+        apart: run ``serve`` as a program; a broker that only has to be there is a fork of the test.
         wait: return only when it answers.
     """
 
@@ -61,19 +75,27 @@ class BrokerProcess:
         settings: Mapping[str, object] | None = None,
         arguments: tuple[str, ...] = (),
         command: tuple[str, ...] = SERVE,
+        fault: str = "",
+        apart: bool = False,
         wait: bool = True,
     ) -> None:
         self.home = home
         self.socket = Paths(home.resolve()).socket
-        given = {f"INTERCOM_{name.upper()}": str(value).lower() for name, value in (settings or {}).items()}
-        self.process = subprocess.Popen(
-            (*command, *arguments),
-            env=environment(home, given),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+        wanted = {"idle_ms": UNHURRIED_MS, **(settings or {})}
+        given = {f"INTERCOM_{name.upper()}": str(value).lower() for name, value in wanted.items()}
+        self.process: subprocess.Popen[bytes] | Child
+        if apart or command != SERVE or arguments:
+            assert not fault, "a program cannot be given a fault"
+            self.process = subprocess.Popen(
+                (*command, *arguments),
+                env=environment(home, given),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        else:
+            self.process = serving_child(home, environment(home, given), fault)
         self.errors = ""
         self._clients: list[RawClient] = []
         if wait:

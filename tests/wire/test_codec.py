@@ -7,14 +7,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw, Struct
 
-from intercom.limits import NESTING, NUMBER_DIGITS, QUOTED_CHARS
+from intercom.limits import NESTING, NUMBER_DIGITS, QUOTED_CHARS, RARE_FRAMES
 from intercom.wire import codec
 from intercom.wire.codec import (
     ProtocolError,
@@ -43,6 +43,8 @@ from intercom.wire.frames import (
     SupervisorSend,
     Unregister,
 )
+from intercom.wire.shapes import AnswerFrame, FeatureAnswer, FeatureRequest, RequestFrame
+from intercom.wire.unions import Answer, Request
 from tests.support.wire import (
     ANSWERS,
     FULL_MESSAGE,
@@ -365,6 +367,9 @@ class _Exhausted:
     def decode(self, payload: bytes) -> object:
         raise MemoryError
 
+    def decode_rare(self, payload: bytes) -> None:
+        return None
+
     def widen(self) -> bool:
         return False
 
@@ -385,16 +390,41 @@ for payload in sys.argv[1:]:
 
 def test_frames_of_features_are_loaded_when_one_comes() -> None:
     """design section 6: what a plain session does is not slowed by what it does without"""
-    frames = [*PLAIN, {"type": "list_groups", "requestId": "r"}, {"type": "inbox_presence", "requestId": "r"}, *PLAIN]
+    rare = {"type": "list_groups", "requestId": "r"}
+    frames = [*PLAIN, *[rare] * RARE_FRAMES, *PLAIN, rare, {"type": "inbox_presence", "requestId": "r"}, *PLAIN]
     payloads = [payload_of(frame).decode() for frame in frames]
     done = subprocess.run([sys.executable, "-c", WITNESS, *payloads], capture_output=True, text=True, check=True)
     names = ["Register", "Send", "ListSessions", "Unregister"]
     assert done.stdout.splitlines() == [
         *(f"{name} False" for name in names),
+        *["ListGroups False"] * RARE_FRAMES,
+        *(f"{name} False" for name in names),
         "ListGroups True",
         "InboxPresence True",
         *(f"{name} True" for name in names),
     ]
+
+
+def test_frames_whose_type_is_not_loaded_are_decoded_all_the_same() -> None:
+    payload = payload_of({"type": "flow_list", "requestId": "r"}).decode()
+    done = subprocess.run([sys.executable, "-c", WITNESS, payload], capture_output=True, text=True, check=True)
+    assert done.stdout == "FlowList True\n"
+
+
+@pytest.mark.parametrize("name", ["RequestFrame", "FeatureRequest", "AnswerFrame", "SendHeld", "LinkFrame"])
+def test_the_name_of_a_class_is_no_type_of_a_frame(name: str) -> None:
+    """protocol 4.23: also among the first frames, which are read one by one"""
+    code = f'from intercom.wire.codec import *\ntry: decode_request(b\'{{"type":"{name}","requestId":"r"}}\')\n'
+    code += "except ProtocolError as error: print(error)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == f"Unknown frame type '{name}'\n"
+
+
+@pytest.mark.parametrize(
+    ("bases", "union"), [((RequestFrame, FeatureRequest), Request), ((AnswerFrame, FeatureAnswer), Answer)]
+)
+def test_what_is_read_one_by_one_is_a_frame(bases: tuple[type[Struct], ...], union: Any) -> None:
+    assert set(codec._loaded(bases)) <= set(get_args(union))
 
 
 # The message inside -------------------------------------------------------------------------------------
