@@ -167,7 +167,7 @@ class Admission:
         dispatch_id = self._ids()
         owed = self._owed(flow, target)
         record = DispatchRecord(
-            number=self._book.next_dispatch_number(),
+            number=self._book.next_number(),
             dispatch_id=dispatch_id,
             flow_id=flow.id,
             step_id=step.step_id,

@@ -31,9 +31,9 @@ class FlowBook:
         self._open: dict[str, Dispatch] = {}
         """By the id of their flow."""
         self._open_by_session: dict[str, Dispatch] = {}
-        self._last_flow = 0
-        self._last_dispatch = 0
         self._turns = 0
+        self._last_number = 0
+        """The greatest that a flow or dispatch has: the journal may be younger than the rows, once it was lost."""
         self._move: FlowMove | None = None
         """The one that was begun and not asked for yet."""
         self.on_undone: Callable[[], None] = lambda: None
@@ -99,15 +99,10 @@ class FlowBook:
         """Call ``told(subject, now)`` once the newest append is durable; never if it fails."""
         self._ledger.when_committed(self._ledger.last_ticket, told, subject)
 
-    def next_flow_number(self) -> int:
-        """Return the number of the next flow."""
-        self._last_flow += 1
-        return self._last_flow
-
-    def next_dispatch_number(self) -> int:
-        """Return the number of the next dispatch."""
-        self._last_dispatch += 1
-        return self._last_dispatch
+    def next_number(self) -> int:
+        """Return the number of the next flow or dispatch: above that of any event, so no other one ever had it."""
+        self._last_number = max(self._last_number, self._journal.last_sequence) + 1
+        return self._last_number
 
     # --- recovery ---------------------------------------------------------------------------------------
 
@@ -116,12 +111,12 @@ class FlowBook:
     ) -> None:
         """Enter what the store held, and which texts it did not hold."""
         for record in flows:
-            self._last_flow = max(self._last_flow, record.number)
+            self._last_number = max(self._last_number, record.number)
             flow = Flow(record)
             flow.lost_texts = lost_texts & record.needed_texts
             self.enter_flow(flow)
         for attempt in dispatches:
-            self._last_dispatch = max(self._last_dispatch, attempt.number)
+            self._last_number = max(self._last_number, attempt.number)
             self.enter_dispatch(Dispatch(attempt))
 
     # --- moves ------------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ class FlowChanges:
             return refused
         move = self._book.begin(now)
         record = FlowRecord(
-            number=self._book.next_flow_number(),
+            number=self._book.next_number(),
             flow_id=frame.flow_id,
             revision=1,
             state=tables.FLOW.begins,

@@ -41,7 +41,7 @@ class FlowRecord(Struct, frozen=True, kw_only=True):
     """Describe one flow; steps keep their order for ever."""
 
     number: int
-    """Key of the row: grows with every flow in the life of the store."""
+    """Key of the row: grows with every flow in the life of the journal, also when earlier ones are deleted."""
     flow_id: str
     revision: int
     """Grows by one with every event of its stream."""
@@ -117,7 +117,7 @@ class DispatchRecord(Struct, frozen=True, kw_only=True):
     """Describe one attempt of one step: an intent that never changes, and what became of it."""
 
     number: int
-    """Key of the row: grows with every dispatch in the life of the store."""
+    """Key of the row: grows with every dispatch in the life of the journal."""
     dispatch_id: str
     flow_id: str
     step_id: str

@@ -345,7 +345,8 @@ def test_a_cancel_that_was_cut_off_is_finished_at_the_start(is_taken: bool) -> N
     play.begin()
     dispatch_id = play.take() if is_taken else play.flow()["dispatch"]["dispatchId"]
     disk = play.world.disk
-    disk.flows[1] = replace(disk.flows[1], state="cancelled", over_at=play.world.wall, reason="enough")
+    [(number, row)] = disk.flows.items()
+    disk.flows[number] = replace(row, state="cancelled", over_at=play.world.wall, reason="enough")
     play.restart()
     play.boss, play.worker = play.back(play.boss), play.back(play.worker)
     assert play.dispatches() == []

@@ -273,8 +273,42 @@ def test_flows_that_are_over_for_long_are_deleted() -> None:
     assert play.ask("flow_status", flowId="f")["type"] == "flow"
     assert play.ask("flow_collect")["flowIds"] == ["f"]
     assert play.ask("flow_status", flowId="f")["code"] == "flow_unknown"
-    assert (list(play.world.disk.flows), play.world.disk.dispatches) == ([2], {})
+    assert ([row.flow_id for row in play.world.disk.flows.values()], play.world.disk.dispatches) == (["g"], {})
     assert play.create("f")["type"] == "flow"
+
+
+def test_a_flow_never_has_the_history_of_an_earlier_one() -> None:
+    """FE 2.2, journal streams: one per flow; also when every earlier one was deleted before the broker was started."""
+    play = Play()
+    play.begin("f", "one")
+    play.report(play.take())
+    play.world.wall += LIMITS.flow_retention_ms
+    play.ask("flow_collect")
+    play.restart()
+    play.boss, play.worker = play.back(play.boss), play.back(play.worker)
+    play.begin("g", "one")
+    play.report(play.take())
+    events = [event for event in play.world.disk.journal if event.stream.startswith(("flow:", "dispatch:"))]
+    assert len({event.event_id for event in events}) == len(events)
+    streams: dict[str, set[str]] = {}
+    for event in events:
+        streams.setdefault(event.stream, set()).add(event.row.flow_id)
+    assert all(len(flows) == 1 for flows in streams.values())
+
+
+def test_a_journal_that_was_begun_anew_costs_no_flow_its_row() -> None:
+    """Design section 5: a rebuilt store may have lost its journal, and its sequences begin again."""
+    play = Play()
+    for flow_id in "ab":
+        play.create(flow_id)
+    play.world.disk.journal.clear()
+    play.world.disk.sequence = 0
+    play.restart()
+    play.boss = play.back(play.boss)
+    for flow_id in "cd":
+        play.create(flow_id)
+    assert [flow["flowId"] for flow in play.ask("flow_list")["flows"]] == ["d", "c", "b", "a"]
+    assert [row.flow_id for row in play.world.disk.flows.values()] == ["a", "b", "c", "d"]
 
 
 def test_the_broker_deletes_them_by_itself() -> None:

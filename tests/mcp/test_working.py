@@ -11,6 +11,7 @@ import pytest
 from intercom.client import aio
 from intercom.client.aio_flows import FlowCalls
 from intercom.client.flowviews import Flow
+from intercom.limits import FLOW_END_GRACE_RANGE_MS
 from tests.support.adapters import adapter
 from tests.support.brokers import BrokerProcess
 from tests.support.raw import PATIENCE_S
@@ -199,7 +200,8 @@ async def test_a_report_outlives_the_broker(broker: BrokerProcess, start_broker:
                 assert (await over(boss.flows, "release")).state == "completed"
 
 
-async def test_a_worker_may_report_what_an_earlier_adapter_showed(broker: BrokerProcess) -> None:
+async def test_a_worker_may_report_what_an_earlier_adapter_showed(start_broker: Callable[..., BrokerProcess]) -> None:
+    broker = start_broker(settings={"flow_end_grace_ms": FLOW_END_GRACE_RANGE_MS[1]})
     with anyio.fail_after(6 * PATIENCE_S):
         async with aio.connect("boss", home=broker.home, coordinator=True) as boss:
             async with adapter(broker.home, "--as", "worker", "--worker") as worker:
