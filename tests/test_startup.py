@@ -56,8 +56,9 @@ BUDGETS = {
             "hosts.events",
             "hosts.facts",
             "hosts.hook",
+            "hosts.stops",
         ),
-        *("client.adapters", "client.keeping", "client.peertext", "client.program"),
+        *("client.adapters", "client.keeping", "client.peertext", "client.program", "wire.notices"),
     },
 }
 """What each of the commands that agents call all the time may load beside that."""

@@ -17,11 +17,11 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from intercom.client.outcomes import again, refusal_of
-from intercom.drains import Told
 from intercom.errors import ConnectionLost, IntercomError, RequestTimeout
 from intercom.wire.mail import RequestFailed
 
 if TYPE_CHECKING:
+    from intercom.drains import Told
     from intercom.wire.unions import Request
 
 Result = TypeVar("Result")
