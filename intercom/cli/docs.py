@@ -30,6 +30,7 @@ ORDER = (
     "flows",
     "embedding",
     "protocol",
+    "promises",
     "field-cases",
     "changelog",
 )

@@ -146,12 +146,12 @@ def _how_to_report(step: FlowStep, report: str | None) -> str:
     if step.todo is not None:
         label = "" if step.todo.label is UNSET else f" called {clipped(visible(step.todo.label))}"
         item = f" Keep an item{label} in your to-do list for it, and report that, too."
-    how = f"call finish with work {named}"
+    how = f"call finish with work {named} when it is done, or will not be done"
     if report is not None:
-        how = f"run {report.replace('ID', named)}, or failed in place of completed"
-    return (
-        f" It waits for one report: when it is done, or will not be done, {how}.{item} An answer to it reports nothing."
-    )
+        how = (
+            f"run {report.replace('ID', named)} when it is done, with failed in place of completed when it will not be"
+        )
+    return f" It waits for one report: {how}.{item} An answer to it reports nothing."
 
 
 assert SHORT_ID_CHARACTERS >= PREFIX_CHARACTERS, "what is shown of an id must be enough to name it"

@@ -100,7 +100,7 @@ class Attempt:
         self.message_id = message.id
         self.attempt_id = frame.attempt_id
         self.reply_to = message.reply_to
-        self.answer = answer_to_task(message)
+        self.answer = None if message.reply_to is UNSET else answer_to_task(message)
         self.is_ask = message.expects_reply is True
         self.is_supervised = isinstance(frame, SupervisorSend)
         self.pending_reply = frame.require_pending_reply is True

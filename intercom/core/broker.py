@@ -284,9 +284,10 @@ class Broker:
         self._invoking.peer_told(fact, now)
         return self._outbox.take()
 
-    def frame_taken(self, token: object, now: Instant) -> list[Effect]:
-        """Go on after the kernel took the last byte of the frame with this token."""
-        self._taken[type(token)](token, now)
+    def frames_taken(self, tokens: Iterable[object], now: Instant) -> list[Effect]:
+        """Go on after the kernel took the last bytes of the frames with these tokens, in this order."""
+        for token in tokens:
+            self._taken[type(token)](token, now)
         return self._outbox.take()
 
     def frame_lost(self, token: object, now: Instant) -> list[Effect]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from msgspec import Struct
 
 
-class Instant(NamedTuple):
+class Instant(Struct, frozen=True, gc=False):
     """Hold one moment on both clocks."""
 
     mono: int

@@ -12,23 +12,20 @@ from intercom.core.clock import Instant
 class Deadline:
     """Name one thing that is due; ``action`` is called with ``subject`` unless it was cancelled before."""
 
-    __slots__ = ("action", "due", "order", "subject")
+    __slots__ = ("action", "due", "subject")
 
-    def __init__(self, due: int, order: int, action: Callable[[Any, Instant], None] | None, subject: Any) -> None:
+    def __init__(self, due: int, action: Callable[[Any, Instant], None] | None, subject: Any) -> None:
         self.due = due
-        self.order = order
         self.action = action
         self.subject = subject
-
-    def __lt__(self, other: Deadline) -> bool:
-        return (self.due, self.order) < (other.due, other.order)
 
 
 class Deadlines:
     """Order deadlines by time, and those of one time by when they were set."""
 
     def __init__(self) -> None:
-        self._heap: list[Deadline] = []
+        self._heap: list[tuple[int, int, Deadline]] = []
+        """By time and by when it was set; the second is never the same twice."""
         self._set = 0
         self._cancelled = 0
 
@@ -38,8 +35,8 @@ class Deadlines:
     def add(self, due: int, action: Callable[[Any, Instant], None], subject: Any = None) -> Deadline:
         """Set ``action`` to be called at ``due`` (monotonic ms) and return a handle for ``cancel``."""
         self._set += 1
-        deadline = Deadline(due, self._set, action, subject)
-        heappush(self._heap, deadline)
+        deadline = Deadline(due, action, subject)
+        heappush(self._heap, (due, self._set, deadline))
         return deadline
 
     def cancel(self, deadline: Deadline | None) -> None:
@@ -49,22 +46,22 @@ class Deadlines:
         deadline.action = deadline.subject = None
         self._cancelled += 1
         if self._cancelled > 64 and self._cancelled * 2 > len(self._heap):
-            self._heap = [entry for entry in self._heap if entry.action is not None]
+            self._heap = [entry for entry in self._heap if entry[2].action is not None]
             heapify(self._heap)
             self._cancelled = 0
 
     def next_due(self) -> int | None:
         """Return the earliest time (monotonic ms), or None when nothing is due ever."""
         heap = self._heap
-        while heap and heap[0].action is None:
+        while heap and heap[0][2].action is None:
             heappop(heap)
             self._cancelled -= 1
-        return heap[0].due if heap else None
+        return heap[0][0] if heap else None
 
     def run(self, now: Instant) -> None:
         """Call everything that is due, the earliest first."""
         while (due := self.next_due()) is not None and due <= now.mono:
-            deadline = heappop(self._heap)
+            _, _, deadline = heappop(self._heap)
             action, subject = deadline.action, deadline.subject
             deadline.action = deadline.subject = None
             assert action is not None

@@ -439,7 +439,7 @@ class Deciding:
             if self._queueing.must_wait(sender, target, frame, message):
                 return self._queueing.put_behind(connection, sender, target, frame, message, signature, operation, now)
         return self._delivery.carry(
-            connection, sender, target, frame, message, signature, operation, is_answer, request, now
+            connection, sender, target, frame, message, signature, operation, answered, request, now
         )
 
     def _loops(

@@ -12,8 +12,6 @@ changes nothing.
 
 from __future__ import annotations
 
-from typing import Any
-
 from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
@@ -28,6 +26,7 @@ from intercom.core.operation import Operation
 from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
 from intercom.core.owners import OwnerRequest
+from intercom.core.questions import Question
 from intercom.core.queueing import Queueing
 from intercom.core.receipts import Receipts, Unconfirmed
 from intercom.core.records import SessionState
@@ -84,14 +83,14 @@ class Delivery:
         message: Message,
         signature: bytes,
         operation: Operation | None,
-        is_answer: bool,
+        answered: Question | None,
         request: OwnerRequest | None,
         now: Instant,
     ) -> Refusal | None:
         """Charge, reserve (D15), tell who will answer (D16) and forward behind the commit (D17).
 
-        An answer the recipient asked for is not refused because of the messages it has not confirmed: it asked for no
-        more answers than it may have questions open.
+        ``answered`` is the open question of the recipient that this answers. Such an answer is not refused because of
+        the messages the recipient has not confirmed: it asked for no more answers than it may have questions open.
         """
         is_ask = message.expects_reply is True
         if is_ask and operation is None and (refusal := self._asking.refusal(sender)) is not None:
@@ -105,7 +104,7 @@ class Delivery:
             if earlier is not None and request is not None and request.is_replaced:
                 return None  # the frame is on its way, and the newest attempt is the one that is owed an answer
             size = len(forwarded.message) + len(forwarded.sender)
-            if earlier is None and not is_answer and not self._receipts.has_room(target.target_identity, size):
+            if earlier is None and answered is None and not self._receipts.has_room(target.target_identity, size):
                 reason = reasons.capacity(
                     "too many messages wait for the recipient's receipt", self._limits.receipt_wait_ms
                 )
@@ -137,8 +136,8 @@ class Delivery:
             forwarded = self._await_receipt(attempt, operation, forwarded, earlier, now)
         if is_ask:
             self._tell_question_target(attempt, target, operation.ticket)
-        if is_answer:
-            self._tell_who_answers(sender, target, message.reply_to, operation.ticket)
+        if answered is not None and answered.target_id != sender.id:
+            self._tell_who_answers(sender, target, answered, operation.ticket)
         operation.copies += 1
         if not self._outbox.write(target.connection, forwarded, operation.ticket, attempt):
             self.frame_lost(attempt, now)
@@ -177,10 +176,9 @@ class Delivery:
             frame = QuestionTarget(attempt.message_id, attempt.attempt_id, target.id)
             self._outbox.write(attempt.connection, frame, after)
 
-    def _tell_who_answers(self, sender: Session, asker: Session, reply_to: Any, after: int) -> None:
+    def _tell_who_answers(self, sender: Session, asker: Session, question: Question, after: int) -> None:
         """Tell an asker that another session of the address than the one it asked answers (protocol 5.15)."""
-        question = self._queueing.open_question(asker, sender, reply_to)
-        if question is not None and question.target_id != sender.id and QUEUE in asker.features:
+        if QUEUE in asker.features:
             self._outbox.write(asker.connection, QuestionTarget(question.message_id, "", sender.id), after)
 
     # --- the fate of a forwarded frame ------------------------------------------------------------------
@@ -331,7 +329,8 @@ class Delivery:
             self._asking.open(sender, recipient, operation, now)
         if attempt.closed is not None:
             self._asking.close(attempt.closed)
-        self._queueing.replied(sender, attempt.reply_to, message_id, attempt.answer, now)
+        if attempt.reply_to is not UNSET:
+            self._queueing.replied(sender, attempt.reply_to, message_id, attempt.answer, now)
         if attempt.is_supervised and not self._crossings.allows(message_id, recipient.id, sender.id, now):
             self._crossings.record(message_id, sender.id, recipient.id, now)
             attempt.crossing = recipient.id

@@ -27,7 +27,7 @@ class Write(Struct, frozen=True):
     """Write a frame to one connection, not before the append with ticket ``after`` is committed.
 
     Frames to one connection keep their order. When ``token`` is set the core must be told its fate exactly once:
-    ``frame_taken`` when the kernel took the frame's last byte, ``frame_lost`` when that can no longer happen.
+    ``frames_taken`` when the kernel took the frame's last byte, ``frame_lost`` when that can no longer happen.
     A frame whose append failed is dropped without either.
     """
 

@@ -140,7 +140,8 @@ class Operations:
 
     def find(self, message_id: str, now: Instant) -> Operation | None:
         """Return the row of this message id unless it is older than the TTL."""
-        self._drop_expired(now)
+        if now.mono != self._swept_at:
+            self._drop_expired(now)
         operation = self._rows.get(message_id)
         if (
             operation is not None
@@ -156,7 +157,7 @@ class Operations:
         self, operation: Operation | None, message_id: str, signature: bytes, target: str | None
     ) -> Standing | None:
         """Compare a send with the row of its message id; None: there is none, or it is forgotten (protocol 6.9.2)."""
-        if self.is_unusable(message_id):
+        if self.trouble is not None or message_id in self._damaged:
             return Standing.INVALID
         if operation is None:
             return None
@@ -180,7 +181,8 @@ class Operations:
 
         Makes room first: by expiry, then by the rows whose sender cannot need them any more.
         """
-        self._drop_expired(now)
+        if now.mono != self._swept_at:
+            self._drop_expired(now)
         limits = self._limits
         share = self._shares.get(sender)
         if share is not None and (
@@ -437,7 +439,8 @@ class Operations:
             + len(operation.sender_groups)
         )
         self._put(operation)
-        self._set_sweep(now)
+        if not self._sweep_is_set:
+            self._set_sweep(now)
 
     def _put(self, operation: Operation) -> None:
         self._rows[operation.message_id] = operation
@@ -472,8 +475,6 @@ class Operations:
         return False
 
     def _drop_expired(self, now: Instant) -> None:
-        if now.mono == self._swept_at:
-            return
         self._swept_at = now.mono
         rows = self._rows
         while rows:
@@ -518,10 +519,9 @@ class Operations:
             self._append_drop(*leftovers)
 
     def _set_sweep(self, now: Instant) -> None:
-        if not self._sweep_is_set:
-            self._sweep_is_set = True
-            oldest = next(iter(self._rows.values()))
-            self._deadlines.add(max(oldest.expires, now.mono + _SWEEP_MS), self._sweep)
+        self._sweep_is_set = True
+        oldest = next(iter(self._rows.values()))
+        self._deadlines.add(max(oldest.expires, now.mono + _SWEEP_MS), self._sweep)
 
     def _sweep(self, _: None, now: Instant) -> None:
         self._sweep_is_set = False

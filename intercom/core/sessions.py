@@ -84,6 +84,7 @@ class Session:
         "mailbox",
         "number",
         "owner_token",
+        "party",
         "receipts_by_habit",
         "registration_name",
         "return_address",
@@ -103,6 +104,8 @@ class Session:
         self.id = ""
         self.target_identity = ""
         self.sender_identity = ""
+        self.party = ""
+        """Who waits when it waits: whoever it is as a sender; the person does several things at once."""
         self.groups = memberships_of(info)
         legacy_group = legacy_group_of(info)
         self.home_group = home_group_of(frame)
@@ -162,12 +165,6 @@ class Session:
     def holds_address(self) -> bool:
         """Tell whether it receives the mail of the address under which it acts."""
         return self.address is not None and self.address.holder is self
-
-    @property
-    def party(self) -> str:
-        """Return who waits when it waits: whoever it is as a sender; the person does several things at once."""
-        is_person = self.address is not None and self.address.is_of_broker
-        return f"session:{self.id}" if is_person else self.sender_identity
 
     @property
     def return_mailbox(self) -> str | None:
@@ -393,6 +390,7 @@ class SessionTable:
             identity = f"return:{session.return_hash}:{session.home_group}"
             if identity not in self._by_target_identity:
                 session.target_identity = identity
+        session.party = session.sender_identity
 
     def _apply(self, entry: Entry, session: Session, frame: Register) -> bool:
         """Set what features bring along; return whether the session is found by its name."""
@@ -406,9 +404,10 @@ class SessionTable:
             session.target_identity = f"session:{session.id}"
         if entry.address is None:
             return True
+        session.sender_identity = session.party = entry.address.key
         if entry.address.is_of_broker:
             session.update(**{ACTS_AS_PERSON: True})
-        session.sender_identity = entry.address.key
+            session.party = f"session:{session.id}"
         session.target_identity = entry.address.key if entry.holds else f"session:{session.id}"
         return entry.holds
 

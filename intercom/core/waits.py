@@ -75,6 +75,8 @@ class Waits:
         """
         if first == last:
             return []
+        if first not in self._of:
+            return None
         reached_by: dict[str, Wait] = {}
         ahead = deque([first])
         while ahead:

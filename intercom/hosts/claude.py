@@ -77,7 +77,8 @@ def _hooks(wish: Wish) -> dict[str, Any]:
     groups: dict[str, Any] = {event: [{"hooks": [one(event)]}] for event in always}
     groups["PreToolUse"] = [{"matcher": f"{TOOLS}__.*", "hooks": [one("PreToolUse")]}]
     rewake = one("Rewake", timeout=REWAKE_ENTRY_S, asyncRewake=True, **{"async": True})
-    groups["Stop"] = [{"hooks": [one("Stop"), rewake]}]
+    # In groups of their own: of two handlers of one group that have the same program Claude Code runs only the first.
+    groups["Stop"] = [{"hooks": [one("Stop")]}, {"hooks": [rewake]}]
     return groups
 
 

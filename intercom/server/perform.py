@@ -187,7 +187,8 @@ class Performer:
             self._may_linger = False
         if self._broken or self._lost:
             self._settle(now)
-        self.wake()
+        if not self._scheduled:
+            self.wake()
         return ticket
 
     def _perform(self, effects: Sequence[Effect], now: Instant) -> int:
@@ -390,8 +391,9 @@ class Performer:
             link.dirty = False
             if link.closed:
                 continue
-            for token in link.flush(self._committed):
-                self._perform(self._broker.frame_taken(token, now), now)
+            taken = link.flush(self._committed)
+            if taken:
+                self._perform(self._broker.frames_taken(taken, now), now)
             if link.gated:
                 self._waiting[link] = None
             if link.broken is not None:

@@ -342,7 +342,7 @@ class MemoryBroker:
                 wire._incoming += encode(write.frame)
                 moved = True
                 if write.token is not None and self._core is not None:
-                    self._perform(self._core.frame_taken(write.token, self._now))
+                    self._perform(self._core.frames_taken((write.token,), self._now))
             if wire._finishing and not wire._queue:
                 self._end(wire.number)
                 moved = True

@@ -43,7 +43,8 @@ from intercom.wire.frames import (
     Unregister,
 )
 from intercom.wire.framing import ProtocolError as ProtocolError
-from intercom.wire.framing import frame as _frame
+from intercom.wire.framing import frame as framed
+from intercom.wire.framing import header
 from intercom.wire.jsontext import HARMLESS_BYTES, as_utf8, flaw_of, read, without_surrogates, written
 from intercom.wire.shapes import AnswerFrame, FeatureAnswer, FeatureRequest, RequestFrame
 
@@ -160,9 +161,10 @@ def encode(frame: Struct) -> bytes:
     U+FFFD. ``Raw`` members go out as they are.
     """
     try:
-        return _frame(_encode(frame))
+        payload = _encode(frame)
+        return header(len(payload)) + payload
     except UnicodeEncodeError:
-        return _frame(_encode(without_surrogates(frame)))
+        return framed(_encode(without_surrogates(frame)))
 
 
 def _check_shape(payload: bytes) -> None:

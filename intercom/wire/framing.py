@@ -11,7 +11,8 @@ from struct import Struct
 from intercom.limits import HEADER_BYTES
 
 _HEADER = Struct(">I")
-_pack = _HEADER.pack
+header = _HEADER.pack
+"""Return the length prefix of a payload of so many bytes."""
 _unpack_from = _HEADER.unpack_from
 
 
@@ -25,7 +26,7 @@ class FramingError(ProtocolError):
 
 def frame(payload: bytes) -> bytes:
     """Put the length prefix before ``payload``."""
-    return _pack(len(payload)) + payload
+    return header(len(payload)) + payload
 
 
 class FrameReader:

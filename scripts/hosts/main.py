@@ -84,6 +84,12 @@ def _try_all(report: Report, places: list[Place]) -> None:
             report.trial(place.host, "idle", partial(trials.idle, place))
         else:
             report.line(place.host, "idle", "-     the host has no way to be woken")
+        if place.host == "claude":
+            report.trial(place.host, "rewake", partial(trials.rewake, place))
+        if place.host in trials.SUBAGENTS:
+            report.trial(place.host, "subagent", partial(trials.subagent, place))
+        else:
+            report.line(place.host, "subagent", "-     the host names no subagent to anybody; they share its session")
     for place, other in zip(places, [*places[1:], *places[:1]], strict=True):
         if place is not other:
             report.trial(f"{place.host}, {other.host}", "ask", partial(trials.each_other, place, other))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -29,6 +30,31 @@ SHORTLY_S = 15
 """How long a tool waits for what may have been shown already by another way."""
 SETTLE_S = 8
 """How long a screen may take to come back after a question; one with text in its prompt may not look ready."""
+WOKEN_S = 120
+"""How long a session may take to be woken where far more runs than there are processors."""
+PARENT = "PARENT-TASK"
+CHILD = "CHILD-TASK"
+_DELEGATED = {"description": "look", "prompt": f"{CHILD}: please look"}
+SUBAGENTS: dict[str, dict[str, Any]] = {
+    "claude": {
+        "tool": "Agent",
+        "args": {**_DELEGATED, "subagent_type": "general-purpose", "run_in_background": False},
+    },
+    "codex": {"tool": "multi_agent_v1__spawn_agent", "args": {"message": f"{CHILD}: please look"}},
+    "opencode": {"tool": "task", "args": {**_DELEGATED, "subagent_type": "general"}},
+}
+"""How a model begins a subagent in each host that has them."""
+AFTER_SUBAGENT: dict[str, list[dict[str, Any]]] = {
+    "codex": [
+        {
+            "tool": "multi_agent_v1__wait_agent",
+            "args": {"targets": [{"find": r"agent_id\\?\": ?\\?\"([0-9a-f-]+)"}], "timeout_ms": 60_000},
+        }
+    ]
+}
+"""What it does then, where the subagent goes on beside it."""
+BUSY_STEPS = 5
+"""How many tools a busy model runs at most until the message reaches it; it stops when it does."""
 THINKING_S = 6
 """How long the model thinks while a message comes."""
 _RECEIVE: dict[str, Any] = {"tool": "intercom/receive", "args": {"wait_s": PATIENT_S}}
@@ -120,11 +146,58 @@ def start(place: Place) -> str:
         shown = _shown(lab)
     _check(document["exit"] == 0 and not document["problems"], document)
     _check(place.project.name in str(document["tool_calls"][-1]["result"]), document)
-    told = [line for line in shown.splitlines() if "intercom" in line and f"{place.project.name}-" in line]
-    _check(bool(told), f"nothing told the session who it is:\n{shown[:3000]}")
+    named = (
+        f"{place.project.name}-",
+        "reach this session as ",
+    )  # the second by a hook that was there before the adapter
+    told = [line for line in shown.splitlines() if "intercom" in line and any(name in line for name in named)]
+    _check(bool(told), f"nothing told the session who it is:\n{shown[-3000:]}")
     left = [process for process in document["left_running"] if " serve " not in process["command"]]
     _check(not left, f"left running: {left}")
     return f"told {told[0].strip()[:100]!r}"
+
+
+def subagent(place: Place) -> str:
+    """A subagent is a session of its own, beside the one that began it."""
+    place.enter("subs")
+    ours: dict[str, Any] = {"when": PARENT}
+    theirs: dict[str, Any] = {"when": CHILD, "unless": [PARENT]}
+    steps = [
+        *({**step, **ours} for step in place.warm_up),
+        {"tool": "intercom/status", "args": {"doing": "parent"}, **ours},
+        {**SUBAGENTS[place.host], **ours},
+        {"tool": "intercom/status", "args": {"doing": "child"}, **theirs},
+        {"text": "CHILD-DONE", **theirs},
+        *({**step, **ours} for step in AFTER_SUBAGENT.get(place.host, ())),
+        {"text": "ok", **ours},
+    ]
+    with place.run(steps) as lab:
+        document = lab.document(lab.run(f"{PARENT}: please delegate", LONGEST_S))
+    _check(document["steps_left"] == 0 and not document["problems"], document)
+    names = [
+        found[1]
+        for call in document["tool_calls"]
+        if (found := re.search(r"You are (\S+) \(id", str(call["result"]))) is not None
+    ]
+    _check(len(set(names)) == 2, {"names": names, "tool_calls": document["tool_calls"]})
+    return f"parent {names[0]}, subagent {names[1]}"
+
+
+def rewake(place: Place) -> str:
+    """Without monitor and inbox, the hook in the background wakes an idle session of Claude Code."""
+    folder = place.home / ".claude" / "skills" / "intercom"
+    files = [folder / ".claude-plugin" / "plugin.json", folder / ".mcp.json"]
+    before = [file.read_bytes() for file in files]
+    plugin, server = (json.loads(content) for content in before)
+    del plugin["experimental"]
+    server["mcpServers"]["intercom"]["args"].append("--no-inbox")
+    try:
+        for file, content in zip(files, (plugin, server), strict=True):
+            file.write_text(json.dumps(content))
+        return idle(place, "rewake")
+    finally:
+        for file, kept in zip(files, before, strict=True):
+            file.write_bytes(kept)
 
 
 def busy(place: Place) -> str:
@@ -133,21 +206,22 @@ def busy(place: Place) -> str:
     steps = [
         *place.warm_up,
         {"tool": "intercom/status", "args": {}},
-        {"tool": "intercom/list", "args": {}, "delay": THINKING_S},
         {"text": SEEN, "when": PUSHED},
+        *({"tool": "intercom/list", "args": {}, "delay": THINKING_S} for _ in range(BUSY_STEPS)),
+        {"text": "I give up."},
     ]
     with place.run(steps) as lab:
         told = _meanwhile(lambda: _send(place))
         document = lab.document(lab.run("please work", LONGEST_S))
         state = told()
         how = _where(lab, PUSHED)
-    _check(document["steps_left"] == 0, document)
+    _check(how != "nothing", document)
     return f"{state}; shown as {how}"
 
 
-def idle(place: Place) -> str:
+def idle(place: Place, folder: str = "idle") -> str:
     """A message wakes a session in which nobody does anything."""
-    place.enter("idle")
+    place.enter(folder)
     steps = [{"text": "I wait."}, {"text": SEEN, "when": PUSHED}]
     with place.run(steps) as lab, WAITING[place.host](place, lab) as waiting:
 
@@ -158,7 +232,7 @@ def idle(place: Place) -> str:
         if not _until(waits):
             raise Failed(f"it never waited: {waiting.seen()}")
         state = _send(place)
-        if not _until(lambda: bool(lab.model.script.left == 0), 45):
+        if not _until(lambda: bool(lab.model.script.left == 0), WOKEN_S):
             raise Failed(f"{state}, and the model was not woken: {waiting.seen()}")
         return f"{state}; shown as {_where(lab, PUSHED)}"
 

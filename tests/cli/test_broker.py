@@ -121,7 +121,7 @@ def test_what_is_left_is_said(shell: Shell) -> None:
     assert (result.status, document["code"], document["open"]) == (6, "not_finished", {"questions": 1})
     assert f"(pid {pid}) has stopped; still open: 1 question" in document["reason"]
     assert not is_alive(pid)
-    shell.wait_for_questions(1)
+    shell.wait_for_sessions(2)
     answer(shell, question, "yes")
     assert asking.finish().document["answer"]["text"] == "yes"
 

@@ -9,7 +9,8 @@ import anyio
 import pytest
 from msgspec import Raw
 
-from intercom.client import aio, blocking
+from intercom.client import aio, aio_engine, blocking, blocking_engine
+from intercom.client.journalfile import JournalFile
 from intercom.client.operations import Operation
 from intercom.client.sending import SendOperation
 from intercom.client.session import Settled
@@ -154,3 +155,58 @@ def test_over_a_broker_that_dies(broker: BrokerProcess) -> None:
         with pytest.raises(RequestTimeout, match="broker's disk: 1,"):
             worker.drain(timeout=0.3)
         assert worker.unstored_events == 1
+
+
+# --- the end of a session -------------------------------------------------------------------------------
+
+
+def test_the_journal_is_let_go_of_last(broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A4.13: ownership is released when everything has ended, the goodbye too."""
+    log: list[str] = []
+    say_goodbye, close = blocking_engine.Engine._say_goodbye, JournalFile.close
+
+    def said(engine: blocking_engine.Engine, *arguments: Any) -> None:
+        say_goodbye(engine, *arguments)
+        log.append("goodbye")
+
+    def closed(journal: JournalFile) -> None:
+        close(journal)
+        log.append("journal")
+
+    monkeypatch.setattr(blocking_engine.Engine, "_say_goodbye", said)
+    monkeypatch.setattr(JournalFile, "close", closed)
+    with blocking.connect("w", address=True, durable=True, home=broker.home, start=False):
+        assert log == []
+    assert log == ["goodbye", "journal"]
+    with blocking.connect("w", address=True, durable=True, home=broker.home, start=False):
+        pass
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("fails", [("closing",), ("running",), ("closing", "running")])
+async def test_everything_that_goes_wrong_at_the_end_is_told(
+    broker: BrokerProcess, anyio_backend: Any, monkeypatch: pytest.MonkeyPatch, fails: tuple[str, ...]
+) -> None:
+    """A4.13: one error, or both combined; the session has ended all the same."""
+    close, run = aio_engine.Engine.close, aio_engine.Engine.run
+
+    async def closing(engine: aio_engine.Engine, *, finished: bool) -> None:
+        await close(engine, finished=finished)
+        if "closing" in fails:
+            raise ValueError("closing")
+
+    async def running(engine: aio_engine.Engine) -> None:
+        await run(engine)
+        if "running" in fails:
+            raise KeyError("running")
+
+    monkeypatch.setattr(aio_engine.Engine, "close", closing)
+    monkeypatch.setattr(aio_engine.Engine, "run", running)
+    with anyio.fail_after(PATIENCE_S), pytest.raises((ValueError, ExceptionGroup)) as caught:
+        async with aio.connect("w", address=True, durable=True, home=broker.home, start=False):
+            pass
+    told = repr(caught.value.exceptions if isinstance(caught.value, ExceptionGroup) else caught.value)
+    assert ["closing" in told, "running" in told] == ["closing" in fails, "running" in fails]
+    monkeypatch.undo()
+    async with aio.connect("w", address=True, durable=True, home=broker.home, start=False):
+        pass

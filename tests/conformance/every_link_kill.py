@@ -10,7 +10,7 @@ import pytest
 
 from tests.conformance.test_link_kills import check, check_worker, order_two, play, run_client
 from tests.conformance.test_mail_kills import KILLING
-from tests.support.brokers import BrokerProcess, patched
+from tests.support.brokers import BrokerProcess
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -19,10 +19,10 @@ def test_no_commit_is_a_bad_moment_to_die(
 ) -> None:
     """FE 4.6, A4.2, A4.9, A5.1"""
     for commits in count(1):
-        commands = [patched(KILLING.replace("MOMENT", moment).replace("COUNT", str(commits)))]
+        faults = [KILLING.replace("MOMENT", moment).replace("COUNT", str(commits))]
 
-        def start(commands: list[tuple[str, ...]] = commands, home: Path = tmp_path / str(commits)) -> BrokerProcess:
-            return start_broker(home, command=commands.pop()) if commands else start_broker(home)
+        def start(faults: list[str] = faults, home: Path = tmp_path / str(commits)) -> BrokerProcess:
+            return start_broker(home, fault=faults.pop() if faults else "")
 
         worker, told, events, deaths = play(start)
         check(worker, told, events, deaths)

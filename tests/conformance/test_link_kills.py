@@ -208,10 +208,10 @@ def mortal(
     start_broker: Callable[..., BrokerProcess], home: Path, moment: str, kinds: Sequence[str]
 ) -> Callable[[], BrokerProcess]:
     """Return what starts the next broker of a home: one that dies at the first of the kinds, then at the second, ..."""
-    left = [KILLING_AT.replace("MOMENT", moment).replace("KIND", kind) for kind in kinds]
+    faults = [KILLING_AT.replace("MOMENT", moment).replace("KIND", kind) for kind in kinds]
 
     def start() -> BrokerProcess:
-        return start_broker(home, fault=left.pop(0)) if left else start_broker(home)
+        return start_broker(home, fault=faults.pop(0) if faults else "")
 
     return start
 

@@ -368,7 +368,7 @@ class World:
                 self.received[write.to].append(frame)
             self.watcher.taken(write, frame)
             if write.token is not None and told:
-                self.perform(self.broker.frame_taken(write.token, self.now))
+                self.perform(self.broker.frames_taken([write.token], self.now))
             count = None if count is None else count - 1
         self.auto = auto
 

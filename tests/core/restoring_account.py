@@ -27,7 +27,7 @@ EVENTS = frozenset(
         "frame_received",
         "protocol_error",
         "connection_ended",
-        "frame_taken",
+        "frames_taken",
         "frame_lost",
         "committed",
         "commit_failed",

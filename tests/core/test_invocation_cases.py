@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from intercom.core.connections import PeerCredentials
 from intercom.core.labels import resolve
 from intercom.core.records import StoreIdentity
 from intercom.limits import Limits
@@ -819,3 +820,64 @@ def test_an_exact_id_is_found_as_among_all_candidates(asked: str) -> None:
     found = targets.find(ids[asked], session)
     assert found == resolve(ids[asked], targets.candidates(session))
     assert (found.candidate is None) is (asked in ("nobody", "control"))
+
+
+# --- what is reported after all, and what the operator may ----------------------------------------------
+
+
+def test_a_report_undoes_what_the_broker_had_to_assume() -> None:
+    """FE 3.3: a target that was gone reports after all; a failure that somebody reported stays."""
+    world = World()
+    asker, builder = invoker(world), invoker(world, "builder", address={"name": "builder", "token": "t" * 64})
+    builder.leave()
+    invoke(asker)
+    builder = reattach(world, builder)
+    tasks(builder)
+    builder.write("unregister")
+    world.pass_time(LIMITS.run_stale_ms + 2 * LIMITS.job_retry_ms)
+    assert run_of(asker)["state"] == "running", "its address is there, and may be held again"
+    again = invoker(world, "builder", address={"name": "builder", "token": "t" * 64})
+    update(again, "completed", output="built")
+    assert (run_of(asker)["state"], run_of(asker)["output"]) == ("completed", "built")
+
+
+def test_interrupted_work_that_is_reported_after_all_counts() -> None:
+    """FE 5.6: ambiguous -> failed with reason unless reported later."""
+    world = World()
+    asker = invoker(world)
+    builder = task_worker(world)
+    answer = invoke(asker)
+    granted = ask(builder, "inbox_claim", inboxId=f"run:{answer['runId']}")
+    report(builder, granted["assignment"], "accepted")
+    builder.leave()
+    peer = PeerCredentials(pid=99, uid=1000, gid=1000, started=8)
+    again = task_worker(world, peer=peer, preferredSessionId=builder.id, ownerToken=builder.token)
+    assert again.id == builder.id, "it was restarted under its old id"
+    run = run_of(asker)
+    assert (run["state"], run["reconciled"]) == ("failed", True) and "not known how far" in run["error"]
+    assert update(again, "completed", output="built")["state"] == "completed"
+    run = run_of(asker)
+    assert (run["state"], run["output"], run.get("reconciled", False)) == ("completed", "built", False)
+    assert update(again, "failed", error="no")["code"] == "run_terminal"
+
+
+def test_the_operator_may_do_all() -> None:
+    """FE 3.7"""
+    world, asker, builder = scene()
+    boss = operator_of(world)
+    invoke(asker)
+    tasks(builder)
+    assert snapshot(boss)["run"]["state"] == "running"
+    assert update(boss, "waiting", summary="held")["state"] == "waiting"
+    assert ask(boss, "invocation_cancel", invocationId="inv-1")["state"] == "waiting"
+    assert run_of(asker)["cancelAskedAt"]
+
+
+def test_one_who_stops_to_wait_changes_nothing() -> None:
+    """FE 3.4 Requester wait: a caller that leaves never changes the run, and finds it when it is back."""
+    world, asker, builder = scene()
+    invoke(asker)
+    asker.leave()
+    tasks(builder)
+    update(builder, "completed", output="built")
+    assert run_of(reattach(world, asker))["output"] == "built"

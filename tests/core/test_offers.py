@@ -143,3 +143,15 @@ def test_a_withdrawn_offer_says_nothing() -> None:
     scene.offers.session_left(session, scene.now)
     scene.pass_time(WAIT_MS)
     assert scene.ends == [] and len(scene.offers) == 0
+
+
+def test_what_is_on_its_way_to_one_session_is_counted() -> None:
+    """Charge before you link: callers bound what they offer ahead of receipts."""
+    scene = Scene()
+    session, other = scene.session(), scene.session("t", number=2)
+    offered = scene.offer(session)
+    scene.offer(session, "p2", "m2")
+    assert (scene.offers.count(session), scene.offers.count(other)) == (2, 0)
+    scene.offers.withdraw(offered)
+    scene.offers.received(session, "m2", UNSET, scene.now)
+    assert scene.offers.count(session) == 0

@@ -103,7 +103,7 @@ def test_a_receipt_may_come_before_the_broker_knows_that_the_frame_left() -> Non
     t.write("received", messageId="m1")
     world.settle()
     assert is_delivered(a.got())
-    assert world.broker.frame_taken(token, world.now) == []
+    assert world.broker.frames_taken([token], world.now) == []
     world.settle()
     assert answers(a.got()) == []
 

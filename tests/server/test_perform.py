@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import pytest
@@ -64,8 +64,8 @@ class Core:
         self.told.append(event)
         return self.answers.pop(event, [])
 
-    def frame_taken(self, token: object, now: Instant) -> list[Effect]:
-        return self._hear("taken", token)
+    def frames_taken(self, tokens: Sequence[object], now: Instant) -> list[Effect]:
+        return [effect for token in tokens for effect in self._hear("taken", token)]
 
     def frame_lost(self, token: object, now: Instant) -> list[Effect]:
         return self._hear("lost", token)

@@ -108,6 +108,10 @@ class Account:
             raise Broken("errors-are-ours", f"{letter.id}: {error!r}")
         if isinstance(error, MessageConflict) and not letter.may_be_given_up:
             raise Broken("one-id-one-message", f"{letter.id} was never used for anything else: {error.reason}")
+        if isinstance(error, MessageConflict) and "already delivered" in error.reason and not letter.finished:
+            raise Broken(
+                "delivered-is-true", f"{letter.id} for {letter.target} was confirmed by nobody: {error.reason}"
+            )
         if told == "delivered" and not letter.finished:
             raise Broken("delivered-is-true", f"{letter.id} for {letter.target} was confirmed by nobody")
         letter.is_refused = told == "refused" and not letter.may_be_under_way
@@ -141,7 +145,8 @@ class Account:
             raise Broken("refused-is-true", f"{letter.id} was refused and then shown")
         if letter.is_called_undelivered and letter.begins == 1:
             raise Broken("given-up-is-true", f"{letter.id} was given up ({letter.noticed}) and then shown")
-        self._keeps_order(letter)
+        if message.reply_to is None:
+            self._keeps_order(letter)
         letter.shown.append((program, incarnation))
         if letter.first_shown is None:
             letter.first_shown = self._next()

@@ -216,7 +216,12 @@ class World:
         program.is_reading = not program.is_reading
 
     def _end_program(self) -> None:
-        self.chance.choice(self.programs).die()
+        program = self.chance.choice(self.programs)
+        if program.in_hand is not None and self.chance.random() < 0.6:
+            program.take()
+        if program.wire is not None and self.chance.random() < 0.5:
+            program.wire.cut()
+        program.die()
 
     def _doom_broker(self) -> None:
         if self.process is not None:
