@@ -1,4 +1,4 @@
-"""Look at what was invoked, follow it, and ask that it stops."""
+"""Look at what was invoked, follow it, ask that it stops, and say as its target what became of it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import time
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from intercom.cli.arguments import Parser, add_common, clean
+from intercom.cli.arguments import Parser, add_common, clean, words_of
 from intercom.cli.identity import opened, time_left
-from intercom.cli.invoked import described, follow, show
+from intercom.cli.invoked import described, follow, show, tell_state
 from intercom.cli.person import require_person
 from intercom.cli.render import Output, duration, visible
 from intercom.cli.tables import Fit, show_table
+from intercom.cli.who import identity_of
 from intercom.client.invoking import Accepted, Following
 from intercom.errors import RequestRefused, UsageError
 from intercom.limits import REQUEST_MS, WORK_PAGE_CEILING, WORK_REQUEST_MS
@@ -19,8 +20,9 @@ from intercom.limits import REQUEST_MS, WORK_PAGE_CEILING, WORK_REQUEST_MS
 if TYPE_CHECKING:
     from intercom.client.invoking import InvocationView
 
-USAGE = "list | show ID | watch ID | cancel ID"
-DESCRIPTION = """Look at what was invoked (`intercom invoke`), follow it, and ask that it stops.
+USAGE = "list | show ID | watch ID | cancel ID | report ID STATE [TEXT...]"
+DESCRIPTION = """Look at what was invoked (`intercom invoke`), follow it, ask that it stops, and say as its
+target what became of it.
 
     list          all that are remembered, the newest first; with --open those that have not ended
     show ID       one of them, with its task and its result while those are kept
@@ -28,12 +30,18 @@ DESCRIPTION = """Look at what was invoked (`intercom invoke`), follow it, and as
                   comes first
     cancel ID     ask that it is not carried out: at once while nobody has it, else its target is told to stop; one
                   that others invoked is for the person
+    report ID STATE [TEXT...]
+                  say as the identity that was given the task (`intercom whoami`) that it is running, waiting,
+                  completed, failed or cancelled; TEXT is the result of a completed one, else why, or how far it is;
+                  `-` alone reads standard input
 
 Starts a broker when none runs. Ends with 3 when no such invocation is known.
 """
 HEAD = ("ID", "STATE", "SINCE", "TARGET", "ACTION")
-WORDS = {"list": 0, "show": 1, "watch": 1, "cancel": 1}
-"""What may be done, with the number of words behind it."""
+WORDS = {"list": 0, "show": 1, "watch": 1, "cancel": 1, "report": 2}
+"""What may be done, with the number of words behind it; a report may have a text, too."""
+_TEXTS = {"completed": "output", "failed": "error", "cancelled": "error"}
+"""What the text of a report is, by its state."""
 
 
 def configure(parser: Parser) -> None:
@@ -47,8 +55,10 @@ def configure(parser: Parser) -> None:
 def run(arguments: Namespace, output: Output) -> int:
     """Do what the first word names and return 0."""
     what, *rest = arguments.words or [""]
-    if what not in WORDS or len(rest) != WORDS[what]:
+    if what not in WORDS or len(rest) < WORDS[what] or (what != "report" and len(rest) > WORDS[what]):
         raise UsageError("say what to do", hint=f"`intercom invocation {USAGE.replace(' | ', '`, `')}`.")
+    if what == "report":
+        return _report(rest[0], rest[1], rest[2:], arguments, output)
     if what == "cancel":
         return _cancel(rest[0], arguments, output)
     with opened(arguments, "invocation", purpose="control", default_ms=REQUEST_MS) as session:
@@ -86,6 +96,20 @@ def _cancel(wanted: str, arguments: Namespace, output: Output) -> int:
     output.document({"ok": True, "invocationId": wanted, "state": state})
     asked = "" if state == "cancelled" else "; its target was asked to stop"
     output.line(f"{state}: {visible(wanted)}{asked}")
+    return 0
+
+
+def _report(wanted: str, state: str, words: list[str], arguments: Namespace, output: Output) -> int:
+    """Say as its target how far an invocation is."""
+    if identity_of(arguments).address is None:
+        raise UsageError("a guest was given no task", hint="Act as its target: --as NAME, the name it listens under.")
+    text = (
+        words_of([wanted, *words], first="an invocation", usage="invocation report ID STATE TEXT")[1] if words else None
+    )
+    said = {} if text is None else {_TEXTS.get(state, "summary"): text}
+    with opened(arguments, "invocation", default_ms=WORK_REQUEST_MS, hold="none") as session:
+        now = session.update_run(wanted, state, **said, timeout=time_left(arguments, WORK_REQUEST_MS))
+    tell_state(wanted, now, output)
     return 0
 
 
