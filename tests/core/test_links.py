@@ -238,6 +238,26 @@ def test_a_readiness_for_another_generation(change: dict[str, Any]) -> None:
     assert (refused["code"], refused["retryable"], one.is_connected) == ("generation_stale", False, True)
 
 
+@pytest.mark.parametrize("kind", ["link_ready", "link_rejected"])
+@pytest.mark.parametrize("is_ready", [False, True])
+def test_a_readiness_that_breaks_its_rules_ends_the_connection(kind: str, is_ready: bool) -> None:
+    """FE 4.4, 4.10: bootstrap_invalid, with what is wrong; what was not acknowledged comes again."""
+    world = World()
+    one = ready(world) if is_ready else worker(world)
+    refused = only(one.write(kind, requestId="r", linkId=one.link, generation="first"), "link_refused")
+    assert (refused["code"], refused["retryable"], one.is_connected) == ("bootstrap_invalid", True, False)
+    assert kind in refused["reason"] and "generation" in refused["reason"]
+    two = again(world, one)
+    assert only(two.ready(), "link_confirmed")["generation"] == two.bootstrap["generation"] == 2
+
+
+def test_without_a_link_such_a_readiness_is_a_bad_request() -> None:
+    world = World()
+    plain = Worker(enter(world, "p"))
+    assert only(plain.write("link_ready", requestId="r"), "request_failed")["code"] == "bad_request"
+    assert plain.is_connected
+
+
 def test_a_readiness_that_crossed_with_the_next_bootstrap_decides_nothing() -> None:
     """FE 4.6: frames of older generations are refused; the newer attempt goes on."""
     world = World()
