@@ -350,13 +350,14 @@ class Inquiries(Part):
     # --- questions and messages -------------------------------------------------------------------------
 
     def _pending(self, connection: Connection, session: Session, frame: PendingRequest, now: Instant) -> No | None:
-        identities = [session.id]
+        identities, mailbox = [session.id], None
         if session.address is not None:
-            identities.append(session.address.key)
+            mailbox = session.address.key
+            identities.append(mailbox)
             if session.address.holder is not None:
                 identities.append(session.address.holder.id)
         asks = []
-        for question in self._asking.owed(*identities):
+        for question in self._asking.owed(*identities, mailbox=mailbox):
             operation = question.operation
             asker = self._sessions.get(question.asker_id)
             left = max(0, operation.question_due - now.mono)
