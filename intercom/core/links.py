@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, DecodeError, Struct
-from msgspec.json import decode
+from msgspec.json import decode, encode
 from msgspec.structs import replace
 
 from intercom.core import features
@@ -359,7 +359,8 @@ class Links:
             return None
         self._now = now
         body = bytes(frame.body) if isinstance(frame, DurableEvent) else b""
-        claim.inbox.push(_Arrived(frame, body), len(body) + _FRAME_BYTES)
+        size = len(body or encode(frame))
+        claim.inbox.push(_Arrived(frame, body), size + _FRAME_BYTES)
         self._raise_flaw()
         return None
 

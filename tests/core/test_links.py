@@ -424,6 +424,21 @@ def test_too_much_at_once_ends_the_connection_and_everything_comes_again() -> No
     assert [seq for _, seq, _ in stored(world)] == list(range(1, 130))
 
 
+@pytest.mark.parametrize("is_blocked", [True, False])
+def test_every_kind_of_frame_counts_with_its_size(is_blocked: bool) -> None:
+    """A4.4: 3 MiB and 2 MiB while an event is being stored are too much; one after the other they are not."""
+    world = World()
+    one = ready(world)
+    world.auto = not is_blocked
+    one.event(1)
+    for size in (3, 2):
+        one.write("ephemeral_event", occurredAt=5, body={"text": "x" * (size * 1024 * KIB)})
+    world.auto = True
+    world.settle()
+    assert [frame["code"] for frame in one.got() if frame["type"] == "link_refused"] == ["inbox_overflow"] * is_blocked
+    assert one.is_connected is not is_blocked
+
+
 def test_events_that_wait_are_dealt_with_in_order() -> None:
     """FE 4.3: one frame at a time."""
     world = World()
