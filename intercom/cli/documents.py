@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, get_args
 
 from intercom.client.working import REPORTABLE
 from intercom.wire.flows import FlowState, StepState
-from intercom.wire.invocations import Action, RunState
+from intercom.wire.invocations import Action, DeliveryStatus, RunState
 from intercom.wire.links import CommandState, LinkState
 from intercom.wire.work import ClaimPolicy, ParkReason, ProcessingState
 
@@ -249,7 +249,26 @@ _INVOCATION = _object(
     },
     {
         **dict.fromkeys(("startedAt", "completedAt", "takeUntil", "attempts", "cancelAskedAt"), _COUNT),
-        **dict.fromkeys(("placement", "task", "summary", "output", "error"), _TEXT),
+        **dict.fromkeys(("placement", "task", "summary", "output", "error", "context", "messageId"), _TEXT),
+        "metadata": _ANY_OBJECT,
+        "labels": _TEXTS,
+        "stream": _FLAG,
+        "execution": _object({}, dict.fromkeys(("kind", "model", "session", "targetSessionId"), _TEXT)),
+        "deliveries": _array(
+            _object(
+                {
+                    "deliveryId": _TEXT,
+                    "targetBrokerId": _TEXT,
+                    "status": {"enum": list(get_args(DeliveryStatus))},
+                    "attempts": _COUNT,
+                    "firstQueuedAt": _COUNT,
+                },
+                {
+                    **dict.fromkeys(("nextAttemptAt", "peerAckedAt"), _COUNT),
+                    **dict.fromkeys(("peerRunId", "failureReason", "failureDetail"), _TEXT),
+                },
+            )
+        ),
         "reconciled": {"const": True},
     },
 )

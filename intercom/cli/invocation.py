@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from intercom.cli.arguments import Parser, add_common, clean
 from intercom.cli.identity import opened, time_left
-from intercom.cli.invoked import described, follow, show
+from intercom.cli.invoked import described, follow, show, show_asked
 from intercom.cli.person import require_person
 from intercom.cli.render import Output, duration, visible
 from intercom.cli.tables import Fit, show_table
@@ -65,8 +65,8 @@ def run(arguments: Namespace, output: Output) -> int:
             view = session.invocation(rest[0])
     output.document({"ok": True, "invocation": described(view)})
     show(view, output)
-    if what == "show" and view.task and not output.as_json:
-        output.line(f"task: {visible(view.task)}")
+    if what == "show":
+        show_asked(view, output)
     return 0
 
 
