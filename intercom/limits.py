@@ -467,6 +467,10 @@ HOOK_MS = 1_000
 """How long a hook may run in all; then it ends without a word."""
 HOOK_ANSWER_MS = 800
 """How long a hook waits for one answer of the adapter of its session."""
+REWAKE_LOOK_MS = 30_000
+"""How long the hook that wakes an idle session looks for the adapter, which may have begun later than the session."""
+REWAKE_LOOK_PAUSE_MS = 250
+"""Pause between two such looks."""
 HOOK_CONNECT_MS = 800
 """How long a hook without an adapter waits for the broker, except where it starts one."""
 HOOK_START_MS = 700

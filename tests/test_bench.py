@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -352,6 +356,24 @@ def test_the_processor_is_named() -> None:
 
 def test_a_wished_directory_is_taken(tmp_path: Path) -> None:
     assert machine.work_place(str(tmp_path)) == tmp_path.resolve()
+
+
+# --- what the broker executes
+
+
+def test_the_path_of_a_message_is_counted() -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "scripts.bench.path", "--window", "2", "--rounds", "5"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=engines.clean_environment(os.environ, {}),
+        check=True,
+    )
+    first, *functions = done.stdout.splitlines()
+    counts = [float(figure) for figure in re.findall(r"[0-9.]+", first)]
+    assert len(counts) == 3 and all(count > 1 for count in counts)
+    assert any(line.endswith("deciding.py: Deciding._decide_found") for line in functions)
 
 
 # --- compared with what was recorded

@@ -47,21 +47,13 @@ BUDGETS = {
         *("client.choosing", "client.keeping"),
     },
     "hook": {
-        *(
-            "cli.hook",
-            "hosts",
-            "hosts.alone",
-            "hosts.call",
-            "hosts.claude",
-            "hosts.events",
-            "hosts.facts",
-            "hosts.hook",
-        ),
-        *("client.adapters", "client.keeping", "client.peertext", "client.program"),
+        *("cli.hook", "hosts", "hosts.alone", "hosts.call", "hosts.claude", "hosts.events", "hosts.facts"),
+        *("hosts.hook", "hosts.stops"),
+        *("client.adapters", "client.keeping", "client.peertext", "client.program", "wire.notices"),
     },
 }
 """What each of the commands that agents call all the time may load beside that."""
-NOT_OF_A_BROKER = {"ssl", "_ssl", "filelock", "tempfile", "bz2", "rich", "anyio", "intercom.wire.unions"}
+NOT_OF_A_BROKER = {"ssl", "_ssl", "filelock", "tempfile", "bz2", "rich", "anyio"}
 
 WITNESS = """
 import json, sys

@@ -11,6 +11,8 @@ import pytest
 from scripts.strain.soak import SLACK_DESCRIPTORS, SLACK_KIB, Sample, judge
 from tests.support.brokers import TOP, environment
 
+pytestmark = pytest.mark.long
+
 LONGEST_S = 150
 FLAT = Sample(
     second=0,

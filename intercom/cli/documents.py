@@ -495,7 +495,14 @@ DOCUMENTS: dict[str, list[Schema]] = {
     "send": [
         _success(
             {"state": {"enum": ["delivered", "queued"]}, "messageId": _TEXT, "target": _TEXT, "guest": _FLAG},
-            {"position": _COUNT, "known": _FLAG, "hint": _TEXT, "kept": {"enum": ["quiet", "hold"]}, "joined": _TEXT},
+            {
+                "position": _COUNT,
+                "known": _FLAG,
+                "hint": _TEXT,
+                "kept": {"enum": ["quiet", "hold"]},
+                "joined": _TEXT,
+                "sees": {"enum": ["now", "idle", "pull", "none"]},
+            },
         )
     ],
     "receive": [

@@ -17,7 +17,7 @@ from intercom.cli.identity import opened, time_left
 from intercom.cli.naming import helpful, resolved
 from intercom.cli.render import Output, clipped, visible
 from intercom.cli.who import ASKED_VARIABLES, identity_of
-from intercom.errors import AskError, OutcomeUnknown, SendError, TargetAway
+from intercom.errors import AskError, IntercomError, OutcomeUnknown, SendError, TargetAway
 from intercom.limits import PREFIX_CHARACTERS, SEND_MS
 from intercom.wire.targets import SCHEME
 
@@ -140,8 +140,9 @@ def run(arguments: Namespace, output: Output) -> int:
         )
         if receipt.state == "held":
             receipt = until_back(session, receipt, arguments, output)
+        sees = _sees(session, found, time_left(arguments, SEND_MS)) if receipt.state == "queued" else None
     guest = identity_of(arguments).key is None
-    tell(receipt, target, output, guest=guest, **({"hint": hint} if hint else {}))
+    tell(receipt, target, output, sees=sees, guest=guest, **({"hint": hint} if hint else {}))
     if hint and not output.as_json:
         output.note(hint)
     elif guest and not output.as_json:
@@ -155,8 +156,31 @@ _KEPT = {
 }
 
 
-def tell(receipt: Receipt, target: str, output: Output, **more: object) -> None:
-    """Say what became of a message: who has it, or where it waits and how to look after it."""
+_SEES = {
+    "now": "its host shows it messages at once",
+    "idle": "its host shows it messages when it is idle",
+    "pull": "it sees messages when it looks",
+    "none": "its host has no way to show it messages",
+}
+"""How soon a session sees what waits for it, by what its host declared (protocol 6.4)."""
+
+
+def _sees(session: Session, target: str, seconds: float) -> str | None:
+    """Return how soon the target is shown a message, where it is here and says so."""
+    wanted = target.strip().lower()
+    try:
+        views = session.list(timeout=seconds)
+    except IntercomError:
+        return None
+    named = (view for view in views if wanted in (view.id.lower(), (view.name or "").lower()))
+    push = next((view.raw.get("push") for view in named), None)
+    return push if isinstance(push, str) and push in _SEES else None
+
+
+def tell(receipt: Receipt, target: str, output: Output, *, sees: str | None = None, **more: object) -> None:
+    """Say what became of a message: who has it, or where it waits, how soon it is seen, and how to look after it."""
+    if sees is not None:
+        more = {**more, "sees": sees}
     place: dict[str, int] = (
         {} if receipt.position is None else {"position": receipt.position, "known": receipt.is_known}
     )
@@ -178,8 +202,9 @@ def tell(receipt: Receipt, target: str, output: Output, **more: object) -> None:
     if receipt.kept is not None and not output.as_json:
         output.note(_KEPT[receipt.kept])
     elif receipt.state == "queued" and not is_stage and not output.as_json:
+        soon = "" if sees is None else f"; {_SEES[sees]}"
         output.note(
-            f"it waits on disk, nobody has it yet; `intercom trace {quote(message_id)}` shows what becomes of it"
+            f"it waits on disk, nobody has it yet{soon}; `intercom trace {quote(message_id)}` shows what becomes of it"
         )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cache
+from pathlib import Path
 
 from intercom.errors import StartFailed
 from intercom.limits import REQUEST_MS
@@ -15,7 +17,7 @@ def our_command(*words: str) -> tuple[str, list[str]]:
 
     if not sys.executable:
         raise StartFailed("It is not known which Python this is")
-    if _is_found_by_name():
+    if _is_found_by_name(sys.executable, PACKAGE_ROOT):
         return sys.executable, ["-P", "-m", "intercom", *words]
     program = f"import sys; sys.path.insert(0, {str(PACKAGE_ROOT)!r}); from intercom.__main__ import run; run()"
     return sys.executable, ["-P", "-c", program, *words]
@@ -27,17 +29,19 @@ def this_command(verb: str) -> list[str]:
     return line[: line.index(verb)] if verb in line else ["intercom"]
 
 
-def _is_found_by_name() -> bool:
-    """Tell whether our Python finds this package without a variable that only this shell may have."""
-    import subprocess
+@cache
+def _is_found_by_name(python: str, root: Path) -> bool:
+    """Tell whether this Python finds the package below ``root`` without a variable that only this shell may have.
 
-    from intercom.client.spawning import PACKAGE_ROOT
+    An entry of a host names the command many times, and each look takes an interpreter.
+    """
+    import subprocess
 
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     program = "import intercom; print(intercom.__path__[0])"
     try:
         done = subprocess.run(
-            [sys.executable, "-P", "-c", program],
+            [python, "-P", "-c", program],
             capture_output=True,
             cwd="/",
             env=environ,
@@ -46,4 +50,4 @@ def _is_found_by_name() -> bool:
         )
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return os.fsdecode(done.stdout).strip() == str(PACKAGE_ROOT / "intercom")
+    return os.fsdecode(done.stdout).strip() == str(root / "intercom")

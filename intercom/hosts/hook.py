@@ -8,15 +8,24 @@ written whole.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from intercom.client.adapters import AdapterRecord, Asking, ancestors, ask_adapter, nearest_adapter, note_session
+from intercom.client.adapters import (
+    AdapterRecord,
+    Asking,
+    ancestors,
+    ask_adapter,
+    directory_of,
+    nearest_adapter,
+    note_session,
+)
 from intercom.errors import IntercomError
 from intercom.hosts.call import Call
 from intercom.hosts.stops import Stops
-from intercom.limits import HOOK_ANSWER_MS, HOOK_TEXT_CHARACTERS
+from intercom.limits import HOOK_ANSWER_MS, HOOK_TEXT_CHARACTERS, REWAKE_LOOK_MS, REWAKE_LOOK_PAUSE_MS
 
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "fish"})
 """What may stand between a host and its hook."""
@@ -32,7 +41,7 @@ def run(call: Call, say: Callable[[dict[str, Any]], bool], wake: Callable[[str],
     ``say`` writes a document for the host and ``wake`` a text to standard error; both tell whether it was written
     whole. Raises what the broker or the adapter refuses.
     """
-    record = nearest_adapter(call.paths, call.facts.name, call.seat or None)
+    record = _adapter_of(call)
     if record is None:
         _without_adapter(call, say)
         return 0
@@ -57,6 +66,20 @@ def run(call: Call, say: Callable[[dict[str, Any]], bool], wake: Callable[[str],
             case "end":
                 ask_adapter(record, call.request("bye", reason=call.event.reason), ANSWER_S)
     return 0
+
+
+def _adapter_of(call: Call) -> AdapterRecord | None:
+    """Return the adapter of the session.
+
+    A first turn may be over before the adapter listens; the hook that wakes the session has time to wait for it.
+    """
+    until = time.monotonic() + REWAKE_LOOK_MS / 1000
+    while True:
+        record = nearest_adapter(call.paths, call.facts.name, call.seat or None)
+        is_expected = call.moment == "rewake" and directory_of(call.paths).is_dir()
+        if record is not None or not is_expected or time.monotonic() > until:
+            return record
+        time.sleep(REWAKE_LOOK_PAUSE_MS / 1000)
 
 
 def host_process(environ: Mapping[str, str]) -> int:

@@ -446,3 +446,20 @@ def test_a_hook_that_waits_wakes_an_idle_session(shell: Shell, adapter: Callable
     assert fake.requests == [{"op": "bell", "session": "s-1", "kind": "rewake"}]
     with adapter("claude", answering(bell=None)):
         assert silent(hook(shell, "claude", "Rewake"))
+
+
+def test_the_hook_that_wakes_waits_for_an_adapter_that_begins_later(
+    shell: Shell, adapter: Callable[..., FakeAdapter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first turn of a real host was over before its server listened, and nothing woke that session."""
+    looks: list[object] = []
+    find = hooking.nearest_adapter
+
+    def later(*about: Any) -> Any:
+        looks.append(about)
+        return None if len(looks) == 1 else find(*about)
+
+    monkeypatch.setattr(hooking, "nearest_adapter", later)
+    with adapter("claude", answering(bell={"ok": True, "text": "message from web", "messages": 1})):
+        done = hook(shell, "claude", "Rewake")
+    assert (done.status, done.errors, len(looks)) == (2, "message from web\n", 2)

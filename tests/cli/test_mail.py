@@ -15,6 +15,8 @@ from intercom import blocking
 from tests.support.brokers import BrokerProcess
 from tests.support.commands import Running, Shell, is_alive
 
+pytestmark = pytest.mark.long
+
 
 def send(shell: Shell, text: str, to: str = "worker") -> str:
     """Send a message under an address and return what became of it."""

@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from intercom.cli.send import how_to_answer
+from intercom.client import blocking
 from tests.support.commands import INTERCOM, Shell
 
 
@@ -435,3 +436,14 @@ def test_every_outcome_has_a_status_and_a_code_of_its_own(shell: Shell) -> None:
             assert (result.status, result.document.get("code")) == (status, code), call
             assert result.document["ok"] is (status == 0)
         assert [worker.event("message")["text"] for _ in range(2)] == ["a", "x"]
+
+
+def test_who_looks_later_is_said_to(shell: Shell) -> None:
+    """Protocol 6.4, issue: how soon a session sees messages stands in receipts, too."""
+    shell.serve()
+    with blocking.connect("agent", home=shell.home, address=True, push="pull", start=False) as session:
+        assert session.features
+        first = shell.run("send", "agent", "one", "--as", "peer", "--json")
+        second = shell.run("send", "agent", "two", "--as", "peer")
+        assert (first.document["state"], first.document["sees"]) == ("queued", "pull")
+        assert "nobody has it yet; it sees messages when it looks" in second.errors

@@ -19,6 +19,8 @@ from intercom.errors import IntercomError
 from tests.support.brokers import POLL_S, BrokerProcess, environment
 from tests.support.raw import PATIENCE_S
 
+pytestmark = pytest.mark.long
+
 KILLING = """
 import signal
 from intercom.store import database

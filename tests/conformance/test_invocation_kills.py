@@ -12,6 +12,8 @@ from tests.conformance.test_work_kills import LOOKS, Party
 from tests.support.brokers import BrokerProcess
 from tests.support.raw import Frame
 
+pytestmark = pytest.mark.long
+
 ANSWERS = (
     "request_failed",
     "invocation_accepted",

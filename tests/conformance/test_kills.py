@@ -13,6 +13,8 @@ import pytest
 from tests.support.brokers import BrokerProcess, patched
 from tests.support.raw import PATIENCE_S, EndOfStream, RawClient
 
+pytestmark = pytest.mark.long
+
 SENDS = 2_000
 WINDOW = 16
 ENDS = 10

@@ -21,6 +21,8 @@ from tests.support.brokers import BrokerProcess
 from tests.support.processes import was_killed
 from tests.support.raw import EndOfStream, Frame, RawClient
 
+pytestmark = pytest.mark.long
+
 FEATURES = ["session.lifecycle", "push.receipts", "address", "queue", "link.durable"]
 INFO = {"cwd": "/p", "model": "m", "pid": 1, "startedAt": 1, "lastActivity": 1}
 EVENTS = 3

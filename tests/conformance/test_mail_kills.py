@@ -11,6 +11,8 @@ import pytest
 from tests.support.brokers import BrokerProcess
 from tests.support.raw import EndOfStream, Frame, RawClient
 
+pytestmark = pytest.mark.long
+
 KILLING = """
 import signal
 from intercom.store import database

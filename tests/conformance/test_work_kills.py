@@ -12,6 +12,8 @@ from tests.conformance.test_mail_kills import KILLING, Killed
 from tests.support.brokers import BrokerProcess
 from tests.support.raw import EndOfStream, Frame, RawClient
 
+pytestmark = pytest.mark.long
+
 LIFE = ("session.lifecycle", "push.receipts", "queue")
 LOOKS = 2_000
 """Round trips in which a message that is read from disk and pushed is bound to come."""

@@ -21,6 +21,8 @@ from tests.support.brokers import BrokerProcess, environment
 from tests.support.commands import Running, listen_to_signals, strict
 from tests.support.raw import PATIENCE_S
 
+pytestmark = pytest.mark.long
+
 ROOT = "7f0c2f5e-3b1a-4c6d-9e21-5a4b3c2d1e0f"
 NESTED = "1d2e3f40-5a6b-4c7d-8e9f-0a1b2c3d4e5f"
 GROUP = f"workflow:{ROOT}"

@@ -11,6 +11,7 @@ import os
 import sys
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -20,6 +21,8 @@ from intercom.limits import Limits
 from tests.core.flow_play import COORDINATOR, TODO_WORKER, WORKER
 from tests.core.flow_witness import FlowWitness
 from tests.core.harness import INFO
+
+pytestmark = pytest.mark.long
 
 EXAMPLES = os.environ.get("INTERCOM_EXAMPLES")
 LIMITS = Limits(

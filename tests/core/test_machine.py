@@ -575,7 +575,10 @@ def left_in(broker: Any) -> dict[str, int]:
 
 
 TestBrokerWorld = BrokerWorld.TestCase
-TestBrokerWorld.pytestmark = [pytest.mark.timeout(240)]  # hundreds of worlds; a loaded machine needs minutes
+TestBrokerWorld.pytestmark = [
+    pytest.mark.timeout(240),
+    pytest.mark.long,
+]  # Hundreds of worlds: a loaded machine needs minutes
 TestBrokerWorld.settings = settings(
     max_examples=int(EXAMPLES or 500),
     stateful_step_count=STEPS,

@@ -593,7 +593,10 @@ def left_in(broker: Any) -> dict[str, int]:
 
 
 TestMailWorld = MailWorld.TestCase
-TestMailWorld.pytestmark = [pytest.mark.timeout(240)]  # hundreds of worlds; a loaded machine needs minutes
+TestMailWorld.pytestmark = [
+    pytest.mark.timeout(240),
+    pytest.mark.long,
+]  # Hundreds of worlds: a loaded machine needs minutes
 TestMailWorld.settings = settings(
     max_examples=int(EXAMPLES or 250),
     stateful_step_count=STEPS,

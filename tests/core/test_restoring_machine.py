@@ -9,6 +9,7 @@ import os
 import sys
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -16,6 +17,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from intercom.limits import Limits
 from tests.core.harness import INFO
 from tests.core.restoring_account import Attempt, Member, Place, RestoringAccount
+
+pytestmark = pytest.mark.long
 
 EXAMPLES = os.environ.get("INTERCOM_EXAMPLES")
 STEPS = 45

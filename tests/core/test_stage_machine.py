@@ -472,7 +472,10 @@ class StageWorld(RuleBasedStateMachine):
 
 
 TestStageWorld = StageWorld.TestCase
-TestStageWorld.pytestmark = [pytest.mark.timeout(240)]  # hundreds of worlds; a loaded machine needs minutes
+TestStageWorld.pytestmark = [
+    pytest.mark.timeout(240),
+    pytest.mark.long,
+]  # Hundreds of worlds: a loaded machine needs minutes
 TestStageWorld.settings = settings(
     max_examples=int(EXAMPLES or 300),
     stateful_step_count=STEPS,

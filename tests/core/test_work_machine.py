@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -21,6 +22,8 @@ from intercom.limits import Limits
 from tests.core.harness import INFO, Disk, World
 from tests.core.mail import AGENT
 from tests.core.work import COORDINATOR, WORKER
+
+pytestmark = pytest.mark.long
 
 EXAMPLES = os.environ.get("INTERCOM_EXAMPLES")
 LIMITS = Limits(
