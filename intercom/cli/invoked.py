@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.json import encode
 
 from intercom.cli.identity import MOMENT_S
+from intercom.cli.messages import said_beside, wishes
 from intercom.cli.render import Output, visible, visible_block
 from intercom.client.watches import WatchEvent
 
@@ -42,12 +43,6 @@ NAMES = (
     ("error", "error"),
 )
 """Members of a document, with the attributes they hold."""
-EXECUTION = (
-    ("kind", "kind"),
-    ("model", "model"),
-    ("session", "session"),
-    ("targetSessionId", "target_session_id"),
-)
 DELIVERY = (
     ("deliveryId", "id"),
     ("targetBrokerId", "broker_id"),
@@ -69,7 +64,7 @@ def described(view: InvocationView) -> dict[str, Any]:
     flags = {name: True for name in ("reconciled", "stream") if getattr(view, name)}
     lists: dict[str, Any] = {"labels": list(view.labels)} if view.labels else {}
     if view.execution is not None:
-        lists["execution"] = _members(view.execution, EXECUTION)
+        lists["execution"] = wishes(view.execution)
     if view.deliveries:
         lists["deliveries"] = [_members(each, DELIVERY) for each in view.deliveries]
     return {**known, **flags, **lists}
@@ -106,13 +101,8 @@ def show_asked(view: InvocationView, output: Output) -> None:
         output.line(f"task: {visible(view.task)}")
     if view.context:
         output.line(f"context: {visible(view.context)}")
-    execution = {} if view.execution is None else _members(view.execution, EXECUTION)
-    said = [f"{name} {value}" for name, value in execution.items()]
-    said += [f"label {label}" for label in view.labels]
-    said += [f"about {view.about}"] if view.about else []
-    said += ["reports wished"] if view.stream else []
-    if said:
-        output.line(f"with: {visible(', '.join(said))}")
+    if beside := said_beside(view):
+        output.line(f"with: {beside}")
     if view.metadata:
         output.line(f"metadata: {visible(encode(view.metadata).decode())}")
     for delivery in view.deliveries:

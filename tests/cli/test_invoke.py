@@ -67,6 +67,43 @@ def test_what_goes_with_a_task(shell: Shell, tmp_path: Path) -> None:
     assert invoke(shell, "builder", "build", "--context", str(tmp_path / "none")).status == 2
 
 
+def test_who_gets_it_by_a_command_reports_by_one(shell: Shell) -> None:
+    """protocol 13.3.2; design section 9: 4 conflict, 2 called wrongly."""
+    with do_one(shell):
+        pass
+    found = invoke(shell, "builder", "build", "--model", "opus", "--label", "a").document["invocationId"]
+    who = ("--as", "builder", "--group", "default")
+    told = shell.run("receive", *who)
+    assert f"task of invocation {found}, with model opus, label a" in told.text
+    assert f"intercom invocation report --as builder --group default {found} completed" in told.text
+    assert shell.run("invocation", "report", found, "waiting", "a", "key", *who).text == f"waiting: {found}\n"
+    assert shell.run("invocation", "report", found, "done", *who, "--json").status == 2
+    done = shell.run("invocation", "report", found, "completed", "-", *who, "--json", stdin=b"built\n")
+    assert done.document == {"ok": True, "invocationId": found, "state": "completed"}
+    late = shell.run("invocation", "report", found, "failed", "no", *who, "--json")
+    assert (late.status, late.document["code"]) == (4, "run_terminal")
+    shown = shell.run("invocation", "show", found, "--json").document["invocation"]
+    assert (shown["output"].strip(), shown["state"]) == ("built", "completed")
+    other = shell.run("invocation", "report", found, "completed", "x", "--as", "other", "--json")
+    assert (other.status, other.document["code"]) == (3, "invocation_unknown")
+
+
+def test_a_received_task_is_described(shell: Shell) -> None:
+    with do_one(shell):
+        pass
+    accepted = invoke(shell, "builder", "build", "--session", "new", "--stream", "--about", "m-7").document
+    received = shell.run("receive", "--as", "builder", "--group", "default", "--json")
+    [message] = received.document["messages"]
+    assert message["invocation"] == {
+        "invocationId": accepted["invocationId"],
+        "runId": accepted["runId"],
+        "action": "execute",
+        "execution": {"session": "new"},
+        "stream": True,
+        "messageId": "m-7",
+    }
+
+
 def test_how_it_gets_to_another_machine_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     """protocol 13.7; FE 3.4 Snapshot"""
     waits = InvocationDelivery(
