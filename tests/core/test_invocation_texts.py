@@ -219,3 +219,21 @@ def test_a_peer_is_sent_it_too() -> None:
     assert isinstance(forward, Forward) and forward.task.wishes is not None
     assert decode(forward.task.wishes) == TOLD
     assert decode(forward.task.message)["metadata"] == BESIDE["metadata"]
+
+
+def test_half_an_emoji_costs_nobody_anything() -> None:
+    """Design section 3.1: lone surrogates become U+FFFD."""
+    world = World()
+    asker, builder = invoker(world), invoker(world, "builder")
+    payload = (
+        r'{"type":"invoke","requestId":"r","invocationId":"inv-1","target":"@builder","task":"t\ud83d",'
+        r'"context":"a\ud83d","metadata":{"k\ud83d":["\ud83d"]},"labels":["l\ud83d"],"execution":{"model":"m\ud83d"}}'
+    )
+    world.feed(asker.conn, payload.encode())
+    [task] = tasks(builder)
+    assert task["message"]["content"] == {
+        "text": "t\ufffd",
+        "attachments": [{"type": "context", "name": "context", "content": "a\ufffd"}],
+    }
+    assert task["message"]["metadata"] == {"k\ufffd": ["\ufffd"]}
+    assert (task["invocation"]["labels"], task["invocation"]["execution"]) == (["l\ufffd"], {"model": "m\ufffd"})
