@@ -20,9 +20,12 @@ import pytest
 from tests.support.brokers import TOP
 from tests.support.commands import Running, listen_to_signals
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("git") is None or not (TOP / ".git").exists(), reason="this is no checkout that can be cloned"
-)
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(
+        shutil.which("git") is None or not (TOP / ".git").exists(), reason="this is no checkout that can be cloned"
+    ),
+]
 VARYING = {
     "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}": "[0-9a-f-]{36}",
     "[0-9a-f]{8}": "[0-9a-f]{8}",

@@ -53,7 +53,7 @@ BUDGETS = {
     },
 }
 """What each of the commands that agents call all the time may load beside that."""
-NOT_OF_A_BROKER = {"ssl", "_ssl", "filelock", "tempfile", "bz2", "rich", "anyio", "intercom.wire.unions"}
+NOT_OF_A_BROKER = {"ssl", "_ssl", "filelock", "tempfile", "bz2", "rich", "anyio"}
 
 WITNESS = """
 import json, sys

@@ -45,8 +45,6 @@ def configure(parser: Parser) -> None:
 
 def run(arguments: Namespace, output: Output) -> int:
     """Serve, and return the exit status of the broker."""
-    from intercom.server.app import main
-
     overrides = _overrides(vars(arguments))
     home = resolve_home(arguments.home, os.environ)
     foreign = False
@@ -55,6 +53,8 @@ def run(arguments: Namespace, output: Output) -> int:
         chosen = Path(os.path.realpath(directory))
         foreign = chosen != home and not directory.is_symlink()  # a link was made by the user, with `install`
         home = chosen
+    from intercom.server.app import main  # only now: a system that cannot have a home cannot load it either
+
     status = main(home, overrides=overrides, foreign=foreign)
     if status:
         reason = "The broker could not serve; standard error says why"

@@ -10,7 +10,16 @@ from msgspec import Raw
 from intercom.client.operations import Stage
 from intercom.client.sending import SendOperation
 from intercom.client.views import IncomingMessage, Notice, SessionView, may_mean
-from intercom.errors import AskError, AskTimeout, IntercomError, PeerGone, ReplyFailed, SendError, TargetNotFound
+from intercom.errors import (
+    AskError,
+    AskTimeout,
+    IntercomError,
+    PeerGone,
+    ReplyFailed,
+    SendError,
+    TargetAway,
+    TargetNotFound,
+)
 from intercom.limits import REBIND_RETRY_MS
 from intercom.wire.frames import Delivered, Queued, Send, SendHeld
 from intercom.wire.reasons import TERMINAL
@@ -160,7 +169,7 @@ class AskOperation(SendOperation[IncomingMessage]):
             super()._doubts(reason, code)
 
     def _pause_after(self, error: SendError, now: int, returning_until: int | None) -> int | None:
-        if self._accepted and error.code == "not_found":
+        if self._accepted and error.code in ("not_found", "away"):
             is_returning = self._rebind_until is not None and now < self._rebind_until
             return REBIND_RETRY_MS if is_returning else None
         return super()._pause_after(error, now, returning_until)
@@ -168,7 +177,7 @@ class AskOperation(SendOperation[IncomingMessage]):
     def _final(self, error: SendError) -> IntercomError:
         if error.code == "already_answered":
             return self._named(AskError(error.reason, code=error.code, hint=ANSWERED_HINT))
-        if isinstance(error, TargetNotFound) and self.answerer is not None:
+        if isinstance(error, TargetNotFound | TargetAway) and self.answerer is not None:
             return self._named(PeerGone(f"{self.named} is not there any more and has not answered"))
         return super()._final(error)
 

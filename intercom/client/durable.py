@@ -4,6 +4,9 @@
        ^                          |                          |
        +-- link_refused, the connection ends; its time is up +
 
+When the broker is about to leave, no command is begun any more before the next link is had, or refused: what waits is
+on disk, and holds nobody up. Events go on, and what is not acknowledged in time is repeated to the next broker.
+
 Events are written behind the floor the broker named, so many ahead of its acknowledgements that neither its inbox nor
 the connection is ever full. A command is on disk here before its receipt is written. An answer to an earlier readiness
 than the last one decides nothing.
@@ -100,6 +103,8 @@ class Durable:
         self._written = 0
         """Events up to here were written on this connection."""
         self._untaken: deque[Given] = deque()
+        self._is_leaving = False
+        """The broker said that it leaves."""
         self._draining: list[Told] = []
         self._trouble: IntercomError | None = None
         """Why there is no link, until there is one."""
@@ -111,6 +116,7 @@ class Durable:
                 (links.LinkRefused, self._on_refused),
                 (links.Command, self._on_command),
                 (links.EventAck, self._on_ack),
+                (links.LinkDrain, self._on_drain),
             )
         }
 
@@ -135,7 +141,11 @@ class Durable:
     @property
     def has_news(self) -> bool:
         """Tell whether ``take`` would give a command or raise."""
-        return bool(self._untaken) or self._trouble is not None
+        return self._may_begin or self._trouble is not None
+
+    @property
+    def _may_begin(self) -> bool:
+        return bool(self._untaken) and not self._is_leaving
 
     @property
     def unstored(self) -> int:
@@ -171,7 +181,7 @@ class Durable:
 
     def take(self, kind: type[AnyCommand]) -> AnyCommand | None:
         """Give the next command as this kind, begun with that; raise, once, why there can be none."""
-        if self._untaken:
+        if self._may_begin:
             told = self._untaken[0]
             command = kind(told, self)
             self.journal.begin(told)
@@ -200,7 +210,7 @@ class Durable:
             self._contact.break_off(ConnectionLost("The broker did not confirm the link in time", retry="after"))
         elif self._attempts.is_held and now >= self._heartbeat_due and self._contact.link is Link.ONLINE:
             self._heartbeat_due = now + LINK_HEARTBEAT_MS
-            self._contact.write(links.EphemeralEvent(self._clock(), {"kind": "heartbeat"}))
+            self._contact.write(links.EphemeralEvent(self._clock(), {"kind": links.HEARTBEAT_KIND}))
 
     def _on_bootstrap(self, answer: links.LinkBootstrap, now: int) -> None:
         self.lost()
@@ -221,6 +231,7 @@ class Durable:
     def _on_confirmed(self, answer: links.LinkConfirmed, now: int) -> None:
         if self._attempts.won(answer.request_id, answer.link_id, now):
             self._trouble = None
+            self._begin_again()
             self._written = self.journal.floor
             self._heartbeat_due = now
             self.tick(now)
@@ -231,6 +242,7 @@ class Durable:
             self.lost()
         elif not self._attempts.failed(answer.request_id):
             return
+        self._begin_again()
         if not answer.retryable:
             self._in_trouble(RequestRefused(answer.reason, code=answer.code))
 
@@ -244,6 +256,22 @@ class Durable:
         self._contact.write(links.CommandReceived(answer.command_id, answer.command_seq))
         if told is not None:
             self._untaken.append(told)
+            self._news.add(Happened())
+        if self._is_leaving:
+            self._say_what_waits()
+
+    def _on_drain(self, answer: links.LinkDrain, now: int) -> None:
+        self._is_leaving = True
+        self._say_what_waits()
+
+    def _say_what_waits(self) -> None:
+        """Tell the broker for which commands it need not stay."""
+        waiting = [told.command_id for told in self._untaken]
+        self._contact.write(links.EphemeralEvent(self._clock(), {"kind": links.DRAINING_KIND, "waiting": waiting}))
+
+    def _begin_again(self) -> None:
+        if self._is_leaving:
+            self._is_leaving = False
             self._news.add(Happened())
 
     def _on_ack(self, answer: links.EventAck, now: int) -> None:

@@ -18,6 +18,8 @@ class Owing:
         self._unread: dict[str, IncomingMessage] = {}
         self._read: dict[str, tuple[IncomingMessage, int]] = {}
         """Questions by id, with the time at which nobody waits for the answer any more."""
+        self._inferred: dict[str, IncomingMessage] = {}
+        """What the latest messages answered that became answers: repeated under their ids they mean the same."""
 
     def came(self, message: IncomingMessage) -> None:
         """Take notice of a message that no consumer has yet."""
@@ -53,11 +55,21 @@ class Owing:
 
     def infer(self, operation: SendOperation[object], now: int) -> None:
         """Make a plain send the answer to the only question its target asked; with several it stays plain."""
-        if not operation.may_refer or not self._read:
+        if not operation.may_refer:
+            return
+        if operation.message_id in self._inferred:
+            operation.refer([self._inferred[operation.message_id]])
+            return
+        if not self._read:
             return
         self._read = {key: (message, until) for key, (message, until) in self._read.items() if now < until}
         open_ones = [message for message, _ in self._read.values() if not message.withdrawn]
-        operation.refer([message for message in open_ones if may_mean(operation.target, message.sender)])
+        meant = [message for message in open_ones if may_mean(operation.target, message.sender)]
+        operation.refer(meant)
+        if operation.is_reply:
+            self._inferred[operation.message_id] = meant[0]
+            if len(self._inferred) > INCOMING_MESSAGES:
+                del self._inferred[next(iter(self._inferred))]
 
     def _find(self, message_id: str) -> IncomingMessage | None:
         if message_id in self._unread:

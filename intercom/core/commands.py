@@ -177,6 +177,10 @@ class Commands:
         claim, command = token.claim, token.command
         if claim.stage is not Stage.READY or claim.offered is not command:
             return
+        if claim.is_draining:
+            claim.offered = None
+            claim.look_whether_drained()
+            return
         if bodies is None:
             claim.offered = None
             claim.look_whether_drained()

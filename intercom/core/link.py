@@ -76,6 +76,7 @@ class Claim:
         "offered",
         "session",
         "stage",
+        "waiting",
         "worker_state",
     )
 
@@ -94,6 +95,8 @@ class Claim:
         self.is_draining = False
         self.draining: list[Told] = []
         """Who waits until nothing is offered."""
+        self.waiting: frozenset[str] = frozenset()
+        """Ids of commands the worker said it will not begin before the next broker is there."""
         self.worker_state: dict[str, Any] | None = None
 
     def look_whether_drained(self) -> None:

@@ -31,6 +31,8 @@ from intercom.core.records import EventRecord, Happened, LinkRecord, Recovered, 
 from intercom.drains import Drain, Outcome, Told, drain_all
 from intercom.limits import Limits
 from intercom.wire.links import (
+    DRAINING_KIND,
+    HEARTBEAT_KIND,
     OUTCOME_KINDS,
     CommandReceived,
     CommandRejected,
@@ -323,9 +325,9 @@ class Links:
         drain_all(drains, told)
 
     def count_in_work(self) -> int:
-        """Return how many commands workers that are ready have received and not reported on."""
+        """Return how many commands workers that are ready have received, may have begun, and not reported on."""
         return sum(
-            command.record.state == "received"
+            command.record.state == "received" and command.record.command_id not in claim.waiting
             for claim in self._claims.values()
             if claim.stage is Stage.READY
             for command in claim.link.commands.values()
@@ -372,8 +374,7 @@ class Links:
         if isinstance(frame, LinkRejected):
             return self._rejected(claim, frame, now)
         if isinstance(frame, EphemeralEvent):
-            if frame.body.get("kind") == "heartbeat":
-                claim.link.heartbeat_at = now.wall
+            self._heard(claim, frame.body, now)
             return True
         if claim.stage is not Stage.READY:
             return True
@@ -381,6 +382,14 @@ class Links:
             return self._event(claim, frame, arrived.body, now)
         assert isinstance(frame, CommandReceived | CommandRejected)
         return self._receipt(claim, frame, now)
+
+    def _heard(self, claim: Claim, body: dict[str, Any], now: Instant) -> None:
+        """Take notice of what is not stored; what means nothing here is left aside."""
+        kind, waiting = body.get("kind"), body.get("waiting")
+        if kind == HEARTBEAT_KIND:
+            claim.link.heartbeat_at = now.wall
+        elif kind == DRAINING_KIND and claim.is_draining and isinstance(waiting, list):
+            claim.waiting = frozenset(each for each in waiting if isinstance(each, str))
 
     def _commit(self, claim: Claim, move: Move, then: Callable[[Claim, Instant], None]) -> int:
         """Append a change that a frame leads to; the frame is dealt with once it is committed."""

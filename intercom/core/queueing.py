@@ -494,7 +494,8 @@ class Queueing:
             operation.state, operation.position = OperationState.QUEUED, position
         changes = () if question is None else self._mark_answered(question)
         subject = _Queueing(connection, frame, operation, is_new, question)
-        self._mailing.put(letter, operation, now, self._undo_put, subject, *changes)
+        # What was reserved before may have left, and been seen.
+        self._mailing.put(letter, operation, now, self._undo_put, subject, *changes, was_written=not is_new)
         told = UNSET if kept is None or POLICY not in sender.features else kept
         queued = Queued(
             message.id, letter.target, position, frame.attempt_id, kept=told, joined=self._joined(operation.mail)

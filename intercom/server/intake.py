@@ -12,7 +12,6 @@ would let it take the place of others, who has said meanwhile that nothing took 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from intercom.core.broker import Broker
 from intercom.core.clock import Instant
@@ -35,9 +34,7 @@ from intercom.wire.frames import (
 )
 from intercom.wire.framing import FrameReader, FramingError
 from intercom.wire.mail import SessionReattach
-
-if TYPE_CHECKING:
-    from intercom.wire.unions import Request
+from intercom.wire.unions import Request  # at run time too: the package may be replaced before it is needed
 
 _WITHOUT_OPERATIONS = frozenset(
     {

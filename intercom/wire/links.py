@@ -28,6 +28,9 @@ Detail: TypeAlias = Annotated[str, Meta(max_length=LINK_DETAIL_CHARACTERS)]
 
 OUTCOME_KINDS = ("command_applied", "command_failed")
 """Kinds of durable events that say what became of a command."""
+HEARTBEAT_KIND = "heartbeat"
+DRAINING_KIND = "draining"
+"""Kind of the ephemeral event that answers ``link_drain``."""
 
 LinkState: TypeAlias = Literal["away", "connecting", "ready", "refused"]
 CommandState: TypeAlias = Literal["pending", "received", "rejected", "applied", "failed", "ambiguous"]

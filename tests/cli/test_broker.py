@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from intercom.client import blocking
+from intercom.limits import Limits
 from tests.support.brokers import TOP
 from tests.support.commands import Running, Shell, is_alive
 
@@ -26,20 +28,76 @@ with blocking.connect("w", address=True, durable=True, home=sys.argv[1], start=F
         break
 """
 
+BUSY_BLOCKING = """
+import select, sys
+from pathlib import Path
+from intercom.client import blocking
+home = Path(sys.argv[1])
+with blocking.connect("w", address=True, durable=True, home=home, start=False) as session:
+    for command in session.commands(timeout=40):
+        print("begun", command.id, (home / "broker.pid").read_text().strip(), flush=True)
+        reported = 0
+        while not select.select([sys.stdin], [], [], 0)[0]:
+            session.receive(timeout=0.002)
+            session.report_event("progress", {"of": command.id, "n": reported})
+            reported += 1
+        sys.stdin.readline()
+        command.done(str(reported))
+        print("done", command.id, reported, flush=True)
+"""
+BUSY_ANYIO = """
+import anyio, sys
+from pathlib import Path
+from intercom.client import aio
 
-@pytest.fixture
-def worker(shell: Shell) -> Iterator[Running]:
-    """Give a durable worker that carries one command out when it is told to."""
-    shell.serve({"INTERCOM_IDLE_MS": "60000"})
+async def main():
+    home = Path(sys.argv[1])
+    async with aio.connect("w", address=True, durable=True, home=home, start=False) as session:
+        async for command in session.commands():
+            print("begun", command.id, (home / "broker.pid").read_text().strip(), flush=True)
+            reported = 0
+            async with anyio.create_task_group() as group:
+                async def stop():
+                    await anyio.to_thread.run_sync(sys.stdin.readline)
+                    group.cancel_scope.cancel()
+
+                group.start_soon(stop)
+                while True:
+                    await session.report_event("progress", {"of": command.id, "n": reported})
+                    reported += 1
+                    await anyio.sleep(0.002)
+            await command.done(str(reported))
+            print("done", command.id, reported, flush=True)
+
+anyio.run(main)
+"""
+
+
+def working(shell: Shell, program: str) -> Running:
+    """Start a program that is a durable worker."""
     process = subprocess.Popen(
-        (sys.executable, "-c", WORKER, str(shell.home)),
+        (sys.executable, "-c", program, str(shell.home)),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=TOP,
         env=shell.environment(),
     )
-    running = Running(process)
+    return Running(process)
+
+
+def go_on(worker: Running) -> None:
+    """Let a worker finish the command it is at."""
+    assert worker.process.stdin is not None
+    worker.process.stdin.write(b"\n")
+    worker.process.stdin.flush()
+
+
+@pytest.fixture
+def worker(shell: Shell) -> Iterator[Running]:
+    """Give a durable worker that carries one command out when it is told to."""
+    shell.serve({"INTERCOM_IDLE_MS": "60000"})
+    running = working(shell, WORKER)
     shell.wait_for_sessions(1)
     yield running
     running.close()
@@ -146,9 +204,54 @@ def test_a_command_is_carried_out_first(shell: Shell, worker: Running) -> None:
     assert worker.line() == "begun c1"
     draining = shell.start("broker", "drain", "--timeout", "60", "--json")
     wait_for_draining(shell, commands=1)
-    assert worker.process.stdin is not None
-    worker.process.stdin.write(b"\n")
-    worker.process.stdin.flush()
+    go_on(worker)
     assert worker.line() == "done"
     assert draining.finish().document == {"ok": True, "pid": pid, "finished": True, "open": {}, "failed": []}
     assert shell.run("command", "show", "c1", "--json").document["command"]["state"] == "applied"
+
+
+@pytest.mark.parametrize("program", [BUSY_BLOCKING, BUSY_ANYIO], ids=["blocking", "anyio"])
+def test_a_worker_that_reports_goes_on_with_the_next_broker(shell: Shell, program: str) -> None:
+    """FE 4.10, link_drain: what was begun ends, the rest is begun with the next broker, and no event is lost."""
+    shell.serve({"INTERCOM_IDLE_MS": "60000"})
+    worker = working(shell, program)
+    try:
+        shell.wait_for_sessions(1)
+        pid = shell.broker_pid()
+        for command_id in ("c1", "c2"):
+            assert shell.run("command", "send", "w", "{}", "--id", command_id).status == 0
+        assert worker.line() == f"begun c1 {pid}"
+
+        def is_received() -> bool:
+            command = shell.run("command", "show", "c2", "--json").document["command"]
+            return bool(command["state"] == "received")
+
+        shell.wait_for(is_received)
+        draining = shell.start("broker", "drain", "--timeout", "60", "--json")
+        wait_for_draining(shell, commands=1)
+        go_on(worker)
+        first = int(worker.line().removeprefix("done c1 "))
+        assert draining.finish().document == {"ok": True, "pid": pid, "finished": True, "open": {}, "failed": []}
+        shell.serve({"INTERCOM_IDLE_MS": "60000"})
+        assert shell.broker_pid() != pid
+        assert worker.line() == f"begun c2 {shell.broker_pid()}", "it waited for the next broker"
+        go_on(worker)
+        second = int(worker.line().removeprefix("done c2 "))
+
+        def is_applied() -> bool:
+            command = shell.run("command", "show", "c2", "--json").document["command"]
+            return bool(command["state"] == "applied")
+
+        shell.wait_for(is_applied)
+        with blocking.connect(purpose="control", home=shell.home, start=False) as person:
+            [link] = person.links()
+            assert link.event_floor < Limits().link_events, "the broker has all of them still"
+            events = person.link_events(link.id)
+            while events[-1].seq < link.event_floor:
+                events += person.link_events(link.id, after=events[-1].seq)
+            told = [(event.body["of"], event.body["n"]) for event in events if event.body and "of" in event.body]
+        everything = [("c1", number) for number in range(first)] + [("c2", number) for number in range(second)]
+        assert told == everything
+        assert link.event_floor == first + second + 2, "and what became of both"
+    finally:
+        worker.close()

@@ -366,30 +366,32 @@ def test_the_answer_may_come_before_the_ask_is_bound_again() -> None:
     assert operation.result is not None
 
 
-def test_after_a_restart_the_other_side_may_come_back() -> None:
+@pytest.mark.parametrize("gone", [reasons.SESSION_NOT_FOUND, reasons.away("worker")])
+def test_after_a_restart_the_other_side_may_come_back(gone: str) -> None:
     """Design section 5, Asks survive: the broker waits 60 s for the target, and so does the asker."""
     rig = online()
     operation, _ = open_ask(rig)
     rig.lose()
     [frame] = rig.register()
-    rig.feed(refused(frame, reasons.SESSION_NOT_FOUND))
+    rig.feed(refused(frame, gone))
     assert rig.pass_time(REBIND_RETRY_MS - 1) == []
     [frame] = rig.pass_time(1)
     rig.feed(bound(frame), delivered(frame), message("r1", "yes", replyTo="q1"))
     assert operation.result is not None
 
 
-def test_after_a_restart_the_other_side_does_not_come_back() -> None:
+@pytest.mark.parametrize("gone", [reasons.SESSION_NOT_FOUND, reasons.away("worker")])
+def test_after_a_restart_the_other_side_does_not_come_back(gone: str) -> None:
     rig = online()
     operation, _ = open_ask(rig)
     rig.lose()
     [frame] = rig.register()
     until = rig.now + REBIND_MS
     while rig.now < until:
-        rig.feed(refused(frame, reasons.SESSION_NOT_FOUND))
+        rig.feed(refused(frame, gone))
         [frame] = rig.pass_time(REBIND_RETRY_MS)
     assert not operation.done
-    rig.feed(refused(frame, reasons.SESSION_NOT_FOUND))
+    rig.feed(refused(frame, gone))
     assert isinstance(error_of(rig), PeerGone)
 
 

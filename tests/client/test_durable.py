@@ -280,6 +280,67 @@ def test_what_the_disk_cannot_take_for_a_while_stops_nothing_for_ever() -> None:
     assert seqs(rig.ack(2)) == [LINK_AHEAD_FRAMES + 2]
 
 
+LEAVING = {"type": "link_drain", "deadlineMs": 5_000, "reason": "broker_shutdown"}
+
+
+@pytest.mark.parametrize("end", ["confirmed", "refused"])
+def test_every_order_around_a_broker_that_leaves(end: str) -> None:
+    """FE 4.10, link_drain: no command is begun before the next link, events go on, and every command is begun once."""
+    for order in interleavings(("command", "leaving", "lose", "begin", end), ("take",), ("report", "ack")):
+        rig = LinkRig()
+        rig.online()
+        rig.confirm(rig.begin())
+        ready: Frame = {}
+        is_leaving, begun, link = False, 0, True
+        for what in order:
+            if what == "command":
+                assert [frame["type"] for frame in rig.command()] == ["command_received"]
+            elif what == "leaving":
+                [told] = rig.feed(LEAVING)
+                waiting = [] if begun else ["c1"]
+                assert (told["type"], told["body"]) == ("ephemeral_event", {"kind": "draining", "waiting": waiting})
+                is_leaving = True
+            elif what == "lose":
+                rig.lose()
+                rig.now += 60_000
+                rig.reattach(features=[*GRANTED["features"], "link.durable"])
+                link = False
+            elif what == "begin":
+                ready = rig.begin(generation=2)
+            elif what == "confirmed":
+                rig.confirm(ready)
+                is_leaving, link = False, True
+            elif what == "refused":
+                refuse(rig, ready)
+                with pytest.raises(RequestRefused):
+                    while rig.core.take_command(Command) is not None:
+                        begun += 1
+                is_leaving = False
+            elif what == "report":
+                rig.durable.report("x", {})
+                assert seqs(rig.written()) == ([1] if link else []), order
+            elif what == "ack" and link:
+                rig.ack(1)
+            elif what == "take":
+                is_there = rig.journal.waiting != []
+                taken = rig.core.take_command(Command)
+                assert (taken is not None) is (is_there and not is_leaving), order
+                begun += taken is not None
+        begun += rig.core.take_command(Command) is not None
+        assert (begun, rig.core.take_command(Command)) == (1, None), order
+
+
+def test_a_command_that_crossed_with_the_end_waits_too() -> None:
+    """Protocol 14.7: whatever comes late is on disk, and holds nobody up."""
+    rig = LinkRig()
+    rig.online()
+    rig.confirm(rig.begin())
+    rig.feed(LEAVING)
+    receipt, told = rig.command()
+    assert (receipt["type"], told["body"]["waiting"]) == ("command_received", ["c1"])
+    assert rig.core.take_command(Command) is None
+
+
 def events_of(home: Path) -> tuple[str, list[tuple[str, Any]]]:
     """Return what became of the command, and what was reported."""
     with blocking.connect(purpose="control", home=home, start=False) as person:

@@ -204,6 +204,18 @@ def test_a_message_that_is_repeated_does_not_become_the_answer(
     assert texts(planner) == [] and not question.done
 
 
+def test_an_answer_that_is_repeated_after_its_question_is_the_same_answer(
+    planner: MemorySession, worker: MemorySession
+) -> None:
+    """F76: the question is closed by then, and a plain message under that id would be another one."""
+    question = planner.ask("worker", "2+2")
+    assert texts(worker) == ["2+2"]
+    assert worker.send("planner", "4", message_id="a1").result().inferred_reply_to is not None
+    assert question.result().text == "4"
+    assert worker.send("planner", "4", message_id="a1").result().state == "delivered"
+    assert texts(planner) == []
+
+
 def test_nobody_waits_longer_than_an_ask_may(
     broker: MemoryBroker, planner: MemorySession, worker: MemorySession
 ) -> None:

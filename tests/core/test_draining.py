@@ -255,6 +255,62 @@ def test_workers_are_told_and_offered_nothing() -> None:
     assert commands(one.received("c2", 2)) == []
 
 
+@pytest.mark.parametrize(
+    ("waiting", "left"),
+    [
+        (["c2"], {"commands": 1}),
+        (["c1", "c2"], {}),
+        (["c3"], {"commands": 2}),
+        ("c1", {"commands": 2}),
+        (None, {"commands": 2}),
+    ],
+)
+def test_what_a_worker_puts_off_holds_nobody_up(waiting: Any, left: dict[str, int]) -> None:
+    """Protocol 14.7: the broker waits for what was begun; what the worker says that says nothing is left aside."""
+    world = World()
+    one, boss = ready(world), operator(world)
+    for seq, command_id in enumerate(("c1", "c2"), 1):
+        send(boss, one, command_id)
+        one.received(command_id, seq)
+    body = {"kind": "draining", "waiting": waiting}
+    one.write("ephemeral_event", occurredAt=5, body=body)
+    drainer = Drainer(world, within_ms=9_000)
+    one.write("ephemeral_event", occurredAt=5, body=body)
+    answer = drainer.wait()
+    if left:
+        assert answer is None
+        world.pass_time(9_000)
+        answer = drainer.answer()
+    assert answer == drained(finished=not left, **left)
+    world.crash()
+    two = worker(world, token=one.agent.registered["addressToken"])
+    assert commands(two.ready(last=2)) == [], "they are on the disk of the worker"
+
+
+def test_what_was_put_off_before_the_broker_left_counts_for_nothing() -> None:
+    world = World()
+    one, boss = ready(world), operator(world)
+    send(boss, one, "c1")
+    one.received("c1", 1)
+    one.write("ephemeral_event", occurredAt=5, body={"kind": "draining", "waiting": ["c1"]})
+    assert Drainer(world).wait() is None
+
+
+def test_a_command_whose_body_is_being_read_is_not_offered_any_more() -> None:
+    """Protocol 5.100: nothing comes behind link_drain, and nobody waits for its receipt."""
+    world = World()
+    one, boss = ready(world), operator(world)
+    world.auto = False
+    boss.write("command_send", requestId="r", commandId="c1", linkId=one.link, body={})
+    world.commit()
+    assert len(world.reads) == 1
+    drainer = Drainer(world)
+    world.auto = True
+    world.settle()
+    assert [frame["type"] for frame in one.got()] == ["link_drain"]
+    assert drainer.wait() == drained()
+
+
 def test_a_worker_that_comes_back_meanwhile_is_told_too() -> None:
     world = World()
     one = ready(world)

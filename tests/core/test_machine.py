@@ -578,7 +578,7 @@ TestBrokerWorld = BrokerWorld.TestCase
 TestBrokerWorld.pytestmark = [
     pytest.mark.timeout(240),
     pytest.mark.long,
-]  # hundreds of worlds; a loaded machine needs minutes
+]  # Hundreds of worlds: a loaded machine needs minutes
 TestBrokerWorld.settings = settings(
     max_examples=int(EXAMPLES or 500),
     stateful_step_count=STEPS,

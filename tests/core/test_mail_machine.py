@@ -596,7 +596,7 @@ TestMailWorld = MailWorld.TestCase
 TestMailWorld.pytestmark = [
     pytest.mark.timeout(240),
     pytest.mark.long,
-]  # hundreds of worlds; a loaded machine needs minutes
+]  # Hundreds of worlds: a loaded machine needs minutes
 TestMailWorld.settings = settings(
     max_examples=int(EXAMPLES or 250),
     stateful_step_count=STEPS,

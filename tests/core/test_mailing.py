@@ -304,6 +304,17 @@ def test_a_retry_whose_name_means_another_session_by_now_is_no_conflict() -> Non
     assert (failed["reason"], failed.get("reasonCode")) == (reasons.UNCERTAIN_ELSEWHERE, None)
 
 
+def test_mail_made_of_a_message_that_had_left_may_have_been_seen() -> None:
+    """protocol 9.5.6: it was written to its recipient before it began to wait."""
+    world = World()
+    sender, target = enter(world, "a"), enter(world, "b")
+    sender.message("b", "m1")
+    target.leave()
+    assert {frame["type"] for frame in answers(sender.queue("b", "m1", validFor=1_000))} == {"queued"}
+    world.pass_time(1_000)
+    assert only(sender.mail())["notice"]["reason"] == notices.never_confirmed(notices.TIME_OVER)
+
+
 def test_the_age_of_mail_is_told() -> None:
     """Design section 7, Freshness: handed over with its age."""
     world = World()

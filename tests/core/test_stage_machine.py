@@ -475,7 +475,7 @@ TestStageWorld = StageWorld.TestCase
 TestStageWorld.pytestmark = [
     pytest.mark.timeout(240),
     pytest.mark.long,
-]  # hundreds of worlds; a loaded machine needs minutes
+]  # Hundreds of worlds: a loaded machine needs minutes
 TestStageWorld.settings = settings(
     max_examples=int(EXAMPLES or 300),
     stateful_step_count=STEPS,

@@ -150,6 +150,7 @@ class World:
         if message is not None and message.expects_reply and luck < 0.5:
             letter = self._letter(program, self._owner_of(message.id))
             letter.answers = message.id
+            letter.may_be_given_up = True  # it is for the session that asked, which may end
             program.reply(letter)
         elif luck < 0.55:
             self._write(program)
