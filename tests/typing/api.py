@@ -248,7 +248,20 @@ async def events(session: intercom.Session) -> None:
         assert_type(event, intercom.SessionEvent)
         assert_type(
             event.kind,
-            Literal["joined", "left", "presence", "disconnected", "reconnected", "run_lost", "stage_lost", "missed"],
+            Literal[
+                "joined",
+                "left",
+                "presence",
+                "disconnected",
+                "reconnected",
+                "run_lost",
+                "stage_lost",
+                "report_prepared",
+                "report_published",
+                "report_accepted",
+                "report_refused",
+                "missed",
+            ],
         )
         assert_type(event.run_id, str | None)
         assert_type(event.session_id, str | None)
