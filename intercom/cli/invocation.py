@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from intercom.cli.arguments import Parser, add_common, clean, words_of
 from intercom.cli.identity import opened, time_left
-from intercom.cli.invoked import described, follow, show, tell_state
+from intercom.cli.invoked import described, follow, show, show_asked, tell_state
 from intercom.cli.person import require_person
 from intercom.cli.render import Output, duration, visible
 from intercom.cli.tables import Fit, show_table
 from intercom.cli.who import identity_of
-from intercom.client.invoking import Accepted, Following
+from intercom.client.invoking import ENDED, Accepted, Following
 from intercom.errors import RequestRefused, UsageError
 from intercom.limits import REQUEST_MS, WORK_PAGE_CEILING, WORK_REQUEST_MS
+from intercom.wire.invocations import ReportedState
 
 if TYPE_CHECKING:
     from intercom.client.invoking import InvocationView
@@ -30,18 +31,16 @@ target what became of it.
                   comes first
     cancel ID     ask that it is not carried out: at once while nobody has it, else its target is told to stop; one
                   that others invoked is for the person
-    report ID STATE [TEXT...]
-                  say as the identity that was given the task (`intercom whoami`) that it is running, waiting,
-                  completed, failed or cancelled; TEXT is the result of a completed one, else why, or how far it is;
-                  `-` alone reads standard input
+    report ID STATE [TEXT]
+                  say as the identity that was given the task (`intercom whoami`) how far it is: running or waiting,
+                  completed with TEXT as its result, failed or cancelled with TEXT as the reason; `-` alone as TEXT
+                  reads standard input
 
 Starts a broker when none runs. Ends with 3 when no such invocation is known.
 """
 HEAD = ("ID", "STATE", "SINCE", "TARGET", "ACTION")
 WORDS = {"list": 0, "show": 1, "watch": 1, "cancel": 1, "report": 2}
-"""What may be done, with the number of words behind it; a report may have a text, too."""
-_TEXTS = {"completed": "output", "failed": "error", "cancelled": "error"}
-"""What the text of a report is, by its state."""
+"""What may be done, with the number of words behind it."""
 
 
 def configure(parser: Parser) -> None:
@@ -55,12 +54,12 @@ def configure(parser: Parser) -> None:
 def run(arguments: Namespace, output: Output) -> int:
     """Do what the first word names and return 0."""
     what, *rest = arguments.words or [""]
-    if what not in WORDS or len(rest) < WORDS[what] or (what != "report" and len(rest) > WORDS[what]):
+    if what not in WORDS or len(rest) < WORDS[what] or (len(rest) > WORDS[what] and what != "report"):
         raise UsageError("say what to do", hint=f"`intercom invocation {USAGE.replace(' | ', '`, `')}`.")
-    if what == "report":
-        return _report(rest[0], rest[1], rest[2:], arguments, output)
     if what == "cancel":
         return _cancel(rest[0], arguments, output)
+    if what == "report":
+        return _report(rest[0], rest[1], rest[2:], arguments, output)
     with opened(arguments, "invocation", purpose="control", default_ms=REQUEST_MS) as session:
         if what == "list":
             left = time_left(arguments, REQUEST_MS)
@@ -75,8 +74,26 @@ def run(arguments: Namespace, output: Output) -> int:
             view = session.invocation(rest[0])
     output.document({"ok": True, "invocation": described(view)})
     show(view, output)
-    if what == "show" and view.task and not output.as_json:
-        output.line(f"task: {visible(view.task)}")
+    if what == "show":
+        show_asked(view, output)
+    return 0
+
+
+def _report(wanted: str, state: str, words: list[str], arguments: Namespace, output: Output) -> int:
+    """Say how far a task is that this identity was given."""
+    if state not in get_args(ReportedState):
+        raise UsageError(
+            f"{visible(state)} is no state to report", hint=f"One of {', '.join(get_args(ReportedState))}."
+        )
+    if identity_of(arguments).address is None:
+        raise UsageError("a guest was given no task", hint="Act as its target: --as NAME, the name it listens under.")
+    text = words_of([wanted, *words], first="an id", usage="invocation report ID STATE TEXT")[1] if words else None
+    member = "output" if state == "completed" else "error" if state in ENDED else "summary"
+    with opened(arguments, "invocation", default_ms=WORK_REQUEST_MS, hold="none") as session:
+        left = time_left(arguments, WORK_REQUEST_MS)
+        texts = {} if text is None else {member: text}
+        now = session.update_run(wanted, state, **texts, timeout=left)
+    tell_state(wanted, now, output)
     return 0
 
 
@@ -96,20 +113,6 @@ def _cancel(wanted: str, arguments: Namespace, output: Output) -> int:
     output.document({"ok": True, "invocationId": wanted, "state": state})
     asked = "" if state == "cancelled" else "; its target was asked to stop"
     output.line(f"{state}: {visible(wanted)}{asked}")
-    return 0
-
-
-def _report(wanted: str, state: str, words: list[str], arguments: Namespace, output: Output) -> int:
-    """Say as its target how far an invocation is."""
-    if identity_of(arguments).address is None:
-        raise UsageError("a guest was given no task", hint="Act as its target: --as NAME, the name it listens under.")
-    text = (
-        words_of([wanted, *words], first="an invocation", usage="invocation report ID STATE TEXT")[1] if words else None
-    )
-    said = {} if text is None else {_TEXTS.get(state, "summary"): text}
-    with opened(arguments, "invocation", default_ms=WORK_REQUEST_MS, hold="none") as session:
-        now = session.update_run(wanted, state, **said, timeout=time_left(arguments, WORK_REQUEST_MS))
-    tell_state(wanted, now, output)
     return 0
 
 

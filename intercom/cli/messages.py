@@ -13,7 +13,8 @@ from intercom.client.profile import PERSON
 from intercom.limits import OLD_MAIL_MS
 
 if TYPE_CHECKING:
-    from intercom.client.views import IncomingMessage, Invoked
+    from intercom.client.invoking import InvocationView
+    from intercom.client.views import Execution, IncomingMessage, Invoked
 
 
 THE_PERSON = f"{PERSON} (the person)"
@@ -59,12 +60,43 @@ def described(message: IncomingMessage) -> dict[str, Any]:
             "instruction": step.instruction,
         }
     if message.invoked is not None:
-        task = message.invoked
-        document["invocation"] = {"invocationId": task.id, "runId": task.run_id, "action": task.action}
-        if task.is_cancelled:
-            document["invocation"]["cancelled"] = True
+        document["invocation"] = _described_task(message.invoked)
     optional = {"replyTo": message.reply_to, "replyError": message.reply_error, "channel": message.channel}
     return document | {member: value for member, value in optional.items() if value is not None}
+
+
+def _described_task(task: Invoked) -> dict[str, Any]:
+    wished = {} if task.execution is None else wishes(task.execution)
+    optional = {
+        "cancelled": task.is_cancelled or None,
+        "execution": wished or None,
+        "labels": list(task.labels) or None,
+        "metadata": task.metadata,
+        "stream": task.stream or None,
+        "messageId": task.about,
+    }
+    known = {member: value for member, value in optional.items() if value is not None}
+    return {"invocationId": task.id, "runId": task.run_id, "action": task.action, **known}
+
+
+def wishes(execution: Execution) -> dict[str, str]:
+    """Return how a task is wished to be done, by the names of the wire."""
+    named = {
+        "kind": execution.kind,
+        "model": execution.model,
+        "session": execution.session,
+        "targetSessionId": execution.target_session_id,
+    }
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def said_beside(task: Invoked | InvocationView) -> str:
+    """Return what is said of a task beside its texts, on one line; empty when that is nothing."""
+    said = [] if task.execution is None else [f"{name} {value}" for name, value in wishes(task.execution).items()]
+    said += [f"label {label}" for label in task.labels]
+    said += [f"about {task.about}"] if task.about else []
+    said += ["reports wished"] if task.stream else []
+    return visible(", ".join(said))
 
 
 def shown(message: IncomingMessage, options: str | None = "") -> str:
@@ -166,7 +198,8 @@ def _task(task: Invoked, options: str | None) -> list[str]:
         lines = [f"  invocation {visible(task.id)} is not wanted any more"]
         ends = (("when you have stopped:", "cancelled"),)
     else:
-        lines = [f"  task of invocation {visible(task.id)} ({task.action})"]
+        beside = said_beside(task)
+        lines = [f"  task of invocation {visible(task.id)} ({task.action})" + (f", with {beside}" if beside else "")]
     if options is not None:
         for when, state in ends:
             lines += [f"  {when}", f"    {how_to_report(task.id, options, state)}"]
