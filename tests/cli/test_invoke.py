@@ -217,3 +217,10 @@ def test_it_is_repeated_and_cancelled(shell: Shell) -> None:
 )
 def test_wrong_words(shell: Shell, words: tuple[str, ...]) -> None:
     assert shell.run(*words, "--json").status == 2
+
+
+def test_a_task_that_no_frame_holds(shell: Shell) -> None:
+    """OP-1: it is refused at once and for good, and who asked stays connected."""
+    with do_one(shell):
+        refused = invoke(shell, "builder", "-", stdin=b"x" * 5_000_000)
+    assert (refused.status, refused.document["code"], refused.document["retry"]) == (1, "too_large", "never")
