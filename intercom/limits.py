@@ -38,6 +38,8 @@ HEALTH_ID_UNITS = 128
 
 REQUEST_ID_CHARACTERS = 128
 """Longest ``requestId`` of the frames of a feature."""
+PUSH_WAY_CHARACTERS = 32
+"""Longest word for the way by which what hosts a session shows it messages."""
 TOKEN_CHARACTERS = 32
 """Shortest token a client may make for an address it creates."""
 LONGEST_VALIDITY_MS = 366 * 24 * 60 * MINUTE_MS

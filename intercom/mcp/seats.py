@@ -88,6 +88,8 @@ class Seats:
         """The last note of a hook that was looked at; what a hook said later counts more."""
         self._said: str | None = None
         """What Claude Code said of its process at the last look."""
+        self.has_hooks = False
+        """Whether the host runs our hooks, as far as any was seen."""
         self._turn = anyio.Lock()
 
     @property
@@ -142,6 +144,7 @@ class Seats:
     async def of_hook(self, session: str | None, agent: str | None) -> Seat | None:
         """Return the seat a hook speaks of; ``None`` where there is none yet."""
         async with self._turn:
+            self._hook_was_seen()
             if self._is_told_by_calls:
                 return self._threads.get(agent or session or "")
             if agent is not None:
@@ -152,8 +155,10 @@ class Seats:
             return self._main
 
     async def hello(self, session: str, agent: str | None = None) -> Seat:
-        """Take notice of a session that a hook names, and return its seat."""
+        """Take notice of a session that a hook or a plugin names, and return its seat."""
         async with self._turn:
+            if self._is_told_by_calls or self.host in HOST_VARIABLES:
+                self._hook_was_seen()
             if self._is_told_by_calls:
                 return await self._thread(agent or session)
             self._told = session
@@ -206,6 +211,7 @@ class Seats:
         """Return the id of the host session, as far as it can be known now."""
         note = self._files.note()
         if note is not None and note != self._note:
+            self._hook_was_seen()
             self._note = note
             self._told = note.session
         said = claude_session(self._environ, self.host_pid) if self.host == "claude" else None
@@ -216,6 +222,12 @@ class Seats:
             self._said = said
         variable = HOST_VARIABLES.get(self.host)
         return self._told or (None if variable is None else self._environ.get(variable))
+
+    def _hook_was_seen(self) -> None:
+        if not self.has_hooks:
+            self.has_hooks = True
+            for seat in self.all:
+                self._on_news(seat)
 
     async def _move_main(self, session: str | None) -> None:
         """Let the main seat be that of ``session``; one of another session says goodbye first."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -52,6 +53,11 @@ def until(condition: Callable[[], Any]) -> Any:
 def others(session: blocking.Session) -> dict[str | None, str | None]:
     """Return the names of the others with how soon they see a message."""
     return {view.name: view.raw.get("push") for view in session.list() if view.id != session.id}
+
+
+def ways_of_others(session: blocking.Session) -> list[tuple[str | None, str | None]]:
+    """Return how soon the others see a message, and by what."""
+    return [(view.raw.get("push"), view.raw.get("pushWay")) for view in session.list() if view.id != session.id]
 
 
 def test_hooks_adapter_and_commands_are_one_session(raw: Start, broker: BrokerProcess) -> None:
@@ -258,7 +264,7 @@ def test_a_subagent_is_a_session_of_its_own_where_a_hook_tells(raw: Start, broke
         door.ask({"op": "done", "batch": given["batch"]})
         assert door.ask({"op": "agent", "agent": "a1b2c3d4e5", "what": "stop"}) == {"ok": True}
         until(lambda: name not in others(bob))
-        assert host.tool("status") == mine
+        assert host.tool("status") == mine.replace("(tools)", "(hooks)"), "hooks were seen meanwhile"
 
 
 def test_codex_says_with_each_call_whose_it_is(raw: Start, broker: BrokerProcess) -> None:
@@ -299,6 +305,43 @@ def test_the_session_that_ends_says_goodbye(raw: Start, broker: BrokerProcess) -
         assert len(others(bob)) == 1
         assert door.ask({"op": "bye", "session": "s-1"}) == {"ok": True}
         until(lambda: not others(bob))
+
+
+def test_others_see_which_way_is_in_use(raw: Start, broker: BrokerProcess) -> None:
+    """Issue: falls back in a stated order, and says in `list` which one is in use; protocol 15.5."""
+    host, record = claude(raw, broker)
+    host.tool("status")
+    with blocking.connect("bob", home=broker.home) as bob:
+        assert ways_of_others(bob) == [("pull", "tools")]
+        with hook(record) as rewake:
+            rewake.begin({"op": "bell", "kind": "rewake"})
+            until(lambda: ways_of_others(bob) == [("idle", "rewake")])
+            with hook(record) as monitor:
+                monitor.begin({"op": "bell", "kind": "monitor"})
+                until(lambda: ways_of_others(bob) == [("now", "monitor")])
+                assert "(monitor)" in host.tool("status")
+                other = raw("--host", "claude", "--as", "other")
+                other.shake_hands("claude-code")
+                assert "sees messages at once (monitor)" in other.tool("list")
+            until(lambda: ways_of_others(bob)[0] == ("idle", "rewake"))
+        until(lambda: ways_of_others(bob)[0] == ("pull", "tools"))
+        with hook(record) as door:
+            assert door.ask({"op": "collect", "session": "s-1"}) == NOTHING
+        until(lambda: ways_of_others(bob)[0] == ("pull", "hooks"))
+
+
+def test_a_way_that_takes_no_bell_is_not_the_one_in_use(raw: Start, broker: BrokerProcess, tmp_path: Path) -> None:
+    """Protocol 15.5: the socket of the host is there, and nobody listens on it any more."""
+    place = tmp_path / "claude.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.fspath(place))
+    host, record = claude(raw, broker, CLAUDE_CODE_MESSAGING_SOCKET=os.fspath(place))
+    host.tool("status")
+    with blocking.connect("bob", home=broker.home) as bob:
+        assert ways_of_others(bob) == [("now", "inbox")]
+        bob.send(record.seats[0].name or "", "hello")
+        until(lambda: ways_of_others(bob) == [("pull", "tools")])
+        assert "hello" in host.tool("receive")
 
 
 def test_bells_ring_for_whoever_listens_and_others_see_that(raw: Start, broker: BrokerProcess) -> None:
