@@ -573,6 +573,8 @@ SESSION_NOTE_WAIT_MS = 400
 """How long an adapter waits for a hook to tell which session it is in, where hooks know better than it does."""
 SESSION_NOTE_POLL_MS = 20
 """Pause between two looks for that note."""
+SEAT_LOOK_MS = 500
+"""How long the broker may take to say whether a seat that is to be left owes anybody anything; else it stays."""
 SESSION_LOOK_MS = 1_000
 """Pause between two looks whether a host is in another session by now."""
 SESSION_NOTE_AGE_MS = 60 * MINUTE_MS

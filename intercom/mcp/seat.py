@@ -27,10 +27,11 @@ from intercom.errors import (
     ConnectionLost,
     IntercomError,
     RegistrationRefused,
+    RequestRefused,
     SessionClosed,
     SessionReplaced,
 )
-from intercom.limits import ADAPTER_OPEN_MS, ADAPTER_RETRY_MS, CAUSE_MS, INCOMING_MESSAGES, TOOL_REPEATS
+from intercom.limits import ADAPTER_OPEN_MS, ADAPTER_RETRY_MS, CAUSE_MS, INCOMING_MESSAGES, SEAT_LOOK_MS, TOOL_REPEATS
 from intercom.mcp.answers import AnswerFiles
 from intercom.mcp.asking import Asking, OpenQuestion
 from intercom.mcp.repeating import Known, Repeats
@@ -180,6 +181,25 @@ class Seat:
         session = await self.ready()
         assert self._work is not None, "a session that is there has its tasks"
         self._work.start_soon(self.asking.ask, session, question, target, text)
+
+    async def is_needed(self) -> bool:
+        """Tell whether its end would cost somebody something: mail nobody was shown, open questions, work in hand.
+
+        What the broker holds for it counts, on its way or handed to a hook; one that cannot be asked counts as needed.
+        """
+        if len(self.tray) or self.asking.open or self.work.steps or self.work.now is not None:
+            return True
+        session = self._session
+        if session is None:
+            return False
+        with anyio.move_on_after(SEAT_LOOK_MS / 1000):
+            try:
+                return bool((await session.mailbox()).count or await session.pending())
+            except RequestRefused:
+                return False  # a broker that keeps nothing
+            except IntercomError:
+                return True
+        return True
 
     async def step_came(self) -> None:
         """Return when a step of a flow waits."""

@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -116,8 +117,6 @@ def test_a_host_is_kept_from_stopping_only_so_often(raw: Start, broker: BrokerPr
     stop = {"op": "stop", "session": "s-1", "active": True}
     with blocking.connect("bob", home=broker.home) as bob, hook(record) as door:
         assert door.ask(stop) == {"ok": True, "text": "", "questions": 0}
-        from threading import Thread
-
         asks = []
         texts = []
         for number in range(STOPS):
@@ -171,8 +170,6 @@ def _ask(home: Path, name: str, text: str) -> None:
 def test_a_question_that_was_answered_keeps_nobody(raw: Start, broker: BrokerProcess) -> None:
     host, record = claude(raw, broker)
     host.tool("status")
-    from threading import Thread
-
     ask = Thread(target=_ask, args=(broker.home, record.seats[0].name or "", "well?"))
     ask.start()
     host.tool("receive", {"wait_s": 10})
@@ -241,6 +238,77 @@ def test_what_claude_says_of_its_process_counts_more_than_the_variable(raw: Star
         file.write_text('{"pid": 1, "sessionId": "s-next"}')
         until(lambda: [view.id for view in bob.list() if view.id not in (bob.id, before)])
     assert record_of(broker.home).seats[0].address == address_of("s-next"), "without a call of a tool"
+
+
+def before_its_session_is_known(raw: Start, broker: BrokerProcess) -> tuple[RawHost, AdapterRecord, str]:
+    """Start an adapter whose host tells the session only through hooks, none of which came in time."""
+    host = raw("--host", "gemini")
+    host.shake_hands("gemini-cli-mcp-client")
+    record = record_of(broker.home)
+    [seat] = record.seats
+    assert (seat.session, seat.address) == (None, None)
+    assert seat.name is not None
+    host.tool("status")
+    return host, record, seat.name
+
+
+def test_one_that_waits_for_nothing_is_in_the_session_that_a_hook_names(raw: Start, broker: BrokerProcess) -> None:
+    """hosts 1.2: one identity per host session, the one its hooks and commands have."""
+    _host, record, name = before_its_session_is_known(raw, broker)
+    with hook(record) as door:
+        hello = door.ask({"op": "hello", "session": "s-1", "source": "startup"})
+    assert (hello["address"], hello["name"]) == (address_of("s-1", "gemini"), name)
+    assert hello["address"] == record_of(broker.home).seats[0].address
+
+
+def test_what_was_sent_before_the_session_was_known_is_shown_in_it(raw: Start, broker: BrokerProcess) -> None:
+    """A late hook of the start costs no message: it is not given up, and its sender learns when it was shown."""
+    _host, record, name = before_its_session_is_known(raw, broker)
+    with blocking.connect("bob", home=broker.home) as bob, hook(record) as door:
+        receipt = bob.send(name, "came first")
+        assert receipt.state == "queued"
+        for moment in ("startup", "resume"):
+            assert door.ask({"op": "hello", "session": "s-1", "source": moment})["address"] is None
+        given = until(lambda: next((a for a in [door.ask({"op": "collect", "session": "s-1"})] if a["text"]), None))
+        assert "came first" in given["text"]
+        assert door.ask({"op": "hello", "session": "s-1"})["address"] is None, "it is on its way to the model"
+        assert door.ask({"op": "done", "batch": given["batch"]}) == {"ok": True}
+        until(lambda: bob.trace(receipt.message_id).state == "delivered")
+        assert door.ask({"op": "collect", "session": "s-1"}) == NOTHING
+        assert record_of(broker.home).seats[0].address == address_of("s-1", "gemini"), "any hook moves it then"
+        assert bob.send(name, "came then").state == "queued"
+        assert "came then" in until(lambda: door.ask({"op": "collect", "session": "s-1"})["text"])
+
+
+def test_a_question_of_before_the_session_was_known_is_answered(raw: Start, broker: BrokerProcess) -> None:
+    """Who asked the first seat has its answer; the seat moves after it."""
+    host, record, name = before_its_session_is_known(raw, broker)
+    asking = Thread(target=_ask, args=(broker.home, name, "which port?"))
+    asking.start()
+    until(lambda: "1 message" in host.tool("status"))
+    with hook(record) as door:
+        assert door.ask({"op": "hello", "session": "s-1", "source": "startup"})["address"] is None
+        given = door.ask({"op": "collect", "session": "s-1"})
+        door.ask({"op": "done", "batch": given["batch"]})
+        assert "which port?" in given["text"]
+        assert "question" in door.ask({"op": "stop", "session": "s-1"})["text"]
+        assert "has your answer" in host.tool("reply", {"text": "yes"})
+        asking.join(PATIENCE_S)
+        assert not asking.is_alive()
+        assert door.ask({"op": "hello", "session": "s-1"})["address"] == address_of("s-1", "gemini")
+
+
+def test_a_session_that_ends_before_its_seat_has_moved_says_goodbye(raw: Start, broker: BrokerProcess) -> None:
+    """Nobody takes it for one that still reads, and the sender of what it did not read is told."""
+    _host, record, name = before_its_session_is_known(raw, broker)
+    with blocking.connect("bob", home=broker.home) as bob, hook(record) as door:
+        receipt = bob.send(name, "too late")
+        door.ask({"op": "hello", "session": "s-1", "source": "startup"})
+        assert door.ask({"op": "bye", "session": "another"}) == {"ok": True}
+        assert list(others(bob)) == [name]
+        assert door.ask({"op": "bye", "session": "s-1"}) == {"ok": True}
+        until(lambda: not others(bob))
+        until(lambda: bob.trace(receipt.message_id).state == "undeliverable")
 
 
 def test_a_subagent_is_a_session_of_its_own_where_a_hook_tells(raw: Start, broker: BrokerProcess) -> None:
