@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         StepReport,
         TodoOutcome,
     )
-    from intercom.client.invoking import Diagnosis, InvocationView, Route
+    from intercom.client.invoking import Diagnosis, InvocationDelivery, InvocationView, Route
     from intercom.client.linkviews import CommandView, EventView, LinkView
     from intercom.client.mailviews import (
         AddressView,
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from intercom.client.queueing import AsyncStageQueue, StageAnswer, StageQueue, StageRequest
     from intercom.client.rosters import DeliveryState, PossibleStage, RosterStage
     from intercom.client.stage_views import StageView
-    from intercom.client.views import Attachment, GroupView, Invoked, Mail, Notice, Receipt, SessionView
+    from intercom.client.views import Attachment, Execution, GroupView, Invoked, Mail, Notice, Receipt, SessionView
     from intercom.client.watches import WatchedState, WatchEvent, WatchSnapshot
     from intercom.client.workviews import AssignmentView, Dispatched, InboxPage, InboxPresence, ParkedMessage
     from intercom.errors import (
@@ -132,6 +132,7 @@ __all__ = [
     "EmbeddedBroker",
     "EventView",
     "Events",
+    "Execution",
     "Flow",
     "FlowCalls",
     "FlowDispatch",
@@ -146,6 +147,7 @@ __all__ = [
     "IncomingMessage",
     "IntercomError",
     "Invocation",
+    "InvocationDelivery",
     "InvocationView",
     "Invoked",
     "KeptMessage",
@@ -243,7 +245,7 @@ _HOMES = {
         "connect",
     ),
     "intercom.client.attending": ("KeptMessage", "Policies", "PolicyRule", "PolicyView", "Wait", "Waits"),
-    "intercom.client.invoking": ("Diagnosis", "InvocationView", "Route"),
+    "intercom.client.invoking": ("Diagnosis", "InvocationDelivery", "InvocationView", "Route"),
     "intercom.client.feeds": ("SessionEvent",),
     "intercom.client.flowviews": (
         "Flow",
@@ -272,7 +274,16 @@ _HOMES = {
         "UnconfirmedMessage",
     ),
     "intercom.client.watches": ("WatchEvent", "WatchSnapshot", "WatchedState"),
-    "intercom.client.views": ("Attachment", "GroupView", "Invoked", "Mail", "Notice", "Receipt", "SessionView"),
+    "intercom.client.views": (
+        "Attachment",
+        "Execution",
+        "GroupView",
+        "Invoked",
+        "Mail",
+        "Notice",
+        "Receipt",
+        "SessionView",
+    ),
     "intercom.client.workviews": ("AssignmentView", "Dispatched", "InboxPage", "InboxPresence", "ParkedMessage"),
     "intercom.server.embedded": ("EmbeddedBroker", "serve"),
 }

@@ -854,6 +854,14 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Candidates that a diagnosis names."""
     invocation_bytes: int = 256 * 1024
     """Size of a task."""
+    invocation_context_bytes: int = 256 * 1024
+    """Size of what goes with a task as its context."""
+    invocation_metadata_bytes: int = 4 * 1024
+    """Size of the metadata of an invocation, as JSON."""
+    invocation_labels: int = 16
+    """Labels of one invocation."""
+    invocation_word_characters: int = 256
+    """Length of a label of an invocation, of a text of its ``execution``, and of its ``messageId``."""
     run_result_bytes: int = 1 * MIB
     """Size of an output."""
     run_text_characters: int = 1_000

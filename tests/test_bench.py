@@ -162,6 +162,20 @@ def test_another_checkout_is_compared_with_ours() -> None:
     assert engines.clean_environment({}, launch.environment)["PYTHONPATH"] == "/somewhere/before"
 
 
+@pytest.mark.parametrize(
+    ("script", "is_found"),
+    [("mkdir -p .venv/bin && touch .venv/bin/python", True), ("exit 1", False), ("true", False)],
+)
+def test_another_checkout_runs_with_the_packages_it_needs(tmp_path: Path, script: str, is_found: bool) -> None:
+    prepare = tmp_path / "scripts" / "prepare"
+    prepare.parent.mkdir()
+    prepare.write_text(f"#!/bin/sh\nset -e\ncd {tmp_path}\n{script}\n")
+    prepare.chmod(0o755)
+    other = engines.other_checkout(tmp_path)
+    found = main.find(other, engines.Programs({}))
+    assert found == (str(tmp_path / ".venv" / "bin" / "python") if is_found else None)
+
+
 # --- the table and the page
 
 

@@ -13,15 +13,14 @@ from intercom import errors
 NAMES = {
     "AddressView", "Assignment", "AssignmentView", "Assignments", "AsyncStageQueue", "Attachment", "Command",
     "CommandView", "Commands", "Connection", "DeliveryState", "Diagnosis", "Dispatched", "EmbeddedBroker",
-    "EventView", "Events", "Flow", "FlowCalls", "FlowDispatch", "FlowList", "FlowReported", "FlowStep",
-    "FlowSummary", "GroupView", "InboxPage", "InboxPresence", "IncomingMessage", "Invocation", "InvocationView",
-    "Invoked", "KeptMessage", "LinkView", "LiveStage", "Mail", "Mailbox", "MailboxEntry", "Messages", "Notice",
-    "ParkedMessage", "Peeked", "PendingAsk", "Policies", "PolicyRule", "PolicyView", "PossibleStage", "Purged",
-    "Receipt",
-    "RosterStage", "Route", "Run", "Session", "SessionEvent", "SessionRecord", "SessionView", "StageAnswer",
-    "StageQueue", "StageRequest", "StageView", "Step", "StepReport", "Task", "TodoOutcome", "Trace", "TraceEvent",
-    "UnconfirmedMessage", "Wait", "Waits", "WatchEvent", "WatchSnapshot", "WatchedState", "Watching", "__version__",
-    "blocking", "connect", "serve",
+    "EventView", "Events", "Execution", "Flow", "FlowCalls", "FlowDispatch", "FlowList", "FlowReported", "FlowStep",
+    "FlowSummary", "GroupView", "InboxPage", "InboxPresence", "IncomingMessage", "Invocation", "InvocationDelivery",
+    "InvocationView", "Invoked", "KeptMessage", "LinkView", "LiveStage", "Mail", "Mailbox", "MailboxEntry", "Messages",
+    "Notice", "ParkedMessage", "Peeked", "PendingAsk", "Policies", "PolicyRule", "PolicyView", "PossibleStage",
+    "Purged", "Receipt", "RosterStage", "Route", "Run", "Session", "SessionEvent", "SessionRecord", "SessionView",
+    "StageAnswer", "StageQueue", "StageRequest", "StageView", "Step", "StepReport", "Task", "TodoOutcome", "Trace",
+    "TraceEvent", "UnconfirmedMessage", "Wait", "Waits", "WatchEvent", "WatchSnapshot", "WatchedState", "Watching",
+    "__version__", "blocking", "connect", "serve",
 }  # fmt: skip
 
 SESSION = {

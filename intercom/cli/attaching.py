@@ -44,16 +44,20 @@ def attachments_of(arguments: Namespace) -> list[Attachment]:
     left = ATTACHMENTS_BYTES
     carried = []
     for given in arguments.files:
-        content = _content(given, left)
-        left -= len(content)
-        try:
-            text = content.decode("utf-8")
-        except UnicodeDecodeError:
-            raise UsageError(
-                f"{clean(given)} is not text in UTF-8", hint="Send its path instead, or a text made of it."
-            ) from None
+        text = text_of_file(given, left)
+        left -= len(text.encode())
         carried.append(Attachment("file", clean(Path(given).name or given), text))
     return carried
+
+
+def text_of_file(given: str, most: int) -> str:
+    """Return the text in a file or a pipe of at most ``most`` bytes; raises as ``attachments_of`` does."""
+    try:
+        return _content(given, most).decode("utf-8")
+    except UnicodeDecodeError:
+        raise UsageError(
+            f"{clean(given)} is not text in UTF-8", hint="Send its path instead, or a text made of it."
+        ) from None
 
 
 def _content(given: str, left: int) -> bytes:

@@ -329,7 +329,7 @@ def _takes(option: str, words: list[str]) -> str:
     """Return how fish is told what follows an option, of which all values may be known."""
     if words:
         return f" -x -a {_quoted(' '.join(words))}"
-    return " -r -F" if option in ("--home", "--attach") else " -x"
+    return " -r -F" if option in ("--home", "--attach", "--context") else " -x"
 
 
 def _quoted(text: str) -> str:

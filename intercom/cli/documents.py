@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, get_args
 
 from intercom.client.working import REPORTABLE
 from intercom.wire.flows import FlowState, StepState
-from intercom.wire.invocations import Action, RunState
+from intercom.wire.invocations import Action, DeliveryStatus, RunState
 from intercom.wire.links import CommandState, LinkState
 from intercom.wire.work import ClaimPolicy, ParkReason, ProcessingState
 
@@ -64,6 +64,12 @@ _SESSION = _object(
         "unconfirmedSince": _COUNT,
     },
 )
+_WISHED: Schema = {
+    "execution": _object({}, dict.fromkeys(("kind", "model", "session", "targetSessionId"), _TEXT)),
+    "labels": _TEXTS,
+    "stream": {"const": True},
+    "messageId": _TEXT,
+}
 _MESSAGE = _object(
     {"id": _TEXT, "from": _ref("Session"), "text": _TEXT, "timestamp": _NUMBER, "expectsReply": _FLAG},
     {
@@ -74,6 +80,10 @@ _MESSAGE = _object(
         "notification": {"const": True},
         "flow": _object(
             {"flowId": _TEXT, "stepId": _TEXT, "dispatchId": _TEXT, "attempt": _COUNT, "instruction": _TEXT}
+        ),
+        "invocation": _object(
+            {"invocationId": _TEXT, "runId": _TEXT, "action": {"enum": list(get_args(Action))}},
+            {"cancelled": {"const": True}, "metadata": _ANY_OBJECT, **_WISHED},
         ),
         "withdrawn": {"const": True},
         "validUntil": _COUNT,
@@ -250,7 +260,24 @@ _INVOCATION = _object(
     },
     {
         **dict.fromkeys(("startedAt", "completedAt", "takeUntil", "attempts", "cancelAskedAt"), _COUNT),
-        **dict.fromkeys(("placement", "task", "summary", "output", "error"), _TEXT),
+        **dict.fromkeys(("placement", "task", "summary", "output", "error", "context"), _TEXT),
+        "metadata": _ANY_OBJECT,
+        **_WISHED,
+        "deliveries": _array(
+            _object(
+                {
+                    "deliveryId": _TEXT,
+                    "targetBrokerId": _TEXT,
+                    "status": {"enum": list(get_args(DeliveryStatus))},
+                    "attempts": _COUNT,
+                    "firstQueuedAt": _COUNT,
+                },
+                {
+                    **dict.fromkeys(("nextAttemptAt", "peerAckedAt"), _COUNT),
+                    **dict.fromkeys(("peerRunId", "failureReason", "failureDetail"), _TEXT),
+                },
+            )
+        ),
         "reconciled": {"const": True},
     },
 )

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
-from intercom.cli.arguments import Parser, add_common, clean
+from intercom.cli.arguments import Parser, add_common, clean, words_of
 from intercom.cli.identity import opened, time_left
-from intercom.cli.invoked import described, follow, show
+from intercom.cli.invoked import described, follow, show, show_asked
 from intercom.cli.person import require_person
 from intercom.cli.render import Output, duration, visible
 from intercom.cli.tables import Fit, show_table
-from intercom.client.invoking import Accepted, Following
+from intercom.client.invoking import ENDED, Accepted, Following
 from intercom.errors import RequestRefused, UsageError
 from intercom.limits import REQUEST_MS, WORK_PAGE_CEILING, WORK_REQUEST_MS
+from intercom.wire.invocations import ReportedState
 
 if TYPE_CHECKING:
     from intercom.client.invoking import InvocationView
 
-USAGE = "list | show ID | watch ID | cancel ID"
+USAGE = "list | show ID | watch ID | cancel ID | report ID STATE [TEXT...]"
 DESCRIPTION = """Look at what was invoked (`intercom invoke`), follow it, and ask that it stops.
 
     list          all that are remembered, the newest first; with --open those that have not ended
@@ -28,11 +29,14 @@ DESCRIPTION = """Look at what was invoked (`intercom invoke`), follow it, and as
                   comes first
     cancel ID     ask that it is not carried out: at once while nobody has it, else its target is told to stop; one
                   that others invoked is for the person
+    report ID STATE [TEXT]
+                  say as its target how far it is: running or waiting, completed with TEXT as its result, failed or
+                  cancelled with TEXT as the reason; `-` alone as TEXT reads standard input
 
 Starts a broker when none runs. Ends with 3 when no such invocation is known.
 """
 HEAD = ("ID", "STATE", "SINCE", "TARGET", "ACTION")
-WORDS = {"list": 0, "show": 1, "watch": 1, "cancel": 1}
+WORDS = {"list": 0, "show": 1, "watch": 1, "cancel": 1, "report": 2}
 """What may be done, with the number of words behind it."""
 
 
@@ -47,10 +51,12 @@ def configure(parser: Parser) -> None:
 def run(arguments: Namespace, output: Output) -> int:
     """Do what the first word names and return 0."""
     what, *rest = arguments.words or [""]
-    if what not in WORDS or len(rest) != WORDS[what]:
+    if what not in WORDS or len(rest) < WORDS[what] or (len(rest) > WORDS[what] and what != "report"):
         raise UsageError("say what to do", hint=f"`intercom invocation {USAGE.replace(' | ', '`, `')}`.")
     if what == "cancel":
         return _cancel(rest[0], arguments, output)
+    if what == "report":
+        return _report(rest[0], rest[1], rest[2:], arguments, output)
     with opened(arguments, "invocation", purpose="control", default_ms=REQUEST_MS) as session:
         if what == "list":
             left = time_left(arguments, REQUEST_MS)
@@ -65,8 +71,25 @@ def run(arguments: Namespace, output: Output) -> int:
             view = session.invocation(rest[0])
     output.document({"ok": True, "invocation": described(view)})
     show(view, output)
-    if what == "show" and view.task and not output.as_json:
-        output.line(f"task: {visible(view.task)}")
+    if what == "show":
+        show_asked(view, output)
+    return 0
+
+
+def _report(wanted: str, state: str, words: list[str], arguments: Namespace, output: Output) -> int:
+    """Say how far a task is that this identity was given."""
+    if state not in get_args(ReportedState):
+        raise UsageError(
+            f"{visible(state)} is no state to report", hint=f"One of {', '.join(get_args(ReportedState))}."
+        )
+    text = words_of([wanted, *words], first="an id", usage="invocation report ID STATE TEXT")[1] if words else None
+    member = "output" if state == "completed" else "error" if state in ENDED else "summary"
+    with opened(arguments, "invocation", default_ms=WORK_REQUEST_MS, hold="none") as session:
+        left = time_left(arguments, WORK_REQUEST_MS)
+        texts = {} if text is None else {member: text}
+        now = session.update_run(wanted, state, **texts, timeout=left)
+    output.document({"ok": True, "invocationId": wanted, "state": now})
+    output.line(f"{now}: {visible(wanted)}")
     return 0
 
 

@@ -7,7 +7,10 @@ from argparse import Namespace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from msgspec.json import encode
+
 from intercom.cli.identity import MOMENT_S
+from intercom.cli.messages import said_beside, wishes
 from intercom.cli.render import Output, visible, visible_block
 from intercom.client.watches import WatchEvent
 
@@ -32,18 +35,44 @@ NAMES = (
     ("attempts", "attempts"),
     ("cancelAskedAt", "cancel_asked_at"),
     ("task", "task"),
+    ("context", "context"),
+    ("metadata", "metadata"),
+    ("messageId", "about"),
     ("summary", "summary"),
     ("output", "output"),
     ("error", "error"),
 )
 """Members of a document, with the attributes they hold."""
+DELIVERY = (
+    ("deliveryId", "id"),
+    ("targetBrokerId", "broker_id"),
+    ("status", "status"),
+    ("attempts", "attempts"),
+    ("firstQueuedAt", "first_queued_at"),
+    ("nextAttemptAt", "next_attempt_at"),
+    ("peerAckedAt", "acked_at"),
+    ("peerRunId", "run_id"),
+    ("failureReason", "failure"),
+    ("failureDetail", "failure_detail"),
+)
 
 
 def described(view: InvocationView) -> dict[str, Any]:
     """Return an invocation as a document; what is not known is left out."""
     members = {name: getattr(view, attribute) for name, attribute in NAMES}
     known = {name: value for name, value in members.items() if value is not None}
-    return {**known, **({"reconciled": True} if view.reconciled else {})}
+    flags = {name: True for name in ("reconciled", "stream") if getattr(view, name)}
+    lists: dict[str, Any] = {"labels": list(view.labels)} if view.labels else {}
+    if view.execution is not None:
+        lists["execution"] = wishes(view.execution)
+    if view.deliveries:
+        lists["deliveries"] = [_members(each, DELIVERY) for each in view.deliveries]
+    return {**known, **flags, **lists}
+
+
+def _members(found: Any, names: tuple[tuple[str, str], ...]) -> dict[str, Any]:
+    members = {name: getattr(found, attribute) for name, attribute in names}
+    return {name: value for name, value in members.items() if value is not None}
 
 
 def described_route(route: Route) -> dict[str, Any]:
@@ -62,6 +91,23 @@ def show(view: InvocationView, output: Output) -> None:
         output.line(f"error: {visible(view.error)}")
     if view.output:
         output.line(visible_block(view.output))
+
+
+def show_asked(view: InvocationView, output: Output) -> None:
+    """Print what was asked for, for a person."""
+    if output.as_json:
+        return
+    if view.task:
+        output.line(f"task: {visible(view.task)}")
+    if view.context:
+        output.line(f"context: {visible(view.context)}")
+    if beside := said_beside(view):
+        output.line(f"with: {beside}")
+    if view.metadata:
+        output.line(f"metadata: {visible(encode(view.metadata).decode())}")
+    for delivery in view.deliveries:
+        why = f": {visible(delivery.failure_detail)}" if delivery.failure_detail else ""
+        output.line(f"delivery: {delivery.status} after {delivery.attempts} attempts{why}")
 
 
 def follow(session: Session, told: Following, arguments: Namespace, output: Output) -> None:

@@ -34,7 +34,7 @@ VERBS = {
     "link": "show what durable workers and the broker have on disk of each other",
     "command": "tell a durable worker to do something, once",
     "invoke": "have something done by somebody, now or when they can",
-    "invocation": "look at what was invoked, follow it, or cancel it",
+    "invocation": "look at what was invoked, follow it, cancel it, or report on it",
     "resolve": "tell whom a label means",
     "session": "show the known sessions, also those that are away",
     "spawn": "have a session started by a command that the settings name",

@@ -17,6 +17,7 @@ from intercom.cli.messages import described as message_described
 from intercom.cli.person import require_person
 from intercom.cli.policy import kept_described, settle
 from intercom.cli.render import Output, duration, visible, who
+from intercom.cli.returning import look_until_known
 from intercom.cli.send import tell
 from intercom.cli.waits import described as wait_described
 from intercom.client.choosing import question_called
@@ -279,7 +280,11 @@ def _answer(wanted: str, text: str, arguments: Namespace, output: Output) -> int
     """Answer one question, read before or not."""
     with _as_person(arguments) as me:
         try:
-            ask = question_called(me.pending(timeout=time_left(arguments, REQUEST_MS)), wanted)
+            ask = look_until_known(
+                lambda: question_called(me.pending(timeout=time_left(arguments, REQUEST_MS)), wanted),
+                "unknown_question",
+                arguments,
+            )
         except RequestRefused as error:
             if error.code != "unknown_question":
                 raise

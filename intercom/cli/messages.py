@@ -13,7 +13,8 @@ from intercom.client.profile import PERSON
 from intercom.limits import OLD_MAIL_MS
 
 if TYPE_CHECKING:
-    from intercom.client.views import IncomingMessage
+    from intercom.client.invoking import InvocationView
+    from intercom.client.views import Execution, IncomingMessage, Invoked
 
 
 THE_PERSON = f"{PERSON} (the person)"
@@ -58,8 +59,44 @@ def described(message: IncomingMessage) -> dict[str, Any]:
             "attempt": step.attempt,
             "instruction": step.instruction,
         }
+    if message.invoked is not None:
+        document["invocation"] = _described_task(message.invoked)
     optional = {"replyTo": message.reply_to, "replyError": message.reply_error, "channel": message.channel}
     return document | {member: value for member, value in optional.items() if value is not None}
+
+
+def _described_task(task: Invoked) -> dict[str, Any]:
+    wished = {} if task.execution is None else wishes(task.execution)
+    optional = {
+        "cancelled": task.is_cancelled or None,
+        "execution": wished or None,
+        "labels": list(task.labels) or None,
+        "metadata": task.metadata,
+        "stream": task.stream or None,
+        "messageId": task.about,
+    }
+    known = {member: value for member, value in optional.items() if value is not None}
+    return {"invocationId": task.id, "runId": task.run_id, "action": task.action, **known}
+
+
+def wishes(execution: Execution) -> dict[str, str]:
+    """Return how a task is wished to be done, by the names of the wire."""
+    named = {
+        "kind": execution.kind,
+        "model": execution.model,
+        "session": execution.session,
+        "targetSessionId": execution.target_session_id,
+    }
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def said_beside(task: Invoked | InvocationView) -> str:
+    """Return what is said of a task beside its texts, on one line; empty when that is nothing."""
+    said = [] if task.execution is None else [f"{name} {value}" for name, value in wishes(task.execution).items()]
+    said += [f"label {label}" for label in task.labels]
+    said += [f"about {task.about}"] if task.about else []
+    said += ["reports wished"] if task.stream else []
+    return visible(", ".join(said))
 
 
 def shown(message: IncomingMessage, options: str | None = "") -> str:
@@ -84,6 +121,9 @@ def shown(message: IncomingMessage, options: str | None = "") -> str:
             lines.append(f"    intercom flow report{options} {named} completed --summary TEXT")
             lines.append("  when it cannot be done:")
             lines.append(f"    intercom flow report{options} {named} failed --summary TEXT")
+    if message.invoked is not None and not message.invoked.is_cancelled:
+        beside = said_beside(message.invoked)
+        lines.append(f"  task of invocation {visible(message.invoked.id)}" + (f", with {beside}" if beside else ""))
     return "\n".join(lines)
 
 
@@ -94,6 +134,9 @@ def how_to_answer(message: IncomingMessage, options: str) -> str | None:
     """
     if message.notice is not None or message.reply_error is not None:
         return None
+    if message.invoked is not None:
+        state = "cancelled" if message.invoked.is_cancelled else "completed"
+        return f"intercom invocation report{options} {_word(message.invoked.id)} {state} TEXT"
     if message.expects_reply and not message.withdrawn:
         return f"intercom reply{options} {_word(message.id)} TEXT"
     if is_from_a_guest(message):

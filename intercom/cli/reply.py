@@ -10,6 +10,7 @@ from intercom.cli.attaching import add_attach, attachments_of
 from intercom.cli.identity import opened, time_left
 from intercom.cli.person import add_me, address_of
 from intercom.cli.render import Output
+from intercom.cli.returning import look_until_known
 from intercom.cli.send import add_message_id, message_id_of, repeatable, tell
 from intercom.client.choosing import question_called
 from intercom.errors import RequestRefused
@@ -26,7 +27,8 @@ that was asked (`intercom whoami`) may answer, once.
 MESSAGE-ID is the id of the question, or the beginning of one that only one open question has; `intercom pending` lists
 them. TEXT may be several words; `-` alone reads standard input.
 
-Ends with 3 when no such question is open: it was answered, withdrawn, or its time is over. Repeated with the
+Ends with 3 when no such question is open: it was answered, withdrawn, or its time is over. A broker that has just
+started is asked again for a moment. Repeated with the
 --message-id of an earlier answer, it says what became of that one.
 """
 
@@ -53,7 +55,11 @@ def run(arguments: Namespace, output: Output) -> int:
         repeatable(message_id),
     ):
         try:
-            question = question_called(session.pending(timeout=time_left(arguments, default_ms)), wanted)
+            question = look_until_known(
+                lambda: question_called(session.pending(timeout=time_left(arguments, default_ms)), wanted),
+                "unknown_question",
+                arguments,
+            )
         except RequestRefused:
             earlier = None if arguments.message_id is None else answered_before(session, wanted, arguments)
             if earlier is None:

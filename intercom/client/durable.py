@@ -43,6 +43,8 @@ from intercom.wire import links
 AnyCommand = TypeVar("AnyCommand", bound="Command")
 
 
+BOOTSTRAP_INVALID = "bootstrap_invalid"
+"""Why this side rejects its link: what the broker wrote cannot be."""
 JOURNAL_UNUSABLE = "journal_unusable"
 """Why this side rejects its link: it could not write down what it is told."""
 
@@ -99,6 +101,8 @@ class Durable:
         self._ids = ids
         self._attempts: Attempts[str] = Attempts()
         """At having the link, each named by the id of its readiness; what is held is the id of the link."""
+        self._generation = 0
+        """Of the last bootstrap on this connection."""
         self._heartbeat_due = 0
         self._written = 0
         """Events up to here were written on this connection."""
@@ -195,7 +199,11 @@ class Durable:
     # --- the connection ---------------------------------------------------------------------------------
 
     def lost(self) -> None:
-        """Take notice that the connection ended, or has its link no more."""
+        """Take notice that the connection ended."""
+        self._generation = 0
+        self._has_no_link()
+
+    def _has_no_link(self) -> None:
         self._attempts.cancel()
         self._attempts.let_go()
 
@@ -213,8 +221,14 @@ class Durable:
             self._contact.write(links.EphemeralEvent(self._clock(), {"kind": links.HEARTBEAT_KIND}))
 
     def _on_bootstrap(self, answer: links.LinkBootstrap, now: int) -> None:
-        self.lost()
+        self._has_no_link()
         journal, request_id = self.journal, self._ids()
+        flaw = self._flaw_of(answer)
+        if flaw is not None:
+            rejected = links.LinkRejected(request_id, answer.link_id, answer.generation, BOOTSTRAP_INVALID, flaw)
+            self._contact.write(rejected)
+            return self._in_trouble(RequestRefused(f"The broker broke the protocol: {flaw}", code=BOOTSTRAP_INVALID))
+        self._generation = answer.generation
         try:
             if not journal.floor <= answer.event_floor <= journal.last_seq:
                 journal.renew()
@@ -228,6 +242,11 @@ class Durable:
             links.LinkReady(request_id, answer.link_id, answer.generation, journal.last_received, journal.id)
         )
 
+    def _flaw_of(self, answer: links.LinkBootstrap) -> str | None:
+        if answer.generation <= self._generation:
+            return f"generation {answer.generation} of the link came after {self._generation}"
+        return f"the floor of the events is {answer.event_floor}" if answer.event_floor < 0 else None
+
     def _on_confirmed(self, answer: links.LinkConfirmed, now: int) -> None:
         if self._attempts.won(answer.request_id, answer.link_id, now):
             self._trouble = None
@@ -239,7 +258,7 @@ class Durable:
 
     def _on_refused(self, answer: links.LinkRefused, now: int) -> None:
         if answer.request_id is UNSET:
-            self.lost()
+            self._has_no_link()
         elif not self._attempts.failed(answer.request_id):
             return
         self._begin_again()

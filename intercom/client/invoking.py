@@ -6,22 +6,23 @@ once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, MsgspecError, Struct
+from msgspec.json import decode, encode
 
 from intercom.client.composing import clean_id, clean_text, milliseconds
 from intercom.client.lifecycle import Lifecycle
 from intercom.client.operations import RequestOperation, Result
 from intercom.client.patience import PatientRequest
-from intercom.client.views import Malformed
+from intercom.client.views import Execution, Invoked, Malformed, execution_of
 from intercom.client.watches import Watched, WatchSnapshot
 from intercom.client.workviews import ProcessingState
 from intercom.errors import RouteUnclear, RunFailed, RunUnfinished, UsageError
 from intercom.limits import IDEMPOTENCY_KEY_CHARACTERS, WORK_PAGE_CEILING
 from intercom.wire import invocations as wire
-from intercom.wire.invocations import Action, ReportedState, RunState
+from intercom.wire.invocations import Action, DeliveryStatus, ReportedState, RunState
 
 if TYPE_CHECKING:
     from intercom.wire.unions import Request
@@ -52,6 +53,25 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     detail: str
     candidates: tuple[Route, ...]
     at: int
+
+
+class InvocationDelivery(Struct, frozen=True, kw_only=True):
+    """Describe how an invocation gets to another machine (protocol 13.7); times are epoch milliseconds."""
+
+    id: str
+    broker_id: str
+    """The broker that answers for the target."""
+    status: DeliveryStatus
+    attempts: int
+    first_queued_at: int
+    next_attempt_at: int | None = None
+    acked_at: int | None = None
+    """When the other broker said that it has it."""
+    run_id: str | None = None
+    """Of the run there."""
+    failure: str | None = None
+    """Why it failed, or why the last attempt did: ``peer_unreachable``, ``peer_rejected`` or ``timeout``."""
+    failure_detail: str | None = None
 
 
 class InvocationView(Struct, frozen=True, kw_only=True):
@@ -85,11 +105,57 @@ class InvocationView(Struct, frozen=True, kw_only=True):
     reconciled: bool = False
     """The broker had to assume that it failed; what its target reports after all still counts."""
     diagnoses: tuple[Diagnosis, ...] = ()
+    context: str | None = None
+    metadata: dict[str, Any] | None = None
+    execution: Execution | None = None
+    labels: tuple[str, ...] = ()
+    stream: bool = False
+    about: str | None = None
+    """Id of the message out of which it came."""
+    deliveries: tuple[InvocationDelivery, ...] = ()
+    """How it gets to another machine; none while its target is on this one, and none in lists."""
 
     @property
     def is_over(self) -> bool:
         """Tell whether the run has ended."""
         return self.state in ENDED
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """Hold what is said of a task beside its text and its target."""
+
+    context: str | None = None
+    execution: Execution | None = None
+    labels: Sequence[str] = ()
+    metadata: Mapping[str, Any] | None = None
+    stream: bool = False
+    about: str | None = None
+
+
+class Brought:
+    """Know of a task what its message told."""
+
+    def __init__(self, invoked: Invoked) -> None:
+        self.id = invoked.id
+        """Of the invocation."""
+        self.run_id = invoked.run_id
+        self.action = invoked.action
+        self.is_cancelled = invoked.is_cancelled
+        """The message says that it is not wanted any more; then there is nothing of what follows."""
+        self.context = invoked.context
+        """What whoever asked says to know for it."""
+        self.execution = invoked.execution
+        """How it is wished to be done."""
+        self.labels = invoked.labels
+        self.metadata = invoked.metadata
+        """Of whoever asked, as it was given."""
+        self.stream = invoked.stream
+        """Whoever asked wishes ``update`` while it goes on."""
+        self.about = invoked.about
+        """Id of the message out of which it came."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.id!r}>"
 
 
 class Accepted(Struct, frozen=True):
@@ -173,6 +239,7 @@ class InvocationRequests:
         ensure_awake: bool,
         take_within: float | None,
         invocation_id: str | None,
+        asked: Asked,
         timeout: float,
     ) -> RequestOperation[Accepted | Diagnosis]:
         """Have something done; the result is a diagnosis when the target leads to nobody."""
@@ -181,6 +248,7 @@ class InvocationRequests:
         wanted, text = clean_text(self._lifecycle.present(target), "target"), clean_text(task, "task")
         name = self._ids() if invocation_id is None else _name(invocation_id, "invocation_id")
         within = UNSET if take_within is None else milliseconds(take_within, "take_within")
+        beside = _beside(asked)
 
         def read(answer: wire.InvocationAccepted) -> Accepted | Diagnosis:
             if answer.diagnosis is not UNSET:
@@ -199,6 +267,7 @@ class InvocationRequests:
                 action=cast("Action", action),
                 ensure_awake=ensure_awake,
                 timeout_ms=within,
+                **beside,
             ),
             wire.InvocationAccepted,
             read,
@@ -215,7 +284,8 @@ class InvocationRequests:
             diagnoses = tuple(_diagnosis(each) for each in answer.diagnoses)
             if answer.invocation is UNSET:
                 return diagnoses
-            return view_of(answer.invocation, answer.run, diagnoses)
+            deliveries = () if answer.deliveries is UNSET else tuple(_delivery(each) for each in answer.deliveries)
+            return view_of(answer.invocation, answer.run, diagnoses, deliveries)
 
         return self._request(
             lambda request_id: wire.InvocationGet(request_id, wanted), wire.InvocationSnapshot, read, timeout
@@ -310,7 +380,61 @@ def state_of_work(state: str) -> ProcessingState:
     return "reply_emitted" if state == "completed" else "failed"
 
 
-def view_of(info: wire.InvocationInfo, run: Any = UNSET, diagnoses: tuple[Diagnosis, ...] = ()) -> InvocationView:
+def _beside(asked: Asked) -> dict[str, Any]:
+    """Return the members of the request that hold what goes with its task."""
+    members: dict[str, Any] = {"stream": asked.stream}
+    if asked.context is not None:
+        members["context"] = clean_text(asked.context, "context")
+    if asked.execution is not None:
+        members["execution"] = wire.Execution(**_texts(asked.execution))
+    if asked.labels:
+        if isinstance(asked.labels, str):
+            raise UsageError("labels must be several texts, not one")
+        members["labels"] = [clean_text(label, "a label") for label in asked.labels]
+    if asked.metadata is not None:
+        members["metadata"] = _json_object(asked.metadata)
+    if asked.about is not None:
+        members["message_id"] = clean_id(asked.about, "about")
+    return members
+
+
+def _texts(execution: Execution) -> dict[str, Any]:
+    if execution.session is not None and execution.session not in get_args(wire.ExecutionSession):
+        known = ", ".join(get_args(wire.ExecutionSession))
+        raise UsageError(f"{execution.session!r} is no session of an execution", hint=f"One of {known}.")
+    said = {name: getattr(execution, name) for name in execution.__struct_fields__}
+    return {name: clean_text(text, f"execution.{name}") for name, text in said.items() if text is not None}
+
+
+def _json_object(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of what can be written as a JSON object."""
+    try:
+        return decode(encode(dict(metadata)), type=dict[str, Any])
+    except (MsgspecError, TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"metadata must be a JSON object: {error}") from error
+
+
+def _delivery(info: wire.DeliveryInfo) -> InvocationDelivery:
+    return InvocationDelivery(
+        id=info.delivery_id,
+        broker_id=info.target_broker_id,
+        status=info.status,
+        attempts=info.attempts,
+        first_queued_at=info.first_queued_at,
+        next_attempt_at=_known(info.next_attempt_at),
+        acked_at=_known(info.peer_acked_at),
+        run_id=_known(info.peer_run_id),
+        failure=_known(info.failure_reason),
+        failure_detail=_known(info.failure_detail),
+    )
+
+
+def view_of(
+    info: wire.InvocationInfo,
+    run: Any = UNSET,
+    diagnoses: tuple[Diagnosis, ...] = (),
+    deliveries: tuple[InvocationDelivery, ...] = (),
+) -> InvocationView:
     """Return an invocation as a program sees it."""
     more: dict[str, Any] = {}
     if run is not UNSET:
@@ -331,6 +455,13 @@ def view_of(info: wire.InvocationInfo, run: Any = UNSET, diagnoses: tuple[Diagno
         take_until=_known(info.take_until),
         completed_at=_known(info.completed_at),
         diagnoses=diagnoses,
+        context=_known(info.context),
+        metadata=_known(info.metadata),
+        execution=execution_of(info.execution),
+        labels=() if info.labels is UNSET else tuple(info.labels),
+        stream=info.stream,
+        about=_known(info.message_id),
+        deliveries=deliveries,
         **more,
     )
 

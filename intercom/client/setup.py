@@ -47,20 +47,25 @@ class Setup(NamedTuple):
         return self.first_paths if home == os.fspath(self.first_paths.home) else Paths(Path(home))
 
     def young_until(self) -> int | None:
-        """Return until when (monotonic ms) the broker counts as just started; ``None`` when it is older.
-
-        Its pid file was written when it began to listen.
-        """
-        try:
-            age = time.time() - os.stat(self.paths.pid).st_mtime
-        except OSError:
-            return None
-        left = COMING_BACK_MS - int(age * 1000)
-        return now() + left if 0 < left <= COMING_BACK_MS else None
+        """Return until when (monotonic ms) the broker counts as just started; ``None`` when it is older."""
+        return young_until(self.paths)
 
     def launch(self) -> Launch:
         """Return the next attempt to get a connection."""
         return Launch(self.paths, start=self.start and self.core.recovery.may_start, now=now)
+
+
+def young_until(paths: Paths) -> int | None:
+    """Return until when (monotonic ms) the broker of a home counts as just started; ``None`` when it is older.
+
+    Its pid file was written when it began to listen.
+    """
+    try:
+        age = time.time() - os.stat(paths.pid).st_mtime
+    except OSError:
+        return None
+    left = COMING_BACK_MS - int(age * 1000)
+    return now() + left if 0 < left <= COMING_BACK_MS else None
 
 
 def prepare(

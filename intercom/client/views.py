@@ -5,19 +5,24 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from msgspec import UNSET, DecodeError, Raw, Struct, ValidationError, convert
+from msgspec import UNSET, DecodeError, Raw, Struct, UnsetType, ValidationError, convert
 from msgspec.json import decode
 
 from intercom.client.composing import PROGRESS_OF
 from intercom.wire.codec import parse_message
 from intercom.wire.frames import Attachment, GroupEntry, MessageFrame, SessionInfo, trim
+from intercom.wire.invocations import CONTEXT
+from intercom.wire.invocations import Execution as WireExecution
 from intercom.wire.mail import MailInfo
 
 if TYPE_CHECKING:
     from intercom.client.flowsteps import FlowStep
+    from intercom.wire.frames import Message
+    from intercom.wire.invocations import InvokedInfo
 
 __all__ = [
     "Attachment",
+    "Execution",
     "GroupView",
     "IncomingMessage",
     "Mail",
@@ -92,6 +97,19 @@ class Notice(Struct, frozen=True):
     reason: str
 
 
+class Execution(Struct, frozen=True, kw_only=True):
+    """Say how the target of an invocation is wished to do its task; the target need not follow it.
+
+    ``kind``: in what way, as its host calls it. ``model``: with which model. ``session``: in which session of that
+    host, one it begins, the one it is in, the one that ``target_session_id`` names, or a copy of that or of its own.
+    """
+
+    kind: str | None = None
+    model: str | None = None
+    session: Literal["new", "reuse", "existing", "fork"] | None = None
+    target_session_id: str | None = None
+
+
 class Invoked(Struct, frozen=True):
     """Say of a message that it brings the task of an invocation, or that the task is not wanted any more."""
 
@@ -99,6 +117,16 @@ class Invoked(Struct, frozen=True):
     run_id: str
     action: Literal["consult", "execute", "summarize", "status", "wake"]
     is_cancelled: bool
+    context: str | None = None
+    """What whoever asked says to know for it; among the attachments of the message, too."""
+    execution: Execution | None = None
+    labels: tuple[str, ...] = ()
+    metadata: dict[str, Any] | None = None
+    """Of whoever asked, as it was given."""
+    stream: bool = False
+    """Reports are wished while it goes on."""
+    about: str | None = None
+    """Id of the message out of which it came."""
 
 
 class IncomingMessage:
@@ -297,10 +325,41 @@ def message_of(
         mail=None if mail is UNSET else _mail_of(mail),
         notice=None if notice is UNSET else Notice(notice.kind, notice.message_id, notice.target, notice.reason),
         valid_until=_known(frame.valid_until),
-        invoked=None
-        if invoked is UNSET
-        else Invoked(invoked.invocation_id, invoked.run_id, invoked.action, invoked.cancelled),
+        invoked=None if invoked is UNSET else _invoked_of(invoked, message, frame.message),
     )
+
+
+class _Beside(Struct):
+    metadata: dict[str, Any] | UnsetType = UNSET
+
+
+def _invoked_of(info: InvokedInfo, message: Message, raw: Raw) -> Invoked:
+    """Return the task a message brings: some of it is told beside the message, its texts in it."""
+    carried = [] if info.cancelled or message.content.attachments is UNSET else message.content.attachments
+    try:
+        metadata = None if info.cancelled else _known(decode(raw, type=_Beside).metadata)
+    except (DecodeError, ValidationError) as error:
+        raise Malformed(f"the metadata of a task is wrong: {error}") from error
+    return Invoked(
+        info.invocation_id,
+        info.run_id,
+        info.action,
+        info.cancelled,
+        next((each.content for each in carried if each.type == CONTEXT), None),
+        execution_of(info.execution),
+        () if info.labels is UNSET else tuple(info.labels),
+        metadata,
+        info.stream,
+        _known(info.message_id),
+    )
+
+
+def execution_of(wished: WireExecution | UnsetType) -> Execution | None:
+    """Return how a task is wished to be done."""
+    if wished is UNSET:
+        return None
+    named = {name: _known(getattr(wished, name)) for name in Execution.__struct_fields__}
+    return Execution(**named)
 
 
 def _mail_of(mail: MailInfo) -> Mail:

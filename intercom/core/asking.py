@@ -171,6 +171,13 @@ class Asking:
         """Return the question of this triple, also one whose asker has still to return."""
         return self._questions.find(asker_id, target_id, message_id)
 
+    def find_waiting(self, asker_id: str, mailbox: str, message_id: str) -> Question | None:
+        """Return the question of this asker to an address one of whose two sides has still to return."""
+        for question in self._questions.asked_by(asker_id):
+            if question.message_id == message_id and question.is_waiting and question.operation.target == mailbox:
+                return question
+        return None
+
     def open_to_mailbox(self, operation: Operation, key: str) -> None:
         """Record the question of an ask that was handed over out of a mailbox: whoever acts for it answers."""
         question = self._questions.open(operation.sender_session, key, operation)
@@ -182,9 +189,14 @@ class Asking:
         again = self._questions.open(question.asker_id, question.target_id, question.operation)
         again.dormant, again.asker_return = question.dormant, question.asker_return
 
-    def owed(self, *identities: str) -> list[Question]:
-        """Return the questions these sessions and mailboxes owe an answer, oldest first."""
+    def owed(self, *identities: str, mailbox: str | None = None) -> list[Question]:
+        """Return the questions these sessions and mailboxes owe an answer, oldest first.
+
+        ``mailbox`` is that of an address: its own are also those whose last holder has not returned after a restart.
+        """
         owed = {id(question): question for identity in identities for question in self._questions.owed_by(identity)}
+        if mailbox is not None:
+            owed |= {id(each): each for each in self._questions if each.is_waiting and each.operation.target == mailbox}
         return sorted(owed.values(), key=lambda question: question.operation.number)
 
     def owed_by_mailbox(self, target: Session, key: str) -> list[Operation]:

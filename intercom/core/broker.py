@@ -127,7 +127,7 @@ class Broker:
         )
         self._spawning = Spawning(spawn_kinds, work.register, ground, membership, self._store_trouble)
         self._flows = flows = FlowsOfBroker(ground, registry, messages, post, company, following, work)
-        self._linking = linking = Linking(ground, registry, messages, post, membership, following)
+        self._linking = linking = Linking(ground, registry, messages, post, membership, following, inquiries)
         self._invoking = Invoking(ground, registry, messages, post, sending, following, work, node)
         self._parts: list[Part] = [
             messages,

@@ -161,6 +161,7 @@ class Forwarding:
             bodies[task.number],
             task.created_at,
             task.take_until,
+            task.wishes,
         )
         self._outbox.add(Forward(record.peer, record.delivery_id, sending.attempt, remote))
         return None

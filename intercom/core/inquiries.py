@@ -114,6 +114,8 @@ class Inquiries(Part):
         self._outbox = ground.outbox
         self._limits = ground.limits
         self._on_force_close = membership.departing.force_close
+        self.on_unreadable: dict[str, Callable[[Connection, BadRequest, Instant], bool]] = {}
+        """By types: who may know more of a request that cannot be read than how to refuse it, and tells whether."""
 
     def handlers(self) -> Mapping[type, Handler]:
         """Return who takes these requests, and those of other features that cannot be read."""
@@ -124,6 +126,9 @@ class Inquiries(Part):
         session = connection.session
         assert session is not None, "only called for registered connections"
         if isinstance(frame, BadRequest):
+            knows_better = self.on_unreadable.get(frame.type)
+            if knows_better is not None and knows_better(connection, frame, now):
+                return None
             return self._refuse(connection, frame.request_id, No("bad_request", f"{frame.type}: {frame.reason}"))
         trouble = self._operations.trouble
         if trouble is not None and not isinstance(frame, SessionForceClose):
@@ -345,13 +350,14 @@ class Inquiries(Part):
     # --- questions and messages -------------------------------------------------------------------------
 
     def _pending(self, connection: Connection, session: Session, frame: PendingRequest, now: Instant) -> No | None:
-        identities = [session.id]
+        identities, mailbox = [session.id], None
         if session.address is not None:
-            identities.append(session.address.key)
+            mailbox = session.address.key
+            identities.append(mailbox)
             if session.address.holder is not None:
                 identities.append(session.address.holder.id)
         asks = []
-        for question in self._asking.owed(*identities):
+        for question in self._asking.owed(*identities, mailbox=mailbox):
             operation = question.operation
             asker = self._sessions.get(question.asker_id)
             left = max(0, operation.question_due - now.mono)

@@ -22,6 +22,7 @@ from intercom.core import features
 from intercom.core.clock import Instant
 from intercom.core.invocation_records import InvocationRecord
 from intercom.core.invocation_targets import Place, Targets
+from intercom.core.invocation_texts import invoked_info
 from intercom.core.invocations import JOB, Invocation, Invocations, Texts
 from intercom.core.mailing import Letter
 from intercom.core.move import Move, take_back
@@ -29,7 +30,7 @@ from intercom.core.offers import Missing
 from intercom.core.records import InboxRecord, ReadBodies
 from intercom.wire import notices
 from intercom.wire.frames import MessageFrame
-from intercom.wire.invocations import CANCEL_PREFIX, RUN_PREFIX, Action, InvokedInfo
+from intercom.wire.invocations import CANCEL_PREFIX, RUN_PREFIX
 
 if TYPE_CHECKING:
     from intercom.core.assignments import Assignment
@@ -345,7 +346,7 @@ class Dispatching:
         if record.take_until is not None and features.QUEUE in session.features:
             frame.valid_until = record.take_until
         if features.INVOKE in session.features:
-            frame.invocation = InvokedInfo(record.invocation_id, record.run_id, record.action)  # type: ignore[arg-type]
+            frame.invocation = invoked_info(record)
         invocation.offered = self._offers.offer(
             session,
             frame,
@@ -407,9 +408,7 @@ class Dispatching:
         invocation = self._book.of_message(task_id)
         if invocation is None or features.INVOKE not in session.features:
             return UNSET
-        record = invocation.record
-        action: Action = record.action  # type: ignore[assignment]  # one of them
-        return InvokedInfo(record.invocation_id, record.run_id, action, is_cancelled)
+        return invoked_info(invocation.record, is_cancelled=is_cancelled)
 
     # --- what becomes of the message --------------------------------------------------------------------
 

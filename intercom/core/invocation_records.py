@@ -59,6 +59,8 @@ class InvocationRecord(Struct, frozen=True, omit_defaults=True):
     """The broker itself found that it failed."""
     authority: str | None = None
     """The broker that answers for the target, when that is another one."""
+    wishes: bytes | None = None
+    """What was said of the task beside its texts, JSON."""
 
     @property
     def message_id(self) -> str:

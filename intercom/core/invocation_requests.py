@@ -8,7 +8,6 @@ answered with the same run.
 from __future__ import annotations
 
 from collections.abc import Callable
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Raw, Struct
@@ -21,15 +20,16 @@ from intercom.core.idempotency import RUNS, Register, Standing
 from intercom.core.invocation_dispatch import Dispatching
 from intercom.core.invocation_records import DiagnosisRecord, InvocationRecord
 from intercom.core.invocation_targets import Targets, stored
+from intercom.core.invocation_texts import checked, fingerprint, invocation_info, task_message, wishes
 from intercom.core.invocations import Invocation, Invocations, Texts, texts_of
 from intercom.core.mailing import Letter, Mailing
 from intercom.core.move import Move, take_back
 from intercom.core.records import ReadBodies
 from intercom.core.replies import identity_of
 from intercom.limits import Limits
-from intercom.wire.codec import parse_message
-from intercom.wire.frames import MessageFrame, is_blank
+from intercom.wire.frames import MessageFrame
 from intercom.wire.invocations import (
+    RUN_PREFIX,
     DeliveryInfo,
     InvocationAccepted,
     InvocationCancel,
@@ -139,20 +139,15 @@ class InvocationRequests:
     # --- to invoke --------------------------------------------------------------------------------------
 
     def _invoke(self, connection: Connection, session: Session, frame: Invoke, now: Instant) -> No | None:
-        task = frame.task
-        if "\r" in task:
-            task = task.replace("\r\n", "\n").replace("\r", "\n")
-        if is_blank(task):
-            return No("invalid_invocation", "The task is empty")
-        if len(task.encode("utf-8", "surrogatepass")) > self._limits.invocation_bytes:
-            return No("invalid_invocation", f"A task may have {self._limits.invocation_bytes} bytes at most")
+        if wrong := checked(frame, self._limits):
+            return wrong
         asked = frame.target_id if frame.target_id is not UNSET else frame.target
         if asked is UNSET:
             return No("target_required", "Name whom to invoke: target or targetId")
-        fingerprint = _fingerprint(session, frame, task)
+        same = fingerprint(identity_of(session), frame)
         known = self._book.get(frame.invocation_id)
         if known is not None:
-            if known.record.fingerprint != fingerprint:
+            if known.record.fingerprint != same:
                 return _CONFLICT
             self._show(connection, frame, known, _accepted, now)
             return None
@@ -164,7 +159,7 @@ class InvocationRequests:
         if self._book.open_count >= self._limits.invocations:
             reason = f"{self._limits.invocations} invocations are open; cancel one, or wait until one has ended"
             return No("capacity", reason, retryable=True)
-        self._accept(connection, session, frame, task, asked, found.candidate, fingerprint, now)
+        self._accept(connection, session, frame, asked, found.candidate, same, now)
         return None
 
     def _accept(
@@ -172,16 +167,14 @@ class InvocationRequests:
         connection: Connection,
         session: Session,
         frame: Invoke,
-        task: str,
         asked: str,
         target: Candidate,
-        fingerprint: str,
+        same: str,
         now: Instant,
     ) -> None:
         """Record an invocation with its run and its job, and go on once that is done."""
         run_id = self._ids()
-        message = {"id": f"run:{run_id}", "timestamp": now.wall, "content": {"text": task}}
-        body, info = encode(message), bytes(session.encoded())
+        body, info = task_message(f"{RUN_PREFIX}{run_id}", frame, now.wall), bytes(session.encoded())
         record = InvocationRecord(
             self._next_number(),
             frame.invocation_id,
@@ -195,12 +188,13 @@ class InvocationRequests:
             target.name,
             frame.action,
             frame.ensure_awake,
-            fingerprint,
+            same,
             len(body) + len(info),
             now.wall,
             "waking" if frame.ensure_awake and target.state != "active" else "queued",
             None if frame.timeout_ms is UNSET else now.wall + frame.timeout_ms,
             authority=target.authority,
+            wishes=wishes(frame),
         )
         invocation = self._dispatching.accept(record, body, now)
         detail = UNSET if target.state == "active" else _STORED_LATER
@@ -281,7 +275,7 @@ class InvocationRequests:
             is_before = frame.before is UNSET or invocation.record.number < frame.before
             is_wanted = is_before and (invocation.is_open or not frame.open_only)
             if is_wanted and self._may_see(session, invocation):
-                entries.append(_info(invocation.record))
+                entries.append(invocation_info(invocation.record))
                 if len(entries) == frame.limit:
                     break
         self._giving.give(connection, InvocationsAnswer(frame.request_id, entries), self._ledger.last_ticket)
@@ -324,7 +318,7 @@ class InvocationRequests:
             self._journal_id,
             self._journal.last_sequence,
             [self._targets.recorded(one) for one in self._book.diagnoses_of(record.invocation_id)],
-            _info(record, bodies.get(record.number)),
+            invocation_info(record, bodies.get(record.number)),
             _run(record, bodies),
             UNSET if delivery is None else [_delivery(delivery)],
         )
@@ -441,26 +435,6 @@ def _snapshot(
     return requests.snapshot(frame, invocation, bodies)
 
 
-def _info(record: InvocationRecord, body: bytes | None = None) -> InvocationInfo:
-    message = None if body is None else parse_message(body)
-    return InvocationInfo(
-        record.invocation_id,
-        record.number,
-        record.run_id,
-        record.requester_session,
-        record.asked,
-        record.target,
-        record.target_name,
-        record.action,  # type: ignore[arg-type]  # an action
-        record.ensure_awake,
-        record.created_at,
-        record.state,  # type: ignore[arg-type]  # a state
-        UNSET if message is None else message.content.text,
-        _or_unset(record.take_until),
-        _or_unset(record.completed_at),
-    )
-
-
 def _delivery(record: DeliveryRecord) -> DeliveryInfo:
     return DeliveryInfo(
         record.delivery_id,
@@ -494,14 +468,6 @@ def _run(record: InvocationRecord, bodies: dict[int, bytes]) -> RunInfo:
         _or_unset(record.cancel_asked_at),
         record.reconciled,
     )
-
-
-def _fingerprint(session: Session, frame: Invoke, task: str) -> str:
-    """Return what tells one request from others under the same id."""
-    members = [frame.target, frame.target_id, frame.timeout_ms]
-    asked = [None if member is UNSET else member for member in members]
-    content = [identity_of(session), frame.action, task, frame.ensure_awake, *asked]
-    return sha256(encode(content)).hexdigest()
 
 
 def _or_unset(value: Any) -> Any:

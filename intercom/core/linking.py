@@ -11,9 +11,10 @@ from intercom.core.commands import Offering
 from intercom.core.concerns import State
 from intercom.core.following import Following
 from intercom.core.ground import Ground
+from intercom.core.inquiries import Inquiries
 from intercom.core.link import Link
 from intercom.core.linkdesk import READ_FOR_LINKS, REQUESTS, LinkDesk
-from intercom.core.links import FROM_WORKERS, Links
+from intercom.core.links import FROM_WORKERS, READINESS, Links
 from intercom.core.membership import Membership
 from intercom.core.messages import Messages
 from intercom.core.part import Handler, Part, Reader
@@ -35,6 +36,7 @@ class Linking(Part):
         post: Post,
         membership: Membership,
         following: Following,
+        inquiries: Inquiries,
     ) -> None:
         departing = membership.departing
         self._drain_ms = ground.limits.link_drain_ms
@@ -61,6 +63,7 @@ class Linking(Part):
         )
         membership.registering.on_arrived.append(self.links.session_came)
         membership.arrivals.on_departed.append(self.links.session_left)
+        inquiries.on_unreadable |= dict.fromkeys(READINESS, self.links.unreadable)
         self._let_follow(following.watches)
 
     def _let_follow(self, watches: Watches) -> None:

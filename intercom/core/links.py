@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, DecodeError, Struct
-from msgspec.json import decode
+from msgspec.json import decode, encode
 from msgspec.structs import replace
 
 from intercom.core import features
@@ -53,9 +53,12 @@ if TYPE_CHECKING:
     from intercom.core.connections import Connection
     from intercom.core.operations import Operations
     from intercom.core.sessions import Session
+    from intercom.wire.frames import BadRequest
 
 FROM_WORKERS = (LinkReady, LinkRejected, DurableEvent, EphemeralEvent, CommandReceived, CommandRejected)
 """What a worker writes about its link."""
+READINESS = ("link_ready", "link_rejected")
+"""Types of the frames with which a worker answers ``link_bootstrap``."""
 OUTCOMES = dict(zip(OUTCOME_KINDS, ("applied", "failed"), strict=True))
 """What becomes of a command of which a durable event of this kind tells."""
 
@@ -356,9 +359,19 @@ class Links:
             return None
         self._now = now
         body = bytes(frame.body) if isinstance(frame, DurableEvent) else b""
-        claim.inbox.push(_Arrived(frame, body), len(body) + _FRAME_BYTES)
+        size = len(body or encode(frame))
+        claim.inbox.push(_Arrived(frame, body), size + _FRAME_BYTES)
         self._raise_flaw()
         return None
+
+    def unreadable(self, connection: Connection, frame: BadRequest, now: Instant) -> bool:
+        """End the link of a worker whose answer to ``link_bootstrap`` breaks its rules; tell whether there was one."""
+        claim = self._claims.get(connection.number)
+        if claim is None:
+            return False
+        self.fail(claim, "bootstrap_invalid", f"{frame.type}: {frame.reason}", now)
+        self._raise_flaw()
+        return True
 
     def _raise_flaw(self) -> None:
         flaw, self._flaw = self._flaw, None

@@ -82,8 +82,11 @@ class RemoteTask(Struct, frozen=True):
     requester_info: bytes
     """The session object of whoever asked, JSON."""
     message: bytes
+    """With its context and metadata."""
     created_at: int
     take_until: int | None
+    wishes: bytes | None = None
+    """What is said of it beside, JSON."""
 
 
 class RemoteRun(Struct, frozen=True):

@@ -262,7 +262,10 @@ class Queueing:
         if sender.address is None:
             return self._asking.find(asker.id, sender.id, message_id)
         question = self.question_of(asker.id, sender, message_id)
-        return None if question is None or question.is_waiting else question
+        if question is None or question.dormant:
+            return None
+        acts_for_it = question.operation.target == sender.address.key
+        return question if acts_for_it or not question.is_waiting else None
 
     def question_of(self, asker_id: str, sender: Session, message_id: str) -> Question | None:
         """Return the question that a reply of this sender answers: its own, or that of whoever acts for its address."""
@@ -271,7 +274,9 @@ class Queueing:
             holder = sender.address.holder
             if holder is not None:
                 found = self._asking.find_any(asker_id, holder.id, message_id)
-            found = found or self._asking.find_any(asker_id, sender.address.key, message_id)
+            key = sender.address.key
+            found = found or self._asking.find_any(asker_id, key, message_id)
+            found = found or self._asking.find_waiting(asker_id, key, message_id)
         return found
 
     def _is_in_reach(

@@ -172,6 +172,7 @@ STEPS: tuple[Step, ...] = (
         )
         """,
     ),
+    ("ALTER TABLE invocations ADD COLUMN wishes BLOB",),
 )
 
 

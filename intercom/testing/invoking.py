@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from intercom.client.assignment import Assignment
 from intercom.client.composing import milliseconds
-from intercom.client.invoking import Accepted, Following, InvocationView, Route, clear, known_view, state_of_work
+from intercom.client.invoking import (
+    Accepted,
+    Asked,
+    Brought,
+    Following,
+    InvocationView,
+    Route,
+    clear,
+    known_view,
+    state_of_work,
+)
 from intercom.client.operations import Operation
 from intercom.client.session import ClientSession
-from intercom.client.views import Invoked
+from intercom.client.views import Execution, Invoked
 from intercom.client.watches import WatchEvent
 from intercom.limits import REQUEST_MS, WORK_PAGE, WORK_REQUEST_MS
 from intercom.testing.following import Watching
@@ -94,18 +105,13 @@ class Invocation(Following):
         raise StopIteration
 
 
-class Task:
+class Task(Brought):
     """Hold the task a message or an assignment brings, and say how far it is."""
 
     def __init__(self, session: InvocationCalls, invoked: Invoked, work: Assignment | None = None) -> None:
+        super().__init__(invoked)
         self._session = session
         self._work = work
-        self.id = invoked.id
-        """Of the invocation."""
-        self.run_id = invoked.run_id
-        self.action = invoked.action
-        self.is_cancelled = invoked.is_cancelled
-        """The message says that it is not wanted any more."""
 
     def update(
         self,
@@ -144,9 +150,6 @@ class Task:
         """Say that it will not be done, and why."""
         return self.update("failed", error=error, update_id="end", timeout=timeout)
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.id!r}>"
-
 
 class InvocationCalls:
     """Hold the calls; a session gives the engine and the core."""
@@ -167,6 +170,12 @@ class InvocationCalls:
         ensure_awake: bool = False,
         take_within: float | None = None,
         invocation_id: str | None = None,
+        context: str | None = None,
+        execution: Execution | None = None,
+        labels: Sequence[str] = (),
+        metadata: Mapping[str, Any] | None = None,
+        stream: bool = False,
+        about: str | None = None,
         timeout: float = WORK_REQUEST_MS / 1000,
     ) -> Invocation:
         """Have something done by somebody, now or when they can; return once the broker has it.
@@ -178,13 +187,24 @@ class InvocationCalls:
             ensure_awake: the run is called ``waking`` while nobody is there, for whoever may start somebody.
             take_within: seconds within which the target must have the task; later it is not handed over.
             invocation_id: names it, so that repeating it begins nothing twice; else a new id.
+            context: what the target should know for it.
+            execution: how the target is wished to do it; it need not follow that.
+            labels: words by which you tell invocations apart.
+            metadata: a JSON object of your own, handed on as it is.
+            stream: whether reports are wished while it goes on.
+            about: id of the message out of which it came.
             timeout: seconds for the answer; a broker that dies meanwhile is asked again, under the same id.
 
         Raises ``RouteUnclear``, whose ``labels`` lead to one each, when the target leads to nobody, and
         ``RequestRefused`` (protocol 13.6).
         """
+        asked = Asked(
+            context=context, execution=execution, labels=labels, metadata=metadata, stream=stream, about=about
+        )
         requests = self._core.invoking
-        accepted = self._now(requests.invoke(target, task, action, ensure_awake, take_within, invocation_id, timeout))
+        accepted = self._now(
+            requests.invoke(target, task, action, ensure_awake, take_within, invocation_id, asked, timeout)
+        )
         return Invocation(self, clear(accepted))
 
     def invocation(

@@ -5,7 +5,7 @@ An *invocation* is what is asked for, its *run* how far it is, a *diagnosis* why
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -21,10 +21,38 @@ Placement: TypeAlias = Literal["session", "mailbox", "inbox", "outbox"]
 
 DeliveryStatus: TypeAlias = Literal["accepted", "deferred", "peer_acked", "running", "completed", "failed", "cancelled"]
 
+ExecutionSession: TypeAlias = Literal["new", "reuse", "existing", "fork"]
+
 RUN_PREFIX = "run:"
 """Begins the id of the message that brings a task; the id of its run follows."""
 CANCEL_PREFIX = "cancel:"
 """Begins the id of the message that says that a task is not wanted any more; the id of its run follows."""
+
+
+CONTEXT = "context"
+"""Type and name of the attachment of that message that holds the context."""
+METADATA = "metadata"
+"""The member of that message that holds the metadata."""
+
+
+class Execution(Struct, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    """Say how the target is wished to do a task; the broker hands it on and does nothing by it."""
+
+    kind: NonEmpty | UnsetType = UNSET
+    model: NonEmpty | UnsetType = UNSET
+    session: ExecutionSession | UnsetType = UNSET
+    """In which session of the target's host."""
+    target_session_id: NonEmpty | UnsetType = UNSET
+    """Which one that is."""
+
+
+class Wishes(Struct, rename="camel", omit_defaults=True, frozen=True):
+    """Hold what is said of a task beside its texts, as it is stored."""
+
+    execution: Execution | UnsetType = UNSET
+    labels: list[str] | UnsetType = UNSET
+    stream: bool = False
+    message_id: OptionalText = UNSET
 
 
 # --- client to broker -----------------------------------------------------------------------------------
@@ -43,6 +71,16 @@ class Invoke(FeatureRequest, tag="invoke"):
     ensure_awake: bool = False
     timeout_ms: Annotated[int, Meta(ge=1, le=LONGEST_VALIDITY_MS)] | UnsetType = UNSET
     """How long the target may take until it has the task."""
+    context: str | UnsetType = UNSET
+    """What the target should know for it."""
+    execution: Execution | UnsetType = UNSET
+    labels: list[NonEmpty] | UnsetType = UNSET
+    metadata: dict[str, Any] | UnsetType = UNSET
+    """The requester's own, handed on as it is."""
+    stream: bool = False
+    """Reports are wished while it goes on."""
+    message_id: NonEmpty | UnsetType = UNSET
+    """The message out of which it came."""
 
 
 class InvocationGet(FeatureRequest, tag="invocation_get"):
@@ -98,6 +136,10 @@ class InvokedInfo(Struct, rename="camel", omit_defaults=True):
     action: Action
     cancelled: bool = False
     """The requester does not want it any more."""
+    execution: Execution | UnsetType = UNSET
+    labels: list[str] | UnsetType = UNSET
+    stream: bool = False
+    message_id: OptionalText = UNSET
 
 
 class InvocationInfo(Struct, rename="camel", omit_defaults=True):
@@ -121,6 +163,14 @@ class InvocationInfo(Struct, rename="camel", omit_defaults=True):
     """Left out of lists, and once it is deleted."""
     take_until: int | UnsetType = UNSET
     completed_at: int | UnsetType = UNSET
+    context: OptionalText = UNSET
+    """Like ``task``."""
+    metadata: dict[str, Any] | UnsetType = UNSET
+    """Like ``task``."""
+    execution: Execution | UnsetType = UNSET
+    labels: list[str] | UnsetType = UNSET
+    stream: bool = False
+    message_id: OptionalText = UNSET
 
 
 class RunInfo(Struct, rename="camel", omit_defaults=True):

@@ -36,6 +36,7 @@ LinkState: TypeAlias = Literal["away", "connecting", "ready", "refused"]
 CommandState: TypeAlias = Literal["pending", "received", "rejected", "applied", "failed", "ambiguous"]
 RefusalCode: TypeAlias = Literal[
     "authority_lost",
+    "bootstrap_invalid",
     "bootstrap_rejected",
     "capacity",
     "command_ack_timeout",

@@ -112,9 +112,19 @@ def _intercom(**settings: str) -> Callable[[str, Path], Launch]:
 
 
 def other_checkout(top: Path) -> Engine:
-    """Return the broker of another checkout of this project as an engine of its own."""
+    """Return the broker of another checkout of this project as an engine of its own.
+
+    It runs in the environment that the ``scripts/prepare`` of that checkout makes there: it may need other packages.
+    """
+
+    def program(programs: Programs) -> str | None:
+        prepared = subprocess.run([str(top / "scripts" / "prepare")], stdout=sys.stderr, check=False)
+        python = top / ".venv" / "bin" / "python"
+        return str(python) if prepared.returncode == 0 and python.is_file() else None
+
+    source = f"`{top / 'scripts' / 'prepare'}` does not make its environment"
     settings = {"PYTHONPATH": str(top)}
-    return Engine(OTHER, f"intercom of {top.name}", "disk", "intercom", _python, "", _intercom(**settings))
+    return Engine(OTHER, f"intercom of {top.name}", "disk", "intercom", program, source, _intercom(**settings))
 
 
 OTHER = "intercom-other"

@@ -215,7 +215,7 @@ def busy(place: Place) -> str:
         document = lab.document(lab.run("please work", LONGEST_S))
         state = told()
         how = _where(lab, PUSHED)
-    _check(how != "nothing", document)
+    _check(how != "nothing", {"send": state, **document})
     return f"{state}; shown as {how}"
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from intercom import InvocationDelivery, InvocationView
+from intercom.cli.invoked import described, show_asked
+from intercom.cli.render import Output
 from intercom.client import blocking
 from tests.support.commands import Shell
+from tests.support.schemas import assert_described
 
 
 def do_one(shell: Shell, name: str = "builder") -> Any:
@@ -37,6 +42,105 @@ def test_it_is_recorded_and_done_later(shell: Shell) -> None:
     assert found in shell.run("invocation", "list").text
     watched = shell.run("invocation", "watch", found, "--json")
     assert (watched.status, watched.documents[-1]["invocation"]["state"]) == (0, "completed")
+
+
+def test_what_goes_with_a_task(shell: Shell, tmp_path: Path) -> None:
+    """FE 3.2; protocol 13.3.1"""
+    known = tmp_path / "known.txt"
+    known.write_text("for Friday\n")
+    with do_one(shell):
+        pass
+    more = ("--context", str(known), "--model", "opus", "--session", "fork", "--label", "a", "--label", "b")
+    accepted = invoke(shell, "builder", "build", "--about", "m-7", "--stream", *more)
+    assert accepted.status == 0
+    found = accepted.document["invocationId"]
+    shown = shell.run("invocation", "show", found, "--json").document["invocation"]
+    assert (shown["context"], shown["execution"]) == ("for Friday\n", {"model": "opus", "session": "fork"})
+    assert (shown["labels"], shown["messageId"], shown["stream"]) == (["a", "b"], "m-7", True)
+    text = shell.run("invocation", "show", found).text
+    assert "context: for Friday" in text
+    assert "with: model opus, session fork, label a, label b, about m-7, reports wished" in text
+    with do_one(shell) as builder:
+        message = builder.receive(timeout=20)
+        assert message is not None and message.invocation is not None
+        assert (message.invocation.context, message.invocation.labels) == ("for Friday\n", ("a", "b"))
+    assert invoke(shell, "builder", "build", "--context", str(tmp_path / "none")).status == 2
+
+
+def test_who_gets_it_by_a_command_reports_by_one(shell: Shell) -> None:
+    """protocol 13.3.2; design section 9: 4 conflict, 2 called wrongly."""
+    with do_one(shell):
+        pass
+    found = invoke(shell, "builder", "build", "--model", "opus", "--label", "a").document["invocationId"]
+    who = ("--as", "builder", "--group", "default")
+    told = shell.run("receive", *who)
+    assert f"task of invocation {found}, with model opus, label a" in told.text
+    assert f"intercom invocation report --as builder --group default {found} completed" in told.text
+    assert shell.run("invocation", "report", found, "waiting", "a", "key", *who).text == f"waiting: {found}\n"
+    assert shell.run("invocation", "report", found, "done", *who, "--json").status == 2
+    done = shell.run("invocation", "report", found, "completed", "-", *who, "--json", stdin=b"built\n")
+    assert done.document == {"ok": True, "invocationId": found, "state": "completed"}
+    late = shell.run("invocation", "report", found, "failed", "no", *who, "--json")
+    assert (late.status, late.document["code"]) == (4, "run_terminal")
+    shown = shell.run("invocation", "show", found, "--json").document["invocation"]
+    assert (shown["output"].strip(), shown["state"]) == ("built", "completed")
+    other = shell.run("invocation", "report", found, "completed", "x", "--as", "other", "--json")
+    assert (other.status, other.document["code"]) == (3, "invocation_unknown")
+
+
+def test_a_received_task_is_described(shell: Shell) -> None:
+    with do_one(shell):
+        pass
+    accepted = invoke(shell, "builder", "build", "--session", "new", "--stream", "--about", "m-7").document
+    received = shell.run("receive", "--as", "builder", "--group", "default", "--json")
+    [message] = received.document["messages"]
+    assert message["invocation"] == {
+        "invocationId": accepted["invocationId"],
+        "runId": accepted["runId"],
+        "action": "execute",
+        "execution": {"session": "new"},
+        "stream": True,
+        "messageId": "m-7",
+    }
+
+
+def test_how_it_gets_to_another_machine_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    """protocol 13.7; FE 3.4 Snapshot"""
+    waits = InvocationDelivery(
+        id="d", broker_id="b", status="deferred", attempts=2, first_queued_at=1, failure_detail="no answer"
+    )
+    view = InvocationView(
+        id="i",
+        number=1,
+        run_id="r",
+        state="queued",
+        action="execute",
+        target="@far",
+        target_id="t",
+        target_name="far",
+        requester_id="s",
+        created_at=1,
+        metadata={"ticket": 7},
+        deliveries=(waits,),
+    )
+    told = described(view)
+    assert told["metadata"] == {"ticket": 7}
+    assert told["deliveries"] == [
+        {
+            "deliveryId": "d",
+            "targetBrokerId": "b",
+            "status": "deferred",
+            "attempts": 2,
+            "firstQueuedAt": 1,
+            "failureDetail": "no answer",
+        }
+    ]
+    assert_described({"ok": True, "invocation": told}, "invocation")
+    show_asked(view, Output(as_json=False))
+    assert capsys.readouterr().out.splitlines() == [
+        'metadata: {"ticket":7}',
+        "delivery: deferred after 2 attempts: no answer",
+    ]
 
 
 def test_waiting_prints_the_result(shell: Shell) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
@@ -9,9 +10,11 @@ import pytest
 
 import intercom
 from intercom.client import aio, blocking
+from intercom.client.invoking import InvocationRequests
 from intercom.errors import RequestRefused, RouteUnclear, RunFailed, RunUnfinished, UsageError
 from intercom.paths import Paths
 from intercom.testing import MemoryBroker
+from intercom.wire import invocations as wire
 from tests.support.raw import PATIENCE_S
 
 
@@ -23,6 +26,97 @@ def anyio_backend(request: pytest.FixtureRequest) -> Any:
 @pytest.fixture
 def broker() -> MemoryBroker:
     return MemoryBroker()
+
+
+BESIDE: dict[str, Any] = {
+    "context": "for Friday",
+    "execution": intercom.Execution(model="opus", session="existing", target_session_id="t-1"),
+    "labels": ("release", "friday"),
+    "metadata": {"ticket": 7},
+    "stream": True,
+    "about": "m-7",
+}
+"""What may go with a task."""
+
+
+def told_of(task: Any) -> dict[str, Any]:
+    """Return what a task, or a view, tells of it."""
+    return {name: getattr(task, name) for name in BESIDE}
+
+
+def test_what_goes_with_a_task(broker: MemoryBroker) -> None:
+    """FE 3.2; protocol 13.3.1"""
+    boss, builder, worker = (
+        broker.connect("boss"),
+        broker.connect("builder"),
+        broker.connect("worker", work_mode="resident"),
+    )
+    invocation = boss.invoke("builder", "build", invocation_id="i", **BESIDE)
+    message = builder.receive()
+    assert message is not None and message.invocation is not None
+    assert told_of(message.invocation) == told_of(invocation.view()) == BESIDE
+    assert [(each.type, each.content) for each in message.attachments] == [("context", "for Friday")]
+    assert told_of(boss.invocations()[0]) == {**BESIDE, "context": None, "metadata": None}
+    assert boss.invoke("builder", "build", invocation_id="i", **BESIDE).run_id == invocation.run_id
+    with pytest.raises(RequestRefused) as other:
+        boss.invoke("builder", "build", invocation_id="i", **{**BESIDE, "stream": False})
+    assert other.value.code == "invocation_conflict"
+    boss.invoke("worker", "test", **BESIDE)
+    work = worker.claim(worker.inbox().items[0].id)
+    assert work.invocation is not None and told_of(work.invocation) == BESIDE
+    message.invocation.update("running")
+    invocation.cancel()
+    notice = builder.receive()
+    assert notice is not None and notice.invocation is not None and notice.invocation.is_cancelled
+    nothing = {"context": None, "execution": None, "labels": (), "metadata": None, "stream": False, "about": None}
+    assert told_of(notice.invocation) == nothing
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"context": " "},
+        {"labels": "release"},
+        {"labels": [" "]},
+        {"metadata": {"a": object()}},
+        {"about": ""},
+        {"execution": intercom.Execution(model=" ")},
+        {"execution": intercom.Execution(session="old")},  # type: ignore[arg-type]  # that is what is wrong
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_what_cannot_go_with_a_task(broker: MemoryBroker, wrong: dict[str, Any]) -> None:
+    boss = broker.connect("boss")
+    broker.connect("builder")
+    with pytest.raises((UsageError, RequestRefused)):
+        boss.invoke("builder", "build", **wrong)
+    assert boss.invocations() == []
+
+
+def test_how_it_gets_to_another_machine() -> None:
+    """FE 3.4 Snapshot; protocol 5.81"""
+    info = wire.InvocationInfo(
+        "i", 4, "r", "s", "@far", "t", "far", "execute", False, 1_700_000_000_000, "queued", task="build"
+    )
+    waits = wire.DeliveryInfo("d", "b", "deferred", 2, 1, 5, failure_reason="timeout", failure_detail="no answer")
+    answer = wire.InvocationSnapshot("q", "i", True, "j", 9, [], info, deliveries=[waits])
+    lifecycle: Any = SimpleNamespace()
+    operation = InvocationRequests(lifecycle, lambda: 0, lambda: "q").invocation("i", 1)
+    operation.attempt("q")
+    operation.answered(answer)
+    view = operation.result
+    assert isinstance(view, intercom.InvocationView)
+    told = intercom.InvocationDelivery(
+        id="d",
+        broker_id="b",
+        status="deferred",
+        attempts=2,
+        first_queued_at=1,
+        next_attempt_at=5,
+        failure="timeout",
+        failure_detail="no answer",
+    )
+    assert view.deliveries == (told,)
 
 
 def test_a_task_and_its_result(broker: MemoryBroker) -> None:
@@ -121,9 +215,10 @@ def test_an_ordinary_message_brings_no_task(broker: MemoryBroker) -> None:
 async def test_tasks_under_anyio(paths: Paths) -> None:
     with anyio.fail_after(3 * PATIENCE_S):
         async with aio.connect("boss", home=paths.home) as boss, aio.connect("builder", home=paths.home) as builder:
-            invocation = await boss.invoke("builder", "build")
+            invocation = await boss.invoke("builder", "build", **BESIDE)
             message = await anext(builder.messages())
             assert message.invocation is not None
+            assert told_of(message.invocation) == told_of(await invocation.view()) == BESIDE
             with pytest.raises(RunUnfinished):
                 await invocation.result(0.05)
             await message.invocation.update("waiting", summary="key")
@@ -143,9 +238,10 @@ async def test_tasks_under_anyio(paths: Paths) -> None:
 
 def test_tasks_without_an_event_loop(paths: Paths) -> None:
     with blocking.connect("boss", home=paths.home) as boss, blocking.connect("builder", home=paths.home) as builder:
-        invocation = boss.invoke("builder", "build")
+        invocation = boss.invoke("builder", "build", **BESIDE)
         message = builder.receive(timeout=PATIENCE_S)
         assert message is not None and message.invocation is not None
+        assert told_of(message.invocation) == told_of(invocation.view()) == BESIDE
         with pytest.raises(RunUnfinished):
             invocation.result(0.05)
         message.invocation.complete("built")

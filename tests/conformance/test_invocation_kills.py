@@ -23,6 +23,10 @@ ANSWERS = (
 )
 
 
+BESIDE = {"context": "for Friday", "metadata": {"ticket": 7}, "labels": ["release"], "execution": {"model": "opus"}}
+"""What goes with a task, and has to outlive the broker with it."""
+
+
 class Caller(Party):
     """Be a client that invokes, and is invoked."""
 
@@ -48,7 +52,7 @@ def play(start: Callable[[], BrokerProcess]) -> tuple[Caller, dict[str, set[str]
         builder.come(broker)
 
     def call(invocation_id: str = "inv-1") -> None:
-        answer = boss.ask("invoke", invocationId=invocation_id, target="@builder", task="build it")
+        answer = boss.ask("invoke", invocationId=invocation_id, target="@builder", task="build it", **BESIDE)
         assert answer["type"] == "invocation_accepted", answer
         runs.setdefault(invocation_id, set()).add(answer["runId"])
 
@@ -94,6 +98,7 @@ def play(start: Callable[[], BrokerProcess]) -> tuple[Caller, dict[str, set[str]
         shown = boss.ask("invocation_get", invocationId="inv-1")
         assert (shown["run"]["state"], shown["run"]["output"]) == ("completed", "built")
         assert shown["invocation"]["task"] == "build it"
+        assert {name: shown["invocation"][name] for name in BESIDE} == BESIDE
         diagnoses = boss.ask("invocation_get", invocationId="inv-2")["diagnoses"]
         assert {each["kind"] for each in diagnoses} == {"unknown"}
         call("inv-3")

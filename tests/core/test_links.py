@@ -238,6 +238,26 @@ def test_a_readiness_for_another_generation(change: dict[str, Any]) -> None:
     assert (refused["code"], refused["retryable"], one.is_connected) == ("generation_stale", False, True)
 
 
+@pytest.mark.parametrize("kind", ["link_ready", "link_rejected"])
+@pytest.mark.parametrize("is_ready", [False, True])
+def test_a_readiness_that_breaks_its_rules_ends_the_connection(kind: str, is_ready: bool) -> None:
+    """FE 4.4, 4.10: bootstrap_invalid, with what is wrong; what was not acknowledged comes again."""
+    world = World()
+    one = ready(world) if is_ready else worker(world)
+    refused = only(one.write(kind, requestId="r", linkId=one.link, generation="first"), "link_refused")
+    assert (refused["code"], refused["retryable"], one.is_connected) == ("bootstrap_invalid", True, False)
+    assert kind in refused["reason"] and "generation" in refused["reason"]
+    two = again(world, one)
+    assert only(two.ready(), "link_confirmed")["generation"] == two.bootstrap["generation"] == 2
+
+
+def test_without_a_link_such_a_readiness_is_a_bad_request() -> None:
+    world = World()
+    plain = Worker(enter(world, "p"))
+    assert only(plain.write("link_ready", requestId="r"), "request_failed")["code"] == "bad_request"
+    assert plain.is_connected
+
+
 def test_a_readiness_that_crossed_with_the_next_bootstrap_decides_nothing() -> None:
     """FE 4.6: frames of older generations are refused; the newer attempt goes on."""
     world = World()
@@ -402,6 +422,21 @@ def test_too_much_at_once_ends_the_connection_and_everything_comes_again() -> No
     for seq in range(two.bootstrap["eventFloor"] + 1, 130):
         assert only(two.event(seq), "event_ack")["highWater"] == seq
     assert [seq for _, seq, _ in stored(world)] == list(range(1, 130))
+
+
+@pytest.mark.parametrize("is_blocked", [True, False])
+def test_every_kind_of_frame_counts_with_its_size(is_blocked: bool) -> None:
+    """A4.4: 3 MiB and 2 MiB while an event is being stored are too much; one after the other they are not."""
+    world = World()
+    one = ready(world)
+    world.auto = not is_blocked
+    one.event(1)
+    for size in (3, 2):
+        one.write("ephemeral_event", occurredAt=5, body={"text": "x" * (size * 1024 * KIB)})
+    world.auto = True
+    world.settle()
+    assert [frame["code"] for frame in one.got() if frame["type"] == "link_refused"] == ["inbox_overflow"] * is_blocked
+    assert one.is_connected is not is_blocked
 
 
 def test_events_that_wait_are_dealt_with_in_order() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from intercom.wire import reasons
-from tests.core.harness import World, answers, only, reason
-from tests.core.mail import Agent, enter, holder
+from tests.core.harness import World, answers, only, reason, without_announcements
+from tests.core.mail import Agent, enter, holder, reattach
 
 PENDING = {"requirePendingReply": True, "queueIfAway": True}
 
@@ -133,3 +133,43 @@ def test_a_question_to_a_session_that_is_away_is_not_open_again() -> None:
     worker.leave()
     asker.got()
     assert reason(answers(asker.message("worker", "q1", "ok?", expectsReply=True))) == reasons.away("worker")
+
+
+@pytest.mark.parametrize("order", ["", "a", "w", "aw", "wa"])
+def test_a_question_is_answered_under_the_address_while_sides_are_on_their_way_back(order: str) -> None:
+    """Design section 5 "Asks survive", section 7: whoever acts under the address sees it and answers it, once."""
+    world = World()
+    asker, worker = enter(world, "asker"), holder(world, "worker", token="t" * 32)
+    asker.message("worker", "q1", "ok?", expectsReply=True)
+    worker.confirm("q1")
+    asker.got()
+    world.crash()
+    command = holder(world, "worker", token="t" * 32, hold="none")
+    other = holder(world, "other", token="o" * 32, hold="none")
+
+    def owed(agent: Agent) -> list[tuple[str, bool]]:
+        asks = only(without_announcements(agent.write("pending", requestId="p")))["asks"]
+        return [(ask["messageId"], ask.get("askerHere", True)) for ask in asks]
+
+    for side in order:
+        if side == "a":
+            asker = reattach(world, asker)
+        else:
+            worker = reattach(world, worker)
+    assert (owed(command), owed(other)) == ([("q1", "a" in order)], [])
+    assert reason(answers(other.message(asker.id, "r2", "no", replyTo="q1", extra=PENDING))) == reasons.NO_OPEN_QUESTION
+    answer = answers(command.message(asker.id, "r1", "yes", replyTo="q1", extra=PENDING))
+    if "a" in order:
+        asker.confirm("r1")
+        assert only(answers(command.got()))["type"] == "delivered"
+    else:
+        assert only(answer)["type"] == "queued"
+        asker = reattach(world, asker)
+    assert owed(command) == []
+    world.pass_time(120_000)
+    frames = [*asker.first, *asker.got()]
+    if "a" not in order:
+        assert [frame["message"]["id"] for frame in frames if frame["type"] == "message"] == ["r1"]
+    assert [frame for frame in frames if frame["type"] == "peer_disconnected"] == []
+    if "w" not in order:
+        assert owed(reattach(world, worker)) == []

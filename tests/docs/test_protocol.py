@@ -28,6 +28,7 @@ from intercom.core import (
     handing,
     inquiries,
     invocation_requests,
+    invocation_texts,
     linkdesk,
     links,
     peeking,
@@ -539,7 +540,7 @@ def test_the_requests_about_invocations_and_their_refusals() -> None:
     assert {code(row[0]) for row in rows} == {kind.__struct_config__.tag for kind in invocation_requests.REQUESTS}
     [rows] = tables(section, ["code", "when", "what a client does"])
     told = {found for row in rows for found in re.findall("`([a-z_]+)`", row[0])}
-    assert told == codes_in(invocation_requests, giving, pattern=r'No\(\s*"(\w+)"') | {"bad_request"}
+    assert told == codes_in(invocation_requests, invocation_texts, giving, pattern=r'No\(\s*"(\w+)"') | {"bad_request"}
     [rows] = tables(SECTIONS["13.2.3 Diagnoses"], ["kind", "when"])
     assert {code(row[0]) for row in rows} == set(DEFINITIONS["RouteDiagnosis"]["properties"]["kind"]["enum"])
     [rows] = tables(SECTIONS["13.3 The life of a run"], ["state", "meaning", "goes to"])

@@ -367,6 +367,7 @@ invocations = st.builds(
     cancel_asked_at=st.none() | counts,
     reconciled=st.booleans(),
     authority=st.none() | texts,
+    wishes=st.none() | st.binary(max_size=30),
 )
 diagnoses = st.builds(
     DiagnosisRecord,

@@ -112,6 +112,11 @@ async def invocations(session: intercom.Session, other: blocking.Session) -> Non
         "@b", "do", action="consult", ensure_awake=True, take_within=1.5, invocation_id="i", timeout=1
     )
     assert_type(invocation, intercom.Invocation)
+    wished = intercom.Execution(kind="headless", model="m", session="existing", target_session_id="t")
+    await session.invoke(
+        "@b", "do", context="c", execution=wished, labels=("a", "b"), metadata={"n": 1}, stream=True, about="m"
+    )
+    other.invoke("@b", "do", context="c", execution=wished, labels=["a"], metadata={}, stream=False, about=None)
     assert_type(invocation.id, str)
     async for event in invocation:
         assert_type(event, intercom.WatchEvent)
@@ -119,6 +124,11 @@ async def invocations(session: intercom.Session, other: blocking.Session) -> Non
     assert_type(view, intercom.InvocationView)
     assert_type(view.output, str | None)
     assert_type(view.diagnoses, tuple[intercom.Diagnosis, ...])
+    assert_type(view.deliveries, tuple[intercom.InvocationDelivery, ...])
+    assert_type(
+        (view.context, view.execution, view.labels), tuple[str | None, intercom.Execution | None, tuple[str, ...]]
+    )
+    assert_type((view.metadata, view.stream, view.about), tuple[dict[str, Any] | None, bool, str | None])
     await invocation.cancel("enough")
     assert_type(await session.resolve("@b"), intercom.Route)
     assert_type(await session.invocations(open_only=True), list[intercom.InvocationView])
@@ -127,6 +137,8 @@ async def invocations(session: intercom.Session, other: blocking.Session) -> Non
         assert_type(message.invoked, intercom.Invoked | None)
         assert_type(message.invocation, intercom.Task | None)
         if message.invocation is not None:
+            assert_type(message.invocation.execution, intercom.Execution | None)
+            assert_type(message.invocation.context, str | None)
             await message.invocation.update("running", summary="s")
             await message.invocation.complete("42")
             await message.invocation.fail("no")
@@ -236,7 +248,20 @@ async def events(session: intercom.Session) -> None:
         assert_type(event, intercom.SessionEvent)
         assert_type(
             event.kind,
-            Literal["joined", "left", "presence", "disconnected", "reconnected", "run_lost", "stage_lost", "missed"],
+            Literal[
+                "joined",
+                "left",
+                "presence",
+                "disconnected",
+                "reconnected",
+                "run_lost",
+                "stage_lost",
+                "report_prepared",
+                "report_published",
+                "report_accepted",
+                "report_refused",
+                "missed",
+            ],
         )
         assert_type(event.run_id, str | None)
         assert_type(event.session_id, str | None)
