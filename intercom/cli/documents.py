@@ -57,6 +57,7 @@ _SESSION = _object(
         "startedAt": _NUMBER,
         "lastActivity": _NUMBER,
         "push": {"enum": ["now", "idle", "pull", "none"]},
+        "pushWay": _TEXT,
         "state": {"const": "reconnecting"},
         "stateSince": _COUNT,
         "graceDeadline": _COUNT,
