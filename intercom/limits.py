@@ -135,6 +135,8 @@ LINK_EVENTS_PAGE = 16
 
 # --- inbox and assignments ------------------------------------------------------------------------------
 
+RUN_TEXT_CHARACTERS = 1_000
+"""Longest summary, or error, that is reported of a run."""
 IDEMPOTENCY_KEY_CHARACTERS = 128
 """Longest key by which a client names an order, a report or a reply."""
 INBOX_WAIT_MAX_MS = 3_600_000
@@ -864,7 +866,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Length of a label of an invocation, of a text of its ``execution``, and of its ``messageId``."""
     run_result_bytes: int = 1 * MIB
     """Size of an output."""
-    run_text_characters: int = 1_000
+    run_text_characters: int = RUN_TEXT_CHARACTERS
     """Length of a summary and of an error."""
     job_lease_ms: int = 30_000
     """How long one attempt to hand a task over by writing it may take before it is tried again."""
