@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from intercom.errors import AddressHeld, RequestRefused, UsageError
-from intercom.limits import LINK_AHEAD_FRAMES
+from intercom.limits import LINK_AHEAD_FRAMES, NESTING
 from intercom.testing import MemoryBroker, MemorySession
 
 
@@ -162,3 +162,36 @@ def test_events_that_are_none(broker: MemoryBroker, kind: str, body: object) -> 
 def test_commands_that_are_for_nobody(broker: MemoryBroker, members: dict[str, str]) -> None:
     with pytest.raises(UsageError):
         person_of(broker).send_command({}, **members)  # type: ignore[arg-type]  # on purpose
+
+
+def nested(levels: int) -> list[object]:
+    value: list[object] = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [float("nan"), [float("inf")], {"deep": (None, -float("inf"))}, 10**400, nested(NESTING - 4), object()],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_json_has_no_word_for_is_refused(broker: MemoryBroker, value: object) -> None:
+    """Protocol 1.3: it is never stored as null, which is another value; a null is."""
+    worker, person = worker_of(broker), person_of(broker)
+    with pytest.raises(UsageError):
+        worker.report_event("built", {"n": value})
+    with pytest.raises(UsageError):
+        person.send_command({"n": value}, address="worker")
+    assert worker.report_event("built", {"n": None, "text": "null", "deep": [1.5, {"a": None}]}) == 1
+    assert person.send_command({"n": None}, address="worker").seq == 1
+    assert [dict(event.body) for event in person.link_events(person.links()[0].id)] == [
+        {"kind": "built", "n": None, "text": "null", "deep": [1.5, {"a": None}]}
+    ]
+
+
+def test_an_event_has_one_kind(broker: MemoryBroker) -> None:
+    worker = worker_of(broker)
+    with pytest.raises(UsageError, match="kind"):
+        worker.report_event("built", {"kind": "other"})
+    assert worker.report_event("built", {"kind": "built"}) == 1

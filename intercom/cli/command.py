@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from argparse import Namespace
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from intercom.cli.tables import Fit, show_table
 from intercom.client.choosing import chosen as one_of
 from intercom.errors import RequestRefused, UsageError
 from intercom.limits import LINK_PAGE_CEILING, REQUEST_MS, WORK_REQUEST_MS
+from intercom.wire.jsontext import read
 
 if TYPE_CHECKING:
     from intercom.client.linkviews import CommandView
@@ -111,8 +111,8 @@ def chosen(views: Sequence[CommandView], wanted: str) -> CommandView:
 def _body(words: Sequence[str]) -> dict[str, Any]:
     _, text = words_of(words, first="a worker", usage="command send WORKER BODY")
     try:
-        body = json.loads(text)
-    except ValueError:
+        body = read(text.encode("utf-8", "replace"))
+    except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
         raise UsageError("BODY is no JSON object", hint='Write it like \'{"do": "build"}\'.')

@@ -176,7 +176,7 @@ class LinkCalls:
 
         Args:
             kind: what it is, in words of the program's own.
-            body: what more is to be said of it; at most 256 KiB as JSON.
+            body: what more is to be said of it; at most 256 KiB as JSON, finite numbers only.
 
         Raises ``UsageError`` unless the session was opened with ``durable=True``, and ``HomeError`` or ``AccessDenied``
         when the journal cannot be written.

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
+import re
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from msgspec import UNSET, Raw, ValidationError, convert
+from msgspec import UNSET, MsgspecError, Raw, ValidationError, convert, to_builtins
 from msgspec.json import encode
 
 from intercom.errors import TooLarge, UsageError
 from intercom.limits import ATTACHMENTS_BYTES, FRAME_BYTES, KIB
 from intercom.wire.frames import Attachment, Content, Message, is_blank
+from intercom.wire.jsontext import flaw_of, read
 
 PROGRESS_OF = "progressOf"
 """Member of a message object that tells the progress of a question; it leaves the question open."""
+ENVELOPE_LEVELS = 4
+"""Levels of arrays and objects around a body in the frames that hand it on."""
+_LONG_NUMBER = re.compile(rb"[0-9]{%d}" % sys.float_info.max_10_exp)
 ENVELOPE_BYTES = 64 * KIB
 """Room that target and routing members of a frame may take beside its message."""
 
@@ -47,6 +53,30 @@ def clean_id(given: Any, what: str = "message_id") -> str:
     if not cleaned:
         raise UsageError(f"{what} is empty")
     return cleaned
+
+
+def object_bytes(given: Any, what: str) -> bytes:
+    """Return an object of the caller's as JSON; raise ``UsageError`` for what JSON has no word for; ``what`` names it.
+
+    A number that is not finite would be written as ``null``, which is another value and no error; one beyond a double,
+    and what is nested too deep, would end the connection.
+    """
+    if not isinstance(given, Mapping):
+        raise UsageError(f"{what} must be a JSON object, not {type(given).__name__}")
+    try:
+        encoded = encode(dict(given))
+        if b"null" in encoded:
+            import json  # few bodies hold a null
+
+            json.dumps(to_builtins(dict(given)), allow_nan=False)
+        if _LONG_NUMBER.search(encoded):
+            read(encoded)
+    except (MsgspecError, ArithmeticError, TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"{what} must be a JSON object: {error}") from error
+    flaw = flaw_of(b"[" * ENVELOPE_LEVELS + encoded + b"]" * ENVELOPE_LEVELS)
+    if flaw is not None:
+        raise UsageError(f"{what} must be a JSON object that others can read: {flaw}")
+    return encoded
 
 
 def milliseconds(seconds: float, what: str) -> int:

@@ -172,7 +172,9 @@ class Durable:
         if not isinstance(kind, str) or kind in ("", *links.OUTCOME_KINDS):
             raise UsageError(f"{kind!r} is no kind of an event of your own")
         if not isinstance(body, Mapping):
-            raise UsageError(f"a body is an object, not {type(body).__name__}")
+            raise UsageError(f"a body must be a JSON object, not {type(body).__name__}")
+        if body.get("kind", kind) != kind:
+            raise UsageError("the member kind of a body is the kind of its event", hint="Name what you mean otherwise.")
         seq = self.journal.report(encoded_body({**body, "kind": kind}), self._clock()).seq
         self._pump()
         return seq

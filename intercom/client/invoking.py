@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
-from msgspec import UNSET, MsgspecError, Struct
-from msgspec.json import decode, encode
+from msgspec import UNSET, Struct
+from msgspec.json import decode
 
-from intercom.client.composing import clean_id, clean_text, milliseconds
+from intercom.client.composing import clean_id, clean_text, milliseconds, object_bytes
 from intercom.client.lifecycle import Lifecycle
 from intercom.client.operations import RequestOperation, Result
 from intercom.client.patience import PatientRequest
@@ -408,10 +408,8 @@ def _texts(execution: Execution) -> dict[str, Any]:
 
 def _json_object(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of what can be written as a JSON object."""
-    try:
-        return decode(encode(dict(metadata)), type=dict[str, Any])
-    except (MsgspecError, TypeError, ValueError, RecursionError) as error:
-        raise UsageError(f"metadata must be a JSON object: {error}") from error
+    copied: dict[str, Any] = decode(object_bytes(metadata, "metadata"))
+    return copied
 
 
 def _delivery(info: wire.DeliveryInfo) -> InvocationDelivery:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET, MsgspecError, Raw, UnsetType
-from msgspec.json import encode
+from msgspec import UNSET, Raw, UnsetType
 
-from intercom.client.composing import clean_id, clean_text, milliseconds
+from intercom.client.composing import clean_id, clean_text, milliseconds, object_bytes
 from intercom.client.lifecycle import Lifecycle
 from intercom.client.linkviews import CommandView, EventView, LinkView, command_of, event_of, link_of
 from intercom.client.operations import RequestOperation, Result
@@ -135,12 +134,7 @@ class LinkRequests:
 
 def encoded_body(body: Mapping[str, Any]) -> bytes:
     """Return the body of an event or a command as JSON; raise ``UsageError`` for what is none, or is too large."""
-    if not isinstance(body, Mapping):
-        raise UsageError(f"a body is an object, not {type(body).__name__}")
-    try:
-        encoded = encode(dict(body))
-    except (MsgspecError, TypeError, ValueError, RecursionError) as error:
-        raise UsageError(f"the body is no JSON: {error}") from error
+    encoded = object_bytes(body, "a body")
     if len(encoded) > LINK_BODY_BYTES:
         raise UsageError(f"the body has {len(encoded)} bytes: at most {LINK_BODY_BYTES} are taken")
     return encoded

@@ -112,6 +112,10 @@ def test_nothing_is_there(shell: Shell) -> None:
         ("command", "send", "ada"),
         ("command", "send", "ada", "no object"),
         ("command", "send", "ada", "[]"),
+        ("command", "send", "ada", '{"a":NaN}'),
+        ("command", "send", "ada", '{"a":[-Infinity]}'),
+        ("command", "send", "ada", '{"a":1e400}'),
+        ("command", "send", "ada", '{"a":' * 100_000),
         ("command", "show"),
     ],
 )

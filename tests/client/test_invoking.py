@@ -79,6 +79,7 @@ def test_what_goes_with_a_task(broker: MemoryBroker) -> None:
         {"labels": "release"},
         {"labels": [" "]},
         {"metadata": {"a": object()}},
+        {"metadata": {"a": [float("nan")]}},
         {"about": ""},
         {"execution": intercom.Execution(model=" ")},
         {"execution": intercom.Execution(session="old")},  # type: ignore[arg-type]  # that is what is wrong
