@@ -5,7 +5,7 @@ Times are monotonic milliseconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from msgspec import UNSET
 
@@ -18,6 +18,7 @@ from intercom.client.pursuing import Handlers, Pursuit
 from intercom.client.views import IncomingMessage, message_of
 from intercom.client.worklist import Worklist
 from intercom.wire.frames import MessageFrame, PendingStageNotification, PendingStageNotificationResult, Received
+from intercom.wire.invocations import RunUpdate
 
 
 class Receiving:
@@ -31,6 +32,7 @@ class Receiving:
         worklist: Worklist,
         news: News,
         kind: type[IncomingMessage],
+        ids: Callable[[], str],
     ) -> None:
         self._contact = contact
         self._keeper = keeper
@@ -38,6 +40,7 @@ class Receiving:
         self._worklist = worklist
         self._news = news
         self._kind = kind
+        self._ids = ids
         self._inbox = Inbox()
         self._untaken: set[str] = set()
         """Message ids of answers to asks, until their caller took them."""
@@ -71,6 +74,7 @@ class Receiving:
         message, finished = self._inbox.take(consumer, now)
         if message is not None:
             self._pursuit.owing.note(message, now)
+            self._say_begun(message)
         self._confirm(finished)
         return message
 
@@ -157,6 +161,15 @@ class Receiving:
             self._keep(message)
 
     # --- inner works ------------------------------------------------------------------------------------
+
+    def _say_begun(self, message: IncomingMessage) -> None:
+        """Tell the broker that a task is under way; its message is confirmed when its consumer is done with it.
+
+        Nobody waits for the answer: whatever is reported later says more.
+        """
+        invoked = message.invoked
+        if invoked is not None and not invoked.is_cancelled and self._contact.is_online:
+            self._contact.write(RunUpdate(self._ids(), invoked.id, self._ids(), "running"))
 
     def _asked(self, asked: AskOperation, now: int) -> None:
         """Take the answer to an ask out of the messages: it came before it was asked here."""

@@ -132,7 +132,7 @@ class ClientSession:
         self.invoking = InvocationRequests(self._lifecycle, clock, ids)
         self._worklist = Worklist(profile, self._contact, self._lifecycle, self._news, self.work)
         self._receiving = Receiving(
-            self._contact, self._lifecycle.keeper, self._pursuit, self._worklist, self._news, message_kind
+            self._contact, self._lifecycle.keeper, self._pursuit, self._worklist, self._news, message_kind, ids
         )
         self._wall_ahead = 0
         """How far the time of day is ahead of the monotonic clock."""

@@ -6,7 +6,8 @@
 
 Rule 1: a task is handed over behind the commit that accepted it, under a message id that is always the same; where it
 is put is recorded with that commit when nothing stands against it. Rule 2: one that could not be handed over is tried
-again. Rule 3: what its mail does to a run is recorded before the mail goes.
+again. Rule 3: what its mail does to a run is recorded before the mail goes. Rule 4: a run that is to stop is cancelled
+once nobody has its task: it is handed to nobody else.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 GONE = "The target is gone and did not come back: it did not finish"
 LATE = "Nobody took it in the time it was given"
+LEFT = "It was to stop, and nobody has it any more: whoever had it left without having confirmed it"
 Way: TypeAlias = Literal["inbox", "mailbox", "push", "nowhere"]
 """How a task is handed over; nowhere: its target does not let it through."""
 Kept: TypeAlias = Literal["quiet", "hold"]
@@ -198,7 +200,14 @@ class Dispatching:
         record = invocation.record
         if record.authority is not None:
             return None  # its delivery has a time of its own
-        if record.job in ("pending", "running") and record.take_until is not None and record.take_until <= now.wall:
+        if self._stops(invocation):
+            return self.take_out(invocation, LEFT, now)
+        if (
+            record.state in _NOT_BEGUN
+            and JOB[record.job]
+            and record.take_until is not None
+            and record.take_until <= now.wall
+        ):
             return self.fail(invocation, LATE, now)
         is_working = record.worker is not None and not self._targets.is_gone(record.worker)
         has_message = self._mail_of(invocation) is not None or self._inbox.get(record.message_id) is not None
@@ -362,10 +371,12 @@ class Dispatching:
     def _pushed(self, subject: Any, now: Instant) -> None:
         invocation, session = subject
         invocation.offered = None
-        if invocation.record.state in ("queued", "waking") and self._mailing.can_promise:
+        record = invocation.record
+        is_begun = record.state not in _NOT_BEGUN
+        if invocation.is_open and (JOB[record.job] or not is_begun) and self._mailing.can_promise:
             move = Move()
             move.inverse(lambda now: self._take_again(subject, now))
-            self._book.take(invocation, session.id, move, now)
+            self._book.take(invocation, session.id, move, now, record.state if is_begun else "running")
             invocation.ticket = move.append(self._ledger)
 
     def _take_again(self, subject: Any, now: Instant) -> None:
@@ -390,6 +401,8 @@ class Dispatching:
         box = session.mailbox
         if box is None or not self._has_room(box.key, invocation.record.size):
             return self._not_pushed(invocation, why.value, now)
+        if invocation.record.cancel_asked_at is not None and not session.connection.open:
+            return self.take_out(invocation, LEFT, now)
         was_written = why is Missing.NOT_CONFIRMED
         has_it = was_written and box.holder is session and session.connection.open
         return self._mail(invocation, box.key, None, now, was_written=was_written, is_offered=has_it)
@@ -399,6 +412,8 @@ class Dispatching:
         move = Move()
         members = {"job": "pending", "lease_epoch": None, "lease_until": None, "last_error": why}
         self._book.change(invocation, "run.updated", move, now, **members)
+        if self._stops(invocation):
+            self._cancel(invocation, LEFT, move, now)
         invocation.ticket = move.append(self._ledger)
 
     def told(self, message_id: str, session: Session) -> Any:
@@ -408,9 +423,21 @@ class Dispatching:
         invocation = self._book.of_message(task_id)
         if invocation is None or features.INVOKE not in session.features:
             return UNSET
-        return invoked_info(invocation.record, is_cancelled=is_cancelled)
+        return invoked_info(invocation.record)
 
     # --- what becomes of the message --------------------------------------------------------------------
+
+    def mail_left(self, mail: Mail, now: Instant) -> None:
+        """Go on after whoever had a message left without having confirmed it."""
+        invocation = self._book.of_message(mail.message_id)
+        if invocation is not None and self._mailing.can_promise and self._stops(invocation):
+            self.take_out(invocation, LEFT, now)
+
+    def parked_again(self, parked: Parked, move: Move, now: Instant) -> None:
+        """Let nobody else take a task from the inbox whose run is to stop, in the same append."""
+        invocation = self._book.of_message(parked.id)
+        if invocation is not None and self._stops(invocation):
+            self._cancel(invocation, LEFT, move, now)
 
     def mail_moving(self, mail: Mail, kind: str, reason: str, now: Instant) -> None:
         """Set a run by what is about to happen to its mail."""
@@ -422,7 +449,7 @@ class Dispatching:
         if kind == "delivered":
             box = self._boxes.get(mail.record.mailbox)
             holder = None if box is None or box.holder is None else box.holder.id
-            if invocation.record.state in ("queued", "waking"):
+            if invocation.record.state in _NOT_BEGUN:
                 move = Move()
                 self._book.take(invocation, holder, move, now)
                 invocation.ticket = move.append(self._ledger)
@@ -526,34 +553,64 @@ class Dispatching:
 
     def _mail_of(self, invocation: Invocation) -> Mail | None:
         """Return the message that brings a task while it is in its mailbox: it may have gone into the inbox."""
-        mail = invocation.mail
+        return self._in_its_box(invocation.mail)
+
+    def _in_its_box(self, mail: Mail | None) -> Mail | None:
         box = None if mail is None else self._boxes.get(mail.record.mailbox)
         return mail if mail is not None and box is not None and box.entries.get(mail.number) is mail else None
 
-    def is_untouched(self, invocation: Invocation) -> bool:
-        """Tell whether nobody has the task, nor may have it."""
+    def nobody_has(self, invocation: Invocation) -> bool:
+        """Tell whether no session that is here has the task; one that left without having confirmed it has it not."""
         record, mail = invocation.record, self._mail_of(invocation)
         if record.authority is not None:
             return self._forwarding.is_untouched(invocation)
-        if record.state not in ("queued", "waking") or record.job == "running":
-            return False
         if mail is not None:
-            return mail.offers == 0 and not mail.is_offered
-        parked = self._inbox.get(record.message_id)
+            return _waits(mail)
+        if record.placement == "session" and JOB[record.job]:  # it may have been written, and was not confirmed
+            is_being_written = record.job == "running" and record.lease_epoch == self._epoch
+            return not is_being_written and not self._targets.is_here(record.target)
+        if record.state not in _NOT_BEGUN:
+            return False
+        parked, assignment = self._inbox.get(record.message_id), self._assignment(invocation)
+        if assignment is not None:
+            brought = assignment.mail
+            return brought is not None and _waits(brought) and not assignment.record.accepted
         return record.job == "pending" or (parked is not None and parked.is_free)
+
+    def _stops(self, invocation: Invocation) -> bool:
+        """Tell whether a run is to stop that nobody is there to report on."""
+        record = invocation.record
+        is_asked = record.cancel_asked_at is not None and record.authority is None
+        return is_asked and invocation.is_open and self.nobody_has(invocation)
+
+    def brings(self, mail: Mail) -> bool:
+        """Tell whether mail brings a task."""
+        invocation = self._book.of_message(mail.message_id)
+        return invocation is not None and invocation.mail is mail
+
+    def is_in_work(self, invocation: Invocation, is_here: Callable[[str], bool]) -> bool:
+        """Tell whether somebody who is here has a task that did not come as an assignment, confirmed or not."""
+        record, mail = invocation.record, self._mail_of(invocation)
+        if record.placement == "inbox":
+            return False
+        if invocation.offered is not None or (mail is not None and mail.is_offered):
+            return True
+        return record.state == "running" and record.worker is not None and is_here(record.worker)
 
     def take_out(self, invocation: Invocation, reason: str, now: Instant) -> None:
         """Cancel what nobody has, with its message."""
         move = Move()
+        self._cancel(invocation, reason, move, now)
+        invocation.ticket = move.append(self._ledger)
+
+    def _cancel(self, invocation: Invocation, reason: str, move: Move, now: Instant) -> None:
         self._end(invocation, "cancelled", Texts(error=reason or None), move, now)
         self._forwarding.cancel(invocation, move, now)
-        parked = self._inbox.get(invocation.record.message_id)
-        if parked is not None:
-            self._parking.withdraw(parked, move, now)
-        invocation.ticket = move.append(self._ledger)
-        mail = self._mail_of(invocation)
-        if mail is not None:
-            self._mailing.withdraw(mail, "its task was cancelled", now)
+        self.close(invocation, "cancelled", move, now)
+        mail = [each for each in (self._mail_of(invocation), self._in_its_box(invocation.notice)) if each is not None]
+        if mail:
+            pointless = self._mailing.give_up(mail, "withdrawn", "its task was cancelled", move.changes, now)
+            move.inverse(lambda now: self._mailing.unsettle_given_up(pointless, now))
 
     def ask_to_stop(self, invocation: Invocation, reason: str, now: Instant) -> None:
         """Tell whoever has a task, once, that it is not wanted any more."""
@@ -570,7 +627,8 @@ class Dispatching:
         place = self._targets.place(record.worker or record.target) or self._targets.place(record.target)
         if place is not None and place.mailbox is not None:
             letter = Letter(place.mailbox, message_id, body, self._broker_info, None, "", "")
-            invocation.ticket = self._mailing.put(letter, None, now, take_back, move, *move.changes).ticket
+            invocation.notice = self._mailing.put(letter, None, now, take_back, move, *move.changes)
+            invocation.ticket = invocation.notice.ticket
             return None
         invocation.ticket = move.append(self._ledger)
         if place is not None and place.session is not None:
@@ -581,6 +639,15 @@ class Dispatching:
 
     # --- start ------------------------------------------------------------------------------------------
 
+    def recover_mail(self, message_id: str, mail: Mail | None) -> None:
+        """Enter a message read from the store that brings a task, or says that it is not wanted."""
+        if message_id.startswith(CANCEL_PREFIX):
+            invocation = self._book.of_message(RUN_PREFIX + message_id.removeprefix(CANCEL_PREFIX))
+            if invocation is not None and mail is not None and not mail.record.sender_session:
+                invocation.notice = mail
+        elif (invocation := self._book.of_message(message_id)) is not None:
+            invocation.mail = mail
+
     def recovered(self, now: Instant) -> None:
         """Go on with what an earlier process was handing over; its leases are void."""
         for invocation in self._book.newest_first():
@@ -588,6 +655,8 @@ class Dispatching:
             if mail is not None and not invocation.is_open and self._mailing.can_promise:
                 self._mailing.withdraw(mail, "its task has ended", now)
         for invocation in self._book.open_ones():
+            if self._mailing.can_promise and self._stops(invocation):
+                self.take_out(invocation, LEFT, now)
             self._run(invocation, now)
         self._forwarding.recovered(now)
         self.watch(now)
@@ -601,5 +670,11 @@ class Dispatching:
         )
 
 
+def _waits(mail: Mail) -> bool:
+    """Tell whether mail is nowhere but in its mailbox."""
+    return not mail.is_offered and mail.confirmed_by is None
+
+
+_NOT_BEGUN = frozenset({"queued", "waking"})
 _STATES = {"accepted": "running", "started": "running", "waiting_for_capability": "waiting"}
 """What the states of an assignment make of a run."""

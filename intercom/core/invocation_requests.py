@@ -21,7 +21,7 @@ from intercom.core.invocation_dispatch import Dispatching
 from intercom.core.invocation_records import DiagnosisRecord, InvocationRecord
 from intercom.core.invocation_targets import Targets, stored
 from intercom.core.invocation_texts import checked, fingerprint, invocation_info, task_message, wishes
-from intercom.core.invocations import Invocation, Invocations, Texts, texts_of
+from intercom.core.invocations import ENDED, Invocation, Invocations, Texts, texts_of
 from intercom.core.mailing import Letter, Mailing
 from intercom.core.move import Move, take_back
 from intercom.core.records import ReadBodies
@@ -335,7 +335,7 @@ class InvocationRequests:
         if not invocation.is_open:
             return No("run_terminal", f"The run is {invocation.record.state}")
         reason = "" if frame.reason is UNSET else frame.reason[: self._limits.run_text_characters]
-        if self._dispatching.is_untouched(invocation):
+        if self._dispatching.nobody_has(invocation):
             self._dispatching.take_out(invocation, reason, now)
         elif invocation.record.cancel_asked_at is None:
             self._dispatching.ask_to_stop(invocation, reason, now)
@@ -356,7 +356,8 @@ class InvocationRequests:
         key = f"{invocation.record.run_id} {frame.update_id}"
         standing, entry = self._register.begin(RUNS, key, encode([frame.state, texts.digest]).decode(), now)
         if standing is Standing.CONFLICT:
-            return _OTHER_UPDATE
+            is_second_end = frame.state in ENDED and not invocation.is_open
+            return _ended(invocation) if is_second_end else _OTHER_UPDATE
         if standing is not Standing.NEW:
             outcome = self._register.outcome(entry)
             state, changed = outcome.result["state"], outcome.result["changed"]
@@ -381,11 +382,11 @@ class InvocationRequests:
         self, invocation: Invocation, session: Session, frame: RunUpdate, texts: Texts, move: Move, now: Instant
     ) -> No | None:
         record = invocation.record
-        is_end = frame.state in ("completed", "failed", "cancelled")
+        is_end = frame.state in ENDED
         if not invocation.is_open and not (record.reconciled and invocation.allows(frame.state)):
             is_same = frame.state == record.state and texts.digest == record.result_hash
             if is_end and not is_same:
-                return No("run_terminal", f"The run is {record.state} already; the first end counts")
+                return _ended(invocation)
             self._outbox.note("late_run_update", invocation=invocation.id, state=frame.state, run=record.state)
             return None
         if is_end:
@@ -393,8 +394,9 @@ class InvocationRequests:
             self._dispatching.close(invocation, frame.state, move, now)
         else:
             self._dispatching.take_on(invocation, move, now)
-            if frame.state != invocation.record.state:
-                self._book.take(invocation, session.id, move, now, frame.state)
+            worker = session.id if self._dispatching.is_worker(session, invocation) else invocation.record.worker
+            if (frame.state, worker) != (invocation.record.state, invocation.record.worker):
+                self._book.take(invocation, worker, move, now, frame.state, is_confirmed=False)
             self._book.keep_texts(invocation, texts, move, now, self._next_number())
         return None
 
@@ -417,6 +419,10 @@ class InvocationRequests:
                 "invalid_update", f"Summary and error may have {self._limits.run_text_characters} characters at most"
             )
         return texts
+
+
+def _ended(invocation: Invocation) -> No:
+    return No("run_terminal", f"The run is {invocation.record.state} already; the first end counts")
 
 
 def _accepted(

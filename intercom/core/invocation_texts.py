@@ -134,8 +134,9 @@ def _wishes_of(record: InvocationRecord) -> Wishes:
     return _NOTHING if record.wishes is None else decode(record.wishes, type=Wishes)
 
 
-def invoked_info(record: InvocationRecord, *, is_cancelled: bool = False) -> InvokedInfo:
-    """Return what the recipient of a task, or of the wish to cancel it, is told of it."""
+def invoked_info(record: InvocationRecord) -> InvokedInfo:
+    """Return what the recipient of a task, or of the wish to cancel it, is told of it as it is wanted by then."""
+    is_cancelled = record.cancel_asked_at is not None
     said = _NOTHING if is_cancelled else _wishes_of(record)
     return InvokedInfo(
         record.invocation_id,

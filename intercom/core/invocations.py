@@ -74,7 +74,7 @@ class Texts(Struct, frozen=True):
 class Invocation:
     """Hold one invocation, and what only this process knows of it."""
 
-    __slots__ = ("gone_since", "mail", "offered", "record", "retry_at", "ticket")
+    __slots__ = ("gone_since", "mail", "notice", "offered", "record", "retry_at", "ticket")
 
     def __init__(self, record: InvocationRecord) -> None:
         self.record = record
@@ -82,6 +82,8 @@ class Invocation:
         """Of its newest change."""
         self.mail: Mail | None = None
         """The message that brings the task, while it is in a mailbox."""
+        self.notice: Mail | None = None
+        """The message that says it is not wanted any more, while it is in a mailbox."""
         self.offered: Offered | None = None
         """The same on its way to a session without one."""
         self.retry_at = 0
@@ -214,16 +216,26 @@ class Invocations:
         move.changes.append(self._journal.event(kind, record, now, **detail))
 
     def take(
-        self, invocation: Invocation, worker: str | None, move: Move, now: Instant, state: str = "running"
+        self,
+        invocation: Invocation,
+        worker: str | None,
+        move: Move,
+        now: Instant,
+        state: str = "running",
+        *,
+        is_confirmed: bool = True,
     ) -> None:
-        """Note that somebody has the task and works on it, or waits for something."""
+        """Note that somebody has the task and works on it, or waits for something.
+
+        Unless ``is_confirmed`` its message may still come again, and the job that writes it goes on.
+        """
         record = invocation.record
         members: dict[str, Any] = {"state": state, "reconciled": False}
         if record.started_at is None:
             members["started_at"] = now.wall
         if worker is not None:
             members["worker"] = worker
-        if JOB[record.job]:
+        if JOB[record.job] and (is_confirmed or record.placement != "session"):
             members |= {"job": "completed", "lease_epoch": None, "lease_until": None}
         if record.completed_at is not None:
             members["completed_at"] = None

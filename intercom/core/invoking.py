@@ -51,6 +51,7 @@ class Invoking(Part):
         boxes, mailing, identity = post.boxes, post.mailing, ground.identity
         next_number = messages.operations.next_number
         self._boxes = boxes
+        self._mailing = mailing
         self._ledger = ledger
         self._book = Invocations(journal, limits)
         self._peers = Peers(
@@ -119,10 +120,12 @@ class Invoking(Part):
         )
         sending.on_late.append(self._dispatching.received)
         mailing.on_moving.append(self._dispatching.mail_moving)
+        mailing.on_left = self._dispatching.mail_left
         mailing.told_with = self._dispatching.told
         post.queueing.on_answer = self._dispatching.answered
         work.assignments.on_moving = self._dispatching.assignment_moving
         post.parking.on_leaving = self._dispatching.parked_leaving
+        post.parking.on_given_back = self._dispatching.parked_again
         watches = following.watches
         watches.follow(InvocationRecord, of_invocation)
         watches.follow(DiagnosisRecord, of_diagnosis)
@@ -157,10 +160,9 @@ class Invoking(Part):
             self._deliveries.enter(delivery)
         self._peers.recover(recovered.peers)
         for mail in recovered.mail:
-            invocation = self._book.of_message(mail.message_id)
             box = self._boxes.get(mail.mailbox)
-            if invocation is not None and box is not None and mail.assignment is None:
-                invocation.mail = box.entries.get(mail.number)
+            if box is not None and mail.assignment is None:
+                self._dispatching.recover_mail(mail.message_id, box.entries.get(mail.number))
         if not self._ledger.is_closed:
             self._dispatching.recovered(now)
 
@@ -173,12 +175,11 @@ class Invoking(Part):
     def shut(self, within_ms: int) -> None:
         """Hand nothing over any more."""
         self._dispatching.is_shut = self._forwarding.is_shut = True
+        self._mailing.stays = self._dispatching.brings
 
     def in_work(self, is_here: Callable[[str], bool]) -> dict[str, int]:
-        """Return how many runs go on; those that came as assignments are counted as such."""
-        records = (each.record for each in self._book.open_ones())
-        running = [record.worker for record in records if record.state == "running" and record.placement != "inbox"]
-        return {"runs": sum(worker is not None and is_here(worker) for worker in running)}
+        """Return how many tasks somebody has who is here; those that came as assignments are counted as such."""
+        return {"runs": sum(self._dispatching.is_in_work(each, is_here) for each in self._book.open_ones())}
 
     def tidy(self, now: Instant) -> None:
         """Forget what had its time."""

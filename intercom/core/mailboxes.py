@@ -5,7 +5,7 @@ A mailbox is named by the target identity of whoever may open it: an address, or
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
@@ -227,12 +227,15 @@ class Mailbox:
         """Tell whether something waits here to be handed over: what comes now has to wait behind it."""
         return self.is_read or len(self.entries) > self.kept + self.offered
 
-    def next_to_offer(self, limits: Limits) -> list[Mail]:
-        """Return the oldest entries that may be handed over now, ahead of the receipts of those before them."""
+    def next_to_offer(self, limits: Limits, stays: Callable[[Mail], bool]) -> list[Mail]:
+        """Return the oldest entries that may be handed over now, ahead of the receipts of those before them.
+
+        Those that ``stays`` tells to be left for the next broker are passed over.
+        """
         chosen: list[Mail] = []
         count, size = self.offered, self.offered_bytes
         for mail in self._oldest_first():
-            if not mail.waits:
+            if not mail.waits or stays(mail):
                 continue
             if count and (count >= limits.mail_offers or size + mail.record.size > limits.mail_offer_bytes):
                 break

@@ -136,6 +136,10 @@ class Mailing:
         self.on_moving: list[Callable[[Mail, str, str, Instant], None]] = []
         """Are told of every mail that is about to be offered, delivered or given up, before that is appended: what it
         leads to is recorded first."""
+        self.on_left: Callable[[Mail, Instant], None] = lambda mail, now: None
+        """Is told of every mail that waits again because its holder left without having confirmed it."""
+        self.stays: Callable[[Mail], bool] = lambda mail: False
+        """Tells what is not handed over by this process any more; what came after it is."""
         self.take_unclaimed: Callable[[Mail, Instant], bool] = lambda mail, now: False
         """Takes mail over that nobody fetched in time; False: it is given up."""
         self.brought_by: Callable[[str], Brought | None] = lambda assignment_id: None
@@ -354,14 +358,15 @@ class Mailing:
         if box is None or box.holder is not session:
             return
         box.holder = None
-        overdue = []
-        for mail in box.in_order():
-            if mail.is_offered:
-                box.unmark_offered(mail)
-                if mail.deadline is None:
-                    overdue.append(mail)
-        for mail in overdue:
-            self._is_due(mail, now)
+        left = [mail for mail in box.in_order() if mail.is_offered]
+        for mail in left:
+            box.unmark_offered(mail)
+        for mail in left:
+            if mail.deadline is None:
+                self._is_due(mail, now)
+        for mail in left:
+            if box.entries.get(mail.number) is mail:
+                self.on_left(mail, now)
         self._boxes.discard_if_unused(box)
 
     def offer(self, box: Mailbox, now: Instant) -> None:
@@ -383,7 +388,8 @@ class Mailing:
 
     def next_to_offer(self, box: Mailbox) -> list[Mail]:
         """Return what may be handed over now; what is not recorded yet lets nothing pass."""
-        return list(takewhile(lambda mail: self._ledger.is_committed(mail.ticket), box.next_to_offer(self._limits)))
+        ready = box.next_to_offer(self._limits, self.stays)
+        return list(takewhile(lambda mail: self._ledger.is_committed(mail.ticket), ready))
 
     def _offer_when_committed(self, box: Mailbox, now: Instant) -> None:
         self.offer(box, now)
@@ -405,7 +411,7 @@ class Mailing:
             return False
         if not self.can_promise:
             return False
-        read = [mail for mail in box.next_to_offer(self._limits) if mail.record.body_number in numbers]
+        read = [mail for mail in box.next_to_offer(self._limits, self.stays) if mail.record.body_number in numbers]
         lost = [mail for mail in read if mail.record.body_number not in bodies]
         if given_up := [mail for mail in lost if mail.record.assignment is None]:
             self._give_up(given_up, "undeliverable", notices.BODY_LOST, now)

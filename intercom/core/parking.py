@@ -93,6 +93,8 @@ class Parking:
         """Is told when there may be something to claim that was not there before."""
         self.on_overdue: Callable[[Parked, Instant], None] = lambda parked, now: None
         """Is told of each message whose time is over while somebody has it."""
+        self.on_given_back: Callable[[Parked, Move, Instant], None] = lambda parked, move, now: None
+        """Is told of each message that is free again, with what is appended."""
         self.on_leaving: Callable[[Parked, str, str, Move, Instant], None] = _tell_nobody
         """Is told of each message that leaves, with what is appended."""
 
@@ -277,6 +279,7 @@ class Parking:
         self._change(parked, move, assignment=None, returns=returns, return_reason=reason)
         move.changes.append(self._journal.event("inbox.returned", parked.record, now, reason=reason))
         self._arm(parked, now)
+        self.on_given_back(parked, move, now)
 
     def _change(self, parked: Parked, move: Move, **members: Any) -> None:
         before = parked.record

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +15,39 @@ from intercom import InvocationDelivery, InvocationView
 from intercom.cli.invoked import described, show_asked
 from intercom.cli.render import Output
 from intercom.client import blocking
-from tests.support.commands import Shell
+from tests.support.brokers import TOP
+from tests.support.commands import Running, Shell
 from tests.support.schemas import assert_described
+
+WORKER = """
+import sys
+from intercom.client import blocking
+with blocking.connect("builder", address=True, group="default", home=sys.argv[1], start=False) as session:
+    for message in session.messages():
+        task = message.invocation
+        if not task.is_cancelled:
+            print("begun", task.id, flush=True)
+            sys.stdin.readline()
+            task.complete("built")
+"""
+
+
+@pytest.fixture
+def worker(shell: Shell) -> Iterator[Running]:
+    """Give a worker that carries tasks out as the documentation says, each when it is told to."""
+    shell.serve({"INTERCOM_IDLE_MS": "60000"})
+    process = subprocess.Popen(
+        (sys.executable, "-c", WORKER, str(shell.home)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=TOP,
+        env=shell.environment(),
+    )
+    running = Running(process)
+    shell.wait_for_sessions(1)
+    yield running
+    running.close()
 
 
 def do_one(shell: Shell, name: str = "builder") -> Any:
@@ -210,6 +245,49 @@ def test_it_is_repeated_and_cancelled(shell: Shell) -> None:
     assert (again.status, again.document["code"]) == (4, "run_terminal")
     assert shell.run("invocation", "list", "--open", "--json").document["invocations"] == []
     assert shell.run("invocation", "show", "i-none", "--json").status == 3
+
+
+def shown(shell: Shell, invocation_id: str) -> Any:
+    return shell.run("invocation", "show", invocation_id, "--json").document["invocation"]
+
+
+def test_what_a_killed_worker_had_is_cancelled_and_carried_out_by_nobody(shell: Shell, worker: Running) -> None:
+    """protocol 13.4: while nobody has a task, its run is cancelled with its message, wherever it had been."""
+    for name in ("i-1", "i-2", "i-3", "i-4"):
+        invoke(shell, "builder", "build", "--id", name)
+    assert worker.line() == "begun i-1"
+    asked = shell.run("invocation", "cancel", "i-2", "--as", "boss", "--json")
+    assert asked.document["state"] == "queued", "whoever has it was asked to stop"
+    worker.signal(signal.SIGKILL)
+    assert worker.finish().status == -signal.SIGKILL
+    shell.wait_for_sessions(0)
+    for name in ("i-1", "i-3"):
+        cancelled = shell.run("invocation", "cancel", name, "--as", "boss", "--json")
+        assert cancelled.document["state"] == "cancelled"
+    with do_one(shell) as builder:
+        message = builder.receive(timeout=20)
+        assert message is not None and message.invocation is not None
+        assert (message.invocation.id, message.invocation.is_cancelled) == ("i-4", False)
+        message.invocation.complete("built")
+        assert shell.run("send", "builder", "that was all").status == 0
+        following = builder.receive(timeout=20)
+        assert following is not None and following.text == "that was all"
+    states = {name: shown(shell, name)["state"] for name in ("i-1", "i-2", "i-3", "i-4")}
+    assert states == {"i-1": "cancelled", "i-2": "cancelled", "i-3": "cancelled", "i-4": "completed"}
+
+
+def test_a_task_that_is_carried_out_is_running_and_the_broker_stays_for_it(shell: Shell, worker: Running) -> None:
+    """FE 3.3: a session takes it -> running; protocol 3.10: what was handed over may end, confirmed or not."""
+    invoke(shell, "builder", "build", "--id", "i-1")
+    assert worker.line() == "begun i-1"
+    shell.wait_for(lambda: shown(shell, "i-1")["state"] == "running")
+    assert shown(shell, "i-1")["startedAt"] > 0
+    left = shell.run("broker", "drain", "--timeout", "0.3", "--json")
+    assert (left.status, left.document["open"]) == (6, {"runs": 1})
+    assert worker.process.stdin is not None
+    worker.process.stdin.write(b"\n")
+    worker.process.stdin.flush()
+    shell.wait_for(lambda: shown(shell, "i-1")["state"] == "completed")
 
 
 @pytest.mark.parametrize(

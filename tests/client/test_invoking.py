@@ -140,7 +140,7 @@ def test_a_task_and_its_result(broker: MemoryBroker) -> None:
     assert message.invocation.update("running") == "completed", "the first end counts"
     with pytest.raises(RequestRefused) as ended:
         message.invocation.fail("no")
-    assert ended.value.code == "update_conflict"
+    assert ended.value.code == "run_terminal"
 
 
 def test_what_happens_to_a_run_is_told(broker: MemoryBroker) -> None:

@@ -82,6 +82,19 @@ def a_run(world: World) -> tuple[str, Callable[[], object]]:
     return "runs", lambda: update(builder, "completed", output="it is there")
 
 
+def a_task(world: World) -> tuple[str, Callable[[], object]]:
+    asker, builder = invoker(world), invoker(world, "builder")
+    assert invoke(asker)["type"] == "invocation_accepted"
+    assert len(builder.mail()) == 1
+    return "runs", lambda: update(builder, "completed", output="it is there")
+
+
+def a_late_task(world: World) -> tuple[str, Callable[[], object]]:
+    kind, finish = a_task(world)
+    world.pass_time(Limits().push_receipt_ms)
+    return kind, finish
+
+
 def a_command(world: World) -> tuple[str, Callable[[], object]]:
     one, boss = ready(world), operator(world)
     send(boss, one, "c1")
@@ -89,7 +102,7 @@ def a_command(world: World) -> tuple[str, Callable[[], object]]:
     return "commands", lambda: one.event(1, "command_applied", commandId="c1")
 
 
-WORK = [a_question, an_assignment, a_step, a_run, a_command]
+WORK = [a_question, an_assignment, a_step, a_run, a_task, a_late_task, a_command]
 
 
 def test_an_idle_broker_drains_at_once() -> None:
@@ -205,6 +218,23 @@ def test_an_invocation_that_was_not_handed_over_waits_for_the_next_broker(is_dra
     assert settled["type"] == "inbox_settled", settled
     world.pass_time(Limits().mailbox_full_retry_ms + Limits().job_retry_ms)
     assert [each["inboxId"].startswith("run:") for each in items(boss)] == ([] if is_drained else [True])
+
+
+def test_a_task_that_waits_in_a_mailbox_waits_for_the_next_broker_and_holds_nothing_up() -> None:
+    world = World(limits=Limits(mail_offers=1))
+    asker, builder = invoker(world), invoker(world, "builder")
+    runs = [invoke(asker, invocation_id=f"i{number}")["runId"] for number in range(3)]
+    asker.queue(builder.id, "m1")
+    assert [frame["message"]["id"] for frame in builder.mail()] == [f"run:{run}" for run in runs[:2]]
+    drainer = Drainer(world)
+    came = [frame for run in runs[:2] for frame in builder.confirm(f"run:{run}")]
+    assert [frame["message"]["id"] for frame in came if frame["type"] == "message"] == ["m1"]
+    builder.confirm("m1")
+    assert drainer.wait() is None
+    for number in range(2):
+        assert update(builder, "completed", f"i{number}")["type"] == "run_recorded"
+    assert drainer.wait() == drained()
+    assert [mail.message_id for mail in world.disk.mail.values()] == [f"run:{runs[2]}"]
 
 
 def test_a_worker_that_asks_for_parked_work_gets_none() -> None:

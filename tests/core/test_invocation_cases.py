@@ -387,16 +387,20 @@ def test_an_equal_row_of_an_address_is_not_written() -> None:
 
 
 def test_an_update_made_again_has_the_same_answer() -> None:
-    """FE 3.8"""
+    """FE 3.8; under one updateId there is one update, and the first end counts (protocol 13.3)."""
     world, asker, builder = scene()
     invoke(asker)
     tasks(builder)
+    update(builder, "waiting", key="w", summary="x")
+    assert update(builder, "waiting", key="w", summary="y")["code"] == "update_conflict"
     first = update(builder, "completed", key="u", output="x")
     world.start()
     builder = reattach(world, builder)
     again = update(builder, "completed", key="u", output="x")
     assert (again["state"], again["changed"]) == (first["state"], True)
-    assert update(builder, "completed", key="u", output="y")["code"] == "update_conflict"
+    assert update(builder, "completed", key="u", output="y")["code"] == "run_terminal"
+    assert update(builder, "failed", key="u", error="y")["code"] == "run_terminal"
+    assert update(builder, "running", key="u")["code"] == "update_conflict"
 
 
 # --- what becomes of it ---------------------------------------------------------------------------------
