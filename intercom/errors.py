@@ -37,8 +37,8 @@
     │   │                       and every other code
     │   │                                             a request about mail, sessions or work was refused
     │   ├── AssignmentLost      assignment_unknown, assignment_target_mismatch   an assignment is not this session's
-    │   ├── RouteUnclear        route_ambiguous, route_unknown, route_unparseable, route_unavailable,
-    │   │                       invocation_unknown    a label, or an id of an invocation, leads to nothing
+    │   ├── RouteUnclear        route_ambiguous, route_unknown, route_unparseable, route_unavailable
+    │   │                                             a label leads to nobody
     │   └── RunError                                  of what was invoked
     │       ├── RunFailed       run_failed, run_cancelled   it was not done
     │       └── RunUnfinished   run_unfinished        the wait ended first, and it goes on

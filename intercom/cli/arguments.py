@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from intercom.cli.render import Output
 from intercom.errors import UsageError
-from intercom.limits import LONGEST_VALIDITY_MS, NAME_CHARACTERS, WAIT_CEILING_S
+from intercom.limits import LONGEST_VALIDITY_MS, NAME_CHARACTERS, WAIT_CEILING_S, WHOLE_NUMBER_MAX
 
 VALUED = ("--as", "--group", "--timeout", "--home")
 """Shared options that take a value; they may also stand before the verb."""
@@ -191,6 +191,14 @@ def target_and_text(words: Sequence[str], *, verb: str) -> tuple[str, str]:
     if not words[0].strip():
         raise UsageError("the target is empty", hint="`intercom list` shows who can be reached.")
     return words_of(words, first="a target", usage=f"{verb} TARGET TEXT")
+
+
+def position(text: str) -> int:
+    """Return the number behind which a list begins."""
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(WHOLE_NUMBER_MAX)) else -1
+    if not 0 <= number <= WHOLE_NUMBER_MAX:
+        raise argparse.ArgumentTypeError(f"not a whole number from 0 on: {clean(text)}")
+    return number
 
 
 def words_of(words: Sequence[str], *, first: str, usage: str) -> tuple[str, str]:

@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from intercom.cli.arguments import Parser, add_common, clean, words_of
+from intercom.cli.arguments import Parser, add_common, clean, position, words_of
 from intercom.cli.identity import opened, time_left
 from intercom.cli.link import chosen as chosen_link
 from intercom.cli.render import Output, duration, visible
@@ -42,7 +42,7 @@ def configure(parser: Parser) -> None:
     """Add the options of ``command``."""
     parser.add_argument("words", nargs="*", metavar="WHAT", help="send WORKER BODY, list or show ID")
     parser.add_argument("--id", metavar="ID", type=clean, help="send: name the command, to repeat it")
-    parser.add_argument("--after", metavar="NUMBER", type=int, default=0, help="list: those behind this number")
+    parser.add_argument("--after", metavar="NUMBER", type=position, default=0, help="list: those behind this number")
     add_common(parser, timeout=f"longest wait for the broker (default {WORK_REQUEST_MS // 1000})")
 
 

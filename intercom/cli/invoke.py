@@ -71,7 +71,7 @@ def run(arguments: Namespace, output: Output) -> int:
     target, task = words_of(arguments.words, first="a target", usage="invoke TARGET TASK")
     context = None if arguments.context is None else text_of_file(arguments.context, ATTACHMENTS_BYTES)
     arguments.began = time.monotonic()  # what standard input and pipes took is nobody's time but the caller's
-    invocation_id = arguments.invocation_id or new_id()
+    invocation_id = new_id() if arguments.invocation_id is None else arguments.invocation_id
     with opened(
         arguments, "invoke", occasion=invocation_id, default_ms=WORK_REQUEST_MS, hold="none", status="invokes"
     ) as session:

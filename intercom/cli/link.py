@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from intercom.cli.arguments import Parser, add_common, clean
+from intercom.cli.arguments import Parser, add_common, clean, position
 from intercom.cli.identity import opened, time_left
 from intercom.cli.person import require_person
 from intercom.cli.render import Output, duration, visible
@@ -42,7 +42,7 @@ WORDS = {"list": 0, "show": 1, "events": 1, "repin": 1}
 def configure(parser: Parser) -> None:
     """Add the options of ``link``."""
     parser.add_argument("words", nargs="*", metavar="WHAT", help="list, show ID, events ID or repin ID")
-    parser.add_argument("--after", metavar="NUMBER", type=int, default=0, help="events: those behind this number")
+    parser.add_argument("--after", metavar="NUMBER", type=position, default=0, help="events: those behind this number")
     parser.add_argument("--journal", metavar="JOURNAL", type=clean, help="repin: the journal of the worker")
     parser.add_argument("--yes", action="store_true", help="repin: do it")
     add_common(parser, timeout=f"longest wait for the broker (default {REQUEST_MS // 1000})")

@@ -12,7 +12,7 @@ from msgspec import UNSET, MsgspecError, Raw, ValidationError, convert, to_built
 from msgspec.json import encode
 
 from intercom.errors import TooLarge, UsageError
-from intercom.limits import ATTACHMENTS_BYTES, FRAME_BYTES, KIB
+from intercom.limits import ATTACHMENTS_BYTES, FRAME_BYTES, KIB, WHOLE_NUMBER_MAX
 from intercom.wire.frames import Attachment, Content, Message, is_blank
 from intercom.wire.jsontext import flaw_of, read
 
@@ -53,6 +53,13 @@ def clean_id(given: Any, what: str = "message_id") -> str:
     if not cleaned:
         raise UsageError(f"{what} is empty")
     return cleaned
+
+
+def clean_number(given: Any, what: str) -> int:
+    """Return a number that counts something; raise ``UsageError`` for one below 0 or above what JSON carries whole."""
+    if not isinstance(given, int) or isinstance(given, bool) or not 0 <= given <= WHOLE_NUMBER_MAX:
+        raise UsageError(f"{what} must be a whole number from 0 to {WHOLE_NUMBER_MAX}, not {given!r}")
+    return given
 
 
 def object_bytes(given: Any, what: str) -> bytes:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 from msgspec import UNSET, Struct
 from msgspec.json import decode
 
-from intercom.client.composing import clean_id, clean_text, milliseconds, object_bytes
+from intercom.client.composing import clean_id, clean_number, clean_text, milliseconds, object_bytes
 from intercom.client.lifecycle import Lifecycle
 from intercom.client.operations import RequestOperation, Result
 from intercom.client.patience import PatientRequest
 from intercom.client.views import Execution, Invoked, Malformed, execution_of
 from intercom.client.watches import Watched, WatchSnapshot
 from intercom.client.workviews import ProcessingState
-from intercom.errors import RouteUnclear, RunFailed, RunUnfinished, UsageError
+from intercom.errors import RequestRefused, RouteUnclear, RunFailed, RunUnfinished, UsageError
 from intercom.limits import IDEMPOTENCY_KEY_CHARACTERS, WORK_PAGE_CEILING
 from intercom.wire import invocations as wire
 from intercom.wire.invocations import Action, DeliveryStatus, ReportedState, RunState
@@ -246,7 +246,7 @@ class InvocationRequests:
         if action not in get_args(Action):
             raise UsageError(f"{action!r} is no action", hint=f"One of {', '.join(get_args(Action))}.")
         wanted, text = clean_text(self._lifecycle.present(target), "target"), clean_text(task, "task")
-        name = self._ids() if invocation_id is None else _name(invocation_id, "invocation_id")
+        name = self._ids() if invocation_id is None else _new_name(invocation_id, "invocation_id")
         within = UNSET if take_within is None else milliseconds(take_within, "take_within")
         beside = _beside(asked)
 
@@ -297,7 +297,7 @@ class InvocationRequests:
         """Ask which invocations there are, the newest first."""
         if not 0 < limit <= WORK_PAGE_CEILING:
             raise UsageError(f"limit must be a number from 1 to {WORK_PAGE_CEILING}, not {limit!r}")
-        below = UNSET if before is None else before
+        below = UNSET if before is None else clean_number(before, "before")
 
         def read(answer: wire.Invocations) -> list[InvocationView]:
             return [view_of(info) for info in answer.invocations]
@@ -336,7 +336,7 @@ class InvocationRequests:
             known = ", ".join(get_args(ReportedState))
             raise UsageError(f"{state!r} is no state that is reported", hint=f"One of {known}.")
         wanted = _name(invocation_id, "invocation_id")
-        name = self._ids() if update_id is None else _name(update_id, "update_id")
+        name = self._ids() if update_id is None else _new_name(update_id, "update_id")
         texts = [
             UNSET if text is None else clean_text(text, what)
             for text, what in ((summary, "summary"), (output, "output"), (error, "error"))
@@ -465,14 +465,16 @@ def view_of(
 
 
 def known_view(found: InvocationView | tuple[Diagnosis, ...], invocation_id: str) -> InvocationView:
-    """Return an invocation that was asked for; raise ``RouteUnclear`` for one that led to nobody."""
+    """Return an invocation that was asked for; raise ``RouteUnclear`` or ``RequestRefused`` for none."""
     if isinstance(found, InvocationView):
         return found
     if found:
         raise unclear(found[-1])
-    error = RouteUnclear(f"No invocation {invocation_id} is known", code="invocation_unknown")
-    error.hint = "`intercom invocation list` shows those of this identity."
-    raise error
+    raise RequestRefused(
+        f"No invocation {invocation_id} is known",
+        code="invocation_unknown",
+        hint="`intercom invocation list` shows those of this identity.",
+    )
 
 
 def unclear(diagnosis: Diagnosis) -> RouteUnclear:
@@ -519,6 +521,14 @@ def _name(value: str, what: str) -> str:
     cleaned = clean_id(value, what)
     if len(cleaned) > IDEMPOTENCY_KEY_CHARACTERS:
         raise UsageError(f"{what} must have 1 to {IDEMPOTENCY_KEY_CHARACTERS} characters")
+    return cleaned
+
+
+def _new_name(value: str, what: str) -> str:
+    """Return an id that is given to something; one that cannot be shown could not be named again."""
+    cleaned = _name(value, what)
+    if not cleaned.isprintable():
+        raise UsageError(f"{what} must be one line of characters that can be shown")
     return cleaned
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Raw, UnsetType
 
-from intercom.client.composing import clean_id, clean_text, milliseconds, object_bytes
+from intercom.client.composing import clean_id, clean_number, clean_text, milliseconds, object_bytes
 from intercom.client.lifecycle import Lifecycle
 from intercom.client.linkviews import CommandView, EventView, LinkView, command_of, event_of, link_of
 from intercom.client.operations import RequestOperation, Result
@@ -89,9 +89,9 @@ class LinkRequests:
         """Ask for the commands, of one link or of all."""
         if not 1 <= limit <= LINK_PAGE_CEILING:
             raise UsageError(f"limit is 1 to {LINK_PAGE_CEILING}, not {limit}")
-        wanted = _wanted(link_id, "link_id")
+        wanted, behind = _wanted(link_id, "link_id"), clean_number(after, "after")
         return self._request(
-            lambda request_id: links.CommandsRequest(request_id, wanted, UNSET, after, limit),
+            lambda request_id: links.CommandsRequest(request_id, wanted, UNSET, behind, limit),
             links.Commands,
             _read_commands,
             timeout,
@@ -111,13 +111,13 @@ class LinkRequests:
         """Ask for the durable events of a link that are kept."""
         if not 1 <= limit <= LINK_EVENTS_PAGE:
             raise UsageError(f"limit is 1 to {LINK_EVENTS_PAGE}, not {limit}")
-        wanted = clean_id(link_id, "link_id")
+        wanted, behind = clean_id(link_id, "link_id"), clean_number(after, "after")
 
         def read(answer: links.LinkEvents) -> list[EventView]:
             return [event_of(entry) for entry in answer.events]
 
         return self._request(
-            lambda request_id: links.LinkEventsRequest(request_id, wanted, after, limit),
+            lambda request_id: links.LinkEventsRequest(request_id, wanted, behind, limit),
             links.LinkEvents,
             read,
             timeout,

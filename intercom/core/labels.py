@@ -14,6 +14,8 @@ from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
+from intercom.limits import SHORT_ID_CHARACTERS
+
 DIMENSIONS = ("workspace", "node", "profile", "harness", "model")
 _KEYS = {
     "workspace": "workspace",
@@ -184,12 +186,15 @@ def resolve(text: str, candidates: Sequence[Candidate]) -> Found:
             return Found(candidate)
     label = parse(wanted)
     if isinstance(label, Unparseable):
-        return Found(None, "unparseable", f"This is no label: {label.detail}")
+        seen = _as_listed(folded, live)
+        return _one_of(wanted, seen) if seen else Found(None, "unparseable", f"This is no label: {label.detail}")
     found = _matching(label, live)
     if not found and label.harness is not None:
         found = _matching(label.without("harness"), live)
     if found:
         return _one_of(label, found)
+    if seen := _as_listed(folded, live):
+        return _one_of(wanted, seen)
     return _nobody(label, live, [candidate for candidate in candidates if candidate.is_stale])
 
 
@@ -205,14 +210,27 @@ def _matching(label: Label, candidates: Iterable[Candidate]) -> list[Candidate]:
     return [candidate for candidate in found if candidate.is_address] or found
 
 
-def _one_of(label: Label, found: list[Candidate]) -> Found:
+def _as_listed(folded: str, candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Return those who are shown so: by a name that no label can say, or by the first digits of an id."""
+    name = folded.removeprefix("@")
+    found = [candidate for candidate in candidates if candidate.name.strip().lower() in (folded, name)]
+    if not found and len(name) == SHORT_ID_CHARACTERS:
+        found = [
+            candidate
+            for candidate in candidates
+            if any(each.lower().startswith(name) for each in (candidate.target_id, *candidate.ids))
+        ]
+    return [candidate for candidate in found if candidate.is_address] or found
+
+
+def _one_of(label: Label | str, found: list[Candidate]) -> Found:
     if len(found) == 1:
         return Found(found[0])
     local = [candidate for candidate in found if candidate.is_local]
     if len(local) == 1:
         return Found(local[0])
     listed = local or found
-    return Found(None, "ambiguous", f"{len(listed)} are called {label}; name one of them", tuple(listed))
+    return Found(None, "ambiguous", f"{len(listed)} are called {label}", tuple(listed))
 
 
 def _nobody(label: Label, live: list[Candidate], stale: list[Candidate]) -> Found:

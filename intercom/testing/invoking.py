@@ -215,7 +215,8 @@ class InvocationCalls:
     ) -> InvocationView:
         """Return how an invocation is that this session, or its address, made or was given; a control session any.
 
-        Raises ``RouteUnclear``, with the code ``invocation_unknown`` for one that is not known.
+        Raises ``RequestRefused`` with the code ``invocation_unknown`` for one that is not known, ``RouteUnclear`` for
+        one that led to nobody.
         """
         found = self._now(self._core.invoking.invocation(invocation_id, timeout))
         return known_view(found, invocation_id)

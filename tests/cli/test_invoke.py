@@ -291,7 +291,17 @@ def test_a_task_that_is_carried_out_is_running_and_the_broker_stays_for_it(shell
 
 
 @pytest.mark.parametrize(
-    "words", [("invoke",), ("invoke", "builder"), ("invocation",), ("invocation", "show"), ("resolve",)]
+    "words",
+    [
+        ("invoke", "builder", "x", "--id", ""),
+        ("invoke", "builder", "x", "--id", "a\nb"),
+        ("invoke", "builder", "x", "--id", "x" * 2_000),
+        ("invoke",),
+        ("invoke", "builder"),
+        ("invocation",),
+        ("invocation", "show"),
+        ("resolve",),
+    ],
 )
 def test_wrong_words(shell: Shell, words: tuple[str, ...]) -> None:
     assert shell.run(*words, "--json").status == 2

@@ -117,6 +117,9 @@ def test_nothing_is_there(shell: Shell) -> None:
         ("command", "send", "ada", '{"a":1e400}'),
         ("command", "send", "ada", '{"a":' * 100_000),
         ("command", "show"),
+        ("link", "events", "abcd", "--after", "-1"),
+        ("command", "list", "--after", "-1"),
+        ("command", "list", "--after", "9007199254740992"),
     ],
 )
 def test_called_wrongly(shell: Shell, arguments: tuple[str, ...]) -> None:

@@ -171,11 +171,40 @@ def test_a_label_that_leads_to_nobody(broker: MemoryBroker) -> None:
     with pytest.raises(RouteUnclear) as known:
         boss.invocation("i")
     assert known.value.code == "route_ambiguous"
-    with pytest.raises(RouteUnclear) as unknown:
+    with pytest.raises(RequestRefused) as unknown:
         boss.invocation("never")
+    assert not isinstance(unknown.value, RouteUnclear), "it is no label"
     assert (unknown.value.code, unknown.value.exit_status) == ("invocation_unknown", 3)
     with pytest.raises(UsageError):
         boss.invoke("twin", "x", action="sing")
+    assert unclear.value.reason == "'twin' leads to nobody: 2 are called @twin", "the hint says the rest"
+    assert unclear.value.hint == "Name one of them: @twin.main, @twin.side."
+    for wrong in ("", "a\nb", "x" * 129, "\x1b[2J"):
+        with pytest.raises(UsageError):
+            boss.invoke("@twin.side", "x", invocation_id=wrong)
+    with pytest.raises(UsageError):
+        boss.invocations(before=-1)
+
+
+@pytest.mark.parametrize("name", ["a.b", "x#y?z", "ask me:now"])
+def test_a_name_that_no_label_can_say_is_taken_as_it_is_listed(broker: MemoryBroker, name: str) -> None:
+    """Protocol 13.2.2; design section 1: what one command prints another takes."""
+    boss, one = broker.connect("boss"), broker.connect(name)
+    for target in (name, f"@{name}", name.upper(), one.id[:8]):
+        assert boss.resolve(target).target_id == one.id
+    broker.connect(name)
+    with pytest.raises(RouteUnclear) as unclear:
+        boss.resolve(name)
+    assert unclear.value.code == "route_ambiguous"
+    meant = [boss.resolve(label).target_id for label in unclear.value.labels]
+    assert one.id in meant and len(set(meant)) == 2
+
+
+def test_a_label_goes_before_a_name_that_looks_like_one(broker: MemoryBroker) -> None:
+    boss = broker.connect("boss")
+    one, other = broker.connect("a", cwd="/work/b"), broker.connect("a.b")
+    assert boss.resolve("a.b").target_id == one.id
+    assert boss.resolve(boss.resolve(other.id).label).target_id == other.id
 
 
 def test_who_has_it_is_told_to_stop(broker: MemoryBroker) -> None:
