@@ -53,7 +53,7 @@
     │   │                       notification_unanswered, still_held, send_timeout,
     │   │                       connection_lost
     │   └── SendRefused         refused and every other code     it will not work as asked
-    ├── TooLarge                too_large             a message above the limit, checked before sending
+    ├── TooLarge                too_large             a message or request above the limit, checked before sending
     └── AskError                                      an ask ended without an answer
         ├── PeerGone            peer_gone, undeliverable, expired  the other side left, or was never there
         ├── AskTimeout          ask_timeout           no answer in time
@@ -477,7 +477,7 @@ class SendRefused(SendError):
 
 
 class TooLarge(IntercomError):
-    """Say that a message is above the size limit; nothing was sent."""
+    """Say that a message, or any other request, is above the size limit; nothing was sent."""
 
     code = "too_large"
     hint = "Send the path of a file instead of its content."

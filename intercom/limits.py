@@ -38,6 +38,8 @@ HEALTH_ID_UNITS = 128
 
 REQUEST_ID_CHARACTERS = 128
 """Longest ``requestId`` of the frames of a feature."""
+PUSH_WAY_CHARACTERS = 32
+"""Longest word for the way by which what hosts a session shows it messages."""
 TOKEN_CHARACTERS = 32
 """Shortest token a client may make for an address it creates."""
 LONGEST_VALIDITY_MS = 366 * 24 * 60 * MINUTE_MS
@@ -133,6 +135,8 @@ LINK_EVENTS_PAGE = 16
 
 # --- inbox and assignments ------------------------------------------------------------------------------
 
+RUN_TEXT_CHARACTERS = 1_000
+"""Longest summary, or error, that is reported of a run."""
 IDEMPOTENCY_KEY_CHARACTERS = 128
 """Longest key by which a client names an order, a report or a reply."""
 INBOX_WAIT_MAX_MS = 3_600_000
@@ -571,6 +575,8 @@ SESSION_NOTE_WAIT_MS = 400
 """How long an adapter waits for a hook to tell which session it is in, where hooks know better than it does."""
 SESSION_NOTE_POLL_MS = 20
 """Pause between two looks for that note."""
+SEAT_LOOK_MS = 500
+"""How long the broker may take to say whether a seat that is to be left owes anybody anything; else it stays."""
 SESSION_LOOK_MS = 1_000
 """Pause between two looks whether a host is in another session by now."""
 SESSION_NOTE_AGE_MS = 60 * MINUTE_MS
@@ -860,7 +866,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Length of a label of an invocation, of a text of its ``execution``, and of its ``messageId``."""
     run_result_bytes: int = 1 * MIB
     """Size of an output."""
-    run_text_characters: int = 1_000
+    run_text_characters: int = RUN_TEXT_CHARACTERS
     """Length of a summary and of an error."""
     job_lease_ms: int = 30_000
     """How long one attempt to hand a task over by writing it may take before it is tried again."""

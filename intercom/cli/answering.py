@@ -22,6 +22,7 @@ from intercom.limits import (
     ATTACHMENTS_BYTES,
     FLOW_SUMMARY_BYTES,
     LOG_TAIL_BYTES,
+    RUN_TEXT_CHARACTERS,
 )
 
 if TYPE_CHECKING:
@@ -45,8 +46,9 @@ class RunningAnswer:
 
     def __init__(self, command: str, message: IncomingMessage, environ: Mapping[str, str], now: int) -> None:
         self.message = message
-        self._due = None if message.flow is not None else now + ANSWER_COMMAND_MS
-        """When it has to be over: nobody waits longer for an answer; a step has no time of its own."""
+        is_work = message.flow is not None or message.invoked is not None
+        self._due = None if is_work else now + ANSWER_COMMAND_MS
+        """When it has to be over: nobody waits longer for an answer; steps and tasks have no time of their own."""
         self._printed = _file()
         self._complaints = _file()
         try:
@@ -119,6 +121,13 @@ def variables(message: IncomingMessage, environ: Mapping[str, str]) -> dict[str,
             "INTERCOM_STEP_ID": step.step_id,
             "INTERCOM_DISPATCH_ID": step.dispatch_id,
         }
+    if message.invoked is not None:
+        task = message.invoked
+        told |= {
+            "INTERCOM_INVOCATION_ID": task.id,
+            "INTERCOM_RUN_ID": task.run_id,
+            "INTERCOM_ACTION": task.action,
+        }
     kept = {name: value for name, value in environ.items() if name != "INTERCOM_NAME"}
     return kept | {name: _fitting(value) for name, value in told.items()}
 
@@ -127,6 +136,11 @@ def summary_of(text: str, outcome: str) -> str:
     """Return what a command printed as the summary of a step: something, and no longer than one may be."""
     text = text.strip() or outcome
     return text.encode("utf-8", "replace")[:FLOW_SUMMARY_BYTES].decode("utf-8", "ignore")
+
+
+def reason_of(text: str) -> str:
+    """Return what a command said of a task that it did not do, no longer than such a reason may be."""
+    return text[:RUN_TEXT_CHARACTERS]
 
 
 def _fitting(value: str) -> str:

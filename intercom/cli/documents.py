@@ -57,6 +57,7 @@ _SESSION = _object(
         "startedAt": _NUMBER,
         "lastActivity": _NUMBER,
         "push": {"enum": ["now", "idle", "pull", "none"]},
+        "pushWay": _TEXT,
         "state": {"const": "reconnecting"},
         "stateSince": _COUNT,
         "graceDeadline": _COUNT,
@@ -291,6 +292,7 @@ _RUN_EVENT = _success(
         "detail": _ANY_OBJECT,
     }
 )
+_RUN_REPORTED = _success({"invocationId": _TEXT, "state": {"enum": list(get_args(RunState))}})
 _RUN_FOUND = _success(
     {"event": {"const": "snapshot"}, "invocationId": _TEXT, "state": {"enum": list(get_args(RunState))}}
 )
@@ -522,7 +524,8 @@ DOCUMENTS: dict[str, list[Schema]] = {
         _success(
             {"state": {"enum": ["delivered", "queued"]}, "messageId": _TEXT, "target": _TEXT, "question": _TEXT},
             {"position": _COUNT},
-        )
+        ),
+        _RUN_REPORTED,
     ],
     "pending": [
         _success(
@@ -538,7 +541,8 @@ DOCUMENTS: dict[str, list[Schema]] = {
                             "deadline": _COUNT,
                         }
                     )
-                )
+                ),
+                "tasks": _array(_INVOCATION),
             }
         )
     ],
@@ -667,7 +671,7 @@ DOCUMENTS: dict[str, list[Schema]] = {
     ],
     "invocation": [
         _success({"invocations": _array(_INVOCATION)}),
-        _success({"invocationId": _TEXT, "state": {"enum": list(get_args(RunState))}}),
+        _RUN_REPORTED,
         _INVOKED,
         _RUN_FOUND,
         _RUN_EVENT,
@@ -764,7 +768,9 @@ DOCUMENTS: dict[str, list[Schema]] = {
                 "stepState": {"enum": list(get_args(StepState))},
             },
         ),
+        _event("reported", {"messageId": _TEXT, "invocationId": _TEXT, "runState": {"enum": list(get_args(RunState))}}),
         {"allOf": [_object({"event": {"const": "unreported"}, "dispatchId": _TEXT}), _ref("Failure")]},
+        {"allOf": [_object({"event": {"const": "unreported"}, "invocationId": _TEXT}), _ref("Failure")]},
         _event("ended", {}),
     ],
     "join": [_MEMBERSHIP],

@@ -1,4 +1,4 @@
-"""Look at what was invoked, follow it, and ask that it stops."""
+"""Look at what was invoked, follow it, ask that it stops, and say as its target what became of it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, get_args
 
 from intercom.cli.arguments import Parser, add_common, clean, words_of
 from intercom.cli.identity import opened, time_left
-from intercom.cli.invoked import described, follow, show, show_asked
+from intercom.cli.invoked import described, follow, show, show_asked, tell_state
 from intercom.cli.person import require_person
 from intercom.cli.render import Output, duration, visible
 from intercom.cli.tables import Fit, show_table
+from intercom.cli.who import identity_of
 from intercom.client.invoking import ENDED, Accepted, Following
 from intercom.errors import RequestRefused, UsageError
 from intercom.limits import REQUEST_MS, WORK_PAGE_CEILING, WORK_REQUEST_MS
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
     from intercom.client.invoking import InvocationView
 
 USAGE = "list | show ID | watch ID | cancel ID | report ID STATE [TEXT...]"
-DESCRIPTION = """Look at what was invoked (`intercom invoke`), follow it, and ask that it stops.
+DESCRIPTION = """Look at what was invoked (`intercom invoke`), follow it, ask that it stops, and say as its
+target what became of it.
 
     list          all that are remembered, the newest first; with --open those that have not ended
     show ID       one of them, with its task and its result while those are kept
@@ -30,8 +32,9 @@ DESCRIPTION = """Look at what was invoked (`intercom invoke`), follow it, and as
     cancel ID     ask that it is not carried out: at once while nobody has it, else its target is told to stop; one
                   that others invoked is for the person
     report ID STATE [TEXT]
-                  say as its target how far it is: running or waiting, completed with TEXT as its result, failed or
-                  cancelled with TEXT as the reason; `-` alone as TEXT reads standard input
+                  say as the identity that was given the task (`intercom whoami`) how far it is: running or waiting,
+                  completed with TEXT as its result, failed or cancelled with TEXT as the reason; `-` alone as TEXT
+                  reads standard input
 
 Starts a broker when none runs. Ends with 3 when no such invocation is known.
 """
@@ -82,14 +85,15 @@ def _report(wanted: str, state: str, words: list[str], arguments: Namespace, out
         raise UsageError(
             f"{visible(state)} is no state to report", hint=f"One of {', '.join(get_args(ReportedState))}."
         )
+    if identity_of(arguments).address is None:
+        raise UsageError("a guest was given no task", hint="Act as its target: --as NAME, the name it listens under.")
     text = words_of([wanted, *words], first="an id", usage="invocation report ID STATE TEXT")[1] if words else None
     member = "output" if state == "completed" else "error" if state in ENDED else "summary"
     with opened(arguments, "invocation", default_ms=WORK_REQUEST_MS, hold="none") as session:
         left = time_left(arguments, WORK_REQUEST_MS)
         texts = {} if text is None else {member: text}
         now = session.update_run(wanted, state, **texts, timeout=left)
-    output.document({"ok": True, "invocationId": wanted, "state": now})
-    output.line(f"{now}: {visible(wanted)}")
+    tell_state(wanted, now, output)
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from argparse import Namespace
+from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +13,14 @@ from msgspec.json import encode
 from intercom.cli.identity import MOMENT_S
 from intercom.cli.messages import said_beside, wishes
 from intercom.cli.render import Output, visible, visible_block
+from intercom.client.lifecycle import INVOKE
 from intercom.client.watches import WatchEvent
+from intercom.limits import WORK_PAGE_CEILING
 
 if TYPE_CHECKING:
     from intercom.client.blocking import Session
     from intercom.client.invoking import Following, InvocationView, Route
+    from intercom.wire.invocations import RunState
 
 NAMES = (
     ("invocationId", "id"),
@@ -82,6 +86,24 @@ def described_route(route: Route) -> dict[str, Any]:
     return {"targetId": route.target_id, "name": route.name, "label": route.label, "state": route.state, **known}
 
 
+def open_tasks(session: Session, left: Callable[[], float]) -> list[InvocationView]:
+    """Return what a session, or its address, was given to do and has not ended, the newest first.
+
+    ``left`` tells the seconds there are for the next answer. A broker that knows no invocations has none.
+    """
+    if INVOKE not in session.features:
+        return []
+    found: list[InvocationView] = []
+    while True:
+        below = found[-1].number if found else None
+        page = session.invocations(
+            before=below, limit=WORK_PAGE_CEILING, open_only=True, as_target=True, timeout=left()
+        )
+        found += page
+        if len(page) < WORK_PAGE_CEILING:
+            return found
+
+
 def show(view: InvocationView, output: Output) -> None:
     """Print how an invocation is, the result last."""
     output.line(f"{view.state}: {visible(view.id)} for {visible(view.target_name)}")
@@ -91,6 +113,12 @@ def show(view: InvocationView, output: Output) -> None:
         output.line(f"error: {visible(view.error)}")
     if view.output:
         output.line(visible_block(view.output))
+
+
+def tell_state(invocation_id: str, state: RunState, output: Output) -> None:
+    """Print how an invocation is after something was said of it."""
+    output.document({"ok": True, "invocationId": invocation_id, "state": state})
+    output.line(f"{state}: {visible(invocation_id)}")
 
 
 def show_asked(view: InvocationView, output: Output) -> None:

@@ -33,7 +33,8 @@ model is shows that, too. The process is what the kernel says; what a session cl
 added where it differs.
 
 SEES says when a session in an agent host is shown a message: `at once`, also in the middle of its work; `when idle`;
-`when it looks`, so that a message may wait; `no messages`. Others declare nothing.
+`when it looks`, so that a message may wait; `no messages`. Behind it stands by what, where the session says so: the
+best way into its host that works now (`intercom docs hosts`). Others declare nothing.
 
 `away` is a session that lost its connection then and may come back: messages to it wait.
 
@@ -178,13 +179,21 @@ def _standing(view: SessionView, now: float) -> str:
 
 def with_push(rows: list[tuple[str, ...]], views: list[SessionView]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return head and rows, with one more column where a session declared how soon it sees a message."""
-    pushes = [PUSHES.get(str(view.raw.get("push")), "-") for view in views]
+    pushes = [_seen(view) for view in views]
     if set(pushes) <= {"-"}:
         return HEAD, rows
     place = HEAD.index("SINCE") + 1
     return (*HEAD[:place], SEES, *HEAD[place:]), [
         (*row[:place], push, *row[place:]) for row, push in zip(rows, pushes, strict=True)
     ]
+
+
+def _seen(view: SessionView) -> str:
+    """Return how soon a session sees a message and, where it says so, by what."""
+    soon, way = PUSHES.get(str(view.raw.get("push"))), view.raw.get("pushWay")
+    if soon is None:
+        return "-"
+    return f"{soon} ({way})" if isinstance(way, str) and way else soon
 
 
 def _process(view: SessionView) -> str:

@@ -9,7 +9,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from intercom.cli.answering import RunningAnswer, summary_of
+from intercom.cli.answering import RunningAnswer, reason_of, summary_of
 from intercom.cli.arguments import Parser, add_common
 from intercom.cli.identity import opened, paths_of
 from intercom.cli.messages import clock, described, indented, same_identity, shown
@@ -21,6 +21,9 @@ from intercom.limits import ANSWER_POLL_MAX_MS, ANSWER_POLL_MS, INCOMING_MESSAGE
 
 if TYPE_CHECKING:
     from intercom.client.blocking import FlowStep, IncomingMessage, Session
+    from intercom.client.blocking_invoke import Task
+    from intercom.client.invoking import Reported
+    from intercom.wire.invocations import RunState
 
 USAGE = ""
 DESCRIPTION = """Print what arrives until it is interrupted, or for --timeout seconds from the start.
@@ -35,6 +38,10 @@ environment. What it prints is the answer; a status other than 0 tells the asker
 It takes steps of flows (`intercom docs flows`). With --answer, COMMAND does them: INTERCOM_FLOW_ID, INTERCOM_STEP_ID
 and INTERCOM_DISPATCH_ID are in its environment too, it may take as long as it likes, its status reports the step
 completed or failed, and what it prints is the summary. Without --answer, `intercom flow report` reports them.
+
+It takes tasks (`intercom invoke`) likewise: COMMAND does them, with INTERCOM_INVOCATION_ID, INTERCOM_RUN_ID and
+INTERCOM_ACTION in its environment, and what it prints is the result. A task that is taken back ends its COMMAND.
+Without --answer, `intercom invocation report` reports them.
 
 Others see in `intercom list` that it is busy while COMMAND is at work, and idle else, and since when.
 
@@ -116,7 +123,12 @@ class Listening:
         return min(waits, default=None)
 
     def _accept(self, message: IncomingMessage) -> None:
-        if self._command is None or not (message.expects_reply or message.flow is not None):
+        if self._command is None:
+            return
+        if message.invocation is not None and message.invocation.is_cancelled:
+            self._stop_task(message, message.invocation)
+            return
+        if not (message.expects_reply or message.flow is not None or message.invocation is not None):
             return
         if len(self._questions) >= INCOMING_MESSAGES:
             self._settle(message, f"{len(self._questions)} questions wait already", failed=True)
@@ -151,10 +163,43 @@ class Listening:
         self._pause_ms = ANSWER_POLL_MS
 
     def _settle(self, message: IncomingMessage, text: str, *, failed: bool) -> None:
-        if message.flow is None:
-            self._reply(message, text, failed=failed)
-        else:
+        if message.invocation is not None:
+            self._report_task(message, message.invocation, text, "failed" if failed else "completed")
+        elif message.flow is not None:
             self._report(message, message.flow, text, failed=failed)
+        else:
+            self._reply(message, text, failed=failed)
+
+    def _stop_task(self, message: IncomingMessage, task: Task) -> None:
+        """Do a task no further that is not wanted any more; what the command left undone stays so."""
+        self._questions = deque(other for other in self._questions if not _brings(other, task))
+        if self._running is not None and self._asked is not None and _brings(self._asked, task):
+            self._running.stop()
+            self._asked = self._running = None
+        self._report_task(message, task, "it was taken back", "cancelled")
+
+    def _report_task(self, message: IncomingMessage, task: Task, text: str, end: Reported) -> None:
+        """Report a task by what its command came to."""
+        about = {"messageId": message.id, "invocationId": task.id}
+        named = f"invocation {visible(task.id)}"
+        try:
+            try:
+                state = _end_task(task, text, end)
+            except (RequestRefused, TooLarge) as error:
+                if error.code not in ("invalid_update", TooLarge.code):
+                    raise
+                state = _end_task(task, f"the result is too large: {error.reason}", "failed")
+        except (RequestRefused, RequestTimeout, BrokerError) as error:
+            if end == "cancelled" and error.code == "run_terminal":
+                return  # it had been reported before it was taken back
+            self._say(
+                {"ok": False, "event": "unreported", **error.as_dict(), **about},
+                f"{clock()} {named} was not reported: {visible(error.reason)}",
+            )
+            return
+        self._say(
+            {"ok": True, "event": "reported", **about, "runState": state}, f"{clock()} reported {named} as {state}"
+        )
 
     def _report(self, message: IncomingMessage, step: FlowStep, text: str, *, failed: bool) -> None:
         """Report a step by what its command came to."""
@@ -215,6 +260,16 @@ class Listening:
             self._output.line(text)
         if self._output.closed:
             raise ReaderGone
+
+
+def _brings(message: IncomingMessage, task: Task) -> bool:
+    return message.invocation is not None and message.invocation.id == task.id
+
+
+def _end_task(task: Task, text: str, end: Reported) -> RunState:
+    if end == "completed":
+        return task.update(end, output=text)
+    return task.update(end, error=reason_of(text))
 
 
 def _now() -> int:

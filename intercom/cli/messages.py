@@ -103,7 +103,7 @@ def shown(message: IncomingMessage, options: str | None = "") -> str:
     """Return a message as lines for a person: when, who, how old, and what; nothing in it can look like ours.
 
     ``options`` are those that make a command act as this one does, as ``same_identity`` returns them; ``None`` where
-    no command is to report a step.
+    no command is to report a step or a task.
     """
     head = f"{clock()} {_sender(message)} {_verb(message)}"
     if message.notice is not None:
@@ -121,28 +121,29 @@ def shown(message: IncomingMessage, options: str | None = "") -> str:
             lines.append(f"    intercom flow report{options} {named} completed --summary TEXT")
             lines.append("  when it cannot be done:")
             lines.append(f"    intercom flow report{options} {named} failed --summary TEXT")
-    if message.invoked is not None and not message.invoked.is_cancelled:
-        beside = said_beside(message.invoked)
-        lines.append(f"  task of invocation {visible(message.invoked.id)}" + (f", with {beside}" if beside else ""))
+    if message.invoked is not None:
+        lines += _task(message.invoked, options)
     return "\n".join(lines)
 
 
 def how_to_answer(message: IncomingMessage, options: str) -> str | None:
-    """Return the command that answers a message; ``None`` where there is nobody to answer.
+    """Return the command that answers a message; ``None`` where there is nobody to answer, or ``shown`` has told.
 
     ``options`` are those that make a command act as this one does, as ``same_identity`` returns them.
     """
-    if message.notice is not None or message.reply_error is not None:
+    if message.notice is not None or message.reply_error is not None or message.invoked is not None:
         return None
-    if message.invoked is not None:
-        state = "cancelled" if message.invoked.is_cancelled else "completed"
-        return f"intercom invocation report{options} {_word(message.invoked.id)} {state} TEXT"
     if message.expects_reply and not message.withdrawn:
         return f"intercom reply{options} {_word(message.id)} TEXT"
     if is_from_a_guest(message):
         return None
     named = PERSON if message.sender.is_person else message.sender.name or message.sender.id
     return f"intercom send{options.removesuffix(' --me')} {_word(named)} TEXT"
+
+
+def how_to_report(invocation_id: str, options: str, state: str) -> str:
+    """Return the command that tells what became of a task; ``options`` as for ``how_to_answer``."""
+    return f"intercom invocation report{options} {_word(invocation_id)} {state} TEXT"
 
 
 def is_from_a_guest(message: IncomingMessage) -> bool:
@@ -184,9 +185,25 @@ def _verb(message: IncomingMessage) -> str:
         return "reports"
     if message.expects_reply:
         return "asked, and waits for no answer any more" if message.withdrawn else "asks"
+    if message.invoked is not None:
+        return "takes back a task" if message.invoked.is_cancelled else "has a task"
     if is_from_a_guest(message):
         return "says, as a guest whom no reply reaches"
     return "replies" if message.reply_to is not None else "says"
+
+
+def _task(task: Invoked, options: str | None) -> list[str]:
+    ends: tuple[tuple[str, str], ...] = (("when it is done:", "completed"), ("when it cannot be done:", "failed"))
+    if task.is_cancelled:
+        lines = [f"  invocation {visible(task.id)} is not wanted any more"]
+        ends = (("when you have stopped:", "cancelled"),)
+    else:
+        beside = said_beside(task)
+        lines = [f"  task of invocation {visible(task.id)} ({task.action})" + (f", with {beside}" if beside else "")]
+    if options is not None:
+        for when, state in ends:
+            lines += [f"  {when}", f"    {how_to_report(task.id, options, state)}"]
+    return lines
 
 
 def _waited(message: IncomingMessage) -> str:

@@ -169,7 +169,9 @@ class Receiving:
 
     def _show(self, message: IncomingMessage) -> None:
         answer = how_to_answer(message, self._options)
-        text = shown(message) if answer is None else f"{shown(message)}\n  answer with: {answer}"
+        text = shown(message, self._options)
+        if answer is not None:
+            text += f"\n  answer with: {answer}"
         self._printed += 1
         self._say({"ok": True, "event": "message", **described(message)}, text)
 

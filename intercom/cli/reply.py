@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 from intercom.cli.arguments import Parser, add_common, words_of
 from intercom.cli.attaching import add_attach, attachments_of
 from intercom.cli.identity import opened, time_left
+from intercom.cli.invoked import open_tasks, tell_state
 from intercom.cli.person import add_me, address_of
 from intercom.cli.render import Output
 from intercom.cli.returning import look_until_known
 from intercom.cli.send import add_message_id, message_id_of, repeatable, tell
-from intercom.client.choosing import question_called
-from intercom.errors import RequestRefused
+from intercom.client.choosing import TASK_PREFIX, question_called, task_called
+from intercom.errors import RequestRefused, UsageError
 from intercom.limits import PENDING_REPLY_RETRY_MS
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ DESCRIPTION = """Answer an open question. It need not be this process that recei
 that was asked (`intercom whoami`) may answer, once.
 
 MESSAGE-ID is the id of the question, or the beginning of one that only one open question has; `intercom pending` lists
-them. TEXT may be several words; `-` alone reads standard input.
+them. TEXT may be several words; `-` alone reads standard input. The id of the message that brought a task, `run:` and
+more, completes the task (`intercom invocation report` says more of one); with --error it has failed.
 
 Ends with 3 when no such question is open: it was answered, withdrawn, or its time is over. A broker that has just
 started is asked again for a moment. Repeated with the
@@ -54,6 +56,19 @@ def run(arguments: Namespace, output: Output) -> int:
         opened(arguments, "reply", occasion=message_id, default_ms=default_ms, hold="none", address=address) as session,
         repeatable(message_id),
     ):
+        if wanted.startswith(TASK_PREFIX):
+            if carried:
+                raise UsageError("the result of a task carries no attachments", hint="Name the files in the text.")
+            task = task_called(open_tasks(session, lambda: time_left(arguments, default_ms)), wanted)
+            state = session.update_run(
+                task.id,
+                "failed" if arguments.error else "completed",
+                output=None if arguments.error else text,
+                error=text if arguments.error else None,
+                timeout=time_left(arguments, default_ms),
+            )
+            tell_state(task.id, state, output)
+            return 0
         try:
             question = look_until_known(
                 lambda: question_called(session.pending(timeout=time_left(arguments, default_ms)), wanted),

@@ -90,6 +90,7 @@ def connect(
     keep_questions: bool = False,
     kind: str = DEFAULT_KIND,
     push: Push | None = None,
+    push_way: str | None = None,
     work_mode: WorkMode | None = None,
     runtime_session_id: str | None = None,
     surface: ExecutionSurface | None = None,
@@ -124,6 +125,7 @@ def connect(
         kind: what hosts the session, such as ``claude-code``.
         push: how it is shown a message: ``"now"``, ``"idle"`` when it has nothing else to do, ``"pull"`` when it looks,
             ``"none"`` not at all, so that asking it is refused.
+        push_way: by what it is shown one, in a word such as ``monitor`` or ``hooks``; others are told.
         work_mode: take work from the inbox: ``"resident"`` when it comes, ``"managed_turn"`` when this session asks for
             it, as one does that is given turns. Plain messages of others wait in the inbox then.
         runtime_session_id: what the host calls the session; needed for ``"managed_turn"``.
@@ -159,6 +161,7 @@ def connect(
             keep_questions=keep_questions,
             kind=kind,
             push=push,
+            push_way=push_way,
             work_mode=work_mode,
             runtime_session_id=runtime_session_id,
             surface=surface,
@@ -678,11 +681,22 @@ class Session(MailCalls, AttentionCalls, WorkCalls, InvocationCalls, WatchCalls,
         status: str | None = None,
         model: str | None = None,
         push: Push | None = None,
+        push_way: str | None = None,
     ) -> None:
-        """Change what others see; what is ``None`` stays. Raises ``PresenceRefused``."""
+        """Change what others see; what is ``None`` stays. Raises ``PresenceRefused``.
+
+        A new ``push`` without a ``push_way`` takes the former one away.
+        """
         self._engine.wait(
             lambda: commands.set_presence(
-                self._core.profile, now=now(), wall=wall(), name=name, status=status, model=model, push=push
+                self._core.profile,
+                now=now(),
+                wall=wall(),
+                name=name,
+                status=status,
+                model=model,
+                push=push,
+                push_way=push_way,
             )
         )
 

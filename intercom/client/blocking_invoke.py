@@ -216,10 +216,14 @@ class InvocationCalls:
         before: int | None = None,
         limit: int = WORK_PAGE,
         open_only: bool = False,
+        as_target: bool = False,
         timeout: float = REQUEST_MS / 1000,
     ) -> InvocationViews:
-        """Return the same of all, the newest first and without texts; ``before`` is a number, for the next page."""
-        return self._engine.wait(lambda: self._core.invoking.invocations(before, limit, open_only, timeout))
+        """Return the same of all, the newest first and without texts; ``before`` is a number, for the next page.
+
+        ``as_target`` leaves out what is not this session's to do.
+        """
+        return self._engine.wait(lambda: self._core.invoking.invocations(before, limit, open_only, as_target, timeout))
 
     def cancel_invocation(
         self,

@@ -13,10 +13,13 @@ from intercom.errors import RequestRefused
 from intercom.limits import NEAR_NAMES, PREFIX_CHARACTERS, SHORT_ID_CHARACTERS
 
 if TYPE_CHECKING:
+    from intercom.client.invoking import InvocationView
     from intercom.client.mailviews import AddressView, PendingAsk
     from intercom.client.views import SessionView
 
 Item = TypeVar("Item")
+TASK_PREFIX = "run:"
+"""Begins the id of the message that brings a task; the id of its run follows (protocol 13.3)."""
 
 
 def may_begin_an_id(target: str) -> bool:
@@ -85,6 +88,25 @@ def chosen(
     if len(found) == 1:
         return found[0]
     raise many(len(found)) if found else none()
+
+
+def task_called(tasks: Iterable[InvocationView], wanted: str) -> InvocationView:
+    """Return the open task that came with this id; raise ``RequestRefused`` when none did, or several."""
+    return chosen(
+        tasks,
+        lambda task: TASK_PREFIX + task.run_id,
+        wanted,
+        none=lambda: RequestRefused(
+            f"No open task of this identity came with the id {wanted}",
+            code="unknown_question",
+            hint="`intercom pending` shows the open ones; one that has ended is not reported again.",
+        ),
+        many=lambda count: RequestRefused(
+            f"{count} open tasks came with ids that begin with {wanted}",
+            code="ambiguous_question",
+            hint="Give the whole id.",
+        ),
+    )
 
 
 def question_called(questions: Iterable[PendingAsk], wanted: str) -> PendingAsk:

@@ -15,7 +15,16 @@ from intercom.client.asking import AskOperation, OnProgress
 from intercom.client.composing import clean_target, clean_text, compose
 from intercom.client.mailviews import PendingAsk
 from intercom.client.operations import RequestOperation
-from intercom.client.profile import PERSON, PUSHES, Profile, Push, checked_claim, checked_group, checked_name
+from intercom.client.profile import (
+    PERSON,
+    PUSHES,
+    Profile,
+    Push,
+    checked_claim,
+    checked_group,
+    checked_name,
+    checked_push_way,
+)
 from intercom.client.sending import SendOperation
 from intercom.client.stage_views import StageView, stage_views
 from intercom.client.supervision import authorize_child, claimed
@@ -328,12 +337,14 @@ def set_presence(
     status: str | None = None,
     model: str | None = None,
     push: Push | None = None,
+    push_way: str | None = None,
     timeout_ms: int = REQUEST_MS,
 ) -> RequestOperation[None]:
     """Change what peers see; ``None`` leaves a member as it is. The result is ``None``."""
     if push not in (None, *PUSHES):
         raise UsageError(f"push must be one of {', '.join(PUSHES)}, not {push!r}")
-    if name is None and status is None and model is None and push is None:
+    way = None if push_way is None else checked_push_way(push_way)
+    if name is None and status is None and model is None and push is None and way is None:
         raise UsageError("set_presence was called without a change")
     new_name = None if name is None else checked_name(name)
     new_status = None if status is None else checked_claim(status, "status")
@@ -350,6 +361,7 @@ def set_presence(
             status=UNSET if new_status is None else new_status,
             model=UNSET if new_model is None else new_model,
             push=UNSET if push is None else push,
+            push_way=UNSET if way is None else way,
         )
 
     def read(answer: PresenceAck) -> None:
@@ -358,6 +370,8 @@ def set_presence(
             profile.status = new_status
         profile.last_activity = wall
         profile.model = profile.model if new_model is None else new_model
+        if push is not None or way is not None:
+            profile.push_way = way
         profile.push = profile.push if push is None else push
 
     return RequestOperation(make, PresenceAck, read, now + timeout_ms)

@@ -20,8 +20,9 @@ from intercom.errors import (
     RegistrationRefused,
     RunRefused,
     StageRefused,
+    TooLarge,
 )
-from intercom.limits import CONNECT_MS, FRAME_CEILING_BYTES
+from intercom.limits import CONNECT_MS, FRAME_BYTES, FRAME_CEILING_BYTES, HEADER_BYTES, UNREGISTERED_FRAME_BYTES
 from intercom.wire.codec import ProtocolError, decode_answer, encode
 from intercom.wire.frames import ErrorFrame, Registered, RegistrationFailed, Unregister
 from intercom.wire.framing import FrameReader
@@ -75,7 +76,10 @@ class Contact:
         self.registration_due = now + CONNECT_MS
         self._reader = FrameReader(FRAME_CEILING_BYTES)
         self._may_refuse = isinstance(first, SessionReattach)
-        self.write(first)
+        try:
+            self.write(first)
+        except TooLarge as error:
+            self.break_off(error)
 
     def answers(self, data: bytes) -> Iterator[Answer]:
         """Cut and decode what came; ends early when the connection has to be broken.
@@ -129,8 +133,12 @@ class Contact:
         self.registration_due = None
 
     def write(self, frame: Request) -> None:
-        """Queue a frame."""
-        self._out.append(encode(frame))
+        """Queue a frame; raise ``TooLarge`` for one that the broker would end the connection for."""
+        encoded = encode(frame)
+        most = FRAME_BYTES if self.is_online else UNREGISTERED_FRAME_BYTES
+        if len(encoded) - HEADER_BYTES > most:
+            raise TooLarge(f"the request takes {len(encoded) - HEADER_BYTES} bytes; a frame holds {most}")
+        self._out.append(encoded)
 
     def outgoing(self) -> bytes:
         """Return what has to be written now, whole frames only."""

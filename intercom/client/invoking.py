@@ -292,7 +292,7 @@ class InvocationRequests:
         )
 
     def invocations(
-        self, before: int | None, limit: int, open_only: bool, timeout: float
+        self, before: int | None, limit: int, open_only: bool, as_target: bool, timeout: float
     ) -> RequestOperation[list[InvocationView]]:
         """Ask which invocations there are, the newest first."""
         if not 0 < limit <= WORK_PAGE_CEILING:
@@ -303,7 +303,7 @@ class InvocationRequests:
             return [view_of(info) for info in answer.invocations]
 
         return self._request(
-            lambda request_id: wire.InvocationList(request_id, below, limit, open_only),
+            lambda request_id: wire.InvocationList(request_id, below, limit, open_only, as_target),
             wire.Invocations,
             read,
             timeout,

@@ -12,7 +12,7 @@ from msgspec import UNSET
 
 from intercom.client.composing import clean_text
 from intercom.errors import UsageError
-from intercom.limits import CLAIM_CHARACTERS, GROUPS_CEILING, NAME_CHARACTERS
+from intercom.limits import CLAIM_CHARACTERS, GROUPS_CEILING, NAME_CHARACTERS, PUSH_WAY_CHARACTERS
 from intercom.wire.frames import Register, is_blank, trim
 from intercom.wire.mail import Hold
 from intercom.wire.work import ExecutionSurface, WorkMode
@@ -74,6 +74,7 @@ class Profile:
         keep_questions: bool = False,
         kind: str = DEFAULT_KIND,
         push: Push | None = None,
+        push_way: str | None = None,
         work_mode: WorkMode | None = None,
         runtime_session_id: str | None = None,
         surface: ExecutionSurface | None = None,
@@ -147,6 +148,8 @@ class Profile:
             raise UsageError(f"push must be one of {', '.join(PUSHES)}, not {push!r}")
         self.push = push
         """How what hosts the session shows it a message, as others are told."""
+        self.push_way = None if push_way is None else checked_push_way(push_way)
+        """By what it does that."""
         self.work = self._work_wish(work_mode, runtime_session_id, surface, coordinates=coordinator)
         self.kind = clean_text(kind, "kind")
         if is_blank(self.kind):
@@ -190,6 +193,8 @@ class Profile:
             session["inboundPolicy"] = self.policy
         if self.push is not None:
             session["push"] = self.push
+        if self.push_way is not None:
+            session["pushWay"] = self.push_way
         return Register(
             session=session,
             registration_group=self.home_group,
@@ -282,6 +287,14 @@ def checked_claim(text: Any, what: str) -> str:
     cleaned = clean_text(text, what)
     if len(cleaned) > CLAIM_CHARACTERS:
         raise UsageError(f"the {what} has {len(cleaned)} characters; at most {CLAIM_CHARACTERS} are allowed")
+    return cleaned
+
+
+def checked_push_way(way: Any) -> str:
+    """Return the word for a way into a host; raise ``UsageError`` for an empty or a long one."""
+    cleaned = clean_text(way, "push_way")
+    if not 1 <= len(cleaned) <= PUSH_WAY_CHARACTERS:
+        raise UsageError(f"push_way has {len(cleaned)} characters; 1 to {PUSH_WAY_CHARACTERS} are allowed")
     return cleaned
 
 

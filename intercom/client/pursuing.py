@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import UNSET
 
@@ -24,7 +24,7 @@ from intercom.client.sending import SendOperation
 from intercom.client.supervision import Line
 from intercom.client.views import IncomingMessage, Notice
 from intercom.client.waiting import Waiting
-from intercom.errors import IntercomError, PresenceRefused, RequestRefused
+from intercom.errors import IntercomError, PresenceRefused, RequestRefused, TooLarge
 from intercom.limits import PENDING_REPLY_RETRY_MS, REBIND_MS, WITHDRAWN_ASKS
 from intercom.wire.codec import ProtocolError
 from intercom.wire.frames import (
@@ -44,6 +44,9 @@ from intercom.wire.mail import (
 )
 from intercom.wire.reasons import SESSION_NOT_FOUND, code_of
 from intercom.wire.watching import SpawnStatus
+
+if TYPE_CHECKING:
+    from intercom.wire.unions import Request
 
 Handlers: TypeAlias = dict[type[Any], Callable[[Any, int], None]]
 """What is done with an answer of each kind; each is called with the answer and the time."""
@@ -273,7 +276,10 @@ class Pursuit:
         if isinstance(operation, SendOperation):
             if not self._aim(operation, now):
                 return
-            self._contact.write(operation.attempt(self._ids(), now, queues=QUEUE in self._lifecycle.features))
+            if not self._write(
+                operation, operation.attempt(self._ids(), now, queues=QUEUE in self._lifecycle.features), now
+            ):
+                return
             if isinstance(operation, AskOperation):
                 self.on_asked(operation, now)
                 if operation.done:
@@ -286,8 +292,19 @@ class Pursuit:
                 return
             request_id = self._ids()
             self._waiting.name(operation, request_id)
-            self._contact.write(operation.attempt(request_id))
+            if not self._write(operation, operation.attempt(request_id), now):
+                return
         self._waiting.schedule(operation)
+
+    def _write(self, operation: Operation[Any], frame: Request, now: int) -> bool:
+        """Write what an operation has to say; one that no frame can hold is refused here, and for good."""
+        try:
+            self._contact.write(frame)
+        except TooLarge as error:
+            operation.fail(error)
+            self.after(operation, now)
+            return False
+        return True
 
     def _aim(self, operation: SendOperation[Any], now: int) -> bool:
         """Tell whether an operation has somebody to go to; a lost supervisor is looked for once."""

@@ -19,11 +19,12 @@ from intercom.errors import (
     ProtocolViolation,
     RegistrationRefused,
     StartFailed,
+    TooLarge,
     UsageError,
 )
 from intercom.limits import RECONNECT_DELAYS_MS, RECONNECT_LOOK_MS, RECONNECT_PATIENCE, STABLE_MS
 
-HOPELESS = (AccessDenied, HomeError, RegistrationRefused, UsageError)
+HOPELESS = (AccessDenied, HomeError, RegistrationRefused, TooLarge, UsageError)
 """Errors that are told at the first time."""
 DOUBTFUL = (StartFailed, ProtocolViolation)
 """Errors that are told when they have come ``RECONNECT_PATIENCE`` times in a row."""

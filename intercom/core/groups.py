@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct, UnsetType
 from intercom.core.clock import Instant
 from intercom.core.outbox import Outbox
 from intercom.core.sessions import DEFAULT_GROUP, Session, SessionTable
-from intercom.limits import Limits
+from intercom.limits import PUSH_WAY_CHARACTERS, Limits
 from intercom.wire import reasons
 from intercom.wire.frames import (
     JoinGroup,
@@ -37,6 +37,7 @@ class Change(Struct, frozen=True):
     model: str | UnsetType = UNSET
     reply_capability: str | UnsetType = UNSET
     push: str | UnsetType = UNSET
+    push_way: str | UnsetType = UNSET
     groups: tuple[str, ...] | UnsetType = UNSET
     legacy_group: str | UnsetType = UNSET
 
@@ -52,6 +53,7 @@ def members_of(frame: Presence | JoinGroup | LeaveGroup) -> dict[str, Any]:
         "groups": getattr(frame, "groups", UNSET),
         "replyCapability": frame.reply_capability,
         "push": getattr(frame, "push", UNSET),
+        "pushWay": getattr(frame, "push_way", UNSET),
         "contextTokens": getattr(frame, "context_tokens", UNSET),
         "contextWindow": getattr(frame, "context_window", UNSET),
         "contextPercent": getattr(frame, "context_percent", UNSET),
@@ -109,6 +111,9 @@ def read_change(kind: str, members: dict[str, Any], session: Session, limits: Li
     push = members.get("push", UNSET) if kind == "presence" else UNSET
     if push is not UNSET and push not in PUSHES:
         return "Invalid presence push: only now, idle, pull and none are known"
+    push_way = members.get("pushWay", UNSET) if kind == "presence" else UNSET
+    if push_way is not UNSET and not (isinstance(push_way, str) and 1 <= len(push_way) <= PUSH_WAY_CHARACTERS):
+        return f"Invalid presence pushWay: it is a text of 1 to {PUSH_WAY_CHARACTERS} characters"
 
     legacy_now: str = session.info["group"]
     if kind == "join_group":
@@ -130,6 +135,7 @@ def read_change(kind: str, members: dict[str, Any], session: Session, limits: Li
         members.get("model", UNSET),
         reply_capability,
         push,
+        push_way,
         groups,
         legacy,
     )
@@ -139,11 +145,14 @@ def store_presence(change: Change, session: Session, sessions: SessionTable) -> 
     """Store what a change says of the session itself; its memberships are changed after what follows from this."""
     if change.name is not UNSET:
         sessions.rename(session, change.name)
+    if change.push is not UNSET:
+        session.drop("pushWay")  # it told by what the session was told before
     for member, value in (
         ("status", change.status),
         ("model", change.model),
         ("replyCapability", change.reply_capability),
         ("push", change.push),
+        ("pushWay", change.push_way),
     ):
         if value is not UNSET:
             session.update(**{member: value})

@@ -274,7 +274,8 @@ class InvocationRequests:
         for invocation in self._book.newest_first():
             is_before = frame.before is UNSET or invocation.record.number < frame.before
             is_wanted = is_before and (invocation.is_open or not frame.open_only)
-            if is_wanted and self._may_see(session, invocation):
+            may_see = self._dispatching.is_worker if frame.as_target else self._may_see
+            if is_wanted and may_see(session, invocation):
                 entries.append(invocation_info(invocation.record))
                 if len(entries) == frame.limit:
                     break

@@ -35,14 +35,10 @@ class Done(NamedTuple):
 
 
 class Call:
-    """Say for whom a tool is called, and how to show that it is still at work.
+    """Say for whom a tool is called, and how to show that it is still at work: ``progress`` is called with seconds."""
 
-    ``way`` names how the host is told of messages now; ``progress`` is called with seconds.
-    """
-
-    def __init__(self, seat: Seat, way: str, progress: Callable[[float], Awaitable[object]]) -> None:
+    def __init__(self, seat: Seat, progress: Callable[[float], Awaitable[object]]) -> None:
         self.seat = seat
-        self.way = way
         self.progress = progress
         self.asked: OpenQuestion | None = None
 
@@ -283,7 +279,7 @@ async def _status(call: Call, arguments: Arguments) -> Done:
         f"You are {visible(session.name or session.id)} (id {session.id}).\n"
         f"{_in_groups(session.groups)}\n"
         f"Doing: {visible(session.status or '-')}\n"
-        f"New messages: {_HOW[call.seat.push]} ({call.way}); "
+        f"New messages: {_HOW[call.seat.push]} ({call.seat.way}); "
         f"{wording.waiting(await _waiting(call.seat, session))} now."
     )
 

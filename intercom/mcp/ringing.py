@@ -2,18 +2,19 @@
 
 A bell says who sent something, not what: the model reads it with a tool, or a hook puts it before the model. So a bell
 that gets lost on its way through a host loses nothing. Ways are tried in a fixed order; the best one that can be used
-now is what others are told of this session (``push``).
+now is what others are told of this session (``push`` and ``pushWay``). A way that lost a bell does not count until it
+takes one again.
 
     host          ways, best first
     Claude Code   monitor (now), rewake hook while it waits (idle), the host's inbox socket (now)
     Codex CLI     the queue of its daemon (idle)
     OpenCode      its plugin (now)
-    every host    hooks and tools (pull)
+    every host    hooks (pull), tools (pull)
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import anyio
@@ -40,22 +41,20 @@ class Way(Protocol):
 class Ringer:
     """Ring for one seat, in a task of its own: not too often, and for each item once."""
 
-    def __init__(self, seat: Seat, ways: Sequence[Way]) -> None:
+    def __init__(self, seat: Seat, ways: Sequence[Way], unrung: Callable[[], str]) -> None:
+        """Begin with ``ways``, best first; ``unrung`` names by what the model sees messages when none of them works."""
         self._seat = seat
         self._ways = ways
+        self._unrung = unrung
         self._woken = anyio.Event()
-        self.used: str | None = None
-        """The way the last bell took."""
+        self._lost: set[Way] = set()
+        """Ways that are open, and lost the last bell."""
 
     @property
-    def level(self) -> Push:
-        """Return how the host can be reached now."""
-        return next((level for way in self._ways if (level := way.level(self._seat)) is not None), "pull")
-
-    @property
-    def way(self) -> str:
-        """Return the name of the way a bell would take now."""
-        return next((way.name for way in self._ways if way.level(self._seat) is not None), "pull")
+    def best(self) -> tuple[Push, str]:
+        """Return how the host can be reached now, and by what."""
+        open_ways = ((way, level) for way in self._ways if (level := way.level(self._seat)) is not None)
+        return next(((level, way.name) for way, level in open_ways if way not in self._lost), ("pull", self._unrung()))
 
     def wake(self) -> None:
         """Look again: something came, or a way opened or closed."""
@@ -66,9 +65,14 @@ class Ringer:
         while True:
             await self._woken.wait()
             self._woken = anyio.Event()
-            await self._seat.set_push(self.level)
+            self._lost = {way for way in self._lost if way.level(self._seat) is not None}
+            await self._seat.set_push(*self.best)
             items = self._due()
-            if items and await self._ring(items):
+            if not items:
+                continue
+            was_taken = await self._ring(items)
+            await self._seat.set_push(*self.best)
+            if was_taken:
                 await anyio.sleep(BELL_PAUSE_MS / 1000)
                 self._woken.set()
 
@@ -80,11 +84,15 @@ class Ringer:
     async def _ring(self, items: list[Item]) -> bool:
         text = bell_for(list(self._seat.tray))
         for way in self._ways:
-            if way.level(self._seat) is not None and await way.ring(self._seat, text):
-                self.used = way.name
-                for item in items:
-                    item.bells += 1
-                return True
+            if way.level(self._seat) is None:
+                continue
+            if not await way.ring(self._seat, text):
+                self._lost.add(way)
+                continue
+            self._lost.discard(way)
+            for item in items:
+                item.bells += 1
+            return True
         return False
 
 

@@ -27,10 +27,11 @@ from intercom.errors import (
     ConnectionLost,
     IntercomError,
     RegistrationRefused,
+    RequestRefused,
     SessionClosed,
     SessionReplaced,
 )
-from intercom.limits import ADAPTER_OPEN_MS, ADAPTER_RETRY_MS, CAUSE_MS, INCOMING_MESSAGES, TOOL_REPEATS
+from intercom.limits import ADAPTER_OPEN_MS, ADAPTER_RETRY_MS, CAUSE_MS, INCOMING_MESSAGES, SEAT_LOOK_MS, TOOL_REPEATS
 from intercom.mcp.answers import AnswerFiles
 from intercom.mcp.asking import Asking, OpenQuestion
 from intercom.mcp.repeating import Known, Repeats
@@ -43,6 +44,12 @@ if TYPE_CHECKING:
 
     from intercom.client.aio import IncomingMessage
     from intercom.client.mailviews import PendingAsk
+
+
+HOOKS = "hooks"
+"""By what a model sees messages into whose host nothing can be pushed: the host runs our hooks,"""
+TOOLS = "tools"
+"""or else the model calls ``receive``."""
 
 
 class Place(NamedTuple):
@@ -75,11 +82,13 @@ class Place(NamedTuple):
 class Seat:
     """Hold one session of a host; ``open`` begins its life, ``close`` ends it."""
 
-    def __init__(self, place: Place, tasks: TaskGroup, on_news: Callable[[Seat], object], push: Push = "pull") -> None:
+    def __init__(self, place: Place, tasks: TaskGroup, on_news: Callable[[Seat], object]) -> None:
         """Begin closed. ``on_news`` is called when something waits that did not before."""
         self.place = place
-        self.push = push
+        self.push: Push = "pull"
         """How the host can be reached, as others are told."""
+        self.way = TOOLS
+        """By what."""
         self.tray = Tray(lambda: self._news(), self._was_shown)
         self._answers = None if place.address is None else _answers_of(place, place.address)
         self.repeats = Repeats()
@@ -114,6 +123,8 @@ class Seat:
         """Whether it may take its address from who holds it: not once another process took it."""
         self.ended = anyio.Event()
         """Set when it is closed for good."""
+        self._told: tuple[Push, str] | None = None
+        """What others were told last of how the host can be reached."""
         self._cause: str | None = None
         self._cause_until = 0.0
         self._gone = anyio.Event()
@@ -171,6 +182,25 @@ class Seat:
         assert self._work is not None, "a session that is there has its tasks"
         self._work.start_soon(self.asking.ask, session, question, target, text)
 
+    async def is_needed(self) -> bool:
+        """Tell whether its end would cost somebody something: mail nobody was shown, open questions, work in hand.
+
+        What the broker holds for it counts, on its way or handed to a hook; one that cannot be asked counts as needed.
+        """
+        if len(self.tray) or self.asking.open or self.work.steps or self.work.now is not None:
+            return True
+        session = self._session
+        if session is None:
+            return False
+        with anyio.move_on_after(SEAT_LOOK_MS / 1000):
+            try:
+                return bool((await session.mailbox()).count or await session.pending())
+            except RequestRefused:
+                return False  # a broker that keeps nothing
+            except IntercomError:
+                return True
+        return True
+
     async def step_came(self) -> None:
         """Return when a step of a flow waits."""
         while not self.tray.has_step:
@@ -211,16 +241,15 @@ class Seat:
         if name is not None:
             self.place = self.place._replace(name=name)
 
-    async def set_push(self, push: Push) -> None:
-        """Tell others how the host can be reached from now on."""
-        if push == self.push:
-            return
-        self.push = push
-        if self._session is not None:
+    async def set_push(self, push: Push, way: str) -> None:
+        """Tell others how the host can be reached from now on, and by what."""
+        self.push, self.way = push, way
+        if self._session is not None and self._told != (push, way):
             try:
-                await self._session.set_presence(push=push)
+                await self._session.set_presence(push=push, push_way=way)
             except IntercomError:
-                return  # the next registration tells it
+                return  # the next registration tells it, or the next news
+            self._told = (push, way)
 
     async def join(self, group: str) -> tuple[str, ...]:
         """Join a group, now and in later lives of the identity."""
@@ -267,6 +296,7 @@ class Seat:
         """Be registered until the session is over; leaving by an exception confirms nothing that was not shown."""
         place = self.place
         groups = place.groups or self._remembered()
+        told = (self.push, self.way)
         async with connect(
             place.name,
             groups=groups or None,
@@ -277,6 +307,7 @@ class Seat:
             kind=place.kind,
             cwd=place.directory,
             push=self.push,
+            push_way=self.way,
             work_mode="managed_turn" if place.works else None,
             runtime_session_id=(place.session or place.name) if place.works else None,
             flows="todo" if place.works else False,
@@ -286,6 +317,7 @@ class Seat:
                 async with anyio.create_task_group() as work:
                     self._work = work
                     self._session = session
+                    self._told = told
                     self._has_place = True
                     self._trouble = None
                     self._move()

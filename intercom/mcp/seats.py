@@ -88,6 +88,8 @@ class Seats:
         """The last note of a hook that was looked at; what a hook said later counts more."""
         self._said: str | None = None
         """What Claude Code said of its process at the last look."""
+        self.has_hooks = False
+        """Whether the host runs our hooks, as far as any was seen."""
         self._turn = anyio.Lock()
 
     @property
@@ -142,18 +144,22 @@ class Seats:
     async def of_hook(self, session: str | None, agent: str | None) -> Seat | None:
         """Return the seat a hook speaks of; ``None`` where there is none yet."""
         async with self._turn:
+            self._hook_was_seen()
             if self._is_told_by_calls:
                 return self._threads.get(agent or session or "")
             if agent is not None:
                 return self._subagents.get(agent)
-            if self.host in HOST_VARIABLES and session is not None and session != self._told:
+            is_news = session != self._told or self._is_of_process
+            if self.host in HOST_VARIABLES and session is not None and is_news:
                 self._told = session
                 await self._move_main(session)
             return self._main
 
     async def hello(self, session: str, agent: str | None = None) -> Seat:
-        """Take notice of a session that a hook names, and return its seat."""
+        """Take notice of a session that a hook or a plugin names, and return its seat."""
         async with self._turn:
+            if self._is_told_by_calls or self.host in HOST_VARIABLES:
+                self._hook_was_seen()
             if self._is_told_by_calls:
                 return await self._thread(agent or session)
             self._told = session
@@ -166,7 +172,9 @@ class Seats:
         async with self._turn:
             if self._is_told_by_calls:
                 await self._end_thread(session or "")
-            elif self._main is not None and (session is None or session == self._main.place.session):
+            elif self._main is not None and (
+                session in (None, self._main.place.session) or (self._is_of_process and session == self._told)
+            ):
                 await self._end(self._main)
                 self._main = None
             self._keep()
@@ -206,6 +214,7 @@ class Seats:
         """Return the id of the host session, as far as it can be known now."""
         note = self._files.note()
         if note is not None and note != self._note:
+            self._hook_was_seen()
             self._note = note
             self._told = note.session
         said = claude_session(self._environ, self.host_pid) if self.host == "claude" else None
@@ -217,13 +226,30 @@ class Seats:
         variable = HOST_VARIABLES.get(self.host)
         return self._told or (None if variable is None else self._environ.get(variable))
 
+    @property
+    def _is_of_process(self) -> bool:
+        """Tell whether the main seat began before it was known which session of the host it is in."""
+        return self.host in HOST_VARIABLES and self._main is not None and self._main.place.session is None
+
+    def _hook_was_seen(self) -> None:
+        if not self.has_hooks:
+            self.has_hooks = True
+            for seat in self.all:
+                self._on_news(seat)
+
     async def _move_main(self, session: str | None) -> None:
-        """Let the main seat be that of ``session``; one of another session says goodbye first."""
+        """Let the main seat be that of ``session``; one of another session says goodbye first.
+
+        One that began before its session was known is the seat of the first that is named. It moves to the address of
+        that session when nothing waits for it and nobody waits for its answer, which would be lost else.
+        """
         main = self._main
         if main is not None and (main.place.session == session or self._options.name is not None or session is None):
             main.open()
             return
         if main is not None:
+            if main.place.session is None and await main.is_needed():
+                return
             await self._end(main)
         self._main = self._make(self._identity(session), session, self._name)
         self._name = self._main.place.name

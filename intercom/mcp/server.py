@@ -29,7 +29,7 @@ from intercom.mcp.door import Door
 from intercom.mcp.hosts import caller_of, host_of, told_by_plugin
 from intercom.mcp.lines import Lines, refusal
 from intercom.mcp.ringing import Ringer, Way
-from intercom.mcp.seat import Seat
+from intercom.mcp.seat import HOOKS, TOOLS, Seat
 from intercom.mcp.seats import Options, Seats
 from intercom.mcp.tools import INSTRUCTIONS, ToolUsage, checked, tools_for
 from intercom.mcp.tray import Batch
@@ -145,9 +145,7 @@ class Adapter:
         async def progress(seconds: float) -> None:
             await context.session.report_progress(seconds, None, "waiting")
 
-        ringer = self._ringers.get(seat)
-        way = "pull" if ringer is None else ringer.way
-        call = self._calls[context.request_id] = calls.Call(seat, way, progress)
+        call = self._calls[context.request_id] = calls.Call(seat, progress)
         try:
             return await calls.call(params.name, call, arguments)
         finally:
@@ -217,9 +215,12 @@ class Adapter:
             return  # without hooks, the tools work
 
     def _made(self, seat: Seat) -> None:
-        ringer = self._ringers[seat] = Ringer(seat, self._ways)
-        seat.push = ringer.level
+        ringer = self._ringers[seat] = Ringer(seat, self._ways, self._unrung)
+        seat.push, seat.way = ringer.best
         self._tasks.start_soon(self._ring_for, seat, ringer)
+
+    def _unrung(self) -> str:
+        return HOOKS if self._seats is not None and self._seats.has_hooks else TOOLS
 
     async def _ring_for(self, seat: Seat, ringer: Ringer) -> None:
         async with anyio.create_task_group() as tasks:

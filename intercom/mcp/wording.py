@@ -11,7 +11,7 @@ from intercom.client.peertext import short
 from intercom.client.texts import clipped, duration, short_ids, visible, who
 from intercom.client.views import Receipt, SessionView
 from intercom.errors import AskError, IntercomError, SendError
-from intercom.limits import CELL_COLUMNS, TOOL_LIST_ENTRIES
+from intercom.limits import CELL_COLUMNS, PUSH_WAY_CHARACTERS, TOOL_LIST_ENTRIES
 from intercom.mcp.asking import OpenQuestion
 
 PUSHES = {
@@ -157,16 +157,21 @@ def listed(views: Sequence[SessionView], own_id: str, addresses: Iterable[Addres
 
 
 def _line(view: SessionView, id_shown: str) -> str:
-    push = view.raw.get("push")
     parts = [
         f"- {clipped(visible(view.name or id_shown), 60)} (id {visible(id_shown)})",
         clipped(visible(view.status), 60) if view.status else "",
         clipped(visible(view.model), 40),
         clipped(visible(view.cwd), CELL_COLUMNS),
         ",".join(visible(group) for group in view.groups) if view.groups != ("default",) else "",
-        "away" if view.state == "reconnecting" else PUSHES.get(push, "") if isinstance(push, str) else "",
+        "away" if view.state == "reconnecting" else _seen(view),
     ]
     return " | ".join(part for part in parts if part)
+
+
+def _seen(view: SessionView) -> str:
+    """Return how soon a session sees a message and, where it says so, by what; empty where it says nothing."""
+    soon, way = PUSHES.get(str(view.raw.get("push")), ""), view.raw.get("pushWay")
+    return f"{soon} ({clipped(visible(way), PUSH_WAY_CHARACTERS)})" if soon and isinstance(way, str) and way else soon
 
 
 def _is_hidden(name: str) -> bool:

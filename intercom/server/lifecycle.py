@@ -5,6 +5,8 @@ Pure: times come in as monotonic milliseconds, and who asks ``next_check`` sleep
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from intercom.limits import FIRST_VISIT_MS, IDLE_MS, IDLE_RECHECK_MS, UNCLASSIFIED_PROTECTS_MS
 
 
@@ -50,11 +52,11 @@ class IdleCheck:
         if self._check is None and self._idle_ms is not None:
             self._check = now + self._idle_ms
 
-    def is_over(self, now: int, sessions: int, awaited: int = 0) -> bool:
+    def is_over(self, now: int, sessions: int, awaited: Callable[[], int] = lambda: 0) -> bool:
         """Tell whether the broker may leave.
 
         ``sessions`` counts every registered session, ``awaited`` those that lost their connection and may come back,
-        and what goes on by itself.
+        and what goes on by itself: only asked when nobody is here.
         False when the check is not due, when somebody is here, and while a young connection has not said what it is.
         """
         if self._check is None or now < self._check:
@@ -62,7 +64,7 @@ class IdleCheck:
         if sessions:
             self._check = None
             return False
-        if awaited:
+        if awaited():
             self._check = now + (self._idle_ms or 0)
             return False
         youngest = max(self._unclassified.values(), default=None)

@@ -358,9 +358,11 @@ class Serving:
     def _on_deadline(self) -> None:
         moment = now()
         self._performer.run(self._broker.deadline_passed(moment), moment)
-        awaited = self._broker.away_count + self._broker.due_soon_count(moment)
-        if self._idle.is_over(moment.mono, self._broker.session_count, awaited):
+        if self._idle.is_over(moment.mono, self._broker.session_count, partial(self._awaited, moment)):
             self.stop("nobody needs the broker")
+
+    def _awaited(self, moment: Instant) -> int:
+        return self._broker.away_count + self._broker.due_soon_count(moment)
 
     def _after_turn(self) -> None:
         if self._guard is not None:  # it is stopping

@@ -92,6 +92,7 @@ class MemoryBroker:
         surface: ExecutionSurface | None = None,
         coordinator: bool = False,
         push: Push | None = None,
+        push_way: str | None = None,
         flows: TakesFlows = False,
         durable: bool = False,
         answer: Callable[[IncomingMessage], str | None] | None = None,
@@ -122,6 +123,7 @@ class MemoryBroker:
             surface=surface,
             coordinator=coordinator,
             push=push,
+            push_way=push_way,
             flows=flows,
             durable=durable,
         )

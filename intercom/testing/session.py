@@ -416,12 +416,20 @@ class MemorySession(Inquiries, AttentionCalls, Work, InvocationCalls, Following,
         status: str | None = None,
         model: str | None = None,
         push: Push | None = None,
+        push_way: str | None = None,
     ) -> None:
         """Change what others see; what is ``None`` stays."""
         now = self._broker.now
         self._now(
             commands.set_presence(
-                self._core.profile, now=now.mono, wall=now.wall, name=name, status=status, model=model, push=push
+                self._core.profile,
+                now=now.mono,
+                wall=now.wall,
+                name=name,
+                status=status,
+                model=model,
+                push=push,
+                push_way=push_way,
             )
         )
 

@@ -20,7 +20,7 @@ from intercom.wire.restoring_frames import ReserveRestoringRecipient as ReserveR
 from intercom.wire.restoring_frames import RestoringRecipientAck as RestoringRecipientAck
 from intercom.wire.restoring_frames import SendHeld as SendHeld
 from intercom.wire.shapes import WHITE_SPACE as WHITE_SPACE
-from intercom.wire.shapes import AnswerFrame, NonEmpty, OptionalText, RequestFrame
+from intercom.wire.shapes import AnswerFrame, NonEmpty, OptionalText, PushWay, RequestFrame
 from intercom.wire.shapes import Attachment as Attachment
 from intercom.wire.shapes import Content as Content
 from intercom.wire.shapes import Message as Message
@@ -119,6 +119,7 @@ class Presence(RequestFrame, tag="presence"):
     groups: list[str] | UnsetType = UNSET
     reply_capability: Literal["live", "terminal"] | UnsetType = UNSET
     push: Literal["now", "idle", "pull", "none"] | UnsetType = UNSET
+    push_way: PushWay | UnsetType = UNSET
     context_tokens: Any = UNSET
     """This and the next two: how full its model's context is, as the pi-intercom client tells it (protocol 15.4)."""
     context_window: Any = UNSET

@@ -96,6 +96,8 @@ class InvocationList(FeatureRequest, tag="invocation_list"):
     """Numbers below this one only."""
     limit: Annotated[int, Meta(ge=1, le=WORK_PAGE_CEILING)] = 50
     open_only: bool = False
+    as_target: bool = False
+    """Only those that are the requester's to do."""
 
 
 class InvocationCancel(FeatureRequest, tag="invocation_cancel"):

@@ -6,12 +6,13 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from intercom.limits import REQUEST_ID_CHARACTERS
+from intercom.limits import PUSH_WAY_CHARACTERS, REQUEST_ID_CHARACTERS
 
 OptionalText: TypeAlias = str | UnsetType
 NonEmpty: TypeAlias = Annotated[str, Meta(min_length=1)]
 Number: TypeAlias = int | float
 RequestId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=REQUEST_ID_CHARACTERS)]
+PushWay: TypeAlias = Annotated[str, Meta(min_length=1, max_length=PUSH_WAY_CHARACTERS)]
 
 
 WHITE_SPACE = (
@@ -87,6 +88,7 @@ class SessionInfo(Struct, rename="camel", omit_defaults=True):
     recipient_purpose: Literal["agent", "control"] | UnsetType = UNSET
     reply_capability: Literal["live", "terminal"] | UnsetType = UNSET
     push: Literal["now", "idle", "pull", "none"] | UnsetType = UNSET
+    push_way: PushWay | UnsetType = UNSET
 
 
 # --- frames ---------------------------------------------------------------------------------------------

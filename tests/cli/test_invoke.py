@@ -109,7 +109,7 @@ def test_who_gets_it_by_a_command_reports_by_one(shell: Shell) -> None:
     found = invoke(shell, "builder", "build", "--model", "opus", "--label", "a").document["invocationId"]
     who = ("--as", "builder", "--group", "default")
     told = shell.run("receive", *who)
-    assert f"task of invocation {found}, with model opus, label a" in told.text
+    assert f"task of invocation {found} (execute), with model opus, label a" in told.text
     assert f"intercom invocation report --as builder --group default {found} completed" in told.text
     assert shell.run("invocation", "report", found, "waiting", "a", "key", *who).text == f"waiting: {found}\n"
     assert shell.run("invocation", "report", found, "done", *who, "--json").status == 2
@@ -295,3 +295,10 @@ def test_a_task_that_is_carried_out_is_running_and_the_broker_stays_for_it(shell
 )
 def test_wrong_words(shell: Shell, words: tuple[str, ...]) -> None:
     assert shell.run(*words, "--json").status == 2
+
+
+def test_a_task_that_no_frame_holds(shell: Shell) -> None:
+    """OP-1: it is refused at once and for good, and who asked stays connected."""
+    with do_one(shell):
+        refused = invoke(shell, "builder", "-", stdin=b"x" * 5_000_000)
+    assert (refused.status, refused.document["code"], refused.document["retry"]) == (1, "too_large", "never")

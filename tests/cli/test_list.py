@@ -209,6 +209,20 @@ def test_how_soon_a_message_is_seen(shell: Shell) -> None:
         assert pushes == {"agent": "idle", "plain": None}
 
 
+def test_by_what_a_message_is_shown(shell: Shell) -> None:
+    """Issue: says in `list` which way is in use; protocol 15.5; F110: the word is a peer's."""
+    shell.serve()
+    with shell.connect() as one, shell.connect() as two:
+        one.register("agent", session={"push": "now", "pushWay": "monitor"})
+        two.register("odd", session={"push": "pull", "pushWay": "\x1b[2Jhooks"})
+        cells = {row.split()[0]: re.split(r" {2,}", row) for row in shell.run("list").text.splitlines()}
+        assert cells["agent"][4] == "at once (monitor)"
+        assert cells["odd"][4].startswith("when it looks (")
+        assert "\x1b" not in cells["odd"][4]
+        ways = {view["name"]: view["pushWay"] for view in shell.run("list", "--json").document["sessions"]}
+        assert ways == {"agent": "monitor", "odd": "\x1b[2Jhooks"}
+
+
 @pytest.mark.parametrize(
     ("told", "shown_as"),
     [

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from intercom.client.contact import Contact, Link
 from intercom.client.profile import Profile
 from intercom.client.recovery import HOPELESS
-from intercom.errors import BrokerBusy, BrokerError, ConnectionLost, ProtocolViolation, RegistrationRefused
-from intercom.limits import CONNECT_MS
-from intercom.wire.frames import Health, Registered
+from intercom.errors import BrokerBusy, BrokerError, ConnectionLost, ProtocolViolation, RegistrationRefused, TooLarge
+from intercom.limits import CONNECT_MS, FRAME_BYTES, HEADER_BYTES, UNREGISTERED_FRAME_BYTES
+from intercom.wire.codec import encode
+from intercom.wire.frames import Health, Presence, Registered
 from intercom.wire.unions import Answer
 from tests.support.client import UNANSWERED, WALL, Frame, unpacked
 from tests.support.raw import packed
@@ -114,6 +115,27 @@ def test_a_bad_prefix_is_named() -> None:
     assert cause is not None
     assert "48 54 54 50" in cause.reason
     assert "HTTP" in cause.reason
+
+
+def test_what_no_frame_holds_is_not_written() -> None:
+    """OP-1: the broker ends the connection for it, so repeating it would never help; every length up to it is."""
+    contact = begun()
+    contact.outgoing()
+    heard(contact, REGISTERED)
+    empty = len(encode(Presence(status=""))) - HEADER_BYTES
+    contact.write(Presence(status="x" * (FRAME_BYTES - empty)))
+    assert len(contact.outgoing()) == FRAME_BYTES + HEADER_BYTES
+    with pytest.raises(TooLarge, match=str(FRAME_BYTES)):
+        contact.write(Presence(status="x" * (FRAME_BYTES - empty + 1)))
+    assert (contact.outgoing(), contact.is_online) == (b"", True)
+
+
+def test_a_registration_that_no_frame_holds_is_hopeless() -> None:
+    """OP-1: 1 MiB before register."""
+    contact = Contact()
+    contact.begin(Profile(return_address="x" * UNREGISTERED_FRAME_BYTES).register(WALL), 1_000, BrokerBusy(UNANSWERED))
+    assert contact.link is Link.BROKEN
+    assert isinstance(contact.ended(), HOPELESS)
 
 
 def test_nothing_is_handled_after_breaking_off() -> None:

@@ -188,6 +188,8 @@ def test_who_has_it_is_told_to_stop(broker: MemoryBroker) -> None:
     assert notice is not None and notice.invocation is not None and notice.invocation.is_cancelled
     assert notice.invocation.update("cancelled") == "cancelled"
     assert [view.state for view in boss.invocations()] == ["cancelled"]
+    assert [view.state for view in builder.invocations(as_target=True)] == ["cancelled"]
+    assert boss.invocations(as_target=True) == [], "it is not its to do"
     assert boss.invocations(open_only=True) == []
     assert boss.cancel_invocation.__name__ == "cancel_invocation"
 

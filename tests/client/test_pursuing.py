@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from intercom.client import commands
-from intercom.errors import IntercomError, PresenceRefused, UsageError
-from intercom.limits import REQUEST_MS
+from intercom.errors import IntercomError, PresenceRefused, TooLarge, UsageError
+from intercom.limits import FRAME_BYTES, REQUEST_MS
 from intercom.wire import reasons
 from tests.support.client import OTHER, PEER, WALL, Rig
 
@@ -136,3 +136,24 @@ def test_a_request_gives_up_in_time() -> None:
 def test_an_empty_change_is_refused() -> None:
     with pytest.raises(UsageError):
         commands.set_presence(Rig().core.profile, now=0, wall=WALL)
+
+
+def test_what_no_frame_holds_is_refused_here_and_for_good() -> None:
+    """OP-1: whatever is asked for; the connection goes on, and nothing of it is tried again."""
+    rig = Rig()
+    rig.register(features=["invoke"])
+    big, now = "x" * FRAME_BYTES, rig.now
+    operations: list[Any] = [
+        commands.list_sessions(big, now=now),
+        commands.send(big, "hi", message_id="m-1", now=now, wall=WALL),
+        commands.ask(big, "why?", message_id="m-2", now=now, wall=WALL),
+        rig.core.invoking.update("i-1", "completed", None, big, None, None, 5.0),
+    ]
+    for operation in operations:
+        assert [frame for frame in rig.begin(operation) if frame["type"] != "cancel_ask"] == []
+        error = error_of(rig)
+        assert isinstance(error, TooLarge)
+        assert (error.retry, error.code) == ("never", "too_large")
+    assert not rig.is_broken
+    rig.lose()
+    assert rig.register(features=["invoke"]) == []

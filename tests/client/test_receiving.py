@@ -49,8 +49,8 @@ def test_a_task_is_said_to_be_under_way_when_its_consumer_has_it_and_confirmed_w
     assert shown(rig, consumer) == "run:a"
     [begun] = rig.written()
     assert (begun["type"], begun["invocationId"], begun["state"]) == ("run_update", "a", "running")
-    answer = {"type": "request_failed", "requestId": begun["requestId"], "code": "run_terminal", "reason": "over"}
-    assert rig.feed(answer) == []
+    refusal = {"code": "run_terminal", "reason": "over", "retryable": False}
+    assert rig.feed({"type": "request_failed", "requestId": begun["requestId"], **refusal}) == []
     assert shown(rig, consumer) == "run:b"
     assert rig.written() == [{"type": "received", "messageId": "run:a"}]
     rig.lose()

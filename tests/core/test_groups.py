@@ -98,6 +98,30 @@ def test_how_soon_a_session_is_told_is_shown_and_changes() -> None:
     assert (update["type"], update["session"]["push"]) == ("presence_update", "now")
 
 
+@pytest.mark.parametrize("value", ["", "x" * 33, None, 1, ["hooks"]])
+def test_a_way_is_one_short_word(value: Any) -> None:
+    """protocol 4.5, 15.5"""
+    expected = "Invalid presence pushWay: it is a text of 1 to 32 characters"
+    assert refused(World().register("a"), "presence", push="now", pushWay=value) == expected
+
+
+def test_by_what_a_session_is_told_is_shown_and_changes_with_how_soon() -> None:
+    """protocol 15.5"""
+    world = World()
+    peer, client = world.register("p"), world.register("a", info={"push": "now", "pushWay": "monitor"})
+    shown = [peer.got()[0]["session"]]
+    for change in ({"pushWay": "x" * 32}, {"status": "busy"}, {"push": "idle", "pushWay": "queue"}, {"push": "pull"}):
+        assert only(client.write("presence", requestId="q", **change), "presence_ack")
+        shown += [frame["session"] for frame in peer.got()]
+    assert [(session["push"], session.get("pushWay")) for session in shown] == [
+        ("now", "monitor"),
+        ("now", "x" * 32),
+        ("now", "x" * 32),
+        ("idle", "queue"),
+        ("pull", None),
+    ]
+
+
 def test_terminal_is_one_way() -> None:
     """protocol 4.5, 6.4"""
     client = World().register("a", info={"replyCapability": "terminal"})

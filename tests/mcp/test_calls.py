@@ -72,7 +72,7 @@ async def tool(chair: Chair, name: str, **arguments: Any) -> str:
     async def progress(seconds: float) -> None:
         return None
 
-    return (await calls.call(name, Call(cast("Seat", chair), "pull", progress), arguments)).text
+    return (await calls.call(name, Call(cast("Seat", chair), progress), arguments)).text
 
 
 async def test_a_message_that_may_have_arrived_is_sent_again_under_its_id() -> None:

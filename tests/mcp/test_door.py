@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -52,6 +54,11 @@ def until(condition: Callable[[], Any]) -> Any:
 def others(session: blocking.Session) -> dict[str | None, str | None]:
     """Return the names of the others with how soon they see a message."""
     return {view.name: view.raw.get("push") for view in session.list() if view.id != session.id}
+
+
+def ways_of_others(session: blocking.Session) -> list[tuple[str | None, str | None]]:
+    """Return how soon the others see a message, and by what."""
+    return [(view.raw.get("push"), view.raw.get("pushWay")) for view in session.list() if view.id != session.id]
 
 
 def test_hooks_adapter_and_commands_are_one_session(raw: Start, broker: BrokerProcess) -> None:
@@ -110,8 +117,6 @@ def test_a_host_is_kept_from_stopping_only_so_often(raw: Start, broker: BrokerPr
     stop = {"op": "stop", "session": "s-1", "active": True}
     with blocking.connect("bob", home=broker.home) as bob, hook(record) as door:
         assert door.ask(stop) == {"ok": True, "text": "", "questions": 0}
-        from threading import Thread
-
         asks = []
         texts = []
         for number in range(STOPS):
@@ -165,8 +170,6 @@ def _ask(home: Path, name: str, text: str) -> None:
 def test_a_question_that_was_answered_keeps_nobody(raw: Start, broker: BrokerProcess) -> None:
     host, record = claude(raw, broker)
     host.tool("status")
-    from threading import Thread
-
     ask = Thread(target=_ask, args=(broker.home, record.seats[0].name or "", "well?"))
     ask.start()
     host.tool("receive", {"wait_s": 10})
@@ -237,6 +240,77 @@ def test_what_claude_says_of_its_process_counts_more_than_the_variable(raw: Star
     assert record_of(broker.home).seats[0].address == address_of("s-next"), "without a call of a tool"
 
 
+def before_its_session_is_known(raw: Start, broker: BrokerProcess) -> tuple[RawHost, AdapterRecord, str]:
+    """Start an adapter whose host tells the session only through hooks, none of which came in time."""
+    host = raw("--host", "gemini")
+    host.shake_hands("gemini-cli-mcp-client")
+    record = record_of(broker.home)
+    [seat] = record.seats
+    assert (seat.session, seat.address) == (None, None)
+    assert seat.name is not None
+    host.tool("status")
+    return host, record, seat.name
+
+
+def test_one_that_waits_for_nothing_is_in_the_session_that_a_hook_names(raw: Start, broker: BrokerProcess) -> None:
+    """hosts 1.2: one identity per host session, the one its hooks and commands have."""
+    _host, record, name = before_its_session_is_known(raw, broker)
+    with hook(record) as door:
+        hello = door.ask({"op": "hello", "session": "s-1", "source": "startup"})
+    assert (hello["address"], hello["name"]) == (address_of("s-1", "gemini"), name)
+    assert hello["address"] == record_of(broker.home).seats[0].address
+
+
+def test_what_was_sent_before_the_session_was_known_is_shown_in_it(raw: Start, broker: BrokerProcess) -> None:
+    """A late hook of the start costs no message: it is not given up, and its sender learns when it was shown."""
+    _host, record, name = before_its_session_is_known(raw, broker)
+    with blocking.connect("bob", home=broker.home) as bob, hook(record) as door:
+        receipt = bob.send(name, "came first")
+        assert receipt.state == "queued"
+        for moment in ("startup", "resume"):
+            assert door.ask({"op": "hello", "session": "s-1", "source": moment})["address"] is None
+        given = until(lambda: next((a for a in [door.ask({"op": "collect", "session": "s-1"})] if a["text"]), None))
+        assert "came first" in given["text"]
+        assert door.ask({"op": "hello", "session": "s-1"})["address"] is None, "it is on its way to the model"
+        assert door.ask({"op": "done", "batch": given["batch"]}) == {"ok": True}
+        until(lambda: bob.trace(receipt.message_id).state == "delivered")
+        assert door.ask({"op": "collect", "session": "s-1"}) == NOTHING
+        assert record_of(broker.home).seats[0].address == address_of("s-1", "gemini"), "any hook moves it then"
+        assert bob.send(name, "came then").state == "queued"
+        assert "came then" in until(lambda: door.ask({"op": "collect", "session": "s-1"})["text"])
+
+
+def test_a_question_of_before_the_session_was_known_is_answered(raw: Start, broker: BrokerProcess) -> None:
+    """Who asked the first seat has its answer; the seat moves after it."""
+    host, record, name = before_its_session_is_known(raw, broker)
+    asking = Thread(target=_ask, args=(broker.home, name, "which port?"))
+    asking.start()
+    until(lambda: "1 message" in host.tool("status"))
+    with hook(record) as door:
+        assert door.ask({"op": "hello", "session": "s-1", "source": "startup"})["address"] is None
+        given = door.ask({"op": "collect", "session": "s-1"})
+        door.ask({"op": "done", "batch": given["batch"]})
+        assert "which port?" in given["text"]
+        assert "question" in door.ask({"op": "stop", "session": "s-1"})["text"]
+        assert "has your answer" in host.tool("reply", {"text": "yes"})
+        asking.join(PATIENCE_S)
+        assert not asking.is_alive()
+        assert door.ask({"op": "hello", "session": "s-1"})["address"] == address_of("s-1", "gemini")
+
+
+def test_a_session_that_ends_before_its_seat_has_moved_says_goodbye(raw: Start, broker: BrokerProcess) -> None:
+    """Nobody takes it for one that still reads, and the sender of what it did not read is told."""
+    _host, record, name = before_its_session_is_known(raw, broker)
+    with blocking.connect("bob", home=broker.home) as bob, hook(record) as door:
+        receipt = bob.send(name, "too late")
+        door.ask({"op": "hello", "session": "s-1", "source": "startup"})
+        assert door.ask({"op": "bye", "session": "another"}) == {"ok": True}
+        assert list(others(bob)) == [name]
+        assert door.ask({"op": "bye", "session": "s-1"}) == {"ok": True}
+        until(lambda: not others(bob))
+        until(lambda: bob.trace(receipt.message_id).state == "undeliverable")
+
+
 def test_a_subagent_is_a_session_of_its_own_where_a_hook_tells(raw: Start, broker: BrokerProcess) -> None:
     """spec: hosts 3.4; issue: a subagent gets its own identity where the host makes that possible."""
     host, record = claude(raw, broker)
@@ -258,7 +332,7 @@ def test_a_subagent_is_a_session_of_its_own_where_a_hook_tells(raw: Start, broke
         door.ask({"op": "done", "batch": given["batch"]})
         assert door.ask({"op": "agent", "agent": "a1b2c3d4e5", "what": "stop"}) == {"ok": True}
         until(lambda: name not in others(bob))
-        assert host.tool("status") == mine
+        assert host.tool("status") == mine.replace("(tools)", "(hooks)"), "hooks were seen meanwhile"
 
 
 def test_codex_says_with_each_call_whose_it_is(raw: Start, broker: BrokerProcess) -> None:
@@ -299,6 +373,43 @@ def test_the_session_that_ends_says_goodbye(raw: Start, broker: BrokerProcess) -
         assert len(others(bob)) == 1
         assert door.ask({"op": "bye", "session": "s-1"}) == {"ok": True}
         until(lambda: not others(bob))
+
+
+def test_others_see_which_way_is_in_use(raw: Start, broker: BrokerProcess) -> None:
+    """Issue: falls back in a stated order, and says in `list` which one is in use; protocol 15.5."""
+    host, record = claude(raw, broker)
+    host.tool("status")
+    with blocking.connect("bob", home=broker.home) as bob:
+        assert ways_of_others(bob) == [("pull", "tools")]
+        with hook(record) as rewake:
+            rewake.begin({"op": "bell", "kind": "rewake"})
+            until(lambda: ways_of_others(bob) == [("idle", "rewake")])
+            with hook(record) as monitor:
+                monitor.begin({"op": "bell", "kind": "monitor"})
+                until(lambda: ways_of_others(bob) == [("now", "monitor")])
+                assert "(monitor)" in host.tool("status")
+                other = raw("--host", "claude", "--as", "other")
+                other.shake_hands("claude-code")
+                assert "sees messages at once (monitor)" in other.tool("list")
+            until(lambda: ways_of_others(bob)[0] == ("idle", "rewake"))
+        until(lambda: ways_of_others(bob)[0] == ("pull", "tools"))
+        with hook(record) as door:
+            assert door.ask({"op": "collect", "session": "s-1"}) == NOTHING
+        until(lambda: ways_of_others(bob)[0] == ("pull", "hooks"))
+
+
+def test_a_way_that_takes_no_bell_is_not_the_one_in_use(raw: Start, broker: BrokerProcess, tmp_path: Path) -> None:
+    """Protocol 15.5: the socket of the host is there, and nobody listens on it any more."""
+    place = tmp_path / "claude.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.fspath(place))
+    host, record = claude(raw, broker, CLAUDE_CODE_MESSAGING_SOCKET=os.fspath(place))
+    host.tool("status")
+    with blocking.connect("bob", home=broker.home) as bob:
+        assert ways_of_others(bob) == [("now", "inbox")]
+        bob.send(record.seats[0].name or "", "hello")
+        until(lambda: ways_of_others(bob) == [("pull", "tools")])
+        assert "hello" in host.tool("receive")
 
 
 def test_bells_ring_for_whoever_listens_and_others_see_that(raw: Start, broker: BrokerProcess) -> None:

@@ -34,15 +34,17 @@ class FakeSeat:
         self.takers = 0
         self.ringer: Ringer | None = None
         self.tray = Tray(self._news, lambda item: None)
-        self.pushes: list[Push] = []
+        self.pushes: list[tuple[Push, str]] = []
+        self.told = anyio.Event()
 
     def _news(self) -> None:
         if self.ringer is not None:
             self.ringer.wake()
 
-    async def set_push(self, push: Push) -> None:
-        if self.pushes[-1:] != [push]:
-            self.pushes.append(push)
+    async def set_push(self, push: Push, way: str) -> None:
+        if self.pushes[-1:] != [(push, way)]:
+            self.pushes.append((push, way))
+            self.told.set()
 
 
 class FakeWay:
@@ -71,7 +73,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ringer_of(*ways: FakeWay) -> tuple[FakeSeat, Ringer]:
     seat = FakeSeat()
-    ringer = seat.ringer = Ringer(seat, ways)  # type: ignore[arg-type]
+    ringer = seat.ringer = Ringer(seat, ways, lambda: "tools")  # type: ignore[arg-type]
     return seat, ringer
 
 
@@ -79,11 +81,11 @@ async def test_the_first_way_that_is_open_counts() -> None:
     """issue: falls back in a stated order, and says which one is in use."""
     first, second = FakeWay("monitor", None), FakeWay("rewake", "idle")
     _, ringer = ringer_of(first, second)
-    assert (ringer.level, ringer.way) == ("idle", "rewake")
+    assert ringer.best == ("idle", "rewake")
     first.push = "now"
-    assert (ringer.level, ringer.way) == ("now", "monitor")
+    assert ringer.best == ("now", "monitor")
     first.push = second.push = None
-    assert (ringer.level, ringer.way) == ("pull", "pull")
+    assert ringer.best == ("pull", "tools")
 
 
 async def test_a_way_that_fails_is_followed_by_the_next() -> None:
@@ -96,6 +98,39 @@ async def test_a_way_that_fails_is_followed_by_the_next() -> None:
             await kept.rang.wait()
             tasks.cancel_scope.cancel()
     assert len(lost.bells) == len(kept.bells) == 1
+
+
+async def test_a_way_that_lost_a_bell_is_not_told_as_the_one_in_use_until_it_takes_one() -> None:
+    """Issue: it says which way is in use when it falls back; protocol 15.5."""
+    monitor, queue = FakeWay("monitor", "now"), FakeWay("queue", "idle")
+    seat, ringer = ringer_of(monitor, queue)
+
+    async def told_after(taken: FakeWay) -> tuple[Push, str]:
+        taken.rang, seat.told = anyio.Event(), anyio.Event()
+        seat.tray.put(item())
+        await taken.rang.wait()
+        await seat.told.wait()
+        return seat.pushes[-1]
+
+    with anyio.fail_after(PATIENCE_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ringer.run)
+            ringer.wake()
+            await seat.told.wait()
+            monitor.takes = False
+            assert await told_after(queue) == ("idle", "queue")
+            monitor.takes = True
+            assert await told_after(monitor) == ("now", "monitor")
+            monitor.takes = queue.takes = False
+            assert await told_after(queue) == ("pull", "tools")
+            monitor.push = queue.push = None
+            ringer.wake()
+            await anyio.wait_all_tasks_blocked()
+            monitor.takes, monitor.push, seat.told = True, "now", anyio.Event()
+            ringer.wake()
+            await seat.told.wait()
+            assert seat.pushes[-1] == ("now", "monitor"), "one that was closed begins anew"
+            tasks.cancel_scope.cancel()
 
 
 async def test_an_item_is_rung_for_once_and_what_came_together_in_one_bell() -> None:
@@ -121,13 +156,13 @@ async def test_while_nothing_is_open_nothing_is_rung_and_then_it_is() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ringer.run)
             seat.tray.put(item())
-            while seat.pushes != ["pull"]:
+            while seat.pushes != [("pull", "tools")]:
                 await anyio.lowlevel.checkpoint()
             assert way.bells == []
             way.push = "idle"
             ringer.wake()
             await way.rang.wait()
-            assert seat.pushes == ["pull", "idle"]
+            assert seat.pushes == [("pull", "tools"), ("idle", "rewake")]
             tasks.cancel_scope.cancel()
 
 

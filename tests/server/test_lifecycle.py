@@ -26,7 +26,7 @@ def test_a_session_keeps_it(idle: IdleCheck) -> None:
     idle.first_frame(1, is_health=False, now=START)
     idle.registered()
     assert idle.next_check is None
-    assert not idle.is_over(START + 100 * IDLE_MS, 1)
+    assert not idle.is_over(START + 100 * IDLE_MS, 1, awaited=lambda: pytest.fail("nobody asks while somebody is here"))
 
 
 def test_it_leaves_after_the_last_session_left(idle: IdleCheck) -> None:
@@ -111,6 +111,6 @@ def test_a_short_delay_leaves_time_for_the_first_visit() -> None:
 def test_sessions_that_may_come_back_keep_the_broker(idle: IdleCheck) -> None:
     """FE 5.5: idle exit is postponed while any session is reconnecting."""
     due = START + IDLE_MS
-    assert not idle.is_over(due, 0, awaited=1)
+    assert not idle.is_over(due, 0, awaited=lambda: 1)
     assert idle.next_check == due + IDLE_MS
-    assert idle.is_over(due + IDLE_MS, 0, awaited=0)
+    assert idle.is_over(due + IDLE_MS, 0, awaited=lambda: 0)
