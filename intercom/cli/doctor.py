@@ -43,7 +43,7 @@ CHECKS = {
     "broker": "the broker answers, and is of this version",
     "lock": "who serves the home is who holds its lock",
     "store": "the broker can use its files",
-    "workers": "the broker and durable workers agree about their journals",
+    "workers": "the journals of durable workers are whole, and the broker agrees with them",
     "descriptors": "the broker may open enough files",
     "links": "Atomic and pi, where they are linked to the home, can start this broker",
     "log": "the broker reports no errors",
@@ -200,6 +200,11 @@ class Broker:
 
     def check_workers(self) -> Finding:
         """Look what the broker and durable workers have on disk of each other, and who was refused."""
+        from intercom.client.journalfile import damaged
+
+        if trouble := damaged(self._paths):
+            more = f", and {len(trouble) - 1} more are" if len(trouble) > 1 else ""
+            return Finding("workers", "bad", f"{trouble[0].reason}{more}", trouble[0].hint)
         ours = self.report.get("broker") if self.report is not None else None
         counted = ours.get("links") if isinstance(ours, dict) else None
         if not isinstance(counted, dict) or not counted.get("known"):

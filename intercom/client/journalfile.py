@@ -19,7 +19,10 @@ from msgspec.json import decode, encode
 from intercom.client.workerjournal import Reported, Told, WorkerJournal, held
 from intercom.errors import AccessDenied, HomeError, IntercomError
 from intercom.limits import JOURNAL_SHORTENED_BYTES
-from intercom.paths import Paths, make_private_directory, open_private_file, prepare_home
+from intercom.paths import Paths, make_private_directory, open_private_file, prepare_home, read_ordinary_file
+
+SUFFIX = ".link"
+"""Ends the name of the file of a journal."""
 
 
 class _Fact(Struct):
@@ -45,7 +48,7 @@ class JournalFile(WorkerJournal):
         super().__init__(ids)
         self._paths = paths
         self._place = paths.identities / "addresses"
-        self._file = self._place / f"{key}.link"
+        self._file = self._place / f"{key}{SUFFIX}"
         self._lock_file = self._place / f"{key}.link.lock"
         self._lock: int | None = None
         self._descriptor: int | None = None
@@ -90,14 +93,25 @@ class JournalFile(WorkerJournal):
         if whole < len(content):
             os.ftruncate(descriptor, whole)
         self._size = whole
+        try:
+            self._take_all(content[:whole])
+        except HomeError:
+            self.close()
+            raise
+
+    def check(self) -> None:
+        """Read the file without using it, whoever has it; raise ``HomeError`` when it is damaged."""
+        content = read_ordinary_file(self._file)
+        self._take_all(content[: content.rfind(b"\n") + 1])
+
+    def _take_all(self, lines: bytes) -> None:
         self.id, self.last_seq, self.floor = "", 0, 0
         self.reported.clear()
         self.commands.clear()
-        for number, line in enumerate(content[:whole].splitlines(), 1):
+        for number, line in enumerate(lines.splitlines(), 1):
             try:
                 self._take(line)
             except (MsgspecError, KeyError, TypeError, AttributeError) as error:
-                self.close()
                 raise HomeError(
                     f"{self._file} is damaged in line {number}",
                     code="identity_damaged",
@@ -171,3 +185,16 @@ def _refused(error: OSError, path: Path) -> IntercomError:
     if error.errno in (errno.EACCES, errno.EPERM):
         return AccessDenied(f"This process may not use {path} ({error.strerror})")
     return HomeError(f"{path} cannot be used: {error.strerror or error}")
+
+
+def damaged(paths: Paths) -> list[HomeError]:
+    """Return what is wrong with the journals of the durable workers of a home."""
+    found = []
+    for file in sorted((paths.identities / "addresses").glob(f"*{SUFFIX}")):
+        try:
+            JournalFile(paths, file.name.removesuffix(SUFFIX), str).check()
+        except FileNotFoundError:
+            continue  # it was taken away meanwhile
+        except HomeError as error:
+            found.append(error)
+    return found

@@ -16,6 +16,8 @@ import pytest
 
 from intercom.cli import doctor
 from intercom.cli.doctor import CHECKS
+from intercom.client import blocking
+from intercom.errors import HomeError
 from intercom.limits import CONTROL_TALKS
 from intercom.paths import Paths
 from tests.cli.test_link import worker
@@ -281,3 +283,21 @@ def test_durable_workers(shell: Shell) -> None:
         [check] = [each for each in shell.run("doctor", "--json").document["checks"] if each["id"] == "workers"]
         assert (check["state"], check["found"]) == ("bad", "ada came with another journal than journal-1")
         assert f"`intercom link show {link_id}`" in check["hint"]
+
+
+@pytest.mark.parametrize("is_served", [False, True])
+def test_a_damaged_journal_of_a_durable_worker(shell: Shell, is_served: bool) -> None:
+    """FE 4.11: it is found before its worker cannot begin, with a broker and without."""
+    with blocking.connect("ada", home=shell.home, address=True, durable=True) as session:
+        session.report_event("built")
+    [journal] = shell.home.glob("identities/addresses/*.link")
+    if not is_served:
+        shell.run("stop")
+    journal.write_bytes(b"garbage\n" + journal.read_bytes())
+    check = examined(shell, 1)["workers"]
+    assert (check["state"], check["found"]) == ("bad", f"{journal} is damaged in line 1")
+    assert "intercom link repin" in check["hint"]
+    with pytest.raises(HomeError, match="damaged in line 1"):
+        blocking.connect("ada", home=shell.home, address=True, durable=True).__enter__()
+    journal.unlink()
+    assert examined(shell, 0)["workers"]["state"] == "ok"

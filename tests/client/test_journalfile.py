@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from intercom.client import journalfile, workerjournal
-from intercom.client.journalfile import JournalFile
+from intercom.client.journalfile import JournalFile, damaged
 from intercom.errors import AddressHeld, HomeError
 from intercom.paths import Paths
 from intercom.testing.disk import counted_ids
@@ -176,4 +176,19 @@ def test_a_disk_that_is_full_loses_nothing_that_was_said(home: Path, monkeypatch
     assert journal.report(b'{"kind":"c"}', 1).seq == 2
     journal = again(journal, home)
     assert kinds(journal) == [(1, b'{"kind":"a"}'), (2, b'{"kind":"c"}')]
+    journal.close()
+
+
+def test_it_is_looked_at_while_its_worker_has_it(home: Path) -> None:
+    """What is being written counts for nothing yet, and nothing is changed by looking."""
+    assert damaged(Paths(home)) == []
+    journal = opened(home)
+    journal.report(b'{"kind":"a"}', 7)
+    whole = file_of(home).read_bytes()
+    file_of(home).write_bytes(whole + b'{"e":2')
+    assert damaged(Paths(home)) == []
+    assert file_of(home).read_bytes() == whole + b'{"e":2'
+    file_of(home).write_bytes(whole + b"{}\n")
+    [trouble] = damaged(Paths(home))
+    assert trouble.reason == f"{file_of(home)} is damaged in line 3"
     journal.close()
