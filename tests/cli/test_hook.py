@@ -60,7 +60,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def event(**members: Any) -> bytes:
-    return json.dumps({"session_id": "s-1", "cwd": "/work/web", **members}).encode()
+    return json.dumps({"session_id": "s-1", "cwd": "/src/web", **members}).encode()
 
 
 def hook(shell: Shell, host: str, name: str, stdin: bytes | None = None, **options: Any) -> Result:

@@ -20,7 +20,7 @@ from tests.support.commands import Result, Shell, strict
 
 __all__ = ["patience"]
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("mcp") is None, reason="the extra mcp is not installed")
-EVENT = json.dumps({"session_id": "s-1", "cwd": "/work/web"}).encode()
+EVENT = json.dumps({"session_id": "s-1", "cwd": "/src/web"}).encode()
 
 
 @pytest.fixture

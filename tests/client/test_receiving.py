@@ -38,6 +38,26 @@ def test_a_message_is_confirmed_when_the_next_one_is_asked_for() -> None:
     assert rig.written() == [{"type": "received", "messageId": "m2"}]
 
 
+def test_a_task_is_said_to_be_under_way_when_its_consumer_has_it_and_confirmed_when_it_is_done() -> None:
+    """FE 3.3: a session takes it -> running; protocol 13.3.2. What waits here, or is cancelled, nobody begins."""
+    rig, consumer = online(), Consumer()
+    tasks = [
+        {**message(f"run:{name}"), "invocation": {"invocationId": name, "runId": name, "action": "execute", **more}}
+        for name, more in (("a", {}), ("b", {"cancelled": True}), ("c", {}))
+    ]
+    assert rig.feed(*tasks) == []
+    assert shown(rig, consumer) == "run:a"
+    [begun] = rig.written()
+    assert (begun["type"], begun["invocationId"], begun["state"]) == ("run_update", "a", "running")
+    refusal = {"code": "run_terminal", "reason": "over", "retryable": False}
+    assert rig.feed({"type": "request_failed", "requestId": begun["requestId"], **refusal}) == []
+    assert shown(rig, consumer) == "run:b"
+    assert rig.written() == [{"type": "received", "messageId": "run:a"}]
+    rig.lose()
+    assert shown(rig, consumer) == "run:c"
+    assert rig.written() == []
+
+
 def test_a_copy_is_confirmed_again_and_not_shown_again() -> None:
     """Protocol 6.10: a client ignores copies of messages it already saved."""
     rig, consumer = online(), Consumer()

@@ -142,8 +142,8 @@ def test_an_ambiguous_label_is_answered_with_labels_that_lead_to_one_each() -> N
     """A3.4"""
     world = World()
     asker = invoker(world)
-    one = enter(world, "builder", info={"cwd": "/work/main"})
-    two = enter(world, "builder", info={"cwd": "/work/side"})
+    one = enter(world, "builder", info={"cwd": "/src/main"})
+    two = enter(world, "builder", info={"cwd": "/src/side"})
     answer = invoke(asker)
     assert "runId" not in answer
     diagnosis = answer["diagnosis"]

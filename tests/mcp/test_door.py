@@ -38,7 +38,7 @@ def listening(record: AdapterRecord) -> bool:
 
 def claude(raw: Start, broker: BrokerProcess, session: str = "s-1", **env: str) -> tuple[RawHost, AdapterRecord]:
     """Start an adapter as Claude Code does, in a session that its environment names."""
-    host = raw("--host", "claude", env={"CLAUDE_CODE_SESSION_ID": session, "CLAUDE_PROJECT_DIR": "/work/web", **env})
+    host = raw("--host", "claude", env={"CLAUDE_CODE_SESSION_ID": session, "CLAUDE_PROJECT_DIR": "/src/web", **env})
     host.shake_hands("claude-code")
     return host, record_of(broker.home)
 

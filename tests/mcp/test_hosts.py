@@ -66,9 +66,9 @@ def test_a_file_of_another_form_is_passed_over(tmp_path: Path, content: str) -> 
 
 
 def test_where_a_session_works(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert directory_of("claude", {"CLAUDE_PROJECT_DIR": "/work/web"}) == "/work/web"
+    assert directory_of("claude", {"CLAUDE_PROJECT_DIR": "/src/web"}) == "/src/web"
     monkeypatch.chdir(tmp_path)
-    assert directory_of("codex", {"CLAUDE_PROJECT_DIR": "/work/web"}) == str(tmp_path)
+    assert directory_of("codex", {"CLAUDE_PROJECT_DIR": "/src/web"}) == str(tmp_path)
 
 
 def test_what_a_process_was_started_with() -> None:

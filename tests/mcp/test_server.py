@@ -684,7 +684,7 @@ def test_an_answer_that_nobody_collected_outlives_its_adapter(
     raw: Callable[..., RawHost], broker: BrokerProcess
 ) -> None:
     """Issue: the answer is not lost, with the adapter killed between its arrival and its collection."""
-    environ = {"CLAUDE_CODE_SESSION_ID": "s-1", "CLAUDE_PROJECT_DIR": "/work/web"}
+    environ = {"CLAUDE_CODE_SESSION_ID": "s-1", "CLAUDE_PROJECT_DIR": "/src/web"}
     first = raw("--host", "claude", env=environ)
     first.shake_hands("claude-code")
     with blocking.connect("bob", home=broker.home) as bob:
