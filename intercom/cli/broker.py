@@ -10,7 +10,7 @@ from intercom.cli.identity import paths_of, time_left
 from intercom.cli.render import Output
 from intercom.cli.status import quiet_report
 from intercom.client.control import drain
-from intercom.errors import IntercomError, RequestTimeout
+from intercom.errors import ConnectionLost, IntercomError, NoBroker, RequestTimeout
 from intercom.limits import DRAIN_MS, REQUEST_MS, STOP_WAIT_MS
 from intercom.wire.frames import BrokerDrained
 
@@ -36,6 +36,15 @@ class NotFinished(IntercomError):
     hint = "Nothing is lost: the next broker goes on with it. Give more --timeout next time to wait longer."
 
 
+class LeftMeanwhile(IntercomError):
+    """Say that the broker was there and had left before it could be drained: another one had it leave."""
+
+    code = "left_meanwhile"
+    retry = "never"
+    exit_status = 6
+    hint = "Nothing is lost: the next broker goes on with it. `intercom log` tells what was open."
+
+
 def configure(parser: Parser) -> None:
     """Add the options of ``broker``."""
     parser.add_argument("what", choices=("drain",), metavar="WHAT", help="drain")
@@ -51,7 +60,12 @@ def run(arguments: Namespace, output: Output) -> int:
     with watched(report, paths) as process:
         if not output.as_json:
             output.note(f"draining the broker (pid {pid}) for at most {arguments.timeout or DRAIN_MS / 1000:g} s")
-        drained = drain(paths, seconds)
+        try:
+            drained = drain(paths, seconds)
+        except (NoBroker, ConnectionLost) as gone:
+            if not process.wait(STOP_WAIT_MS / 1000):
+                raise
+            raise LeftMeanwhile(f"The broker (pid {pid}) left before it said what was open") from gone
         if not process.wait(STOP_WAIT_MS / 1000):
             raise RequestTimeout(
                 f"The broker (pid {pid}) was drained and is still there",

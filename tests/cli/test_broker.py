@@ -10,8 +10,12 @@ from typing import Any
 
 import pytest
 
+from intercom.cli import broker
 from intercom.client import blocking
+from intercom.client.control import shutdown
 from intercom.limits import Limits
+from intercom.paths import Paths
+from intercom.wire.frames import BrokerDrained
 from tests.support.brokers import TOP
 from tests.support.commands import Running, Shell, is_alive
 
@@ -255,3 +259,18 @@ def test_a_worker_that_reports_goes_on_with_the_next_broker(shell: Shell, progra
         assert link.event_floor == first + second + 2, "and what became of both"
     finally:
         worker.close()
+
+
+def test_a_broker_that_leaves_before_it_is_drained(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Protocol 3.10; design section 9: 6 not known, what to look at is printed; 5 would say that nobody was there."""
+    shell.serve()
+    drain = broker.drain
+
+    def too_late(paths: Paths, seconds: float) -> BrokerDrained:
+        shutdown(paths)
+        return drain(paths, seconds)
+
+    monkeypatch.setattr(broker, "drain", too_late)
+    left = shell.run("broker", "drain", "--json")
+    assert (left.status, left.document["code"]) == (6, "left_meanwhile")
+    assert shell.run("broker", "drain", "--json").status == 5
