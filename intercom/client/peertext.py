@@ -11,12 +11,14 @@ Control, bidi and zero-width characters are spelled out (F110).
 from __future__ import annotations
 
 import os
+import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import UNSET
 
+from intercom.client.choosing import TASK_PREFIX
 from intercom.client.texts import clipped, duration, visible, visible_block, who
-from intercom.client.views import IncomingMessage
+from intercom.client.views import IncomingMessage, Invoked
 from intercom.limits import (
     MARK_DIGITS,
     OLD_MAIL_MS,
@@ -63,7 +65,8 @@ def told(
     """Return a message for a model, of its ``body`` what fits into ``room`` characters from ``begin`` on.
 
     At least ``TOLD_LEAST_CHARACTERS`` of it. ``waited_ms`` is how long it waited since it was received. ``report`` is
-    the command line that reports a step, for a model without the tools; it acts as whoever received the message.
+    the command line that reports the step or task the message brings as completed, or as cancelled a task that is taken
+    back, for a model without the tools; it acts as whoever received the message.
     """
     mark = fresh_mark(body)
     head = heading(message, mark, waited_ms, report)
@@ -105,6 +108,11 @@ def short(message_id: str) -> str:
     return visible(message_id[:SHORT_ID_CHARACTERS])
 
 
+def task_id(task: Invoked) -> str:
+    """Return as much of the id of the message that brought a task as names the task to a model."""
+    return TASK_PREFIX + short(task.run_id)
+
+
 def fresh_mark(text: str) -> str:
     """Return a random mark that does not occur in ``text``."""
     while True:
@@ -116,6 +124,11 @@ def fresh_mark(text: str) -> str:
 def _kind(message: IncomingMessage) -> str:
     if message.flow is not None:
         return f"step {visible(message.flow.step_id)} of flow {visible(message.flow.flow_id)}"
+    if message.invoked is not None:
+        task = message.invoked
+        called = clipped(shlex.quote(visible(task.id)))  # whoever asked chose it: it is no part of our sentence
+        taken_back = "end of " if task.is_cancelled else ""
+        return f"{taken_back}task {task_id(task)} ({task.action}, invocation {called})"
     if message.reply_error is not None:
         return "refusal to answer" + _of(message)
     if message.expects_reply:
@@ -134,9 +147,23 @@ def _of(message: IncomingMessage) -> str:
 def _how(message: IncomingMessage, report: str | None) -> str:
     if message.flow is not None:
         return _how_to_report(message.flow, report)
+    if message.invoked is not None:
+        return _how_to_end(message.invoked, report)
     if message.expects_reply:
         return f" The sender waits: answer with reply, question {short(message.id)}, or with error if you cannot."
     return ""
+
+
+def _how_to_end(task: Invoked, report: str | None) -> str:
+    """Say how the run of a task is ended."""
+    named = task_id(task)
+    if task.is_cancelled:
+        how = f"call reply with question {named} and stopped" if report is None else f"run {report}"
+        return f" It is not wanted any more: stop, then {how}, with what you did of it as the text."
+    how = f"call reply with question {named} and the result when it is done, with error when it will not be"
+    if report is not None:
+        how = f"run {report} when it is done, with failed in place of completed when it will not be"
+    return f" It waits for one report: {how}."
 
 
 def _how_to_report(step: FlowStep, report: str | None) -> str:
@@ -148,9 +175,7 @@ def _how_to_report(step: FlowStep, report: str | None) -> str:
         item = f" Keep an item{label} in your to-do list for it, and report that, too."
     how = f"call finish with work {named} when it is done, or will not be done"
     if report is not None:
-        how = (
-            f"run {report.replace('ID', named)} when it is done, with failed in place of completed when it will not be"
-        )
+        how = f"run {report} when it is done, with failed in place of completed when it will not be"
     return f" It waits for one report: {how}.{item} An answer to it reports nothing."
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from intercom.client import blocking
@@ -95,8 +95,7 @@ def _show(call: Call, say: Callable[[str], bool], *, owed: bool = False) -> None
             if message is None:
                 break
             messages.append(message)
-        report = _in_shell(call, "flow", "report", "ID", "completed", "--summary", "TEXT")
-        texts = [wrapped(message, report=report) for message in messages]
+        texts = [wrapped(message, report=_report(call, message)) for message in messages]
         left = box.count - len(messages)
         if left and (messages or call.moment != "tool"):
             more = "more " if messages else ""
@@ -124,11 +123,26 @@ def _owed(call: Call, session: Session) -> list[str]:
     ]
 
 
-def _in_shell(call: Call, *words: str) -> str:
-    """Return a command as it can be typed in a shell of the host, where ``intercom`` may not be found by its name."""
+def _report(call: Call, message: IncomingMessage) -> str | None:
+    """Return the command that reports the step or the task a message brings."""
+    if message.flow is not None:
+        named = visible(message.flow.dispatch_id)
+        return _in_shell(call, "flow", "report", operands=(named, "completed", "--summary", "TEXT"))
+    if message.invoked is not None:
+        state = "cancelled" if message.invoked.is_cancelled else "completed"
+        return _in_shell(call, "invocation", "report", operands=(visible(message.invoked.id), state, "TEXT"))
+    return None
+
+
+def _in_shell(call: Call, *words: str, operands: Sequence[str] = ()) -> str:
+    """Return a command as it can be typed in a shell of the host, where ``intercom`` may not be found by its name.
+
+    ``operands`` come after the options; the first is never taken for one, whatever a peer called it.
+    """
     is_usual = call.paths.home == resolve_home(None, call.environ)
     home = () if is_usual else ("--home", str(call.paths.home))
-    return f"`{shlex.join([*this_command('hook'), *words, *home])}`"
+    end = ("--",) if operands and operands[0].startswith("-") else ()
+    return f"`{shlex.join([*this_command('hook'), *words, *home, *end, *operands])}`"
 
 
 def _session(call: Call, *, hold: Any, start: bool, timeout_ms: int) -> AbstractContextManager[Session]:

@@ -14,7 +14,7 @@ from intercom.client.profile import PERSON, checked_claim, checked_group, checke
 from intercom.client.texts import short_ids, visible
 from intercom.errors import AmbiguousTarget, IntercomError, RequestRefused, TargetNotFound, UsageError
 from intercom.limits import ASK_MS, FETCH_MS, PERSON_ASK_MS, TOLD_CHARACTERS, TOOL_PROGRESS_MS, TOOL_WAIT_MS
-from intercom.mcp import wording
+from intercom.mcp import tasks, wording
 from intercom.mcp.asking import OpenQuestion
 from intercom.mcp.seat import Seat
 from intercom.mcp.tray import Batch, Item
@@ -133,6 +133,13 @@ async def _reply(call: Call, arguments: Arguments) -> Done:
         clean_text(arguments["text"], "text"),
         arguments.get("error", False),
     )
+    is_stopped = arguments.get("stopped", False)
+    if is_error and is_stopped:
+        raise UsageError("error and stopped exclude each other", hint="Give stopped for a task that was taken back.")
+    if tasks.may_name_one(wanted):
+        return Done(await tasks.end(call.seat, session, wanted, text, tasks.outcome(is_error, is_stopped)))
+    if is_stopped:
+        raise UsageError("only a task can be stopped", hint="Give question the id of the task: pending shows it.")
     key = ("reply", wanted, text, is_error)
     question = call.seat.replied.get(key) if call.seat.repeats.holds(key) else None
     if question is None:
@@ -157,6 +164,8 @@ async def _pending(call: Call, arguments: Arguments) -> Done:
     owed = wording.owed(await session.pending())
     mine = [f"- {question.described()}" for question in call.seat.asking.open.values()]
     lines = ["Questions you have not answered:", *owed] if owed else ["You owe no answer."]
+    given = await tasks.lines(call.seat, session)
+    lines += ["Tasks you were given and have not reported, each with its id for reply:", *given] if given else []
     lines += ["Your questions that are still open:", *mine] if mine else ["None of your questions is open."]
     if call.seat.place.works:
         taken = short_ids([view.id for view in await session.open_assignments() if view.accepted])

@@ -30,7 +30,7 @@ from intercom.limits import (
     TOLD_CHARACTERS,
     TOLD_LEAST_CHARACTERS,
 )
-from intercom.mcp import wording
+from intercom.mcp import tasks, wording
 from intercom.mcp.seat import Seat
 from intercom.mcp.seats import Seats
 from intercom.mcp.tray import Batch
@@ -232,9 +232,11 @@ class Door:
         may_hold = _may_hold(seat, request)
         owed = await owed_by(seat) if may_hold else []
         steps = steps_owed_by(seat) if may_hold else []
-        seat.stops += bool(owed or steps)
+        given = await tasks.owed_by(seat) if may_hold else []
+        seat.stops += bool(owed or steps or given)
         texts = [reminder(seat, owed)] if owed else []
         texts += [step_reminder(seat, steps)] if steps else []
+        texts += [tasks.reminder(seat, given)] if given else []
         return {"ok": True, "text": "\n\n".join(texts), "questions": len(owed)}
 
     async def _call(self, guest: Guest, request: Answer) -> Answer:

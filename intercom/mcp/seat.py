@@ -35,6 +35,7 @@ from intercom.limits import ADAPTER_OPEN_MS, ADAPTER_RETRY_MS, CAUSE_MS, INCOMIN
 from intercom.mcp.answers import AnswerFiles
 from intercom.mcp.asking import Asking, OpenQuestion
 from intercom.mcp.repeating import Known, Repeats
+from intercom.mcp.tasks import open_ones
 from intercom.mcp.tray import Batch, Item, Tray
 from intercom.mcp.working import Workplace
 from intercom.paths import Paths
@@ -194,7 +195,7 @@ class Seat:
             return False
         with anyio.move_on_after(SEAT_LOOK_MS / 1000):
             try:
-                return bool((await session.mailbox()).count or await session.pending())
+                return bool((await session.mailbox()).count or await session.pending() or await open_ones(session))
             except RequestRefused:
                 return False  # a broker that keeps nothing
             except IntercomError:

@@ -82,20 +82,25 @@ TOOLS: dict[str, Schema] = {
         ["to", "text"],
     ),
     "reply": _tool(
-        "Answer a question that another session asked you. It waits for this answer.",
+        "Answer a question that another session asked you, or end a task you were given. It waits for this answer.",
         {
-            "text": {**_TEXT, "description": "The answer."},
+            "text": {**_TEXT, "description": "The answer, or the result of the task."},
             "question": {
                 "type": "string",
                 "minLength": 4,
-                "description": "Id of the question, or its beginning. May be left out when only one is open.",
+                "description": "Id of the question or task, or its beginning; for a task it begins with run: . May be "
+                "left out when it is a question and only one is open.",
             },
-            "error": {"type": "boolean", "description": "true: you cannot answer, and text says why."},
+            "error": {"type": "boolean", "description": "true: you cannot answer or do it, and text says why."},
+            "stopped": {
+                "type": "boolean",
+                "description": "true: you stopped with a task that was taken back, and text says what you did of it.",
+            },
         },
         ["text"],
     ),
     "pending": _tool(
-        "Show the questions you have not answered, and your own questions that are still open.",
+        "Show the questions and tasks that wait for your reply, and your own questions that are still open.",
         {},
         [],
         read_only=True,

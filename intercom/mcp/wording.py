@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterable, Sequence
 
+from intercom.client.choosing import TASK_PREFIX
 from intercom.client.flowsteps import FlowStep
+from intercom.client.invoking import InvocationView
 from intercom.client.mailviews import AddressView, PendingAsk
 from intercom.client.peertext import short
 from intercom.client.texts import clipped, duration, short_ids, visible, who
@@ -60,6 +63,10 @@ _HINTS = {
     "dispatch_closed": "That step is over. Do not report it again.",
     "report_conflict": "It was reported already, and that report stays. Do not report it again.",
     "binding_conflict": "Give todo the item that you reported first.",
+    "unknown_task": "Call pending: it shows the tasks that are open, and their ids.",
+    "ambiguous_task": "Call pending and give the id as it stands there, or more of it.",
+    "run_terminal": "It was ended already, and that end stays. Do not report it again.",
+    "invalid_update": "Say it shorter: write what is long to a file, and send its path.",
     "peer_gone": "The other side left without an answer. Call list to see whether it is back.",
     "expired": "Send a new message if it still matters.",
     "ask_timeout": "Nobody answered in time. Go on without the answer, or use send.",
@@ -137,6 +144,13 @@ def step(brought: FlowStep | None) -> str:
     """Return a line for a step of a flow that is not reported."""
     assert brought is not None, "only what brought a step is held as one"
     return f"- {visible(brought.dispatch_id)}, step {visible(brought.step_id)} of flow {visible(brought.flow_id)}"
+
+
+def task(view: InvocationView, *, is_taken_back: bool) -> str:
+    """Return a line for a task that is not reported, by the beginning of the id of the message that brought it."""
+    stop = ", not wanted any more: stop, then reply with stopped" if is_taken_back else ""
+    about = f"{view.action}, invocation {clipped(shlex.quote(visible(view.id)))}"
+    return f"- {TASK_PREFIX}{short(view.run_id)} ({about}), {view.state}{stop}"
 
 
 def listed(views: Sequence[SessionView], own_id: str, addresses: Iterable[AddressView]) -> str:

@@ -43,6 +43,8 @@ class Workplace:
         self.now: Assignment | None = None
         self.steps: dict[str, IncomingMessage] = {}
         """Steps of flows that were shown and are not reported, by the id of their dispatch."""
+        self.taken_back: set[str] = set()
+        """Runs of tasks of which the model was told that they are not wanted any more."""
         self._body = ""
         self._begin = 0
         self._begun: str | None = None
@@ -50,6 +52,8 @@ class Workplace:
 
     def was_shown(self, message: IncomingMessage) -> None:
         """Take notice that the model knows of a message; a step is in its hand from now on."""
+        if message.invoked is not None and message.invoked.is_cancelled:
+            self.taken_back.add(message.invoked.run_id)
         if message.flow is None:
             return
         self.steps[message.flow.dispatch_id] = message
@@ -60,13 +64,18 @@ class Workplace:
         """Return the work that is not finished yet, or the next part of one that is long; ``None``: there is none."""
         if self.now is not None and not self.now.is_over:
             name = peertext.short(self.now.id)
-            return self._told(
-                self.now.message, f"This is work {name}, and it is yours now: when it is done, call finish."
-            )
+            how = "when it is done, call finish" if self.now.message.invoked is None else "end it with reply"
+            return self._told(self.now.message, f"This is work {name}, and it is yours now: {how}.")
         for dispatch_id, message in self.steps.items():
             named = visible(dispatch_id)
             return self._told(message, f"This step is yours, and not reported yet: call finish with work {named}.")
         return None
+
+    def task_ended(self, run_id: str) -> None:
+        """Take notice that a task is ended, and with it the work it was taken as."""
+        self.taken_back.discard(run_id)
+        if self.now is not None and self.now.message.invoked is not None and self.now.message.invoked.run_id == run_id:
+            self.now = None
 
     async def take(self, session: Session, seconds: float, step_came: Callable[[], Awaitable[object]]) -> str | None:
         """Return the next piece of work that comes in time; ``None``: there is none, or a step came before it."""

@@ -556,3 +556,26 @@ def test_a_step_that_is_not_reported_keeps_the_host_from_stopping(raw: Start, br
         assert door.ask(stop)["text"] == ""
         assert host.tool("finish", {"text": "done"}) == "step verify was reported as completed"
         assert boss.flows.status("release").step("verify").state == "completed"
+
+
+def test_a_task_that_is_not_ended_keeps_the_host_from_stopping(raw: Start, broker: BrokerProcess) -> None:
+    """Issue: for invocations what a worker needs; a stop always leaves room."""
+    host = raw("--host", "claude", "--as", "ada", env={"CLAUDE_CODE_SESSION_ID": "s-1"})
+    host.shake_hands("claude-code")
+    record = record_of(broker.home)
+    host.tool("status")
+    stop = {"op": "stop", "session": "s-1", "active": True}
+    with blocking.connect("boss", home=broker.home) as boss, hook(record) as door:
+        task = boss.invoke("ada", "count", invocation_id="i-1")
+        given = until(lambda: (got := door.ask({"op": "collect", "session": "s-1"}))["messages"] and got)
+        named = f"run:{task.run_id[:8]}"
+        assert f"call reply with question {named} " in given["text"]
+        assert door.ask(stop)["text"] == "", "nobody was shown it yet"
+        door.ask({"op": "done", "batch": given["batch"]})
+        for _ in range(STOP_REMINDERS):
+            said = door.ask(stop)["text"]
+            assert f"- {named} (execute, invocation i-1), running" in said
+            assert "reply" in said
+        assert door.ask(stop)["text"] == ""
+        assert "as completed" in host.tool("reply", {"text": "three", "question": named})
+        assert task.result(PATIENCE_S).output == "three"
