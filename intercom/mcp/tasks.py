@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeGuard
 
-from intercom.client.choosing import TASK_PREFIX, chosen
+from intercom.client.choosing import TASK_PREFIX, task_called
 from intercom.client.invoking import ENDED, InvocationView
 from intercom.client.lifecycle import INVOKE
 from intercom.client.peertext import short
 from intercom.client.texts import visible
-from intercom.errors import IntercomError, RequestRefused
+from intercom.errors import IntercomError
 from intercom.limits import STOP_REMINDERS, WORK_PAGE_CEILING
 from intercom.mcp import wording
 
@@ -101,10 +101,4 @@ async def _called(session: Session, wanted: str) -> InvocationView:
     if INVOKE in session.features and not any((TASK_PREFIX + one.run_id).lower().startswith(plain) for one in given):
         newest = await session.invocations(limit=WORK_PAGE_CEILING, as_target=True)
         given = [one for one in newest if one.state in ENDED]
-    return chosen(
-        given,
-        lambda one: TASK_PREFIX + one.run_id,
-        wanted,
-        none=lambda: RequestRefused(f"No task of yours has the id {wanted}", code="unknown_task"),
-        many=lambda count: RequestRefused(f"{count} tasks have ids that begin with {wanted}", code="ambiguous_task"),
-    )
+    return task_called(given, wanted)

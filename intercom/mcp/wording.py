@@ -51,7 +51,7 @@ _HINTS = {
     "replaced": "It gets your messages, and questions you asked here get no answer. Tell your user: only one of the "
     "two can use intercom. Once the other one has ended, your tools work again.",
     "force_closed": "Your user closed this session of intercom. Do not use intercom unless your user says so.",
-    "unknown_question": "Call pending: it shows which questions are open. To tell somebody something use send.",
+    "unknown_question": "Call pending: it shows what is open. To tell somebody something use send.",
     "ambiguous_question": "Call pending and give the id as it stands there.",
     "unknown_message": "Give the id from the line above the message, or leave reply_to out.",
     "ambiguous_message": "Give more of the id, or leave reply_to out.",
@@ -63,8 +63,6 @@ _HINTS = {
     "dispatch_closed": "That step is over. Do not report it again.",
     "report_conflict": "It was reported already, and that report stays. Do not report it again.",
     "binding_conflict": "Give todo the item that you reported first.",
-    "unknown_task": "Call pending: it shows the tasks that are open, and their ids.",
-    "ambiguous_task": "Call pending and give the id as it stands there, or more of it.",
     "run_terminal": "It was ended already, and that end stays. Do not report it again.",
     "invalid_update": "Say it shorter: write what is long to a file, and send its path.",
     "peer_gone": "The other side left without an answer. Call list to see whether it is back.",

@@ -183,6 +183,30 @@ def test_mail_is_shown_once_and_marked_as_a_peers(shell: Shell, host: str, which
     assert count(shell, address) == 0
 
 
+@pytest.mark.parametrize("invocation_id", ["i-1", "-it's $HOME"])
+def test_a_task_is_shown_with_the_command_that_reports_it(shell: Shell, invocation_id: str) -> None:
+    """Issue: for invocations what a worker needs; whoever asked chose the id, which is one word in every shell."""
+    hook(shell, "claude", "SessionStart")
+    address = address_of(shell, "claude")
+    for number in range(2):
+        named = f"--id={invocation_id}{number or ''}"
+        assert shell.run("invoke", address, "count the words", "--as", "planner", named).status == 0
+    text = told(hook(shell, "claude", "UserPromptSubmit"), "UserPromptSubmit")
+    assert "task run:" in text and "(execute, invocation " in text
+    lines = [shlex.split(line) for line in re.findall(r"report: run `(.*?)` when it is done", text)]
+    first, second = (words[words.index("invocation") :] for words in lines)
+    env = {ADDRESSES["claude"]: "s-1"}
+    assert shell.run(*first[:-1], "three", env=env).text == f"completed: {invocation_id}\n"
+    assert shell.run("invocation", "cancel", "--as", "planner", "--", f"{invocation_id}1").status == 0
+    stop = told(hook(shell, "claude", "PostToolBatch"), "PostToolBatch")
+    assert "It is not wanted any more: stop, then run `" in stop
+    [line] = re.findall(r"stop, then run `(.*?)`, with", stop)
+    words = shlex.split(line)
+    words = words[words.index("invocation") :]
+    assert words == [*second[:-2], "cancelled", "TEXT"]
+    assert shell.run(*words[:-1], "half", env=env).text == f"cancelled: {invocation_id}1\n"
+
+
 def test_more_than_fits_waits(shell: Shell) -> None:
     """Nothing is taken that could not be shown whole."""
     hook(shell, "claude", "SessionStart")

@@ -112,8 +112,8 @@ async def test_what_is_wrong_about_a_task_is_said(broker: BrokerProcess) -> None
             await given(ada, boss, "i-2")
             named = named_in(text)
             for arguments, code in (
-                ({"question": "run:nosuch"}, "unknown_task"),
-                ({"question": "run:"}, "ambiguous_task"),
+                ({"question": "run:nosuch"}, "unknown_question"),
+                ({"question": "run:"}, "ambiguous_question"),
                 ({"question": named, "error": True, "stopped": True}, "usage"),
                 ({"question": "nosuch", "stopped": True}, "usage"),
                 ({}, "unknown_question"),
