@@ -317,11 +317,11 @@ def judge(samples: Sequence[Sample]) -> list[str]:
         faults.append(f"the memory of the broker grew by {grown:.0f} KiB beside its rows and remembered sessions")
     if growth("own_memory") > 2 * SLACK_KIB:
         faults.append(f"the memory of the library's user grew by {growth('own_memory'):.0f} KiB")
-    beside = growth("descriptors") - growth("sessions")
-    if beside > SLACK_DESCRIPTORS:
-        faults.append(f"the broker holds {beside:.0f} descriptors more beside those of sessions")
-    flat = ("own_descriptors", "threads")
-    return faults + [f"{name} grew by {growth(name):.0f}" for name in flat if growth(name) > SLACK_DESCRIPTORS]
+    for who, name in (("the broker", "descriptors"), ("this process", "own_descriptors")):
+        beside = growth(name) - growth("sessions")
+        if beside > SLACK_DESCRIPTORS:
+            faults.append(f"{who} holds {beside:.0f} descriptors more beside those of sessions")
+    return faults + ([f"threads grew by {growth('threads'):.0f}"] if growth("threads") > SLACK_DESCRIPTORS else [])
 
 
 def _has_too_many_rows(sample: Sample) -> bool:

@@ -21,6 +21,7 @@ from intercom.client.setup import now
 from intercom.errors import AccessDenied, BrokerBusy, BrokerError, BrokerStarting, HomeError, NoBroker, StartFailed
 from intercom.locks import FileLock
 from intercom.paths import Paths, prepare_home
+from tests.support.commands import listen_to_signals
 from tests.support.fake_broker import FakeBroker, FakeLink
 from tests.support.launching import has_text, is_alive, run, until
 
@@ -70,6 +71,7 @@ def client(paths: Paths, name: str, **options: object) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=listen_to_signals,
         **options,  # type: ignore[call-overload]
     )
     return started
