@@ -154,3 +154,39 @@ async def test_a_worker_takes_a_task_as_work(broker: BrokerProcess, tool: str) -
             assert (await task.result(PATIENCE_S)).output == "three"
             assert await ada.call("work") == "No work waits for you."
             assert "You have no work in hand." in await ada.call("pending")
+
+
+@pytest.mark.parametrize("tool", ["reply", "finish"])
+async def test_a_worker_says_that_a_task_will_not_be_done(broker: BrokerProcess, tool: str) -> None:
+    with anyio.fail_after(4 * PATIENCE_S):
+        async with (
+            adapter(broker.home, "--as", "ada", "--worker") as ada,
+            aio.connect("boss", home=broker.home) as boss,
+        ):
+            await ada.call("status")
+            task = await boss.invoke("ada", "count the words")
+            text = await ada.call("work", wait_s=20)
+            which = {"question": named_in(text)} if tool == "reply" else {}
+            await ada.call(tool, text="no key", error=True, **which)
+            with pytest.raises(RunFailed) as ended:
+                await task.result(PATIENCE_S)
+            assert ended.value.code == "run_failed"
+
+
+async def test_a_worker_stops_with_a_task_that_is_taken_back(broker: BrokerProcess) -> None:
+    """Protocol 13.4"""
+    with anyio.fail_after(4 * PATIENCE_S):
+        async with (
+            adapter(broker.home, "--as", "ada", "--worker") as ada,
+            aio.connect("boss", home=broker.home) as boss,
+        ):
+            await ada.call("status")
+            task = await boss.invoke("ada", "count the words")
+            await ada.call("work", wait_s=20)
+            assert await task.cancel() == "running"
+            stop = await ada.call("receive", wait_s=20)
+            assert "not wanted any more" in stop
+            await ada.call("reply", text="none of it", question=named_in(stop), stopped=True)
+            assert (await task.view()).state == "cancelled"
+            assert await ada.call("work") == "No work waits for you."
+            assert "You have no work in hand." in await ada.call("pending")
