@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import UNSET
 
-from intercom.client.choosing import TASK_PREFIX
 from intercom.client.texts import clipped, duration, visible, visible_block, who
 from intercom.client.views import IncomingMessage, Invoked
 from intercom.limits import (
@@ -110,6 +109,8 @@ def short(message_id: str) -> str:
 
 def task_id(task: Invoked) -> str:
     """Return as much of the id of the message that brought a task as names the task to a model."""
+    from intercom.client.choosing import TASK_PREFIX  # few messages bring a task
+
     return TASK_PREFIX + short(task.run_id)
 
 
