@@ -224,7 +224,7 @@ Broker.frame_received = die
         ("stop", ("BrokerStatusRequest",), 6, "connection_lost"),
         ("stop", ("Shutdown",), 0, None),
         ("broker", ("BrokerStatusRequest",), 6, "connection_lost"),
-        ("broker", ("BrokerDrain",), 6, "connection_lost"),
+        ("broker", ("BrokerDrain",), 6, "left_meanwhile"),
         ("store", ("BrokerStatusRequest",), 6, "connection_lost"),
         ("completion", ("ListSessions",), 0, None),
         ("receive", ("MailboxRequest",), 0, None),
