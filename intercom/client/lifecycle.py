@@ -181,7 +181,8 @@ class Lifecycle:
         if self._is_reattaching:
             self._is_reattaching = False
             self._unanswered += 1
-            self._is_anew = self._unanswered >= REATTACH_ATTEMPTS
+            if self._unanswered >= REATTACH_ATTEMPTS:
+                self._is_anew = True
 
     def refused(self, error: IntercomError) -> int | None:
         """Return the pause after which a refused registration is to be tried again, ``None`` for not.

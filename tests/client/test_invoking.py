@@ -202,7 +202,7 @@ def test_a_name_that_no_label_can_say_is_taken_as_it_is_listed(broker: MemoryBro
 
 def test_a_label_goes_before_a_name_that_looks_like_one(broker: MemoryBroker) -> None:
     boss = broker.connect("boss")
-    one, other = broker.connect("a", cwd="/work/b"), broker.connect("a.b")
+    one, other = broker.connect("a", cwd="/src/b"), broker.connect("a.b")
     assert boss.resolve("a.b").target_id == one.id
     assert boss.resolve(boss.resolve(other.id).label).target_id == other.id
 
