@@ -224,7 +224,7 @@ class Deciding:
                         return self._note_hold(admitted, now)
             done = self._find_done(sender, frame, message, now)
             if done is not None:
-                return self._answer_done(connection, frame, done)
+                return self._answer_done(connection, sender, frame, done)
             if found is Unresolved.NOT_FOUND:
                 return self._decide_away(connection, sender, frame, message, gone_code, now)
             wording = trim(frame.to)
@@ -281,9 +281,11 @@ class Deciding:
         signature = self._operations.signature(wording, message, sender, pending_reply=pending_reply)
         return operation if signature == operation.signature else None
 
-    def _answer_done(self, connection: Connection, frame: Send, operation: Operation) -> Refusal | None:
+    def _answer_done(
+        self, connection: Connection, sender: Session, frame: Send, operation: Operation
+    ) -> Refusal | None:
         """Say once more what became of a send: an ask was answered, anything else delivered."""
-        if operation.is_ask:
+        if operation.is_ask and not self._queueing.answer_waits(sender, operation.message_id):
             return Refusal("6.9.5", reasons.ALREADY_ANSWERED, after=operation.ticket)
         message_id = operation.message_id
         otherwise = DeliveryFailed(message_id, reasons.NOT_CONFIRMED_DURABLY, frame.attempt_id)
@@ -496,7 +498,8 @@ class Deciding:
         if operation.is_ask:
             if operation.sender_groups != sender.group_identity:
                 return Refusal("6.9.5", reasons.ROUTE_LOST, after=ticket)
-            if operation.answered and QUEUE in sender.features:
+            is_over = operation.answered and not self._queueing.answer_waits(sender, message_id)
+            if is_over and QUEUE in sender.features:
                 return Refusal("6.9.5", reasons.ALREADY_ANSWERED, after=ticket)
             if not operation.answered:
                 circle = self._asking.circle(sender, target)

@@ -171,6 +171,10 @@ class Mailbox:
         offered = [mail for mail in self._by_message.get(message_id, ()) if mail.is_offered]
         return min(offered, key=lambda mail: mail.number, default=None)
 
+    def has_answer_to(self, message_id: str) -> bool:
+        """Tell whether something waits here that replies to this message."""
+        return any(mail.record.reply_to == message_id for mail in self.entries.values())
+
     def alike(self, says: tuple[str, bytes] | None) -> list[Mail]:
         """Return what waits and says this, as ``Mail.says`` tells it, the oldest first."""
         found = [] if says is None else self._alike.get(says, [])

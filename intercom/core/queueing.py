@@ -279,6 +279,10 @@ class Queueing:
             found = found or self._asking.find_waiting(asker_id, key, message_id)
         return found
 
+    def answer_waits(self, asker: Session, message_id: str) -> bool:
+        """Tell whether the answer to a question is among the mail of who asked, and will come to it from there."""
+        return asker.mailbox is not None and asker.mailbox.has_answer_to(message_id)
+
     def _is_in_reach(
         self, away: Away, sender: Session, question: Question | None, message: Message, now: Instant
     ) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from intercom.wire import reasons
-from tests.core.harness import World, answers, only, reason, without_announcements
-from tests.core.mail import Agent, enter, holder, reattach
+from tests.core.harness import INFO, World, answers, only, reason, without_announcements
+from tests.core.mail import AGENT, Agent, enter, holder, reattach
 
 PENDING = {"requirePendingReply": True, "queueIfAway": True}
 
@@ -49,6 +49,41 @@ def test_an_ask_that_was_answered_is_not_asked_again(leaves: bool) -> None:
     again = answers(asker.message("worker", "q1", "ok?", expectsReply=True))
     assert reason(again) == reasons.ALREADY_ANSWERED
     assert worker.mail() == []
+
+
+@pytest.mark.parametrize("is_here", [True, False], ids=["here", "left"])
+def test_an_answer_that_waits_for_who_asked_is_on_its_way(is_here: bool) -> None:
+    """Protocol 6.9.5, design section 5 "Asks survive": the asker comes back and repeats while its mail is being read"""
+    world = World()
+    asker, worker = enter(world, "asker", returnAddress="a"), enter(world, "worker", returnAddress="w")
+    asker.message("worker", "q1", "ok?", expectsReply=True)
+    worker.confirm("q1")
+    world.crash()
+    worker = comes_back(world, "worker", worker)
+    assert only(answers(worker.message(asker.id, "r1", "yes", replyTo="q1", extra=PENDING)))["type"] == "queued"
+    if not is_here:
+        worker.write("unregister")
+    conn = world.connect()
+    world.auto = False
+    request = {"preferredSessionId": asker.id, "ownerToken": asker.token, "returnAddress": "a"}
+    asks = {"features": list(AGENT), "acknowledgesReceipt": True, "clientProtocolVersion": "1.0", "kind": "custom"}
+    world.send(conn, type="register", session={**INFO, "name": "asker"}, **request, **asks)
+    world.commit(), world.take()
+    asker = Agent(world, conn, asker.id, world.got(conn))
+    assert asker.registered["sessionId"] == asker.id and world.reads, "its mail is still being read"
+    asker.message("worker", "q1", "ok?", expectsReply=True)
+    world.auto = True
+    world.settle()
+    came = without_announcements(asker.got())
+    assert [frame["type"] for frame in came if frame["type"] != "question_target"] == ["delivered", "message"]
+    assert came[-1]["message"]["id"] == "r1"
+    asker.confirm("r1")
+    assert reason(answers(asker.message("worker", "q1", "ok?", expectsReply=True))) == reasons.ALREADY_ANSWERED
+
+
+def comes_back(world: World, name: str, agent: Agent) -> Agent:
+    """Register anew as the same session."""
+    return enter(world, name, returnAddress=name[0], preferredSessionId=agent.id, ownerToken=agent.token)
 
 
 def test_an_older_client_hears_delivered() -> None:
