@@ -260,7 +260,7 @@ class Program:
     def _begin(self, operation: Operation[Any], letter: Letter | None = None) -> None:
         assert self.core is not None
         if letter is not None:
-            self.account.begun(letter)
+            self.account.begun(letter, self.clock.now.wall)
             self.letters[operation] = letter
             self.past.append((letter, self.clock.now.wall))
         self.core.begin(operation, self.clock.now.mono)

@@ -247,6 +247,7 @@ class World:
 
     def _move_clock(self) -> None:
         self.clock.set_wall(self.chance.choice((-3_600_000, -2_000, 5_000, 3_600_000)))
+        self.account.clock_moved(self.clock.now.wall)
 
     def _sleep(self) -> None:
         self.clock.advance(self.chance.choice((11_000, 50_000, 130_000, 700_000)))
@@ -255,6 +256,7 @@ class World:
 
     def _start_broker(self) -> None:
         self.account.tell("+++ a broker starts")
+        self.account.broker_starts(self.clock.now.wall, self.limits.operation_ttl_ms)
         self.doom = self.disk.renew_doom()
         self.process = Process(self.disk, self.clock, self.doom, self.chance, self.pids.__contains__, self.limits)
 
