@@ -80,6 +80,9 @@ class Account:
         self.story: list[str] = []
         """What happened, for who looks into a world that broke a rule."""
         self._moment = 0
+        self._seen: dict[str, list[tuple[str, int]]] = {}
+        self._done: dict[str, list[tuple[str, int]]] = {}
+        """Messages that are no letters: who saw them, and who was done with them."""
 
     def tell(self, line: str) -> None:
         """Add a line to the story."""
@@ -174,8 +177,20 @@ class Account:
         """Take notice that a program is done with a message."""
         letter = self.letters.get(message_id)
         self.tell(f"{program} {incarnation} is done with {message_id}")
-        if letter is not None and (program, incarnation) not in letter.finished:
+        if letter is None:
+            self._done.setdefault(message_id, []).append((program, incarnation))
+        elif (program, incarnation) not in letter.finished:
             letter.finished.append((program, incarnation))
+
+    def handed(self, program: str, incarnation: int, message_id: str) -> None:
+        """Take notice that a program sees a message the broker wrote for it, and may ask for something with."""
+        self.tell(f"{program} {incarnation} is handed {message_id}")
+        seen = self._seen.setdefault(message_id, [])
+        if (program, incarnation) in seen:
+            raise Broken("shown-once", f"{message_id} was shown twice to {program} {incarnation}")
+        if message_id in self._done:
+            raise Broken("effect-once", f"{message_id} was finished by {self._done[message_id]}, now {incarnation}")
+        seen.append((program, incarnation))
 
     def at_rest(self, living: set[str]) -> None:
         """Look at everything once nothing is under way, everybody is here and has read what there is.
