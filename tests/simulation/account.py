@@ -44,7 +44,7 @@ class Letter:
     """Its sender has one while its session lasts."""
     is_ask: bool = False
     queues: bool = False
-    """It may wait behind others, so it overtakes none of them."""
+    """It may wait behind others from the first time on, so it overtakes none of them."""
     begins: int = 0
     """How often its sender sent it; each time the library tries as often as it takes."""
     answers: str | None = None

@@ -175,7 +175,6 @@ class World:
         again = [(letter, wall) for letter, wall in again if letter.answers is None and letter.valid_until is None]
         if again and chance.random() < 0.25:
             letter, wall = chance.choice(again)
-            letter.queues = True
             program.send(letter, queue=True, valid_for_ms=None, wall=wall)
             return
         others = [other.name for other in self.programs if other is not program and other.role.takes_letters]
