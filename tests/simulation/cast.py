@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from intercom.config import Durability
 from tests.simulation.flows import Flows
+from tests.simulation.links import Links
 from tests.simulation.programs import Role
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ class Cast:
 
 _LETTERS = Cast()
 _FLOWS = Cast(_SOME, (Flows,))
-_CASTS = {0: _FLOWS, 8: _FLOWS}
+_LINKS = Cast(_SOME, (Links,))
+_CASTS = {0: _FLOWS, 8: _FLOWS, 3: _LINKS, 11: _LINKS}
 """By the rest of a number divided by ``_EVERY``; all others are letters alone."""
 _EVERY = 16
 
