@@ -66,6 +66,13 @@ def examine_journal(database: Path) -> None:
         rule(events)
 
 
+def closed_sessions(database: Path) -> set[str]:
+    """Return the ids of the sessions that were ever closed: one that comes back is another one, with the same id."""
+    with closing(read_only(database)) as connection:
+        found = connection.execute("SELECT DISTINCT stream FROM journal WHERE kind = 'session.closed'")
+        return {stream.partition(":")[2] for (stream,) in found}
+
+
 def _read(connection: sqlite3.Connection) -> Iterator[Told]:
     found = connection.execute("SELECT seq, stream, kind, row, is_gone FROM journal ORDER BY seq")
     for seq, stream, kind, row, is_gone in found:
