@@ -207,13 +207,14 @@ class Invocations:
             raise IllegalMove(f"a run that is {before.state} cannot become {state}")
         if job != before.job and job not in JOB[before.job]:
             raise IllegalMove(f"a job that is {before.job} cannot become {job}")
-        record = replace(before, **members)
-        if record == before:
+        changed = tuple([name for name, value in members.items() if value != getattr(before, name)])
+        if not changed:
             return
+        record = replace(before, **members)
         self._set(invocation, record)
         move.inverse(lambda now: self._set(invocation, before))
-        detail: dict[str, Any] = {} if state == before.state else {"previousState": before.state}
-        move.changes.append(self._journal.event(kind, record, now, **detail))
+        detail = {} if state == before.state else {"previousState": before.state}
+        move.changes.append(self._journal.changed(kind, record, changed, now, detail))
 
     def take(
         self,
