@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import MsgspecError, Struct, ValidationError, convert
 from msgspec.json import Encoder, decode
+from msgspec.structs import astuple
 
 from intercom.core.records import (
     TOLD_BY_CHANGES,
@@ -44,6 +45,7 @@ from intercom.core.records import (
     Row,
     SaveBody,
 )
+from intercom.store.inserting import Insert
 from intercom.store.telling import Telling
 
 AnyRecord = TypeVar(
@@ -75,17 +77,17 @@ class Table(Struct, frozen=True):
     key: str
     columns: tuple[str, ...]
 
-    def save(self, columns: Sequence[str]) -> str:
-        """Return the statement that inserts or replaces a row with these columns; the others become NULL."""
+    def save(self, columns: Sequence[str]) -> Insert:
+        """Return the statement that inserts or replaces rows with these columns; the others become NULL."""
         marks = ", ".join("?" * len(columns))
-        return f"INSERT OR REPLACE INTO {self.name} ({_listed(columns)}) VALUES ({marks})"
+        return Insert(f"INSERT OR REPLACE INTO {self.name} ({_listed(columns)}) VALUES ", f"({marks})")
 
-    def change(self, columns: Sequence[str], there: Sequence[bool]) -> str:
-        """Return the statement that sets these columns of a row; those that are not ``there`` become NULL."""
-        values = ", ".join(
-            f'"{name}" = {"?" if is_there else "NULL"}' for name, is_there in zip(columns, there, strict=True)
-        )
-        return f"UPDATE {self.name} SET {values} WHERE {self.key} = ?"
+    def change(self, columns: Sequence[str], there: Sequence[bool]) -> Insert:
+        """Return the statement that sets these columns of rows, the key at last; those not ``there`` become NULL."""
+        marks = ", ".join("?" if is_there else "NULL" for is_there in there)
+        values = ", ".join(f'"{column}" = excluded."{column}"' for column in columns)
+        head = f"INSERT INTO {self.name} ({_listed(columns)}, {self.key}) VALUES "
+        return Insert(head, f"({marks}, ?)", f" ON CONFLICT ({self.key}) DO UPDATE SET {values}")
 
     @property
     def drop(self) -> str:
@@ -141,7 +143,6 @@ _KIND_OF_STREAM: dict[str, type[Row]] = {
 """Whose row all other events carry, by the beginning of their stream."""
 
 _KEYS = {kind: attrgetter(table.key) for kind, table in TABLES.items()}
-_MEMBERS = {kind: attrgetter(*table.columns) for kind, table in TABLES.items()}
 _PARTLY_TOLD = {name: TABLES[kind].key for name, kind in _KIND_OF_STREAM.items() if kind in TOLD_BY_CHANGES}
 _encode = Encoder().encode
 
@@ -149,7 +150,7 @@ _encode = Encoder().encode
 class _Saving(NamedTuple):
     """Hold the statement that saves rows whose columns hold values of the same classes."""
 
-    statement: str
+    statement: Insert
     there: tuple[bool, ...]
     """Which of the values are bound; the others are None."""
     conversions: tuple[tuple[int, Callable[[Any], Any]], ...]
@@ -160,15 +161,16 @@ _saving: dict[tuple[type[Row], tuple[str, ...] | None, tuple[type, ...]], _Savin
 """By what is saved, and by the classes of the values: rows of one kind have the same few."""
 _named: dict[tuple[type[Row], tuple[str, ...]], attrgetter[Any]] = {}
 """Getters of some members of a row, and of its key."""
-_ADD_EVENT = (
-    "INSERT OR IGNORE INTO journal (seq, at, stream, kind, event_id, epoch, row, is_gone, detail) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_ADD_EVENT = Insert(
+    "INSERT OR IGNORE INTO journal (seq, at, stream, kind, event_id, epoch, row, is_gone, detail) VALUES ",
+    "(?, ?, ?, ?, ?, ?, ?, ?, ?)",
 )
-_ADD_PLAIN_EVENT = """
-    INSERT OR IGNORE INTO journal (seq, at, stream, kind, epoch, row, is_gone, detail) VALUES (?, ?, ?, ?, ?, ?, 0, ?)
-"""
+_ADD_PLAIN_EVENT = Insert(
+    "INSERT OR IGNORE INTO journal (seq, at, stream, kind, epoch, row, is_gone, detail) VALUES ",
+    "(?, ?, ?, ?, ?, ?, 0, ?)",
+)
 """Add one that has no id of its own, of a row that is there: binding None takes long."""
-_SAVE_BODY = "INSERT OR REPLACE INTO bodies (number, message, until) VALUES (?, ?, NULL)"
+_SAVE_BODY = Insert("INSERT OR REPLACE INTO bodies (number, message, until) VALUES ", "(?, ?, NULL)")
 _RELEASE_BODY = "UPDATE bodies SET until = ? WHERE number = ?"
 _DROP_BODIES = "DELETE FROM bodies WHERE until <= ?"
 _KEEP_SEQUENCE = "INSERT OR REPLACE INTO meta SELECT 'sequence', MAX(seq) FROM journal WHERE seq > 0"
@@ -276,37 +278,45 @@ class _Written:
 
     def write(self, connection: sqlite3.Connection) -> None:
         """Write what was collected."""
-        if self._plain:
-            connection.executemany(_ADD_PLAIN_EVENT, self._plain)
-        if self._events:
-            connection.executemany(_ADD_EVENT, self._events)
-        rows: dict[str, list[Sequence[Any]]] = {}
+        _ADD_PLAIN_EVENT.run(connection, self._plain)
+        _ADD_EVENT.run(connection, self._events)
+        rows: dict[Insert, list[Sequence[Any]]] = {}
         for event, changed in self._newest.values():
-            statement, values = _projection(event.row, event.is_gone, changed)
-            rows.setdefault(statement, []).append(values)
+            if event.is_gone:
+                connection.execute(*_dropping(event.row))
+            else:
+                statement, values = _projection(event.row, changed)
+                rows.setdefault(statement, []).append(values)
         for statement, many in rows.items():
-            connection.executemany(statement, many)
+            statement.run(connection, many)
 
 
 def _write_bodies(connection: sqlite3.Connection, bodies: list[tuple[int, bytearray]]) -> None:
     """Write what was collected, and begin anew."""
     if bodies:
-        connection.executemany(_SAVE_BODY, bodies)
+        _SAVE_BODY.run(connection, bodies)
         bodies.clear()
 
 
 def project(connection: sqlite3.Connection, row: Row, *, is_gone: bool) -> None:
     """Bring the row of an event to what the event says; a replay of the journal does the same."""
-    connection.execute(*_projection(row, is_gone, None))
+    if is_gone:
+        connection.execute(*_dropping(row))
+    else:
+        statement, values = _projection(row, None)
+        statement.run(connection, [values])
 
 
-def _projection(row: Row, is_gone: bool, changed: tuple[str, ...] | None) -> tuple[str, Sequence[Any]]:
+def _dropping(row: Row) -> tuple[str, Sequence[Any]]:
+    kind = row.__class__
+    return TABLES[kind].drop, (_KEYS[kind](row),)
+
+
+def _projection(row: Row, changed: tuple[str, ...] | None) -> tuple[Insert, Sequence[Any]]:
     """Return the statement that brings a row to what an event says, with its values."""
     # This runs for every change: what is the same for all rows whose values are of the same classes is found once.
     kind = row.__class__
-    if is_gone:
-        return TABLES[kind].drop, (_KEYS[kind](row),)
-    found = _MEMBERS[kind](row) if changed is None else _getter(kind, changed)(row)
+    found = astuple(row) if changed is None else _getter(kind, changed)(row)
     classes = tuple(map(type, found))
     saving = _saving.get((kind, changed, classes))
     if saving is None:

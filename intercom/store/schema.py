@@ -174,7 +174,7 @@ STEPS: tuple[Step, ...] = (
     ),
     ("ALTER TABLE invocations ADD COLUMN wishes BLOB",),
     (
-        # Most events have no id of their own: an index of all ids costs each of them a place in it. No page is left free.
+        # Most events have no id of their own: an index of all ids costs each of them a place. No page is left free.
         "DROP INDEX journal_stream",
         """
         CREATE TABLE told (

@@ -141,7 +141,7 @@ def test_a_request_without_any_of_it_has_the_fingerprint_it_always_had() -> None
     """FE 3.8: a store written by an earlier version still knows its repetitions."""
     plain = Invoke("r", "i", "build it", "@builder")
     before = "212946907251528226e1863b1cc4a88d22fa451b0aeacb004559f4a790700782"
-    assert fingerprint("session:a", plain) == before
+    assert fingerprint("session:a", plain, None) == before
 
 
 @pytest.mark.parametrize(
