@@ -20,7 +20,7 @@ from intercom.core.idempotency import RUNS, Register, Standing
 from intercom.core.invocation_dispatch import Dispatching
 from intercom.core.invocation_records import DiagnosisRecord, InvocationRecord
 from intercom.core.invocation_targets import Targets, stored
-from intercom.core.invocation_texts import checked, fingerprint, invocation_info, task_message, wishes
+from intercom.core.invocation_texts import checked, fingerprint, invocation_info, labels_of, task_message, wishes
 from intercom.core.invocations import ENDED, Invocation, Invocations, Texts, texts_of
 from intercom.core.mailing import Letter, Mailing
 from intercom.core.move import Move, take_back
@@ -273,11 +273,12 @@ class InvocationRequests:
 
     def _list(self, connection: Connection, session: Session, frame: InvocationList, now: Instant) -> No | None:
         entries: list[InvocationInfo] = []
+        labels = frozenset(() if frame.labels is UNSET else frame.labels)
         for invocation in self._book.newest_first():
             is_before = frame.before is UNSET or invocation.record.number < frame.before
             is_wanted = is_before and (invocation.is_open or not frame.open_only)
             may_see = self._dispatching.is_worker if frame.as_target else self._may_see
-            if is_wanted and may_see(session, invocation):
+            if is_wanted and may_see(session, invocation) and labels <= labels_of(invocation.record):
                 entries.append(invocation_info(invocation.record))
                 if len(entries) == frame.limit:
                     break

@@ -140,6 +140,12 @@ def _wishes_of(record: InvocationRecord) -> Wishes:
     return _NOTHING if record.wishes is None else decode(record.wishes, type=Wishes)
 
 
+def labels_of(record: InvocationRecord) -> frozenset[str]:
+    """Return the words an invocation was given to know it by."""
+    said = _wishes_of(record)
+    return frozenset(() if said.labels is UNSET else said.labels)
+
+
 def invoked_info(record: InvocationRecord) -> InvokedInfo:
     """Return what the recipient of a task, or of the wish to cancel it, is told of it as it is wanted by then."""
     is_cancelled = record.cancel_asked_at is not None
