@@ -407,9 +407,9 @@ def test_each_large_frame_is_a_frame_of_its_size(form: str) -> None:
 
 def test_the_longest_turn_is_kept_until_it_is_taken(tmp_path: Path) -> None:
     noting, asking = turns.Turns(tmp_path / "turns"), turns.Turns(tmp_path / "turns")
-    for took_ns in (1_000_000, 3_500_000, 2_000_000):
-        noting.note(took_ns)
-    assert (asking.take_ms(), asking.take_ms()) == (3.5, 0.0)
+    for wall_ns, busy_ns in ((1_000_000, 900_000), (3_500_000, 500_000), (2_000_000, 800_000)):
+        noting.note(wall_ns, busy_ns)
+    assert (asking.take(), asking.take()) == ((3.5, 0.9), (0.0, 0.0))
 
 
 def test_a_command_is_run_with_its_input_and_its_end_is_told(tmp_path: Path) -> None:

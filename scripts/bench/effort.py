@@ -91,7 +91,7 @@ FEW = Measurement("few", "16 sessions there, 16 in flight each pair", "messages/
 CROWDED = Measurement("crowded", "1 000 there in 50 groups, 20 talk", "messages/s", more_is_better=True)
 PRESENCE = Measurement("presence", "change of presence in a group of 500, processor time", "ms")
 IDLE_MEMORY = Measurement("idle-memory", "memory of an idle session", "KiB")
-BIG_FRAME = Measurement("big-frame", "turn of the loop with a frame of 2 MiB, the worst form", "ms")
+BIG_FRAME = Measurement("big-frame", "turn of the loop with a frame of 2 MiB, the worst form, processor time", "ms")
 SLOW_DISK = Measurement("slow-disk", "longest turn of the loop, syncs of 20 ms", "ms")
 COLD_START = Measurement("cold-start", "start to first answer", "ms")
 FULL_START = Measurement("full-start", "start to first answer, 100 000 operations", "ms")

@@ -253,8 +253,8 @@ to repeat it.
   pairs that are alone with the same broker. A change of presence is told to 499 sessions; what is given is the
   processor time of the broker, the kernel's included.
 - "Turn of the loop": the time from the end of one wait for input to the beginning of the next, in which nobody else is
-  served. Of large frames ({forms}) the one that takes longest counts. For the slow disk each sync of the broker takes
-  20 ms more.
+  served. Of large frames ({forms})
+  the one that takes most counts, by the processor's time. For the slow disk each sync of the broker takes 20 ms more.
 - Peak memory is what the kernel counts of the whole process, a MB being a million bytes.
 - Redis: one stream per direction, `XADD` and a blocking `XREAD`; the answer to `XADD` is the sender's answer.
   JetStream: one stream in a file, push consumers without acknowledgement, each message answered by its publish

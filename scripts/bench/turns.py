@@ -1,7 +1,8 @@
 """Be the command ``intercom``, and note how long its event loop looked at nobody: the longest turn since it was asked.
 
-A turn lasts from the end of one wait for input to the beginning of the next. The longest is kept in the file that the
-environment variable names, as nanoseconds in eight bytes; who reads it writes zeros to begin anew.
+A turn lasts from the end of one wait for input to the beginning of the next. The longest one by the clock, and the one
+that took most processor time, are kept in the file that the environment variable names, as nanoseconds in eight bytes
+each; who reads them writes zeros to begin anew.
 """
 
 from __future__ import annotations
@@ -11,11 +12,18 @@ import os
 import selectors
 import struct
 from pathlib import Path
-from time import perf_counter_ns
-from typing import Any
+from time import perf_counter_ns, thread_time_ns
+from typing import Any, NamedTuple
 
 VARIABLE = "BENCH_TURNS"
-NUMBER = struct.Struct("=Q")
+NUMBERS = struct.Struct("=QQ")
+
+
+class Turn(NamedTuple):
+    """Say how long a turn took, by the clock and of the processor's time, in ms."""
+
+    wall_ms: float
+    busy_ms: float
 
 
 class Turns:
@@ -23,19 +31,20 @@ class Turns:
 
     def __init__(self, path: Path) -> None:
         with path.open("a+b") as file:
-            file.truncate(NUMBER.size)
-            self._shared = mmap.mmap(file.fileno(), NUMBER.size)
+            file.truncate(NUMBERS.size)
+            self._shared = mmap.mmap(file.fileno(), NUMBERS.size)
 
-    def note(self, took_ns: int) -> None:
-        """Keep the length of a turn when it is the longest."""
-        if took_ns > NUMBER.unpack_from(self._shared)[0]:
-            NUMBER.pack_into(self._shared, 0, took_ns)
+    def note(self, wall_ns: int, busy_ns: int) -> None:
+        """Keep what is longer than what is kept."""
+        longest, busiest = NUMBERS.unpack_from(self._shared)
+        if wall_ns > longest or busy_ns > busiest:
+            NUMBERS.pack_into(self._shared, 0, max(wall_ns, longest), max(busy_ns, busiest))
 
-    def take_ms(self) -> float:
-        """Return the longest turn since the last call, in ms."""
-        (longest,) = NUMBER.unpack_from(self._shared)
-        NUMBER.pack_into(self._shared, 0, 0)
-        return float(longest) / 1e6
+    def take(self) -> Turn:
+        """Return what was longest since the last call."""
+        longest, busiest = NUMBERS.unpack_from(self._shared)
+        NUMBERS.pack_into(self._shared, 0, 0, 0)
+        return Turn(longest / 1e6, busiest / 1e6)
 
 
 class WatchedSelector(selectors.EpollSelector):
@@ -44,14 +53,15 @@ class WatchedSelector(selectors.EpollSelector):
     def __init__(self) -> None:
         super().__init__()
         self._turns = Turns(Path(os.environ[VARIABLE]))
-        self._began: int | None = None
+        self._began: tuple[int, int] | None = None
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, Any]]:
         """Wait as the selector does."""
         if self._began is not None:
-            self._turns.note(perf_counter_ns() - self._began)
+            wall, busy = self._began
+            self._turns.note(perf_counter_ns() - wall, thread_time_ns() - busy)
         ready = super().select(timeout)
-        self._began = perf_counter_ns()
+        self._began = perf_counter_ns(), thread_time_ns()
         return ready
 
 
