@@ -230,6 +230,8 @@ class Dispatching:
             for invocation in self._book.held_by(holders):
                 if not self._has_message(invocation) and self._mailing.can_promise:
                     self.fail(invocation, GONE, now, reconciled=True)
+            if not self._book.held_by(holders):
+                del self._gone_since[holders]  # perhaps nobody looks again
 
     def _are_gone(self, holders: Holders) -> bool:
         target, worker = holders

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from intercom.config import Durability
 from tests.simulation.flows import Flows
+from tests.simulation.invocations import Invocations
 from tests.simulation.links import Links
 from tests.simulation.programs import Role
 from tests.simulation.works import Works
@@ -46,7 +47,8 @@ _LETTERS = Cast()
 _FLOWS = Cast(_SOME, (Flows,))
 _LINKS = Cast(_SOME, (Links,))
 _WORK = Cast(_ADDRESSES, (Works,), inbox_entries=6)
-_CASTS = {0: _FLOWS, 8: _FLOWS, 1: _WORK, 9: _WORK, 3: _LINKS, 11: _LINKS}
+_TASKS = Cast(_SOME, (Invocations,))
+_CASTS = {0: _FLOWS, 8: _FLOWS, 2: _TASKS, 10: _TASKS, 1: _WORK, 9: _WORK, 3: _LINKS, 11: _LINKS}
 """By the rest of a number divided by ``_EVERY``; all others are letters alone."""
 _EVERY = 16
 
