@@ -285,6 +285,10 @@ CHECKPOINT_PAGES = 1_000
 """Pages of 4 KiB in the write-ahead log after which SQLite moves them into the database."""
 CACHE_KIB = 8_192
 """Memory SQLite may use for pages of the database, in KiB."""
+ROWS_AT_ONCE = 8
+"""Rows that one statement inserts; twice as many gain nothing."""
+RANDOM_IDS = 64
+"""Ids of which the broker fetches the random bits at once."""
 
 # --- files and settings ---------------------------------------------------------------------------------
 
