@@ -22,8 +22,10 @@ from intercom.store.identity import Identity, read_identity
 from intercom.store.loading import Loaded, load, text_or_bytes
 from intercom.store.log_space import extend_log
 from intercom.store.merging import Batch, Merged, merge
+from intercom.store.operations import are_many
 from intercom.store.pair import beside, has_log, obtain_pair, read_only
 from intercom.store.rows import DROP_OPERATION
+from intercom.store.soundness import expect_sound
 
 __all__ = ["Batch", "CommitFailed", "Store", "StoreUnusable"]
 
@@ -81,7 +83,8 @@ class Store:
         key = obtain_pair(paths)
         connection: sqlite3.Connection | None = None
         try:
-            identity = examine(paths, key)
+            # Memory keeps nothing of what is read later, so there the whole is looked at before.
+            identity = examine(paths, key, at_once=durability == "memory")
             connection = _connect(paths)
             connection.execute("BEGIN IMMEDIATE")
             if identity.version < schema.version():
@@ -210,17 +213,20 @@ def _with_true_journal(connection: sqlite3.Connection, identity: Identity, paths
     return replace(identity, journal_id=journal_id, was_restored=True)
 
 
-def examine(paths: Paths, key: bytes) -> Identity:
-    """Judge the database before anything in it is changed; raises ``StoreUnusable`` or errors of SQLite."""
+def examine(paths: Paths, key: bytes, *, at_once: bool = True) -> Identity:
+    """Judge the database before anything in it is changed; raises ``StoreUnusable`` or errors of SQLite.
+
+    Unless ``at_once``, the pages of a store with many operations are left to who reads these back: until then nobody
+    sends, and whoever registers need not wait for it.
+    """
     connection = read_only(paths.database)
     try:
         size = os.stat(paths.database).st_size
         if size == 0:
             raise StoreUnusable("corrupt", f"{paths.database} is empty")
         identity = read_identity(connection, paths.database, key)
-        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-        if verdict != "ok":
-            raise StoreUnusable("corrupt", f"{paths.database} is damaged ({verdict})")
+        if at_once or identity.version < schema.version() or not are_many(connection):
+            expect_sound(connection, paths.database)
         (page_size,) = connection.execute("PRAGMA page_size").fetchone()
         if size % page_size and not has_log(paths.database):
             raise StoreUnusable("corrupt", f"{paths.database} was cut off: it ends within a page")

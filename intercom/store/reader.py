@@ -17,6 +17,7 @@ from intercom.store.failures import StoreUnusable
 from intercom.store.history import read_bodies, read_history, read_page
 from intercom.store.loading import text_or_bytes
 from intercom.store.operations import read_operations
+from intercom.store.soundness import expect_sound
 
 
 class Read(Struct, frozen=True):
@@ -79,7 +80,7 @@ class Reader:
                 request = self._requests.popleft()
             try:
                 connection = connection or self._connect()
-                read = Read(request, _answer(connection, request))
+                read = Read(request, self._answer(connection, request))
             except (OSError, sqlite3.Error, StoreUnusable) as error:
                 read = Read(request, None, str(error))
                 if connection is not None:
@@ -98,12 +99,13 @@ class Reader:
         connection.text_factory = text_or_bytes
         return connection
 
-
-def _answer(connection: sqlite3.Connection, request: Reading) -> Any:
-    if isinstance(request, ReadBodies):
-        return read_bodies(connection, request.numbers)
-    if isinstance(request, ReadHistory):
-        return read_history(connection, request.stream)
-    if isinstance(request, ReadOperations):
-        return read_operations(connection, request)
-    return read_page(connection, request.after, request.limit)
+    def _answer(self, connection: sqlite3.Connection, request: Reading) -> Any:
+        if isinstance(request, ReadBodies):
+            return read_bodies(connection, request.numbers)
+        if isinstance(request, ReadHistory):
+            return read_history(connection, request.stream)
+        if isinstance(request, ReadOperations):
+            if request.after == 0:  # the store was opened without this, for those who only register
+                expect_sound(connection, self._database)
+            return read_operations(connection, request)
+        return read_page(connection, request.after, request.limit)
