@@ -262,7 +262,7 @@ class Operations:
 
     def append_reservation(self, operation: Operation, undo: Callable[[object, Instant], None], subject: object) -> int:
         """Append the row; ``undo(subject, now)`` must call ``withdraw``."""
-        operation.ticket = self._ledger.append((SaveOperation(operation.record()),), undo, subject)
+        operation.ticket = self._ledger.append_row(SaveOperation(operation.record()), undo, subject)
         return operation.ticket
 
     def next_number(self) -> int:
@@ -318,14 +318,14 @@ class Operations:
         operation.state = _ACCEPTED
         operation.accepted_at = now.wall
         operation.recipient_session = recipient.id
-        changes: tuple[Change, ...] = (AcceptOperation(operation.number, operation.recipient_session, now.wall),)
-        if answers is not None:
-            answers.answered = True
-            if self._rows.get(answers.message_id) is answers:
-                changes = (*changes, AnswerQuestion(answers.number))
-        operation.ticket = self._ledger.append(changes, undo, subject)
-        if answers is not None:
-            answers.ticket = operation.ticket
+        change = AcceptOperation(operation.number, recipient.id, now.wall)
+        if answers is None:
+            operation.ticket = self._ledger.append_row(change, undo, subject)
+            return operation.ticket
+        answers.answered = True
+        is_there = self._rows.get(answers.message_id) is answers
+        changes = (change, AnswerQuestion(answers.number)) if is_there else (change,)
+        operation.ticket = answers.ticket = self._ledger.append(changes, undo, subject)
         return operation.ticket
 
     def unaccept(self, operation: Operation, answers: Operation | None) -> None:

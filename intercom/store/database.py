@@ -231,9 +231,7 @@ def examine(paths: Paths, key: bytes) -> Identity:
 
 def _connect(paths: Paths) -> sqlite3.Connection:
     # The holder of the home's lock is alone: SQLite locks the file once and keeps the index of the log in memory,
-    # instead of taking six locks a commit. A further connection of this process needs the same vfs. What reading
-    # the log before left of an index in a file is of no use to anybody.
-    beside(paths.database, "-shm").unlink(missing_ok=True)
+    # instead of taking six locks a commit. A further connection of this process needs the same vfs.
     connection = sqlite3.connect(
         f"{paths.database.as_uri()}?mode=rw&vfs=unix-excl",
         uri=True,
@@ -254,6 +252,8 @@ def _connect(paths: Paths) -> sqlite3.Connection:
             "temp_store = MEMORY",
         ):
             connection.execute(f"PRAGMA {pragma}").fetchall()
+        # What reading the log before left of an index in a file is of no use to anybody, now that nobody else has it.
+        beside(paths.database, "-shm").unlink(missing_ok=True)
     except BaseException:
         connection.close()
         raise

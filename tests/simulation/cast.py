@@ -1,0 +1,52 @@
+"""Decide who takes part in a world, as its number says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from intercom.config import Durability
+from tests.simulation.flows import Flows
+from tests.simulation.links import Links
+from tests.simulation.programs import Role
+
+if TYPE_CHECKING:
+    from tests.simulation.parts import Part
+    from tests.simulation.world import World
+
+WRITERS = (
+    Role("amy"),
+    Role("bob", is_retaken=True),
+    Role("desk", address=True),
+    Role("shop", address=True),
+    Role("clerk", address="shop", hold="none"),
+    Role("guest"),
+)
+"""Who only write, ask and answer."""
+_SOME = (Role("amy"), Role("desk", address=True), Role("shop", address=True))
+"""As many of them as still find time where others do more."""
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Hold who takes part, and what broker they get."""
+
+    roles: tuple[Role, ...] = WRITERS
+    parts: tuple[Callable[[World], Part], ...] = ()
+    inbox_entries: int = 0
+    """Without an inbox a message for a session that has ended is given up, and its sender told."""
+    durability: Durability = "full"
+
+
+_LETTERS = Cast()
+_FLOWS = Cast(_SOME, (Flows,))
+_LINKS = Cast(_SOME, (Links,))
+_CASTS = {0: _FLOWS, 8: _FLOWS, 3: _LINKS, 11: _LINKS}
+"""By the rest of a number divided by ``_EVERY``; all others are letters alone."""
+_EVERY = 16
+
+
+def cast_of(number: int) -> Cast:
+    """Return the cast of the world with this number."""
+    return _CASTS.get(number % _EVERY, _LETTERS)
