@@ -62,6 +62,15 @@ def test_a_name_that_was_not_synced_may_be_missing_or_the_old_one() -> None:
     assert (disk.left(LOST, CHANCE), disk.left(KEPT, CHANCE)) == ({"db": b"new"}, {})
 
 
+def test_a_directory_that_is_synced_says_nothing_about_another() -> None:
+    inner = str(HOME / "inside" / "token")
+    disk = disk_after(*MADE, did("create", inner), did("sync", inner), did("sync", str(HOME)))
+    assert disk.left(LOST, CHANCE) == {"db": b"old"}
+    disk.follow(did("link", inner, data=f"{inner}.2".encode()))
+    disk.follow(did("sync", str(HOME / "inside")))
+    assert set(disk.left(LOST, CHANCE)) == {"db", "inside/token", "inside/token.2"}
+
+
 def test_notes_are_read_as_they_were_written(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     name = b"/home/one/db"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import os
 import random
 import shutil
@@ -26,7 +27,7 @@ from typing import NamedTuple
 
 from intercom.client import aio, blocking, control
 from intercom.core.records import OperationState
-from intercom.errors import BrokerError
+from intercom.errors import BrokerError, IntercomError
 from intercom.paths import PRIVATE_DIRECTORY, PRIVATE_FILE, Paths
 from intercom.store.database import Store, StoreUnusable
 from scripts.strain.power_images import FATES, Disk, notes
@@ -134,6 +135,15 @@ async def promised(home: Path, trace: Path, rounds: int) -> list[Promise]:
     return promises
 
 
+def promises_of(home: Path, trace: Path, rounds: int, noting: Mapping[str, str]) -> list[Promise]:
+    """Have the sessions in a process whose work on its files is noted too; return what they were promised."""
+    command = (sys.executable, "-P", "-m", "scripts.strain.power", "--work", str(home), str(trace), str(rounds))
+    done = subprocess.run(command, env=environment(home, noting), capture_output=True, check=False, text=True)
+    if done.returncode:
+        raise RuntimeError(f"the sessions failed: {done.stderr}")
+    return [Promise(*one) for one in json.loads(done.stdout)]
+
+
 def kept(home: Path) -> Counter[tuple[str, str]]:
     """Return what the store of a home holds, as promises would name it; raises ``StoreUnusable``."""
     store = Store.open(Paths(home), time.time_ns() // 1_000_000)
@@ -162,16 +172,22 @@ def write_home(home: Path, files: dict[str, bytes]) -> None:
     home.mkdir(mode=PRIVATE_DIRECTORY)
     for name, content in files.items():
         path = home / name
-        path.parent.mkdir(mode=PRIVATE_DIRECTORY, exist_ok=True)
+        path.parent.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
         path.write_bytes(content)
         path.chmod(PRIVATE_FILE)
 
 
-def take_mail(home: Path, source: Path) -> list[str]:
-    """Start a whole broker on a home, be who was away, and return what comes."""
-    shutil.copytree(source / "identities", home / "identities")
-    with serving(home), blocking.connect("eve", home=home, start=False, address=True) as eve:
-        return [message.text for _ in range(eve.mailbox().count) if (message := eve.receive(timeout=START_S)) is not None]
+def take_mail(home: Path) -> list[str]:
+    """Start a whole broker on a home, be who was away, and return what comes; the durable worker comes, too."""
+    with (
+        serving(home),
+        blocking.connect("dur", home=home, start=False, address=True, durable=True) as dur,
+        blocking.connect("eve", home=home, start=False, address=True) as eve,
+    ):
+        dur.report_event("back", {})
+        dur.drain()
+        waiting = range(eve.mailbox().count)
+        return [message.text for _ in waiting if (message := eve.receive(timeout=START_S)) is not None]
 
 
 def fail_everywhere(
@@ -185,7 +201,7 @@ def fail_everywhere(
     code = f"limits.CHECKPOINT_PAGES = {CHECKPOINT_PAGES}\n"
     noting = {"LD_PRELOAD": str(build(directory)), "POWER_HOME": str(home), "POWER_TRACE": str(trace)}
     with serving(home, code + fault, noting):
-        promises = asyncio.run(promised(home, trace, rounds))
+        promises = promises_of(home, trace, rounds, noting)
     everything = list(notes(trace))
     moments = range(1, len(everything) + 1)
     tried = set(moments if not failures or failures >= len(moments) else chance.sample(moments, failures))
@@ -213,7 +229,11 @@ def fail_everywhere(
             faults += [f"{where}: {one.kind} {one.name} is not there" for one in due if not found[one.kind, one.name]]
             if number in given:
                 write_home(place, files)
-                mail = take_mail(place, home)
+                try:
+                    mail = take_mail(place)
+                except IntercomError as error:
+                    faults.append(f"{where}: {error.code}: {error}")
+                    continue
                 wanted = [one.name for one in due if one.kind == "queued"]
                 if mail[: len(wanted)] != wanted or len(mail) != len(set(mail)):
                     faults.append(f"{where}: of the mail {wanted} came {mail}")
@@ -245,7 +265,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--failures", type=int, default=FAILURES, help="moments to try (default: all)")
     parser.add_argument("--whole", type=int, default=WHOLE, help=f"moments to try with a broker (default {WHOLE})")
     parser.add_argument("--chance", type=int, default=0, help="number that decides what is lost (default 0)")
+    parser.add_argument("--work", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
+    if options.work:
+        home, trace, rounds = options.work
+        print(json.dumps(asyncio.run(promised(Path(home), Path(trace), int(rounds)))))
+        return 0
     begin = time.monotonic()
     with TemporaryDirectory(prefix="ic-", dir="/tmp", ignore_cleanup_errors=True) as directory:
         place = Path(os.path.realpath(directory))

@@ -12,7 +12,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 SECTOR_BYTES = 512
 LOST, KEPT, TORN = "all of it lost", "all of it kept", "some of it lost"
@@ -59,16 +59,20 @@ def applied(content: bytes, note: Note) -> bytes:
     return before + note.data + content[note.offset + len(note.data) :]
 
 
+Change: TypeAlias = "dict[str, File | None]"
+"""What one call made of names: what they lead to now, or that they are gone."""
+
+
 class Disk:
-    """Follow what a process does below a directory, and say what may be left of it."""
+    """Follow what processes do below a directory, and say what may be left of it."""
 
     def __init__(self, home: Path) -> None:
         self._home = str(home)
         self._names: dict[str, File] = {}
         self._durable: dict[str, File] = {}
         """The names that are on disk for sure."""
-        self._since: list[dict[str, File]] = []
-        """What the names were after each change since."""
+        self._since: list[Change] = []
+        """What became of names since, in order."""
 
     @property
     def unsynced(self) -> int:
@@ -77,45 +81,47 @@ class Disk:
 
     def follow(self, note: Note) -> None:
         """Take notice of what was done."""
-        if note.what == "sync" and note.name == self._home:
-            self._durable = dict(self._names)
-            self._since = []
+        if note.what == "sync" and note.name not in self._names:
+            self._sync_names(note.name)
         elif note.what == "sync":
-            file = self._file(note.name)
+            file = self._names[note.name]
             for each in file.pending:
                 file.durable = applied(file.durable, each)
             file.pending = []
         elif note.what in ("write", "truncate"):
-            self._file(note.name).pending.append(note)
-        else:
-            self._change(note)
+            if note.name not in self._names:
+                self._change({note.name: File()})
+            self._names[note.name].pending.append(note)
+        elif note.what == "create":
+            self._change({note.name: File()})
+        elif note.what == "unlink":
+            self._change({note.name: None})
+        elif note.name in self._names:
+            other = {note.name: None} if note.what == "rename" else {}
+            self._change({**other, os.fsdecode(note.data): self._names[note.name]})
 
     def left(self, fate: str, chance: random.Random) -> dict[str, bytes]:
         """Return the files, by the rest of their paths, that are there after the power has failed now."""
-        if fate == LOST:
-            names = self._durable
-        elif fate == KEPT:
-            names = self._names
-        else:
-            names = chance.choice([self._durable, *self._since])
+        done = {LOST: 0, KEPT: len(self._since)}.get(fate, chance.randint(0, len(self._since)))
+        names = dict(self._durable)
+        for change in self._since[:done]:
+            _apply(change, names)
         return {
             os.path.relpath(name, self._home): self._content(file, fate, chance) for name, file in sorted(names.items())
         }
 
-    def _file(self, name: str) -> File:
-        if name not in self._names:
-            self._names[name] = File()
-            self._since.append(dict(self._names))
-        return self._names[name]
+    def _change(self, change: Change) -> None:
+        _apply(change, self._names)
+        self._since.append(change)
 
-    def _change(self, note: Note) -> None:
-        if note.what == "create":
-            self._names[note.name] = File()
-        elif note.what == "unlink":
-            self._names.pop(note.name, None)
-        elif note.what == "rename" and note.name in self._names:
-            self._names[os.fsdecode(note.data)] = self._names.pop(note.name)
-        self._since.append(dict(self._names))
+    def _sync_names(self, directory: str) -> None:
+        left = []
+        for change in self._since:
+            if all(os.path.dirname(name) == directory for name in change):
+                _apply(change, self._durable)
+            else:
+                left.append(change)
+        self._since = left
 
     @staticmethod
     def _content(file: File, fate: str, chance: random.Random) -> bytes:
@@ -129,3 +135,11 @@ class Disk:
                         part = note.data[begin : begin + SECTOR_BYTES]
                         content = applied(content, note._replace(offset=note.offset + begin, data=part))
         return content
+
+
+def _apply(change: Change, names: dict[str, File]) -> None:
+    for name, file in change.items():
+        if file is None:
+            names.pop(name, None)
+        else:
+            names[name] = file

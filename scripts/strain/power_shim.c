@@ -2,7 +2,7 @@
  * Note everything a process does to the files below one directory, in order; loaded before the C library.
  *
  * POWER_HOME is the directory, POWER_TRACE the file that the notes go to. A note is a line "OP OFFSET SIZE NAME-BYTES",
- * then the name, then SIZE bytes where the operation is a write, or of the second name where it is a rename.
+ * then the name, then SIZE bytes: what was written, or the second name of a rename or a link.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -36,6 +36,7 @@ static int (*real_ftruncate)(int, off_t);
 static int (*real_ftruncate64)(int, off64_t);
 static int (*real_rename)(const char *, const char *);
 static int (*real_unlink)(const char *);
+static int (*real_link)(const char *, const char *);
 
 __attribute__((constructor)) static void begin(void)
 {
@@ -54,6 +55,7 @@ __attribute__((constructor)) static void begin(void)
     real_ftruncate64 = dlsym(RTLD_NEXT, "ftruncate64");
     real_rename = dlsym(RTLD_NEXT, "rename");
     real_unlink = dlsym(RTLD_NEXT, "unlink");
+    real_link = dlsym(RTLD_NEXT, "link");
     if (home != NULL && path != NULL) {
         home_length = strlen(home);
         trace = real_open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
@@ -181,6 +183,13 @@ int rename(const char *from, const char *to)
     return result;
 }
 
+int link(const char *from, const char *to)
+{
+    int result;
+    IN_ORDER(real_link(from, to), result == 0 && is_inside(from), note("link", from, 0, strlen(to), to));
+    return result;
+}
+
 int unlink(const char *name)
 {
     int result;
@@ -191,7 +200,7 @@ int unlink(const char *name)
 /* A file that is made, or emptied, by being opened. */
 #define OPENING(call)                                                                                                  \
     mode_t mode = 0;                                                                                                   \
-    if ((flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE) {                                                                               \
+    if ((flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE) {                                                       \
         va_list arguments;                                                                                             \
         va_start(arguments, flags);                                                                                    \
         mode = va_arg(arguments, mode_t);                                                                              \
