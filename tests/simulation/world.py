@@ -50,7 +50,7 @@ class World:
         self.clock = Clock()
         self.doom = Doom()
         self.disk = Disk(place, self.clock, self.chance)
-        self.account = Account()
+        self.account = Account(lambda: self.clock.now.mono)
         self.process: Process | None = None
         self.wires: list[Wire] = []
         self.pids: set[int] = set()
