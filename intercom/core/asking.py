@@ -71,8 +71,10 @@ class Asking:
         return None
 
     def begin(self, attempt: Attempt) -> None:
-        """Take note that an ask is under way: from now on its sender waits."""
-        attempt.begin_to_wait(self._waits)
+        """Take note that an ask is under way: from now on its sender waits, until the attempt is settled."""
+        attempt.sender.asks_under_way += 1
+        attempt.waits = self._waits
+        self._waits.begin(attempt)
 
     def circle(self, asker: Session, target: Session, answered: Question | None = None) -> str | None:
         """Return why this session must not wait for that one: somebody would wait for itself; None when it may.

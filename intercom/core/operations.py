@@ -208,43 +208,20 @@ class Operations:
         message_id: str,
         signature: bytes,
         sender: Session,
-        target: Session,
-        target_identity: str | None,
-        is_ask: bool,
-        ask_ms: int,
-        now: Instant,
-    ) -> Operation:
-        """Enter a reserved row; the caller has asked ``retry_after_ms`` and found a miss.
-
-        A row without target identity is bound to whoever its signature names.
-
-        The append is made by ``append_reservation``, so that its inverse can be the caller's.
-        """
-        return self._new(message_id, signature, sender, target_identity, target.id, is_ask, ask_ms, now)
-
-    def enqueue(
-        self, message: Message, signature: bytes, sender: Session, target: str, position: int, ask_ms: int, now: Instant
-    ) -> Operation:
-        """Enter a queued row for the mailbox ``target``; the caller appends its record."""
-        is_ask = message.expects_reply is True
-        operation = self._new(message.id, signature, sender, target, None, is_ask, ask_ms, now)
-        operation.state = _QUEUED
-        operation.position = position
-        return operation
-
-    def _new(
-        self,
-        message_id: str,
-        signature: bytes,
-        sender: Session,
         target: str | None,
         recipient_session: str | None,
         is_ask: bool,
         ask_ms: int,
         now: Instant,
     ) -> Operation:
+        """Enter a reserved row; the caller has asked ``retry_after_ms`` and found a miss.
+
+        ``target`` is the identity of the target; a row without one is bound to whoever its signature names.
+
+        The append is made by ``append_reservation``, so that its inverse can be the caller's.
+        """
         operation = Operation()
-        operation.number = self.next_number()
+        operation.number = self._last_number = self._last_number + 1
         operation.message_id = message_id
         operation.state = _RESERVED
         operation.signature = signature
@@ -262,6 +239,16 @@ class Operations:
         operation.question_due = now.mono + ask_ms
         operation.expires = now.mono + self._limits.operation_ttl_ms
         self._enter(operation, now)
+        return operation
+
+    def enqueue(
+        self, message: Message, signature: bytes, sender: Session, target: str, position: int, ask_ms: int, now: Instant
+    ) -> Operation:
+        """Enter a queued row for the mailbox ``target``; the caller appends its record."""
+        is_ask = message.expects_reply is True
+        operation = self.reserve(message.id, signature, sender, target, None, is_ask, ask_ms, now)
+        operation.state = _QUEUED
+        operation.position = position
         return operation
 
     def append_reservation(self, operation: Operation, undo: Callable[[object, Instant], None], subject: object) -> int:
