@@ -95,7 +95,7 @@ class Delivery:
         is_ask = message.expects_reply is True
         if is_ask and operation is None and (refusal := self._asking.refusal(sender)) is not None:
             return refusal
-        channel = "supervisor" if isinstance(frame, SupervisorSend) else UNSET
+        channel = "supervisor" if type(frame) is SupervisorSend else UNSET
         sender_info = sender.encoded() if request is None else request.sender_info
         forwarded = MessageFrame(sender_info, frame.message, channel)  # type: ignore[arg-type]  # a literal
         earlier = None
@@ -114,7 +114,7 @@ class Delivery:
             if retry_after is not None:
                 return Refusal("D15", reasons.capacity("too many recent messages are remembered", retry_after))
 
-        attempt = Attempt(connection, sender, target, frame, message)
+        attempt = Attempt.of(connection, sender, target, frame, message)
         if request is not None:
             attempt.is_withdrawn = request.is_withdrawn
         if frame.valid_for is not UNSET:

@@ -195,13 +195,13 @@ class Performer:
         ticket = 0
         links = self._links
         for effect in effects:
-            if isinstance(effect, Write):
+            if type(effect) is Write:
                 link = links.get(effect.to)
                 if link is not None and link.broken is None:
                     self._put(link, encode(effect.frame), effect.after, effect.token)
                 elif effect.token is not None:
                     self._lost.append(effect.token)
-            elif isinstance(effect, Append):
+            elif type(effect) is Append:
                 ticket = effect.ticket
                 self._writer.submit(ticket, effect.changes)
             elif isinstance(effect, Broadcast):

@@ -90,9 +90,9 @@ def merge(batch: Batch) -> Merged | None:
     operations = merged.operations
     for _, changes in batch:
         for change in changes:
-            if isinstance(change, SaveOperation):
+            if type(change) is SaveOperation:
                 operations[change.record.number] = change.record
-            elif isinstance(change, AcceptOperation):
+            elif type(change) is AcceptOperation:
                 number = change.number
                 if number not in operations:
                     merged.acceptances[number] = change

@@ -10,6 +10,7 @@ from intercom.config import Durability
 from tests.simulation.flows import Flows
 from tests.simulation.links import Links
 from tests.simulation.programs import Role
+from tests.simulation.works import Works
 
 if TYPE_CHECKING:
     from tests.simulation.parts import Part
@@ -26,6 +27,8 @@ WRITERS = (
 """Who only write, ask and answer."""
 _SOME = (Role("amy"), Role("desk", address=True), Role("shop", address=True))
 """As many of them as still find time where others do more."""
+_ADDRESSES = (Role("desk", address=True), Role("shop", address=True))
+"""Whom nothing in the inbox is for: what is sent to them waits in their mailboxes."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,8 @@ class Cast:
 _LETTERS = Cast()
 _FLOWS = Cast(_SOME, (Flows,))
 _LINKS = Cast(_SOME, (Links,))
-_CASTS = {0: _FLOWS, 8: _FLOWS, 3: _LINKS, 11: _LINKS}
+_WORK = Cast(_ADDRESSES, (Works,), inbox_entries=6)
+_CASTS = {0: _FLOWS, 8: _FLOWS, 1: _WORK, 9: _WORK, 3: _LINKS, 11: _LINKS}
 """By the rest of a number divided by ``_EVERY``; all others are letters alone."""
 _EVERY = 16
 

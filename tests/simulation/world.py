@@ -311,6 +311,8 @@ class World:
             wire.capacity = 1_000_000
         end = self.clock.now.mono + _PATIENCE_MS
         for _ in range(_REST_STEPS):
+            if self.process is not None and self.process.is_closed:
+                self._kill()
             for program in self.programs:
                 program.is_reading = True
                 if program.core is None:
