@@ -279,6 +279,10 @@ APPEND_US = 3
 """What each append adds to the time of a commit beside the sync, in microseconds."""
 SYNC_SAMPLES = 64
 """Syncs the median is taken over."""
+LONG_SYNC_US = 5_000
+"""Two syncs that take so long shortly after one another keep the event loop from committing by itself."""
+LONG_SYNC_SAMPLES = 4
+"""Syncs that is looked for among."""
 HEAD_INTERVAL_MS = 1_000
 """Least time between two writes of the file that says how far the journal got."""
 CHECKPOINT_PAGES = 1_000

@@ -164,7 +164,7 @@ class Serving:
         self._loop.set_exception_handler(self._on_exception)
         self._writer: Writer | NoWriter = NoWriter()
         if self._store.store is not None:
-            self._writer = Writer(self._store.store, self._on_notify)
+            self._writer = Writer(self._store.store, self._on_notify, self._store.store.opening_us)
         started = now()
         self._broker = Broker(
             key=self._store.key,

@@ -62,6 +62,8 @@ class Store:
         self._is_fresh = True
         """Nothing was committed since it was opened."""
         self._final: str | None = None
+        self.opening_us = 0
+        """Duration of the commit with which it was opened, in microseconds."""
 
     @classmethod
     def open(
@@ -96,8 +98,11 @@ class Store:
                 connection.execute("DELETE FROM operations WHERE state != ?", (OperationState.QUEUED.value,))
             else:
                 connection.executemany(DROP_OPERATION, ((number,) for number in loaded.stale))
+            begin = perf_counter_ns()
             connection.execute("COMMIT")
+            opening_us = (perf_counter_ns() - begin) // 1_000
             store = cls(paths, connection, key, identity, loaded)
+            store.opening_us = opening_us
         except BaseException as error:
             if connection is not None:
                 connection.close()
@@ -226,7 +231,7 @@ def examine(paths: Paths, key: bytes, *, at_once: bool = True) -> Identity:
             raise StoreUnusable("corrupt", f"{paths.database} is empty")
         identity = read_identity(connection, paths.database, key)
         if at_once or identity.version < schema.version() or not are_many(connection):
-            expect_sound(connection, paths.database)
+            expect_sound(connection)
         (page_size,) = connection.execute("PRAGMA page_size").fetchone()
         if size % page_size and not has_log(paths.database):
             raise StoreUnusable("corrupt", f"{paths.database} was cut off: it ends within a page")
