@@ -29,7 +29,7 @@ from intercom.paths import Paths
 from intercom.store import database, operations
 from intercom.store.database import Batch, Store
 from intercom.store.pair import beside
-from intercom.store.reader import Read, Reader
+from intercom.store.reader import Read, Reader, _answer
 from intercom.store.writer import Outcome, Writer
 from tests.simulation.machine import Clock, Doom, Killed
 
@@ -225,7 +225,7 @@ class HandReader(Reader):
             self._done.append(Read(request, None, "the disk failed"))
         else:
             self._connection = self._connection or self._connect()
-            self._done.append(Read(request, self._answer(self._connection, request)))
+            self._done.append(Read(request, _answer(self._connection, request)))
         self._notify()
 
     def done(self) -> Sequence[Read]:
