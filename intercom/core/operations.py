@@ -304,8 +304,10 @@ class Operations:
             return None
         operation.state = _ACCEPTED
         operation.accepted_at = now.wall
-        operation.recipient_session = recipient.id
-        change = AcceptOperation(operation.number, recipient.id, now.wall)
+        moved_to = None
+        if operation.recipient_session != recipient.id:
+            moved_to = operation.recipient_session = recipient.id
+        change = AcceptOperation(operation.number, moved_to, now.wall)
         if answers is None:
             operation.ticket = self._ledger.append_row(change, undo, subject)
             return operation.ticket
