@@ -72,6 +72,7 @@ class Merged:
             for number, accepted_at in self.acceptances.items():
                 by_time.setdefault(accepted_at, []).append(number)
             executemany(ACCEPT_OPERATIONS, [(at, *run) for at, numbers in by_time.items() for run in runs(numbers)])
+        if self.moves:
             executemany(MOVE_OPERATION, [(recipient, number) for number, recipient in self.moves.items()])
         if self.answers:
             executemany(ANSWER_QUESTIONS, runs(self.answers))
