@@ -182,6 +182,7 @@ class Store:
         changed.update(dict.fromkeys(merged.acceptances))
         merged.operations.clear()
         merged.acceptances.clear()
+        merged.moves.clear()
         merged.answers.clear()
         for number, record in changed.items():
             if record is not None and record.state is OperationState.QUEUED:
