@@ -22,7 +22,7 @@ from intercom.store.identity import Identity, read_identity
 from intercom.store.loading import Loaded, load, text_or_bytes
 from intercom.store.log_space import extend_log
 from intercom.store.merging import Batch, Merged, merge
-from intercom.store.pair import beside, has_log, obtain_pair, read_only
+from intercom.store.pair import beside, has_log, judge_beginning, obtain_pair, read_only
 from intercom.store.rows import DROP_OPERATION
 
 __all__ = ["Batch", "CommitFailed", "Store", "StoreUnusable"]
@@ -212,11 +212,9 @@ def _with_true_journal(connection: sqlite3.Connection, identity: Identity, paths
 
 def examine(paths: Paths, key: bytes) -> Identity:
     """Judge the database before anything in it is changed; raises ``StoreUnusable`` or errors of SQLite."""
+    size = judge_beginning(paths.database)
     connection = read_only(paths.database)
     try:
-        size = os.stat(paths.database).st_size
-        if size == 0:
-            raise StoreUnusable("corrupt", f"{paths.database} is empty")
         identity = read_identity(connection, paths.database, key)
         (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
