@@ -39,6 +39,7 @@ from intercom.limits import (
 )
 from intercom.paths import Paths
 from intercom.server.alarm import Alarm
+from intercom.server.ids import random_ids
 from intercom.server.intake import Intake
 from intercom.server.lifecycle import IdleCheck
 from intercom.server.link import Link
@@ -163,11 +164,11 @@ class Serving:
         self._loop.set_exception_handler(self._on_exception)
         self._writer: Writer | NoWriter = NoWriter()
         if self._store.store is not None:
-            self._writer = Writer(self._store.store, self._on_notify)
+            self._writer = Writer(self._store.store, self._on_notify, self._store.store.opening_us)
         started = now()
         self._broker = Broker(
             key=self._store.key,
-            ids=lambda: str(uuid4()),
+            ids=random_ids().__next__,
             instance_id=str(uuid4()),
             pid=os.getpid(),
             now=started,
