@@ -51,7 +51,7 @@ FLAT = Sample(
     ids=["stampede", "late stampede", "slow stampede", "idle race", "flow pass", "soak", "crash", "power", "damage"],
 )
 def test_a_short_form_passes(script: str, arguments: tuple[str, ...]) -> None:
-    """F1, F2, F4, F7, F10, F26; soak: F8, F63, F77, F83; damage: F100."""
+    """F1, F2, F4, F7, F10, F26; soak: F8, F63, F77, F83; crash: F72, F76, F78; power, damage: F100."""
     done = subprocess.run(
         [sys.executable, "-P", "-m", f"scripts.strain.{script}", *arguments],
         stdin=subprocess.DEVNULL,
