@@ -23,7 +23,7 @@ from intercom.store.loading import Loaded, load, text_or_bytes
 from intercom.store.log_space import extend_log
 from intercom.store.merging import Batch, Merged, merge
 from intercom.store.operations import are_many
-from intercom.store.pair import beside, has_log, obtain_pair, read_only
+from intercom.store.pair import beside, has_log, judge_beginning, obtain_pair, read_only
 from intercom.store.rows import DROP_OPERATION
 from intercom.store.soundness import expect_sound
 
@@ -234,11 +234,9 @@ def examine(paths: Paths, key: bytes, *, at_once: bool = True) -> Identity:
     Unless ``at_once``, the pages of a store with many operations are left to who reads these back: until then nobody
     sends, and whoever registers need not wait for it.
     """
+    size = judge_beginning(paths.database)
     connection = read_only(paths.database)
     try:
-        size = os.stat(paths.database).st_size
-        if size == 0:
-            raise StoreUnusable("corrupt", f"{paths.database} is empty")
         identity = read_identity(connection, paths.database, key)
         if at_once or identity.version < schema.version() or not are_many(connection):
             expect_sound(connection)
