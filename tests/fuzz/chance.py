@@ -68,7 +68,7 @@ def odd_text(chance: random.Random) -> str:
         return chance.choice("ab\u00e9\U0001f600") * (HUGE_TEXT if draw < 0.0005 else LONG_TEXT)
     if draw < 0.7:
         return chance.choice(ODD_TEXTS)
-    return "".join(chance.choices("aB9-_./:*@ \u00e9\u3042\n\"\\{[", k=chance.randrange(1, 12)))
+    return "".join(chance.choices('aB9-_./:*@ \u00e9\u3042\n"\\{[', k=chance.randrange(1, 12)))
 
 
 def odd_value(chance: random.Random, depth: int = 0) -> Any:

@@ -36,11 +36,24 @@ LONGEST_S = 1.0
 """What one frame may take."""
 LEARNT = 0.5
 """Share of what is shown to a stranger that it takes note of."""
+BUSY = (4, 4, 3, 3, 3, 2, 2, 1, 2)
+"""How much of all is written by each of the strangers."""
+FAVOURED = 0.25
+FLOWS = ("flow_create", "flow_start", "flow_report", "flow_append", "flow_retry", "flow_resume", "invoke", "run_update")
+WORK = ("inbox_list", "inbox_dispatch", "assignment_report", "assignment_reply", "authorize_supervisor", "send")
+STAGES = (
+    "register_pending_stage_route",
+    "register_live_workflow_stage_route",
+    "send_pending_stage_notification",
+    "authorize_supervisor",
+)
 BROADCASTS = ("SessionJoined", "SessionLeft", "PresenceUpdate")
 TODO = 6
 """So many of the last things a stranger thought of are not forgotten."""
 FAILING_COMMIT_EVERY = 300
 FAILING_READ = 0.03
+ANSWERED_MS = 120_000
+"""After so long every request has an answer."""
 FOREVER_MS = 40 * 24 * 3_600_000
 ENDING = ("shutdown", "broker_drain")
 WEIGHTS = {"send": 12, "received": 3, "register": 1, "unregister": 1, "supervisor_send": 3}
@@ -54,8 +67,9 @@ TIGHT = Limits(
     tidy_ms=ROOMY.tidy_ms,
     asks=2, groups=3, unconfirmed_frames=3, unconfirmed_bytes=2_000, capabilities_per_session=1, capabilities=2,
     crossings=1, reservations_per_session=1, reservations=2, held_per_session=1, held=2, routes_per_session=1,
-    owner_requests_per_session=1, owner_requests=2, notifications=1, retired_ids=3, operations=40, operation_bytes=40_000,
-    sender_share=2, mailbox_entries=3, mailbox_bytes=3_000, mail_offers=1, addresses=3, known_sessions=4, policies=2,
+    owner_requests_per_session=1, owner_requests=2, notifications=1, retired_ids=3, operations=40,
+    operation_bytes=40_000, sender_share=2,
+    mailbox_entries=3, mailbox_bytes=3_000, mail_offers=1, addresses=3, known_sessions=4, policies=2,
     inbox_entries=3, loop_entries=3,
 )  # fmt: skip
 """With these the witnesses are refused now and then, as everybody is; what must hold is that nothing breaks."""
@@ -72,6 +86,8 @@ class Stranger:
     profile: dict[str, Any]
     info: dict[str, Any]
     known: Known
+    favours: tuple[str, ...] = ()
+    """Types of frames it writes more often than others."""
     is_operator: bool = False
     conn: int | None = None
     todo: list[dict[str, Any]] = field(default_factory=list)
@@ -137,7 +153,8 @@ class Fuzz:
         self.frames = frames
         self.is_tight = self.chance.random() < 0.2
         self.tally = Tally()
-        self.answered: set[tuple[int, str]] = set()
+        self.owed: dict[tuple[int, str], bytes] = {}
+        """Requests without an answer so far, by connection and id."""
         self.receipts: list[tuple[int, str]] = []
         self.strangers: list[Stranger] = []
         self.of: dict[int, Stranger] = {}
@@ -159,6 +176,7 @@ class Fuzz:
                 self._end_processes()
             if self.chance.random() < 1 / RESTART_EVERY or self.world.stopped:
                 self._restart()
+        self._expect_answers()
         self._say_last_orders()
         self._let_witnesses_talk()
         self._leave()
@@ -176,10 +194,15 @@ class Fuzz:
         }
         worker = {**newest, "workMode": "resident", "executionSurface": "headless"}
         control = {"recipientPurpose": "control"}
+        token = {"supervisorOwnerToken": "t-1"}
         return [
-            Stranger({**worker, "address": {"name": "mal"}}, {"name": "mal"}, theirs),
-            Stranger({**worker, "workspace": "/p"}, {"name": "eve", "groups": ["default", "red"]}, theirs),
+            Stranger({**worker, **token, "address": {"name": "mal"}}, {"name": "mal"}, theirs, FLOWS),
+            Stranger(
+                {**worker, **token, "workspace": "/p"}, {"name": "eve", "groups": ["default", "red"]}, theirs, WORK
+            ),
             Stranger({**worker, "returnAddress": "r-1"}, {"name": "trudy", "group": "red"}, theirs),
+            Stranger({**worker, **token, "registrationGroup": GROUPS[3]}, {"name": "host"}, theirs, STAGES),
+            Stranger({**worker, "registrationGroup": GROUPS[3]}, {"name": "stage"}, theirs),
             Stranger({"returnAddress": "r-2", "acknowledgesReceipt": True}, {"name": "mallory"}, theirs),
             Stranger({}, {"name": "MAL", "replyCapability": "live", "groups": list(GROUPS)}, theirs),
             Stranger({"sessionId": "pi"}, {}, theirs),
@@ -190,8 +213,9 @@ class Fuzz:
         """Register the witnesses, and whoever else wants to be there from the beginning."""
         for witness in self.witnesses:
             witness.conn = self.world.connect()
-            self._feed(witness.conn, {"type": "register", "session": {**INFO, "name": witness.name},
-                                      "acknowledgesReceipt": True, "returnAddress": f"secret of {witness.name}"})  # fmt: skip
+            session = {**INFO, "name": witness.name}
+            secrets = {"acknowledgesReceipt": True, "returnAddress": f"secret of {witness.name}"}
+            self._feed(witness.conn, {"type": "register", "session": session, **secrets})
             if not witness.session_id:
                 raise Objection(f"{witness.name} was not registered")
         for stranger in self.strangers:
@@ -213,7 +237,7 @@ class Fuzz:
     # --- what is written --------------------------------------------------------------------------------
 
     def _step(self) -> None:
-        stranger = self.chance.choice(self.strangers)
+        stranger = self.chance.choices(self.strangers, BUSY)[0]
         if stranger.conn is None or stranger.conn not in self.world.open:
             self._arrive(stranger)
         assert stranger.conn is not None
@@ -231,7 +255,10 @@ class Fuzz:
             else:
                 self.world.end(stranger.conn)
             return
-        kind = self.chance.choices(KINDS, cum_weights=CUMULATED)[0]
+        if stranger.favours and draw < FAVOURED:
+            kind = self.chance.choice(stranger.favours)
+        else:
+            kind = self.chance.choices(KINDS, cum_weights=CUMULATED)[0]
         self._write(stranger, MAKERS[kind](self.chance, stranger.known))
 
     def _write(self, stranger: Stranger, frame: dict[str, Any]) -> None:
@@ -262,12 +289,9 @@ class Fuzz:
         except ProtocolError as error:
             world.perform(world.broker.protocol_error(conn, str(error), now))
         else:
-            self.answered.clear()
-            was_there = world.broker.is_registered(conn)
+            if isinstance(frame, (FeatureRequest, BadRequest)) and world.broker.is_registered(conn):
+                self.owed[conn, frame.request_id] = payload
             world.perform(world.broker.frame_received(conn, frame, now))
-            is_request = isinstance(frame, (FeatureRequest, BadRequest)) and frame.__class__.__name__ not in LATER
-            if was_there and is_request and (conn, frame.request_id) not in self.answered and conn in world.open:
-                raise Objection(f"no answer to {payload!r}")
         self._confirm()
         self.tally.count(time.thread_time() - begun, payload, LONGEST_S)
 
@@ -287,7 +311,7 @@ class Fuzz:
     def show(self, conn: int, frame: Any) -> None:
         """Show a frame to whom it is for."""
         if (request_id := getattr(frame, "request_id", None)) is not None:
-            self.answered.add((conn, request_id))
+            self.owed.pop((conn, request_id), None)
         witness = next((each for each in self.witnesses if each.conn == conn), None)
         if witness is None:
             stranger = self.of.get(conn)
@@ -309,6 +333,8 @@ class Fuzz:
         shown = from_json(payload)
         stranger.known.learn(shown)
         kind = shown["type"]
+        if "addressToken" in shown:
+            stranger.profile["address"] = {**stranger.profile["address"], "token": shown["addressToken"]}
         if kind == "registered" and "ownerToken" in shown:
             again = {"preferredSessionId": shown["sessionId"], "ownerToken": shown["ownerToken"]}
             stranger.invitations = [*stranger.invitations[-2:], again]
@@ -325,9 +351,7 @@ class Fuzz:
         """Judge of some whose connection was lost whether they live, and let what was started arrive or fail."""
         for ref in list(self.world.watched):
             if self.chance.random() < 0.5:
-                self.world.perform(
-                    self.world.broker.process_judged(ref, self.chance.random() < 0.5, self.world.now)
-                )
+                self.world.perform(self.world.broker.process_judged(ref, self.chance.random() < 0.5, self.world.now))
         for spawn in self.world.spawned:
             if self.chance.random() < 0.5:
                 self.world.perform(self.world.broker.spawn_ended(spawn.ref, "it ended", self.world.now))
@@ -359,9 +383,17 @@ class Fuzz:
             self.world.stop()
             self.world.auto = True
         self.of.clear()
+        self.owed.clear()
         self.receipts.clear()
         self.world.start()
         self._come_in()
+
+    def _expect_answers(self) -> None:
+        """Object if somebody who is still there waits for ever."""
+        self.world.pass_time(ANSWERED_MS)
+        left = {payload for (conn, _), payload in self.owed.items() if conn in self.world.open}
+        if left:
+            raise Objection(f"no answer to {left}")
 
     def _say_last_orders(self) -> None:
         """Let somebody ask the broker to leave, in odd ways; whoever comes next finds the next broker."""
@@ -387,8 +419,14 @@ class Fuzz:
 
 def meant(frame: dict[str, Any], shown: dict[str, Any]) -> dict[str, Any]:
     """Let a frame be about what was shown: members of the same name say the same."""
-    told = {**shown, **shown.get("assignment", {}), **shown.get("invocation", {})}
-    message = told.get("message", {})
+    message = shown.get("message", {})
+    told = {
+        **shown,
+        **message.get("flowDispatch", {}),
+        **shown.get("assignment", {}),
+        **shown.get("invocation", {}),
+        **shown.get("flow", {}),
+    }
     if frame["type"] == "send":
         frame["to"] = told["from"]["id"]
         frame["message"]["replyTo"] = message["id"]
@@ -396,6 +434,9 @@ def meant(frame: dict[str, Any], shown: dict[str, Any]) -> dict[str, Any]:
         return frame
     if frame["type"] == "received":
         frame["messageId"] = message["id"]
+    if frame["type"] == "link_ready":
+        frame["journalId"] = "j-1"
+        frame["lastReceivedCommandSeq"] = min(frame["lastReceivedCommandSeq"], 3)
     if frame["type"] == "assignment_report":
         frame.pop("stateSequence", None)
     for name in frame:
@@ -405,7 +446,16 @@ def meant(frame: dict[str, Any], shown: dict[str, Any]) -> dict[str, Any]:
 
 
 FOLLOWING = {
-    "message": ("received", "received", "send", "send", "flow_report", "assignment_report", "assignment_reply", "run_update"),
+    "message": (
+        "received",
+        "received",
+        "send",
+        "send",
+        "flow_report",
+        "assignment_report",
+        "assignment_reply",
+        "run_update",
+    ),
     "pending_stage_message": ("pending_stage_message_result",),
     "pending_stage_notification": ("pending_stage_notification_result",),
     "link_bootstrap": ("link_ready", "link_ready", "link_rejected"),
@@ -420,8 +470,6 @@ FOLLOWING = {
     "invocation_accepted": ("invocation_get", "invocation_cancel"),
 }
 """What may follow from a frame that was shown."""
-LATER = frozenset({"InboxAwait"})
-"""Requests that are answered when something happens."""
 
 
 def play(number: int) -> Tally:

@@ -15,8 +15,8 @@ from tests.fuzz.shapes import Known
 _encode = msgspec.json.Encoder().encode
 _PIECES = (
     b"null", b"true", b"{}", b"[]", b'""', b"-", b"1e999", b"-1e999", b"NaN", b"Infinity", b"1" * 400, b"0.1e-999",
-    b'"\\ud800"', b'"\\udc00\\ud800"', b'"\\u0000"', b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\\", b'"',
-    b"{", b"}", b"[", b"]", b",", b":", b"\x00", b"/*x*/", b"\xef\xbb\xbf", b'"type":"send",', b'"requestId":1,',
+    b'"\\ud800"', b'"\\udc00\\ud800"', b'"\\u0000"', b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\\",
+    b'"', b"{", b"}", b"[", b"]", b",", b":", b"\x00", b"/*x*/", b"\xef\xbb\xbf", b'"type":"send",', b'"requestId":1,',
 )  # fmt: skip
 
 
@@ -90,7 +90,9 @@ def _near(value: Any, chance: random.Random) -> Any:
     if isinstance(value, (int, float)):
         return chance.choice((value + 1, value - 1, -value, float(value) if abs(value) < 2**60 else 0.5, str(value)))
     if isinstance(value, str):
-        return chance.choice((value + "x", value[:-1], value.upper(), f" {value}", value * 2, f"{value}\n", value + "\0"))
+        return chance.choice(
+            (value + "x", value[:-1], value.upper(), f" {value}", value * 2, f"{value}\n", value + "\0")
+        )
     if isinstance(value, list):
         return value * chance.choice((0, 2, 40))
     return deep(chance.randrange(1, 40), True)

@@ -28,6 +28,12 @@ ALL_FEATURES = tuple(
     sorted({value for name, value in vars(features).items() if name.isupper() and isinstance(value, str)})
 )
 KINDS = ("claude-code", "codex", "custom")
+OFTEN = 0.4
+"""Share of frames that have a member which may be left out."""
+_SELDOM = {"channel": 0.02, "requirePendingReply": 0.1, "resolveReplyTarget": 0.1, "expectedRecipientId": 0.1}
+"""The same for members that most values of others forbid."""
+LONGEST = 200
+"""A longer text is no id of anything."""
 _KEPT = 12
 """So many of the newest values are kept of what was shown under one name."""
 
@@ -92,9 +98,7 @@ class Known:
             for name, value in shown.items():
                 if isinstance(value, (dict, list)):
                     self.learn(value)
-                elif isinstance(value, str) and len(value) < 200:
-                    self.add(name, value)
-                elif isinstance(value, int) and name in _SAME:
+                elif (isinstance(value, str) and len(value) < LONGEST) or (isinstance(value, int) and name in _SAME):
                     self.add(name, value)
         elif isinstance(shown, list):
             for value in shown:
@@ -125,22 +129,37 @@ def _frame(kind: inspect.StructType) -> Make:
 
     def frame(chance: random.Random, known: Known) -> dict[str, Any]:
         made = {"type": tag, **make(chance, known)}
-        if tag == "register_pending_stage_route" and chance.random() < 0.8:
-            made["group"] = f"workflow:{made['runId']}"
+        if tag == "register_pending_stage_route" and chance.random() < 0.9:
+            _make_consistent(made, chance)
         return made
 
     return frame
 
 
+def _make_consistent(route: dict[str, Any], chance: random.Random) -> None:
+    """Let a route, its stages and its patterns be about one run."""
+    run_id = route["runId"] = chance.choice((RUNS[0], RUNS[0], RUNS[0], RUNS[1]))
+    group = route["group"] = f"workflow:{run_id}"
+    route["capability"] = "c"
+    for stage in route.get("stages", ()):
+        stage.update(group=group, target=f"{group}/{stage['stageId']}")
+    for possible in route.get("possibleStages", ()):
+        possible["target"] = f"{group}/{chance.choice(('re*', '**', 'st-3', '*/x'))}"
+
+
 def _struct(kind: inspect.StructType) -> Make:
     members = [
-        (field.encode_name, field.required, _SPECIAL.get((kind.cls.__name__, field.encode_name)) or _value(field))
+        (
+            field.encode_name,
+            1 if field.required else _SELDOM.get(field.encode_name, OFTEN),
+            _SPECIAL.get((kind.cls.__name__, field.encode_name)) or _value(field),
+        )
         for field in kind.fields
     ]
 
     def struct(chance: random.Random, known: Known) -> dict[str, Any]:
         draw = chance.random
-        return {name: make(chance, known) for name, is_needed, make in members if is_needed or draw() < 0.4}
+        return {name: make(chance, known) for name, often, make in members if often == 1 or draw() < often}
 
     return struct
 
@@ -225,6 +244,11 @@ def _target(chance: random.Random, known: Known) -> Any:
     return _text(chance.choice(("target", "sessionId", "name", "name")))(chance, known)
 
 
+def _worker(chance: random.Random, known: Known) -> str:
+    session_id = known.pick("sessionId", chance)
+    return f"session:{session_id}" if session_id and chance.random() < 0.3 else chance.choice(NAMES[:5])
+
+
 def _features(chance: random.Random, known: Known) -> list[str]:
     if chance.random() < 0.6:
         return list(ALL_FEATURES)
@@ -256,6 +280,9 @@ _SPECIAL: dict[tuple[str, str], Make] = {
     ("", "message"): _new_message,
     ("Register", "session"): _session,
     ("", "awaitRestoringRecipient"): _one_of(True, True, False, None),
+    ("", "requirePendingReply"): _one_of(True),
+    ("", "resolveReplyTarget"): _one_of(True),
+    ("", "channel"): _one_of("supervisor"),
     ("", "target"): _target,
     ("", "to"): _target,
     ("Register", "features"): _features,
@@ -275,6 +302,11 @@ _SPECIAL: dict[tuple[str, str], Make] = {
     ("RegisterPendingStageRoute", "dormant"): _one_of(True, False),
     ("MessageReceipt", "messageId"): _text("messageId"),
     ("CancelMessage", "messageId"): _text("messageId"),
+    ("CommandSend", "body"): lambda chance, known: {"do": odd_value(chance, 2)},
+    ("FlowCreate", "target"): _worker,
+    ("FlowResume", "target"): _worker,
+    ("FlowCreate", "group"): _one_of("default", "red"),
+    ("NewStep", "reportTimeoutMs"): _one_of(1, 1_000, 60_000),
     ("BrokerDrain", "timeoutMs"): _one_of(0, 1, 1_000),
     ("InboxAwait", "timeoutMs"): _one_of(0, 1, 1_000),
     ("DurableEvent", "body"): lambda chance, known: _event_body(chance, known),
