@@ -37,7 +37,7 @@ def test_a_message_that_waited(shell: Shell) -> None:
 
 def test_an_expired_message(shell: Shell) -> None:
     away(shell)
-    shell.run("send", "worker", "hi", "--as", "planner", "--message-id", "m-1", "--valid-for", "0.001s")
+    shell.run("send", "worker", "hi", "--as", "planner", "--message-id", "m-1", "--valid-for", "1s")
     shell.wait_for(lambda: states(shell, "m-1")[-1] == "now expired")
     told = shell.run("receive", "--as", "planner", "--json").document["messages"]
     assert [(message["notice"]["kind"], message["notice"]["messageId"]) for message in told] == [("expired", "m-1")]

@@ -77,7 +77,7 @@ def test_the_sender_of_what_was_passed_on_too_late_is_told_expired(broker: Broke
     def send() -> None:
         with blocking.connect("ada", home=broker.home) as ada:
             try:
-                outcomes.append(ada.send("bob", "hi", queue=False, valid_for=0.3))
+                outcomes.append(ada.send("bob", "hi", queue=False, valid_for=1))
             except IntercomError as error:
                 outcomes.append(error.code)
 
@@ -99,7 +99,7 @@ def test_mail_that_is_read_too_late_comes_back_as_a_notice(broker: BrokerProcess
         with blocking.connect("bob", home=broker.home, address=True) as bob:
             busy = bob.receive(timeout=0.01)
             assert busy is None
-        sent = ada.send("bob", "hi", valid_for=0.5)
+        sent = ada.send("bob", "hi", valid_for=1)
         assert sent.state == "queued"
         with blocking.connect("bob", home=broker.home, address=True) as bob:
             found = bob.receive(timeout=PATIENCE_S)
