@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from intercom.limits import Limits
 
 GONE = "The target is gone and did not come back: it did not finish"
+LOST = "Whoever had it ended without a report, and nobody acts under the address: it did not finish"
 LATE = "Nobody took it in the time it was given"
 LEFT = "It was to stop, and nobody has it any more: whoever had it left without having confirmed it"
 Way: TypeAlias = Literal["inbox", "mailbox", "push", "nowhere"]
@@ -229,13 +230,17 @@ class Dispatching:
                 continue
             for invocation in self._book.held_by(holders):
                 if not self._has_message(invocation) and self._mailing.can_promise:
-                    self.fail(invocation, GONE, now, reconciled=True)
+                    why = GONE if self._targets.is_gone(invocation.record.target) else LOST
+                    self.fail(invocation, why, now, reconciled=True)
             if not self._book.held_by(holders):
                 del self._gone_since[holders]  # perhaps nobody looks again
 
     def _are_gone(self, holders: Holders) -> bool:
+        """Tell whether nobody has what these had; an address is no one by itself: whoever acts under it next may be."""
         target, worker = holders
-        return self._targets.is_gone(target) and (worker is None or self._targets.is_gone(worker))
+        if self._targets.is_gone(target) and (worker is None or self._targets.is_gone(worker)):
+            return True
+        return worker is not None and self._targets.was_lost(worker) and not self._targets.is_here(target)
 
     def _has_message(self, invocation: Invocation) -> bool:
         """Tell whether the message that brings a task still waits somewhere: then it ends with that."""

@@ -69,7 +69,7 @@ class Ledger:
         if undo is not None:
             self._uncommitted.append((ticket, undo, subject))
         for change in changes:
-            if change.__class__ is Happened:
+            if type(change) is Happened:
                 self._events.append((ticket, change))
         self._outbox.effects.append(Append(ticket, changes))
         return ticket
