@@ -9,7 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 OLDEST = (3, 11)
-PLACES = ("~/.pyenv/versions/*/bin", "~/.local/share/uv/python/*/bin", "/opt/python/*/bin", "/usr/local/bin", "/usr/bin")
+PLACES = (
+    "~/.pyenv/versions/*/bin",
+    "~/.local/share/uv/python/*/bin",
+    "/opt/python/*/bin",
+    "/usr/local/bin",
+    "/usr/bin",
+)
 """Where interpreters lie that are not on the path, beside those that are."""
 ASKED = "import sys, ensurepip, venv; print(sys.implementation.name, *sys.version_info[:3])"
 PATIENCE_S = 30.0
