@@ -14,5 +14,6 @@ FOUND: dict[int, str] = {
     448: "the text of a step was called lost, for good, while its commit was under way or another one was read",
     931: "a link that was confirmed too late was tried no more, on a connection that worked",
     1362: "whoever was looked for when the last open invocation was given up was remembered for ever",
+    20343: "events were numbered in another order than they were written, so that a watch could miss one",
     54: "the row of a message that waited stayed on disk for ever when its deletion failed, with durability in memory",
 }
