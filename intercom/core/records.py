@@ -428,7 +428,7 @@ class DropRetiredId(Struct, frozen=True):
     session_id: str
 
 
-class Happened(Struct, frozen=True):
+class Happened(Struct, frozen=True, gc=False):
     """Write an event of the journal and bring its row to what the event says, together."""
 
     seq: int
@@ -463,7 +463,7 @@ class HistoryEvent(Struct, frozen=True):
     detail: dict[str, Any]
 
 
-class SaveBody(Struct, frozen=True):
+class SaveBody(Struct, frozen=True, gc=False):
     """Store the message of a mail, or a text of a flow."""
 
     number: int
