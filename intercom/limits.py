@@ -279,6 +279,10 @@ APPEND_US = 3
 """What each append adds to the time of a commit beside the sync, in microseconds."""
 SYNC_SAMPLES = 64
 """Syncs the median is taken over."""
+LONG_SYNC_US = 5_000
+"""Two syncs that take so long shortly after one another keep the event loop from committing by itself."""
+LONG_SYNC_SAMPLES = 4
+"""Syncs that is looked for among."""
 HEAD_INTERVAL_MS = 1_000
 """Least time between two writes of the file that says how far the journal got."""
 CHECKPOINT_PAGES = 1_000
@@ -710,8 +714,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """After which time a sender is told to try a full mailbox again."""
     mail_retry_ms: int = 1_000
     """Pause before mail is handed over again after its bodies could not be read, or its offer not be recorded."""
-    mail_offers: int = 32
-    """Entries of one mailbox that are handed over ahead of their receipts."""
+    mail_offers: int = 64
+    """Entries of one mailbox that are handed over ahead of their receipts; more come when half are confirmed."""
     mail_offer_bytes: int = 1 * MIB
     """The same in bytes; one entry is always admitted."""
     mail_joined: int = 100

@@ -272,6 +272,8 @@ class SessionTable:
         self._ledger = ledger
         self._retired_limit = retired_limit
         self._by_id: dict[str, Session] = {}
+        self.get: Callable[[str], Session | None] = self._by_id.get
+        """Returns the session with exactly this id."""
         self._by_name: dict[str, dict[str, Session]] = {}
         self._by_prefix: dict[str, dict[str, Session]] = {}
         self._by_group: dict[str, dict[str, Session]] = {}
@@ -330,10 +332,6 @@ class SessionTable:
     def release_id(self, session_id: str) -> None:
         """Grant this id by the ordinary rules again."""
         self._reserved.discard(session_id.lower())
-
-    def get(self, session_id: str) -> Session | None:
-        """Return the session with exactly this id."""
-        return self._by_id.get(session_id)
 
     def named(self, name: str) -> Iterable[Session]:
         """Return the sessions with this name, compared case-insensitively."""

@@ -80,7 +80,7 @@ class Reader:
                 request = self._requests.popleft()
             try:
                 connection = connection or self._connect()
-                read = Read(request, self._answer(connection, request))
+                read = Read(request, _answer(connection, request))
             except (OSError, sqlite3.Error, StoreUnusable) as error:
                 read = Read(request, None, str(error))
                 if connection is not None:
@@ -99,13 +99,14 @@ class Reader:
         connection.text_factory = text_or_bytes
         return connection
 
-    def _answer(self, connection: sqlite3.Connection, request: Reading) -> Any:
-        if isinstance(request, ReadBodies):
-            return read_bodies(connection, request.numbers)
-        if isinstance(request, ReadHistory):
-            return read_history(connection, request.stream)
-        if isinstance(request, ReadOperations):
-            if request.after == 0:  # the store was opened without this, for those who only register
-                expect_sound(connection, self._database)
-            return read_operations(connection, request)
-        return read_page(connection, request.after, request.limit)
+
+def _answer(connection: sqlite3.Connection, request: Reading) -> Any:
+    if isinstance(request, ReadBodies):
+        return read_bodies(connection, request.numbers)
+    if isinstance(request, ReadHistory):
+        return read_history(connection, request.stream)
+    if isinstance(request, ReadOperations):
+        if request.after == 0:  # the store was opened without this, for those who only register
+            expect_sound(connection)
+        return read_operations(connection, request)
+    return read_page(connection, request.after, request.limit)

@@ -45,12 +45,12 @@ def spoil(database: Path) -> None:
 def test_a_sound_database_is_passed(open_store: Callable[..., Store], paths: Paths) -> None:
     fill(open_store(), 1)
     connection = read_only(paths.database)
-    expect_sound(connection, paths.database)
+    expect_sound(connection)
     connection.close()
     spoil(paths.database)
     connection = read_only(paths.database)
     with pytest.raises(StoreUnusable, match="is damaged"):
-        expect_sound(connection, paths.database)
+        expect_sound(connection)
     connection.close()
 
 
