@@ -1,7 +1,7 @@
 """Define what is stored: immutable records, and the changes an append makes to them.
 
 What must outlive a connection (addresses, known sessions, mail) changes only by an event of the journal, which carries
-the row as it is from then on: whoever replays the journal gets the rows.
+the row as it is from then on, or what changed of it: whoever replays the journal gets the rows.
 """
 
 from __future__ import annotations
