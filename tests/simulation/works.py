@@ -74,7 +74,7 @@ class Works(Part):
         error = operation.error
         self.tell(f"the word {word} of {work.id} ({job.id}): {operation.result or repr(error)}")
         if error is None:
-            if work.id in self.lost:
+            if work.id in self.lost and word in ("accepted", "started"):  # a last word that is repeated still counts
                 raise Broken("one-outcome", f"{work.id} was lost, and then took {word}")
             if word != "given back":
                 self._taken(job, work.id)
