@@ -71,8 +71,10 @@ class Asking:
         return None
 
     def begin(self, attempt: Attempt) -> None:
-        """Take note that an ask is under way: from now on its sender waits."""
-        attempt.begin_to_wait(self._waits)
+        """Take note that an ask is under way: from now on its sender waits, until the attempt is settled."""
+        attempt.sender.asks_under_way += 1
+        attempt.waits = self._waits
+        self._waits.begin(attempt)
 
     def circle(self, asker: Session, target: Session, answered: Question | None = None) -> str | None:
         """Return why this session must not wait for that one: somebody would wait for itself; None when it may.
@@ -128,7 +130,7 @@ class Asking:
         operation.recipient_session = key
 
     def _open(self, asker: Session, target_id: str, operation: Operation, now: Instant) -> None:
-        for earlier in list(operation.questions):
+        for earlier in operation.questions:
             if earlier.dormant or (earlier.target_wait is not None and earlier.asker_id == asker.id):
                 self._questions.close(earlier)
         if operation.question_due > now.mono:

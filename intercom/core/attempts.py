@@ -135,12 +135,6 @@ class Attempt(Struct, eq=False):
         """Tell whether its sender has left, so that nobody waits now."""
         return self.sender.connection.session is not self.sender
 
-    def begin_to_wait(self, waits: Waits) -> None:
-        """Count the ask as one its sender has under way, until it is settled."""
-        self.sender.asks_under_way += 1
-        self.waits = waits
-        waits.begin(self)
-
     def settle(self) -> None:
         """Note that this attempt is owed no answer any more."""
         if self.is_waiting:
@@ -150,7 +144,7 @@ class Attempt(Struct, eq=False):
                 self.sender.asks_under_way -= 1
 
 
-class AnswerTaken(Struct, eq=False):
+class AnswerTaken(Struct, eq=False, gc=False):
     """Mark a final answer: when the kernel took it the sender cannot need the row any more."""
 
     operation: Operation

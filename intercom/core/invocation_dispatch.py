@@ -232,6 +232,8 @@ class Dispatching:
                 if not self._has_message(invocation) and self._mailing.can_promise:
                     why = GONE if self._targets.is_gone(invocation.record.target) else LOST
                     self.fail(invocation, why, now, reconciled=True)
+            if not self._book.held_by(holders):
+                del self._gone_since[holders]  # perhaps nobody looks again
 
     def _are_gone(self, holders: Holders) -> bool:
         """Tell whether nobody has what these had; an address is no one by itself: whoever acts under it next may be."""

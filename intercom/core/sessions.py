@@ -21,6 +21,7 @@ from intercom.wire.frames import Register, trim
 
 if TYPE_CHECKING:
     from intercom.core.addresses import Address
+    from intercom.core.labels import Candidate
     from intercom.core.lifecycle import Known
     from intercom.core.mailboxes import Mailbox
     from intercom.core.policies import Inbound
@@ -69,6 +70,7 @@ class Session:
         "_group_identity",
         "address",
         "asks_under_way",
+        "candidate",
         "cannot_be_told",
         "confirms_receipts",
         "connection",
@@ -139,6 +141,8 @@ class Session:
         self.sent_ids: SentIds | None = None
         """Of one that takes assignments, what it sent: an answer to that goes on with a conversation."""
         self._encoded: Raw | None = None
+        self.candidate: Candidate | None = None
+        """As whom it can be invoked, made once per change of the session info."""
         self.is_terminal = False
         """Its execution has ended, and it will not answer (protocol 6.4)."""
         self.cannot_be_told = False
@@ -199,7 +203,7 @@ class Session:
         self._changed()
 
     def _changed(self) -> None:
-        self._encoded = None
+        self._encoded = self.candidate = None
         self.is_terminal = self.info.get("replyCapability") == "terminal"
         self.cannot_be_told = self.info.get("push") == "none"
 
@@ -268,6 +272,8 @@ class SessionTable:
         self._ledger = ledger
         self._retired_limit = retired_limit
         self._by_id: dict[str, Session] = {}
+        self.get: Callable[[str], Session | None] = self._by_id.get
+        """Returns the session with exactly this id."""
         self._by_name: dict[str, dict[str, Session]] = {}
         self._by_prefix: dict[str, dict[str, Session]] = {}
         self._by_group: dict[str, dict[str, Session]] = {}
@@ -326,10 +332,6 @@ class SessionTable:
     def release_id(self, session_id: str) -> None:
         """Grant this id by the ordinary rules again."""
         self._reserved.discard(session_id.lower())
-
-    def get(self, session_id: str) -> Session | None:
-        """Return the session with exactly this id."""
-        return self._by_id.get(session_id)
 
     def named(self, name: str) -> Iterable[Session]:
         """Return the sessions with this name, compared case-insensitively."""

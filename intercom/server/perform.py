@@ -391,19 +391,20 @@ class Performer:
         if self._broken or self._lost:
             self._settle(now)
         dirty, self._dirty = self._dirty, []
+        taken: list[object] = []
         for link in dirty:
             link.dirty = False
             if link.closed:
                 continue
-            taken = link.flush(self._committed)
-            if taken:
-                self._perform(self._broker.frames_taken(taken, now), now)
+            taken += link.flush(self._committed)
             if link.gated:
                 self._waiting[link] = None
             if link.broken is not None:
                 self._broken.append(link)
-            if self._broken or self._lost:
-                self._settle(now)
+        if taken:
+            self._perform(self._broker.frames_taken(taken, now), now)
+        if self._broken or self._lost:
+            self._settle(now)
 
     def _take_outcomes(self, now: Instant) -> None:
         for outcome in self._writer.outcomes():

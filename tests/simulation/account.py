@@ -5,9 +5,11 @@ The account knows nothing of the broker. Each rule has a name, which the page of
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from intercom.client.inbox import REMEMBERED_MS
 from intercom.client.views import IncomingMessage, Receipt
 from intercom.errors import AskError, IntercomError, MessageConflict, OutcomeUnknown, SendError
 from intercom.wire.notices import SHOWN_LATE, fate
@@ -61,6 +63,7 @@ class Letter:
     """Who saw it, and as which incarnation."""
     first_shown: int | None = None
     finished: list[tuple[str, int]] = field(default_factory=list)
+    finished_at: int = 0
     is_called_undelivered: bool = False
     noticed: str | None = None
     """The sender was told that it will not arrive."""
@@ -73,9 +76,10 @@ class Letter:
 
 
 class Account:
-    """Hold all letters of one world."""
+    """Hold all letters of one world; ``now`` tells the time in monotonic milliseconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], int]) -> None:
+        self._now = now
         self.letters: dict[str, Letter] = {}
         self.story: list[str] = []
         """What happened, for who looks into a world that broke a rule."""
@@ -109,10 +113,11 @@ class Account:
     def broker_starts(self, wall: int, kept_ms: int) -> None:
         """Take notice that a broker reads the disk, which leaves out what it takes for older than it is kept.
 
-        Nothing but the time of day tells it how long ago something was that another process wrote.
+        Nothing but the time of day tells it how long ago something was that another process wrote. ``kept_ms`` is 0
+        where the account of plain sends is in memory only.
         """
         for letter in self.letters.values():
-            letter.may_be_forgotten |= letter.begun_wall + kept_ms < wall
+            letter.may_be_forgotten |= not kept_ms or letter.begun_wall + kept_ms < wall
 
     def settled(self, letter: Letter, result: object, error: Exception | None) -> None:
         """Take notice of what a sender was told, and hold it against what happened."""
@@ -156,6 +161,10 @@ class Account:
             raise Broken("as-it-was-sent", f"{program} saw {message.id} {message.text!r}")
         if letter.target != program:
             raise Broken("only-its-recipient", f"{letter.id} for {letter.target} was shown to {program}")
+        is_long_ago = letter.finished and self._now() - letter.finished_at > REMEMBERED_MS
+        if is_long_ago and letter.may_be_given_up:  # who has no address remembers no longer, and in memory only
+            letter.shown.clear()
+            letter.finished.clear()
         if (program, incarnation) in letter.shown:
             raise Broken("shown-once", f"{letter.id} was shown twice to {program} {incarnation}")
         is_tried_again = letter.begins > 1 or letter.may_be_forgotten
@@ -181,6 +190,7 @@ class Account:
             self._done.setdefault(message_id, []).append((program, incarnation))
         elif (program, incarnation) not in letter.finished:
             letter.finished.append((program, incarnation))
+            letter.finished_at = self._now()
 
     def handed(self, program: str, incarnation: int, message_id: str) -> None:
         """Take notice that a program sees a message the broker wrote for it, and may ask for something with."""
@@ -221,6 +231,7 @@ class Account:
         is_late = message.notice.reason == SHOWN_LATE
         if (
             letter.begins == 1
+            and not letter.may_be_forgotten
             and letter.finished
             and not is_late
             and fate("", message.notice.reason) == "was not delivered"

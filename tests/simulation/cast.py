@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from intercom.config import Durability
 from tests.simulation.flows import Flows
+from tests.simulation.invocations import Invocations
 from tests.simulation.links import Links
 from tests.simulation.programs import Role
+from tests.simulation.watching import Watching
 from tests.simulation.works import Works
 
 if TYPE_CHECKING:
@@ -46,7 +48,21 @@ _LETTERS = Cast()
 _FLOWS = Cast(_SOME, (Flows,))
 _LINKS = Cast(_SOME, (Links,))
 _WORK = Cast(_ADDRESSES, (Works,), inbox_entries=6)
-_CASTS = {0: _FLOWS, 8: _FLOWS, 1: _WORK, 9: _WORK, 3: _LINKS, 11: _LINKS}
+_TASKS = Cast(_SOME, (Invocations,))
+_CASTS = {
+    0: _FLOWS,
+    1: _WORK,
+    2: _TASKS,
+    3: _LINKS,
+    6: Cast(durability="memory"),
+    7: Cast(_SOME, (Flows, Watching)),
+    8: _FLOWS,
+    9: _WORK,
+    10: _TASKS,
+    11: _LINKS,
+    12: Cast(_SOME, (Invocations, Watching)),
+    15: Cast(_SOME, (Links, Watching)),
+}
 """By the rest of a number divided by ``_EVERY``; all others are letters alone."""
 _EVERY = 16
 

@@ -40,9 +40,14 @@ class Role:
     """What else it says of itself when it registers."""
 
     @property
+    def is_agent(self) -> bool:
+        """Tell whether it is one to whom others may write, and no control session."""
+        return dict(self.also).get("purpose") != "control"
+
+    @property
     def takes_letters(self) -> bool:
         """Tell whether others write to it."""
-        return self.hold != "none" and not self.takes_work
+        return self.hold != "none" and not self.takes_work and self.is_agent
 
 
 @dataclass(eq=False)
@@ -115,7 +120,7 @@ class Program:
             address=role.address,
             hold=role.hold,
             return_address=f"return-{role.name}" if role.is_retaken else None,
-            owner_token=ids(),
+            owner_token=ids() if role.is_agent else None,
             cwd="/",
             **dict(role.also),
         )

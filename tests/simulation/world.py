@@ -50,7 +50,7 @@ class World:
         self.clock = Clock()
         self.doom = Doom()
         self.disk = Disk(place, self.clock, self.chance)
-        self.account = Account()
+        self.account = Account(lambda: self.clock.now.mono)
         self.process: Process | None = None
         self.wires: list[Wire] = []
         self.pids: set[int] = set()
@@ -269,7 +269,8 @@ class World:
 
     def _start_broker(self) -> None:
         self.account.tell("+++ a broker starts")
-        self.account.broker_starts(self.clock.now.wall, self.limits.operation_ttl_ms)
+        kept_ms = self.limits.operation_ttl_ms if self.durability == "full" else 0
+        self.account.broker_starts(self.clock.now.wall, kept_ms)
         self.doom = self.disk.renew_doom()
         self.process = Process(
             self.disk, self.clock, self.doom, self.chance, self.pids.__contains__, self.limits, self.durability
