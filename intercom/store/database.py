@@ -150,8 +150,9 @@ class Store:
 
     def _commit(self, batch: Batch) -> int:
         merged = merge(batch)
+        come, gone = set[int](), set[int]()
         if merged is not None and not self._keeps_operations:
-            self._keep_mail_only(merged)
+            come, gone = self._keep_mail_only(merged)
         if merged is None or merged.is_empty:
             return 0
         execute = self._cursor.execute
@@ -169,6 +170,8 @@ class Store:
         started = perf_counter_ns()
         execute("COMMIT")
         ended = perf_counter_ns()
+        self._waiting |= come
+        self._waiting -= gone
         if sequence:
             self._head.committed(sequence, ended // 1_000_000)
         if self._is_fresh:
@@ -176,20 +179,27 @@ class Store:
             return 0
         return (ended - started) // 1_000
 
-    def _keep_mail_only(self, merged: Merged) -> None:
-        """Leave of the changes to operations those that concern mail: it is on disk whatever becomes of the others."""
+    def _keep_mail_only(self, merged: Merged) -> tuple[set[int], set[int]]:
+        """Leave of the changes to operations those that concern mail: it is on disk whatever becomes of the others.
+
+        Returns the numbers that come to the disk and go from it once these changes are committed.
+        """
+        come: set[int] = set()
+        gone: set[int] = set()
         changed = dict(merged.operations)
         changed.update(dict.fromkeys(merged.acceptances))
         merged.operations.clear()
         merged.acceptances.clear()
+        merged.moves.clear()
         merged.answers.clear()
         for number, record in changed.items():
             if record is not None and record.state is OperationState.QUEUED:
                 merged.operations[number] = record
-                self._waiting.add(number)
+                come.add(number)
             elif number in self._waiting:
                 merged.operations[number] = None
-                self._waiting.discard(number)
+                gone.add(number)
+        return come, gone
 
     def _is_elsewhere(self) -> bool:
         """Tell whether the file is at its path no more; raises ``CommitFailed`` while nobody may look there."""

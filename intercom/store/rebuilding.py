@@ -180,8 +180,8 @@ def _make_anew(tables: dict[str, Table]) -> None:
         _insert(model, "journal", journal.columns, journal.rows)
         try:
             replay(model)
-        except (MsgspecError, KeyError, TypeError, AttributeError):  # an event does not say what happened
-            return
+        except (MsgspecError, KeyError, TypeError, AttributeError, RecursionError):
+            return  # an event does not say what happened
         for name in damaged:
             tables[name] = _read_table(model, name, schema.tables()[name])
 
