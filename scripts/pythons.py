@@ -9,9 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 OLDEST = (3, 11)
-PLACES = ("~/.pyenv/versions/*/bin", "~/.local/share/uv/python/*/bin", "/opt/python/*/bin", "/usr/local/bin", "/usr/bin")
+PLACES = (
+    "~/.pyenv/versions/*/bin",
+    "~/.local/share/uv/python/*/bin",
+    "/opt/python/*/bin",
+    "/usr/local/bin",
+    "/usr/bin",
+)
 """Where interpreters lie that are not on the path, beside those that are."""
-ASKED = "import sys, ensurepip, venv; print(sys.implementation.name, *sys.version_info[:3])"
+ASKED = "import sys, ensurepip, venv; print(sys.implementation.name, *sys.version_info[:3], sys.executable)"
+"""What is on the path may only lead to an interpreter; it says itself where it lies."""
 PATIENCE_S = 30.0
 
 
@@ -44,12 +51,12 @@ def newest(paths: Iterator[Path]) -> list[Path]:
     for path in paths:
         try:
             told = subprocess.run([path, "-c", ASKED], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
-            name, *numbers = told.stdout.split()
+            name, *numbers, itself = told.stdout.split(maxsplit=4)
             version = tuple(map(int, numbers))
         except (OSError, ValueError, subprocess.SubprocessError):
             continue
         if name == "cpython" and version >= OLDEST and version > best.get(version[:2], ((), path))[0]:
-            best[version[:2]] = (version, path)
+            best[version[:2]] = (version, Path(itself.strip()))
     return [path for _, (_, path) in sorted(best.items())]
 
 
