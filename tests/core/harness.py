@@ -27,18 +27,21 @@ from intercom.core.effects import (
     Write,
 )
 from intercom.core.records import (
+    Announce,
     Follow,
     Forward,
     Happened,
     OperationsPage,
     PeerFact,
     PeerWork,
+    Post,
     ReadBodies,
     ReadHistory,
     Reading,
     ReadJournal,
     ReadOperations,
     Recall,
+    Settle,
     StoreIdentity,
 )
 from intercom.limits import HEADER_BYTES, Limits
@@ -253,7 +256,7 @@ class World:
                     self.watched[effect.ref] = effect
                 case Spawn():
                     self.spawned.append(effect)
-                case Forward() | Follow() | Recall():
+                case Forward() | Follow() | Recall() | Announce() | Post() | Settle():
                     self.peer_work.append(effect)
                 case ForgetProcess(ref):
                     self.watched.pop(ref, None)
