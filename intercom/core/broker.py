@@ -133,7 +133,19 @@ class Broker:
         self._flows = flows = FlowsOfBroker(ground, registry, messages, post, company, following, work)
         self._linking = linking = Linking(ground, registry, messages, post, membership, following, inquiries)
         self._invoking = Invoking(ground, registry, messages, post, sending, following, work, node)
-        self._meshing = Meshing(ground, registry, company, self._invoking.peers, cluster)
+        self._meshing = Meshing(
+            ground,
+            registry,
+            messages,
+            post,
+            sending,
+            membership,
+            company,
+            self._invoking.peers,
+            node,
+            cluster,
+            now,
+        )
         self._parts: list[Part] = [
             messages,
             registry,
@@ -188,7 +200,8 @@ class Broker:
     @property
     def session_count(self) -> int:
         """Return the number of registered sessions, control ones included."""
-        return len(self._registry.sessions)
+        sessions = self._registry.sessions
+        return len(sessions) - sessions.remote
 
     @property
     def away_count(self) -> int:

@@ -93,7 +93,7 @@ class Control(Part):
             broker.update(part.report())
         report = {
             "pid": self._pid,
-            "sessions": len(self._sessions),
+            "sessions": len(self._sessions) - self._sessions.remote,
             "multiNode": self.multi_node(),
             "broker": {**broker, "store": store},
         }

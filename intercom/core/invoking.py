@@ -59,7 +59,7 @@ class Invoking(Part):
             journal,
             ledger,
             next_number,
-            lambda target: registry.sessions.get(target) is not None or registry.lifecycle.get(target) is not None,
+            registry.is_known_here,
         )
         self._deliveries = Deliveries(journal)
         self._forwarding = Forwarding(

@@ -8,17 +8,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from intercom.core.abroad import Abroad
 from intercom.core.clock import Instant
 from intercom.core.control import MULTI_NODE_OFF
 from intercom.core.part import Part
-from intercom.core.peer_records import Announce, ClusterState, PeerFact, RemoteName
+from intercom.core.peer_records import Announce, Arrived, ClusterState, PeerFact, PeerLost, PeerSeen, Posted, RemoteName
+from intercom.core.remote_sessions import RemoteSessions
 
 if TYPE_CHECKING:
     from intercom.core.company import Company
     from intercom.core.deadlines import Deadline
     from intercom.core.ground import Ground
+    from intercom.core.membership import Membership
+    from intercom.core.messages import Messages
     from intercom.core.peers import Peers
+    from intercom.core.post import Post
     from intercom.core.registry import Registry
+    from intercom.core.sending import Sending
     from intercom.core.sessions import Session
 
 
@@ -26,7 +32,18 @@ class Meshing(Part):
     """Know how the cluster is; ``state`` None: this broker is in none."""
 
     def __init__(
-        self, ground: Ground, registry: Registry, company: Company, peers: Peers, state: ClusterState | None
+        self,
+        ground: Ground,
+        registry: Registry,
+        messages: Messages,
+        post: Post,
+        sending: Sending,
+        membership: Membership,
+        company: Company,
+        peers: Peers,
+        node: str,
+        state: ClusterState | None,
+        now: Instant,
     ) -> None:
         self._state = state
         self._outbox = ground.outbox
@@ -37,10 +54,31 @@ class Meshing(Part):
         self._peers = peers
         self._announced: dict[str, bytes] = {}
         """What was said last of each session that is here."""
+        self._leaving: set[str] = set()
         self._not_before = 0
         self._next: Deadline | None = None
         self._is_marked = False
+        self._remote = RemoteSessions(
+            ground, registry.sessions, messages, post, sending.delivery, membership.departing, self._node
+        )
+        self._abroad = Abroad(
+            ground,
+            registry,
+            messages.operations,
+            messages.receipts,
+            post.boxes,
+            post.mailing,
+            sending.delivery,
+            sending.deciding,
+            lambda session: self._name_of(session, bytes(session.encoded())),
+            self._remote.sender_of,
+            self._is_cut_off,
+            now,
+        )
+        self._remote.way = self._abroad
         if state is not None and state.status != "off":
+            sending.resolver.node = node
+            post.queueing.find_elsewhere = self._remote.find_away
             registry.sessions.on_change.append(self._mark)
             company.on_change.append(self._mark)
             self._mark()
@@ -57,19 +95,24 @@ class Meshing(Part):
     def _announce(self, subject: None, now: Instant) -> None:
         self._is_marked = False
         self._not_before = now.mono + self._limits.announce_ms
-        here = {session.id: session for session in self._sessions if session.is_agent}
+        here = {session.id: session for session in self._sessions if session.is_agent and not session.is_remote}
         changed: dict[str, RemoteName | None] = {}
         for session_id, session in here.items():
             shown = bytes(session.encoded())
             if self._announced.get(session_id) != shown:
                 self._announced[session_id] = shown
                 changed[session_id] = self._name_of(session, shown)
-        for session_id in self._announced.keys() - here.keys():
+        gone = self._announced.keys() - here.keys()
+        for session_id in gone & self._leaving:
             del self._announced[session_id]
             changed[session_id] = None
+        # What it had confirmed is told before that it has left, and who comes back at once has not left at all.
+        self._leaving = gone - changed.keys()
         if changed:
             self._outbox.add(Announce(changed))
-        if here:
+        if self._leaving:
+            self._next = self._deadlines.add(self._not_before, self._announce)
+        elif here:
             self._next = self._deadlines.add(now.mono + self._limits.announce_again_ms, self._announce)
 
     def _name_of(self, session: Session, shown: bytes) -> RemoteName:
@@ -87,6 +130,7 @@ class Meshing(Part):
             harness=None if session.known is None else session.known.record.kind,
             model=_text(info.get("model")),
             session=shown,
+            identity=session.sender_identity,
             home_group=session.home_group,
             return_hash=session.return_hash,
             features=tuple(sorted(session.features)),
@@ -98,6 +142,22 @@ class Meshing(Part):
         """Take note of how the way to other brokers is."""
         if isinstance(fact, ClusterState):
             self._state = fact
+        elif self._state is None:
+            return
+        elif isinstance(fact, PeerSeen):
+            self._remote.seen(fact, now)
+        elif isinstance(fact, PeerLost):
+            self._remote.lost(fact.broker_id, now)
+        elif isinstance(fact, Posted):
+            self._abroad.posted(fact, now)
+        elif isinstance(fact, Arrived):
+            self._abroad.arrived(fact, now)
+
+    def _is_cut_off(self, peer: str) -> bool:
+        return self._state is None or self._state.status != "on" or not self._peers.is_there(peer)
+
+    def _node(self, peer: str) -> str:
+        return self._peers.name_of(peer)
 
     def multi_node(self) -> Mapping[str, Any]:
         """Return what the status report says of other machines (protocol 6.14)."""
@@ -111,6 +171,8 @@ class Meshing(Part):
             told["adapter"], told["prefix"] = state.adapter, state.prefix
         if state.foreign:
             told["foreign"] = state.foreign
+        if self._abroad.waiting:
+            told["outbox"] = self._abroad.waiting
         if state.status == "on":
             told["peers"] = [
                 {"brokerId": peer.broker_id, "node": peer.name, "names": self._peers.name_count(peer.broker_id)}

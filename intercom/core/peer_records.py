@@ -70,6 +70,8 @@ class RemoteName(Struct, frozen=True):
     model: str | None = None
     session: bytes = b""
     """The session object as those in its groups see it, JSON; empty: it is not connected."""
+    identity: str = ""
+    """By which it is known as a sender at its broker, also when it comes back and proves who it is."""
     home_group: str = ""
     return_hash: str | None = None
     """SHA-256 (hex) of its return address."""

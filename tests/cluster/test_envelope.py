@@ -23,13 +23,8 @@ def test_what_is_sealed_is_read() -> None:
     assert bytes(envelope.body) == '{"text":"ü \\",\\"mac\\":\\""}'.encode()
 
 
-BODIES = st.recursive(
-    st.none() | st.text() | st.integers(-9, 9), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
-)
-
-
 @settings(max_examples=30)
-@given(BODIES)
+@given(st.none() | st.text() | st.lists(st.integers(-9, 9), max_size=5))
 def test_any_body_survives(body: object) -> None:
     data = seal(KEY, "k", encode(body), from_broker="a", epoch=1)
     assert bytes(unseal(KEY, data).body) == encode(body)
