@@ -279,12 +279,20 @@ APPEND_US = 3
 """What each append adds to the time of a commit beside the sync, in microseconds."""
 SYNC_SAMPLES = 64
 """Syncs the median is taken over."""
+LONG_SYNC_US = 5_000
+"""Two syncs that take so long shortly after one another keep the event loop from committing by itself."""
+LONG_SYNC_SAMPLES = 4
+"""Syncs that is looked for among."""
 HEAD_INTERVAL_MS = 1_000
 """Least time between two writes of the file that says how far the journal got."""
 CHECKPOINT_PAGES = 1_000
 """Pages of 4 KiB in the write-ahead log after which SQLite moves them into the database."""
 CACHE_KIB = 8_192
 """Memory SQLite may use for pages of the database, in KiB."""
+ROWS_AT_ONCE = 8
+"""Rows that one statement inserts; twice as many gain nothing."""
+RANDOM_IDS = 64
+"""Ids of which the broker fetches the random bits at once."""
 
 # --- files and settings ---------------------------------------------------------------------------------
 

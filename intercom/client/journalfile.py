@@ -19,7 +19,14 @@ from msgspec.json import decode, encode
 from intercom.client.workerjournal import Reported, Told, WorkerJournal, held
 from intercom.errors import AccessDenied, HomeError, IntercomError
 from intercom.limits import JOURNAL_SHORTENED_BYTES
-from intercom.paths import Paths, make_private_directory, open_private_file, prepare_home, read_ordinary_file
+from intercom.paths import (
+    Paths,
+    make_private_directory,
+    open_private_file,
+    prepare_home,
+    read_ordinary_file,
+    sync_directories,
+)
 
 SUFFIX = ".link"
 """Ends the name of the file of a journal."""
@@ -70,8 +77,14 @@ class JournalFile(WorkerJournal):
         except OSError as error:
             self.close()
             raise _refused(error, self._file) from error
+        is_new = self._size == 0
         try:
             super().open(wall)
+            if is_new:
+                sync_directories(self._place, self._paths.identities, self._paths.home)
+        except OSError as error:
+            self.close()
+            raise _refused(error, self._file) from error
         except BaseException:
             self.close()
             raise
@@ -164,11 +177,7 @@ class JournalFile(WorkerJournal):
             except BaseException:
                 os.close(descriptor)
                 raise
-            place = os.open(self._place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(place)
-            finally:
-                os.close(place)
+            sync_directories(self._place)
         except OSError as error:
             raise _refused(error, self._file) from error
         if self._descriptor is not None:

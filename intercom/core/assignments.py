@@ -27,6 +27,7 @@ from intercom.core.move import Move
 from intercom.core.parking import Parking
 from intercom.core.records import AssignmentRecord, InboxRecord
 from intercom.limits import Limits
+from intercom.wire import notices
 from intercom.wire.work import AssignmentInfo
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ class Assignments:
         """Is told of each that moves, before that is appended, with what is appended."""
         parking.on_overdue = self._message_overdue
         mailing.brought_by = self.brought_by
+        mailing.on_work_lost = self._text_lost
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -184,9 +186,8 @@ class Assignments:
 
     def brought_by(self, assignment_id: str) -> Brought | None:
         """Return what the message of an assignment is handed over with."""
-        assignment = self._by_id.get(assignment_id)
-        if assignment is None or assignment.record.push_id is None:
-            return None
+        assignment = self._by_id[assignment_id]
+        assert assignment.record.push_id is not None, "only what is pushed comes as mail"
         return Brought(assignment.record.push_id, self.info(assignment))
 
     # --- begin ------------------------------------------------------------------------------------------
@@ -371,6 +372,9 @@ class Assignments:
         given_up = self._parking.give_up(assignment.parked, "undeliverable", reason, move, now)
         self._mailing.given_up(given_up, move.append(self._ledger), now)
 
+    def _text_lost(self, assignment_id: str, now: Instant) -> None:
+        self.lose_message(self._by_id[assignment_id], notices.BODY_LOST, now)
+
     def _message_overdue(self, parked: Parked, now: Instant) -> None:
         """Give up a message whose time is over before its worker was handed it."""
         assignment = self._by_id.get(parked.record.assignment or "")
@@ -421,8 +425,7 @@ def _set(assignment: Assignment, record: AssignmentRecord) -> None:
 
 
 def _discard(index: dict[Any, dict[str, Assignment]], key: Any, assignment_id: str) -> None:
-    entries = index.get(key)
-    if entries is not None:
-        entries.pop(assignment_id, None)
-        if not entries:
-            del index[key]
+    entries = index[key]
+    del entries[assignment_id]
+    if not entries:
+        del index[key]

@@ -156,7 +156,8 @@ class Desk:
             self._handing.grant_read(token, bodies, now)
         elif isinstance(token, Showing):
             self._shown(token, bodies, now)
-        elif isinstance(token, Listing):
+        else:
+            assert isinstance(token, Listing), "it is one of READ_FOR_WORK"
             self._listed(token, bodies, now)
 
     # --- the inbox --------------------------------------------------------------------------------------

@@ -321,16 +321,15 @@ class Handing:
 
     def _received(self, assignment: Assignment, now: Instant) -> None:
         assignment.offered = None
-        if assignment.order is not None:
-            self._succeed(assignment, assignment.order, now)
+        assert assignment.order is not None, "what is pushed was ordered, and an acceptance takes the offer back"
+        self._succeed(assignment, assignment.order, now)
 
     def _missing(self, assignment: Assignment, why: Missing, now: Instant) -> None:
         assignment.offered = None
-        if not assignment.record.accepted:
-            self._return(assignment, why.value, now)
+        self._return(assignment, why.value, now)
 
     def _return(self, assignment: Assignment, why: str, now: Instant) -> None:
-        if self._assignments.get(assignment.id) is assignment and self._mailing.can_promise:
+        if self._mailing.can_promise:
             move = Move()
             self._assignments.give_back(assignment, "target_lost", why, move, now)
             self._assignments.append(move, now)
@@ -425,8 +424,7 @@ class Handing:
             self._waited_enough(waiting, now)
 
     def _waited_enough(self, waiting: _Waiting, now: Instant) -> None:
-        if self._waiting.get(waiting.session.id) is waiting:
-            del self._waiting[waiting.session.id]
+        del self._waiting[waiting.session.id]
         self._outbox.write(waiting.connection, InboxNothing(waiting.frame.request_id))
 
     def _serve_after(self, _: None, now: Instant) -> None:
@@ -440,8 +438,6 @@ class Handing:
 
     def _serve(self, waiting: _Waiting, now: Instant) -> bool:
         session, frame = waiting.session, waiting.frame
-        if not self._mailing.can_promise:
-            return False
         staged = [
             assignment
             for assignment in self._assignments.of(session)

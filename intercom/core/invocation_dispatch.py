@@ -24,7 +24,7 @@ from intercom.core.clock import Instant
 from intercom.core.invocation_records import InvocationRecord
 from intercom.core.invocation_targets import Place, Targets
 from intercom.core.invocation_texts import invoked_info
-from intercom.core.invocations import JOB, Invocation, Invocations, Texts
+from intercom.core.invocations import JOB, Holders, Invocation, Invocations, Texts
 from intercom.core.mailing import Letter
 from intercom.core.move import Move, take_back
 from intercom.core.offers import Missing
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from intercom.limits import Limits
 
 GONE = "The target is gone and did not come back: it did not finish"
+LOST = "Whoever had it ended without a report, and nobody acts under the address: it did not finish"
 LATE = "Nobody took it in the time it was given"
 LEFT = "It was to stop, and nobody has it any more: whoever had it left without having confirmed it"
 Way: TypeAlias = Literal["inbox", "mailbox", "push", "nowhere"]
@@ -104,6 +105,8 @@ class Dispatching:
         self._next_number = next_number
         self._epoch = epoch
         self._look: Deadline | None = None
+        self._gone_since: dict[Holders, int] = {}
+        """When those who have something were first found gone, monotonic ms."""
         self.is_shut = False
         """The broker leaves soon: nothing is handed over any more."""
 
@@ -190,16 +193,16 @@ class Dispatching:
 
     def _look_again(self, _: None, now: Instant) -> None:
         self._look = None
-        for invocation in self._book.open_ones():
-            if invocation.is_open and self._mailing.can_promise:
-                self._check(invocation, now)
+        if self._mailing.can_promise:
+            for invocation in self._book.going_ones():
+                if invocation.is_open and self._mailing.can_promise:
+                    self._check(invocation, now)
+            self._look_for_holders(now)
         self.watch(now)
 
     def _check(self, invocation: Invocation, now: Instant) -> None:
         """Give up what can never end by itself; hand over what is due."""
         record = invocation.record
-        if record.authority is not None:
-            return None  # its delivery has a time of its own
         if self._stops(invocation):
             return self.take_out(invocation, LEFT, now)
         if (
@@ -209,9 +212,7 @@ class Dispatching:
             and record.take_until <= now.wall
         ):
             return self.fail(invocation, LATE, now)
-        is_working = record.worker is not None and not self._targets.is_gone(record.worker)
-        has_message = self._mail_of(invocation) is not None or self._inbox.get(record.message_id) is not None
-        if has_message or is_working or not self._targets.is_gone(record.target):
+        if self._has_message(invocation) or not self._are_gone((record.target, record.worker)):
             invocation.gone_since = None
         elif invocation.gone_since is None:
             invocation.gone_since = now.mono
@@ -219,6 +220,31 @@ class Dispatching:
             return self.fail(invocation, GONE, now, reconciled=True)
         self._run(invocation, now)
         return None
+
+    def _look_for_holders(self, now: Instant) -> None:
+        """Give up what was handed over to those who are gone: they are looked for, not every one of their tasks."""
+        gone = [holders for holders in self._book.held() if self._are_gone(holders)]
+        self._gone_since = {holders: self._gone_since.get(holders, now.mono) for holders in gone}
+        for holders, since in list(self._gone_since.items()):
+            if now.mono - since < self._limits.run_stale_ms:
+                continue
+            for invocation in self._book.held_by(holders):
+                if not self._has_message(invocation) and self._mailing.can_promise:
+                    why = GONE if self._targets.is_gone(invocation.record.target) else LOST
+                    self.fail(invocation, why, now, reconciled=True)
+            if not self._book.held_by(holders):
+                del self._gone_since[holders]  # perhaps nobody looks again
+
+    def _are_gone(self, holders: Holders) -> bool:
+        """Tell whether nobody has what these had; an address is no one by itself: whoever acts under it next may be."""
+        target, worker = holders
+        if self._targets.is_gone(target) and (worker is None or self._targets.is_gone(worker)):
+            return True
+        return worker is not None and self._targets.was_lost(worker) and not self._targets.is_here(target)
+
+    def _has_message(self, invocation: Invocation) -> bool:
+        """Tell whether the message that brings a task still waits somewhere: then it ends with that."""
+        return self._mail_of(invocation) is not None or self._inbox.get(invocation.record.message_id) is not None
 
     def _run(self, invocation: Invocation, now: Instant) -> None:
         record = invocation.record
@@ -663,11 +689,13 @@ class Dispatching:
 
     def due_soon(self, now: Instant) -> int:
         """Return how much goes on by itself soon: hand-overs, and runs whose target is looked for."""
-        return sum(
+        going = sum(
             invocation.gone_since is not None
             or (bool(JOB[invocation.record.job]) and self._targets.is_here(invocation.record.target))
-            for invocation in self._book.open_ones()
+            for invocation in self._book.going_ones()
         )
+        looked_for = (each for holders in self._gone_since for each in self._book.held_by(holders))
+        return going + sum(not self._has_message(each) for each in looked_for)
 
 
 def _waits(mail: Mail) -> bool:

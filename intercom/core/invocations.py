@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
 from msgspec.json import decode, encode
@@ -54,6 +54,12 @@ JOB: dict[str, frozenset[str]] = {
 """To which states a job may go from each."""
 
 
+Holders: TypeAlias = tuple[str, str | None]
+"""Target and worker of an invocation."""
+
+_BROKER: Holders = ("", None)
+
+
 class IllegalMove(Exception):
     """Say that a run or a job cannot go there; nothing has changed."""
 
@@ -74,10 +80,11 @@ class Texts(Struct, frozen=True):
 class Invocation:
     """Hold one invocation, and what only this process knows of it."""
 
-    __slots__ = ("gone_since", "mail", "notice", "offered", "record", "retry_at", "ticket")
+    __slots__ = ("gone_since", "id", "mail", "notice", "offered", "record", "retry_at", "ticket")
 
     def __init__(self, record: InvocationRecord) -> None:
         self.record = record
+        self.id = record.invocation_id
         self.ticket = 0
         """Of its newest change."""
         self.mail: Mail | None = None
@@ -89,12 +96,7 @@ class Invocation:
         self.retry_at = 0
         """The hand-over is not tried before, monotonic ms."""
         self.gone_since: int | None = None
-        """When its target was first found gone, monotonic ms."""
-
-    @property
-    def id(self) -> str:
-        """Return its id."""
-        return self.record.invocation_id
+        """When its target was first found gone while its job goes on, monotonic ms."""
 
     @property
     def is_open(self) -> bool:
@@ -116,6 +118,8 @@ class Invocations:
         self._by_id: dict[str, Invocation] = {}
         self._by_run: dict[str, Invocation] = {}
         self._open: dict[str, Invocation] = {}
+        self._held: dict[Holders, dict[str, Invocation]] = {}
+        """The open ones of this broker by who has them, and those with something left to do under ``_BROKER``."""
         self._diagnoses: dict[int, DiagnosisRecord] = {}
         self.on_forgetting: Callable[[Invocation, Move, Instant], None] = lambda invocation, move, now: None
         """Is told of every invocation that is forgotten, in the same append."""
@@ -144,6 +148,18 @@ class Invocations:
     def open_ones(self) -> list[Invocation]:
         """Return those that have not ended, the oldest first."""
         return list(self._open.values())
+
+    def going_ones(self) -> list[Invocation]:
+        """Return the open ones with something left to do: their jobs go on, or they are to stop."""
+        return self.held_by(_BROKER)
+
+    def held(self) -> list[Holders]:
+        """Return who has to end all the others."""
+        return [holders for holders in self._held if holders is not _BROKER]
+
+    def held_by(self, holders: Holders) -> list[Invocation]:
+        """Return what these have to end."""
+        return list(self._held.get(holders, {}).values())
 
     def newest_first(self) -> Iterable[Invocation]:
         """Return all, the newest first."""
@@ -186,18 +202,36 @@ class Invocations:
     def _index(self, invocation: Invocation) -> None:
         if invocation.is_open:
             self._open[invocation.id] = invocation
-        else:
-            self._open.pop(invocation.id, None)
+        self._put(invocation, _place_of(invocation.record))
+
+    def _put(self, invocation: Invocation, place: Holders | None) -> None:
+        if place is not None:
+            self._held.setdefault(place, {})[invocation.id] = invocation
+
+    def _take(self, invocation: Invocation, place: Holders | None) -> None:
+        if place is not None and (held := self._held.get(place)) is not None:
+            held.pop(invocation.id, None)
+            if not held:
+                del self._held[place]
 
     def _leave(self, invocation: Invocation) -> None:
         self._by_id.pop(invocation.id, None)
         self._by_run.pop(invocation.record.run_id, None)
         self._open.pop(invocation.id, None)
+        self._take(invocation, _place_of(invocation.record))
 
     def _set(self, invocation: Invocation, record: InvocationRecord) -> None:
-        invocation.record = record
-        if self._by_id.get(invocation.id) is invocation:
-            self._index(invocation)
+        before, invocation.record = invocation.record, record
+        if self._by_id.get(invocation.id) is not invocation:
+            return
+        place, place_before = _place_of(record), _place_of(before)
+        if place != place_before:
+            self._take(invocation, place_before)
+            self._put(invocation, place)
+        if record.state not in ENDED:
+            self._open[invocation.id] = invocation
+        else:
+            self._open.pop(invocation.id, None)
 
     def change(self, invocation: Invocation, kind: str, move: Move, now: Instant, **members: Any) -> None:
         """Change the row of an invocation; raises ``IllegalMove`` before anything has changed."""
@@ -207,13 +241,14 @@ class Invocations:
             raise IllegalMove(f"a run that is {before.state} cannot become {state}")
         if job != before.job and job not in JOB[before.job]:
             raise IllegalMove(f"a job that is {before.job} cannot become {job}")
-        record = replace(before, **members)
-        if record == before:
+        changed = tuple([name for name, value in members.items() if value != getattr(before, name)])
+        if not changed:
             return
+        record = replace(before, **members)
         self._set(invocation, record)
         move.inverse(lambda now: self._set(invocation, before))
-        detail: dict[str, Any] = {} if state == before.state else {"previousState": before.state}
-        move.changes.append(self._journal.event(kind, record, now, **detail))
+        detail = {} if state == before.state else {"previousState": before.state}
+        move.changes.append(self._journal.changed(kind, record, changed, now, detail))
 
     def take(
         self,
@@ -326,6 +361,15 @@ class Invocations:
         move.inverse(lambda now: self._enter(invocation))
         self.on_forgetting(invocation, move, now)
         move.changes.append(self._journal.event("invocation.forgotten", invocation.record, now, is_gone=True))
+
+
+def _place_of(record: InvocationRecord) -> Holders | None:
+    """Return who has to do something about an invocation; None: it has ended, or its delivery has times of its own."""
+    if record.state in ENDED or record.authority is not None:
+        return None
+    if JOB[record.job] or record.cancel_asked_at is not None:
+        return _BROKER
+    return record.target, record.worker
 
 
 def texts_of(body: bytes | None) -> Texts:

@@ -204,8 +204,7 @@ class Parking:
         record = mail.record
         if self._inbox.get(record.message_id) is not None or not self._inbox.has_room(record.size):
             return False
-        if not self._mailing.end_work(mail, "parked", move.changes, now):
-            return False
+        self._mailing.end_work(mail, "parked", move.changes, now)
         move.inverse(lambda now: self._mailing.put_back(mail, now))
         operation = mail.operation
         parked = InboxRecord(
@@ -257,8 +256,7 @@ class Parking:
     def _leave(self, parked: Parked) -> None:
         self._deadlines.cancel(parked.deadline)
         parked.deadline = None
-        if self._inbox.get(parked.id) is parked:
-            self._inbox.leave(parked)
+        self._inbox.leave(parked)
 
     def _restore(self, parked: Parked, record: InboxRecord, operation: Operation | None, now: Instant) -> None:
         parked.operation = operation
@@ -326,10 +324,6 @@ class Parking:
     def _come_back(self, parked: Parked, now: Instant) -> None:
         self._inbox.enter(parked)
         self._arm(parked, Instant(now.mono + self._limits.mail_retry_ms, now.wall))
-
-    def lose(self, parked: Parked, now: Instant) -> None:
-        """Give up a free message whose text cannot be read any more."""
-        self._give_up(parked, "undeliverable", notices.BODY_LOST, now)
 
     def _give_up(self, parked: Parked, kind: str, reason: str, now: Instant) -> None:
         move = Move()
@@ -406,6 +400,4 @@ def claim_policy(parked: Parked, is_target_gone: bool) -> ClaimPolicy:
         return "assigned"
     if parked.record.claim == "any_session":
         return "any_session"
-    if parked.record.claim == "operator_select":
-        return "operator_select"
     return "session_unavailable" if is_target_gone else "bound_session"

@@ -390,6 +390,10 @@ Row: TypeAlias = (
 )
 
 
+TOLD_BY_CHANGES: frozenset[type[Row]] = frozenset({InvocationRecord})
+"""Rows of which events may hold nothing but what changed: the journal keeps all that is told of one, or nothing."""
+
+
 class SaveOperation(Struct, frozen=True):
     """Insert the row, or replace the one with the same number."""
 
@@ -443,12 +447,15 @@ class Happened(Struct, frozen=True):
     ``event:NUMBER``, ``invocation:NUMBER``, ``route:DIAGNOSIS-ID``, ``delivery:ID`` or
     ``peer:ID``."""
     kind: str
-    event_id: str
-    """Unique in the journal."""
+    event_id: str | None
+    """Unique in the journal; None: its sequence number is all that names it."""
     row: Row
     is_gone: bool = False
     """The row is deleted; it says what it was last."""
     detail: dict[str, Any] = {}
+    changed: tuple[str, ...] | None = None
+    """The members of the row in which it differs from what the event before it said; the journal holds only those.
+    None: it holds all."""
 
 
 class HistoryEvent(Struct, frozen=True):

@@ -98,7 +98,7 @@ class Replies:
         self._giving = giving
         self._ledger = ledger
         self._ids = ids
-        self._sending: dict[str, Offered | None] = {}
+        self._sending: dict[str, Offered] = {}
         """Replies that are on their way to sessions without a mailbox, by their keys."""
 
     def reply(self, connection: Connection, session: Session, frame: AssignmentReply, now: Instant) -> No | None:
@@ -214,9 +214,8 @@ class Replies:
             self._request(assignment, entry, message_id, move, now)
             move.changes.append(self._register.keep(entry, {"messageId": message_id}, now))
             ticket = assignment.ticket = move.append(self._ledger)
-        self._sending[entry.key] = None
         frame = MessageFrame(session.encoded(), Raw(message))
-        offered = self._offers.offer(
+        self._sending[entry.key] = self._offers.offer(
             asker,
             frame,
             message_id,
@@ -227,14 +226,10 @@ class Replies:
             on_missing=self._missing,
             subject=sending,
         )
-        if offered.is_open:
-            self._sending[entry.key] = offered
 
     def _not_requested(self, entry: Entry, now: Instant) -> None:
         """Take a reply back whose request could not be recorded: its frame was dropped."""
-        offered = self._sending.pop(entry.key, None)
-        if offered is not None:
-            self._offers.withdraw(offered)
+        self._offers.withdraw(self._sending.pop(entry.key))
         sharers, entry.sharers = entry.sharers, []
         self._register.withdraw(entry)
         for _, (connection, request_id) in sharers:
@@ -256,11 +251,6 @@ class Replies:
     def _missing(self, sending: _Sending, why: Missing, now: Instant) -> None:
         entry = sending.entry
         self._sending.pop(entry.key, None)
-        if why is Missing.NOT_WRITTEN:
-            sharers, entry.sharers = entry.sharers, []
-            for _, (connection, request_id) in sharers:
-                self._giving.refuse(connection, request_id, _NOT_NOW)
-            return
         unknown = self._register.unknown(entry, now)
         self._register.settle(entry, self._ledger.append((unknown,)), now)
 

@@ -22,8 +22,10 @@ from intercom.store.identity import Identity, read_identity
 from intercom.store.loading import Loaded, load, text_or_bytes
 from intercom.store.log_space import extend_log
 from intercom.store.merging import Batch, Merged, merge
+from intercom.store.operations import are_many
 from intercom.store.pair import beside, has_log, obtain_pair, read_only
 from intercom.store.rows import DROP_OPERATION
+from intercom.store.soundness import expect_sound
 
 __all__ = ["Batch", "CommitFailed", "Store", "StoreUnusable"]
 
@@ -60,6 +62,8 @@ class Store:
         self._is_fresh = True
         """Nothing was committed since it was opened."""
         self._final: str | None = None
+        self.opening_us = 0
+        """Duration of the commit with which it was opened, in microseconds."""
 
     @classmethod
     def open(
@@ -81,7 +85,8 @@ class Store:
         key = obtain_pair(paths)
         connection: sqlite3.Connection | None = None
         try:
-            identity = examine(paths, key)
+            # Memory keeps nothing of what is read later, so there the whole is looked at before.
+            identity = examine(paths, key, at_once=durability == "memory")
             connection = _connect(paths)
             connection.execute("BEGIN IMMEDIATE")
             if identity.version < schema.version():
@@ -93,8 +98,11 @@ class Store:
                 connection.execute("DELETE FROM operations WHERE state != ?", (OperationState.QUEUED.value,))
             else:
                 connection.executemany(DROP_OPERATION, ((number,) for number in loaded.stale))
+            begin = perf_counter_ns()
             connection.execute("COMMIT")
+            opening_us = (perf_counter_ns() - begin) // 1_000
             store = cls(paths, connection, key, identity, loaded)
+            store.opening_us = opening_us
         except BaseException as error:
             if connection is not None:
                 connection.close()
@@ -210,17 +218,20 @@ def _with_true_journal(connection: sqlite3.Connection, identity: Identity, paths
     return replace(identity, journal_id=journal_id, was_restored=True)
 
 
-def examine(paths: Paths, key: bytes) -> Identity:
-    """Judge the database before anything in it is changed; raises ``StoreUnusable`` or errors of SQLite."""
+def examine(paths: Paths, key: bytes, *, at_once: bool = True) -> Identity:
+    """Judge the database before anything in it is changed; raises ``StoreUnusable`` or errors of SQLite.
+
+    Unless ``at_once``, the pages of a store with many operations are left to who reads these back: until then nobody
+    sends, and whoever registers need not wait for it.
+    """
     connection = read_only(paths.database)
     try:
         size = os.stat(paths.database).st_size
         if size == 0:
             raise StoreUnusable("corrupt", f"{paths.database} is empty")
         identity = read_identity(connection, paths.database, key)
-        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-        if verdict != "ok":
-            raise StoreUnusable("corrupt", f"{paths.database} is damaged ({verdict})")
+        if at_once or identity.version < schema.version() or not are_many(connection):
+            expect_sound(connection)
         (page_size,) = connection.execute("PRAGMA page_size").fetchone()
         if size % page_size and not has_log(paths.database):
             raise StoreUnusable("corrupt", f"{paths.database} was cut off: it ends within a page")
@@ -231,9 +242,7 @@ def examine(paths: Paths, key: bytes) -> Identity:
 
 def _connect(paths: Paths) -> sqlite3.Connection:
     # The holder of the home's lock is alone: SQLite locks the file once and keeps the index of the log in memory,
-    # instead of taking six locks a commit. A further connection of this process needs the same vfs. What reading
-    # the log before left of an index in a file is of no use to anybody.
-    beside(paths.database, "-shm").unlink(missing_ok=True)
+    # instead of taking six locks a commit. A further connection of this process needs the same vfs.
     connection = sqlite3.connect(
         f"{paths.database.as_uri()}?mode=rw&vfs=unix-excl",
         uri=True,
@@ -254,6 +263,8 @@ def _connect(paths: Paths) -> sqlite3.Connection:
             "temp_store = MEMORY",
         ):
             connection.execute(f"PRAGMA {pragma}").fetchall()
+        # What reading the log before left of an index in a file is of no use to anybody, now that nobody else has it.
+        beside(paths.database, "-shm").unlink(missing_ok=True)
     except BaseException:
         connection.close()
         raise

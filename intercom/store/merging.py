@@ -25,13 +25,11 @@ from intercom.store.rows import (
     ANSWER_QUESTION,
     DROP_OPERATION,
     DROP_RETIRED,
-    SAVE_OPERATION,
-    SAVE_PLAIN,
     SAVE_RETIRED,
-    is_plain,
-    operation_row,
-    plain_row,
+    WRITERS,
+    Row,
     retired_row,
+    statement_for,
 )
 
 Batch: TypeAlias = Sequence[tuple[int, tuple[Change, ...]]]
@@ -66,17 +64,20 @@ class Merged:
         executemany = cursor.executemany
         # Before the whole rows: what was saved or dropped after it was accepted stays as that left it.
         if self.acceptances:
-            rows = [(one.recipient_session, one.accepted_at, number) for number, one in self.acceptances.items()]
-            executemany(ACCEPT_OPERATION, rows)
+            moved = [(one.recipient_session, one.accepted_at, number) for number, one in self.acceptances.items()]
+            executemany(ACCEPT_OPERATION, moved)
         if self.answers:
             executemany(ANSWER_QUESTION, [(number,) for number in self.answers])
-        saved = [record for record in self.operations.values() if record is not None]
-        if plain := [plain_row(record) for record in saved if is_plain(record)]:
-            executemany(SAVE_PLAIN, plain)
-        if len(plain) < len(saved):
-            executemany(SAVE_OPERATION, [operation_row(record) for record in saved if not is_plain(record)])
-        if len(saved) < len(self.operations):
-            executemany(DROP_OPERATION, [(number,) for number, record in self.operations.items() if record is None])
+        rows: dict[str, list[Row]] = {statement: [] for statement in (DROP_OPERATION, *WRITERS)}
+        for number, record in self.operations.items():
+            if record is None:
+                rows[DROP_OPERATION].append((number,))
+            else:
+                statement = statement_for(record)
+                rows[statement].append(WRITERS[statement](record))
+        for statement, values in rows.items():
+            if values:
+                executemany(statement, values)
         if self.retired:
             retired = self.retired.items()
             executemany(SAVE_RETIRED, [retired_row(record) for _, record in retired if record is not None])
@@ -89,9 +90,9 @@ def merge(batch: Batch) -> Merged | None:
     operations = merged.operations
     for _, changes in batch:
         for change in changes:
-            if isinstance(change, SaveOperation):
+            if type(change) is SaveOperation:
                 operations[change.record.number] = change.record
-            elif isinstance(change, AcceptOperation):
+            elif type(change) is AcceptOperation:
                 number = change.number
                 if number not in operations:
                     merged.acceptances[number] = change

@@ -41,6 +41,27 @@ def test_a_token_is_kept_for_the_user_alone(home: Path) -> None:
     assert keeper(home).token() == "newer"
 
 
+def test_a_token_and_its_name_are_on_disk_before_anybody_shows_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker keeps what it was shown, also when the power fails: who lost the token then would be locked out."""
+    done = []
+    sync, link = os.fsync, os.link
+
+    def note_sync(descriptor: int) -> None:
+        done.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        sync(descriptor)
+
+    def note_link(draft: Path, file: Path) -> None:
+        assert done == [draft]
+        done.clear()
+        link(draft, file)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(os, "link", note_link)
+    keeper(home).prepare()
+    real = home.resolve()
+    assert done == [real / "identities" / "addresses", real / "identities", real]
+
+
 def test_a_token_is_made_once(home: Path) -> None:
     """Before the broker makes the address: whoever dies in between has its token, and all show the same."""
     made: list[str | None] = []

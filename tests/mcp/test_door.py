@@ -572,6 +572,9 @@ def test_a_task_that_is_not_ended_keeps_the_host_from_stopping(raw: Start, broke
         assert f"call reply with question {named} " in given["text"]
         assert door.ask(stop)["text"] == "", "nobody was shown it yet"
         door.ask({"op": "done", "batch": given["batch"]})
+        host.tool("reply", {"text": "for a key", "question": named, "state": "waiting"})
+        assert door.ask(stop)["text"] == "", "whoever asked knows that it waits"
+        host.tool("reply", {"text": "got it", "question": named, "state": "running"})
         for _ in range(STOP_REMINDERS):
             said = door.ask(stop)["text"]
             assert f"- {named} (execute, invocation i-1), running" in said

@@ -183,6 +183,32 @@ def test_a_lock_held_elsewhere_ends_the_start_with_its_holder(start_broker: Star
     lock.release()
 
 
+HOLDER = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("BEGIN IMMEDIATE")
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_store_held_elsewhere_ends_the_start_too(start_broker: StartBroker, home: Path) -> None:
+    """F5, F7: who began all the same would refuse for as long as it lives; who wanted a broker tries again."""
+    assert start_broker().stop() == 0
+    # Another process, because the broker is a fork of this one, and SQLite counts the locks of a process.
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, home / "intercom.db"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
+    before = {path.name for path in home.iterdir()}
+    broker = start_broker(fault="from intercom.store import database\ndatabase.BUSY_MS = 1", wait=False)
+    assert broker.wait() == 5
+    assert f"{home / 'intercom.db'} is held by another program" in broker.errors
+    assert {path.name for path in home.iterdir()} == before
+    holder.communicate()
+    assert start_broker().stop() == 0
+
+
 def test_a_stopped_broker_is_busy_and_stays_the_broker(broker: BrokerProcess, start_broker: StartBroker) -> None:
     """F6, F26: no unlink, no second broker; it goes on when it is continued."""
     with broker.registered("a") as client:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Literal
 from unittest.mock import patch
 
+from intercom.client import journalfile
 from intercom.config import Durability
 from intercom.core import recalling
 from intercom.core.records import Reading
@@ -39,6 +40,8 @@ _FULL = 2
 """What SQLite calls a sync with every commit."""
 _CHECKPOINT_PAGES = 24
 """So few that every world sees many checkpoints."""
+_JOURNAL_BYTES = 1_500
+"""So few that the journals of workers are written anew."""
 _RECALL_ROWS = 4
 """So few that brokers start while operations are still to be read."""
 
@@ -246,6 +249,7 @@ def hand_made_times(clock: Clock) -> Iterator[None]:
         patch.object(database, "CHECKPOINT_PAGES", _CHECKPOINT_PAGES),
         patch.object(operations, "RECALL_ROWS", _RECALL_ROWS),
         patch.object(recalling, "RECALL_ROWS", _RECALL_ROWS),
+        patch.object(journalfile, "JOURNAL_SHORTENED_BYTES", _JOURNAL_BYTES),
         patch.object(threading.Thread, "start", side_effect=AssertionError("a thread in a world turned by hand")),
     ):
         yield
