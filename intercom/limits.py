@@ -621,13 +621,13 @@ CLUSTER_LEASE_MS = 15_000
 """A broker that did not renew its lease for this long is away."""
 CLUSTER_RENEW_MS = 5_000
 """Pause between two renewals of the lease of a broker."""
-CLUSTER_ANSWER_MS = 4_000
+CLUSTER_ANSWER_MS = 2_000
 """How long the engine may take to answer before the connection to it is given up."""
 CLUSTER_CONNECT_MS = 2_000
 """How long one server of the engine may take to let a connection in."""
 CLUSTER_PAUSE_MS = 250
 """Pause before the engine is tried again; doubles up to CLUSTER_PAUSE_MOST_MS."""
-CLUSTER_PAUSE_MOST_MS = 15_000
+CLUSTER_PAUSE_MOST_MS = 5_000
 CLUSTER_LOOK_MS = 1_000
 """Pause between two looks for leases that have ended."""
 CLUSTER_PING_MS = 5_000

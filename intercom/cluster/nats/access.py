@@ -34,7 +34,6 @@ def access_to(settings: ClusterSettings) -> Access:
     if len(key) != MESH_KEY_BYTES:
         raise Unusable(f"key_file {settings.key_file} must hold {MESH_KEY_BYTES} bytes, it holds {len(key)}")
     options: dict[str, Any] = {
-        "servers": list(settings.url),
         "allow_reconnect": False,
         "max_reconnect_attempts": 1,
         "reconnect_time_wait": 0,

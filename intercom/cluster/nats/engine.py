@@ -6,14 +6,16 @@ Everything ends when the connection does: whoever uses this connects again and b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from random import sample
+from typing import TYPE_CHECKING, Any
 
 from intercom.cluster.nats.access import EXTRA, Access, Unusable
 from intercom.config import ClusterSettings
 from intercom.limits import (
     CLUSTER_ANSWER_MS,
+    CLUSTER_CONNECT_MS,
     CLUSTER_DUPLICATES_MS,
     CLUSTER_LEASE_MS,
     CLUSTER_MAIL_MS,
@@ -45,6 +47,7 @@ class Engine:
         self.trouble: str | None = None
         """The last error the client library told."""
         self._replicas = settings.replicas
+        self._named = len(settings.url)
         self.js: JetStreamContext = client.jetstream(timeout=_ANSWER_S)
         self.leases: KeyValue
         self.sessions: KeyValue
@@ -64,11 +67,10 @@ class Engine:
 
     async def prepare(self) -> None:
         """Find, or make, the stream and the buckets; raise ``Unusable`` where the engine does not allow that."""
-        from nats.errors import Error
         from nats.js import api
-        from nats.js.errors import APIError, BadRequestError, NotFoundError, ServiceUnavailableError
+        from nats.js.errors import BadRequestError, NotFoundError
 
-        try:
+        with refusals():
             replicas = self._replicas or self._replicas_to_have()
             config = api.StreamConfig(
                 name=self.stream,
@@ -88,12 +90,6 @@ class Engine:
                 await self.js.stream_info(self.stream)
             self.leases = await self._bucket("brokers", replicas, CLUSTER_LEASE_MS / 1000)
             self.sessions = await self._bucket("sessions", replicas, None)
-        except ServiceUnavailableError as error:
-            raise Unusable(f"the engine cannot store anything now: {error.description or error}") from None
-        except APIError as error:
-            raise Unusable(f"the engine refuses what is needed: {error.description or error}") from None
-        except Error as error:
-            raise Unusable(f"the engine does not answer: {error or type(error).__name__}") from None
 
     async def _bucket(self, what: str, replicas: int, ttl_s: float | None) -> KeyValue:
         from nats.js import api
@@ -109,10 +105,8 @@ class Engine:
 
     def _replicas_to_have(self) -> int:
         """Return 3 where the engine is a cluster of so many servers, else 1."""
-        servers = {self.client.connected_url.netloc if self.client.connected_url else ""}
-        servers |= {server.netloc for server in self.client.discovered_servers}
-        servers |= {server.netloc for server in self.client.servers}
-        return REPLICAS if len(servers) >= REPLICAS else 1
+        others = {server.netloc for server in self.client.discovered_servers}
+        return REPLICAS if max(self._named, 1 + len(others)) >= REPLICAS else 1
 
     async def watch(self, what: str, told: Callable[[str, bytes | None], None], whole: Callable[[], None]) -> None:
         """Tell every key of a bucket with its value, None: it is gone; ``whole`` once all that was there was told.
@@ -163,8 +157,40 @@ class Engine:
             await self.client.close()
 
 
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Turn what the engine says no with into ``Unusable``, in words for a person."""
+    from nats.errors import Error
+    from nats.js.errors import APIError, NoStreamResponseError, ServiceUnavailableError
+
+    try:
+        yield
+    except (ServiceUnavailableError, NoStreamResponseError) as error:
+        raise Unusable(
+            f"the engine cannot store anything now: {getattr(error, 'description', None) or error}"
+        ) from None
+    except APIError as error:
+        raise Unusable(f"the engine refuses what is needed: {error.description or error}") from None
+    except (Error, OSError, TimeoutError) as error:
+        raise Unusable(f"the engine does not answer: {str(error) or type(error).__name__}") from None
+
+
 async def connected(settings: ClusterSettings, access: Access, *, name: str) -> Engine:
-    """Return a connection to the engine; raise ``Unusable`` with the reason when there is none to be had."""
+    """Return a connection to the engine; raise ``Unusable`` with the reason when there is none to be had.
+
+    Every server is tried once, in any order, so that one that stands still costs no more than its own time.
+    """
+    why: object = "no server is named"
+    for url in sample(settings.url, len(settings.url)):
+        found = await _connected_to(url, settings, access, name)
+        if isinstance(found, Engine):
+            return found
+        why = found
+    raise Unusable(f"no server of {', '.join(settings.url)} can be used: {str(why) or type(why).__name__}")
+
+
+async def _connected_to(url: str, settings: ClusterSettings, access: Access, name: str) -> Engine | Exception:
+    """Return a connection to one server, or why there is none."""
     try:
         from nats.aio.client import Client
         from nats.errors import Error
@@ -179,20 +205,18 @@ async def connected(settings: ClusterSettings, access: Access, *, name: str) -> 
             engine.lost.set()
 
     async def failed(error: Exception) -> None:
-        errors.append(error)
-        del errors[:-1]
+        errors[:] = [error]
         if engine is not None:
             engine.trouble = str(error) or type(error).__name__
 
+    callbacks: dict[str, Any] = {"closed_cb": closed, "disconnected_cb": closed, "error_cb": failed}
     try:
-        async with asyncio.timeout(2 * _ANSWER_S):
-            await client.connect(**access.options, name=name, closed_cb=closed, disconnected_cb=closed, error_cb=failed)
+        async with asyncio.timeout(2 * CLUSTER_CONNECT_MS / 1000):
+            await client.connect(servers=[url], name=name, **access.options, **callbacks)
     except (TimeoutError, OSError, Error, ValueError) as error:
         with suppress(Exception):
             await client.close()
-        why = errors[-1] if errors else error
-        servers = ", ".join(settings.url)
-        raise Unusable(f"no server of {servers} can be used: {str(why) or type(why).__name__}") from None
+        return errors[0] if errors else error
     engine = Engine(client, settings)
     if client.is_closed:
         engine.lost.set()

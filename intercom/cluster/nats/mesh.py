@@ -21,7 +21,7 @@ from msgspec.json import decode, encode
 from intercom.cluster.envelope import Envelope, Foreign, seal, unseal
 from intercom.cluster.nats.access import Access, Unusable, access_to
 from intercom.cluster.nats.consumer import Consumer
-from intercom.cluster.nats.engine import Engine, connected
+from intercom.cluster.nats.engine import Engine, connected, refusals
 from intercom.cluster.nats.mirror import Lease, Mirror
 from intercom.cluster.nats.pump import Pump
 from intercom.config import ClusterSettings
@@ -180,8 +180,9 @@ class Mesh:
         self._engine = engine
         try:
             await engine.prepare()
-            await self._consumer.prepare(engine)
-            await self._write_lease(engine)
+            with refusals():
+                await self._consumer.prepare(engine)
+                await self._write_lease(engine)
             self._unwritten.update(self._names)
             self._must_write.set()
             self._mirror.begin_anew()

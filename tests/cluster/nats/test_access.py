@@ -32,7 +32,6 @@ def test_the_key_and_a_token(key: Path, tmp_path: Path) -> None:
     access = access_to(settings(key, token_file=str(secret(tmp_path / "token", b"open sesame\n"))))
     assert access.key == bytes(range(32))
     assert access.options["token"] == "open sesame"
-    assert access.options["servers"] == ["nats://127.0.0.1:1"]
     assert access.options["allow_reconnect"] is False and "tls" not in access.options
 
 
