@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
 _PULL_S = 20
+_ACK = b"+ACK"
 _MARGIN_S = CLUSTER_ANSWER_MS / 1000
 
 
@@ -41,6 +44,9 @@ class Consumer:
         self._foreign = foreign
         self._arrivals = 0
         self._unsettled: dict[int, Msg] = {}
+        self._settled: deque[str] = deque()
+        """Where the engine is told of what it may forget."""
+        self._wake = asyncio.Event()
 
     @property
     def name(self) -> str:
@@ -91,8 +97,18 @@ class Consumer:
         self._unsettled[self._arrivals] = message
         self._arrived(self._arrivals, envelope)
 
-    async def settle(self, arrival: int) -> None:
+    def settle(self, arrival: int) -> None:
         """Let the engine forget something; what came on an earlier connection comes again."""
         message = self._unsettled.pop(arrival, None)
         if message is not None:
-            await message.ack()
+            self._settled.append(message.reply)
+            self._wake.set()
+
+    async def tell_settled(self, engine: Engine) -> None:
+        """Tell the engine of what was settled, for the life of the connection."""
+        self._settled.clear()
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._settled:
+                await engine.client.publish(self._settled.popleft(), _ACK)

@@ -106,7 +106,6 @@ class Mesh:
         self._engine: Engine | None = None
         self._key = b""
         self._task = loop.create_task(self._run())
-        self._errands: set[asyncio.Task[None]] = set()
         self._facts.append(self._state)
         loop.call_soon(notify)
 
@@ -197,6 +196,7 @@ class Mesh:
                 self._answer_pings(engine),
                 self._pump.run(engine),
                 self._consumer.run(engine),
+                self._consumer.tell_settled(engine),
             )
         finally:
             self._engine = None
@@ -340,15 +340,8 @@ class Mesh:
             self._settle(post.settles)
 
     def _settle(self, arrival: int) -> None:
-        if self._consumer is not None and self._engine is not None:
-            errand = self._loop.create_task(self._let_go(arrival))
-            self._errands.add(errand)
-            errand.add_done_callback(self._errands.discard)
-
-    async def _let_go(self, arrival: int) -> None:
         if self._consumer is not None:
-            with suppress(Exception):  # then it comes again
-                await self._consumer.settle(arrival)
+            self._consumer.settle(arrival)
 
     def _arrived(self, arrival: int, envelope: Envelope) -> None:
         self._tell(Arrived(arrival, envelope.from_broker, envelope.kind, envelope.delivery_id, bytes(envelope.body)))

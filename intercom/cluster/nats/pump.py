@@ -9,6 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from msgspec import DecodeError, Struct
+from msgspec.json import decode
 
 from intercom.cluster.envelope import seal
 from intercom.cluster.nats.access import Unusable
@@ -16,7 +21,19 @@ from intercom.cluster.nats.engine import Engine
 from intercom.core.records import Post
 from intercom.limits import CLUSTER_ANSWER_MS, CLUSTER_IN_FLIGHT
 
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
+
 _MESSAGE_ID = "Nats-Msg-Id"
+_ANSWER_S = CLUSTER_ANSWER_MS / 1000
+
+
+class _Refusal(Struct):
+    description: str = "for no reason that it gives"
+
+
+class _Answer(Struct):
+    error: _Refusal | None = None
 
 
 class Pump:
@@ -35,9 +52,10 @@ class Pump:
         self._epoch = epoch
         self._posted = posted
         self._waiting: deque[Post] = deque()
-        self._in_flight: dict[int, Post] = {}
+        self._in_flight: dict[int, tuple[Post, float]] = {}
+        """With when each was given away, in order."""
         self._wake = asyncio.Event()
-        self._failed: Exception | None = None
+        self._refused: str | None = None
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._in_flight)
@@ -49,33 +67,33 @@ class Pump:
 
     def waiting(self) -> list[Post]:
         """Return what the engine is not known to have stored, in order."""
-        return [*self._in_flight.values(), *self._waiting]
+        return [*(post for post, _ in self._in_flight.values()), *self._waiting]
 
     async def run(self, engine: Engine) -> None:
         """Use this connection until something cannot be stored; raise ``Unusable`` then."""
-        self._waiting.extendleft(reversed(self._in_flight.values()))
+        self._waiting = deque(self.waiting())
         self._in_flight.clear()
-        self._failed = None
-        tasks: set[asyncio.Task[None]] = set()
-        try:
-            while True:
-                while self._waiting and len(self._in_flight) < CLUSTER_IN_FLIGHT:
-                    post = self._waiting.popleft()
-                    self._in_flight[post.number] = post
-                    task = asyncio.get_running_loop().create_task(self._publish(engine, post))
-                    tasks.add(task)
-                    task.add_done_callback(tasks.discard)
-                self._wake.clear()
-                await self._wake.wait()
-                if self._failed is not None:
-                    raise Unusable(f"the engine did not store what was sent: {self._failed}")
-        finally:
-            for task in tasks:
-                task.cancel()
+        self._refused = None
+        inbox: str = engine.client.new_inbox()
+        # One subscription takes all answers: a request for each would cost a task and a timer each.
+        await engine.client.subscribe(f"{inbox}.*", cb=self._answered)
+        while True:
+            while self._waiting and len(self._in_flight) < CLUSTER_IN_FLIGHT:
+                post = self._waiting.popleft()
+                self._in_flight[post.number] = (post, monotonic())
+                await self._publish(engine, post, f"{inbox}.{post.number}")
+            self._wake.clear()
+            oldest = next(iter(self._in_flight.values()), None)
+            left = None if oldest is None else oldest[1] + _ANSWER_S - monotonic()
+            try:
+                async with asyncio.timeout(None if left is None else max(0.0, left)):
+                    await self._wake.wait()
+            except TimeoutError:
+                self._refused = "it does not answer"
+            if self._refused is not None:
+                raise Unusable(f"the engine did not store what was sent: {self._refused}")
 
-    async def _publish(self, engine: Engine, post: Post) -> None:
-        from nats.errors import Error
-
+    async def _publish(self, engine: Engine, post: Post, reply: str) -> None:
         data = seal(
             self._key,
             post.kind,
@@ -86,11 +104,25 @@ class Pump:
             delivery_id=post.delivery_id,
         )
         headers = {_MESSAGE_ID: f"{self._own}.{post.delivery_id}.{post.kind}.{post.attempt}"}
-        try:
-            await engine.js.publish(engine.subject(post.peer), data, timeout=CLUSTER_ANSWER_MS / 1000, headers=headers)
-        except (Error, OSError) as error:
-            self._failed = error if str(error) else type(error)(type(error).__name__)
+        await engine.client.publish(engine.subject(post.peer), data, reply=reply, headers=headers)
+
+    async def _answered(self, message: Msg) -> None:
+        number = int(message.subject.rpartition(".")[2])
+        if number not in self._in_flight:
+            return  # of a connection before this one
+        if message.headers and "Status" in message.headers:
+            self._refused = "nobody stores it: the stream is gone"
         else:
-            self._in_flight.pop(post.number, None)
-            self._posted(post)
+            try:
+                answer = decode(message.data, type=_Answer)
+            except DecodeError as error:
+                self._refused = f"its answer cannot be read: {error}"
+            else:
+                if answer.error is None:
+                    post, _ = self._in_flight.pop(number)
+                    self._posted(post)
+                    if self._waiting:
+                        self._wake.set()
+                    return
+                self._refused = answer.error.description
         self._wake.set()
