@@ -751,8 +751,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """After which time a sender is told to try a full mailbox again."""
     mail_retry_ms: int = 1_000
     """Pause before mail is handed over again after its bodies could not be read, or its offer not be recorded."""
-    mail_offers: int = 32
-    """Entries of one mailbox that are handed over ahead of their receipts."""
+    mail_offers: int = 64
+    """Entries of one mailbox that are handed over ahead of their receipts; more come when half are confirmed."""
     mail_offer_bytes: int = 1 * MIB
     """The same in bytes; one entry is always admitted."""
     mail_joined: int = 100

@@ -124,7 +124,7 @@ class JournalFile(WorkerJournal):
         for number, line in enumerate(lines.splitlines(), 1):
             try:
                 self._take(line)
-            except (MsgspecError, KeyError, TypeError, AttributeError) as error:
+            except (MsgspecError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 raise HomeError(
                     f"{self._file} is damaged in line {number}",
                     code="identity_damaged",
@@ -196,14 +196,16 @@ def _refused(error: OSError, path: Path) -> IntercomError:
     return HomeError(f"{path} cannot be used: {error.strerror or error}")
 
 
-def damaged(paths: Paths) -> list[HomeError]:
+def damaged(paths: Paths) -> list[IntercomError]:
     """Return what is wrong with the journals of the durable workers of a home."""
-    found = []
+    found: list[IntercomError] = []
     for file in sorted((paths.identities / "addresses").glob(f"*{SUFFIX}")):
         try:
             JournalFile(paths, file.name.removesuffix(SUFFIX), str).check()
         except FileNotFoundError:
             continue  # it was taken away meanwhile
+        except OSError as error:
+            found.append(_refused(error, file))
         except HomeError as error:
             found.append(error)
     return found

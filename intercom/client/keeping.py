@@ -52,7 +52,7 @@ class AddressKeeper:
             raise home_trouble(error, self._token_file) from error
         try:
             token = json.loads(content)["token"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             token = None
         if not isinstance(token, str) or not token:
             raise HomeError(

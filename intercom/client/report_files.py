@@ -33,7 +33,7 @@ class ReportFiles:
         with suppress(OSError):
             for path in sorted(self._place.iterdir()):
                 if path.suffix == _SUFFIX:
-                    with suppress(OSError, MsgspecError):
+                    with suppress(OSError, MsgspecError, RecursionError):
                         found.append(decode(read_private(path, REPORT_FILE_BYTES), type=ReportRecord))
         return sorted(found, key=lambda record: record.written_at)
 

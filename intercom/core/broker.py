@@ -25,7 +25,6 @@ from intercom.core.inquiries import Inquiries, Tracing
 from intercom.core.invoking import Invoking
 from intercom.core.linking import Linking
 from intercom.core.membership import Membership
-from intercom.core.meshing import Meshing
 from intercom.core.messages import Messages
 from intercom.core.part import Part
 from intercom.core.peeking import Peeking
@@ -61,6 +60,7 @@ from intercom.wire.frames import (
 from intercom.wire.mail import SessionReattach
 
 if TYPE_CHECKING:
+    from intercom.core.meshing import Meshing
     from intercom.wire.unions import Request
 
 Row = TypeVar("Row")
@@ -133,19 +133,23 @@ class Broker:
         self._flows = flows = FlowsOfBroker(ground, registry, messages, post, company, following, work)
         self._linking = linking = Linking(ground, registry, messages, post, membership, following, inquiries)
         self._invoking = Invoking(ground, registry, messages, post, sending, following, work, node)
-        self._meshing = Meshing(
-            ground,
-            registry,
-            messages,
-            post,
-            sending,
-            membership,
-            company,
-            self._invoking.peers,
-            node,
-            cluster,
-            now,
-        )
+        self._meshing: Meshing | None = None
+        if cluster is not None:
+            from intercom.core.meshing import Meshing  # with all that only a broker among others needs
+
+            self._meshing = Meshing(
+                ground,
+                registry,
+                messages,
+                post,
+                sending,
+                membership,
+                company,
+                self._invoking.peers,
+                node,
+                cluster,
+                now,
+            )
         self._parts: list[Part] = [
             messages,
             registry,
@@ -164,12 +168,12 @@ class Broker:
             flows,
             linking,
             self._invoking,
-            self._meshing,
         ]
         draining = Draining(ground, registry, linking.links, self._parts)
         reporting = (*self._parts, draining)
         self._control = Control(ground, registry, messages, instance_id, pid, facts or {}, reporting)
-        self._control.multi_node = self._meshing.multi_node
+        if self._meshing is not None:
+            self._control.multi_node = self._meshing.multi_node
         registry.addresses.used = AddressUses(
             registry, messages, post, work, flows, linking, limits.address_idle_ms
         ).keys
@@ -303,7 +307,8 @@ class Broker:
     def peer_told(self, fact: PeerFact, now: Instant) -> list[Effect]:
         """Take note of what is heard of other brokers, or of what became of work for one."""
         self._invoking.peer_told(fact, now)
-        self._meshing.peer_told(fact, now)
+        if self._meshing is not None:
+            self._meshing.peer_told(fact, now)
         return self._outbox.take()
 
     def frames_taken(self, tokens: Iterable[object], now: Instant) -> list[Effect]:

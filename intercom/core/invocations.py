@@ -80,11 +80,13 @@ class Texts(Struct, frozen=True):
 class Invocation:
     """Hold one invocation, and what only this process knows of it."""
 
-    __slots__ = ("gone_since", "id", "mail", "notice", "offered", "record", "retry_at", "ticket")
+    __slots__ = ("gone_since", "id", "mail", "notice", "offered", "place", "record", "retry_at", "ticket")
 
     def __init__(self, record: InvocationRecord) -> None:
         self.record = record
         self.id = record.invocation_id
+        self.place: Holders | None = None
+        """Under whom it is found among the open ones."""
         self.ticket = 0
         """Of its newest change."""
         self.mail: Mail | None = None
@@ -202,36 +204,35 @@ class Invocations:
     def _index(self, invocation: Invocation) -> None:
         if invocation.is_open:
             self._open[invocation.id] = invocation
-        self._put(invocation, _place_of(invocation.record))
+        self._move(invocation, _place_of(invocation.record))
 
-    def _put(self, invocation: Invocation, place: Holders | None) -> None:
+    def _move(self, invocation: Invocation, place: Holders | None) -> None:
+        before, invocation.place = invocation.place, place
+        if before is not None:
+            held = self._held[before]
+            del held[invocation.id]
+            if not held:
+                del self._held[before]
         if place is not None:
             self._held.setdefault(place, {})[invocation.id] = invocation
-
-    def _take(self, invocation: Invocation, place: Holders | None) -> None:
-        if place is not None and (held := self._held.get(place)) is not None:
-            held.pop(invocation.id, None)
-            if not held:
-                del self._held[place]
 
     def _leave(self, invocation: Invocation) -> None:
         self._by_id.pop(invocation.id, None)
         self._by_run.pop(invocation.record.run_id, None)
         self._open.pop(invocation.id, None)
-        self._take(invocation, _place_of(invocation.record))
+        self._move(invocation, None)
 
     def _set(self, invocation: Invocation, record: InvocationRecord) -> None:
         before, invocation.record = invocation.record, record
         if self._by_id.get(invocation.id) is not invocation:
             return
-        place, place_before = _place_of(record), _place_of(before)
-        if place != place_before:
-            self._take(invocation, place_before)
-            self._put(invocation, place)
-        if record.state not in ENDED:
-            self._open[invocation.id] = invocation
-        else:
+        place = _place_of(record)
+        if place != invocation.place:
+            self._move(invocation, place)
+        if record.state in ENDED:
             self._open.pop(invocation.id, None)
+        elif before.state in ENDED:
+            self._open[invocation.id] = invocation
 
     def change(self, invocation: Invocation, kind: str, move: Move, now: Instant, **members: Any) -> None:
         """Change the row of an invocation; raises ``IllegalMove`` before anything has changed."""
@@ -265,7 +266,9 @@ class Invocations:
         Unless ``is_confirmed`` its message may still come again, and the job that writes it goes on.
         """
         record = invocation.record
-        members: dict[str, Any] = {"state": state, "reconciled": False}
+        members: dict[str, Any] = {"state": state}
+        if record.reconciled:
+            members["reconciled"] = False
         if record.started_at is None:
             members["started_at"] = now.wall
         if worker is not None:

@@ -373,6 +373,8 @@ class Mailing:
         """Hand over what may be handed over; first the bodies are read."""
         if box.holder is None or box.is_read or self._ledger.is_closed:
             return
+        if 2 * box.offered > self._limits.mail_offers:
+            return  # half of them at once is one read and one commit; one by one each would be
         chosen = self.next_to_offer(box)
         if chosen:
             box.is_read = True

@@ -1,6 +1,6 @@
 """Tell other brokers who is here, and say how the way to them is.
 
-Without a cluster this part does nothing: nobody asks it, and it follows nothing.
+A broker that is in no cluster has none of this.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from intercom.core.abroad import Abroad
 from intercom.core.clock import Instant
-from intercom.core.control import MULTI_NODE_OFF
-from intercom.core.part import Part
 from intercom.core.peer_records import Announce, Arrived, ClusterState, PeerFact, PeerLost, PeerSeen, Posted, RemoteName
 from intercom.core.remote_sessions import RemoteSessions
 
@@ -28,8 +26,8 @@ if TYPE_CHECKING:
     from intercom.core.sessions import Session
 
 
-class Meshing(Part):
-    """Know how the cluster is; ``state`` None: this broker is in none."""
+class Meshing:
+    """Know how the cluster is, and hold what deals with other brokers; ``state``: how it is at first."""
 
     def __init__(
         self,
@@ -42,7 +40,7 @@ class Meshing(Part):
         company: Company,
         peers: Peers,
         node: str,
-        state: ClusterState | None,
+        state: ClusterState,
         now: Instant,
     ) -> None:
         self._state = state
@@ -76,7 +74,7 @@ class Meshing(Part):
             now,
         )
         self._remote.way = self._abroad
-        if state is not None and state.status != "off":
+        if state.status != "off":
             sending.resolver.node = node
             post.queueing.find_elsewhere = self._remote.find_away
             registry.sessions.on_change.append(self._mark)
@@ -142,8 +140,6 @@ class Meshing(Part):
         """Take note of how the way to other brokers is."""
         if isinstance(fact, ClusterState):
             self._state = fact
-        elif self._state is None:
-            return
         elif isinstance(fact, PeerSeen):
             self._remote.seen(fact, now)
         elif isinstance(fact, PeerLost):
@@ -154,7 +150,7 @@ class Meshing(Part):
             self._abroad.arrived(fact, now)
 
     def _is_cut_off(self, peer: str) -> bool:
-        return self._state is None or self._state.status != "on" or not self._peers.is_there(peer)
+        return self._state.status != "on" or not self._peers.is_there(peer)
 
     def _node(self, peer: str) -> str:
         return self._peers.name_of(peer)
@@ -162,8 +158,6 @@ class Meshing(Part):
     def multi_node(self) -> Mapping[str, Any]:
         """Return what the status report says of other machines (protocol 6.14)."""
         state = self._state
-        if state is None:
-            return MULTI_NODE_OFF
         told: dict[str, Any] = {"status": state.status}
         if state.reason:
             told["reason"] = state.reason

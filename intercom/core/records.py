@@ -405,7 +405,7 @@ class AcceptOperation(Struct, frozen=True):
 
     number: int
     recipient_session: str | None
-    """Also the target of its question, when it has one."""
+    """Also the target of its question, when it has one; None: whoever it was reserved for."""
     accepted_at: int
     """Epoch ms."""
 
@@ -518,16 +518,13 @@ Change: TypeAlias = (
 
 def accepted(record: OperationRecord, change: AcceptOperation) -> OperationRecord:
     """Return the row after it was accepted."""
+    record = replace(record, state=OperationState.ACCEPTED, accepted_at=change.accepted_at)
+    if change.recipient_session is None:
+        return record
     question = record.question
     if question is not None:
-        question = replace(question, target_session=change.recipient_session or "")
-    return replace(
-        record,
-        state=OperationState.ACCEPTED,
-        recipient_session=change.recipient_session,
-        accepted_at=change.accepted_at,
-        question=question,
-    )
+        question = replace(question, target_session=change.recipient_session)
+    return replace(record, recipient_session=change.recipient_session, question=question)
 
 
 def answered(record: OperationRecord) -> OperationRecord:

@@ -78,7 +78,7 @@ class AnswerFiles:
         found: list[tuple[int, KeptAnswer]] = []
         for path in self._files():
             if path.name.startswith(self._begin):
-                with suppress(OSError, MsgspecError, Malformed):
+                with suppress(OSError, MsgspecError, RecursionError, Malformed):
                     written = decode(read_private(path, ANSWER_FILE_BYTES), type=_Written)
                     answer = message_of(MessageFrame(written.sender, written.message), KeptAnswer)
                     assert isinstance(answer, KeptAnswer), "it is made as one"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import platform
 import select
 import selectors
 import signal
@@ -17,10 +16,9 @@ from contextlib import suppress
 from functools import partial
 from threading import Timer
 from time import monotonic_ns, time_ns
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
-from intercom.cluster.directory import Directory
 from intercom.cluster.local import Alone
 from intercom.config import Settings
 from intercom.core.broker import Broker
@@ -54,6 +52,9 @@ from intercom.server.watchdog import Watchdog
 from intercom.store.database import Store, StoreUnusable
 from intercom.store.reader import Reader
 from intercom.store.writer import Outcome, Writer
+
+if TYPE_CHECKING:
+    from intercom.cluster.directory import Directory
 
 
 def now() -> Instant:
@@ -180,7 +181,7 @@ class Serving:
             facts={"startedAt": started.wall, **self._store.facts(), **facts},
             identity=self._store.identity,
             spawn_kinds=settings.spawn,
-            node=settings.cluster.node or platform.node().partition(".")[0] or "local",
+            node=settings.cluster.node or os.uname().nodename.partition(".")[0] or "local",
             cluster=self._cluster(settings),
         )
         self._idle = IdleCheck(started.mono, None if end_process is None else settings.idle_ms)

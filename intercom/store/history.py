@@ -393,7 +393,7 @@ def record_from(kind: type[AnyRecord], row: Sequence[Any]) -> AnyRecord | None:
                 return None
             members[name] = bool(members[name])
         return convert(members, kind, builtin_types=(bytes,))
-    except (ValidationError, ValueError, TypeError):
+    except (ValidationError, ValueError, TypeError, RecursionError):
         return None
 
 
@@ -415,7 +415,7 @@ def read_newest(connection: sqlite3.Connection, kind: type[AnyRecord], stream: s
     )
     found = []
     for (row,) in events:
-        with suppress(MsgspecError, TypeError):
+        with suppress(MsgspecError, TypeError, RecursionError):
             found.append(decode(row, type=kind))
     return found
 
@@ -441,7 +441,7 @@ def read_history(connection: sqlite3.Connection, stream: str) -> list[HistoryEve
             row = decode(telling.whole(stream, told))
             members = {"seq": seq, "at": at, "kind": kind, "row": row, "detail": decode(detail)}
             events.append(convert(members, HistoryEvent))
-        except (ValidationError, ValueError, TypeError, KeyError, AttributeError):
+        except (ValidationError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             continue
     return events
 
@@ -474,7 +474,7 @@ def _event_from(
         record = decode(telling.whole(stream, told), type=row)
         event = Happened(seq, at, stream, kind, event_id, record, bool(is_gone), decode(detail))
         return event if isinstance(at, int) and isinstance(kind, str) and isinstance(event.detail, dict) else None
-    except (ValidationError, ValueError, TypeError, KeyError, AttributeError):
+    except (ValidationError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
 

@@ -408,7 +408,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for fault in crashes.faults:
         print(fault)
     took = time.monotonic() - begin
-    print(f"{crashes.killed.total()} kills in {took:.0f} s: {'failed' if crashes.faults else 'passed'}")
+    print(f"{crashes.killed.total()} kills in {took:.0f} s\n{'failed' if crashes.faults else 'passed'}")
     return 1 if crashes.faults else 0
 
 

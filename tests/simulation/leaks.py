@@ -22,9 +22,12 @@ _OF_ONE_LIFE = ("_retired_addresses",)
 def holdings(process: Process) -> dict[str, int]:
     """Return how much every container of the broker's parts holds, by its path."""
     seen: set[int] = set()
-    found = dict(_containers(process.broker, "broker", seen))
-    found.update(_containers(process.performer, "performer", seen))
-    return found
+    return held_by(process.broker, "broker", seen) | held_by(process.performer, "performer", seen)
+
+
+def held_by(thing: Any, path: str, seen: set[int] | None = None) -> dict[str, int]:
+    """Return how much every container of one thing holds; what is in ``seen`` is counted elsewhere."""
+    return dict(_containers(thing, path, set() if seen is None else seen))
 
 
 def differences(before: dict[str, int], after: dict[str, int]) -> list[str]:
