@@ -48,6 +48,7 @@ _SESSION = _object(
     {
         "name": _TEXT,
         "cwd": _TEXT,
+        "node": _TEXT,
         "model": _TEXT,
         "pid": _NUMBER,
         "peer": _object({"pid": _COUNT}),

@@ -18,6 +18,7 @@ from intercom.core.clock import Instant
 from intercom.core.peer_records import PeerSeen, RemoteName
 from intercom.core.queueing import Away, Several
 from intercom.core.resolving import NODE_SIGN, is_prefix
+from intercom.core.sessions import NODE
 from intercom.core.standins import RemoteConnection, StandIn, Way, groups_of
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ class RemoteSessions:
         self._of.get(connection.peer_id, {}).pop(stand_in.id, None)
         away = Away(stand_in.target_identity, stand_in.name or stand_in.id, stand_in.id, stand_in.groups)
         if stand_in.is_confirmed:
-            self._left[stand_in.id] = _Left(away, str(stand_in.info.get("node", "")))
+            self._left[stand_in.id] = _Left(away, str(stand_in.info.get(NODE, "")))
             if len(self._left) > self._limits.peer_sessions:
                 self._left.popitem(last=False)
         self._departing.retire(connection, now)

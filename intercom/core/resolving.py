@@ -9,7 +9,7 @@ from enum import Enum
 from intercom.core.addresses import RESERVED_SIGN
 from intercom.core.clock import Instant
 from intercom.core.questions import Questions
-from intercom.core.sessions import Session, SessionTable, is_uuid
+from intercom.core.sessions import NODE, Session, SessionTable, is_uuid
 from intercom.core.supervision import Crossings
 from intercom.wire.frames import trim
 
@@ -38,7 +38,7 @@ def holders_of(named: list[Session], name: str) -> list[Session]:
 
 def node_of(session: Session, here: str) -> str:
     """Return what the machine of a session is called, where this one is called ``here``."""
-    return str(session.info.get("node", "")) if session.is_remote else here
+    return str(session.info.get(NODE, "")) if session.is_remote else here
 
 
 class Resolver:

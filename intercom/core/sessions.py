@@ -33,6 +33,10 @@ ACTS_AS_PERSON = "person"
 """Member of a session info that marks the sessions of ``@me``; the broker alone writes it (protocol 5)."""
 
 
+NODE = "node"
+"""Member of a session info that names the machine of a session elsewhere; only the broker writes it (protocol 6.13)."""
+
+
 def is_uuid(text: str) -> bool:
     """Tell whether ``text`` has the UUID pattern, any version."""
     return _UUID.fullmatch(text) is not None
@@ -161,6 +165,7 @@ class Session:
         else:
             info.pop("peer", None)
         info.pop(ACTS_AS_PERSON, None)
+        info.pop(NODE, None)
 
     @property
     def name(self) -> str | None:

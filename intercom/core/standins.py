@@ -14,7 +14,7 @@ from msgspec.json import decode
 from intercom.core.connections import Connection
 from intercom.core.features import QUEUE
 from intercom.core.peer_records import RemoteName
-from intercom.core.sessions import Session, legacy_group_of, memberships_of
+from intercom.core.sessions import NODE, Session, legacy_group_of, memberships_of
 from intercom.wire.frames import Register
 
 
@@ -55,7 +55,7 @@ class StandIn(Session):
         info = info_of(name, node)
         super().__init__(connection, Register(info, acknowledges_receipt=True), 0)
         self.id = name.target_id
-        self.info["id"] = self.id
+        self.info["id"], self.info[NODE] = self.id, node
         self.home_group = name.home_group or self.home_group
         self.return_hash = name.return_hash
         self.sender_identity = self.party = identity_at(connection.peer_id, name.identity)
@@ -98,8 +98,8 @@ def info_of(name: RemoteName, node: str) -> dict[str, Any]:
     with suppress(DecodeError):
         info = decode(name.session)
     if not isinstance(info, dict):
-        return {"node": node}
-    return {**info, "node": node}
+        return {NODE: node}
+    return {**info, NODE: node}
 
 
 def groups_of(name: RemoteName) -> tuple[tuple[str, ...], str]:

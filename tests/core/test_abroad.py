@@ -39,7 +39,7 @@ def confirm(cluster: Cluster, who: Client, message_id: str) -> None:
 def test_sessions_of_all_machines_see_each_other_come_and_go() -> None:
     """They are listed with their node, and their groups wall them off as everywhere."""
     cluster = Cluster()
-    a = client(cluster, "a", "alice")
+    a = client(cluster, "a", "alice", info={"node": "forged"})
     b = client(cluster, "b", "bob")
     assert [frame["session"]["name"] for frame in a.got() if frame["type"] == "session_joined"] == ["bob"]
     client(cluster, "b", "carol", info={"groups": ["other"]})

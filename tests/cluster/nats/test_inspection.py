@@ -46,6 +46,7 @@ def test_the_verbs_about_other_machines(shell: Shell, server: NatsServer, tmp_pa
     configured(shell.home, server.url, key, node="laptop")
     configured(tmp_path / "far", server.url, key, node="studio")
     far = BrokerProcess(tmp_path / "far")
+    away = far.registered("bob")
     try:
         shell.serve({"INTERCOM_IDLE_MS": "60000"})
         shell.wait_for(lambda: bool(shell.run("peer", "list", "--json").document["peers"]))
@@ -62,9 +63,12 @@ def test_the_verbs_about_other_machines(shell: Shell, server: NatsServer, tmp_pa
         assert {each["state"] for each in checked["checks"]} == {"ok"}
         assert "laptop, studio" in checked["checks"][3]["found"]
         assert "on, through nats; studio there" in shell.run("status").text
+        shell.wait_for(lambda: "bob" in shell.run("list").text)
+        assert "studio:/" in shell.run("list").text and "(here)" not in shell.run("list").text
         [found] = [each for each in shell.run("doctor", "--json").documents[0]["checks"] if each["id"] == "cluster"]
         assert found["state"] == "ok"
     finally:
+        away.close()
         far.close()
 
 
