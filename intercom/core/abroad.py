@@ -144,7 +144,6 @@ class Abroad:
             attempt.may_queue,
             self._validity_of(attempt),
         )
-        self._attempts[target.target_identity, attempt.message_id] = letter.attempt
         number = self._post_letter(to.peer_id, attempt.message_id, letter, after)
         self._posted[number] = attempt
         return True
@@ -180,11 +179,13 @@ class Abroad:
             record.is_ask,
             valid_for=valid_for,
         )
-        self._attempts[target.target_identity, mail.message_id] = letter.attempt
         self._post_letter(to.peer_id, mail.message_id, letter, after)
         return True
 
     def _post_letter(self, peer: str, message_id: str, letter: SendLetter, after: int) -> int:
+        self._attempts[letter.mark, message_id] = letter.attempt
+        if len(self._attempts) > self._limits.unconfirmed_total_frames:
+            del self._attempts[next(iter(self._attempts))]  # then any outcome of it counts
         delivery_id = sha256(encode([letter.sender.identity, message_id, peer])).hexdigest()[:32]
         return self._post(peer, SEND, delivery_id, letter, after, attempt=letter.attempt)
 
