@@ -22,7 +22,7 @@ from intercom.core.clock import Instant
 from intercom.core.invocation_records import DiagnosisRecord, InvocationRecord
 from intercom.core.journal import Journal
 from intercom.core.move import Move
-from intercom.core.records import ReleaseBody, SaveBody
+from intercom.core.records import Change, Happened, ReleaseBody, SaveBody
 from intercom.limits import Limits
 from intercom.wire.invocations import RUN_PREFIX
 
@@ -176,15 +176,47 @@ class Invocations:
 
     def create(self, record: InvocationRecord, message: bytes, move: Move, now: Instant) -> Invocation:
         """Enter a new invocation with its run and its job; the oldest that ended gives way when there are too many."""
-        if len(self._by_id) >= self._limits.invocations_kept:
+        if self.is_full:
             oldest = next((one for one in self._by_id.values() if not one.is_open), None)
             if oldest is not None:
                 self._forget(oldest, move, now)
         invocation = Invocation(record)
-        self._enter(invocation)
-        move.inverse(lambda now: self._leave(invocation))
-        move.changes += [SaveBody(record.number, message), self._journal.event("invocation.requested", record, now)]
+        move.inverse(lambda now: self.leave(invocation))
+        move.changes += self.enter(invocation, message, now)
         return invocation
+
+    def enter(self, invocation: Invocation, message: bytes, now: Instant) -> tuple[Change, ...]:
+        """Enter a new invocation, and return what is recorded of it; ``leave`` is the inverse."""
+        record = invocation.record
+        self._enter(invocation)
+        return SaveBody(record.number, message), self._journal.event("invocation.requested", record, now)
+
+    @property
+    def is_full(self) -> bool:
+        """Tell whether the oldest that ended gives way to a new one."""
+        return len(self._by_id) >= self._limits.invocations_kept
+
+    def pushed(self, invocation: Invocation, worker: str, now: Instant) -> Happened:
+        """Note that a task which nobody had begun was confirmed where it was written; ``put_back`` is the inverse.
+
+        It says what ``take`` would, which most runs go through, without a look at what else there might be.
+        """
+        before = invocation.record
+        record = replace(
+            before,
+            state="running",
+            started_at=now.wall,
+            worker=worker,
+            job="completed",
+            lease_epoch=None,
+            lease_until=None,
+        )
+        self._set(invocation, record)
+        return self._journal.changed("run.updated", record, _PUSHED, now, {"previousState": before.state})
+
+    def put_back(self, invocation: Invocation, record: InvocationRecord) -> None:
+        """Take a change of an invocation back that could not be recorded."""
+        self._set(invocation, record)
 
     def recover(self, record: InvocationRecord) -> Invocation:
         """Enter an invocation read from the store."""
@@ -216,7 +248,8 @@ class Invocations:
         if place is not None:
             self._held.setdefault(place, {})[invocation.id] = invocation
 
-    def _leave(self, invocation: Invocation) -> None:
+    def leave(self, invocation: Invocation) -> None:
+        """Take an invocation out again."""
         self._by_id.pop(invocation.id, None)
         self._by_run.pop(invocation.record.run_id, None)
         self._open.pop(invocation.id, None)
@@ -360,7 +393,7 @@ class Invocations:
                 self._forget_diagnosis(record, move, now)
 
     def _forget(self, invocation: Invocation, move: Move, now: Instant) -> None:
-        self._leave(invocation)
+        self.leave(invocation)
         move.inverse(lambda now: self._enter(invocation))
         self.on_forgetting(invocation, move, now)
         move.changes.append(self._journal.event("invocation.forgotten", invocation.record, now, is_gone=True))
@@ -380,4 +413,6 @@ def texts_of(body: bytes | None) -> Texts:
     return Texts() if body is None else decode(body, type=Texts)
 
 
+_PUSHED = ("state", "started_at", "worker", "job", "lease_epoch", "lease_until")
+"""What a receipt changes."""
 _NO_ANSWER = "The consultation ended without an answer"

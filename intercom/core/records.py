@@ -1,7 +1,7 @@
 """Define what is stored: immutable records, and the changes an append makes to them.
 
 What must outlive a connection (addresses, known sessions, mail) changes only by an event of the journal, which carries
-the row as it is from then on: whoever replays the journal gets the rows.
+the row as it is from then on, or what changed of it: whoever replays the journal gets the rows.
 """
 
 from __future__ import annotations
@@ -434,7 +434,7 @@ class DropRetiredId(Struct, frozen=True):
     session_id: str
 
 
-class Happened(Struct, frozen=True):
+class Happened(Struct, frozen=True, gc=False):
     """Write an event of the journal and bring its row to what the event says, together."""
 
     seq: int
@@ -469,7 +469,7 @@ class HistoryEvent(Struct, frozen=True):
     detail: dict[str, Any]
 
 
-class SaveBody(Struct, frozen=True):
+class SaveBody(Struct, frozen=True, gc=False):
     """Store the message of a mail, or a text of a flow."""
 
     number: int
