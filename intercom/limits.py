@@ -644,6 +644,8 @@ CLUSTER_IN_FLIGHT = 1_000
 """What one broker may have given to the engine without an answer."""
 CLUSTER_BATCH = 64
 """What is asked of the engine at a time."""
+CLUSTER_END_MS = 20
+"""Pause between two requests that what uses the engine ends."""
 CLUSTER_CHECK_MS = 15_000
 """How long a command waits for the engine."""
 CLUSTER_NAME_CHARACTERS = 32

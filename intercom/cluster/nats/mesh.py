@@ -40,6 +40,7 @@ from intercom.core.records import (
     StoreIdentity,
 )
 from intercom.limits import (
+    CLUSTER_END_MS,
     CLUSTER_LOOK_MS,
     CLUSTER_NAME_CHARACTERS,
     CLUSTER_PAUSE_MOST_MS,
@@ -104,6 +105,7 @@ class Mesh:
         self._early: list[Post] = []
         """What is to be brought away and came before the key was read."""
         self._engine: Engine | None = None
+        self._is_closed = False
         self._key = b""
         self._task = loop.create_task(self._run())
         self._facts.append(self._state)
@@ -129,8 +131,8 @@ class Mesh:
                     self._names[name_id] = name
             self._must_write.set()
         elif isinstance(work, Forward):
-            reason = "that machine takes no tasks from others"
-            self._tell(Forwarded(work.delivery_id, work.attempt, "unreachable", reason=reason))
+            reason = "tasks are not brought to other machines; a message would be"
+            self._tell(Forwarded(work.delivery_id, work.attempt, "refused", reason=reason))
 
     def done(self) -> Sequence[PeerFact]:
         """Return what was heard since the last call, in order."""
@@ -141,11 +143,20 @@ class Mesh:
         """Give the lease back, so that others know at once, and end all contact."""
         if self._task.done():
             return
+        self._is_closed = True
+        self._loop.run_until_complete(self._end(timeout_s))
+
+    async def _end(self, timeout_s: float) -> None:
+        deadline = monotonic() + timeout_s
         with suppress(TimeoutError):
-            self._loop.run_until_complete(asyncio.wait_for(self._say_goodbye(), timeout_s))
-        self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            self._loop.run_until_complete(self._task)
+            async with asyncio.timeout(timeout_s):
+                await self._say_goodbye()
+        # More than once: the client library takes some cancellations for an error of its own while it connects.
+        while not self._task.done():
+            self._task.cancel()
+            await asyncio.wait({self._task}, timeout=CLUSTER_END_MS / 1000)
+            if monotonic() >= deadline:
+                return
 
     # --- life -------------------------------------------------------------------------------------------
 
@@ -153,7 +164,7 @@ class Mesh:
         pause_ms = CLUSTER_PAUSE_MS
         looking = asyncio.get_running_loop().create_task(self._look())
         try:
-            while True:
+            while not self._is_closed:
                 began = monotonic()
                 try:
                     reason = await self._live()
