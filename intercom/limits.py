@@ -270,6 +270,8 @@ KEY_BYTES = 32
 """Size of the key file."""
 BUSY_MS = 5_000
 """SQLite's wait for a lock on the database."""
+OPEN_BUSY_MS = 1_000
+"""The same while it is opened: who waits for a broker should hear in time that another program holds it."""
 INLINE_SYNC_US = 300
 """The event loop commits by itself while the median sync takes less than this many microseconds."""
 LINGER_US = 100
@@ -716,8 +718,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """After which time a sender is told to try a full mailbox again."""
     mail_retry_ms: int = 1_000
     """Pause before mail is handed over again after its bodies could not be read, or its offer not be recorded."""
-    mail_offers: int = 32
-    """Entries of one mailbox that are handed over ahead of their receipts."""
+    mail_offers: int = 64
+    """Entries of one mailbox that are handed over ahead of their receipts; more come when half are confirmed."""
     mail_offer_bytes: int = 1 * MIB
     """The same in bytes; one entry is always admitted."""
     mail_joined: int = 100

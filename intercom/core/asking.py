@@ -130,7 +130,7 @@ class Asking:
         operation.recipient_session = key
 
     def _open(self, asker: Session, target_id: str, operation: Operation, now: Instant) -> None:
-        for earlier in list(operation.questions):
+        for earlier in operation.questions:
             if earlier.dormant or (earlier.target_wait is not None and earlier.asker_id == asker.id):
                 self._questions.close(earlier)
         if operation.question_due > now.mono:

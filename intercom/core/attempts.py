@@ -144,7 +144,7 @@ class Attempt(Struct, eq=False):
                 self.sender.asks_under_way -= 1
 
 
-class AnswerTaken(Struct, eq=False):
+class AnswerTaken(Struct, eq=False, gc=False):
     """Mark a final answer: when the kernel took it the sender cannot need the row any more."""
 
     operation: Operation

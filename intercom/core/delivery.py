@@ -362,6 +362,7 @@ class Delivery:
         if operation.unconfirmed is not None:
             newest = operation.unconfirmed.waiter
             self._receipts.remove(operation.unconfirmed)
+        operation.under_way = None
         self._operations.withdraw(operation)
         self._fail(newest, reasons.NOT_RECORDED)
 
@@ -371,7 +372,7 @@ class Delivery:
         operation, message_id = subject.operation, subject.message_id
         assert operation is not None
         self._operations.unaccept(operation, subject.marked)
-        for question in list(operation.questions):
+        for question in operation.questions:
             self._asking.close(question)
         if subject.closed is not None:
             self._asking.reopen(subject.closed, now)

@@ -13,7 +13,7 @@ once nobody has its task: it is handed to nobody else.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from msgspec import UNSET, Raw, Struct
 from msgspec.json import encode
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from intercom.core.deadlines import Deadline, Deadlines
     from intercom.core.forwarding import Forwarding
     from intercom.core.inbox import Inbox, Parked
+    from intercom.core.labels import Candidate
     from intercom.core.ledger import Ledger
     from intercom.core.mailboxes import Mail, Mailboxes
     from intercom.core.mailing import Mailing
@@ -57,6 +58,17 @@ Way: TypeAlias = Literal["inbox", "mailbox", "push", "nowhere"]
 """How a task is handed over; nowhere: its target does not let it through."""
 Kept: TypeAlias = Literal["quiet", "hold"]
 """What a policy does with it on the way."""
+
+
+class Planned(NamedTuple):
+    """Say how a new task will be handed over; a push begins with the commit that accepts it."""
+
+    place: Place | None
+    way: Way | None
+    kept: Kept | None
+    epoch: int = 0
+    lease_until: int | None = None
+    """Of the push, epoch ms; None: it is none."""
 
 
 class Pushing(Struct, frozen=True):
@@ -112,13 +124,29 @@ class Dispatching:
 
     # --- jobs -------------------------------------------------------------------------------------------
 
-    def accept(self, record: InvocationRecord, message: bytes, now: Instant) -> Invocation:
+    def planned(self, target: Candidate, info: bytes, now: Instant) -> Planned:
+        """Return how a new task for somebody will be handed over, asked by somebody with this session object."""
+        if target.authority is not None:
+            return Planned(None, None, None)
+        place = self._targets.place(target.target_id)
+        way, kept = (None, None) if place is None else self._way(place, info)
+        lease_until = now.wall + self._limits.job_lease_ms if way == "push" else None
+        return Planned(place, way, kept, self._epoch, lease_until)
+
+    def accept(self, record: InvocationRecord, planned: Planned, message: bytes, now: Instant) -> Invocation:
         """Record an invocation with its run and its job; what is left of the job goes on behind that commit."""
         if record.authority is not None:
             return self._accept_for_peer(record, record.authority, message, now)
+        place, way, kept = planned.place, planned.way, planned.kept
+        if way == "push" and place is not None and not self._book.is_full:
+            invocation = Invocation(record)
+            changes = self._book.enter(invocation, message, now)
+            invocation.ticket = self._ledger.append(changes, self._not_accepted, invocation)
+            self._offer(invocation, place.session, message, now)
+            if self._look is None:
+                self.watch(now)
+            return invocation
         move = Move()
-        place = self._targets.place(record.target)
-        way, kept = (None, None) if place is None else self._way(place, record)
         if place is not None and way == "inbox" and self._inbox.has_room(record.size):
             record = replace(record, job="completed", placement="inbox", attempts=1)
             invocation = self._book.create(record, message, move, now)
@@ -130,7 +158,6 @@ class Dispatching:
             mail = self._mailing.put_task(str(place.mailbox), record, kept, now, take_back, move, *move.changes)
             invocation.mail, invocation.ticket = mail, mail.ticket
         elif place is not None and way == "push":
-            record = replace(record, **self._lease(record, now))
             invocation = self._book.create(record, message, move, now)
             move.inverse(lambda now: self._stop_offering(invocation))
             invocation.ticket = move.append(self._ledger)
@@ -141,6 +168,10 @@ class Dispatching:
             self._ledger.when_committed(invocation.ticket, self.accepted, invocation)
         self.watch(now)
         return invocation
+
+    def _not_accepted(self, invocation: Invocation, now: Instant) -> None:
+        self._stop_offering(invocation)
+        self._book.leave(invocation)
 
     def _accept_for_peer(self, record: InvocationRecord, peer: str, message: bytes, now: Instant) -> Invocation:
         move = Move()
@@ -155,9 +186,9 @@ class Dispatching:
         """Return how an invocation gets to another machine, if it does."""
         return self._forwarding.delivery_of(invocation.id)
 
-    def _way(self, place: Place, record: InvocationRecord) -> tuple[Way | None, Kept | None]:
+    def _way(self, place: Place, info: bytes) -> tuple[Way | None, Kept | None]:
         """Return how somebody is handed a task, and what a policy does with it on the way."""
-        action = self._targets.action_for(place, record.requester_info)
+        action = self._targets.action_for(place, info)
         if action == "refuse":
             return "nowhere", None
         if place.session is not None and place.session.work_mode is not None and action == "accept":
@@ -257,7 +288,7 @@ class Dispatching:
         place = self._targets.place(record.target)
         if place is None:
             return
-        way, kept = self._way(place, record)
+        way, kept = self._way(place, record.requester_info)
         if way == "nowhere":
             self.fail(invocation, f"It was not handed over: {notices.NOT_LET_THROUGH}", now)
         elif way == "inbox":
@@ -399,11 +430,21 @@ class Dispatching:
         invocation.offered = None
         record = invocation.record
         is_begun = record.state not in _NOT_BEGUN
-        if invocation.is_open and (JOB[record.job] or not is_begun) and self._mailing.can_promise:
+        if not self._mailing.can_promise:
+            return
+        if not is_begun and record.job == "running" and record.started_at is None and not record.reconciled:
+            event = self._book.pushed(invocation, session.id, now)
+            invocation.ticket = self._ledger.append((event,), self._not_taken, (subject, record))
+        elif invocation.is_open and (JOB[record.job] or not is_begun):
             move = Move()
             move.inverse(lambda now: self._take_again(subject, now))
             self._book.take(invocation, session.id, move, now, record.state if is_begun else "running")
             invocation.ticket = move.append(self._ledger)
+
+    def _not_taken(self, taken: Any, now: Instant) -> None:
+        subject, before = taken
+        self._book.put_back(subject[0], before)
+        self._take_again(subject, now)
 
     def _take_again(self, subject: Any, now: Instant) -> None:
         """Record a receipt again a little later: the session has the task and will not confirm it twice."""

@@ -176,7 +176,10 @@ class InvocationRequests:
     ) -> None:
         """Record an invocation with its run and its job, and go on once that is done."""
         run_id = self._ids()
-        body, info = task_message(f"{RUN_PREFIX}{run_id}", frame, now.wall), bytes(session.encoded())
+        info = bytes(session.encoded())
+        planned = self._dispatching.planned(target, info, now)
+        is_pushed = planned.lease_until is not None
+        body = task_message(f"{RUN_PREFIX}{run_id}", frame, now.wall)
         record = InvocationRecord(
             self._next_number(),
             frame.invocation_id,
@@ -195,10 +198,15 @@ class InvocationRequests:
             now.wall,
             "waking" if frame.ensure_awake and target.state != "active" else "queued",
             None if frame.timeout_ms is UNSET else now.wall + frame.timeout_ms,
+            job="running" if is_pushed else "pending",
+            attempts=1 if is_pushed else 0,
+            lease_epoch=planned.epoch if is_pushed else None,
+            lease_until=planned.lease_until,
+            placement="session" if is_pushed else None,
             authority=target.authority,
             wishes=wished,
         )
-        invocation = self._dispatching.accept(record, body, now)
+        invocation = self._dispatching.accept(record, planned, body, now)
         detail = UNSET if target.state == "active" else _STORED_LATER
         self._giving.give(connection, _accepted(self, frame, invocation, {}, detail), invocation.ticket)
 

@@ -115,9 +115,12 @@ class Targets:
         return self._of_known(known) if sees_all or known.is_in(asker.groups) else None
 
     def _of_session(self, session: Session) -> Candidate:
-        kind = None if session.known is None else session.known.record.kind
-        can_take = not session.is_terminal and not session.cannot_be_told
-        return self._of_info(session.id, session.info, kind, "active", can_take)
+        candidate = session.candidate
+        if candidate is None:
+            kind = None if session.known is None else session.known.record.kind
+            can_take = not session.is_terminal and not session.cannot_be_told
+            candidate = session.candidate = self._of_info(session.id, session.info, kind, "active", can_take)
+        return candidate
 
     def _of_known(self, known: Known) -> Candidate:
         state = "closed" if known.state.value == "closed" else "reconnecting"

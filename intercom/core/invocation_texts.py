@@ -50,7 +50,7 @@ def checked(frame: Invoke, limits: Limits) -> No | None:
 
 
 def _wishes_nothing(frame: Invoke) -> bool:
-    return frame.execution is frame.labels is frame.message_id is UNSET and frame.stream is _NOTHING.stream
+    return frame.execution is frame.labels is frame.message_id is UNSET and not frame.stream
 
 
 def _of_metadata(metadata: dict[str, Any], limits: Limits) -> No | None:

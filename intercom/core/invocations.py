@@ -22,7 +22,7 @@ from intercom.core.clock import Instant
 from intercom.core.invocation_records import DiagnosisRecord, InvocationRecord
 from intercom.core.journal import Journal
 from intercom.core.move import Move
-from intercom.core.records import ReleaseBody, SaveBody
+from intercom.core.records import Change, Happened, ReleaseBody, SaveBody
 from intercom.limits import Limits
 from intercom.wire.invocations import RUN_PREFIX
 
@@ -80,11 +80,13 @@ class Texts(Struct, frozen=True):
 class Invocation:
     """Hold one invocation, and what only this process knows of it."""
 
-    __slots__ = ("gone_since", "id", "mail", "notice", "offered", "record", "retry_at", "ticket")
+    __slots__ = ("gone_since", "id", "mail", "notice", "offered", "place", "record", "retry_at", "ticket")
 
     def __init__(self, record: InvocationRecord) -> None:
         self.record = record
         self.id = record.invocation_id
+        self.place: Holders | None = None
+        """Under whom it is found among the open ones."""
         self.ticket = 0
         """Of its newest change."""
         self.mail: Mail | None = None
@@ -174,15 +176,47 @@ class Invocations:
 
     def create(self, record: InvocationRecord, message: bytes, move: Move, now: Instant) -> Invocation:
         """Enter a new invocation with its run and its job; the oldest that ended gives way when there are too many."""
-        if len(self._by_id) >= self._limits.invocations_kept:
+        if self.is_full:
             oldest = next((one for one in self._by_id.values() if not one.is_open), None)
             if oldest is not None:
                 self._forget(oldest, move, now)
         invocation = Invocation(record)
-        self._enter(invocation)
-        move.inverse(lambda now: self._leave(invocation))
-        move.changes += [SaveBody(record.number, message), self._journal.event("invocation.requested", record, now)]
+        move.inverse(lambda now: self.leave(invocation))
+        move.changes += self.enter(invocation, message, now)
         return invocation
+
+    def enter(self, invocation: Invocation, message: bytes, now: Instant) -> tuple[Change, ...]:
+        """Enter a new invocation, and return what is recorded of it; ``leave`` is the inverse."""
+        record = invocation.record
+        self._enter(invocation)
+        return SaveBody(record.number, message), self._journal.event("invocation.requested", record, now)
+
+    @property
+    def is_full(self) -> bool:
+        """Tell whether the oldest that ended gives way to a new one."""
+        return len(self._by_id) >= self._limits.invocations_kept
+
+    def pushed(self, invocation: Invocation, worker: str, now: Instant) -> Happened:
+        """Note that a task which nobody had begun was confirmed where it was written; ``put_back`` is the inverse.
+
+        It says what ``take`` would, which most runs go through, without a look at what else there might be.
+        """
+        before = invocation.record
+        record = replace(
+            before,
+            state="running",
+            started_at=now.wall,
+            worker=worker,
+            job="completed",
+            lease_epoch=None,
+            lease_until=None,
+        )
+        self._set(invocation, record)
+        return self._journal.changed("run.updated", record, _PUSHED, now, {"previousState": before.state})
+
+    def put_back(self, invocation: Invocation, record: InvocationRecord) -> None:
+        """Take a change of an invocation back that could not be recorded."""
+        self._set(invocation, record)
 
     def recover(self, record: InvocationRecord) -> Invocation:
         """Enter an invocation read from the store."""
@@ -202,36 +236,36 @@ class Invocations:
     def _index(self, invocation: Invocation) -> None:
         if invocation.is_open:
             self._open[invocation.id] = invocation
-        self._put(invocation, _place_of(invocation.record))
+        self._move(invocation, _place_of(invocation.record))
 
-    def _put(self, invocation: Invocation, place: Holders | None) -> None:
+    def _move(self, invocation: Invocation, place: Holders | None) -> None:
+        before, invocation.place = invocation.place, place
+        if before is not None:
+            held = self._held[before]
+            del held[invocation.id]
+            if not held:
+                del self._held[before]
         if place is not None:
             self._held.setdefault(place, {})[invocation.id] = invocation
 
-    def _take(self, invocation: Invocation, place: Holders | None) -> None:
-        if place is not None and (held := self._held.get(place)) is not None:
-            held.pop(invocation.id, None)
-            if not held:
-                del self._held[place]
-
-    def _leave(self, invocation: Invocation) -> None:
+    def leave(self, invocation: Invocation) -> None:
+        """Take an invocation out again."""
         self._by_id.pop(invocation.id, None)
         self._by_run.pop(invocation.record.run_id, None)
         self._open.pop(invocation.id, None)
-        self._take(invocation, _place_of(invocation.record))
+        self._move(invocation, None)
 
     def _set(self, invocation: Invocation, record: InvocationRecord) -> None:
         before, invocation.record = invocation.record, record
         if self._by_id.get(invocation.id) is not invocation:
             return
-        place, place_before = _place_of(record), _place_of(before)
-        if place != place_before:
-            self._take(invocation, place_before)
-            self._put(invocation, place)
-        if record.state not in ENDED:
-            self._open[invocation.id] = invocation
-        else:
+        place = _place_of(record)
+        if place != invocation.place:
+            self._move(invocation, place)
+        if record.state in ENDED:
             self._open.pop(invocation.id, None)
+        elif before.state in ENDED:
+            self._open[invocation.id] = invocation
 
     def change(self, invocation: Invocation, kind: str, move: Move, now: Instant, **members: Any) -> None:
         """Change the row of an invocation; raises ``IllegalMove`` before anything has changed."""
@@ -265,7 +299,9 @@ class Invocations:
         Unless ``is_confirmed`` its message may still come again, and the job that writes it goes on.
         """
         record = invocation.record
-        members: dict[str, Any] = {"state": state, "reconciled": False}
+        members: dict[str, Any] = {"state": state}
+        if record.reconciled:
+            members["reconciled"] = False
         if record.started_at is None:
             members["started_at"] = now.wall
         if worker is not None:
@@ -357,7 +393,7 @@ class Invocations:
                 self._forget_diagnosis(record, move, now)
 
     def _forget(self, invocation: Invocation, move: Move, now: Instant) -> None:
-        self._leave(invocation)
+        self.leave(invocation)
         move.inverse(lambda now: self._enter(invocation))
         self.on_forgetting(invocation, move, now)
         move.changes.append(self._journal.event("invocation.forgotten", invocation.record, now, is_gone=True))
@@ -377,4 +413,6 @@ def texts_of(body: bytes | None) -> Texts:
     return Texts() if body is None else decode(body, type=Texts)
 
 
+_PUSHED = ("state", "started_at", "worker", "job", "lease_epoch", "lease_until")
+"""What a receipt changes."""
 _NO_ANSWER = "The consultation ended without an answer"

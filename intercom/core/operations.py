@@ -220,24 +220,24 @@ class Operations:
 
         The append is made by ``append_reservation``, so that its inverse can be the caller's.
         """
-        operation = Operation()
-        operation.number = self._last_number = self._last_number + 1
-        operation.message_id = message_id
-        operation.state = _RESERVED
-        operation.signature = signature
-        operation.sender = sender.sender_identity
-        operation.sender_session = sender.id
-        operation.target = target
-        operation.recipient_session = recipient_session
-        operation.reserved_at = now.wall
-        operation.accepted_at = operation.position = None
-        operation.is_ask = is_ask
-        operation.asker_return = sender.return_hash
-        operation.sender_groups = sender.group_identity if is_ask else ""
-        operation.answered = False
-        operation.born = now.mono
-        operation.question_due = now.mono + ask_ms
-        operation.expires = now.mono + self._limits.operation_ttl_ms
+        self._last_number = number = self._last_number + 1
+        operation = Operation(
+            number,
+            message_id,
+            _RESERVED,
+            signature,
+            sender.sender_identity,
+            sender.id,
+            target,
+            recipient_session,
+            now.wall,
+            is_ask,
+            sender.return_hash,
+            sender.group_identity if is_ask else "",
+            now.mono,
+            now.mono + ask_ms,
+            now.mono + self._limits.operation_ttl_ms,
+        )
         self._enter(operation, now)
         return operation
 
@@ -304,8 +304,10 @@ class Operations:
             return None
         operation.state = _ACCEPTED
         operation.accepted_at = now.wall
-        operation.recipient_session = recipient.id
-        change = AcceptOperation(operation.number, recipient.id, now.wall)
+        moved_to = None
+        if operation.recipient_session != recipient.id:
+            moved_to = operation.recipient_session = recipient.id
+        change = AcceptOperation(operation.number, moved_to, now.wall)
         if answers is None:
             operation.ticket = self._ledger.append_row(change, undo, subject)
             return operation.ticket
@@ -362,31 +364,32 @@ class Operations:
         """Enter a row read from the store."""
         age = max(0, now.wall - record.reserved_at)
         question = record.question
-        operation = Operation()
-        operation.number = record.number
-        operation.message_id = record.message_id
-        operation.state = record.state
-        operation.signature = record.signature
-        operation.sender = record.sender
-        operation.sender_session = record.sender_session
-        operation.target = record.target
-        operation.recipient_session = record.recipient_session
-        operation.reserved_at = record.reserved_at
-        operation.accepted_at = record.accepted_at
-        operation.position = record.position
-        operation.is_ask = question is not None
-        operation.asker_return = None
-        operation.sender_groups = ""
-        operation.answered = False
-        operation.copies = 1  # as far as this process knows
-        operation.born = now.mono - age
-        operation.question_due = now.mono
-        operation.expires = operation.born + self._limits.operation_ttl_ms
+        born = now.mono - age
+        operation = Operation(
+            record.number,
+            record.message_id,
+            record.state,
+            record.signature,
+            record.sender,
+            record.sender_session,
+            record.target,
+            record.recipient_session,
+            record.reserved_at,
+            question is not None,
+            None,
+            "",
+            born,
+            now.mono,
+            born + self._limits.operation_ttl_ms,
+            record.accepted_at,
+            record.position,
+            copies=1,  # as far as this process knows
+        )
         if question is not None:
             operation.asker_return = question.asker_return
             operation.sender_groups = question.sender_groups
             operation.answered = question.answered
-            operation.question_due = operation.born + max(0, question.deadline - record.reserved_at)
+            operation.question_due = born + max(0, question.deadline - record.reserved_at)
         self._enter(operation, now)
         return operation
 

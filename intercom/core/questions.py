@@ -70,7 +70,7 @@ class Questions:
         self._waits.begin(question)
         self._by_asker.setdefault(asker_id, {})[target_id, question.message_id] = question
         self._by_target.setdefault(target_id, {})[asker_id, question.message_id] = question
-        operation.questions.append(question)
+        operation.questions += (question,)
         question.deadline = self._deadlines.add(operation.question_due, self._expire, question)
         return question
 
@@ -92,7 +92,9 @@ class Questions:
         del owed[question.asker_id, question.message_id]
         if not owed:
             del self._by_target[question.target_id]
-        question.operation.questions.remove(question)
+        others = list(question.operation.questions)
+        others.remove(question)
+        question.operation.questions = tuple(others)
         self._deadlines.cancel(question.deadline)
         self._deadlines.cancel(question.target_wait)
 

@@ -21,6 +21,7 @@ from intercom.wire.frames import Register, trim
 
 if TYPE_CHECKING:
     from intercom.core.addresses import Address
+    from intercom.core.labels import Candidate
     from intercom.core.lifecycle import Known
     from intercom.core.mailboxes import Mailbox
     from intercom.core.policies import Inbound
@@ -69,6 +70,7 @@ class Session:
         "_group_identity",
         "address",
         "asks_under_way",
+        "candidate",
         "cannot_be_told",
         "confirms_receipts",
         "connection",
@@ -139,6 +141,8 @@ class Session:
         self.sent_ids: SentIds | None = None
         """Of one that takes assignments, what it sent: an answer to that goes on with a conversation."""
         self._encoded: Raw | None = None
+        self.candidate: Candidate | None = None
+        """As whom it can be invoked, made once per change of the session info."""
         self.is_terminal = False
         """Its execution has ended, and it will not answer (protocol 6.4)."""
         self.cannot_be_told = False
@@ -199,7 +203,7 @@ class Session:
         self._changed()
 
     def _changed(self) -> None:
-        self._encoded = None
+        self._encoded = self.candidate = None
         self.is_terminal = self.info.get("replyCapability") == "terminal"
         self.cannot_be_told = self.info.get("push") == "none"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import platform
 import select
 import selectors
 import signal
@@ -178,7 +177,7 @@ class Serving:
             facts={"startedAt": started.wall, **self._store.facts(), **facts},
             identity=self._store.identity,
             spawn_kinds=settings.spawn,
-            node=platform.node().partition(".")[0] or "local",
+            node=os.uname().nodename.partition(".")[0] or "local",
         )
         self._idle = IdleCheck(started.mono, None if end_process is None else settings.idle_ms)
         self._alarm = Alarm(self._loop, self._on_deadline)

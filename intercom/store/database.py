@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from intercom.config import Durability
 from intercom.core.records import OperationState
-from intercom.limits import BUSY_MS, CACHE_KIB, CHECKPOINT_PAGES, Limits
+from intercom.limits import BUSY_MS, CACHE_KIB, CHECKPOINT_PAGES, OPEN_BUSY_MS, Limits
 from intercom.paths import Paths
 from intercom.store import schema
 from intercom.store.failures import CommitFailed, StoreUnusable, commit_failure, no_space_left, opening_failure
@@ -23,7 +23,7 @@ from intercom.store.loading import Loaded, load, text_or_bytes
 from intercom.store.log_space import extend_log
 from intercom.store.merging import Batch, Merged, merge
 from intercom.store.operations import are_many
-from intercom.store.pair import beside, has_log, obtain_pair, read_only
+from intercom.store.pair import beside, has_log, judge_beginning, obtain_pair, read_only
 from intercom.store.rows import DROP_OPERATION
 from intercom.store.soundness import expect_sound
 
@@ -150,8 +150,9 @@ class Store:
 
     def _commit(self, batch: Batch) -> int:
         merged = merge(batch)
+        come, gone = set[int](), set[int]()
         if merged is not None and not self._keeps_operations:
-            self._keep_mail_only(merged)
+            come, gone = self._keep_mail_only(merged)
         if merged is None or merged.is_empty:
             return 0
         execute = self._cursor.execute
@@ -169,6 +170,8 @@ class Store:
         started = perf_counter_ns()
         execute("COMMIT")
         ended = perf_counter_ns()
+        self._waiting |= come
+        self._waiting -= gone
         if sequence:
             self._head.committed(sequence, ended // 1_000_000)
         if self._is_fresh:
@@ -176,20 +179,27 @@ class Store:
             return 0
         return (ended - started) // 1_000
 
-    def _keep_mail_only(self, merged: Merged) -> None:
-        """Leave of the changes to operations those that concern mail: it is on disk whatever becomes of the others."""
+    def _keep_mail_only(self, merged: Merged) -> tuple[set[int], set[int]]:
+        """Leave of the changes to operations those that concern mail: it is on disk whatever becomes of the others.
+
+        Returns the numbers that come to the disk and go from it once these changes are committed.
+        """
+        come: set[int] = set()
+        gone: set[int] = set()
         changed = dict(merged.operations)
         changed.update(dict.fromkeys(merged.acceptances))
         merged.operations.clear()
         merged.acceptances.clear()
+        merged.moves.clear()
         merged.answers.clear()
         for number, record in changed.items():
             if record is not None and record.state is OperationState.QUEUED:
                 merged.operations[number] = record
-                self._waiting.add(number)
+                come.add(number)
             elif number in self._waiting:
                 merged.operations[number] = None
-                self._waiting.discard(number)
+                gone.add(number)
+        return come, gone
 
     def _is_elsewhere(self) -> bool:
         """Tell whether the file is at its path no more; raises ``CommitFailed`` while nobody may look there."""
@@ -224,11 +234,9 @@ def examine(paths: Paths, key: bytes, *, at_once: bool = True) -> Identity:
     Unless ``at_once``, the pages of a store with many operations are left to who reads these back: until then nobody
     sends, and whoever registers need not wait for it.
     """
+    size = judge_beginning(paths.database)
     connection = read_only(paths.database)
     try:
-        size = os.stat(paths.database).st_size
-        if size == 0:
-            raise StoreUnusable("corrupt", f"{paths.database} is empty")
         identity = read_identity(connection, paths.database, key)
         if at_once or identity.version < schema.version() or not are_many(connection):
             expect_sound(connection)
@@ -248,7 +256,7 @@ def _connect(paths: Paths) -> sqlite3.Connection:
         uri=True,
         isolation_level=None,  # transactions are begun and ended here, never by the module
         check_same_thread=False,
-        timeout=BUSY_MS / 1_000,
+        timeout=OPEN_BUSY_MS / 1_000,
     )
     try:
         connection.text_factory = text_or_bytes
@@ -256,6 +264,7 @@ def _connect(paths: Paths) -> sqlite3.Connection:
         if journal != "wal":
             raise StoreUnusable("unreadable", f"the file system of {paths.home} cannot hold a write-ahead log")
         for pragma in (
+            f"busy_timeout = {BUSY_MS}",
             "synchronous = FULL",
             "secure_delete = ON",
             f"wal_autocheckpoint = {CHECKPOINT_PAGES}",

@@ -31,12 +31,15 @@ INSERT OR REPLACE INTO operations ({_RESERVED_COLUMNS}, {_QUESTION_COLUMNS})
 """
 """Save a reserved operation with an open question, likewise."""
 SAVE_OPERATION = f"INSERT OR REPLACE INTO operations ({OPERATION_COLUMNS}) VALUES ({', '.join('?' * 17)})"
-ACCEPT_OPERATION = """
-UPDATE operations SET state = 'accepted', recipient_session = ?1, accepted_at = ?2,
-    question_target = iif(question_asker IS NULL, NULL, ifnull(?1, '')) WHERE number = ?3
+ACCEPT_OPERATIONS = "UPDATE operations SET state = 'accepted', accepted_at = ? WHERE number BETWEEN ? AND ?"
+"""Accept successive rows: a third of the time of as many statements."""
+MOVE_OPERATION = """
+UPDATE operations SET recipient_session = ?1, question_target = iif(question_asker IS NULL, NULL, ?1) WHERE number = ?2
 """
-"""Write what acceptance changes: a third of the time of the whole row."""
-ANSWER_QUESTION = "UPDATE operations SET question_answered = 1 WHERE number = ? AND question_asker IS NOT NULL"
+"""Write who accepted a row that was reserved for another session."""
+ANSWER_QUESTIONS = """
+UPDATE operations SET question_answered = 1 WHERE number BETWEEN ? AND ? AND question_asker IS NOT NULL
+"""
 DROP_OPERATION = "DELETE FROM operations WHERE number = ?"
 SAVE_RETIRED = f"INSERT OR REPLACE INTO retired_ids ({RETIRED_COLUMNS}) VALUES (?, ?, ?, ?)"
 DROP_RETIRED = "DELETE FROM retired_ids WHERE session_id = ?"

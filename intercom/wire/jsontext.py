@@ -21,9 +21,11 @@ from intercom.limits import NESTING, NUMBER_DIGITS
 HARMLESS_BYTES = 2 * NESTING
 """A payload of this length has nothing in it for ``flaw_of``: every level takes two bytes."""
 
+# Patterns are compiled when they are used first, which hardly a process does.
+
 _SAMPLE_STRIDE = 499
 """Odd, or a list of digits would have digits alone in its sample."""
-_SAMPLED_RUN = re.compile(rb"[0-9]{%d}" % (NUMBER_DIGITS // _SAMPLE_STRIDE))
+_SAMPLED_RUN = rb"[0-9]{%d}" % (NUMBER_DIGITS // _SAMPLE_STRIDE)
 """What any run of more than NUMBER_DIGITS digits looks like to a reader of every 499th byte."""
 _DIGITS = bytes(ord("0") if byte in b"0123456789" else ord(" ") for byte in range(256))
 _LONG_RUN = b"0" * (NUMBER_DIGITS + 1)
@@ -38,15 +40,13 @@ _NO_NUMERAL = bytes.maketrans(bytes(set(range(256)) - set(b"0123456789eE+")), b"
 _NUMBERS = _NO_NUMERAL.translate(_NUMERALS)
 _HUNDREDS = (b"0e000", b"0e+000")
 """How an exponent of three digits looks, whatever it is."""
-_GREAT_EXPONENT = re.compile(rb"[0-9][eE]\+?0*(?:[1-9][0-9]{3}|[2-9][0-9]{2})")
+_GREAT_EXPONENT = rb"[0-9][eE]\+?0*(?:[1-9][0-9]{3}|[2-9][0-9]{2})"
 _FEW_DIGITS = b"0" * 100
 """What a number has at least that is beyond a double without a great exponent."""
-_ESCAPES = re.compile(
-    rb"\\(?:\\|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2}))"
-)
+_ESCAPES = rb"\\(?:\\|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2}))"
 """Escaped backslashes and whole pairs, which stay, or, as its group, a surrogate that is alone."""
 _UNKNOWN = rb"\ufffd"
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE = "[\ud800-\udfff]"
 
 
 def as_utf8(payload: bytes) -> bytes:
@@ -71,7 +71,7 @@ def flaw_of(payload: bytes) -> str | None:
         openings = len(payload) - len(payload.translate(None, b"[{"))
     if (
         len(payload) > NUMBER_DIGITS
-        and _SAMPLED_RUN.search(payload[::_SAMPLE_STRIDE])
+        and re.search(_SAMPLED_RUN, payload[::_SAMPLE_STRIDE])
         and _LONG_RUN in payload.translate(_DIGITS)
         and _LONG_RUN in _outside(_unescaped(payload)).translate(_DIGITS)
     ):
@@ -108,7 +108,7 @@ def _is_deep(payload: bytes) -> bool:
 def may_hold_beyond_double(text: bytes) -> bool:
     """Tell whether a JSON text may hold a number that is beyond a double; far cheaper than to read it."""
     numbers = text.translate(_NUMBERS)
-    if any(exponent in numbers for exponent in _HUNDREDS) and _GREAT_EXPONENT.search(text):
+    if any(exponent in numbers for exponent in _HUNDREDS) and re.search(_GREAT_EXPONENT, text):
         return True
     return _FEW_DIGITS in numbers
 
@@ -117,7 +117,7 @@ def with_whole_characters(payload: bytes) -> bytes:
     """Return a JSON text with U+FFFD for every escape of half a character: Node clients cut emoji in half."""
     if b"\\ud" not in payload and b"\\uD" not in payload:
         return payload
-    return _ESCAPES.sub(lambda found: _UNKNOWN if found[1] else found[0], payload)
+    return re.sub(_ESCAPES, lambda found: _UNKNOWN if found[1] else found[0], payload)
 
 
 def read(payload: bytes) -> Any:
@@ -133,13 +133,13 @@ def read(payload: bytes) -> Any:
 def written(value: Any) -> bytes:
     """Write what ``read`` returned, with U+FFFD for every lone surrogate; ``read`` has joined the pairs."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return _SURROGATE.sub("\ufffd", text).encode()
+    return re.sub(_SURROGATE, "\ufffd", text).encode()
 
 
 def without_surrogates(value: Any) -> Any:
     """Copy a struct, or a value made of Python's containers, with U+FFFD for every lone surrogate."""
     if isinstance(value, str):
-        return _SURROGATE.sub("\ufffd", value)
+        return re.sub(_SURROGATE, "\ufffd", value)
     if isinstance(value, dict):
         return {without_surrogates(key): without_surrogates(member) for key, member in value.items()}
     if isinstance(value, list | tuple):

@@ -84,6 +84,8 @@ class Throne:
         code += "".join(
             f"schema.STEPS = (*schema.STEPS, ({AGED.format(number=each)!r},))\n" for each in range(self.versions)
         )
+        if idle_ms != IDLE_MS:  # the first visit is sure to come
+            code += f"from intercom.server import lifecycle\nlifecycle.FIRST_VISIT_MS = {IDLE_MS}\n"
         if point is not None:
             code += f"from scripts.strain.points import arm\narm({point.name!r}, {number!r}, {call})\n"
         environ = environment(self.home, {"INTERCOM_IDLE_MS": str(idle_ms)})
@@ -408,7 +410,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for fault in crashes.faults:
         print(fault)
     took = time.monotonic() - begin
-    print(f"{crashes.killed.total()} kills in {took:.0f} s: {'failed' if crashes.faults else 'passed'}")
+    print(f"{crashes.killed.total()} kills in {took:.0f} s\n{'failed' if crashes.faults else 'passed'}")
     return 1 if crashes.faults else 0
 
 

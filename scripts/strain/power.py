@@ -83,8 +83,11 @@ def serving(home: Path, code: str = "", extra: Mapping[str, str] | None = None) 
         process.wait(START_S)
 
 
-async def promised(home: Path, trace: Path, rounds: int) -> list[Promise]:
-    """Have the broker promise all that it can promise, over and over; return what it did, and when."""
+async def promised(home: Path, trace: Path, rounds: int, prefix: str = "") -> list[Promise]:
+    """Have the broker promise all that it can promise, over and over; return what it did, and when.
+
+    ``prefix`` begins the names of everything that is new.
+    """
     promises: list[Promise] = []
 
     def promise(kind: str, name: str) -> None:
@@ -107,28 +110,28 @@ async def promised(home: Path, trace: Path, rounds: int) -> list[Promise]:
             pass
         taking = asyncio.create_task(take_all(bob))
         for number in range(rounds):
-            name = f"plain-{number}"
+            name = f"{prefix}plain-{number}"
             if (await ada.send("bob", name, message_id=name)).state == "delivered":
                 promise("delivered", name)
-            name = f"mail-{number}"
+            name = f"{prefix}mail-{number}"
             await ada.send("eve", name, message_id=name)
             promise("queued", name)
-            name = f"ask-{number}"
+            name = f"{prefix}ask-{number}"
             await ada.ask("bob", name, message_id=name)
             promise("delivered", name)
-            name = f"work-{number}"
+            name = f"{prefix}work-{number}"
             await ada.send("wes", name, message_id=name)
             promise("parked", name)
-            name = f"task-{number}"
+            name = f"{prefix}task-{number}"
             await ada.invoke(bob.id, name, invocation_id=name)
             promise("invoked", name)
-            name = f"command-{number}"
+            name = f"{prefix}command-{number}"
             await person.send_command({"do": name}, address="dur", command_id=name)
             promise("ordered", name)
-            await dur.report_event("did", {"did": name})
+            seq = await dur.report_event("did", {"did": name})
             await dur.drain()
-            promise("reported", str(number + 1))
-            name = f"flow-{number}"
+            promise("reported", str(seq))
+            name = f"{prefix}flow-{number}"
             await lead.flows.create(name, "bob", [("one", "Do it.")])
             promise("written", name)
         taking.cancel()
@@ -278,7 +281,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         faults = fail_everywhere(place, options.rounds, options.failures, options.whole, chance)
     for fault in faults:
         print(fault)
-    print(f"{'failed' if faults else 'passed'} in {time.monotonic() - begin:.0f} s")
+    print(f"{time.monotonic() - begin:.0f} s\n{'failed' if faults else 'passed'}")
     return 1 if faults else 0
 
 

@@ -146,7 +146,8 @@ def test_the_file_is_bounded_and_keeps_the_newest(home: Path) -> None:
 def test_several_processes_note_at_once_and_nothing_is_lost(home: Path) -> None:
     """Also while one of them puts a shorter file in the place of the other one."""
     keeper(home).prepare()
-    count = ADDRESS_SEEN_IDS // 2
+    count = ADDRESS_SEEN_IDS // 5
+    keeper(home).note(f"old{number}" for number in range(2 * ADDRESS_SEEN_IDS - count))  # so it happens in the middle
 
     def write(name: str) -> None:
         writer = keeper(home)
@@ -163,7 +164,8 @@ def test_several_processes_note_at_once_and_nothing_is_lost(home: Path) -> None:
     [file] = [path for path in files(home) if path.suffix == ".seen"]
     lines = file.read_bytes().splitlines()
     assert {len(line) for line in lines} == {32}
-    assert all(reader.knows(f"{name}{count - 1}") for name in "abcde")
+    assert len(lines) < 2 * ADDRESS_SEEN_IDS, "it was made shorter"
+    assert all(reader.knows(f"{name}{number}") for name in "abcde" for number in range(count))
 
 
 @pytest.mark.parametrize("kind", ["torn", "pipe", "missing"])

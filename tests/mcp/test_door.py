@@ -97,6 +97,7 @@ def test_messages_are_put_before_the_model_by_a_hook_and_count_when_it_says_so(
 
 
 def test_a_hook_gets_as_much_as_it_has_room_for(raw: Start, broker: BrokerProcess) -> None:
+    """F37: whole messages, and how many are left."""
     host, record = claude(raw, broker)
     host.tool("status")
     with blocking.connect("bob", home=broker.home) as bob:

@@ -113,10 +113,11 @@ class Account:
     def broker_starts(self, wall: int, kept_ms: int) -> None:
         """Take notice that a broker reads the disk, which leaves out what it takes for older than it is kept.
 
-        Nothing but the time of day tells it how long ago something was that another process wrote.
+        Nothing but the time of day tells it how long ago something was that another process wrote. ``kept_ms`` is 0
+        where the account of plain sends is in memory only.
         """
         for letter in self.letters.values():
-            letter.may_be_forgotten |= letter.begun_wall + kept_ms < wall
+            letter.may_be_forgotten |= not kept_ms or letter.begun_wall + kept_ms < wall
 
     def settled(self, letter: Letter, result: object, error: Exception | None) -> None:
         """Take notice of what a sender was told, and hold it against what happened."""
@@ -230,6 +231,7 @@ class Account:
         is_late = message.notice.reason == SHOWN_LATE
         if (
             letter.begins == 1
+            and not letter.may_be_forgotten
             and letter.finished
             and not is_late
             and fate("", message.notice.reason) == "was not delivered"

@@ -54,6 +54,7 @@ _CASTS = {
     1: _WORK,
     2: _TASKS,
     3: _LINKS,
+    6: Cast(durability="memory"),
     7: Cast(_SOME, (Flows, Watching)),
     8: _FLOWS,
     9: _WORK,

@@ -226,9 +226,7 @@ class Doer(Actor):
                 task.done_by = f"{self.name} {self.pid}"
         elif not isinstance(error, IntercomError):
             raise Broken("errors-are-ours", repr(error))
-        elif (
-            (error.retry != "never" or error.code == "store_unusable") and state in _ENDED and task.id not in self.todo
-        ):
+        elif state in _ENDED and error.code != "run_terminal" and task.id not in self.todo:
             self.todo.append(task.id)  # it is to be said again
 
 

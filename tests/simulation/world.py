@@ -269,7 +269,8 @@ class World:
 
     def _start_broker(self) -> None:
         self.account.tell("+++ a broker starts")
-        self.account.broker_starts(self.clock.now.wall, self.limits.operation_ttl_ms)
+        kept_ms = self.limits.operation_ttl_ms if self.durability == "full" else 0
+        self.account.broker_starts(self.clock.now.wall, kept_ms)
         self.doom = self.disk.renew_doom()
         self.process = Process(
             self.disk, self.clock, self.doom, self.chance, self.pids.__contains__, self.limits, self.durability
