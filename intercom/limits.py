@@ -245,6 +245,8 @@ WATCHDOG_TICK_MS = 1_000
 """Pause between two ticks of the watchdog thread."""
 WATCHDOG_LATE_MS = 500
 """A tick later than this is not counted: the process was stopped or suspended."""
+WATCHDOG_BLOCKED_MS = 5
+"""Less of the processor than this between two ticks: the process waits for something else."""
 WATCHDOG_TICKS = 15
 """Counted ticks without a sign of the event loop after which the watchdog ends the process."""
 STDERR_BYTES = 8_192
