@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
 
-from intercom.loading import without
+from intercom.loading import later, without
 
 INTERRUPTED = 130
 LASTING = {"serve", "mcp"}
@@ -42,8 +42,20 @@ def make_haste(words: Sequence[str]) -> None:
     if "_hashlib" not in sys.modules and not LASTING & set(words):
         # OpenSSL's digests; loading the library takes 2 ms and 4 MB, for the few short texts a command digests.
         sys.modules["_hashlib"] = None  # type: ignore[assignment]  # how the import system marks "not there"
-    # msgspec prefers it to what typing has itself since Python 3.11; loading it takes a seventh of a command's time.
-    with without("typing_extensions"):
+    # msgspec prefers typing_extensions to what typing has itself since Python 3.11; loading it takes a seventh of a
+    # command's time. The others take a tenth, and half a megabyte: what imports them uses them in rare cases, but for
+    # the name of the system, and for texts of argparse that would be looked for in the user's language.
+    with (
+        without("typing_extensions"),
+        later("platform", system=lambda: os.uname().sysname),
+        later("gettext", gettext=str, ngettext=lambda one, many, count: one if count == 1 else many),
+        later("textwrap"),
+        later("ipaddress"),
+    ):
+        import argparse  # noqa: F401
+        import pathlib  # noqa: F401
+        import uuid  # noqa: F401
+
         import msgspec  # noqa: F401
 
 

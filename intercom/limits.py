@@ -268,6 +268,8 @@ KEY_BYTES = 32
 """Size of the key file."""
 BUSY_MS = 5_000
 """SQLite's wait for a lock on the database."""
+OPEN_BUSY_MS = 1_000
+"""The same while it is opened: who waits for a broker should hear in time that another program holds it."""
 INLINE_SYNC_US = 300
 """The event loop commits by itself while the median sync takes less than this many microseconds."""
 LINGER_US = 100
@@ -279,12 +281,20 @@ APPEND_US = 3
 """What each append adds to the time of a commit beside the sync, in microseconds."""
 SYNC_SAMPLES = 64
 """Syncs the median is taken over."""
+LONG_SYNC_US = 5_000
+"""Two syncs that take so long shortly after one another keep the event loop from committing by itself."""
+LONG_SYNC_SAMPLES = 4
+"""Syncs that is looked for among."""
 HEAD_INTERVAL_MS = 1_000
 """Least time between two writes of the file that says how far the journal got."""
 CHECKPOINT_PAGES = 1_000
 """Pages of 4 KiB in the write-ahead log after which SQLite moves them into the database."""
 CACHE_KIB = 8_192
 """Memory SQLite may use for pages of the database, in KiB."""
+ROWS_AT_ONCE = 8
+"""Rows that one statement inserts; twice as many gain nothing."""
+RANDOM_IDS = 64
+"""Ids of which the broker fetches the random bits at once."""
 
 # --- files and settings ---------------------------------------------------------------------------------
 
@@ -706,8 +716,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """After which time a sender is told to try a full mailbox again."""
     mail_retry_ms: int = 1_000
     """Pause before mail is handed over again after its bodies could not be read, or its offer not be recorded."""
-    mail_offers: int = 32
-    """Entries of one mailbox that are handed over ahead of their receipts."""
+    mail_offers: int = 64
+    """Entries of one mailbox that are handed over ahead of their receipts; more come when half are confirmed."""
     mail_offer_bytes: int = 1 * MIB
     """The same in bytes; one entry is always admitted."""
     mail_joined: int = 100

@@ -33,6 +33,14 @@ class FileLock:
             os.close(descriptor)
         return is_taken
 
+    @property
+    def identity(self) -> tuple[int, int] | None:
+        """Return what the kernel knows the locked file by, wherever its path leads now; None without the lock."""
+        if self._descriptor is None:
+            return None
+        status = os.fstat(self._descriptor)
+        return status.st_dev, status.st_ino
+
     def release(self) -> None:
         """Give the lock back if this object has it; the file stays, so that all who wait, wait for the same one."""
         if self._descriptor is not None:

@@ -186,6 +186,19 @@ def open_private_file(path: Path, flags: int) -> int:
     return descriptor
 
 
+def sync_directories(*directories: Path) -> None:
+    """Wait until the names in these directories are on disk: a file that is synced may still lose its name.
+
+    Raises ``OSError``.
+    """
+    for directory in directories:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
 def read_ordinary_file(path: Path) -> bytes:
     """Return the content of an ordinary file; a symbolic link to one is followed.
 

@@ -12,12 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.support.brokers import TOP, BrokerProcess
 
 BYTECODE = TOP / ".venv" / "cache" / "bytecode"
 WORKERS_PER_CORE = 2
 """Most tests wait for processes and their answers more than they compute."""
+
+# How long an example takes says more of what else the machine does than of the code.
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
 
 # Hundreds of interpreters are started; each would compile the package anew where bytecode is not kept.
 with suppress(OSError):

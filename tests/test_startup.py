@@ -19,6 +19,8 @@ SLOW = {
     *("mcp", "pydantic"),
 }
 """Modules that cost milliseconds or bring an event loop, a logger or a renderer along."""
+STOOD_IN_FOR = {"platform", "locale", "gettext", "textwrap", "ipaddress"}
+"""Modules that others import for what is rarely needed."""
 OF_THE_BROKER = {"intercom.core", "intercom.store", "intercom.server", "sqlite3"}
 
 A_SESSION = {
@@ -134,6 +136,7 @@ def test_what_agents_call_all_the_time_loads_only_what_it_uses(shell: Shell, arg
     modules = imported(shell, *arguments, told={"session_id": "s", "prompt": "p", "cwd": "/"})
     ours = {name.removeprefix("intercom.") for name in modules if name.startswith("intercom.")} - {"__main__"}
     assert "client.session" in ours
+    assert not modules & STOOD_IN_FOR
     assert sorted(ours - A_SESSION - BUDGETS[arguments[0]]) == []
 
 

@@ -1,8 +1,11 @@
-"""Run the short forms of ``scripts/stampede``, ``idle-race``, ``flow-pass`` and ``soak``; test how a soak judges."""
+"""Run the short forms of ``scripts/stampede``, ``idle-race``, ``flow-pass``, ``soak``, ``crash``, ``power-loss`` and
+``damage``; test how a soak judges.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import subprocess
 import sys
 
@@ -14,6 +17,7 @@ from tests.support.brokers import TOP, environment
 pytestmark = pytest.mark.long
 
 LONGEST_S = 150
+needs_compiler = pytest.mark.skipif(shutil.which("gcc") is None, reason="what notes writes is compiled first")
 FLAT = Sample(
     second=0,
     memory=30_000,
@@ -40,11 +44,14 @@ FLAT = Sample(
         ("idle_race", ("--rounds", "25")),
         ("flow_pass", ("--passes", "5", "--bound-ms", "inf")),
         ("soak", ("--minutes", "0.2")),
+        ("crash", ("--kills", "4")),
+        pytest.param("power", ("--rounds", "1", "--failures", "10", "--whole", "1"), marks=needs_compiler),
+        ("damage", ("--most", "3")),
     ],
-    ids=["stampede", "late stampede", "slow stampede", "idle race", "flow pass", "soak"],
+    ids=["stampede", "late stampede", "slow stampede", "idle race", "flow pass", "soak", "crash", "power", "damage"],
 )
 def test_a_short_form_passes(script: str, arguments: tuple[str, ...]) -> None:
-    """F1, F2, F4, F7, F10, F26; soak: F8, F63, F77, F83."""
+    """F1, F2, F4, F7, F10, F26; soak: F8, F63, F77, F83; crash: F72, F76, F78; power, damage: F100."""
     done = subprocess.run(
         [sys.executable, "-P", "-m", f"scripts.strain.{script}", *arguments],
         stdin=subprocess.DEVNULL,

@@ -25,7 +25,8 @@ USAGE = "list | show ID | watch ID | cancel ID | report ID STATE [TEXT...]"
 DESCRIPTION = """Look at what was invoked (`intercom invoke`), follow it, ask that it stops, and say as its
 target what became of it.
 
-    list          all that are remembered, the newest first; with --open those that have not ended
+    list          all that are remembered, the newest first; with --open those that have not ended, with --label those
+                  that were given this word, or all of several
     show ID       one of them, with its task and its result while those are kept
     watch ID      print its state, and each change until it has ended, or for --timeout seconds; ends with 6 when that
                   comes first
@@ -47,6 +48,14 @@ def configure(parser: Parser) -> None:
     """Add the options of ``invocation``."""
     parser.add_argument("words", nargs="*", metavar="WHAT", type=clean, help="what to do, and with which invocation")
     parser.add_argument("--open", action="store_true", help="list: only those that have not ended")
+    parser.add_argument(
+        "--label",
+        dest="labels",
+        metavar="WORD",
+        type=clean,
+        action="append",
+        help="list: only those with this word; repeatable",
+    )
     parser.add_argument("--reason", metavar="TEXT", type=clean, help="cancel: why, for whoever has it")
     add_common(parser, timeout=f"how long to watch (else for ever), or wait for the broker ({REQUEST_MS // 1000})")
 
@@ -63,7 +72,10 @@ def run(arguments: Namespace, output: Output) -> int:
     with opened(arguments, "invocation", purpose="control", default_ms=REQUEST_MS) as session:
         if what == "list":
             left = time_left(arguments, REQUEST_MS)
-            _show_all(session.invocations(limit=WORK_PAGE_CEILING, open_only=arguments.open, timeout=left), output)
+            found = session.invocations(
+                limit=WORK_PAGE_CEILING, open_only=arguments.open, labels=arguments.labels or (), timeout=left
+            )
+            _show_all(found, output)
             return 0
         view = session.invocation(rest[0], timeout=time_left(arguments, REQUEST_MS))
         if what == "watch":

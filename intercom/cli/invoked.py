@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec.json import encode
 
 from intercom.cli.identity import MOMENT_S
-from intercom.cli.messages import said_beside, wishes
 from intercom.cli.render import Output, visible, visible_block
 from intercom.client.lifecycle import INVOKE
+from intercom.client.texts import said_beside, wishes
 from intercom.client.watches import WatchEvent
 from intercom.limits import WORK_PAGE_CEILING
 

@@ -7,14 +7,16 @@ from argparse import Namespace
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
+from msgspec.json import encode
+
 from intercom.cli.identity import GUEST
 from intercom.cli.render import duration, visible, visible_block, who
 from intercom.client.profile import PERSON
+from intercom.client.texts import said_beside, wishes
 from intercom.limits import OLD_MAIL_MS
 
 if TYPE_CHECKING:
-    from intercom.client.invoking import InvocationView
-    from intercom.client.views import Execution, IncomingMessage, Invoked
+    from intercom.client.views import IncomingMessage, Invoked
 
 
 THE_PERSON = f"{PERSON} (the person)"
@@ -77,26 +79,6 @@ def _described_task(task: Invoked) -> dict[str, Any]:
     }
     known = {member: value for member, value in optional.items() if value is not None}
     return {"invocationId": task.id, "runId": task.run_id, "action": task.action, **known}
-
-
-def wishes(execution: Execution) -> dict[str, str]:
-    """Return how a task is wished to be done, by the names of the wire."""
-    named = {
-        "kind": execution.kind,
-        "model": execution.model,
-        "session": execution.session,
-        "targetSessionId": execution.target_session_id,
-    }
-    return {name: value for name, value in named.items() if value is not None}
-
-
-def said_beside(task: Invoked | InvocationView) -> str:
-    """Return what is said of a task beside its texts, on one line; empty when that is nothing."""
-    said = [] if task.execution is None else [f"{name} {value}" for name, value in wishes(task.execution).items()]
-    said += [f"label {label}" for label in task.labels]
-    said += [f"about {task.about}"] if task.about else []
-    said += ["reports wished"] if task.stream else []
-    return visible(", ".join(said))
 
 
 def shown(message: IncomingMessage, options: str | None = "") -> str:
@@ -200,6 +182,7 @@ def _task(task: Invoked, options: str | None) -> list[str]:
     else:
         beside = said_beside(task)
         lines = [f"  task of invocation {visible(task.id)} ({task.action})" + (f", with {beside}" if beside else "")]
+        lines += [f"  metadata: {visible(encode(task.metadata).decode())}"] if task.metadata else []
     if options is not None:
         for when, state in ends:
             lines += [f"  {when}", f"    {how_to_report(task.id, options, state)}"]

@@ -95,7 +95,7 @@ class AdapterFiles:
         try:
             found = json.loads(read_ordinary_file(self.note_file))
             note = Note(found["session"], found["source"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
         is_ours = found.get("hostStarted") == self._about["hostStarted"]
         return note if is_ours and isinstance(note.session, str) and isinstance(note.source, str) else None
@@ -254,7 +254,7 @@ def _record_of(file: Path) -> AdapterRecord | None:
         )
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         record = None
     if record is not None and os.path.lexists(record.socket) and _is_there(record.pid):
         return record

@@ -179,6 +179,11 @@ class Engine:
         """Return the next message for a consumer; raise what it has to be told."""
         self.check_caller()
         await anyio.lowlevel.checkpoint_if_cancelled()
+        self.core.finish_message(consumer, now())
+        self._act()
+        # Whatever is taken is returned without another pause: who is cancelled in one, and be it by asyncio itself,
+        # which no shield holds off, would be taken for having had it.
+        await anyio.lowlevel.checkpoint()
         while True:
             if self._is_closed:
                 raise self.core.over()
@@ -186,7 +191,6 @@ class Engine:
             self._roomier.set()
             self._act()
             if message is not None:
-                await anyio.lowlevel.cancel_shielded_checkpoint()
                 return message
             trouble = self.core.take_trouble()
             if trouble is not None:
@@ -196,7 +200,7 @@ class Engine:
     async def next_work(self, *, claims: bool) -> Assignment:
         """Return the next assignment; raise what its worker has to be told."""
         self.check_caller()
-        await anyio.lowlevel.checkpoint_if_cancelled()
+        await anyio.lowlevel.checkpoint()
         while True:
             if self._is_closed:
                 raise self.core.over()
@@ -204,48 +208,44 @@ class Engine:
             self._hurried.set()
             self._act()
             if work is not None:
-                await anyio.lowlevel.cancel_shielded_checkpoint()
                 return work
             await self._news.wait()
 
     async def next_event(self, feed: Feed) -> SessionEvent:
         """Return the next event of a feed."""
         self.check_caller()
-        await anyio.lowlevel.checkpoint_if_cancelled()
+        await anyio.lowlevel.checkpoint()
         while True:
             if self._is_closed:
                 raise self.core.over()
             event = feed.take()
             if event is not None:
-                await anyio.lowlevel.cancel_shielded_checkpoint()
                 return event
             await self._news.wait()
 
     async def next_watched(self, watch: Watch) -> Watched:
         """Return the next thing a watch was told; raise why there is none any more."""
         self.check_caller()
-        await anyio.lowlevel.checkpoint_if_cancelled()
+        await anyio.lowlevel.checkpoint()
         while True:
             if self._is_closed:
                 raise self.core.over()
             told = self.core.take_watched(watch)
             self._act()
             if told is not None:
-                await anyio.lowlevel.cancel_shielded_checkpoint()
                 return told
             await self._news.wait()
 
     async def next_command(self, kind: type[AnyCommand]) -> AnyCommand:
         """Return the next command for a durable session; raise what its worker has to be told."""
         self.check_caller()
-        await anyio.lowlevel.checkpoint_if_cancelled()
+        await anyio.lowlevel.checkpoint()
         while True:
             if self._is_closed:
                 raise self.core.over()
             command = self.core.take_command(kind)
             self._act()
             if command is not None:
-                await anyio.lowlevel.cancel_shielded_checkpoint()
                 return command
             await self._news.wait()
 

@@ -218,13 +218,16 @@ class InvocationCalls:
         limit: int = WORK_PAGE,
         open_only: bool = False,
         as_target: bool = False,
+        labels: Sequence[str] = (),
         timeout: float = REQUEST_MS / 1000,
     ) -> InvocationViews:
         """Return the same of all, the newest first and without texts; ``before`` is a number, for the next page.
 
-        ``as_target`` leaves out what is not this session's to do.
+        ``as_target`` leaves out what is not this session's to do, ``labels`` what was not given all of these.
         """
-        return self._engine.wait(lambda: self._core.invoking.invocations(before, limit, open_only, as_target, timeout))
+        return self._engine.wait(
+            lambda: self._core.invoking.invocations(before, limit, open_only, as_target, labels, timeout)
+        )
 
     def cancel_invocation(
         self,

@@ -217,10 +217,13 @@ class Durable:
     def tick(self, now: int) -> None:
         """Show the broker that this side lives; break a connection on which it does not confirm the link."""
         if self._attempts.is_late(now):
-            self._contact.break_off(ConnectionLost("The broker did not confirm the link in time", retry="after"))
+            self._too_late()
         elif self._attempts.is_held and now >= self._heartbeat_due and self._contact.link is Link.ONLINE:
             self._heartbeat_due = now + LINK_HEARTBEAT_MS
             self._contact.write(links.EphemeralEvent(self._clock(), {"kind": links.HEARTBEAT_KIND}))
+
+    def _too_late(self) -> None:
+        self._contact.break_off(ConnectionLost("The broker did not confirm the link in time", retry="after"))
 
     def _on_bootstrap(self, answer: links.LinkBootstrap, now: int) -> None:
         self._has_no_link()
@@ -250,7 +253,10 @@ class Durable:
         return f"the floor of the events is {answer.event_floor}" if answer.event_floor < 0 else None
 
     def _on_confirmed(self, answer: links.LinkConfirmed, now: int) -> None:
-        if self._attempts.won(answer.request_id, answer.link_id, now):
+        is_late = self._attempts.counts(answer.request_id) and self._attempts.is_late(now)
+        if is_late:  # a connection on which nothing is tried any more would stay as it is
+            self._too_late()
+        elif self._attempts.won(answer.request_id, answer.link_id, now):
             self._trouble = None
             self._begin_again()
             self._written = self.journal.floor

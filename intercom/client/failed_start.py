@@ -54,5 +54,5 @@ def noted(paths: Paths, before: Mark | None) -> StartFailed | None:
     try:
         told = json.loads(read_ordinary_file(paths.start_failure))
         return StartFailed(str(told["reason"]), hint=str(told["hint"]))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None

@@ -81,7 +81,7 @@ class Inbox:
 
     def take(self, consumer: object, now: int) -> tuple[IncomingMessage | None, list[str]]:
         """Give the next message to a consumer, and say which ids are to be confirmed because it asked."""
-        finished = self._finish(now, consumer)
+        finished = self.finish(consumer, now)
         if not self._unread:
             return None, finished
         message = self._unread.popleft()
@@ -89,6 +89,14 @@ class Inbox:
             self.note_late(message.id)
         self._in_hand.append((ref(consumer), message.id))
         return message, finished
+
+    def finish(self, consumer: object, now: int) -> list[str]:
+        """Confirm what a consumer has: it asked for the next one; what consumers had that are gone is finished too."""
+        if not self._in_hand:
+            return []
+        finished = [message_id for holder, message_id in self._in_hand if holder() in (consumer, None)]
+        self._in_hand = [entry for entry in self._in_hand if entry[0]() not in (consumer, None)]
+        return [message_id for message_id in finished if self.confirm(message_id, now)]
 
     def finish_all(self, now: int) -> list[str]:
         """Confirm everything that was taken: the block was left."""
@@ -104,13 +112,6 @@ class Inbox:
         self._confirmed[message_id] = now
         self._forget_old(now)
         return True
-
-    def _finish(self, now: int, consumer: object) -> list[str]:
-        if not self._in_hand:
-            return []
-        finished = [message_id for holder, message_id in self._in_hand if holder() in (consumer, None)]
-        self._in_hand = [entry for entry in self._in_hand if entry[0]() not in (consumer, None)]
-        return [message_id for message_id in finished if self.confirm(message_id, now)]
 
     def _forget_old(self, now: int) -> None:
         while self._confirmed:

@@ -292,18 +292,25 @@ class InvocationRequests:
         )
 
     def invocations(
-        self, before: int | None, limit: int, open_only: bool, as_target: bool, timeout: float
+        self,
+        before: int | None,
+        limit: int,
+        open_only: bool,
+        as_target: bool,
+        labels: Sequence[str],
+        timeout: float,
     ) -> RequestOperation[list[InvocationView]]:
         """Ask which invocations there are, the newest first."""
         if not 0 < limit <= WORK_PAGE_CEILING:
             raise UsageError(f"limit must be a number from 1 to {WORK_PAGE_CEILING}, not {limit!r}")
         below = UNSET if before is None else clean_number(before, "before")
+        known_by = _labels(labels) if labels else UNSET
 
         def read(answer: wire.Invocations) -> list[InvocationView]:
             return [view_of(info) for info in answer.invocations]
 
         return self._request(
-            lambda request_id: wire.InvocationList(request_id, below, limit, open_only, as_target),
+            lambda request_id: wire.InvocationList(request_id, below, limit, open_only, as_target, known_by),
             wire.Invocations,
             read,
             timeout,
@@ -380,6 +387,12 @@ def state_of_work(state: str) -> ProcessingState:
     return "reply_emitted" if state == "completed" else "failed"
 
 
+def _labels(labels: Sequence[str]) -> list[str]:
+    if isinstance(labels, str):
+        raise UsageError("labels must be several texts, not one")
+    return [clean_text(label, "a label") for label in labels]
+
+
 def _beside(asked: Asked) -> dict[str, Any]:
     """Return the members of the request that hold what goes with its task."""
     members: dict[str, Any] = {"stream": asked.stream}
@@ -388,9 +401,7 @@ def _beside(asked: Asked) -> dict[str, Any]:
     if asked.execution is not None:
         members["execution"] = wire.Execution(**_texts(asked.execution))
     if asked.labels:
-        if isinstance(asked.labels, str):
-            raise UsageError("labels must be several texts, not one")
-        members["labels"] = [clean_text(label, "a label") for label in asked.labels]
+        members["labels"] = _labels(asked.labels)
     if asked.metadata is not None:
         members["metadata"] = _json_object(asked.metadata)
     if asked.about is not None:

@@ -19,7 +19,14 @@ from msgspec.json import decode, encode
 from intercom.client.workerjournal import Reported, Told, WorkerJournal, held
 from intercom.errors import AccessDenied, HomeError, IntercomError
 from intercom.limits import JOURNAL_SHORTENED_BYTES
-from intercom.paths import Paths, make_private_directory, open_private_file, prepare_home, read_ordinary_file
+from intercom.paths import (
+    Paths,
+    make_private_directory,
+    open_private_file,
+    prepare_home,
+    read_ordinary_file,
+    sync_directories,
+)
 
 SUFFIX = ".link"
 """Ends the name of the file of a journal."""
@@ -70,8 +77,14 @@ class JournalFile(WorkerJournal):
         except OSError as error:
             self.close()
             raise _refused(error, self._file) from error
+        is_new = self._size == 0
         try:
             super().open(wall)
+            if is_new:
+                sync_directories(self._place, self._paths.identities, self._paths.home)
+        except OSError as error:
+            self.close()
+            raise _refused(error, self._file) from error
         except BaseException:
             self.close()
             raise
@@ -111,7 +124,7 @@ class JournalFile(WorkerJournal):
         for number, line in enumerate(lines.splitlines(), 1):
             try:
                 self._take(line)
-            except (MsgspecError, KeyError, TypeError, AttributeError) as error:
+            except (MsgspecError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 raise HomeError(
                     f"{self._file} is damaged in line {number}",
                     code="identity_damaged",
@@ -164,11 +177,7 @@ class JournalFile(WorkerJournal):
             except BaseException:
                 os.close(descriptor)
                 raise
-            place = os.open(self._place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(place)
-            finally:
-                os.close(place)
+            sync_directories(self._place)
         except OSError as error:
             raise _refused(error, self._file) from error
         if self._descriptor is not None:
@@ -187,14 +196,16 @@ def _refused(error: OSError, path: Path) -> IntercomError:
     return HomeError(f"{path} cannot be used: {error.strerror or error}")
 
 
-def damaged(paths: Paths) -> list[HomeError]:
+def damaged(paths: Paths) -> list[IntercomError]:
     """Return what is wrong with the journals of the durable workers of a home."""
-    found = []
+    found: list[IntercomError] = []
     for file in sorted((paths.identities / "addresses").glob(f"*{SUFFIX}")):
         try:
             JournalFile(paths, file.name.removesuffix(SUFFIX), str).check()
         except FileNotFoundError:
             continue  # it was taken away meanwhile
+        except OSError as error:
+            found.append(_refused(error, file))
         except HomeError as error:
             found.append(error)
     return found

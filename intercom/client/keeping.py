@@ -19,7 +19,7 @@ from pathlib import Path
 
 from intercom.errors import AccessDenied, HomeError, IntercomError
 from intercom.limits import ADDRESS_SEEN_IDS, IDENTITY_FILE_BYTES, KEY_BYTES
-from intercom.paths import Paths, make_private_directory, open_private_file, prepare_home
+from intercom.paths import Paths, make_private_directory, open_private_file, prepare_home, sync_directories
 
 _DIGITS = 32
 _LINE_BYTES = _DIGITS + 1
@@ -52,7 +52,7 @@ class AddressKeeper:
             raise home_trouble(error, self._token_file) from error
         try:
             token = json.loads(content)["token"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             token = None
         if not isinstance(token, str) or not token:
             raise HomeError(
@@ -91,6 +91,8 @@ class AddressKeeper:
                 publish(draft, self._token_file)
             with suppress(FileNotFoundError):
                 draft.unlink()
+            # The broker will know the address even when the power fails now, and nobody who cannot show its token.
+            sync_directories(self._place, self._paths.identities, self._paths.home)
         except OSError as error:
             raise home_trouble(error, self._token_file) from error
 

@@ -37,7 +37,7 @@ def remembered(paths: Paths, identity: Identity) -> tuple[str, ...]:
         raise _refused(error, file) from error
     try:
         groups = json.loads(content)["groups"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         groups = None
     if not (isinstance(groups, list) and groups and all(isinstance(group, str) for group in groups)):
         raise HomeError(f"{file} does not hold a list of groups", hint=f"Delete it and join again: `rm {file}`.")

@@ -15,8 +15,9 @@ import shlex
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import UNSET
+from msgspec.json import encode
 
-from intercom.client.texts import clipped, duration, visible, visible_block, who
+from intercom.client.texts import clipped, duration, said_beside, visible, visible_block, who
 from intercom.client.views import IncomingMessage, Invoked
 from intercom.limits import (
     MARK_DIGITS,
@@ -50,7 +51,16 @@ def body_of(message: IncomingMessage) -> str:
         parts.insert(0, visible_block(message.reply_error))
     for attachment in message.attachments:
         parts += [f"--- attachment {clipped(visible(attachment.name))}", visible_block(attachment.content)]
+    if message.invoked is not None and (beside := _beside(message.invoked)):
+        parts += ["--- beside the task", *beside]
     return "\n".join(parts)
+
+
+def _beside(task: Invoked) -> list[str]:
+    """Return what goes with a task and is no text, a line for each kind."""
+    wished = said_beside(task)
+    metadata = "" if not task.metadata else f"metadata: {visible(encode(task.metadata).decode())}"
+    return [line for line in (wished, metadata) if line]
 
 
 def wrapped(message: IncomingMessage, room: int = TOLD_CHARACTERS, *, report: str | None = None) -> str:
@@ -164,7 +174,11 @@ def _how_to_end(task: Invoked, report: str | None) -> str:
     how = f"call reply with question {named} and the result when it is done, with error when it will not be"
     if report is not None:
         how = f"run {report} when it is done, with failed in place of completed when it will not be"
-    return f" It waits for one report: {how}."
+    meanwhile = ""
+    if task.stream:
+        word = "running in place of completed" if report is not None else "state running"
+        meanwhile = f" Say how far it is while you are at it: the same with {word}."
+    return f" It waits for one report: {how}.{meanwhile}"
 
 
 def _how_to_report(step: FlowStep, report: str | None) -> str:

@@ -78,6 +78,10 @@ class Receiving:
         self._confirm(finished)
         return message
 
+    def finish_taken(self, consumer: object, now: int) -> None:
+        """Confirm the message a consumer has."""
+        self._confirm(self._inbox.finish(consumer, now))
+
     def finish(self, message_id: str, now: int, *, is_late: bool = False) -> None:
         """Confirm a message whose consumer is done with it, unless it was confirmed before.
 

@@ -13,7 +13,7 @@ from msgspec.json import decode, encode
 from intercom.client.keeping import digest, home_trouble, read_private, write_all
 from intercom.client.reporting import ReportRecord
 from intercom.limits import REPORT_FILE_BYTES
-from intercom.paths import Paths, make_private_directory, open_private_file, prepare_home
+from intercom.paths import Paths, make_private_directory, open_private_file, prepare_home, sync_directories
 
 _SUFFIX = ".report"
 
@@ -33,7 +33,7 @@ class ReportFiles:
         with suppress(OSError):
             for path in sorted(self._place.iterdir()):
                 if path.suffix == _SUFFIX:
-                    with suppress(OSError, MsgspecError):
+                    with suppress(OSError, MsgspecError, RecursionError):
                         found.append(decode(read_private(path, REPORT_FILE_BYTES), type=ReportRecord))
         return sorted(found, key=lambda record: record.written_at)
 
@@ -42,6 +42,7 @@ class ReportFiles:
         prepare_home(self._paths)
         path = self._path(record.dispatch_id)
         draft = path.with_suffix(f".{os.getpid()}.{get_ident()}")
+        is_new = not self._place.exists()
         try:
             for directory in (self._paths.identities, self._above, self._place):
                 make_private_directory(directory)
@@ -52,11 +53,7 @@ class ReportFiles:
             finally:
                 os.close(descriptor)
             draft.replace(path)
-            above = os.open(self._place, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(above)
-            finally:
-                os.close(above)
+            sync_directories(self._place, *((self._above, self._paths.identities, self._paths.home) if is_new else ()))
         except OSError as error:
             raise home_trouble(error, path) from error
 

@@ -415,6 +415,10 @@ class ClientSession:
         """Give the next message to a consumer, confirming the one it had; ``None`` when there is none yet."""
         return self._receiving.take(consumer, now)
 
+    def finish_message(self, consumer: object, now: int) -> None:
+        """Confirm the message a consumer has: it asks for the next one."""
+        self._receiving.finish_taken(consumer, now)
+
     def confirm(self, message_id: str, now: int, *, is_late: bool = False) -> None:
         """Confirm a message that was taken before its consumer asks for the next one; twice is no error.
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from intercom.limits import CELL_COLUMNS, SHORT_ID_CHARACTERS
+
+if TYPE_CHECKING:
+    from intercom.client.invoking import InvocationView
+    from intercom.client.views import Execution, Invoked
 
 _SHOWN_BY_NAME = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
@@ -101,3 +106,23 @@ def duration(milliseconds: float) -> str:
     if hours:
         return f"{hours} h {minutes} min"
     return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+
+
+def wishes(execution: Execution) -> dict[str, str]:
+    """Return how a task is wished to be done, by the names of the wire."""
+    named = {
+        "kind": execution.kind,
+        "model": execution.model,
+        "session": execution.session,
+        "targetSessionId": execution.target_session_id,
+    }
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def said_beside(task: Invoked | InvocationView) -> str:
+    """Return what is said of a task beside its texts, on one line; empty when that is nothing."""
+    said = [] if task.execution is None else [f"{name} {value}" for name, value in wishes(task.execution).items()]
+    said += [f"label {label}" for label in task.labels]
+    said += [f"about {task.about}"] if task.about else []
+    said += ["reports wished"] if task.stream else []
+    return visible(", ".join(said))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Raw
@@ -17,7 +17,7 @@ from intercom.core.outbox import Outbox
 from intercom.core.questions import Question, Questions
 from intercom.core.records import QuestionRecord
 from intercom.core.sessions import Session, SessionTable
-from intercom.core.waits import Waits
+from intercom.core.waits import Wait, Waits
 from intercom.limits import CIRCLE_NAMES, NAME_CHARACTERS, SHORT_ID_CHARACTERS, Limits
 from intercom.wire import reasons
 from intercom.wire.frames import MessageFrame, PeerDisconnected
@@ -71,8 +71,10 @@ class Asking:
         return None
 
     def begin(self, attempt: Attempt) -> None:
-        """Take note that an ask is under way: from now on its sender waits."""
-        attempt.begin_to_wait(self._waits)
+        """Take note that an ask is under way: from now on its sender waits, until the attempt is settled."""
+        attempt.sender.asks_under_way += 1
+        attempt.waits = self._waits
+        self._waits.begin(attempt)
 
     def circle(self, asker: Session, target: Session, answered: Question | None = None) -> str | None:
         """Return why this session must not wait for that one: somebody would wait for itself; None when it may.
@@ -84,8 +86,9 @@ class Asking:
         if target.address is not None and target.address.is_of_broker:
             return None
         chain = self._waits.chain(target.party, asker.party, answered)
-        if not chain:
-            return None
+        return self._described(chain, asker, target) if chain else None
+
+    def _described(self, chain: Sequence[Wait], asker: Session, target: Session) -> str:
         between = [self.name_of(wait.target_id, asker) for wait in chain[:-1]]
         if len(between) > CIRCLE_NAMES:
             between[CIRCLE_NAMES - 1 : -1] = [f"{len(between) - CIRCLE_NAMES} more"]
@@ -127,7 +130,7 @@ class Asking:
         operation.recipient_session = key
 
     def _open(self, asker: Session, target_id: str, operation: Operation, now: Instant) -> None:
-        for earlier in list(operation.questions):
+        for earlier in operation.questions:
             if earlier.dormant or (earlier.target_wait is not None and earlier.asker_id == asker.id):
                 self._questions.close(earlier)
         if operation.question_due > now.mono:

@@ -52,79 +52,73 @@ def answer_to_task(message: Message) -> str | None:
     return message.content.text if isinstance(reply_to, str) and reply_to.startswith(RUN_PREFIX) else None
 
 
-class Attempt:
+class Attempt(Struct, eq=False):
     """Hold one transport attempt of a send, until it was answered or replaced.
 
-    It keeps nothing of the message but what decides about it: thousands may wait for a reader that does not read.
+    It keeps nothing of the message but what decides about it: thousands may wait for a reader that does not read. It is
+    a struct because one is made for every message: with so many members that takes a quarter of the time.
     """
-
-    __slots__ = (
-        "answer",
-        "asker_party",
-        "attempt_id",
-        "awaits_receipt",
-        "closed",
-        "connection",
-        "crossing",
-        "is_ask",
-        "is_supervised",
-        "is_waiting",
-        "is_withdrawn",
-        "marked",
-        "may_queue",
-        "message_id",
-        "operation",
-        "pending_reply",
-        "reply_to",
-        "resolves_target",
-        "sender",
-        "target",
-        "target_party",
-        "valid_until",
-        "waits",
-        "was_delivered",
-        "wording",
-    )
 
     is_open = False
     """It is no question yet."""
+
+    connection: Connection
+    sender: Session
+    target: Session
+    message_id: str
+    attempt_id: str | UnsetType
+    reply_to: str | UnsetType
+    answer: str | None
+    """Its text, when it answers the task of an invocation."""
+    is_ask: bool
+    is_supervised: bool
+    pending_reply: bool
+    resolves_target: bool
+    may_queue: bool
+    """If the target leaves before it confirms, the message may wait for it."""
+    wording: str
     asker_party: str
     target_party: str
+    valid_until: Instant | None = None
+    """When the message must not be handed over any more, by either clock."""
+    operation: Operation | None = None
+    waits: Waits | None = None
+    """Where it is entered while it is the attempt of an ask that is under way."""
+    awaits_receipt: bool = False
+    """It finishes when the recipient has confirmed it, not when the kernel has taken it."""
+    is_waiting: bool = True
+    """The sender is owed an answer."""
+    is_withdrawn: bool = False
+    """The asker took the question back before it was open."""
+    was_delivered: bool = False
+    """The sender was answered ``delivered``, behind the commit of the acceptance."""
+    closed: Question | None = None
+    """The question this reply closed at its finish."""
+    marked: Operation | None = None
+    """The ask this reply marked as answered at its finish."""
+    crossing: str | None = None
+    """The supervisor to whom this finish recorded a crossing."""
 
-    def __init__(self, connection: Connection, sender: Session, target: Session, frame: Send, message: Message) -> None:
-        self.connection = connection
-        self.sender = sender
-        self.target = target
-        self.waits: Waits | None = None
-        """Where it is entered while it is the attempt of an ask that is under way."""
-        self.message_id = message.id
-        self.attempt_id = frame.attempt_id
-        self.reply_to = message.reply_to
-        self.answer = None if message.reply_to is UNSET else answer_to_task(message)
-        self.is_ask = message.expects_reply is True
-        self.is_supervised = isinstance(frame, SupervisorSend)
-        self.pending_reply = frame.require_pending_reply is True
-        self.resolves_target = frame.resolve_reply_target is True
-        self.may_queue = frame.queue_if_away is True and QUEUE in sender.features
-        """If the target leaves before it confirms, the message may wait for it."""
-        self.valid_until: Instant | None = None
-        """When the message must not be handed over any more, by either clock."""
-        self.wording = frame.to
-        self.operation: Operation | None = None
-        self.awaits_receipt = False
-        """It finishes when the recipient has confirmed it, not when the kernel has taken it."""
-        self.is_waiting = True
-        """The sender is owed an answer."""
-        self.is_withdrawn = False
-        """The asker took the question back before it was open."""
-        self.was_delivered = False
-        """The sender was answered ``delivered``, behind the commit of the acceptance."""
-        self.closed: Question | None = None
-        """The question this reply closed at its finish."""
-        self.marked: Operation | None = None
-        """The ask this reply marked as answered at its finish."""
-        self.crossing: str | None = None
-        """The supervisor to whom this finish recorded a crossing."""
+    @classmethod
+    def of(cls, connection: Connection, sender: Session, target: Session, frame: Send, message: Message) -> Attempt:
+        """Return the attempt that this frame of a sender is."""
+        return cls(
+            connection,
+            sender,
+            target,
+            message.id,
+            frame.attempt_id,
+            message.reply_to,
+            None if message.reply_to is UNSET else answer_to_task(message),
+            message.expects_reply is True,
+            type(frame) is SupervisorSend,
+            frame.require_pending_reply is True,
+            frame.resolve_reply_target is True,
+            frame.queue_if_away is True and QUEUE in sender.features,
+            frame.to,
+            sender.party,
+            target.party,
+        )
 
     @property
     def asker_id(self) -> str:
@@ -141,13 +135,6 @@ class Attempt:
         """Tell whether its sender has left, so that nobody waits now."""
         return self.sender.connection.session is not self.sender
 
-    def begin_to_wait(self, waits: Waits) -> None:
-        """Count the ask as one its sender has under way, until it is settled."""
-        self.asker_party, self.target_party = self.sender.party, self.target.party
-        self.sender.asks_under_way += 1
-        self.waits = waits
-        waits.begin(self)
-
     def settle(self) -> None:
         """Note that this attempt is owed no answer any more."""
         if self.is_waiting:
@@ -157,11 +144,8 @@ class Attempt:
                 self.sender.asks_under_way -= 1
 
 
-class AnswerTaken:
+class AnswerTaken(Struct, eq=False, gc=False):
     """Mark a final answer: when the kernel took it the sender cannot need the row any more."""
 
-    __slots__ = ("connection", "operation")
-
-    def __init__(self, operation: Operation, connection: Connection) -> None:
-        self.operation = operation
-        self.connection = connection
+    operation: Operation
+    connection: Connection

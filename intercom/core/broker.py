@@ -223,7 +223,8 @@ class Broker:
             self._membership.departing.violation(connection, "a frame before register", now)
         else:
             self._handlers[kind](connection, frame, now)
-        return self._outbox.take()
+        effects, self._outbox.effects = self._outbox.effects, []
+        return effects
 
     def protocol_error(self, conn: int, reason: str, now: Instant) -> list[Effect]:
         """Destroy a connection whose bytes break the protocol."""

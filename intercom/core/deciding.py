@@ -154,7 +154,7 @@ class Deciding:
         ``earlier`` is the hold of this send that has just ended.
         """
         # A. Form
-        if isinstance(frame, Malformed):
+        if not isinstance(frame, Send):
             is_valid = message_of(frame.fields.get("message")) is not None
             return form_refusal(frame.type == "supervisor_send", frame.fields, is_valid)
         message = parse_message(frame.message)
@@ -176,7 +176,7 @@ class Deciding:
             sender.sent_ids.add(message.id)
 
         # B. Supervisor line
-        is_supervised = isinstance(frame, SupervisorSend)
+        is_supervised = type(frame) is SupervisorSend
         if is_supervised:
             if sender.supervisor_id is None:
                 return Refusal("B1", reasons.NOT_A_CHILD)
@@ -210,7 +210,7 @@ class Deciding:
         found = self._resolver.resolve(frame.to, sender, is_reply=is_reply or is_supervised, now=now)
 
         # E. No session was found
-        if isinstance(found, Unresolved):
+        if not isinstance(found, Session):
             if found is Unresolved.NOT_FOUND:
                 if self._resolver.names_a_control_session(frame.to, sender):
                     return Refusal("E1", reasons.NOT_AN_AGENT)
@@ -387,7 +387,7 @@ class Deciding:
                 return self._answer_again(connection, sender, target, frame, operation, standing, now)
             if not is_answer:
                 return Refusal("D6", reasons.NO_OPEN_QUESTION, after=self._ticket_behind(reply_to, now))
-        is_supervised = isinstance(frame, SupervisorSend)
+        is_supervised = type(frame) is SupervisorSend
         if not (
             is_supervised
             or is_answer

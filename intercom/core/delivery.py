@@ -95,11 +95,12 @@ class Delivery:
         is_ask = message.expects_reply is True
         if is_ask and operation is None and (refusal := self._asking.refusal(sender)) is not None:
             return refusal
-        channel = "supervisor" if isinstance(frame, SupervisorSend) else UNSET
+        channel = "supervisor" if type(frame) is SupervisorSend else UNSET
         sender_info = sender.encoded() if request is None else request.sender_info
         forwarded = MessageFrame(sender_info, frame.message, channel)  # type: ignore[arg-type]  # a literal
         earlier = None
-        if target.confirms_receipts or target.receipts_by_habit:
+        confirms = target.confirms_receipts or target.receipts_by_habit
+        if confirms:
             earlier = self._receipts.find(target.target_identity, message.id)
             if earlier is not None and request is not None and request.is_replaced:
                 return None  # the frame is on its way, and the newest attempt is the one that is owed an answer
@@ -114,7 +115,7 @@ class Delivery:
             if retry_after is not None:
                 return Refusal("D15", reasons.capacity("too many recent messages are remembered", retry_after))
 
-        attempt = Attempt(connection, sender, target, frame, message)
+        attempt = Attempt.of(connection, sender, target, frame, message)
         if request is not None:
             attempt.is_withdrawn = request.is_withdrawn
         if frame.valid_for is not UNSET:
@@ -124,17 +125,19 @@ class Delivery:
         if is_ask:
             self._asking.begin(attempt)
         if operation is None:
-            identity, ask_ms = target.target_identity, self._ask_ms(target) if is_ask else 0
-            operation = self._operations.reserve(message.id, signature, sender, target, identity, is_ask, ask_ms, now)
+            ask_ms = self._ask_ms(target) if is_ask else 0
+            operation = self._operations.reserve(
+                message.id, signature, sender, target.target_identity, target.id, is_ask, ask_ms, now
+            )
             operation.under_way = attempt
             self._operations.append_reservation(operation, self._undo_reservation, attempt)
         elif is_ask:
             self._operations.renew_question(operation, self._ask_ms(target), now)
         attempt.operation = operation
-        if target.confirms_receipts or target.receipts_by_habit:
+        if confirms:
             attempt.awaits_receipt = True
             forwarded = self._await_receipt(attempt, operation, forwarded, earlier, now)
-        if is_ask:
+        if attempt.resolves_target and is_ask:
             self._tell_question_target(attempt, target, operation.ticket)
         if answered is not None and answered.target_id != sender.id:
             self._tell_who_answers(sender, target, answered, operation.ticket)
@@ -359,6 +362,7 @@ class Delivery:
         if operation.unconfirmed is not None:
             newest = operation.unconfirmed.waiter
             self._receipts.remove(operation.unconfirmed)
+        operation.under_way = None
         self._operations.withdraw(operation)
         self._fail(newest, reasons.NOT_RECORDED)
 
@@ -368,7 +372,7 @@ class Delivery:
         operation, message_id = subject.operation, subject.message_id
         assert operation is not None
         self._operations.unaccept(operation, subject.marked)
-        for question in list(operation.questions):
+        for question in operation.questions:
             self._asking.close(question)
         if subject.closed is not None:
             self._asking.reopen(subject.closed, now)

@@ -41,6 +41,8 @@ class Admitting(Struct, frozen=True):
     step_id: str
     target: str
     identity: TargetIdentity
+    is_recorded: bool
+    """All texts of the flow were on disk when this one was asked for, unless they are lost."""
 
 
 class Admission:
@@ -87,7 +89,8 @@ class Admission:
             self.defer(flow, found.reason, now)
         elif self._book.open_at(found.id) is None:
             flow.is_read = True
-            seen = Admitting(flow, step.step_id, flow.record.target, self._targets.identity_of(found))
+            identity, is_recorded = self._targets.identity_of(found), self._book.is_recorded(flow)
+            seen = Admitting(flow, step.step_id, flow.record.target, identity, is_recorded)
             self._outbox.add(ReadBodies(seen, (step.body,)))
 
     def body_read(self, token: Admitting, number: int, bodies: dict[int, bytes] | None, now: Instant) -> None:
@@ -97,6 +100,8 @@ class Admission:
         step = self.candidate(flow)
         if step is None or bodies is None or self._book.flow(flow.id) is not flow:
             return
+        if number not in bodies and not token.is_recorded:
+            return None  # its commit was under way; the next pass reads it
         flow.read((number,), bodies)
         if self.is_shut or not self._book.mailing.can_promise:
             return

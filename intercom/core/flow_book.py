@@ -90,6 +90,10 @@ class FlowBook:
         """Tell whether the intent of a dispatch is durable."""
         return self._ledger.is_committed(dispatch.ticket)
 
+    def is_recorded(self, flow: Flow) -> bool:
+        """Tell whether all there is of a flow is durable, its texts too."""
+        return self._ledger.is_committed(flow.ticket)
+
     @property
     def last_ticket(self) -> int:
         """Return the ticket of the newest append."""

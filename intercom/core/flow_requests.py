@@ -59,6 +59,8 @@ class Showing(Struct, frozen=True):
     session: Any
     request_id: str
     flow: Any
+    texts: tuple[int, ...]
+    """Numbers of its prompts that were on disk when they were asked for, unless they are lost."""
 
 
 class FlowRequests:
@@ -163,7 +165,8 @@ class FlowRequests:
         flow = self._changes.flow_for(session, frame.flow_id)
         if isinstance(flow, Invalid):
             return flow
-        token = Showing(connection, session, frame.request_id, flow)
+        texts = flow.record.texts if self._book.is_recorded(flow) else ()
+        token = Showing(connection, session, frame.request_id, flow, texts)
         self._outbox.add(ReadBodies(token, self._views.bodies_of(flow)))
         return None
 
@@ -178,7 +181,7 @@ class FlowRequests:
         if not may_control(token.session, flow):
             refused = Invalid("authority_changed", "You have left the group of this flow meanwhile")
             return self._refuse(connection, token.request_id, refused)
-        flow.read((step.body for step in flow.record.steps), bodies)
+        flow.read(token.texts, bodies)
         answer = self._answer(token.request_id, token.session, flow, bodies, now)
         answer.dispatches = [
             self._views.dispatch(one, bodies, now.wall, now.mono) for one in self._book.dispatches_of(flow)

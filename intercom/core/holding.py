@@ -10,7 +10,7 @@ takes it out answers for it: exactly one of the ends above.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec import UNSET, UnsetType
@@ -95,6 +95,8 @@ class Holding:
         self._limits = limits
         self._outbox = outbox
         self._held: dict[str, Held] = {}
+        self.find: Callable[[str], Held | None] = self._held.get
+        """Returns the held send of a message id."""
         self._by_sender: dict[str, dict[str, Held]] = {}
         self._by_reservation: dict[Reservation, dict[str, Held]] = {}
         self._bytes = 0
@@ -102,10 +104,6 @@ class Holding:
 
     def __len__(self) -> int:
         return len(self._held)
-
-    def find(self, message_id: str) -> Held | None:
-        """Return the held send of this message id."""
-        return self._held.get(message_id)
 
     def is_same(self, held: Held, frame: Send, message: Message, sender: Session) -> bool:
         """Tell whether a send is a retry of a held one, and not another under its id."""

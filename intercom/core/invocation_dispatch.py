@@ -13,7 +13,7 @@ once nobody has its task: it is handed to nobody else.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from msgspec import UNSET, Raw, Struct
 from msgspec.json import encode
@@ -24,7 +24,7 @@ from intercom.core.clock import Instant
 from intercom.core.invocation_records import InvocationRecord
 from intercom.core.invocation_targets import Place, Targets
 from intercom.core.invocation_texts import invoked_info
-from intercom.core.invocations import JOB, Invocation, Invocations, Texts
+from intercom.core.invocations import JOB, Holders, Invocation, Invocations, Texts
 from intercom.core.mailing import Letter
 from intercom.core.move import Move, take_back
 from intercom.core.offers import Missing
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from intercom.core.deadlines import Deadline, Deadlines
     from intercom.core.forwarding import Forwarding
     from intercom.core.inbox import Inbox, Parked
+    from intercom.core.labels import Candidate
     from intercom.core.ledger import Ledger
     from intercom.core.mailboxes import Mail, Mailboxes
     from intercom.core.mailing import Mailing
@@ -50,12 +51,24 @@ if TYPE_CHECKING:
     from intercom.limits import Limits
 
 GONE = "The target is gone and did not come back: it did not finish"
+LOST = "Whoever had it ended without a report, and nobody acts under the address: it did not finish"
 LATE = "Nobody took it in the time it was given"
 LEFT = "It was to stop, and nobody has it any more: whoever had it left without having confirmed it"
 Way: TypeAlias = Literal["inbox", "mailbox", "push", "nowhere"]
 """How a task is handed over; nowhere: its target does not let it through."""
 Kept: TypeAlias = Literal["quiet", "hold"]
 """What a policy does with it on the way."""
+
+
+class Planned(NamedTuple):
+    """Say how a new task will be handed over; a push begins with the commit that accepts it."""
+
+    place: Place | None
+    way: Way | None
+    kept: Kept | None
+    epoch: int = 0
+    lease_until: int | None = None
+    """Of the push, epoch ms; None: it is none."""
 
 
 class Pushing(Struct, frozen=True):
@@ -104,18 +117,36 @@ class Dispatching:
         self._next_number = next_number
         self._epoch = epoch
         self._look: Deadline | None = None
+        self._gone_since: dict[Holders, int] = {}
+        """When those who have something were first found gone, monotonic ms."""
         self.is_shut = False
         """The broker leaves soon: nothing is handed over any more."""
 
     # --- jobs -------------------------------------------------------------------------------------------
 
-    def accept(self, record: InvocationRecord, message: bytes, now: Instant) -> Invocation:
+    def planned(self, target: Candidate, info: bytes, now: Instant) -> Planned:
+        """Return how a new task for somebody will be handed over, asked by somebody with this session object."""
+        if target.authority is not None:
+            return Planned(None, None, None)
+        place = self._targets.place(target.target_id)
+        way, kept = (None, None) if place is None else self._way(place, info)
+        lease_until = now.wall + self._limits.job_lease_ms if way == "push" else None
+        return Planned(place, way, kept, self._epoch, lease_until)
+
+    def accept(self, record: InvocationRecord, planned: Planned, message: bytes, now: Instant) -> Invocation:
         """Record an invocation with its run and its job; what is left of the job goes on behind that commit."""
         if record.authority is not None:
             return self._accept_for_peer(record, record.authority, message, now)
+        place, way, kept = planned.place, planned.way, planned.kept
+        if way == "push" and place is not None and not self._book.is_full:
+            invocation = Invocation(record)
+            changes = self._book.enter(invocation, message, now)
+            invocation.ticket = self._ledger.append(changes, self._not_accepted, invocation)
+            self._offer(invocation, place.session, message, now)
+            if self._look is None:
+                self.watch(now)
+            return invocation
         move = Move()
-        place = self._targets.place(record.target)
-        way, kept = (None, None) if place is None else self._way(place, record)
         if place is not None and way == "inbox" and self._inbox.has_room(record.size):
             record = replace(record, job="completed", placement="inbox", attempts=1)
             invocation = self._book.create(record, message, move, now)
@@ -127,7 +158,6 @@ class Dispatching:
             mail = self._mailing.put_task(str(place.mailbox), record, kept, now, take_back, move, *move.changes)
             invocation.mail, invocation.ticket = mail, mail.ticket
         elif place is not None and way == "push":
-            record = replace(record, **self._lease(record, now))
             invocation = self._book.create(record, message, move, now)
             move.inverse(lambda now: self._stop_offering(invocation))
             invocation.ticket = move.append(self._ledger)
@@ -138,6 +168,10 @@ class Dispatching:
             self._ledger.when_committed(invocation.ticket, self.accepted, invocation)
         self.watch(now)
         return invocation
+
+    def _not_accepted(self, invocation: Invocation, now: Instant) -> None:
+        self._stop_offering(invocation)
+        self._book.leave(invocation)
 
     def _accept_for_peer(self, record: InvocationRecord, peer: str, message: bytes, now: Instant) -> Invocation:
         move = Move()
@@ -152,9 +186,9 @@ class Dispatching:
         """Return how an invocation gets to another machine, if it does."""
         return self._forwarding.delivery_of(invocation.id)
 
-    def _way(self, place: Place, record: InvocationRecord) -> tuple[Way | None, Kept | None]:
+    def _way(self, place: Place, info: bytes) -> tuple[Way | None, Kept | None]:
         """Return how somebody is handed a task, and what a policy does with it on the way."""
-        action = self._targets.action_for(place, record.requester_info)
+        action = self._targets.action_for(place, info)
         if action == "refuse":
             return "nowhere", None
         if place.session is not None and place.session.work_mode is not None and action == "accept":
@@ -190,16 +224,16 @@ class Dispatching:
 
     def _look_again(self, _: None, now: Instant) -> None:
         self._look = None
-        for invocation in self._book.open_ones():
-            if invocation.is_open and self._mailing.can_promise:
-                self._check(invocation, now)
+        if self._mailing.can_promise:
+            for invocation in self._book.going_ones():
+                if invocation.is_open and self._mailing.can_promise:
+                    self._check(invocation, now)
+            self._look_for_holders(now)
         self.watch(now)
 
     def _check(self, invocation: Invocation, now: Instant) -> None:
         """Give up what can never end by itself; hand over what is due."""
         record = invocation.record
-        if record.authority is not None:
-            return None  # its delivery has a time of its own
         if self._stops(invocation):
             return self.take_out(invocation, LEFT, now)
         if (
@@ -209,9 +243,7 @@ class Dispatching:
             and record.take_until <= now.wall
         ):
             return self.fail(invocation, LATE, now)
-        is_working = record.worker is not None and not self._targets.is_gone(record.worker)
-        has_message = self._mail_of(invocation) is not None or self._inbox.get(record.message_id) is not None
-        if has_message or is_working or not self._targets.is_gone(record.target):
+        if self._has_message(invocation) or not self._are_gone((record.target, record.worker)):
             invocation.gone_since = None
         elif invocation.gone_since is None:
             invocation.gone_since = now.mono
@@ -219,6 +251,31 @@ class Dispatching:
             return self.fail(invocation, GONE, now, reconciled=True)
         self._run(invocation, now)
         return None
+
+    def _look_for_holders(self, now: Instant) -> None:
+        """Give up what was handed over to those who are gone: they are looked for, not every one of their tasks."""
+        gone = [holders for holders in self._book.held() if self._are_gone(holders)]
+        self._gone_since = {holders: self._gone_since.get(holders, now.mono) for holders in gone}
+        for holders, since in list(self._gone_since.items()):
+            if now.mono - since < self._limits.run_stale_ms:
+                continue
+            for invocation in self._book.held_by(holders):
+                if not self._has_message(invocation) and self._mailing.can_promise:
+                    why = GONE if self._targets.is_gone(invocation.record.target) else LOST
+                    self.fail(invocation, why, now, reconciled=True)
+            if not self._book.held_by(holders):
+                del self._gone_since[holders]  # perhaps nobody looks again
+
+    def _are_gone(self, holders: Holders) -> bool:
+        """Tell whether nobody has what these had; an address is no one by itself: whoever acts under it next may be."""
+        target, worker = holders
+        if self._targets.is_gone(target) and (worker is None or self._targets.is_gone(worker)):
+            return True
+        return worker is not None and self._targets.was_lost(worker) and not self._targets.is_here(target)
+
+    def _has_message(self, invocation: Invocation) -> bool:
+        """Tell whether the message that brings a task still waits somewhere: then it ends with that."""
+        return self._mail_of(invocation) is not None or self._inbox.get(invocation.record.message_id) is not None
 
     def _run(self, invocation: Invocation, now: Instant) -> None:
         record = invocation.record
@@ -231,7 +288,7 @@ class Dispatching:
         place = self._targets.place(record.target)
         if place is None:
             return
-        way, kept = self._way(place, record)
+        way, kept = self._way(place, record.requester_info)
         if way == "nowhere":
             self.fail(invocation, f"It was not handed over: {notices.NOT_LET_THROUGH}", now)
         elif way == "inbox":
@@ -373,11 +430,21 @@ class Dispatching:
         invocation.offered = None
         record = invocation.record
         is_begun = record.state not in _NOT_BEGUN
-        if invocation.is_open and (JOB[record.job] or not is_begun) and self._mailing.can_promise:
+        if not self._mailing.can_promise:
+            return
+        if not is_begun and record.job == "running" and record.started_at is None and not record.reconciled:
+            event = self._book.pushed(invocation, session.id, now)
+            invocation.ticket = self._ledger.append((event,), self._not_taken, (subject, record))
+        elif invocation.is_open and (JOB[record.job] or not is_begun):
             move = Move()
             move.inverse(lambda now: self._take_again(subject, now))
             self._book.take(invocation, session.id, move, now, record.state if is_begun else "running")
             invocation.ticket = move.append(self._ledger)
+
+    def _not_taken(self, taken: Any, now: Instant) -> None:
+        subject, before = taken
+        self._book.put_back(subject[0], before)
+        self._take_again(subject, now)
 
     def _take_again(self, subject: Any, now: Instant) -> None:
         """Record a receipt again a little later: the session has the task and will not confirm it twice."""
@@ -663,11 +730,13 @@ class Dispatching:
 
     def due_soon(self, now: Instant) -> int:
         """Return how much goes on by itself soon: hand-overs, and runs whose target is looked for."""
-        return sum(
+        going = sum(
             invocation.gone_since is not None
             or (bool(JOB[invocation.record.job]) and self._targets.is_here(invocation.record.target))
-            for invocation in self._book.open_ones()
+            for invocation in self._book.going_ones()
         )
+        looked_for = (each for holders in self._gone_since for each in self._book.held_by(holders))
+        return going + sum(not self._has_message(each) for each in looked_for)
 
 
 def _waits(mail: Mail) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 
-class InvocationRecord(Struct, frozen=True, omit_defaults=True):
+class InvocationRecord(Struct, frozen=True, omit_defaults=True, gc=False):
     """Describe one invocation with its run and the job that hands it over; the task is stored beside it.
 
     The journal holds it without what is not known yet, which is most of it for most of its life.

@@ -20,7 +20,7 @@ from intercom.core.idempotency import RUNS, Register, Standing
 from intercom.core.invocation_dispatch import Dispatching
 from intercom.core.invocation_records import DiagnosisRecord, InvocationRecord
 from intercom.core.invocation_targets import Targets, stored
-from intercom.core.invocation_texts import checked, fingerprint, invocation_info, task_message, wishes
+from intercom.core.invocation_texts import checked, fingerprint, invocation_info, labels_of, task_message, wishes
 from intercom.core.invocations import ENDED, Invocation, Invocations, Texts, texts_of
 from intercom.core.mailing import Letter, Mailing
 from intercom.core.move import Move, take_back
@@ -144,7 +144,8 @@ class InvocationRequests:
         asked = frame.target_id if frame.target_id is not UNSET else frame.target
         if asked is UNSET:
             return No("target_required", "Name whom to invoke: target or targetId")
-        same = fingerprint(identity_of(session), frame)
+        wished = wishes(frame)
+        same = fingerprint(identity_of(session), frame, wished)
         known = self._book.get(frame.invocation_id)
         if known is not None:
             if known.record.fingerprint != same:
@@ -159,7 +160,7 @@ class InvocationRequests:
         if self._book.open_count >= self._limits.invocations:
             reason = f"{self._limits.invocations} invocations are open; cancel one, or wait until one has ended"
             return No("capacity", reason, retryable=True)
-        self._accept(connection, session, frame, asked, found.candidate, same, now)
+        self._accept(connection, session, frame, asked, found.candidate, same, wished, now)
         return None
 
     def _accept(
@@ -170,11 +171,15 @@ class InvocationRequests:
         asked: str,
         target: Candidate,
         same: str,
+        wished: bytes | None,
         now: Instant,
     ) -> None:
         """Record an invocation with its run and its job, and go on once that is done."""
         run_id = self._ids()
-        body, info = task_message(f"{RUN_PREFIX}{run_id}", frame, now.wall), bytes(session.encoded())
+        info = bytes(session.encoded())
+        planned = self._dispatching.planned(target, info, now)
+        is_pushed = planned.lease_until is not None
+        body = task_message(f"{RUN_PREFIX}{run_id}", frame, now.wall)
         record = InvocationRecord(
             self._next_number(),
             frame.invocation_id,
@@ -193,10 +198,15 @@ class InvocationRequests:
             now.wall,
             "waking" if frame.ensure_awake and target.state != "active" else "queued",
             None if frame.timeout_ms is UNSET else now.wall + frame.timeout_ms,
+            job="running" if is_pushed else "pending",
+            attempts=1 if is_pushed else 0,
+            lease_epoch=planned.epoch if is_pushed else None,
+            lease_until=planned.lease_until,
+            placement="session" if is_pushed else None,
             authority=target.authority,
-            wishes=wishes(frame),
+            wishes=wished,
         )
-        invocation = self._dispatching.accept(record, body, now)
+        invocation = self._dispatching.accept(record, planned, body, now)
         detail = UNSET if target.state == "active" else _STORED_LATER
         self._giving.give(connection, _accepted(self, frame, invocation, {}, detail), invocation.ticket)
 
@@ -271,11 +281,12 @@ class InvocationRequests:
 
     def _list(self, connection: Connection, session: Session, frame: InvocationList, now: Instant) -> No | None:
         entries: list[InvocationInfo] = []
+        labels = frozenset(() if frame.labels is UNSET else frame.labels)
         for invocation in self._book.newest_first():
             is_before = frame.before is UNSET or invocation.record.number < frame.before
             is_wanted = is_before and (invocation.is_open or not frame.open_only)
             may_see = self._dispatching.is_worker if frame.as_target else self._may_see
-            if is_wanted and may_see(session, invocation):
+            if is_wanted and may_see(session, invocation) and labels <= labels_of(invocation.record):
                 entries.append(invocation_info(invocation.record))
                 if len(entries) == frame.limit:
                     break

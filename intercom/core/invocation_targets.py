@@ -8,9 +8,11 @@ from msgspec import UNSET, Struct
 from msgspec.json import decode, encode
 
 from intercom.core import features
+from intercom.core.arrivals import Cause
 from intercom.core.invocation_records import DiagnosisRecord
 from intercom.core.labels import Candidate, Found, label_of, resolve
 from intercom.core.policies import sender_in
+from intercom.core.records import SessionState
 from intercom.wire.invocations import RouteCandidate, RouteDiagnosis
 
 if TYPE_CHECKING:
@@ -113,9 +115,12 @@ class Targets:
         return self._of_known(known) if sees_all or known.is_in(asker.groups) else None
 
     def _of_session(self, session: Session) -> Candidate:
-        kind = None if session.known is None else session.known.record.kind
-        can_take = not session.is_terminal and not session.cannot_be_told
-        return self._of_info(session.id, session.info, kind, "active", can_take)
+        candidate = session.candidate
+        if candidate is None:
+            kind = None if session.known is None else session.known.record.kind
+            can_take = not session.is_terminal and not session.cannot_be_told
+            candidate = session.candidate = self._of_info(session.id, session.info, kind, "active", can_take)
+        return candidate
 
     def _of_known(self, known: Known) -> Candidate:
         state = "closed" if known.state.value == "closed" else "reconnecting"
@@ -239,9 +244,20 @@ class Targets:
         place = self.place(target)
         return place is not None and place.session is not None
 
+    def was_lost(self, session_id: str) -> bool:
+        """Tell whether a session ended without having left: its process died, it did not come back, or was closed."""
+        known = self._lifecycle.get(session_id)
+        if known is None or known.state is not SessionState.CLOSED:
+            return False
+        return known.record.closed_reason not in _LEFT
+
     def is_target(self, session: Session, target: str) -> bool:
         """Tell whether a session is the target, or acts under its address."""
         return session.id == target or (session.address is not None and session.address.key == target)
+
+
+_LEFT = frozenset({Cause.UNREGISTERED.value, Cause.REPLACED.value})
+"""Why a session is closed that may have told somebody what it had: commands come and go under an address."""
 
 
 def stored(candidates: list[RouteCandidate]) -> bytes:

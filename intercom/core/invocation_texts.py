@@ -46,7 +46,11 @@ def checked(frame: Invoke, limits: Limits) -> No | None:
             return _wrong(f"A context may have {limits.invocation_context_bytes} bytes at most")
     if frame.metadata is not UNSET and (wrong := _of_metadata(frame.metadata, limits)):
         return wrong
-    return _of_wishes(frame, limits)
+    return None if _wishes_nothing(frame) else _of_wishes(frame, limits)
+
+
+def _wishes_nothing(frame: Invoke) -> bool:
+    return frame.execution is frame.labels is frame.message_id is UNSET and not frame.stream
 
 
 def _of_metadata(metadata: dict[str, Any], limits: Limits) -> No | None:
@@ -108,21 +112,23 @@ def task_message(message_id: str, frame: Invoke, at: int) -> bytes:
 
 def wishes(frame: Invoke) -> bytes | None:
     """Return what the row holds of a request; nothing when nothing is wished."""
+    if _wishes_nothing(frame):
+        return None
     said = Wishes(frame.execution, frame.labels, frame.stream, frame.message_id)
     return None if said == _NOTHING else encode(said)
 
 
-def fingerprint(requester: str, frame: Invoke) -> str:
-    """Return what tells one request from others under the same id.
+def fingerprint(requester: str, frame: Invoke, wished: bytes | None) -> str:
+    """Return what tells one request from others under the same id; ``wished`` is what ``wishes`` made of it.
 
     What is not there does not count, so that one stored before there was such a member still knows its repetition.
     """
     members = [frame.target, frame.target_id, frame.timeout_ms]
     asked = [None if member is UNSET else member for member in members]
     content: list[Any] = [requester, frame.action, frame.task, frame.ensure_awake, *asked]
-    beside = {"context": frame.context, "metadata": frame.metadata, "wishes": _said(wishes(frame))}
-    if found := {name: member for name, member in beside.items() if member is not UNSET}:
-        content.append(found)
+    if wished is not None or frame.context is not UNSET or frame.metadata is not UNSET:
+        beside = {"context": frame.context, "metadata": frame.metadata, "wishes": _said(wished)}
+        content.append({name: member for name, member in beside.items() if member is not UNSET})
     return sha256(encode(content, order="deterministic")).hexdigest()
 
 
@@ -132,6 +138,12 @@ def _said(stored: bytes | None) -> Any:
 
 def _wishes_of(record: InvocationRecord) -> Wishes:
     return _NOTHING if record.wishes is None else decode(record.wishes, type=Wishes)
+
+
+def labels_of(record: InvocationRecord) -> frozenset[str]:
+    """Return the words an invocation was given to know it by."""
+    said = _wishes_of(record)
+    return frozenset(() if said.labels is UNSET else said.labels)
 
 
 def invoked_info(record: InvocationRecord) -> InvokedInfo:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
 from msgspec.json import decode, encode
@@ -22,7 +22,7 @@ from intercom.core.clock import Instant
 from intercom.core.invocation_records import DiagnosisRecord, InvocationRecord
 from intercom.core.journal import Journal
 from intercom.core.move import Move
-from intercom.core.records import ReleaseBody, SaveBody
+from intercom.core.records import Change, Happened, ReleaseBody, SaveBody
 from intercom.limits import Limits
 from intercom.wire.invocations import RUN_PREFIX
 
@@ -54,6 +54,12 @@ JOB: dict[str, frozenset[str]] = {
 """To which states a job may go from each."""
 
 
+Holders: TypeAlias = tuple[str, str | None]
+"""Target and worker of an invocation."""
+
+_BROKER: Holders = ("", None)
+
+
 class IllegalMove(Exception):
     """Say that a run or a job cannot go there; nothing has changed."""
 
@@ -74,10 +80,13 @@ class Texts(Struct, frozen=True):
 class Invocation:
     """Hold one invocation, and what only this process knows of it."""
 
-    __slots__ = ("gone_since", "mail", "notice", "offered", "record", "retry_at", "ticket")
+    __slots__ = ("gone_since", "id", "mail", "notice", "offered", "place", "record", "retry_at", "ticket")
 
     def __init__(self, record: InvocationRecord) -> None:
         self.record = record
+        self.id = record.invocation_id
+        self.place: Holders | None = None
+        """Under whom it is found among the open ones."""
         self.ticket = 0
         """Of its newest change."""
         self.mail: Mail | None = None
@@ -89,12 +98,7 @@ class Invocation:
         self.retry_at = 0
         """The hand-over is not tried before, monotonic ms."""
         self.gone_since: int | None = None
-        """When its target was first found gone, monotonic ms."""
-
-    @property
-    def id(self) -> str:
-        """Return its id."""
-        return self.record.invocation_id
+        """When its target was first found gone while its job goes on, monotonic ms."""
 
     @property
     def is_open(self) -> bool:
@@ -116,6 +120,8 @@ class Invocations:
         self._by_id: dict[str, Invocation] = {}
         self._by_run: dict[str, Invocation] = {}
         self._open: dict[str, Invocation] = {}
+        self._held: dict[Holders, dict[str, Invocation]] = {}
+        """The open ones of this broker by who has them, and those with something left to do under ``_BROKER``."""
         self._diagnoses: dict[int, DiagnosisRecord] = {}
         self.on_forgetting: Callable[[Invocation, Move, Instant], None] = lambda invocation, move, now: None
         """Is told of every invocation that is forgotten, in the same append."""
@@ -145,6 +151,18 @@ class Invocations:
         """Return those that have not ended, the oldest first."""
         return list(self._open.values())
 
+    def going_ones(self) -> list[Invocation]:
+        """Return the open ones with something left to do: their jobs go on, or they are to stop."""
+        return self.held_by(_BROKER)
+
+    def held(self) -> list[Holders]:
+        """Return who has to end all the others."""
+        return [holders for holders in self._held if holders is not _BROKER]
+
+    def held_by(self, holders: Holders) -> list[Invocation]:
+        """Return what these have to end."""
+        return list(self._held.get(holders, {}).values())
+
     def newest_first(self) -> Iterable[Invocation]:
         """Return all, the newest first."""
         return reversed(list(self._by_id.values()))
@@ -158,15 +176,47 @@ class Invocations:
 
     def create(self, record: InvocationRecord, message: bytes, move: Move, now: Instant) -> Invocation:
         """Enter a new invocation with its run and its job; the oldest that ended gives way when there are too many."""
-        if len(self._by_id) >= self._limits.invocations_kept:
+        if self.is_full:
             oldest = next((one for one in self._by_id.values() if not one.is_open), None)
             if oldest is not None:
                 self._forget(oldest, move, now)
         invocation = Invocation(record)
-        self._enter(invocation)
-        move.inverse(lambda now: self._leave(invocation))
-        move.changes += [SaveBody(record.number, message), self._journal.event("invocation.requested", record, now)]
+        move.inverse(lambda now: self.leave(invocation))
+        move.changes += self.enter(invocation, message, now)
         return invocation
+
+    def enter(self, invocation: Invocation, message: bytes, now: Instant) -> tuple[Change, ...]:
+        """Enter a new invocation, and return what is recorded of it; ``leave`` is the inverse."""
+        record = invocation.record
+        self._enter(invocation)
+        return SaveBody(record.number, message), self._journal.event("invocation.requested", record, now)
+
+    @property
+    def is_full(self) -> bool:
+        """Tell whether the oldest that ended gives way to a new one."""
+        return len(self._by_id) >= self._limits.invocations_kept
+
+    def pushed(self, invocation: Invocation, worker: str, now: Instant) -> Happened:
+        """Note that a task which nobody had begun was confirmed where it was written; ``put_back`` is the inverse.
+
+        It says what ``take`` would, which most runs go through, without a look at what else there might be.
+        """
+        before = invocation.record
+        record = replace(
+            before,
+            state="running",
+            started_at=now.wall,
+            worker=worker,
+            job="completed",
+            lease_epoch=None,
+            lease_until=None,
+        )
+        self._set(invocation, record)
+        return self._journal.changed("run.updated", record, _PUSHED, now, {"previousState": before.state})
+
+    def put_back(self, invocation: Invocation, record: InvocationRecord) -> None:
+        """Take a change of an invocation back that could not be recorded."""
+        self._set(invocation, record)
 
     def recover(self, record: InvocationRecord) -> Invocation:
         """Enter an invocation read from the store."""
@@ -186,18 +236,36 @@ class Invocations:
     def _index(self, invocation: Invocation) -> None:
         if invocation.is_open:
             self._open[invocation.id] = invocation
-        else:
-            self._open.pop(invocation.id, None)
+        self._move(invocation, _place_of(invocation.record))
 
-    def _leave(self, invocation: Invocation) -> None:
+    def _move(self, invocation: Invocation, place: Holders | None) -> None:
+        before, invocation.place = invocation.place, place
+        if before is not None:
+            held = self._held[before]
+            del held[invocation.id]
+            if not held:
+                del self._held[before]
+        if place is not None:
+            self._held.setdefault(place, {})[invocation.id] = invocation
+
+    def leave(self, invocation: Invocation) -> None:
+        """Take an invocation out again."""
         self._by_id.pop(invocation.id, None)
         self._by_run.pop(invocation.record.run_id, None)
         self._open.pop(invocation.id, None)
+        self._move(invocation, None)
 
     def _set(self, invocation: Invocation, record: InvocationRecord) -> None:
-        invocation.record = record
-        if self._by_id.get(invocation.id) is invocation:
-            self._index(invocation)
+        before, invocation.record = invocation.record, record
+        if self._by_id.get(invocation.id) is not invocation:
+            return
+        place = _place_of(record)
+        if place != invocation.place:
+            self._move(invocation, place)
+        if record.state in ENDED:
+            self._open.pop(invocation.id, None)
+        elif before.state in ENDED:
+            self._open[invocation.id] = invocation
 
     def change(self, invocation: Invocation, kind: str, move: Move, now: Instant, **members: Any) -> None:
         """Change the row of an invocation; raises ``IllegalMove`` before anything has changed."""
@@ -207,13 +275,14 @@ class Invocations:
             raise IllegalMove(f"a run that is {before.state} cannot become {state}")
         if job != before.job and job not in JOB[before.job]:
             raise IllegalMove(f"a job that is {before.job} cannot become {job}")
-        record = replace(before, **members)
-        if record == before:
+        changed = tuple([name for name, value in members.items() if value != getattr(before, name)])
+        if not changed:
             return
+        record = replace(before, **members)
         self._set(invocation, record)
         move.inverse(lambda now: self._set(invocation, before))
-        detail: dict[str, Any] = {} if state == before.state else {"previousState": before.state}
-        move.changes.append(self._journal.event(kind, record, now, **detail))
+        detail = {} if state == before.state else {"previousState": before.state}
+        move.changes.append(self._journal.changed(kind, record, changed, now, detail))
 
     def take(
         self,
@@ -230,7 +299,9 @@ class Invocations:
         Unless ``is_confirmed`` its message may still come again, and the job that writes it goes on.
         """
         record = invocation.record
-        members: dict[str, Any] = {"state": state, "reconciled": False}
+        members: dict[str, Any] = {"state": state}
+        if record.reconciled:
+            members["reconciled"] = False
         if record.started_at is None:
             members["started_at"] = now.wall
         if worker is not None:
@@ -322,10 +393,19 @@ class Invocations:
                 self._forget_diagnosis(record, move, now)
 
     def _forget(self, invocation: Invocation, move: Move, now: Instant) -> None:
-        self._leave(invocation)
+        self.leave(invocation)
         move.inverse(lambda now: self._enter(invocation))
         self.on_forgetting(invocation, move, now)
         move.changes.append(self._journal.event("invocation.forgotten", invocation.record, now, is_gone=True))
+
+
+def _place_of(record: InvocationRecord) -> Holders | None:
+    """Return who has to do something about an invocation; None: it has ended, or its delivery has times of its own."""
+    if record.state in ENDED or record.authority is not None:
+        return None
+    if JOB[record.job] or record.cancel_asked_at is not None:
+        return _BROKER
+    return record.target, record.worker
 
 
 def texts_of(body: bytes | None) -> Texts:
@@ -333,4 +413,6 @@ def texts_of(body: bytes | None) -> Texts:
     return Texts() if body is None else decode(body, type=Texts)
 
 
+_PUSHED = ("state", "started_at", "worker", "job", "lease_epoch", "lease_until")
+"""What a receipt changes."""
 _NO_ANSWER = "The consultation ended without an answer"

@@ -47,15 +47,14 @@ class Journal:
         is_gone: bool = False,
         **detail: Any,
     ) -> Happened:
-        """Return the event of this kind as a change for an append.
-
-        ``event_id`` names what can happen only once; left out, the event gets an id of its own.
-        """
+        """Return the event of this kind as a change for an append; ``event_id`` names what can happen only once."""
         self.last_sequence += 1
-        sequence = self.last_sequence
-        return Happened(
-            sequence, now.wall, stream_of(row), kind, event_id or f"{kind}:{sequence}", row, is_gone, detail
-        )
+        return Happened(self.last_sequence, now.wall, stream_of(row), kind, event_id, row, is_gone, detail)
+
+    def changed(self, kind: str, row: Row, members: tuple[str, ...], now: Instant, detail: dict[str, Any]) -> Happened:
+        """Return the event of a row of which only these members have changed: the journal holds no more of it."""
+        self.last_sequence += 1
+        return Happened(self.last_sequence, now.wall, stream_of(row), kind, None, row, False, detail, members)
 
 
 def stream_of(row: Row) -> str:

@@ -45,6 +45,15 @@ class Ledger:
         """Return the sequence of the newest event that waits for its commit; 0 when none does."""
         return self._events[-1][1].seq if self._events else 0
 
+    def append_row(self, change: Change, undo: Callable[[Any, Instant], None], subject: Any) -> int:
+        """Ask for a durable change that is no event, as ``append`` does: every message asks for two."""
+        if self.is_closed:
+            return 0
+        self._last_ticket = ticket = self._last_ticket + 1
+        self._uncommitted.append((ticket, undo, subject))
+        self._outbox.effects.append(Append(ticket, (change,)))
+        return ticket
+
     def append(
         self, changes: tuple[Change, ...], undo: Callable[[Any, Instant], None] | None = None, subject: Any = None
     ) -> int:
@@ -60,7 +69,7 @@ class Ledger:
         if undo is not None:
             self._uncommitted.append((ticket, undo, subject))
         for change in changes:
-            if change.__class__ is Happened:
+            if type(change) is Happened:
                 self._events.append((ticket, change))
         self._outbox.effects.append(Append(ticket, changes))
         return ticket
@@ -87,6 +96,8 @@ class Ledger:
         if self._resting:
             self._resting = [entry for entry in self._resting if entry[0] > ticket]
         uncommitted = self._uncommitted
+        if ticket == self._last_ticket:
+            uncommitted.clear()
         while uncommitted and uncommitted[0][0] <= ticket:
             uncommitted.popleft()
         events = self._events

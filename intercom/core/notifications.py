@@ -217,7 +217,7 @@ class Notifications:
         retry_after = self._operations.retry_after_ms(owner.sender_identity, now)
         if retry_after is not None:
             return Refusal("6", reasons.capacity("too many recent messages are remembered", retry_after))
-        operation = self._operations.reserve(message.id, signature, owner, recipient, None, False, 0, now)
+        operation = self._operations.reserve(message.id, signature, owner, None, recipient.id, False, 0, now)
         notification = Notification(self._ids(), connection, owner, recipient, message.id, frame.attempt_id, operation)
         self._by_id[notification.id] = notification
         self._operations.append_reservation(operation, self._undo_reservation, notification)

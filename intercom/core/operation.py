@@ -5,6 +5,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from intercom.core.records import OperationRecord, OperationState, QuestionRecord
 
 if TYPE_CHECKING:
@@ -26,39 +28,15 @@ class Standing(Enum):
     INVALID = "invalid"
 
 
-class Operation:
-    """Hold one row and what only this process knows of it."""
+class Operation(Struct, eq=False, gc=False):
+    """Hold one row and what only this process knows of it.
 
-    __slots__ = (
-        "accepted_at",
-        "answered",
-        "asker_return",
-        "born",
-        "charge",
-        "copies",
-        "expires",
-        "is_ask",
-        "mail",
-        "message_id",
-        "number",
-        "position",
-        "question_due",
-        "questions",
-        "recipient_session",
-        "reserved_at",
-        "sender",
-        "sender_groups",
-        "sender_session",
-        "signature",
-        "state",
-        "target",
-        "ticket",
-        "unconfirmed",
-        "under_way",
-    )
+    There are hundreds of thousands, and they stay for long: the cyclic collector does not look at them. Whoever lets
+    one lead back to itself (a question, a frame that waits for its receipt, an attempt, mail) takes that out again.
+    """
 
-    message_id: str
     number: int
+    message_id: str
     state: OperationState
     signature: bytes
     sender: str
@@ -66,30 +44,28 @@ class Operation:
     target: str | None
     recipient_session: str | None
     reserved_at: int
-    accepted_at: int | None
-    position: int | None
     is_ask: bool
     asker_return: str | None
     sender_groups: str
-    question_due: int
-    answered: bool
     born: int
+    question_due: int
     expires: int
-    charge: int
-
-    def __init__(self) -> None:
-        self.ticket = 0
-        """Of the last change; committed when the store is in step."""
-        self.questions: list[Question] = []
-        """Open questions this ask is behind."""
-        self.unconfirmed: Unconfirmed | None = None
-        """The frame that waits for its receipt."""
-        self.copies = 0
-        """Copies of its frame that have left, or still may."""
-        self.mail: Mail | None = None
-        """The mail that waits under its id."""
-        self.under_way: Attempt | None = None
-        """The attempt of this process whose frame is being written right now."""
+    accepted_at: int | None = None
+    position: int | None = None
+    answered: bool = False
+    charge: int = 0
+    ticket: int = 0
+    """Of the last change; committed when the store is in step."""
+    questions: tuple[Question, ...] = ()
+    """Open questions this ask is behind."""
+    unconfirmed: Unconfirmed | None = None
+    """The frame that waits for its receipt."""
+    copies: int = 0
+    """Copies of its frame that have left, or still may."""
+    mail: Mail | None = None
+    """The mail that waits under its id."""
+    under_way: Attempt | None = None
+    """The attempt of this process whose frame is being written right now."""
 
     @property
     def was_withdrawn(self) -> bool:

@@ -37,7 +37,7 @@ from intercom.limits import Limits
 from intercom.wire.frames import Message
 
 if TYPE_CHECKING:
-    from intercom.core.connections import Connection
+    from intercom.core.attempts import AnswerTaken
     from intercom.core.sessions import Session
 
 _RESERVED, _ACCEPTED, _QUEUED = OperationState
@@ -77,11 +77,13 @@ class Operations:
         self._ledger = ledger
         self._deadlines = deadlines
         self._rows: OrderedDict[str, Operation] = OrderedDict()
+        self.by_id: Callable[[str], Operation | None] = self._rows.get
+        """Returns the row of a message id, whatever its age."""
         self._bytes = 0
         self._swept_at: int | None = None
         """When expired rows were last looked for (monotonic ms): twice within a millisecond finds nothing new."""
         self._shares: dict[str, _Share] = {}
-        self._evictable: deque[tuple[Operation, Connection]] = deque()
+        self._evictable: deque[AnswerTaken] = deque()
         self._last_number = recovered.last_number
         self._sweep_is_set = False
         self._leftovers: list[int] = []
@@ -142,7 +144,7 @@ class Operations:
         """Return the row of this message id unless it is older than the TTL."""
         if now.mono != self._swept_at:
             self._drop_expired(now)
-        operation = self._rows.get(message_id)
+        operation = self.by_id(message_id)
         if (
             operation is not None
             and operation.expires <= now.mono
@@ -190,8 +192,7 @@ class Operations:
             or share.bytes * limits.sender_share >= limits.operation_bytes
         ):
             if share.retry_at <= now.mono:
-                oldest = next(row for row in self._rows.values() if row.sender == sender)
-                share.retry_at = oldest.expires
+                share.retry_at = self._oldest_of(sender).expires
             return max(1, share.retry_at - now.mono)
         while len(self._rows) >= limits.operations or self._bytes >= limits.operation_bytes:
             if not self._evict_one(now):
@@ -199,36 +200,10 @@ class Operations:
                 return max(1, oldest.expires - now.mono)
         return None
 
+    def _oldest_of(self, sender: str) -> Operation:
+        return next(row for row in self._rows.values() if row.sender == sender)
+
     def reserve(
-        self,
-        message_id: str,
-        signature: bytes,
-        sender: Session,
-        target: Session,
-        target_identity: str | None,
-        is_ask: bool,
-        ask_ms: int,
-        now: Instant,
-    ) -> Operation:
-        """Enter a reserved row; the caller has asked ``retry_after_ms`` and found a miss.
-
-        A row without target identity is bound to whoever its signature names.
-
-        The append is made by ``append_reservation``, so that its inverse can be the caller's.
-        """
-        return self._new(message_id, signature, sender, target_identity, target.id, is_ask, ask_ms, now)
-
-    def enqueue(
-        self, message: Message, signature: bytes, sender: Session, target: str, position: int, ask_ms: int, now: Instant
-    ) -> Operation:
-        """Enter a queued row for the mailbox ``target``; the caller appends its record."""
-        is_ask = message.expects_reply is True
-        operation = self._new(message.id, signature, sender, target, None, is_ask, ask_ms, now)
-        operation.state = _QUEUED
-        operation.position = position
-        return operation
-
-    def _new(
         self,
         message_id: str,
         signature: bytes,
@@ -239,30 +214,46 @@ class Operations:
         ask_ms: int,
         now: Instant,
     ) -> Operation:
-        operation = Operation()
-        operation.number = self.next_number()
-        operation.message_id = message_id
-        operation.state = _RESERVED
-        operation.signature = signature
-        operation.sender = sender.sender_identity
-        operation.sender_session = sender.id
-        operation.target = target
-        operation.recipient_session = recipient_session
-        operation.reserved_at = now.wall
-        operation.accepted_at = operation.position = None
-        operation.is_ask = is_ask
-        operation.asker_return = sender.return_hash
-        operation.sender_groups = sender.group_identity if is_ask else ""
-        operation.answered = False
-        operation.born = now.mono
-        operation.question_due = now.mono + ask_ms
-        operation.expires = now.mono + self._limits.operation_ttl_ms
+        """Enter a reserved row; the caller has asked ``retry_after_ms`` and found a miss.
+
+        ``target`` is the identity of the target; a row without one is bound to whoever its signature names.
+
+        The append is made by ``append_reservation``, so that its inverse can be the caller's.
+        """
+        self._last_number = number = self._last_number + 1
+        operation = Operation(
+            number,
+            message_id,
+            _RESERVED,
+            signature,
+            sender.sender_identity,
+            sender.id,
+            target,
+            recipient_session,
+            now.wall,
+            is_ask,
+            sender.return_hash,
+            sender.group_identity if is_ask else "",
+            now.mono,
+            now.mono + ask_ms,
+            now.mono + self._limits.operation_ttl_ms,
+        )
         self._enter(operation, now)
+        return operation
+
+    def enqueue(
+        self, message: Message, signature: bytes, sender: Session, target: str, position: int, ask_ms: int, now: Instant
+    ) -> Operation:
+        """Enter a queued row for the mailbox ``target``; the caller appends its record."""
+        is_ask = message.expects_reply is True
+        operation = self.reserve(message.id, signature, sender, target, None, is_ask, ask_ms, now)
+        operation.state = _QUEUED
+        operation.position = position
         return operation
 
     def append_reservation(self, operation: Operation, undo: Callable[[object, Instant], None], subject: object) -> int:
         """Append the row; ``undo(subject, now)`` must call ``withdraw``."""
-        operation.ticket = self._ledger.append((SaveOperation(operation.record()),), undo, subject)
+        operation.ticket = self._ledger.append_row(SaveOperation(operation.record()), undo, subject)
         return operation.ticket
 
     def next_number(self) -> int:
@@ -272,15 +263,11 @@ class Operations:
 
     def is_present(self, operation: Operation) -> bool:
         """Tell whether the row is still in the table."""
-        return self._rows.get(operation.message_id) is operation
-
-    def by_id(self, message_id: str) -> Operation | None:
-        """Return the row of this message id, whatever its age."""
-        return self._rows.get(message_id)
+        return self.by_id(operation.message_id) is operation
 
     def drop(self, operation: Operation) -> tuple[Change, ...]:
         """Take a row out whose message was given up; returns the change the caller appends."""
-        if self._rows.get(operation.message_id) is not operation:
+        if self.by_id(operation.message_id) is not operation:
             return ()
         self._remove(operation)
         return (DropOperation(operation.number),)
@@ -292,7 +279,7 @@ class Operations:
 
     def withdraw(self, operation: Operation) -> None:
         """Take back a reservation that was never committed, unless it grew too old meanwhile."""
-        if self._rows.get(operation.message_id) is operation:
+        if self.by_id(operation.message_id) is operation:
             self._remove(operation)
 
     def accept(
@@ -312,20 +299,22 @@ class Operations:
         if (
             self.trouble is not None
             or operation.state is not _RESERVED
-            or self._rows.get(operation.message_id) is not operation
+            or self.by_id(operation.message_id) is not operation
         ):
             return None
         operation.state = _ACCEPTED
         operation.accepted_at = now.wall
-        operation.recipient_session = recipient.id
-        changes: tuple[Change, ...] = (AcceptOperation(operation.number, operation.recipient_session, now.wall),)
-        if answers is not None:
-            answers.answered = True
-            if self._rows.get(answers.message_id) is answers:
-                changes = (*changes, AnswerQuestion(answers.number))
-        operation.ticket = self._ledger.append(changes, undo, subject)
-        if answers is not None:
-            answers.ticket = operation.ticket
+        moved_to = None
+        if operation.recipient_session != recipient.id:
+            moved_to = operation.recipient_session = recipient.id
+        change = AcceptOperation(operation.number, moved_to, now.wall)
+        if answers is None:
+            operation.ticket = self._ledger.append_row(change, undo, subject)
+            return operation.ticket
+        answers.answered = True
+        is_there = self.by_id(answers.message_id) is answers
+        changes = (change, AnswerQuestion(answers.number)) if is_there else (change,)
+        operation.ticket = answers.ticket = self._ledger.append(changes, undo, subject)
         return operation.ticket
 
     def unaccept(self, operation: Operation, answers: Operation | None) -> None:
@@ -337,7 +326,7 @@ class Operations:
 
     def forget(self, operation: Operation, now: Instant) -> None:
         """Remove a reservation whose frame provably never left; anything else stays as it is."""
-        if self._rows.get(operation.message_id) is operation and operation.state is _RESERVED:
+        if self.by_id(operation.message_id) is operation and operation.state is _RESERVED:
             self._remove(operation)
             self._append_drop(operation.number)
 
@@ -361,13 +350,13 @@ class Operations:
             self._save(operation)
 
     def _save(self, operation: Operation) -> None:
-        if self.trouble is None and self._rows.get(operation.message_id) is operation:
+        if self.trouble is None and self.by_id(operation.message_id) is operation:
             self._ledger.append((SaveOperation(operation.record()),))
 
-    def answer_taken(self, operation: Operation, by: Connection) -> None:
-        """Note that the sender of a plain message has its final answer: the row may give way while ``by`` is open."""
-        if self._rows.get(operation.message_id) is operation:
-            self._evictable.append((operation, by))
+    def answer_taken(self, answer: AnswerTaken, now: Instant) -> None:
+        """Note that the sender of a plain message has its final answer: its row may give way while it is connected."""
+        if self.by_id(answer.operation.message_id) is answer.operation:
+            self._evictable.append(answer)
 
     # --- recovery ---------------------------------------------------------------------------------------
 
@@ -375,31 +364,32 @@ class Operations:
         """Enter a row read from the store."""
         age = max(0, now.wall - record.reserved_at)
         question = record.question
-        operation = Operation()
-        operation.number = record.number
-        operation.message_id = record.message_id
-        operation.state = record.state
-        operation.signature = record.signature
-        operation.sender = record.sender
-        operation.sender_session = record.sender_session
-        operation.target = record.target
-        operation.recipient_session = record.recipient_session
-        operation.reserved_at = record.reserved_at
-        operation.accepted_at = record.accepted_at
-        operation.position = record.position
-        operation.is_ask = question is not None
-        operation.asker_return = None
-        operation.sender_groups = ""
-        operation.answered = False
-        operation.copies = 1  # as far as this process knows
-        operation.born = now.mono - age
-        operation.question_due = now.mono
-        operation.expires = operation.born + self._limits.operation_ttl_ms
+        born = now.mono - age
+        operation = Operation(
+            record.number,
+            record.message_id,
+            record.state,
+            record.signature,
+            record.sender,
+            record.sender_session,
+            record.target,
+            record.recipient_session,
+            record.reserved_at,
+            question is not None,
+            None,
+            "",
+            born,
+            now.mono,
+            born + self._limits.operation_ttl_ms,
+            record.accepted_at,
+            record.position,
+            copies=1,  # as far as this process knows
+        )
         if question is not None:
             operation.asker_return = question.asker_return
             operation.sender_groups = question.sender_groups
             operation.answered = question.answered
-            operation.question_due = operation.born + max(0, question.deadline - record.reserved_at)
+            operation.question_due = born + max(0, question.deadline - record.reserved_at)
         self._enter(operation, now)
         return operation
 
@@ -413,7 +403,7 @@ class Operations:
         for record in page.records:
             if not record.is_settled:
                 continue  # it was entered at the start, and what became of it since may not be on disk yet
-            present = self._rows.get(record.message_id)
+            present = self.by_id(record.message_id)
             if present is not None and present.number < record.number:
                 stale.append(present.number)
                 self._remove(present)
@@ -464,8 +454,8 @@ class Operations:
     def _evict_one(self, now: Instant) -> bool:
         evictable = self._evictable
         while evictable:
-            operation, connection = evictable[0]
-            present = self._rows.get(operation.message_id) is operation
+            operation, connection = evictable[0].operation, evictable[0].connection
+            present = self.by_id(operation.message_id) is operation
             if present and connection.open and now.mono - operation.born < self._limits.evictable_after_ms:
                 return False
             evictable.popleft()
@@ -490,7 +480,7 @@ class Operations:
             else:
                 self._drop(operation, now)
         evictable = self._evictable
-        while evictable and rows.get(evictable[0][0].message_id) is not evictable[0][0]:
+        while evictable and self.by_id(evictable[0].operation.message_id) is not evictable[0].operation:
             evictable.popleft()
 
     def _drop(self, operation: Operation, now: Instant) -> None:

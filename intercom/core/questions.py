@@ -9,45 +9,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 
+from msgspec import Struct
+
 from intercom.core.clock import Instant
 from intercom.core.deadlines import Deadline, Deadlines
 from intercom.core.operation import Operation
 from intercom.core.waits import Waits
 
 
-class Question:
+class Question(Struct, eq=False):
     """Stand for one (asker, target, message id); ``operation`` is the ask's row, while there is one."""
-
-    __slots__ = (
-        "asker_id",
-        "asker_party",
-        "asker_return",
-        "deadline",
-        "dormant",
-        "message_id",
-        "operation",
-        "target_id",
-        "target_party",
-        "target_wait",
-    )
 
     is_open = True
 
-    def __init__(
-        self, asker_id: str, target_id: str, operation: Operation, asker_party: str, target_party: str
-    ) -> None:
-        self.asker_id = asker_id
-        self.target_id = target_id
-        self.asker_party = asker_party
-        self.target_party = target_party
-        self.message_id = operation.message_id
-        self.operation = operation
-        self.asker_return: str | None = None
-        self.dormant = False
-        """The asker has not registered since the broker started."""
-        self.deadline: Deadline | None = None
-        self.target_wait: Deadline | None = None
-        """Set while a returned asker waits for the other side to return."""
+    asker_id: str
+    target_id: str
+    message_id: str
+    operation: Operation
+    asker_party: str
+    target_party: str
+    asker_return: str | None = None
+    dormant: bool = False
+    """The asker has not registered since the broker started."""
+    deadline: Deadline | None = None
+    target_wait: Deadline | None = None
+    """Set while a returned asker waits for the other side to return."""
 
     @property
     def is_waiting(self) -> bool:
@@ -79,11 +65,12 @@ class Questions:
         known = self.find(asker_id, target_id, operation.message_id)
         if known is not None:
             return known
-        question = Question(asker_id, target_id, operation, self._party_of(asker_id), self._party_of(target_id))
+        asker_party, target_party = self._party_of(asker_id), self._party_of(target_id)
+        question = Question(asker_id, target_id, operation.message_id, operation, asker_party, target_party)
         self._waits.begin(question)
         self._by_asker.setdefault(asker_id, {})[target_id, question.message_id] = question
         self._by_target.setdefault(target_id, {})[asker_id, question.message_id] = question
-        operation.questions.append(question)
+        operation.questions += (question,)
         question.deadline = self._deadlines.add(operation.question_due, self._expire, question)
         return question
 
@@ -105,7 +92,9 @@ class Questions:
         del owed[question.asker_id, question.message_id]
         if not owed:
             del self._by_target[question.target_id]
-        question.operation.questions.remove(question)
+        others = list(question.operation.questions)
+        others.remove(question)
+        question.operation.questions = tuple(others)
         self._deadlines.cancel(question.deadline)
         self._deadlines.cancel(question.target_wait)
 

@@ -303,7 +303,7 @@ class Queueing:
             and QUEUE in sender.features
             and message.expects_reply is not True
             and message.reply_to is UNSET
-            and not isinstance(frame, SupervisorSend)
+            and type(frame) is not SupervisorSend
         )
 
     def put_behind(

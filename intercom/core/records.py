@@ -1,7 +1,7 @@
 """Define what is stored: immutable records, and the changes an append makes to them.
 
 What must outlive a connection (addresses, known sessions, mail) changes only by an event of the journal, which carries
-the row as it is from then on: whoever replays the journal gets the rows.
+the row as it is from then on, or what changed of it: whoever replays the journal gets the rows.
 """
 
 from __future__ import annotations
@@ -384,6 +384,10 @@ Row: TypeAlias = (
 )
 
 
+TOLD_BY_CHANGES: frozenset[type[Row]] = frozenset({InvocationRecord})
+"""Rows of which events may hold nothing but what changed: the journal keeps all that is told of one, or nothing."""
+
+
 class SaveOperation(Struct, frozen=True):
     """Insert the row, or replace the one with the same number."""
 
@@ -395,7 +399,7 @@ class AcceptOperation(Struct, frozen=True):
 
     number: int
     recipient_session: str | None
-    """Also the target of its question, when it has one."""
+    """Also the target of its question, when it has one; None: whoever it was reserved for."""
     accepted_at: int
     """Epoch ms."""
 
@@ -424,7 +428,7 @@ class DropRetiredId(Struct, frozen=True):
     session_id: str
 
 
-class Happened(Struct, frozen=True):
+class Happened(Struct, frozen=True, gc=False):
     """Write an event of the journal and bring its row to what the event says, together."""
 
     seq: int
@@ -437,12 +441,15 @@ class Happened(Struct, frozen=True):
     ``event:NUMBER``, ``invocation:NUMBER``, ``route:DIAGNOSIS-ID``, ``delivery:ID`` or
     ``peer:ID``."""
     kind: str
-    event_id: str
-    """Unique in the journal."""
+    event_id: str | None
+    """Unique in the journal; None: its sequence number is all that names it."""
     row: Row
     is_gone: bool = False
     """The row is deleted; it says what it was last."""
     detail: dict[str, Any] = {}
+    changed: tuple[str, ...] | None = None
+    """The members of the row in which it differs from what the event before it said; the journal holds only those.
+    None: it holds all."""
 
 
 class HistoryEvent(Struct, frozen=True):
@@ -456,7 +463,7 @@ class HistoryEvent(Struct, frozen=True):
     detail: dict[str, Any]
 
 
-class SaveBody(Struct, frozen=True):
+class SaveBody(Struct, frozen=True, gc=False):
     """Store the message of a mail, or a text of a flow."""
 
     number: int
@@ -505,16 +512,13 @@ Change: TypeAlias = (
 
 def accepted(record: OperationRecord, change: AcceptOperation) -> OperationRecord:
     """Return the row after it was accepted."""
+    record = replace(record, state=OperationState.ACCEPTED, accepted_at=change.accepted_at)
+    if change.recipient_session is None:
+        return record
     question = record.question
     if question is not None:
-        question = replace(question, target_session=change.recipient_session or "")
-    return replace(
-        record,
-        state=OperationState.ACCEPTED,
-        recipient_session=change.recipient_session,
-        accepted_at=change.accepted_at,
-        question=question,
-    )
+        question = replace(question, target_session=change.recipient_session)
+    return replace(record, recipient_session=change.recipient_session, question=question)
 
 
 def answered(record: OperationRecord) -> OperationRecord:

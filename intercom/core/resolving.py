@@ -51,12 +51,18 @@ class Resolver:
 
         An exact id finds every session, whatever its group or purpose; the rest finds agents in reach only.
         """
+        found = self._sessions.get(target)  # most name an id, and no id has a blank around it
+        if found is not None:
+            return found
         target = trim(target)
         found = self._sessions.get(target)
         if found is not None:
             return found
         if target.startswith(RESERVED_SIGN):
             return Unresolved.NOT_FOUND  # such names belong to the broker, whoever calls itself so
+        return self._by_name(target, sender, is_reply, now)
+
+    def _by_name(self, target: str, sender: Session, is_reply: bool, now: Instant) -> Session | Unresolved:
         return self._among_candidates(target, lambda peer: self._is_candidate(peer, sender, is_reply, now))
 
     def _among_candidates(self, target: str, is_candidate: Callable[[Session], bool]) -> Session | Unresolved:

@@ -82,16 +82,13 @@ class Sending(Part):
         """Return who goes on after a message or its final answer was taken."""
         return {
             Attempt: self.delivery.frame_taken,
-            AnswerTaken: self._answer_taken,
+            AnswerTaken: self._operations.answer_taken,
             Offered: self.offers.frame_taken,
         }
 
     def lost(self) -> Mapping[type, Settler]:
         """Return who goes on after a message was lost."""
         return {Attempt: self.delivery.frame_lost, Offered: self.offers.frame_lost}
-
-    def _answer_taken(self, token: AnswerTaken, now: Instant) -> None:
-        self._operations.answer_taken(token.operation, token.connection)
 
     def _received(self, connection: Connection, frame: Received, now: Instant) -> None:
         session = session_of(connection)

@@ -21,6 +21,7 @@ from intercom.wire.frames import Register, trim
 
 if TYPE_CHECKING:
     from intercom.core.addresses import Address
+    from intercom.core.labels import Candidate
     from intercom.core.lifecycle import Known
     from intercom.core.mailboxes import Mailbox
     from intercom.core.policies import Inbound
@@ -69,6 +70,8 @@ class Session:
         "_group_identity",
         "address",
         "asks_under_way",
+        "candidate",
+        "cannot_be_told",
         "confirms_receipts",
         "connection",
         "features",
@@ -79,6 +82,7 @@ class Session:
         "info",
         "is_agent",
         "is_headless",
+        "is_terminal",
         "keeps_questions",
         "known",
         "mailbox",
@@ -137,6 +141,13 @@ class Session:
         self.sent_ids: SentIds | None = None
         """Of one that takes assignments, what it sent: an answer to that goes on with a conversation."""
         self._encoded: Raw | None = None
+        self.candidate: Candidate | None = None
+        """As whom it can be invoked, made once per change of the session info."""
+        self.is_terminal = False
+        """Its execution has ended, and it will not answer (protocol 6.4)."""
+        self.cannot_be_told = False
+        """What hosts it says that it has no way to show it a message (protocol 6.4)."""
+        self._changed()
         self._group_identity: str | None = None
         info["group"] = legacy_group
         info["groups"] = list(self.groups)
@@ -150,16 +161,6 @@ class Session:
     def name(self) -> str | None:
         """Return the present name, as it came."""
         return self.info.get("name")
-
-    @property
-    def is_terminal(self) -> bool:
-        """Tell whether this session's execution has ended and it will not answer (protocol 6.4)."""
-        return self.info.get("replyCapability") == "terminal"
-
-    @property
-    def cannot_be_told(self) -> bool:
-        """Tell whether what hosts this session says that it has no way to show it a message (protocol 6.4)."""
-        return self.info.get("push") == "none"
 
     @property
     def holds_address(self) -> bool:
@@ -194,12 +195,17 @@ class Session:
     def update(self, **members: Any) -> None:
         """Change members of the session info."""
         self.info.update(members)
-        self._encoded = None
+        self._changed()
 
     def drop(self, member: str) -> None:
         """Take a member of the session info out."""
         self.info.pop(member, None)
-        self._encoded = None
+        self._changed()
+
+    def _changed(self) -> None:
+        self._encoded = self.candidate = None
+        self.is_terminal = self.info.get("replyCapability") == "terminal"
+        self.cannot_be_told = self.info.get("push") == "none"
 
     def set_groups(self, groups: tuple[str, ...], legacy_group: str) -> None:
         """Change the memberships and the group older clients see."""
@@ -212,7 +218,7 @@ class Session:
         mine, theirs = self.groups, other.groups
         if len(mine) == 1:
             return mine[0] in theirs
-        return any(group in theirs for group in mine)
+        return not set(mine).isdisjoint(theirs)
 
 
 def normalise_group(group: Any) -> str:
@@ -266,6 +272,8 @@ class SessionTable:
         self._ledger = ledger
         self._retired_limit = retired_limit
         self._by_id: dict[str, Session] = {}
+        self.get: Callable[[str], Session | None] = self._by_id.get
+        """Returns the session with exactly this id."""
         self._by_name: dict[str, dict[str, Session]] = {}
         self._by_prefix: dict[str, dict[str, Session]] = {}
         self._by_group: dict[str, dict[str, Session]] = {}
@@ -324,10 +332,6 @@ class SessionTable:
     def release_id(self, session_id: str) -> None:
         """Grant this id by the ordinary rules again."""
         self._reserved.discard(session_id.lower())
-
-    def get(self, session_id: str) -> Session | None:
-        """Return the session with exactly this id."""
-        return self._by_id.get(session_id)
 
     def named(self, name: str) -> Iterable[Session]:
         """Return the sessions with this name, compared case-insensitively."""

@@ -35,7 +35,8 @@ Other agent sessions on this machine can be reached by name. Use the tools your 
 - **reply** to every question you are asked, with the id that came with it, also if the answer is that you do not know.
   Somebody waits. Answer before you end your turn.
 - **A task** is shown with an id that begins with `run:`. End it once, as the line above it says: with the result, or
-  that it will not be done. When you are told that it is not wanted any more, stop, and say that you did.
+  that it will not be done. Until then `reply` with `state`, running or waiting, says how far it is. When you are told
+  that it is not wanted any more, stop, and say that you did.
 - **work** and **finish**, where you have them, are for a session that takes work: `finish` hands in a result, and
   reports each step of a flow you were handed, once, done or not. An answer to the message reports nothing.
 - Do not thank, confirm or greet: each message costs the other side a turn.

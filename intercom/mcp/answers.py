@@ -19,7 +19,7 @@ from intercom.client.keeping import digest, read_private, write_all
 from intercom.client.views import Malformed, message_of
 from intercom.errors import IntercomError
 from intercom.limits import ANSWER_FILE_BYTES, ANSWER_KEPT_MS
-from intercom.paths import Paths, make_private_directory, open_private_file, prepare_home
+from intercom.paths import Paths, make_private_directory, open_private_file, prepare_home, sync_directories
 from intercom.wire.frames import MessageFrame
 
 _SUFFIX = ".answer"
@@ -68,6 +68,7 @@ class AnswerFiles:
             finally:
                 os.close(descriptor)
             draft.replace(path)
+            sync_directories(self._place, self._paths.identities)
         except (OSError, IntercomError):
             return False
         return True
@@ -77,7 +78,7 @@ class AnswerFiles:
         found: list[tuple[int, KeptAnswer]] = []
         for path in self._files():
             if path.name.startswith(self._begin):
-                with suppress(OSError, MsgspecError, Malformed):
+                with suppress(OSError, MsgspecError, RecursionError, Malformed):
                     written = decode(read_private(path, ANSWER_FILE_BYTES), type=_Written)
                     answer = message_of(MessageFrame(written.sender, written.message), KeptAnswer)
                     assert isinstance(answer, KeptAnswer), "it is made as one"

@@ -134,12 +134,18 @@ async def _reply(call: Call, arguments: Arguments) -> Done:
         arguments.get("error", False),
     )
     is_stopped = arguments.get("stopped", False)
+    goes_on: tasks.GoesOn | None = arguments.get("state")
     if is_error and is_stopped:
         raise UsageError("error and stopped exclude each other", hint="Give stopped for a task that was taken back.")
+    if goes_on and (is_error or is_stopped):
+        raise UsageError("what goes on has no end yet", hint="Leave out state to end the task.")
     if tasks.may_name_one(wanted):
+        if goes_on:
+            return Done(await tasks.go_on(session, wanted, text, goes_on))
         return Done(await tasks.end(call.seat, session, wanted, text, tasks.outcome(is_error, is_stopped)))
-    if is_stopped:
-        raise UsageError("only a task can be stopped", hint="Give question the id of the task: pending shows it.")
+    if is_stopped or goes_on:
+        what = "be stopped" if is_stopped else "go on"
+        raise UsageError(f"only a task can {what}", hint="Give question the id of the task: pending shows it.")
     key = ("reply", wanted, text, is_error)
     question = call.seat.replied.get(key) if call.seat.repeats.holds(key) else None
     if question is None:

@@ -77,7 +77,7 @@ def claude_session(environ: Mapping[str, str], host_pid: int) -> str | None:
     try:
         found = json.loads((Path(place) / "sessions" / f"{host_pid}.json").read_bytes())
         return _text(found["sessionId"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

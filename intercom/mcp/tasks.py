@@ -5,7 +5,7 @@ The broker knows which are open, so one that an earlier adapter of this session 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeGuard
 
 from intercom.client.choosing import TASK_PREFIX, task_called
 from intercom.client.invoking import ENDED, InvocationView
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from intercom.client.aio import Session
     from intercom.mcp.seat import Seat
 
+GoesOn: TypeAlias = Literal["running", "waiting"]
 END = "end"
 """Names the update that ends a run: called again with the same words it is the same one."""
 
@@ -53,7 +54,10 @@ async def lines(seat: Seat, session: Session) -> list[str]:
 
 
 async def owed_by(seat: Seat) -> list[InvocationView]:
-    """Return the tasks that were shown as messages, are open, and were put forward seldom enough."""
+    """Return the tasks that were shown as messages, are open, and were put forward seldom enough.
+
+    One that waits for something by the word of the model is no reason to go on.
+    """
     known = set(seat.known_ids)
     if seat.session is None or not any(map(may_name_one, known)):
         return []
@@ -62,7 +66,8 @@ async def owed_by(seat: Seat) -> list[InvocationView]:
     except IntercomError:
         return []
     shown = [one for one in given if TASK_PREFIX + one.run_id in known]
-    return [one for one in shown if seat.reminded.get(TASK_PREFIX + one.run_id, 0) < STOP_REMINDERS]
+    urgent = [one for one in shown if one.state != "waiting"]
+    return [one for one in urgent if seat.reminded.get(TASK_PREFIX + one.run_id, 0) < STOP_REMINDERS]
 
 
 def reminder(seat: Seat, owed: list[InvocationView]) -> str:
@@ -73,8 +78,8 @@ def reminder(seat: Seat, owed: list[InvocationView]) -> str:
     named = "\n".join(_lines(seat, owed))
     return (
         f"Tasks you were given through intercom wait for your report:\n{named}\n"
-        "End each with the intercom tool reply, with its error argument if it will not be done. Then you may stop; "
-        "go on first if you are still at it."
+        "End each with the intercom tool reply, with its error argument if it will not be done, or say with state "
+        "waiting what it waits for. Then you may stop; go on first if you are still at it."
     )
 
 
@@ -92,6 +97,16 @@ async def end(seat: Seat, session: Session, wanted: str, text: str, state: str) 
     if reached != state:
         return f"{named} is {reached} already; nothing was changed"
     return f"{named} was reported as {state} to who asked for it ({visible(task.id)})"
+
+
+async def go_on(session: Session, wanted: str, text: str, state: GoesOn) -> str:
+    """Say how far a task is that goes on, and say what that led to."""
+    task = await _called(session, wanted)
+    reached = await session.update_run(task.id, state, summary=text)
+    named = f"task {TASK_PREFIX}{short(task.run_id)}"
+    if reached != state:
+        return f"{named} is {reached} already; nothing was changed"
+    return f"{named} is {state}; {visible(task.id)} shows what you said of it to who asked. End it when it is over."
 
 
 async def _called(session: Session, wanted: str) -> InvocationView:

@@ -82,9 +82,10 @@ TOOLS: dict[str, Schema] = {
         ["to", "text"],
     ),
     "reply": _tool(
-        "Answer a question that another session asked you, or end a task you were given. It waits for this answer.",
+        "Answer a question that another session asked you, end a task you were given, or say how far it is. Somebody "
+        "waits for it.",
         {
-            "text": {**_TEXT, "description": "The answer, or the result of the task."},
+            "text": {**_TEXT, "description": "The answer, the result of the task, or how far it is."},
             "question": {
                 "type": "string",
                 "minLength": 4,
@@ -95,6 +96,11 @@ TOOLS: dict[str, Schema] = {
             "stopped": {
                 "type": "boolean",
                 "description": "true: you stopped with a task that was taken back, and text says what you did of it.",
+            },
+            "state": {
+                "type": "string",
+                "enum": ["running", "waiting"],
+                "description": "The task goes on: you are at it, or wait for what text names. End it later.",
             },
         },
         ["text"],
@@ -210,5 +216,7 @@ def _check(name: str, value: Any, wanted: Schema) -> None:
     if isinstance(value, str) and len(value.strip()) < wanted.get("minLength", 0):
         least = wanted["minLength"]
         raise ToolUsage(f"{name} is empty" if least == 1 else f"{name} must have at least {least} characters")
+    if value not in wanted.get("enum", (value,)):
+        raise ToolUsage(f"{name} must be one of {', '.join(wanted['enum'])}")
     if kind is int and not wanted["minimum"] <= value <= wanted["maximum"]:
         raise ToolUsage(f"{name} must be from {wanted['minimum']} to {wanted['maximum']}")

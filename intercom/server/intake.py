@@ -50,6 +50,8 @@ _WITHOUT_OPERATIONS = frozenset(
     }
 )
 """Frames that look no message id up, so that they are handled while operations are still being read back."""
+_REGISTRATIONS = frozenset({Register, SessionReattach})
+_MEMBERSHIP = frozenset({Register, Unregister})
 
 
 class Intake:
@@ -99,9 +101,11 @@ class Intake:
         number, reader, performer = link.number, link.reader, self._performer
         frame_received = self._broker.frame_received
         recalling = self._broker.is_recalling
+        frames, size = link.uncommitted_frames, link.uncommitted_bytes
+        newest = 0
         try:
             while link.accepting and not self._stopped:
-                if link.uncommitted_frames >= UNCOMMITTED_FRAMES or link.uncommitted_bytes >= UNCOMMITTED_BYTES:
+                if frames >= UNCOMMITTED_FRAMES or size >= UNCOMMITTED_BYTES:
                     link.paused = True
                     break
                 payload = reader.next_frame()
@@ -110,22 +114,26 @@ class Intake:
                         performer.run(self._broker.connection_ended(number, now), now)
                     break
                 frame = decode_request(payload)
-                if recalling and type(frame) not in _WITHOUT_OPERATIONS:
+                kind = type(frame)
+                if recalling and kind not in _WITHOUT_OPERATIONS:
                     reader.put_back(payload)
                     link.paused = True
                     break
-                if isinstance(frame, (Register, SessionReattach)) and link.is_abandoned() and says_no_more(reader.rest):
+                if kind in _REGISTRATIONS and link.is_abandoned() and says_no_more(reader.rest):
                     performer.run(self._broker.connection_ended(number, now), now)
                     break
                 if not link.classified:
                     self._classify(link, frame, now)
-                ticket = performer.run(frame_received(number, frame, now), now)
-                if ticket:
-                    performer.charge(link, ticket, len(payload))
-                if isinstance(frame, (Register, Unregister)):
+                if ticket := performer.run(frame_received(number, frame, now), now):
+                    newest = ticket
+                    frames += 1
+                    size += len(payload)
+                if kind in _MEMBERSHIP:
                     self._membership_changed(link, now)
         except (FramingError, ProtocolError) as error:
             self._violated(link, str(error), now)
+        if newest:
+            performer.charge(link, newest, frames - link.uncommitted_frames, size - link.uncommitted_bytes)
         if not link.registered:
             self._count_input(link, now)
 

@@ -29,7 +29,6 @@ _input = bytearray(READ_BYTES)
 # Every read goes through one buffer: allocating READ_BYTES anew costs more than the system call itself.
 _input_view = memoryview(_input)
 
-_NO_TOKENS: Sequence[object] = ()
 _NO_SIGNAL: int = getattr(socket, "MSG_NOSIGNAL", 0)
 # The process may belong to a program that does not ignore SIGPIPE.
 
@@ -71,6 +70,7 @@ class Link:
         "_head_taken",
         "_intake",
         "_loop",
+        "_newest",
         "_performer",
         "_progress",
         "_queue",
@@ -116,6 +116,8 @@ class Link:
         self.reader = FrameReader(UNREGISTERED_FRAME_BYTES)
         self._queue: deque[tuple[bytes, int, object | None]] = deque()
         self._head_taken = 0
+        self._newest = 0
+        """The newest ticket that any frame ever waited for: when it is committed, every frame is free to go."""
         self._bound: TimerHandle | None = None
         self._progress = False
         self._reading = False
@@ -207,6 +209,8 @@ class Link:
         """Queue one frame, to leave when the ticket ``after`` is committed; nothing is sent before ``flush``."""
         self._queue.append((data, after, token))
         self.unsent += len(data)
+        if after > self._newest:
+            self._newest = after
 
     def flush(self, committed: int) -> Sequence[object]:
         """Offer the kernel every frame whose ticket is at most ``committed``.
@@ -215,36 +219,30 @@ class Link:
         ``broken`` say why frames are left, if any are; a finishing link without frames has sent its FIN.
         """
         queue = self._queue
-        taken: list[object] | None = None
+        taken: list[object] = []
         self.gated = False
         while queue and not self.blocked and self.broken is None:
-            head, after, token = queue[0]
-            if after > committed:
+            if self._newest <= committed and self.unsent <= SEND_BYTES and not self._head_taken:
+                offered: bytes | memoryview = b"".join([data for data, _, _ in queue])
+            elif queue[0][1] <= committed:
+                offered = self._first_part(committed)
+            else:
                 self.gated = True
                 break
-            offered: bytes | memoryview = head
-            if self._head_taken:
-                offered = memoryview(head)[self._head_taken :]
-            if len(queue) > 1 and len(offered) < SEND_BYTES:
-                offered = self._joined(offered, committed)
-            size = len(offered)
             count = self._send(offered)
-            if count < size:
-                self.blocked = self.broken is None
+            self.blocked = count < len(offered) and self.broken is None
             self.unsent -= count
-            count += self._head_taken
-            while queue and count >= len(queue[0][0]):
-                head, _, token = queue.popleft()
-                count -= len(head)
-                if token is not None:
-                    if taken is None:
-                        taken = []
-                    taken.append(token)
-            self._head_taken = count
-        self._watch_writable()
+            if self.unsent:
+                self._take(count, taken)
+            else:
+                taken += [token for _, _, token in queue if token is not None]
+                queue.clear()
+                self._head_taken = 0
+        if self.blocked is not self._writing:
+            self._watch_writable()
         if self.finishing and self.broken is None:
             self._finish_when_empty()
-        return _NO_TOKENS if taken is None else taken
+        return taken
 
     def drop_from(self, ticket: int) -> None:
         """Drop every queued frame that waits for ``ticket`` or a later one: it will never be committed."""
@@ -253,7 +251,11 @@ class Link:
             self._queue = kept
             self.unsent = sum(len(data) for data, _, _ in kept) - self._head_taken
 
-    def _joined(self, first: bytes | memoryview, committed: int) -> bytes | memoryview:
+    def _first_part(self, committed: int) -> bytes | memoryview:
+        """Return what one write takes of the frames that are free to go."""
+        first: bytes | memoryview = self._queue[0][0]
+        if self._head_taken:
+            first = memoryview(first)[self._head_taken :]
         parts = [first]
         size = len(first)
         for data, after, _ in islice(self._queue, 1, None):
@@ -262,6 +264,16 @@ class Link:
                 break
             parts.append(data)
         return first if len(parts) == 1 else b"".join(parts)
+
+    def _take(self, count: int, taken: list[object]) -> None:
+        """Take the frames out of the queue that ``count`` more bytes complete."""
+        count += self._head_taken
+        while count >= len(self._queue[0][0]):
+            head, _, token = self._queue.popleft()
+            count -= len(head)
+            if token is not None:
+                taken.append(token)
+        self._head_taken = count
 
     def _send(self, data: bytes | memoryview) -> int:
         try:

@@ -45,7 +45,7 @@ class AnotherServes(StartRefused):
 
 
 class LockHeld(StartRefused):
-    """Say that another process holds the home and does not answer."""
+    """Say that another process holds the home, or its store, and does not answer."""
 
     exit_status = 5
 
@@ -145,6 +145,11 @@ class HomeLock:
             return self._lock.try_acquire()
         except OSError as error:
             raise StartRefused(f"{self._lock.path} cannot be locked: {error.strerror or error}") from error
+
+    @property
+    def identity(self) -> _Identity | None:
+        """Return what the kernel knows the locked file by, whatever lies at its path by now; None without the lock."""
+        return self._lock.identity
 
     def release(self) -> None:
         """Give the lock back."""
@@ -266,11 +271,16 @@ def write_pid(path: Path) -> None:
 
 
 class Territory:
-    """Remember the inodes of socket and lock of a serving broker, and give them back at its end."""
+    """Remember the inodes of socket and lock of a serving broker, and give them back at its end.
 
-    def __init__(self, paths: Paths) -> None:
+    A process may stand still between any two steps of its start, and find that somebody deleted its lock and let
+    another broker begin. So the lock is known by what this process has open, not by what lies at its path; and who has
+    lost it gives nothing back, because what lies there is another's.
+    """
+
+    def __init__(self, paths: Paths, lock: HomeLock) -> None:
         self._paths = paths
-        self._own = {path: _identity(path) for path in (paths.socket, paths.lock)}
+        self._own = {paths.lock: lock.identity, paths.socket: _identity(paths.socket)}
 
     def lost(self) -> Path | None:
         """Return the path that is missing or belongs to another inode now, or None while all is well."""
@@ -285,6 +295,8 @@ class Territory:
         Doing it again does nothing.
         """
         if read_pid(self._paths.pid) != os.getpid():
+            return
+        if _identity(self._paths.lock) not in (None, self._own[self._paths.lock]):
             return
         own = self._own[self._paths.socket]
         if own is not None and _identity(self._paths.socket) == own:
@@ -304,9 +316,9 @@ def held(paths: Paths, *, gave_up: Callable[[], bool]) -> Iterator[tuple[socket.
     try:
         sock = bind(paths.socket)
         # From here on clients can connect; they wait for what is loaded now.
-        territory = Territory(paths)
+        territory = Territory(paths, lock)
         try:
-            _claim(paths)
+            _claim(paths, territory)
             yield sock, territory
         finally:
             territory.give_back()
@@ -315,7 +327,9 @@ def held(paths: Paths, *, gave_up: Callable[[], bool]) -> Iterator[tuple[socket.
         lock.release()
 
 
-def _claim(paths: Paths) -> None:
+def _claim(paths: Paths, territory: Territory) -> None:
+    if (lost := territory.lost()) is not None:
+        raise StartRefused(f"{lost} was removed or belongs to another broker")
     try:
         write_pid(paths.pid)
     except StartRefused:

@@ -144,7 +144,7 @@ class Performer:
         self._scheduled = False
         self._dirty: list[Link] = []
         self._waiting: dict[Link, None] = {}
-        self._charges: deque[tuple[int, Link, int]] = deque()
+        self._charges: deque[tuple[int, Link, int, int]] = deque()
         self._resumable: list[Link] = []
         self._broken: deque[Link] = deque()
         self._lost: deque[object] = deque()
@@ -195,15 +195,14 @@ class Performer:
         ticket = 0
         links = self._links
         for effect in effects:
-            if isinstance(effect, Write):
+            if type(effect) is Write:
                 link = links.get(effect.to)
                 if link is not None and link.broken is None:
                     self._put(link, encode(effect.frame), effect.after, effect.token)
                 elif effect.token is not None:
                     self._lost.append(effect.token)
-            elif isinstance(effect, Append):
-                ticket = self._last_ticket = effect.ticket
-                self._must_commit = True
+            elif type(effect) is Append:
+                ticket = effect.ticket
                 self._writer.submit(ticket, effect.changes)
             elif isinstance(effect, Broadcast):
                 data = encode(effect.frame)
@@ -237,6 +236,9 @@ class Performer:
                 self._reader.submit(effect)
             else:
                 self._directory.submit(effect)
+        if ticket:
+            self._last_ticket = ticket
+            self._must_commit = True
         return ticket
 
     def peers_told(self) -> None:
@@ -271,11 +273,11 @@ class Performer:
         self._directory.close(timeout_s)
         self._reader.close(timeout_s)
 
-    def charge(self, link: Link, ticket: int, size: int) -> None:
-        """Count a frame of ``size`` bytes against its link until ``ticket`` is committed (protocol 1.5)."""
-        link.uncommitted_frames += 1
+    def charge(self, link: Link, ticket: int, frames: int, size: int) -> None:
+        """Count frames of ``size`` bytes in all against their link until ``ticket`` is committed (protocol 1.5)."""
+        link.uncommitted_frames += frames
         link.uncommitted_bytes += size
-        self._charges.append((ticket, link, size))
+        self._charges.append((ticket, link, frames, size))
 
     def _put(self, link: Link, data: bytes, after: int, token: object | None) -> None:
         link.put(data, after, token)
@@ -283,9 +285,11 @@ class Performer:
             link.broken = OSError(f"its peer left {link.unsent} bytes unread")
             self._log.write("connection_overrun", peer_pid=link.peer_pid, reason="its peer does not read")
             self._broken.append(link)
+        elif link.dirty:
+            return  # its flush finds out what waits
         elif after > self._committed or link.gated:
             self._waiting[link] = None
-        elif not link.dirty and not link.blocked:
+        elif not link.blocked:
             link.dirty = True
             self._dirty.append(link)
 
@@ -387,19 +391,20 @@ class Performer:
         if self._broken or self._lost:
             self._settle(now)
         dirty, self._dirty = self._dirty, []
+        taken: list[object] = []
         for link in dirty:
             link.dirty = False
             if link.closed:
                 continue
-            taken = link.flush(self._committed)
-            if taken:
-                self._perform(self._broker.frames_taken(taken, now), now)
+            taken += link.flush(self._committed)
             if link.gated:
                 self._waiting[link] = None
             if link.broken is not None:
                 self._broken.append(link)
-            if self._broken or self._lost:
-                self._settle(now)
+        if taken:
+            self._perform(self._broker.frames_taken(taken, now), now)
+        if self._broken or self._lost:
+            self._settle(now)
 
     def _take_outcomes(self, now: Instant) -> None:
         for outcome in self._writer.outcomes():
@@ -439,8 +444,8 @@ class Performer:
     def _uncharge(self, ticket: int) -> None:
         charges = self._charges
         while charges and charges[0][0] <= ticket:
-            _, link, size = charges.popleft()
-            link.uncommitted_frames -= 1
+            _, link, frames, size = charges.popleft()
+            link.uncommitted_frames -= frames
             link.uncommitted_bytes -= size
             if link.paused:
                 self._let_go_on((link,))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import platform
 import select
 import selectors
 import signal
@@ -39,12 +38,13 @@ from intercom.limits import (
 )
 from intercom.paths import Paths
 from intercom.server.alarm import Alarm
+from intercom.server.ids import random_ids
 from intercom.server.intake import Intake
 from intercom.server.lifecycle import IdleCheck
 from intercom.server.link import Link
 from intercom.server.listener import Listener
 from intercom.server.log import Log
-from intercom.server.ownership import Territory
+from intercom.server.ownership import LockHeld, Territory
 from intercom.server.perform import Performer
 from intercom.server.processes import Processes
 from intercom.server.spawning import CommandSpawner
@@ -108,10 +108,16 @@ class StorePart(NamedTuple):
 
 
 def open_store(paths: Paths, settings: Settings, log: Log) -> StorePart:
-    """Open the store; one that cannot be used leaves a broker that refuses every send and says why."""
+    """Open the store; one that cannot be used leaves a broker that refuses every send and says why.
+
+    Raises ``LockHeld`` while another program holds it, which can only be for a time: a broker whose lock was deleted,
+    or somebody who looks into the database. Who began all the same would refuse for as long as it lives.
+    """
     try:
         store = Store.open(paths, now().wall, durability=settings.durability, limits=settings.limits())
     except StoreUnusable as error:
+        if error.code == "held":
+            raise LockHeld(error.reason) from error
         log.write("store_unusable", level="error", code=error.code, reason=error.reason)
         return StorePart(None, os.urandom(KEY_BYTES), Recovered(), error.reason, None)
     if store.was_restored:
@@ -149,19 +155,19 @@ class Serving:
         self._log = log
         self._end_process = end_process
         self._territory = territory
+        self._store = open_store(paths, settings, log)
         selector = selectors.DefaultSelector()
         self._selector = selector.fileno()
         # Named, because a program may have set a policy for its own loops.
         self._loop = asyncio.SelectorEventLoop(selector)
         self._loop.set_exception_handler(self._on_exception)
-        self._store = open_store(paths, settings, log)
         self._writer: Writer | NoWriter = NoWriter()
         if self._store.store is not None:
-            self._writer = Writer(self._store.store, self._on_notify)
+            self._writer = Writer(self._store.store, self._on_notify, self._store.store.opening_us)
         started = now()
         self._broker = Broker(
             key=self._store.key,
-            ids=lambda: str(uuid4()),
+            ids=random_ids().__next__,
             instance_id=str(uuid4()),
             pid=os.getpid(),
             now=started,
@@ -171,7 +177,7 @@ class Serving:
             facts={"startedAt": started.wall, **self._store.facts(), **facts},
             identity=self._store.identity,
             spawn_kinds=settings.spawn,
-            node=platform.node().partition(".")[0] or "local",
+            node=os.uname().nodename.partition(".")[0] or "local",
         )
         self._idle = IdleCheck(started.mono, None if end_process is None else settings.idle_ms)
         self._alarm = Alarm(self._loop, self._on_deadline)

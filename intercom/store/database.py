@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from intercom.config import Durability
 from intercom.core.records import OperationState
-from intercom.limits import BUSY_MS, CACHE_KIB, CHECKPOINT_PAGES, Limits
+from intercom.limits import BUSY_MS, CACHE_KIB, CHECKPOINT_PAGES, OPEN_BUSY_MS, Limits
 from intercom.paths import Paths
 from intercom.store import schema
 from intercom.store.failures import CommitFailed, StoreUnusable, commit_failure, no_space_left, opening_failure
@@ -22,8 +22,10 @@ from intercom.store.identity import Identity, read_identity
 from intercom.store.loading import Loaded, load, text_or_bytes
 from intercom.store.log_space import extend_log
 from intercom.store.merging import Batch, Merged, merge
-from intercom.store.pair import beside, has_log, obtain_pair, read_only
+from intercom.store.operations import are_many
+from intercom.store.pair import beside, has_log, judge_beginning, obtain_pair, read_only
 from intercom.store.rows import DROP_OPERATION
+from intercom.store.soundness import expect_sound
 
 __all__ = ["Batch", "CommitFailed", "Store", "StoreUnusable"]
 
@@ -60,6 +62,8 @@ class Store:
         self._is_fresh = True
         """Nothing was committed since it was opened."""
         self._final: str | None = None
+        self.opening_us = 0
+        """Duration of the commit with which it was opened, in microseconds."""
 
     @classmethod
     def open(
@@ -81,7 +85,8 @@ class Store:
         key = obtain_pair(paths)
         connection: sqlite3.Connection | None = None
         try:
-            identity = examine(paths, key)
+            # Memory keeps nothing of what is read later, so there the whole is looked at before.
+            identity = examine(paths, key, at_once=durability == "memory")
             connection = _connect(paths)
             connection.execute("BEGIN IMMEDIATE")
             if identity.version < schema.version():
@@ -93,8 +98,11 @@ class Store:
                 connection.execute("DELETE FROM operations WHERE state != ?", (OperationState.QUEUED.value,))
             else:
                 connection.executemany(DROP_OPERATION, ((number,) for number in loaded.stale))
+            begin = perf_counter_ns()
             connection.execute("COMMIT")
+            opening_us = (perf_counter_ns() - begin) // 1_000
             store = cls(paths, connection, key, identity, loaded)
+            store.opening_us = opening_us
         except BaseException as error:
             if connection is not None:
                 connection.close()
@@ -142,8 +150,9 @@ class Store:
 
     def _commit(self, batch: Batch) -> int:
         merged = merge(batch)
+        come, gone = set[int](), set[int]()
         if merged is not None and not self._keeps_operations:
-            self._keep_mail_only(merged)
+            come, gone = self._keep_mail_only(merged)
         if merged is None or merged.is_empty:
             return 0
         execute = self._cursor.execute
@@ -161,6 +170,8 @@ class Store:
         started = perf_counter_ns()
         execute("COMMIT")
         ended = perf_counter_ns()
+        self._waiting |= come
+        self._waiting -= gone
         if sequence:
             self._head.committed(sequence, ended // 1_000_000)
         if self._is_fresh:
@@ -168,20 +179,27 @@ class Store:
             return 0
         return (ended - started) // 1_000
 
-    def _keep_mail_only(self, merged: Merged) -> None:
-        """Leave of the changes to operations those that concern mail: it is on disk whatever becomes of the others."""
+    def _keep_mail_only(self, merged: Merged) -> tuple[set[int], set[int]]:
+        """Leave of the changes to operations those that concern mail: it is on disk whatever becomes of the others.
+
+        Returns the numbers that come to the disk and go from it once these changes are committed.
+        """
+        come: set[int] = set()
+        gone: set[int] = set()
         changed = dict(merged.operations)
         changed.update(dict.fromkeys(merged.acceptances))
         merged.operations.clear()
         merged.acceptances.clear()
+        merged.moves.clear()
         merged.answers.clear()
         for number, record in changed.items():
             if record is not None and record.state is OperationState.QUEUED:
                 merged.operations[number] = record
-                self._waiting.add(number)
+                come.add(number)
             elif number in self._waiting:
                 merged.operations[number] = None
-                self._waiting.discard(number)
+                gone.add(number)
+        return come, gone
 
     def _is_elsewhere(self) -> bool:
         """Tell whether the file is at its path no more; raises ``CommitFailed`` while nobody may look there."""
@@ -210,17 +228,18 @@ def _with_true_journal(connection: sqlite3.Connection, identity: Identity, paths
     return replace(identity, journal_id=journal_id, was_restored=True)
 
 
-def examine(paths: Paths, key: bytes) -> Identity:
-    """Judge the database before anything in it is changed; raises ``StoreUnusable`` or errors of SQLite."""
+def examine(paths: Paths, key: bytes, *, at_once: bool = True) -> Identity:
+    """Judge the database before anything in it is changed; raises ``StoreUnusable`` or errors of SQLite.
+
+    Unless ``at_once``, the pages of a store with many operations are left to who reads these back: until then nobody
+    sends, and whoever registers need not wait for it.
+    """
+    size = judge_beginning(paths.database)
     connection = read_only(paths.database)
     try:
-        size = os.stat(paths.database).st_size
-        if size == 0:
-            raise StoreUnusable("corrupt", f"{paths.database} is empty")
         identity = read_identity(connection, paths.database, key)
-        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-        if verdict != "ok":
-            raise StoreUnusable("corrupt", f"{paths.database} is damaged ({verdict})")
+        if at_once or identity.version < schema.version() or not are_many(connection):
+            expect_sound(connection)
         (page_size,) = connection.execute("PRAGMA page_size").fetchone()
         if size % page_size and not has_log(paths.database):
             raise StoreUnusable("corrupt", f"{paths.database} was cut off: it ends within a page")
@@ -231,15 +250,13 @@ def examine(paths: Paths, key: bytes) -> Identity:
 
 def _connect(paths: Paths) -> sqlite3.Connection:
     # The holder of the home's lock is alone: SQLite locks the file once and keeps the index of the log in memory,
-    # instead of taking six locks a commit. A further connection of this process needs the same vfs. What reading
-    # the log before left of an index in a file is of no use to anybody.
-    beside(paths.database, "-shm").unlink(missing_ok=True)
+    # instead of taking six locks a commit. A further connection of this process needs the same vfs.
     connection = sqlite3.connect(
         f"{paths.database.as_uri()}?mode=rw&vfs=unix-excl",
         uri=True,
         isolation_level=None,  # transactions are begun and ended here, never by the module
         check_same_thread=False,
-        timeout=BUSY_MS / 1_000,
+        timeout=OPEN_BUSY_MS / 1_000,
     )
     try:
         connection.text_factory = text_or_bytes
@@ -247,6 +264,7 @@ def _connect(paths: Paths) -> sqlite3.Connection:
         if journal != "wal":
             raise StoreUnusable("unreadable", f"the file system of {paths.home} cannot hold a write-ahead log")
         for pragma in (
+            f"busy_timeout = {BUSY_MS}",
             "synchronous = FULL",
             "secure_delete = ON",
             f"wal_autocheckpoint = {CHECKPOINT_PAGES}",
@@ -254,6 +272,8 @@ def _connect(paths: Paths) -> sqlite3.Connection:
             "temp_store = MEMORY",
         ):
             connection.execute(f"PRAGMA {pragma}").fetchall()
+        # What reading the log before left of an index in a file is of no use to anybody, now that nobody else has it.
+        beside(paths.database, "-shm").unlink(missing_ok=True)
     except BaseException:
         connection.close()
         raise

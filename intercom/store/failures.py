@@ -9,13 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from intercom.paths import open_private_file
+from intercom.store.holding import held_by, holder_of
 
 
 class StoreUnusable(Exception):
     """Say that the store is closed for the life of this process; nothing was changed or created anew.
 
     ``code`` is one of ``half_pair``, ``not_ours``, ``bad_key``, ``wrong_key``, ``corrupt``, ``foreign``, ``newer``,
-    ``unreadable``, ``unwritable``; ``reason`` is one sentence that names the file.
+    ``unreadable``, ``unwritable``, and ``held``, by another program, which passes.
+    ``reason`` is one sentence that names the file.
     """
 
     def __init__(self, code: str, reason: str) -> None:
@@ -85,6 +87,8 @@ def opening_failure(error: Exception, database: Path) -> StoreUnusable:
     result = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & _PRIMARY
     if result in _DAMAGED:
         return StoreUnusable("corrupt", f"{database} is damaged ({error_name(error)})")
+    if result in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StoreUnusable("held", held_by(database, holder_of(database)))
     if result in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY):
         return StoreUnusable("unwritable", f"{database} cannot be written: {_PASSING_SQLITE[result]}")
     return StoreUnusable("unreadable", f"{database} cannot be used: {error} ({error_name(error)})")

@@ -26,7 +26,7 @@ def read_head(path: Path) -> Head | None:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as file:
             return decode(file.read(4_096), type=Head)
-    except (OSError, MsgspecError):
+    except (OSError, MsgspecError, RecursionError):
         return None
 
 

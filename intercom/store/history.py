@@ -6,17 +6,20 @@ One table a record: its columns are the members of the record. What is in a row 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from enum import Enum
 from itertools import compress
 from operator import attrgetter
-from typing import Any, TypeAlias, TypeVar
+from types import NoneType
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import MsgspecError, Struct, ValidationError, convert
 from msgspec.json import Encoder, decode
+from msgspec.structs import astuple
 
 from intercom.core.records import (
+    TOLD_BY_CHANGES,
     AddressRecord,
     AssignmentRecord,
     CommandRecord,
@@ -42,6 +45,8 @@ from intercom.core.records import (
     Row,
     SaveBody,
 )
+from intercom.store.inserting import Insert
+from intercom.store.telling import Telling
 
 AnyRecord = TypeVar(
     "AnyRecord",
@@ -72,10 +77,17 @@ class Table(Struct, frozen=True):
     key: str
     columns: tuple[str, ...]
 
-    def save(self, columns: Sequence[str]) -> str:
-        """Return the statement that inserts or replaces a row with these columns; the others become NULL."""
+    def save(self, columns: Sequence[str]) -> Insert:
+        """Return the statement that inserts or replaces rows with these columns; the others become NULL."""
         marks = ", ".join("?" * len(columns))
-        return f"INSERT OR REPLACE INTO {self.name} ({_listed(columns)}) VALUES ({marks})"
+        return Insert(f"INSERT OR REPLACE INTO {self.name} ({_listed(columns)}) VALUES ", f"({marks})")
+
+    def change(self, columns: Sequence[str], there: Sequence[bool]) -> Insert:
+        """Return the statement that sets these columns of rows, the key at last; those not ``there`` become NULL."""
+        marks = ", ".join("?" if is_there else "NULL" for is_there in there)
+        values = ", ".join(f'"{column}" = excluded."{column}"' for column in columns)
+        head = f"INSERT INTO {self.name} ({_listed(columns)}, {self.key}) VALUES "
+        return Insert(head, f"({marks}, ?)", f" ON CONFLICT ({self.key}) DO UPDATE SET {values}")
 
     @property
     def drop(self) -> str:
@@ -131,18 +143,34 @@ _KIND_OF_STREAM: dict[str, type[Row]] = {
 """Whose row all other events carry, by the beginning of their stream."""
 
 _KEYS = {kind: attrgetter(table.key) for kind, table in TABLES.items()}
-_MEMBERS = {kind: attrgetter(*table.columns) for kind, table in TABLES.items()}
-_AS_THEY_ARE = frozenset({int, str})
-"""Python's module binds these at once; about others, None among them, it asks a registry of adapters first."""
+_PARTLY_TOLD = {name: TABLES[kind].key for name, kind in _KIND_OF_STREAM.items() if kind in TOLD_BY_CHANGES}
 _encode = Encoder().encode
 
-_saving: dict[tuple[type[Row], tuple[bool, ...]], str] = {}
-"""Statements that save rows, by the columns that are not NULL: rows of one kind leave out the same few."""
-_ADD_EVENT = (
-    "INSERT OR IGNORE INTO journal (seq, at, stream, kind, event_id, epoch, row, is_gone, detail) "
-    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
+class _Saving(NamedTuple):
+    """Hold the statement that saves rows whose columns hold values of the same classes."""
+
+    statement: Insert
+    there: tuple[bool, ...]
+    """Which of the values are bound; the others are None."""
+    conversions: tuple[tuple[int, Callable[[Any], Any]], ...]
+    """What is done to those that are bound, by their places."""
+
+
+_saving: dict[tuple[type[Row], tuple[str, ...] | None, tuple[type, ...]], _Saving] = {}
+"""By what is saved, and by the classes of the values: rows of one kind have the same few."""
+_named: dict[tuple[type[Row], tuple[str, ...]], attrgetter[Any]] = {}
+"""Getters of some members of a row, and of its key."""
+_ADD_EVENT = Insert(
+    "INSERT OR IGNORE INTO journal (seq, at, stream, kind, event_id, epoch, row, is_gone, detail) VALUES ",
+    "(?, ?, ?, ?, ?, ?, ?, ?, ?)",
 )
-_SAVE_BODY = "INSERT OR REPLACE INTO bodies (number, message, until) VALUES (?, ?, NULL)"
+_ADD_PLAIN_EVENT = Insert(
+    "INSERT OR IGNORE INTO journal (seq, at, stream, kind, epoch, row, is_gone, detail) VALUES ",
+    "(?, ?, ?, ?, ?, ?, 0, ?)",
+)
+"""Add one that has no id of its own, of a row that is there: binding None takes long."""
+_SAVE_BODY = Insert("INSERT OR REPLACE INTO bodies (number, message, until) VALUES ", "(?, ?, NULL)")
 _RELEASE_BODY = "UPDATE bodies SET until = ? WHERE number = ?"
 _DROP_BODIES = "DELETE FROM bodies WHERE until <= ?"
 _KEEP_SEQUENCE = "INSERT OR REPLACE INTO meta SELECT 'sequence', MAX(seq) FROM journal WHERE seq > 0"
@@ -186,6 +214,7 @@ _KEEP_COMPACTED = """
     SELECT 'compacted', MAX(deleted, COALESCE((SELECT value FROM meta WHERE key = 'compacted'), 0))
     FROM (SELECT MAX(seq) AS deleted FROM journal WHERE {}) WHERE deleted IS NOT NULL
 """
+_READ_BEFORE = "SELECT row FROM journal WHERE stream = ? AND seq <= ? ORDER BY seq"
 _READ_PAGE = """
     SELECT seq, at, stream, kind, event_id, row, is_gone, detail FROM journal WHERE seq > ? ORDER BY seq LIMIT ?
 """
@@ -194,88 +223,157 @@ _READ_PAGE = """
 def write(connection: sqlite3.Connection, changes: Sequence[HistoryChange], epoch: int) -> int:
     """Apply changes in their order within the transaction of the caller; return the greatest sequence number."""
     last = 0
-    events: list[tuple[Any, ...]] = []
-    newest: dict[tuple[type[Row], Any], Happened] = {}
-    """Of what happened to one row only the last is written to it."""
+    written = _Written()
     bodies: list[tuple[int, bytearray]] = []
+    releases: list[tuple[int | None, int]] = []
     for change in changes:
         if isinstance(change, Happened):
-            last, row = change.seq, change.row
-            events.append(
-                (
-                    last,
-                    change.at,
-                    change.stream,
-                    change.kind,
-                    change.event_id,
-                    epoch,
-                    _encode(row).decode(),
-                    int(change.is_gone),
-                    _encode(change.detail).decode() if change.detail else "{}",
-                )
-            )
-            newest[row.__class__, _KEYS[row.__class__](row)] = change
+            last = change.seq
+            written.add(change, epoch)
         elif isinstance(change, SaveBody):
+            if releases:
+                _write_bodies(connection, bodies, releases)
             bodies.append((change.number, bytearray(change.message)))
         elif isinstance(change, ReleaseBody):
-            _write_bodies(connection, bodies)
-            connection.execute(_RELEASE_BODY, (change.until, change.number))
+            releases.append((change.until, change.number))
         elif isinstance(change, DropBodies):
-            _write_bodies(connection, bodies)
+            _write_bodies(connection, bodies, releases)
             connection.execute(_DROP_BODIES, (change.before,))
         else:
-            _write_events(connection, events, newest)
+            written.write(connection)
+            written = _Written()
             connection.execute(_KEEP_SEQUENCE)
             for deleted in (_SUPERSEDED, _OVER):
                 connection.execute(_KEEP_COMPACTED.format(deleted), (change.before,))
                 connection.execute(f"DELETE FROM journal WHERE {deleted}", (change.before,))
-    _write_events(connection, events, newest)
-    _write_bodies(connection, bodies)
+    written.write(connection)
+    _write_bodies(connection, bodies, releases)
     return last
 
 
-def _write_events(
-    connection: sqlite3.Connection, events: list[tuple[Any, ...]], newest: dict[tuple[type[Row], Any], Happened]
+class _Written:
+    """Collect events, and what they come to: of what happened to one row only the last is written to it."""
+
+    def __init__(self) -> None:
+        self._events: list[tuple[Any, ...]] = []
+        self._plain: list[tuple[Any, ...]] = []
+        self._newest: dict[tuple[type[Row], Any], tuple[Happened, tuple[str, ...] | None]] = {}
+        """With the columns to write; None: all."""
+
+    def add(self, event: Happened, epoch: int) -> None:
+        """Take one event."""
+        row, changed = event.row, event.changed
+        kind = row.__class__
+        told = row if changed is None else dict(zip(changed, _getter(kind, changed)(row), strict=False))
+        text = _encode(told).decode()
+        detail = _encode(event.detail).decode() if event.detail else "{}"
+        if event.event_id is None and not event.is_gone:
+            self._plain.append((event.seq, event.at, event.stream, event.kind, epoch, text, detail))
+        else:
+            about = (event.seq, event.at, event.stream, event.kind, event.event_id)
+            self._events.append((*about, epoch, text, int(event.is_gone), detail))
+        place = kind, _KEYS[kind](row)
+        if changed is not None and place in self._newest:
+            before = self._newest[place][1]
+            changed = None if before is None else tuple(dict.fromkeys((*before, *changed)))
+        self._newest[place] = event, changed
+
+    def write(self, connection: sqlite3.Connection) -> None:
+        """Write what was collected."""
+        _ADD_PLAIN_EVENT.run(connection, self._plain)
+        _ADD_EVENT.run(connection, self._events)
+        rows: dict[Insert, list[Sequence[Any]]] = {}
+        gone: dict[str, list[Sequence[Any]]] = {}
+        for event, changed in self._newest.values():
+            if event.is_gone:
+                drop, key = _dropping(event.row)
+                gone.setdefault(drop, []).append(key)
+            else:
+                statement, values = _projection(event.row, changed)
+                rows.setdefault(statement, []).append(values)
+        for drop, keys in gone.items():
+            connection.executemany(drop, keys)
+        for statement, many in rows.items():
+            statement.run(connection, many)
+
+
+def _write_bodies(
+    connection: sqlite3.Connection, bodies: list[tuple[int, bytearray]], releases: list[tuple[int | None, int]]
 ) -> None:
-    """Write what was collected, and begin anew."""
-    if not events:
-        return
-    connection.executemany(_ADD_EVENT, events)
-    rows: dict[str, list[Sequence[Any]]] = {}
-    for change in newest.values():
-        statement, values = _projection(change.row, change.is_gone)
-        rows.setdefault(statement, []).append(values)
-    for statement, many in rows.items():
-        connection.executemany(statement, many)
-    events.clear()
-    newest.clear()
-
-
-def _write_bodies(connection: sqlite3.Connection, bodies: list[tuple[int, bytearray]]) -> None:
-    """Write what was collected, and begin anew."""
+    """Write the bodies that were collected, then the releases that came after them, and begin anew."""
     if bodies:
-        connection.executemany(_SAVE_BODY, bodies)
+        _SAVE_BODY.run(connection, bodies)
         bodies.clear()
+    if releases:
+        connection.executemany(_RELEASE_BODY, releases)
+        releases.clear()
 
 
 def project(connection: sqlite3.Connection, row: Row, *, is_gone: bool) -> None:
     """Bring the row of an event to what the event says; a replay of the journal does the same."""
-    connection.execute(*_projection(row, is_gone))
-
-
-def _projection(row: Row, is_gone: bool) -> tuple[str, Sequence[Any]]:
-    """Return the statement that brings a row to what an event says, with its values."""
-    kind = row.__class__
     if is_gone:
-        return TABLES[kind].drop, (_KEYS[kind](row),)
-    found = _MEMBERS[kind](row)
-    there = tuple([value is not None for value in found])
-    statement = _saving.get((kind, there))
-    if statement is None:
-        statement = _saving[kind, there] = TABLES[kind].save(list(compress(TABLES[kind].columns, there)))
-    return statement, [
-        value if value.__class__ in _AS_THEY_ARE else _stored(value) for value in found if value is not None
-    ]
+        connection.execute(*_dropping(row))
+    else:
+        statement, values = _projection(row, None)
+        statement.run(connection, [values])
+
+
+def _dropping(row: Row) -> tuple[str, Sequence[Any]]:
+    kind = row.__class__
+    return TABLES[kind].drop, (_KEYS[kind](row),)
+
+
+def _projection(row: Row, changed: tuple[str, ...] | None) -> tuple[Insert, Sequence[Any]]:
+    """Return the statement that brings a row to what an event says, with its values."""
+    # This runs for every change: what is the same for all rows whose values are of the same classes is found once.
+    kind = row.__class__
+    found = astuple(row) if changed is None else _getter(kind, changed)(row)
+    classes = tuple(map(type, found))
+    saving = _saving.get((kind, changed, classes))
+    if saving is None:
+        saving = _saving[kind, changed, classes] = _saving_of(TABLES[kind], changed, classes)
+    values = list(compress(found, saving.there))
+    for place, converted in saving.conversions:
+        values[place] = converted(values[place])
+    return saving.statement, values
+
+
+def _getter(kind: type[Row], changed: tuple[str, ...]) -> attrgetter[Any]:
+    getter = _named.get((kind, changed))
+    if getter is None:
+        getter = _named[kind, changed] = attrgetter(*changed, TABLES[kind].key)
+    return getter
+
+
+def _saving_of(table: Table, changed: tuple[str, ...] | None, classes: tuple[type, ...]) -> _Saving:
+    there = tuple(each is not NoneType for each in classes)
+    if changed is None:
+        statement = table.save(list(compress(table.columns, there)))
+    else:
+        statement = table.change(changed, there[:-1])
+    bound = enumerate(compress(classes, there))
+    return _Saving(
+        statement, there, tuple((place, _stored_as(each)) for place, each in bound if each not in _AS_THEY_ARE)
+    )
+
+
+def _stored_as(kind: type) -> Callable[[Any], Any]:
+    """Return what makes of a value of this class one that Python's module binds at once.
+
+    About others, bytes and bool among them, it asks a registry of adapters first.
+    """
+    if kind is bytes:
+        return bytearray
+    if kind is bool:
+        return int
+    return attrgetter("value") if issubclass(kind, Enum) else _as_text
+
+
+_AS_THEY_ARE = frozenset({int, str})
+
+
+def _as_text(value: Any) -> str:
+    return _encode(value).decode()
 
 
 def replay(connection: sqlite3.Connection) -> None:
@@ -283,8 +381,10 @@ def replay(connection: sqlite3.Connection) -> None:
     for table in TABLES.values():
         connection.execute(f"DELETE FROM {table.name}")
     events = connection.execute("SELECT stream, kind, row, is_gone FROM journal ORDER BY seq").fetchall()
-    for stream, kind, row, is_gone in events:
-        project(connection, decode(row, type=record_kind(stream, kind)), is_gone=bool(is_gone))
+    telling = Telling(_PARTLY_TOLD)
+    for stream, kind, told, is_gone in events:
+        row = record_kind(stream, kind)
+        project(connection, decode(telling.whole(stream, told), type=row), is_gone=bool(is_gone))
 
 
 def record_kind(stream: str, kind: str) -> type[Row]:
@@ -304,7 +404,7 @@ def record_from(kind: type[AnyRecord], row: Sequence[Any]) -> AnyRecord | None:
                 return None
             members[name] = bool(members[name])
         return convert(members, kind, builtin_types=(bytes,))
-    except (ValidationError, ValueError, TypeError):
+    except (ValidationError, ValueError, TypeError, RecursionError):
         return None
 
 
@@ -326,7 +426,7 @@ def read_newest(connection: sqlite3.Connection, kind: type[AnyRecord], stream: s
     )
     found = []
     for (row,) in events:
-        with suppress(MsgspecError, TypeError):
+        with suppress(MsgspecError, TypeError, RecursionError):
             found.append(decode(row, type=kind))
     return found
 
@@ -344,40 +444,48 @@ def read_bodies(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[
 def read_history(connection: sqlite3.Connection, stream: str) -> list[HistoryEvent]:
     """Return the events of a stream, oldest first; an event that is damaged is left out."""
     events = []
-    for seq, at, kind, row, detail in connection.execute(
+    telling = Telling(_PARTLY_TOLD)
+    for seq, at, kind, told, detail in connection.execute(
         "SELECT seq, at, kind, row, detail FROM journal WHERE stream = ? ORDER BY seq", (stream,)
     ):
         try:
-            members = {"seq": seq, "at": at, "kind": kind, "row": decode(row), "detail": decode(detail)}
+            row = decode(telling.whole(stream, told))
+            members = {"seq": seq, "at": at, "kind": kind, "row": row, "detail": decode(detail)}
             events.append(convert(members, HistoryEvent))
-        except (ValidationError, ValueError, TypeError):
+        except (ValidationError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             continue
     return events
 
 
 def read_page(connection: sqlite3.Connection, after: int, limit: int) -> JournalPage:
     """Return at most ``limit`` events behind a sequence, all of one moment; one that is damaged is left out."""
+
+    def before(stream: str) -> list[Any]:
+        return [told for (told,) in connection.execute(_READ_BEFORE, (stream, after))]
+
+    telling = Telling(_PARTLY_TOLD, before)
     connection.execute("BEGIN")
     try:
         last = last_sequence(connection)
         compacted = connection.execute("SELECT value FROM meta WHERE key = 'compacted'").fetchone()
         rows = connection.execute(_READ_PAGE, (after, limit)).fetchall()
+        events = [event for row in rows if (event := _event_from(telling, *row)) is not None]
     finally:
         connection.execute("COMMIT")
-    events = [event for row in rows if (event := _event_from(*row)) is not None]
     is_whole = len(rows) < limit
     end = last if is_whole else rows[-1][0]
     return JournalPage(events, end, is_whole, compacted[0] if compacted and isinstance(compacted[0], int) else 0)
 
 
 def _event_from(
-    seq: Any, at: Any, stream: Any, kind: Any, event_id: Any, row: Any, is_gone: Any, detail: Any
+    telling: Telling, seq: Any, at: Any, stream: Any, kind: Any, event_id: Any, told: Any, is_gone: Any, detail: Any
 ) -> Happened | None:
     try:
-        record = decode(row, type=record_kind(stream, kind))
+        row = record_kind(stream, kind)
+        record = decode(telling.whole(stream, told), type=row)
         event = Happened(seq, at, stream, kind, event_id, record, bool(is_gone), decode(detail))
         return event if isinstance(at, int) and isinstance(kind, str) and isinstance(event.detail, dict) else None
-    except (ValidationError, ValueError, TypeError, KeyError, AttributeError):
+    except (ValidationError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
 
 
@@ -386,16 +494,6 @@ def last_sequence(connection: sqlite3.Connection) -> int:
     (last,) = connection.execute("SELECT COALESCE(MAX(seq), 0) FROM journal").fetchone()
     kept = connection.execute("SELECT value FROM meta WHERE key = 'sequence'").fetchone()
     return max(number for number in (last, *(kept or ()), 0) if isinstance(number, int))
-
-
-def _stored(value: Any) -> Any:
-    if value.__class__ is bytes:
-        return bytearray(value)
-    if isinstance(value, bool):
-        return int(value)
-    if isinstance(value, Enum):
-        return value.value
-    return _encode(value).decode() if isinstance(value, tuple | Struct) else value
 
 
 _NESTED = frozenset({"groups", "features", "steps", "identity", "report", "evidence", "binding"})

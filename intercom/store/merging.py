@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import TypeAlias, get_args
 
 from intercom.core.records import (
@@ -21,17 +22,16 @@ from intercom.core.records import (
 )
 from intercom.store.history import HistoryChange
 from intercom.store.rows import (
-    ACCEPT_OPERATION,
-    ANSWER_QUESTION,
+    ACCEPT_OPERATIONS,
+    ANSWER_QUESTIONS,
     DROP_OPERATION,
     DROP_RETIRED,
-    SAVE_OPERATION,
-    SAVE_PLAIN,
+    MOVE_OPERATION,
     SAVE_RETIRED,
-    is_plain,
-    operation_row,
-    plain_row,
+    WRITERS,
+    Row,
     retired_row,
+    statement_for,
 )
 
 Batch: TypeAlias = Sequence[tuple[int, tuple[Change, ...]]]
@@ -44,12 +44,14 @@ _OF_HISTORY = frozenset(get_args(HistoryChange))
 class Merged:
     """Hold what a batch comes to; None stands for a row that is to be deleted."""
 
-    __slots__ = ("acceptances", "answers", "history", "operations", "retired")
+    __slots__ = ("acceptances", "answers", "history", "moves", "operations", "retired")
 
     def __init__(self) -> None:
         self.operations: dict[int, OperationRecord | None] = {}
-        self.acceptances: dict[int, AcceptOperation] = {}
-        """Of rows that were saved by an earlier batch."""
+        self.acceptances: dict[int, int] = {}
+        """When rows were accepted that were saved by an earlier batch."""
+        self.moves: dict[int, str] = {}
+        """Who accepted those of them that were reserved for another session."""
         self.answers: dict[int, None] = {}
         """Likewise."""
         self.retired: dict[str, RetiredIdRecord | None] = {}
@@ -66,21 +68,38 @@ class Merged:
         executemany = cursor.executemany
         # Before the whole rows: what was saved or dropped after it was accepted stays as that left it.
         if self.acceptances:
-            rows = [(one.recipient_session, one.accepted_at, number) for number, one in self.acceptances.items()]
-            executemany(ACCEPT_OPERATION, rows)
+            by_time: dict[int, list[int]] = {}
+            for number, accepted_at in self.acceptances.items():
+                by_time.setdefault(accepted_at, []).append(number)
+            executemany(ACCEPT_OPERATIONS, [(at, *run) for at, numbers in by_time.items() for run in runs(numbers)])
+        if self.moves:
+            executemany(MOVE_OPERATION, [(recipient, number) for number, recipient in self.moves.items()])
         if self.answers:
-            executemany(ANSWER_QUESTION, [(number,) for number in self.answers])
-        saved = [record for record in self.operations.values() if record is not None]
-        if plain := [plain_row(record) for record in saved if is_plain(record)]:
-            executemany(SAVE_PLAIN, plain)
-        if len(plain) < len(saved):
-            executemany(SAVE_OPERATION, [operation_row(record) for record in saved if not is_plain(record)])
-        if len(saved) < len(self.operations):
-            executemany(DROP_OPERATION, [(number,) for number, record in self.operations.items() if record is None])
+            executemany(ANSWER_QUESTIONS, runs(self.answers))
+        rows: dict[str, list[Row]] = {statement: [] for statement in (DROP_OPERATION, *WRITERS)}
+        for number, record in self.operations.items():
+            if record is None:
+                rows[DROP_OPERATION].append((number,))
+            else:
+                statement = statement_for(record)
+                rows[statement].append(WRITERS[statement](record))
+        for statement, values in rows.items():
+            if values:
+                executemany(statement, values)
         if self.retired:
             retired = self.retired.items()
             executemany(SAVE_RETIRED, [retired_row(record) for _, record in retired if record is not None])
             executemany(DROP_RETIRED, [(session_id,) for session_id, record in retired if record is None])
+
+
+def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Return the first and the last of each run of successive numbers; what is written at once is one run, mostly."""
+    ordered = sorted(numbers)
+    if ordered[-1] - ordered[0] == len(ordered) - 1:
+        return [(ordered[0], ordered[-1])]
+    starts = [number for before, number in pairwise((-1, *ordered)) if number != before + 1]
+    ends = [number for number, after in pairwise((*ordered, -1)) if after != number + 1]
+    return list(zip(starts, ends, strict=True))
 
 
 def merge(batch: Batch) -> Merged | None:
@@ -89,12 +108,14 @@ def merge(batch: Batch) -> Merged | None:
     operations = merged.operations
     for _, changes in batch:
         for change in changes:
-            if isinstance(change, SaveOperation):
+            if type(change) is SaveOperation:
                 operations[change.record.number] = change.record
-            elif isinstance(change, AcceptOperation):
+            elif type(change) is AcceptOperation:
                 number = change.number
                 if number not in operations:
-                    merged.acceptances[number] = change
+                    merged.acceptances[number] = change.accepted_at
+                    if change.recipient_session is not None:
+                        merged.moves[number] = change.recipient_session
                 elif (record := operations[number]) is not None:
                     operations[number] = accepted(record, change)
             elif change.__class__ in _OF_HISTORY:

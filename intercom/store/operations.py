@@ -17,13 +17,10 @@ from intercom.limits import RECALL_ROWS
 from intercom.store.failures import StoreUnusable
 from intercom.store.rows import OPERATION_COLUMNS, Row, operation_from_row
 
-_NEEDED = """
-    state IS NOT 'accepted'
-    OR (question_asker IS NOT NULL AND question_answered IS NOT 1)
-    OR typeof(message_id) != 'text'
-    OR message_id IN (SELECT inbox_id FROM inbox UNION SELECT correlation FROM dispatches)
-"""
-"""What is not settled, cannot be judged, or is looked up by other rows when they are entered."""
+_OPEN = "state IS NOT 'accepted' OR (question_asker IS NOT NULL AND question_answered IS NOT 1)"
+"""What is not settled, or cannot be judged."""
+_LOOKED_UP = "message_id IN (SELECT inbox_id FROM inbox UNION SELECT correlation FROM dispatches)"
+"""What is looked up by other rows when they are entered."""
 
 
 class LoadedOperations(Struct, frozen=True):
@@ -40,22 +37,30 @@ class LoadedOperations(Struct, frozen=True):
 
 
 def load_operations(connection: sqlite3.Connection, now_ms: int, ttl_ms: int, *, whole: bool) -> LoadedOperations:
-    """Read all rows of a small table, else, unless ``whole``, only those that are not settled.
+    """Read all rows of a small table, else, unless ``whole``, only those that somebody may need at once.
 
     Raises ``StoreUnusable`` when a row does not tell which message id it is about.
     """
     (last,) = connection.execute("SELECT COALESCE(MAX(number), 0) FROM operations").fetchone()
-    is_small = connection.execute("SELECT 1 FROM operations LIMIT 1 OFFSET ?", (RECALL_ROWS,)).fetchone() is None
-    if whole or is_small:
+    if whole or not are_many(connection):
         rows = connection.execute(f"SELECT {OPERATION_COLUMNS} FROM operations ORDER BY number").fetchall()
         newest, left_until = {row[1]: row[0] for row in rows}, 0
     else:
+        (others,) = connection.execute(
+            "SELECT EXISTS (SELECT 1 FROM inbox) OR EXISTS (SELECT 1 FROM dispatches)"
+        ).fetchone()
+        needed = f"{_OPEN} OR {_LOOKED_UP}" if others else _OPEN
         rows = connection.execute(
-            f"SELECT {OPERATION_COLUMNS} FROM operations WHERE {_NEEDED} ORDER BY number"
+            f"SELECT {OPERATION_COLUMNS} FROM operations WHERE {needed} ORDER BY number"
         ).fetchall()
-        newest, left_until = _newest(connection) if rows else {}, last
+        newest, left_until = _newest(connection, needed) if rows else {}, last
     records, damaged, stale = _judged(rows, newest, now_ms, ttl_ms)
     return LoadedOperations(records, damaged, stale, last, left_until)
+
+
+def are_many(connection: sqlite3.Connection) -> bool:
+    """Tell whether there are so many that some of them are left for ``read_operations``."""
+    return connection.execute("SELECT 1 FROM operations LIMIT 1 OFFSET ?", (RECALL_ROWS,)).fetchone() is not None
 
 
 def read_operations(connection: sqlite3.Connection, request: ReadOperations) -> OperationsPage:
@@ -69,12 +74,12 @@ def read_operations(connection: sqlite3.Connection, request: ReadOperations) -> 
     return OperationsPage(records, damaged, stale, request.until if len(rows) < request.limit else rows[-1][0])
 
 
-def _newest(connection: sqlite3.Connection) -> dict[str, int]:
-    """Return the number of the latest row of each message id that a row which is not settled has."""
+def _newest(connection: sqlite3.Connection, needed: str) -> dict[str, int]:
+    """Return the number of the latest row of each message id that a row which is needed has."""
     return dict(
         connection.execute(
             "SELECT message_id, MAX(number) FROM operations "
-            f"WHERE message_id IN (SELECT message_id FROM operations WHERE {_NEEDED}) GROUP BY message_id"
+            f"WHERE message_id IN (SELECT message_id FROM operations WHERE {needed}) GROUP BY message_id"
         )
     )
 

@@ -12,11 +12,18 @@ import os
 import sqlite3
 import stat
 from pathlib import Path
+from struct import unpack_from
 
 from intercom.limits import KEY_BYTES
 from intercom.paths import PRIVATE_FILE, Paths
 from intercom.store.failures import StoreUnusable, opening_failure
 from intercom.store.identity import create_identity, read_identity
+
+_MAGIC = b"SQLite format 3\0"
+_HEADER_BYTES = 100
+_PAGE_SIZE_AT = 16
+_LARGEST_PAGE_BYTES = 65_536
+"""What a database says by 1: the number does not fit."""
 
 SIDECARS = ("-wal", "-shm", "-journal")
 """Ends of the names of the files SQLite keeps beside a database."""
@@ -41,6 +48,28 @@ def obtain_pair(paths: Paths) -> bytes:
         return read_key(paths.key)
     except (OSError, sqlite3.Error) as error:
         raise opening_failure(error, paths.database) from error
+
+
+def judge_beginning(database: Path) -> int:
+    """Return the size of a database that begins as one; raises ``StoreUnusable`` or ``OSError``.
+
+    SQLite is not asked: it takes a file that is shorter than a page for a new one, and deletes the log beside it, out
+    of which all could be rescued.
+    """
+    descriptor = os.open(database, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        beginning = os.read(descriptor, _HEADER_BYTES)
+        size = os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
+    if size == 0:
+        raise StoreUnusable("corrupt", f"{database} is empty")
+    if not beginning.startswith(_MAGIC):
+        raise StoreUnusable("corrupt", f"{database} is damaged (it does not begin as a database does)")
+    (page,) = unpack_from(">H", beginning.ljust(_HEADER_BYTES, b"\0"), _PAGE_SIZE_AT)
+    if size < (page if page > 1 else _LARGEST_PAGE_BYTES):
+        raise StoreUnusable("corrupt", f"{database} was cut off: it ends within its first page")
+    return size
 
 
 def read_only(database: Path) -> sqlite3.Connection:

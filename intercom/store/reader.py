@@ -17,6 +17,7 @@ from intercom.store.failures import StoreUnusable
 from intercom.store.history import read_bodies, read_history, read_page
 from intercom.store.loading import text_or_bytes
 from intercom.store.operations import read_operations
+from intercom.store.soundness import expect_sound
 
 
 class Read(Struct, frozen=True):
@@ -105,5 +106,7 @@ def _answer(connection: sqlite3.Connection, request: Reading) -> Any:
     if isinstance(request, ReadHistory):
         return read_history(connection, request.stream)
     if isinstance(request, ReadOperations):
+        if request.after == 0:  # the store was opened without this, for those who only register
+            expect_sound(connection)
         return read_operations(connection, request)
     return read_page(connection, request.after, request.limit)

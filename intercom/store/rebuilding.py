@@ -22,7 +22,7 @@ from intercom.store.failures import StoreUnusable
 from intercom.store.history import TABLES, record_from, replay
 from intercom.store.identity import create_identity, key_check
 from intercom.store.loading import text_or_bytes
-from intercom.store.pair import SIDECARS, beside, drafts_of, read_key, read_only, sync, write_new
+from intercom.store.pair import SIDECARS, beside, drafts_of, judge_beginning, read_key, read_only, sync, write_new
 from intercom.store.rows import Row
 
 MENDED = frozenset({"half_pair", "bad_key", "wrong_key", "corrupt", "foreign"})
@@ -71,6 +71,7 @@ def rescue(paths: Paths) -> Rescued:
         key = None
     rescued = Rescued({}, key, None, schema.version())
     try:
+        judge_beginning(database)
         with closing(read_only(database)) as connection:
             connection.text_factory = text_or_bytes
             _read_identity(connection, rescued)
@@ -78,7 +79,7 @@ def rescue(paths: Paths) -> Rescued:
             for name, key_columns in schema.tables().items():
                 rescued.tables[name] = _read_table(connection, name, key_columns, is_expected=name in expected)
             _make_anew(rescued.tables)
-    except sqlite3.Error:  # it is no database, or not there
+    except (sqlite3.Error, StoreUnusable, OSError):  # it is no database, or not there
         rescued.key = None
     return rescued
 
@@ -179,8 +180,8 @@ def _make_anew(tables: dict[str, Table]) -> None:
         _insert(model, "journal", journal.columns, journal.rows)
         try:
             replay(model)
-        except (MsgspecError, KeyError, TypeError, AttributeError):  # an event does not say what happened
-            return
+        except (MsgspecError, KeyError, TypeError, AttributeError, RecursionError):
+            return  # an event does not say what happened
         for name in damaged:
             tables[name] = _read_table(model, name, schema.tables()[name])
 

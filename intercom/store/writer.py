@@ -10,7 +10,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from intercom.core.records import Change
-from intercom.limits import APPEND_US, INLINE_SYNC_US, SYNC_SAMPLES
+from intercom.limits import APPEND_US, INLINE_SYNC_US, LONG_SYNC_SAMPLES, LONG_SYNC_US, SYNC_SAMPLES
 from intercom.store.database import Store
 from intercom.store.failures import CommitFailed
 
@@ -38,9 +38,11 @@ class Writer:
     All methods are called from one thread, the event loop's. While the disk is fast ``kick`` commits in that thread;
     else in one worker thread, which calls ``notify`` after each commit. After a failure everything queued and
     everything submitted is dropped until ``resume``.
+
+    ``opening_us`` says how long the commit took with which the store was opened.
     """
 
-    def __init__(self, store: Store, notify: Callable[[], None]) -> None:
+    def __init__(self, store: Store, notify: Callable[[], None], opening_us: int = 0) -> None:
         self._store = store
         self._notify = notify
         self._condition = Condition()
@@ -51,7 +53,9 @@ class Writer:
         self._syncs: deque[bool] = deque(maxlen=SYNC_SAMPLES)
         """Whether each of the last syncs was quick; their median is, when more than half of them were."""
         self._quick = 0
-        self._fast = True
+        self._long: deque[bool] = deque(maxlen=LONG_SYNC_SAMPLES)
+        """Whether each of the very last syncs was so long that the loop must not wait for another one."""
+        self._fast = opening_us < LONG_SYNC_US
         self._handed_over = False
         """The worker has something to do. While it has, everything here is guarded by the condition; else it is this
         thread's alone."""
@@ -165,6 +169,11 @@ class Writer:
                 self._quick -= self._syncs[0]
             self._syncs.append(sync_us - APPEND_US * len(batch) < INLINE_SYNC_US)
             self._quick += self._syncs[-1]
+            self._long.append(sync_us >= LONG_SYNC_US)
+            if self._long.count(True) > 1:  # one alone is a checkpoint, or a busy machine
+                self._syncs.extend([False] * SYNC_SAMPLES)
+                self._quick = 0
+                self._long.clear()
             self._fast = self._quick > len(self._syncs) // 2
         return Committed(batch[-1][0])
 

@@ -45,7 +45,16 @@ from intercom.wire.frames import (
 from intercom.wire.framing import ProtocolError as ProtocolError
 from intercom.wire.framing import frame as framed
 from intercom.wire.framing import header
-from intercom.wire.jsontext import HARMLESS_BYTES, as_utf8, flaw_of, read, without_surrogates, written
+from intercom.wire.jsontext import (
+    HARMLESS_BYTES,
+    as_utf8,
+    flaw_of,
+    may_hold_beyond_double,
+    read,
+    with_whole_characters,
+    without_surrogates,
+    written,
+)
 from intercom.wire.shapes import AnswerFrame, FeatureAnswer, FeatureRequest, RequestFrame
 
 if TYPE_CHECKING:
@@ -102,13 +111,13 @@ def decode_request(payload: bytes) -> Request | Malformed | BadRequest:
         request = _REQUESTS.decode(payload)
         if request.__class__ is Register:
             read(payload)  # peers are shown members of a session that no struct describes
+        return request
     except _REFUSALS:
         if (rare := _REQUESTS.decode_rare(payload)) is not None:
             return rare
         if _REQUESTS.widen():
             return decode_request(payload)
         return _second_try(payload, _REQUESTS, ANSWERED_IN_BAND)
-    return request
 
 
 def decode_answer(payload: bytes) -> Answer:
@@ -140,8 +149,14 @@ def parse_message(raw: Raw | bytes) -> Message | None:
         return _PLAIN_MESSAGES.decode(raw)
     except _REFUSALS:
         pass
+    text = bytes(raw)
     try:
-        return message_of(read(bytes(raw)))
+        if not may_hold_beyond_double(text):
+            return _MESSAGES.decode(text)
+    except _REFUSALS:
+        pass
+    try:
+        return message_of(read(text))
     except _REFUSALS:
         return None
 
@@ -176,7 +191,14 @@ def _check_shape(payload: bytes) -> None:
 def _second_try(
     payload: bytes, direction: _Direction[_AnyFrame], in_band: frozenset[str]
 ) -> _AnyFrame | Malformed | BadRequest:
-    """Decode as the standard parser reads it what msgspec refused, or say what is wrong with it."""
+    """Decode what msgspec refused, without half characters or as the standard parser reads it, or say what is wrong."""
+    if (mended := with_whole_characters(payload)) != payload:
+        try:
+            frame = direction.decode(mended)
+            if frame.__class__ is not Register:
+                return frame
+        except _REFUSALS:
+            pass
     try:
         value = read(payload)
         normalised = written(value)
@@ -320,6 +342,7 @@ _ANSWERS: _Direction[Answer] = _Direction(
     _all_answers,
 )
 _PLAIN_MESSAGES: _Lazily[_PlainMessage] = _Lazily(_PlainMessage)
+_MESSAGES: _Lazily[Message] = _Lazily(Message)
 _encode = Encoder().encode
 
 _REFUSALS = (MsgspecError, ValueError, RecursionError, MemoryError)

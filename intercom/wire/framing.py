@@ -90,22 +90,19 @@ class FrameReader:
                 alone. There is no way to find the next frame: every later call raises the same.
         """
         chunk = self._chunk
-        at = self._at
-        here = len(chunk) - at
-        if here >= HEADER_BYTES:
-            length: int = _unpack_from(chunk, at)[0]
-            if length > self.limit_bytes:
-                raise self._refuse(chunk[at : at + HEADER_BYTES])
-            end = at + HEADER_BYTES + length
-            if end <= len(chunk):
+        start = self._at + HEADER_BYTES
+        if start <= len(chunk):
+            length: int = _unpack_from(chunk, self._at)[0]
+            end = start + length
+            if end <= len(chunk) and length <= self.limit_bytes:
                 self._at = end
-                return chunk[at + HEADER_BYTES : end]
-        elif not here and not self._tail and self._error is None:
+                return chunk[start:end]
+        elif self._at == len(chunk) and not self._tail and self._error is None:
             return None
-        return self._across(here)
+        return self._across(len(chunk) - self._at)
 
     def _across(self, here: int) -> bytes | None:
-        """Cut a frame that begins in the last ``here`` bytes of the chunk and ends in the tail."""
+        """Cut a frame that begins in the last ``here`` bytes of the chunk and ends in the tail, or refuse it."""
         if self._error is not None:
             raise self._error
         if self._at:

@@ -98,6 +98,8 @@ class InvocationList(FeatureRequest, tag="invocation_list"):
     open_only: bool = False
     as_target: bool = False
     """Only those that are the requester's to do."""
+    labels: list[NonEmpty] | UnsetType = UNSET
+    """Only those that were given all of these."""
 
 
 class InvocationCancel(FeatureRequest, tag="invocation_cancel"):

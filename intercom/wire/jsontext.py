@@ -21,14 +21,32 @@ from intercom.limits import NESTING, NUMBER_DIGITS
 HARMLESS_BYTES = 2 * NESTING
 """A payload of this length has nothing in it for ``flaw_of``: every level takes two bytes."""
 
-_SAMPLE_STRIDE = 500
-_SAMPLED_RUN = re.compile(rb"[0-9]{%d}" % (NUMBER_DIGITS // _SAMPLE_STRIDE))
-"""What any run of more than NUMBER_DIGITS digits looks like to a reader of every 500th byte."""
-_LONG_RUN = re.compile(rb"(?<![0-9])[0-9]{%d}" % (NUMBER_DIGITS + 1))
+# Patterns are compiled when they are used first, which hardly a process does.
+
+_SAMPLE_STRIDE = 499
+"""Odd, or a list of digits would have digits alone in its sample."""
+_SAMPLED_RUN = rb"[0-9]{%d}" % (NUMBER_DIGITS // _SAMPLE_STRIDE)
+"""What any run of more than NUMBER_DIGITS digits looks like to a reader of every 499th byte."""
+_DIGITS = bytes(ord("0") if byte in b"0123456789" else ord(" ") for byte in range(256))
+_LONG_RUN = b"0" * (NUMBER_DIGITS + 1)
+_LARGE_BYTES = 64 * 1024
 _BRACKETS = b"[{]}"
 _STEPS = bytes.maketrans(_BRACKETS, b"\x01\x01\xff\xff")
-_NO_BRACKETS = bytes(byte for byte in range(256) if byte not in _BRACKETS)
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_NO_SHAPE = bytes(byte for byte in range(256) if byte not in _BRACKETS + b'"')
+_BLOCK = NESTING
+"""Brackets that are counted at once; to look at each of them takes many times as long."""
+_NUMERALS = bytes.maketrans(b"123456789E", b"000000000e")
+_NO_NUMERAL = bytes.maketrans(bytes(set(range(256)) - set(b"0123456789eE+")), b" " * (256 - 13))
+_NUMBERS = _NO_NUMERAL.translate(_NUMERALS)
+_HUNDREDS = (b"0e000", b"0e+000")
+"""How an exponent of three digits looks, whatever it is."""
+_GREAT_EXPONENT = rb"[0-9][eE]\+?0*(?:[1-9][0-9]{3}|[2-9][0-9]{2})"
+_FEW_DIGITS = b"0" * 100
+"""What a number has at least that is beyond a double without a great exponent."""
+_ESCAPES = rb"\\(?:\\|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2}))"
+"""Escaped backslashes and whole pairs, which stay, or, as its group, a surrogate that is alone."""
+_UNKNOWN = rb"\ufffd"
+_SURROGATE = "[\ud800-\udfff]"
 
 
 def as_utf8(payload: bytes) -> bytes:
@@ -44,22 +62,62 @@ def flaw_of(payload: bytes) -> str | None:
     """Name what is beyond NESTING or NUMBER_DIGITS in a JSON text; of other texts nothing is said.
 
     The exact look costs more than decoding, so it is taken only where the number of brackets, or the digits in a
-    sample, allow for a flaw. Deleting a byte is the fastest way there is to count it where it is rare.
+    sample, allow for a flaw. Deleting a byte is the fastest way there is to count it where it is rare; where it is not
+    it takes milliseconds in a large payload.
     """
-    openings = 2 * len(payload) - len(payload.replace(b"[", b"")) - len(payload.replace(b"{", b""))
-    deep = openings > NESTING
-    long = len(payload) > NUMBER_DIGITS and _SAMPLED_RUN.search(payload[::_SAMPLE_STRIDE])
-    if not deep and not long:
-        return None
-    # Without its escapes a JSON text changes at every quote between inside and outside of a string.
-    outside = b'"'.join(payload.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2])
-    if long and _LONG_RUN.search(outside):
+    if len(payload) < _LARGE_BYTES:
+        openings = 2 * len(payload) - len(payload.replace(b"[", b"")) - len(payload.replace(b"{", b""))
+    else:
+        openings = len(payload) - len(payload.translate(None, b"[{"))
+    if (
+        len(payload) > NUMBER_DIGITS
+        and re.search(_SAMPLED_RUN, payload[::_SAMPLE_STRIDE])
+        and _LONG_RUN in payload.translate(_DIGITS)
+        and _LONG_RUN in _outside(_unescaped(payload)).translate(_DIGITS)
+    ):
         return f"a number has more than {NUMBER_DIGITS} digits"
-    if deep:
-        steps = memoryview(outside.translate(_STEPS, _NO_BRACKETS)).cast("b")
-        if max(accumulate(steps), default=0) > NESTING:
-            return f"it is nested deeper than {NESTING} levels"
+    if openings > NESTING and _is_deep(payload):
+        return f"it is nested deeper than {NESTING} levels"
     return None
+
+
+def _unescaped(payload: bytes) -> bytes:
+    return payload.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in payload else payload
+
+
+def _outside(payload: bytes) -> bytes:
+    """Return what is outside of strings: without its escapes a JSON text changes sides at every quote."""
+    return b'"'.join(payload.split(b'"')[::2])
+
+
+def _is_deep(payload: bytes) -> bool:
+    shape = _unescaped(payload).translate(None, _NO_SHAPE).replace(b'""', b"")
+    if b'"' in shape:  # there are strings with brackets in them
+        shape = _outside(shape).replace(b'"', b"")
+    steps = shape.translate(_STEPS)
+    level = 0
+    for begin in range(0, len(steps), _BLOCK):
+        block = steps[begin : begin + _BLOCK]
+        ups = block.count(1)
+        if level + ups > NESTING and max(accumulate(memoryview(block).cast("b"), initial=level)) > NESTING:
+            return True
+        level += 2 * ups - len(block)
+    return False
+
+
+def may_hold_beyond_double(text: bytes) -> bool:
+    """Tell whether a JSON text may hold a number that is beyond a double; far cheaper than to read it."""
+    numbers = text.translate(_NUMBERS)
+    if any(exponent in numbers for exponent in _HUNDREDS) and re.search(_GREAT_EXPONENT, text):
+        return True
+    return _FEW_DIGITS in numbers
+
+
+def with_whole_characters(payload: bytes) -> bytes:
+    """Return a JSON text with U+FFFD for every escape of half a character: Node clients cut emoji in half."""
+    if b"\\ud" not in payload and b"\\uD" not in payload:
+        return payload
+    return re.sub(_ESCAPES, lambda found: _UNKNOWN if found[1] else found[0], payload)
 
 
 def read(payload: bytes) -> Any:
@@ -75,13 +133,13 @@ def read(payload: bytes) -> Any:
 def written(value: Any) -> bytes:
     """Write what ``read`` returned, with U+FFFD for every lone surrogate; ``read`` has joined the pairs."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return _SURROGATE.sub("\ufffd", text).encode()
+    return re.sub(_SURROGATE, "\ufffd", text).encode()
 
 
 def without_surrogates(value: Any) -> Any:
     """Copy a struct, or a value made of Python's containers, with U+FFFD for every lone surrogate."""
     if isinstance(value, str):
-        return _SURROGATE.sub("\ufffd", value)
+        return re.sub(_SURROGATE, "\ufffd", value)
     if isinstance(value, dict):
         return {without_surrogates(key): without_surrogates(member) for key, member in value.items()}
     if isinstance(value, list | tuple):

@@ -69,15 +69,21 @@ def build(directory: Path) -> dict[str, str]:
     if compiler is None:
         raise NotBuilt("there is no C compiler; the package gcc of the distribution has one")
     built = {}
-    for name, libraries in (("loadgen", ()), ("forwarder", ()), ("dbusbroker", ("-lsystemd",))):
-        if libraries and not _has_libsystemd():
+    for name, target, options in (
+        ("loadgen", "loadgen", ()),
+        ("forwarder", "forwarder", ()),
+        ("timed", "timed", ()),
+        ("slowsync", "slowsync.so", ("-shared", "-fPIC", "-ldl")),
+        ("dbusbroker", "dbusbroker", ("-lsystemd",)),
+    ):
+        if name == "dbusbroker" and not _has_libsystemd():
             continue
-        target = str(directory / name)
-        command = [compiler, "-O2", "-Wall", "-o", target, str(SOURCES / f"{name}.c"), *libraries]
+        place = str(directory / target)
+        command = [compiler, "-O2", "-Wall", "-o", place, str(SOURCES / f"{name}.c"), *options]
         done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_S, check=False)
         if done.returncode:
             raise NotBuilt(f"{name}.c does not compile:\n{done.stderr.strip()}")
-        built[name] = target
+        built[name] = place
     return built
 
 

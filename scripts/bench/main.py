@@ -18,15 +18,18 @@ from types import FrameType
 
 from intercom import __version__
 from scripts.bench import comparing, generator, machine, report
+from scripts.bench.commands import PEERS
+from scripts.bench.effort import FULL, MEASUREMENTS, QUICK, QUICK_MEASUREMENTS, Effort, Sample
 from scripts.bench.engines import ENGINES, OTHER, TOP, Engine, Programs, other_checkout, version_of
-from scripts.bench.measuring import FULL, MEASUREMENTS, PEERS, QUICK, Effort, measure
+from scripts.bench.measuring import OURS, measure, measure_alone
 from scripts.bench.running import EngineFailed
+from scripts.bench.scene import Scene
 
 PAGE = TOP / "intercom" / "docs" / "benchmarks.md"
-REPETITIONS = 5
+REPETITIONS = 7
 """Least number of a run that may be written down."""
 QUICK_REPETITIONS = 2
-QUICK_ENGINES = ("intercom", "redis-always", "jetstream")
+QUICK_ENGINES = ("intercom", "intercom-receipts", "intercom-memory", "redis-always", "jetstream", "forwarder")
 TEXT_BYTES = 256
 LEAST_TEXT_BYTES = 16
 """What the generator needs to tell messages apart."""
@@ -97,7 +100,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     options.engines = [engine for engine in ENGINES if engine.key in wished]
     if options.against is not None:
         options.engines = [ENGINES[0], other_checkout(options.against)]
-    options.measurements = [one for one in MEASUREMENTS if not options.measure or one.key in options.measure]
+    usual = QUICK_MEASUREMENTS if options.quick else MEASUREMENTS
+    options.measurements = [
+        one for one in MEASUREMENTS if (one.key in options.measure if options.measure else one in usual)
+    ]
     return options
 
 
@@ -137,6 +143,8 @@ class Run:
             turn = repetition % len(self._engines)
             for engine in (*self._engines[turn:], *self._engines[:turn]):
                 self._measure(engine, f"{repetition + 1}/{self._options.repetitions}")
+            if not self._options.quick or repetition == 0:
+                self._measure_alone(repetition)
         table = report.table(report.HEADINGS, report.rows(self._results, self._options.measurements, self._engines))
         print(table)
         print()
@@ -157,14 +165,31 @@ class Run:
         except EngineFailed as error:
             self._troubles.append(f"{engine.title}, {when}: {error}")
             return
-        for key, sample in samples.items():
-            self._results.setdefault((key, engine.key), report.Series()).add(sample)
-            self._troubles += [f"{engine.title}, {key}, {when}: {fault}" for fault in sample.faults]
+        self._take({(key, engine.key): sample for key, sample in samples.items()}, engine.title, when)
+
+    def _measure_alone(self, repetition: int) -> None:
+        """Take what concerns our broker alone."""
+        ours = next((engine for engine in self._engines if engine.key == OURS), None)
+        if ours is None or self._options.against is not None:
+            return
+        built, program = self._programs.built, self._found[OURS]
+        scene = Scene(ours, program, built, self._effort, self._place, repetition)
+        when = f"{repetition + 1}/{self._options.repetitions}"
+        samples, troubles = measure_alone([one.key for one in self._options.measurements], self._found, scene)
+        self._troubles += [f"{when}: {trouble}" for trouble in troubles]
+        self._take(samples, "alone", when)
+
+    def _take(self, samples: dict[tuple[str, str], Sample], who: str, when: str) -> None:
+        for (key, engine), sample in samples.items():
+            self._results.setdefault((key, engine), report.Series()).add(sample)
+            self._troubles += [f"{who}, {key}, {when}: {fault}" for fault in sample.faults]
             if sample.early:
-                self._troubles.append(f"{engine.title}, {key}, {when}: {sample.early} answers before the receipt")
-        if keep:
-            shown = " ".join(f"{key}={report.number(median(one.values))}" for key, one in samples.items())
-            _say(f"{when} {engine.title}: {shown}")
+                self._troubles.append(f"{who}, {key}, {when}: {sample.early} answers before the receipt")
+            if sample.note:
+                _say(f"{when} {key}: {sample.note}")
+        if samples:
+            shown = " ".join(f"{key}={report.number(median(one.values))}" for (key, _), one in samples.items())
+            _say(f"{when} {who}: {shown}")
 
     def _versions(self) -> list[str]:
         versions: dict[str, None] = {}
@@ -188,7 +213,7 @@ class Run:
     def _write(self, table: str, facts: list[str]) -> None:
         if self._options.no_write:
             return
-        wanted = {aim.engine for aim in report.AIMS if aim.engine not in (None, OTHER)}
+        wanted = {aim.engine for aim in report.AIMS if aim.engine != OTHER}
         is_whole = self._options.is_whole and self._options.repetitions >= REPETITIONS and wanted <= set(self._found)
         if not is_whole or self._troubles:
             _say(f"{PAGE.relative_to(TOP)} is left as it is: only a whole and clean run is written down")

@@ -1,101 +1,60 @@
-"""Take the measurements of one repetition of one engine."""
+"""Take the measurements of one repetition of one engine, and those that concern our broker alone."""
 
 from __future__ import annotations
 
-import json
-import socket
-import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Collection, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
 from pathlib import Path
+from subprocess import SubprocessError
 
-from scripts.bench import generator
-from scripts.bench.engines import Engine
-from scripts.bench.running import EngineFailed, Running, enter, reach
-
-PEERS = 8
-"""Sessions that are there while ``intercom list`` is timed."""
-COMMAND_S = 20.0
-"""Longest run of one command."""
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """Describe one thing that is measured."""
-
-    key: str
-    title: str
-    unit: str
-    more_is_better: bool = False
-
-
-PIPELINED = Measurement("pipelined", "8 pairs, 16 in flight each", "messages/s", more_is_better=True)
-AGENTS = Measurement("agents", "32 pairs, 1 in flight each", "messages/s", more_is_better=True)
-ONE_CPU = Measurement("one-cpu", "round trip on one CPU", "µs")
-ROUND_TRIP = Measurement("round-trip", "round trip", "µs")
-COLD_START = Measurement("cold-start", "start to first answer", "ms")
-LIST = Measurement("list", "`intercom list --json`", "ms")
-ONE_WAY = Measurement("one-way", "8 pairs, 16 sends in flight, answered", "sends/s", more_is_better=True)
-INVOKED = Measurement("invoked", "8 pairs, 16 invocations in flight, accepted", "invocations/s", more_is_better=True)
-MEASUREMENTS = (PIPELINED, AGENTS, ONE_CPU, ROUND_TRIP, ONE_WAY, INVOKED, COLD_START, LIST)
-"""In the order of the table."""
-
-
-@dataclass(frozen=True)
-class Effort:
-    """Say how long each measurement lasts."""
-
-    seconds: float
-    warm_seconds: float
-    rounds: int
-    commands: int
-    """Runs of ``intercom list`` a repetition."""
-    requests: int
-    """Sends without a reply, and invocations, a repetition: what is invoked stays open, and a broker bounds that."""
-
-    def throughput(self, pairs: int, window: int, size: int) -> generator.Load:
-        """Return the load of some pairs with a window of requests each."""
-        options = ("--pairs", str(pairs), "--window", str(window))
-        times = ("--secs", str(self.seconds), "--warm-secs", str(self.warm_seconds))
-        return generator.Load("throughput", (*options, *times), size)
-
-    def round_trip(self, engine: Engine, size: int) -> generator.Load:
-        """Return the load of one request at a time; syncs take long, so there are fewer."""
-        rounds = self.rounds // 3 if engine.promise == "disk" else self.rounds
-        return generator.Load("latency", ("--rounds", str(rounds), "--warm-rounds", str(rounds // 10)), size)
-
-    def one_way(self, size: int, *more: str) -> generator.Load:
-        """Return the load of 8 pairs of which one side asks, with 16 requests that wait for the broker's answer each.
-
-        Both sides are registered as sessions that may invoke, and be invoked.
-        """
-        options = ("--pairs", "8", "--window", "16", "--register-extra", INVOKERS, *more)
-        times = ("--rounds", str(self.requests), "--warm-rounds", str(self.requests // 10))
-        return generator.Load("one-way", (*options, *times), size)
-
-
-INVOKERS = (
-    '"features":["session.lifecycle","push.receipts","queue","invoke"],"clientProtocolVersion":"1.0","kind":"custom"'
+from scripts.bench import commands, crowds, generator, stalls, stores
+from scripts.bench.effort import (
+    AGENTS,
+    AGENTS_TAIL,
+    BIG_FRAME,
+    COLD_START,
+    CROWDED,
+    DRAINED,
+    FEW,
+    FULL_START,
+    HOOK,
+    HOOK_MEMORY,
+    IDLE_MEMORY,
+    INVOKED,
+    LARGE,
+    LARGE_BYTES,
+    LIST,
+    LIST_MEMORY,
+    ONE_CPU,
+    ONE_WAY,
+    PIPELINED,
+    PIPELINED_TAIL,
+    PRESENCE,
+    ROUND_TRIP,
+    SEND,
+    SEND_MEMORY,
+    SLOW_DISK,
+    Effort,
+    Measurement,
+    Sample,
 )
-"""What sessions register with that have things done, and do them."""
-FULL = Effort(seconds=2.0, warm_seconds=0.5, rounds=4_500, commands=5, requests=6_000)
-QUICK = Effort(seconds=0.5, warm_seconds=0.2, rounds=900, commands=2, requests=1_500)
+from scripts.bench.engines import Engine
+from scripts.bench.running import EngineFailed, Running
+from scripts.bench.scene import Scene
 
-
-@dataclass(frozen=True)
-class Sample:
-    """Hold what one measurement of one repetition gave."""
-
-    values: tuple[float, ...]
-    cpu_us: float | None = None
-    """Processor time of the engine per message."""
-    generator_share: float | None = None
-    early: int = 0
-    faults: tuple[str, ...] = ()
+OURS = "intercom"
+CONFIRMED = "intercom-receipts"
+SCENES: tuple[tuple[str, tuple[Measurement, ...], Callable[[Scene], dict[str, Sample]]], ...] = (
+    (CONFIRMED, (DRAINED,), stores.drained),
+    (OURS, (FEW, CROWDED), crowds.crowded),
+    (OURS, (PRESENCE,), crowds.presence),
+    (OURS, (IDLE_MEMORY,), crowds.memory),
+    (OURS, (BIG_FRAME,), stalls.big_frames),
+    (OURS, (SLOW_DISK,), stalls.slow_disk),
+    (OURS, (FULL_START,), stores.full_start),
+    (OURS, (LIST, SEND, HOOK, LIST_MEMORY, SEND_MEMORY, HOOK_MEMORY), commands.commands),
+)
+"""What our broker is measured in alone: the engine the figures are entered for, what they are, and how to get them."""
 
 
 def measure(
@@ -114,18 +73,20 @@ def measure(
         started_ms = running.wait_until_it_answers()
         if COLD_START.key in wanted:
             samples[COLD_START.key] = Sample((started_ms,))
-        if LIST.key in wanted and engine.key == "intercom":
-            samples[LIST.key] = Sample(_time_list(running, effort.commands))
         one_at_a_time = effort.round_trip(engine, size)
         if ONE_CPU.key in wanted:
             with running.on_one_cpu():
                 samples[ONE_CPU.key] = _load(running, loadgen, one_at_a_time)
         if ROUND_TRIP.key in wanted:
             samples[ROUND_TRIP.key] = _load(running, loadgen, one_at_a_time)
-        if AGENTS.key in wanted:
-            samples[AGENTS.key] = _load(running, loadgen, effort.throughput(32, 1, size))
-        if PIPELINED.key in wanted:
-            samples[PIPELINED.key] = _load(running, loadgen, effort.throughput(8, 16, size))
+        for one, tail, load in (
+            (AGENTS, AGENTS_TAIL, effort.throughput(32, 1, size)),
+            (PIPELINED, PIPELINED_TAIL, effort.throughput(8, 16, size)),
+        ):
+            if one.key in wanted or tail.key in wanted:
+                samples |= _under_load(running, loadgen, load, one, tail)
+        if LARGE.key in wanted and engine.promise == "disk":
+            samples[LARGE.key] = _load(running, loadgen, effort.throughput(8, 16, LARGE_BYTES))
         if engine.is_ours and engine.is_confirmed:
             if ONE_WAY.key in wanted:
                 samples[ONE_WAY.key] = _load(running, loadgen, effort.one_way(size))
@@ -134,59 +95,45 @@ def measure(
     return samples
 
 
+Alone = dict[tuple[str, str], Sample]
+"""By the keys of measurement and engine."""
+
+
+def measure_alone(wanted: Collection[str], found: Collection[str], scene: Scene) -> tuple[Alone, list[str]]:
+    """Return the samples of everything wanted that concerns our broker alone, and what could not be measured.
+
+    ``found`` are the engines that take part.
+    """
+    samples: Alone = {}
+    troubles = []
+    for engine, measurements, play in SCENES:
+        if engine in found and any(one.key in wanted for one in measurements):
+            try:
+                samples |= {(key, engine): sample for key, sample in play(scene).items() if key in wanted}
+            except (EngineFailed, OSError, RuntimeError, LookupError, SubprocessError) as error:
+                troubles.append(f"{play.__name__}: {error!r}")
+    return samples, troubles
+
+
+def _under_load(
+    running: Running, loadgen: str, load: generator.Load, one: Measurement, tail: Measurement
+) -> dict[str, Sample]:
+    before = running.cpu_seconds()
+    result = generator.run(loadgen, running.engine, running.address, load)
+    samples = {one.key: _sample(running, result, result.messages_per_s, before, result.generator_share)}
+    if running.engine.promise == "disk":
+        samples[tail.key] = Sample((result.p99_us / result.median_us,), faults=result.faults)
+    return samples
+
+
 def _load(running: Running, loadgen: str, load: generator.Load) -> Sample:
     before = running.cpu_seconds()
     result = generator.run(loadgen, running.engine, running.address, load)
-    used = running.cpu_seconds() - before
     is_latency = load.mode == "latency"
-    return Sample(
-        (result.median_us if is_latency else result.messages_per_s,),
-        used * 1e6 / max(1, result.messages),
-        None if is_latency else result.generator_share,
-        result.early,
-        result.faults,
-    )
+    value = result.median_us if is_latency else result.messages_per_s
+    return _sample(running, result, value, before, None if is_latency else result.generator_share)
 
 
-def _time_list(running: Running, count: int) -> tuple[float, ...]:
-    with ExitStack() as there:
-        for number in range(PEERS):
-            there.enter_context(_session(running.address, f"peer-{number}"))
-        _list_once(running.environment)  # the first one finds cold files
-        return tuple(_list_once(running.environment) for _ in range(count))
-
-
-def _session(address: str, name: str) -> socket.socket:
-    connection = reach(address)
-    try:
-        enter(connection, name)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _command() -> list[str]:
-    """Return the installed command, as a user runs it, or what comes closest."""
-    installed = Path(sys.executable).with_name("intercom")
-    return [str(installed)] if installed.is_file() else [sys.executable, "-P", "-m", "intercom"]
-
-
-def _list_once(environment: Mapping[str, str]) -> float:
-    begin = time.perf_counter()
-    done = subprocess.run(
-        [*_command(), "list", "--json"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        env=dict(environment),
-        timeout=COMMAND_S,
-        check=False,
-    )
-    took_ms = (time.perf_counter() - begin) * 1_000
-    try:
-        sessions = json.loads(done.stdout)["sessions"]
-    except (ValueError, KeyError) as error:
-        raise EngineFailed(f"intercom list ended with status {done.returncode}") from error
-    if len(sessions) != PEERS:
-        raise EngineFailed(f"intercom list shows {len(sessions)} sessions instead of {PEERS}")
-    return took_ms
+def _sample(running: Running, result: generator.Result, value: float, before: float, share: float | None) -> Sample:
+    used = running.cpu_seconds() - before
+    return Sample((value,), used * 1e6 / max(1, result.messages), share, result.early, faults=result.faults)

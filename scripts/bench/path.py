@@ -7,9 +7,6 @@ on a busy machine say little. These counts hardly change from run to run, and sh
 from __future__ import annotations
 
 import argparse
-import json
-import socket
-import struct
 import sys
 import tempfile
 import threading
@@ -22,7 +19,7 @@ from typing import Any
 
 import intercom
 from scripts.bench.main import TEXT_BYTES
-from scripts.bench.running import enter, reach
+from scripts.bench.peers import Peer
 
 ROUNDS = 300
 WARM_ROUNDS = 100
@@ -54,38 +51,6 @@ class Counts:
         """Count one call; for ``threading.setprofile``."""
         if self.is_on and event in ("call", "c_call") and threading.current_thread().name == BROKER:
             self.calls[event] += 1
-
-
-class Peer:
-    """Be one session that writes frames by hand."""
-
-    def __init__(self, address: str, name: str) -> None:
-        self._connection = reach(address)
-        enter(self._connection, name)
-        self._input = self._connection.makefile("rb")
-
-    def close(self) -> None:
-        """End the connection."""
-        self._input.close()
-        self._connection.shutdown(socket.SHUT_RDWR)
-        self._connection.close()
-
-    def write(self, frames: Sequence[dict[str, Any]]) -> None:
-        """Write frames at once."""
-        payloads = [json.dumps(frame, separators=(",", ":")).encode() for frame in frames]
-        self._connection.sendall(b"".join(struct.pack(">I", len(payload)) + payload for payload in payloads))
-
-    def read(self, kind: str, count: int) -> list[dict[str, Any]]:
-        """Return the next ``count`` frames of one type, passing over others."""
-        found: list[dict[str, Any]] = []
-        while len(found) < count:
-            (length,) = struct.unpack(">I", self._input.read(4))
-            frame: dict[str, Any] = json.loads(self._input.read(length))
-            if frame["type"] == "delivery_failed":
-                raise RuntimeError(frame["reason"])
-            if frame["type"] == kind:
-                found.append(frame)
-        return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

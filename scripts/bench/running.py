@@ -8,10 +8,11 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from scripts.bench.engines import Engine, clean_environment
 
@@ -38,14 +39,17 @@ class Running:
         engine: which one.
         program: its executable.
         directory: an empty directory for all its files.
+        environment: variables it gets beside those of the engine.
     """
 
-    def __init__(self, engine: Engine, program: str, directory: Path) -> None:
+    def __init__(
+        self, engine: Engine, program: str, directory: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
         launch = engine.launch(program, directory)
         self.engine = engine
         self.directory = directory
         self.address = launch.address
-        self.environment = clean_environment(os.environ, launch.environment)
+        self.environment = clean_environment(os.environ, {**launch.environment, **(environment or {})})
         self._log = directory / "output"
         with self._log.open("wb") as log:
             self._started = time.perf_counter()
@@ -87,6 +91,23 @@ class Running:
     def said(self) -> str:
         """Return the end of what the engine printed."""
         return self._log.read_text(errors="replace")[-LOG_CHARACTERS:].strip()
+
+    @property
+    def pid(self) -> int:
+        """Return the number of the process that was started."""
+        return self._process.pid
+
+    def resident_kib(self) -> int:
+        """Return the memory that its first process holds now."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1])
+        raise EngineFailed(f"it ended; it said: {self.said()}")
+
+    def busy_ms(self) -> float:
+        """Return the processor time of its first process with the precision of the scheduler."""
+        tasks = Path(f"/proc/{self.pid}/task").iterdir()
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e6
 
     def cpu_seconds(self) -> float:
         """Return the processor time its processes have used."""
@@ -145,12 +166,15 @@ def greet(protocol: str, connection: socket.socket) -> None:
     _exchange(connection, *_greeting(protocol))
 
 
-def enter(connection: socket.socket, name: str) -> None:
-    """Register a session of this name with an intercom; raises ``OSError`` when it is not let in."""
-    _exchange(connection, _registration(name), b'"registered"')
+def enter(connection: socket.socket, name: str, *, group: str | None = None, **members: Any) -> bytes:
+    """Register a session of this name with an intercom and return what it said; raises ``OSError`` when it does not.
+
+    ``members`` are added to the frame.
+    """
+    return _exchange(connection, _registration(name, group, members), b'"registered"')
 
 
-def _exchange(connection: socket.socket, hello: bytes, answer: bytes) -> None:
+def _exchange(connection: socket.socket, hello: bytes, answer: bytes) -> bytes:
     connection.sendall(hello)
     received = b""
     while answer not in received:
@@ -158,11 +182,12 @@ def _exchange(connection: socket.socket, hello: bytes, answer: bytes) -> None:
         if not data:
             raise ConnectionResetError(f"closed before {answer!r} came")
         received += data
+    return received
 
 
 def _greeting(protocol: str) -> tuple[bytes, bytes]:
     if protocol == "intercom":
-        return _registration("first"), b'"registered"'
+        return _registration("first", None, {}), b'"registered"'
     if protocol == "redis":
         return b"PING\r\n", b"+PONG"
     if protocol == "dbus":
@@ -172,9 +197,10 @@ def _greeting(protocol: str) -> tuple[bytes, bytes]:
     return b"", b"INFO"
 
 
-def _registration(name: str) -> bytes:
+def _registration(name: str, group: str | None, members: Mapping[str, Any]) -> bytes:
     moment = int(time.time() * 1_000)
     session = {
+        **({} if group is None else {"group": group}),
         "name": name,
         "cwd": "/",
         "model": "bench",
@@ -182,5 +208,5 @@ def _registration(name: str) -> bytes:
         "startedAt": moment,
         "lastActivity": moment,
     }
-    payload = json.dumps({"type": "register", "session": session}).encode()
+    payload = json.dumps({"type": "register", "session": session, **members}).encode()
     return struct.pack(">I", len(payload)) + payload

@@ -99,6 +99,7 @@ def count(shell: Shell, address: str) -> int:
 
 @pytest.mark.parametrize(("host", "name"), [each for each in EVENTS if facts(each[0]).moments[each[1]] != "start"])
 def test_without_a_broker_nothing_is_said_and_none_is_started(shell: Shell, home: Path, host: str, name: str) -> None:
+    """F133."""
     assert silent(hook(shell, host, name))
     assert not home.exists()
 
@@ -208,7 +209,7 @@ def test_a_task_is_shown_with_the_command_that_reports_it(shell: Shell, invocati
 
 
 def test_more_than_fits_waits(shell: Shell) -> None:
-    """Nothing is taken that could not be shown whole."""
+    """F37: nothing is taken that could not be shown whole."""
     hook(shell, "claude", "SessionStart")
     address = address_of(shell, "claude")
     for number in range(3):
@@ -337,6 +338,7 @@ def test_a_broker_that_stands_still_holds_nobody(shell: Shell, name: str) -> Non
 
 
 def test_a_home_that_cannot_be_used_is_told_in_one_line(shell: Shell, home: Path) -> None:
+    """F133."""
     home.write_bytes(b"a file")
     done = hook(shell, "claude", "SessionStart")
     assert done.status == 0

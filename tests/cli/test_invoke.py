@@ -95,6 +95,9 @@ def test_what_goes_with_a_task(shell: Shell, tmp_path: Path) -> None:
     text = shell.run("invocation", "show", found).text
     assert "context: for Friday" in text
     assert "with: model opus, session fork, label a, label b, about m-7, reports wished" in text
+    listed = shell.run("invocation", "list", "--label", "b", "--label", "a", "--json").document["invocations"]
+    assert [each["invocationId"] for each in listed] == [found]
+    assert shell.run("invocation", "list", "--label", "b", "--label", "c").text == "no invocations\n"
     with do_one(shell) as builder:
         message = builder.receive(timeout=20)
         assert message is not None and message.invocation is not None

@@ -59,6 +59,7 @@ def probes(result: Result, state: str, status: int) -> list[dict[str, Any]]:
 
 
 def test_a_message_that_a_hook_shows_was_seen_to_arrive(shell: Shell, host: RawHost) -> None:
+    """F81: the whole way, into what the host shows its model."""
     doctor = shell.start("doctor", "--probe", "gemini", "--json")
     shown = b""
 
@@ -79,6 +80,7 @@ def test_a_message_that_a_hook_shows_was_seen_to_arrive(shell: Shell, host: RawH
 
 
 def test_a_message_that_nobody_shows_is_not_said_to_have_arrived(shell: Shell, host: RawHost) -> None:
+    """F81."""
     result = shell.run("doctor", "--probe", "gemini", "--timeout", "0.3", "--json")
     [found] = probes(result, "unknown", 6)
     assert "was not shown within" in found["found"]

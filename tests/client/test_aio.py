@@ -256,6 +256,30 @@ async def test_the_exception_passes_through_a_task_that_was_cancelled(broker: Br
         assert task.uncancel() == 0
 
 
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"debug": True})], ids=["asyncio"])
+async def test_whoever_is_cancelled_by_asyncio_took_nothing(broker: BrokerProcess) -> None:
+    """F77, F85: no shield holds off ``Task.cancel``, ``asyncio.timeout`` and the like; what waited is still there."""
+    with anyio.fail_after(3 * PATIENCE_S):
+        async with aio.connect("ada", home=broker.home) as ada, aio.connect("bob", home=broker.home) as bob:
+            sent = asyncio.create_task(ada.send("bob", "hello"))
+            await bob._engine._news.wait()
+            for turns in range(4):
+                reader = asyncio.create_task(bob.receive())
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                if reader.cancel():
+                    with pytest.raises(asyncio.CancelledError):
+                        await reader
+                elif reader.done():
+                    break
+            else:
+                reader = asyncio.create_task(bob.receive())
+            found = await reader
+            assert found.text == "hello"
+            found.confirm()
+            await sent
+
+
 async def test_readers_cancelled_while_the_session_closes_end_quietly(broker: BrokerProcess) -> None:
     """F32: a close during a cancel ends in "closed", never in an error of the loop."""
     chance = random.Random(32)

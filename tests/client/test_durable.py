@@ -182,6 +182,16 @@ def test_a_refusal_is_told_once() -> None:
     assert seqs(rig.confirm(rig.begin(generation=2))) == [1]
 
 
+def test_a_confirmation_that_comes_too_late_ends_the_connection() -> None:
+    """FE 4.3: its time is up, whoever notices that first, the clock or the confirmation; found by the simulator."""
+    rig = LinkRig()
+    rig.online()
+    ready = rig.begin()
+    rig.now += LINK_CONFIRM_MS
+    rig.confirm(ready)
+    assert rig.core.link is Link.BROKEN
+
+
 def refuse(rig: LinkRig, ready: Frame | None) -> None:
     told = {"linkId": "L", "code": "journal_identity_missing", "reason": "no", "retryable": False}
     rig.feed({"type": "link_refused", **told, **({} if ready is None else {"requestId": ready["requestId"]})})

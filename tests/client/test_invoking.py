@@ -221,6 +221,9 @@ def test_who_has_it_is_told_to_stop(broker: MemoryBroker) -> None:
     assert [view.state for view in builder.invocations(as_target=True)] == ["cancelled"]
     assert boss.invocations(as_target=True) == [], "it is not its to do"
     assert boss.invocations(open_only=True) == []
+    assert boss.invocations(labels=["release"]) == []
+    with pytest.raises(UsageError, match="several texts"):
+        boss.invocations(labels="release")
     assert boss.cancel_invocation.__name__ == "cancel_invocation"
 
 
@@ -265,7 +268,8 @@ async def test_tasks_under_anyio(paths: Paths) -> None:
             assert all(kind == "run.updated" for kind, _ in states)
             assert (await invocation.result(PATIENCE_S)).output == "built"
             assert (await boss.resolve("builder")).target_id == builder.id
-            assert [view.state for view in await boss.invocations()] == ["completed"]
+            assert [view.state for view in await boss.invocations(labels=BESIDE["labels"])] == ["completed"]
+            assert await boss.invocations(labels=["another"]) == []
 
 
 def test_tasks_without_an_event_loop(paths: Paths) -> None:
@@ -278,4 +282,5 @@ def test_tasks_without_an_event_loop(paths: Paths) -> None:
             invocation.result(0.05)
         message.invocation.complete("built")
         assert invocation.result(PATIENCE_S).output == "built"
+        assert [view.id for view in boss.invocations(labels=BESIDE["labels"][:1])] == [invocation.id]
         assert isinstance(boss.invocation(invocation.id), intercom.InvocationView)

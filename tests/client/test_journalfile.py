@@ -123,6 +123,26 @@ def test_one_session_at_a_time(home: Path) -> None:
     again(journal, home).close()
 
 
+def test_a_new_journal_is_on_disk_with_its_name(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FE 4.2: the broker pins the journal it saw first, also when the power fails right after."""
+    synced = []
+    sync = os.fsync
+
+    def note_sync(descriptor: int) -> None:
+        synced.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    journal = JournalFile(Paths(home), "k", lambda: "j1")
+    journal.open(1)
+    journal.close()
+    assert synced == ["k.link", "addresses", "identities", home.name]
+    synced.clear()
+    journal.open(2)
+    journal.close()
+    assert synced == []
+
+
 def test_it_is_shortened_when_the_broker_has_everything(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journalfile, "JOURNAL_SHORTENED_BYTES", 400)
     monkeypatch.setattr(workerjournal, "COMMAND_IDS_KEPT", 2)

@@ -41,6 +41,27 @@ def test_a_token_is_kept_for_the_user_alone(home: Path) -> None:
     assert keeper(home).token() == "newer"
 
 
+def test_a_token_and_its_name_are_on_disk_before_anybody_shows_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker keeps what it was shown, also when the power fails: who lost the token then would be locked out."""
+    done = []
+    sync, link = os.fsync, os.link
+
+    def note_sync(descriptor: int) -> None:
+        done.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")))
+        sync(descriptor)
+
+    def note_link(draft: Path, file: Path) -> None:
+        assert done == [draft]
+        done.clear()
+        link(draft, file)
+
+    monkeypatch.setattr(os, "fsync", note_sync)
+    monkeypatch.setattr(os, "link", note_link)
+    keeper(home).prepare()
+    real = home.resolve()
+    assert done == [real / "identities" / "addresses", real / "identities", real]
+
+
 def test_a_token_is_made_once(home: Path) -> None:
     """Before the broker makes the address: whoever dies in between has its token, and all show the same."""
     made: list[str | None] = []
@@ -125,7 +146,8 @@ def test_the_file_is_bounded_and_keeps_the_newest(home: Path) -> None:
 def test_several_processes_note_at_once_and_nothing_is_lost(home: Path) -> None:
     """Also while one of them puts a shorter file in the place of the other one."""
     keeper(home).prepare()
-    count = ADDRESS_SEEN_IDS // 2
+    count = ADDRESS_SEEN_IDS // 5
+    keeper(home).note(f"old{number}" for number in range(2 * ADDRESS_SEEN_IDS - count))  # so it happens in the middle
 
     def write(name: str) -> None:
         writer = keeper(home)
@@ -142,7 +164,8 @@ def test_several_processes_note_at_once_and_nothing_is_lost(home: Path) -> None:
     [file] = [path for path in files(home) if path.suffix == ".seen"]
     lines = file.read_bytes().splitlines()
     assert {len(line) for line in lines} == {32}
-    assert all(reader.knows(f"{name}{count - 1}") for name in "abcde")
+    assert len(lines) < 2 * ADDRESS_SEEN_IDS, "it was made shorter"
+    assert all(reader.knows(f"{name}{number}") for name in "abcde" for number in range(count))
 
 
 @pytest.mark.parametrize("kind", ["torn", "pipe", "missing"])

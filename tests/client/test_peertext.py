@@ -137,6 +137,17 @@ def test_a_task_says_how_it_is_ended() -> None:
     assert "call reply" not in typed
 
 
+def test_a_task_of_which_reports_are_wished_says_how() -> None:
+    """Protocol 13.3.1; what else goes with it stands behind the text, as words of whoever asked."""
+    task = Invoked("i-1", "1a2b3c4d-55", "execute", False, labels=("a\x1b",), metadata={"b": "\u202e"}, stream=True)
+    wished = message("Count.", invoked=task)
+    assert "while you are at it: the same with state running." in head_of(peertext.wrapped(wished))
+    typed = head_of(peertext.wrapped(wished, report="`intercom invocation report i-1 completed TEXT`"))
+    assert "the same with running in place of completed." in typed
+    beside = peertext.body_of(wished).splitlines()
+    assert beside == ["Count.", "--- beside the task", "label a\\x1b, reports wished", 'metadata: {"b":"\\u202e"}']
+
+
 def test_a_task_that_is_taken_back_is_to_be_stopped() -> None:
     """Protocol 13.4: cancelled is its target's own word for having stopped."""
     head = head_of(peertext.wrapped(invoked(is_cancelled=True)))

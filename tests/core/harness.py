@@ -26,11 +26,13 @@ from intercom.core.effects import (
     WatchProcess,
     Write,
 )
+from intercom.core.operation import Operation
 from intercom.core.records import (
     Follow,
     Forward,
     Happened,
     OperationsPage,
+    OperationState,
     PeerFact,
     PeerWork,
     ReadBodies,
@@ -48,6 +50,27 @@ from intercom.wire.codec import ProtocolError, decode_request, encode
 KEY = bytes(range(32))
 INSTANCE = "11111111-1111-4111-8111-111111111111"
 INFO = {"cwd": "/p", "model": "m", "pid": 10, "startedAt": 1, "lastActivity": 1}
+
+
+def operation_of(message_id: str, target: str | None = None, question_due: int = 0) -> Operation:
+    """Return a row of which a test needs no more than this."""
+    return Operation(
+        number=1,
+        message_id=message_id,
+        state=OperationState.RESERVED,
+        signature=b"",
+        sender="",
+        sender_session="",
+        target=target,
+        recipient_session=None,
+        reserved_at=0,
+        is_ask=True,
+        asker_return=None,
+        sender_groups="",
+        born=0,
+        question_due=question_due,
+        expires=0,
+    )
 
 
 def counted_ids() -> Any:

@@ -153,9 +153,10 @@ class WatchedDisk(Disk):
         return replace(recovered, last_number=max(recovered.last_number, *self.letters, 0))
 
     def _happened(self, event: Happened) -> None:
-        assert event.event_id not in self.event_ids, f"{event.event_id} happened twice"
+        is_repeated = event.event_id is not None and event.event_id in self.event_ids
+        assert not is_repeated, f"{event.event_id} happened twice"
         assert event.seq > self.last_seq, "sequences grow"
-        self.event_ids.add(event.event_id)
+        self.event_ids.add(event.event_id or f"{event.seq}")
         self.last_seq = event.seq
         row = event.row
         if isinstance(row, KnownSessionRecord):

@@ -10,7 +10,7 @@ from intercom.core.flow import Flow
 from intercom.core.flow_admission import Admission
 from intercom.core.flow_book import FlowBook
 from intercom.limits import Limits
-from tests.core.flow_play import TODO_WORKER, Play, gated
+from tests.core.flow_play import TODO_WORKER, Play, gated, steps_of
 from tests.core.harness import World
 
 LIMITS = Limits()
@@ -213,3 +213,31 @@ def test_texts_that_are_lost_are_said() -> None:
     flow = play.flow()["flow"]
     assert (flow["state"], flow["reason"], flow["nextActions"]) == ("failed", "the text of step one is lost", [])
     assert "prompt" not in flow["steps"][0]
+
+
+def test_a_text_that_comes_while_others_are_read_is_not_lost() -> None:
+    """Design section 5: lost is what was on disk and is not there any more; found by the simulator."""
+    play = Play()
+    play.create("f", "one")
+    play.world.auto = False
+    play.boss.write("flow_status", requestId="s", flowId="f")
+    play.boss.write("flow_append", requestId="a", flowId="f", afterStepId="one", steps=steps_of("two"))
+    play.world.auto = True
+    play.world.settle()
+    assert play.ask("flow_start", flowId="f")["type"] == "flow"
+
+
+def test_a_text_whose_commit_is_under_way_is_not_lost() -> None:
+    """Design section 5: the disk may be slow; whoever looks at a flow meanwhile does not end it."""
+    play = Play()
+    play.world.auto = False
+    play.boss.write("flow_create", requestId="c", flowId="f", target="worker", steps=steps_of("one"))
+    play.boss.write("flow_start", requestId="s", flowId="f")
+    play.boss.write("flow_status", requestId="l", flowId="f")
+    play.world.pass_time(0)
+    play.world.read()
+    play.world.auto = True
+    play.world.settle()
+    play.world.pass_time(Limits().flow_reconcile_ms)
+    assert [frame["message"]["flowDispatch"]["stepId"] for frame in play.dispatches()] == ["one"]
+    assert play.states() == ("active", ["dispatching"])

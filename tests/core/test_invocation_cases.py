@@ -11,7 +11,7 @@ from intercom.core.labels import resolve
 from intercom.core.records import StoreIdentity
 from intercom.limits import Limits
 from tests.core.harness import World
-from tests.core.invoking import invoke, invoker, kinds, run_of, snapshot, task_worker, tasks, update
+from tests.core.invoking import INVOKER, invoke, invoker, kinds, run_of, snapshot, task_worker, tasks, update
 from tests.core.mail import Agent, enter, holder, operator, reattach
 from tests.core.work import ask, begin, coordinator, later, reply, report
 
@@ -580,6 +580,54 @@ def test_a_run_whose_target_is_gone_fails_after_a_while() -> None:
     run = run_of(asker)
     assert (run["state"], run["reconciled"]) == ("failed", True)
     assert "did not finish" in run["error"]
+    assert not world.broker._invoking._dispatching._gone_since, "nobody is looked for any more"
+
+
+@pytest.mark.parametrize("end", ["killed", "restarted broker"])
+def test_a_run_whose_worker_was_lost_fails_until_somebody_reports_under_its_address(end: str) -> None:
+    """FE 3.3: no active work here, 120,000 ms grace over: reconciled, so that a later real update undoes it."""
+    world = World()
+    asker, first = invoker(world), holder(world, "builder", features=INVOKER)
+    token = first.registered["addressToken"]
+    invoke(asker)
+    tasks(first)
+    first.leave()
+    if end == "killed":
+        world.judge(first.id, is_alive=False)
+    else:
+        world.start()
+        asker = reattach(world, asker)
+        world.pass_time(LIMITS.grace_ms - LIMITS.job_retry_ms)
+    world.pass_time(LIMITS.run_stale_ms)
+    assert run_of(asker)["state"] == "running", "somebody may come back under its address"
+    world.pass_time(2 * LIMITS.job_retry_ms)
+    run = run_of(asker)
+    assert (run["state"], run["reconciled"]) == ("failed", True)
+    assert "ended without a report" in run["error"]
+    second = holder(world, "builder", token, features=INVOKER)
+    assert tasks(second) == [], "it was confirmed: nobody is handed it again"
+    assert update(second, "completed", output="built")["state"] == "completed"
+    run = run_of(asker)
+    assert (run["state"], run["output"], run.get("reconciled", False)) == ("completed", "built", False)
+
+
+@pytest.mark.parametrize("how", ["comes back", "left by itself"])
+def test_a_run_stays_with_an_address_whose_worker_comes_back_or_has_left(how: str) -> None:
+    """Design section 7: a command acts under an address and ends; what it was given is the address's."""
+    world = World()
+    asker, first = invoker(world), holder(world, "builder", features=INVOKER)
+    token = first.registered["addressToken"]
+    invoke(asker)
+    tasks(first)
+    if how == "comes back":
+        first.leave()
+        world.judge(first.id, is_alive=False)
+        world.pass_time(LIMITS.run_stale_ms - LIMITS.job_retry_ms)
+        holder(world, "builder", token, features=INVOKER)
+    else:
+        first.write("unregister")
+    world.pass_time(3 * LIMITS.run_stale_ms)
+    assert run_of(asker)["state"] == "running"
 
 
 def test_what_nobody_took_in_its_time_has_failed() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from intercom.core.invocation_targets import Targets
 from intercom.core.records import StoreIdentity
 from intercom.limits import Limits
 from tests.core.harness import World
@@ -163,3 +164,29 @@ def test_the_next_one_to_begin_a_task_is_the_one_that_has_it() -> None:
     assert world.disk.invocations[next(iter(world.disk.invocations))].worker == second.id
     tasks(second)
     assert run_of(asker)["state"] == "running"
+
+
+def test_a_look_at_what_is_open_looks_for_its_holders_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FE 3.3, stale runs: what somebody has costs nothing while they are there, however much it is."""
+    world = World()
+    asker, builder = invoker(world), invoker(world, "builder")
+    asked: list[str] = []
+    is_gone = Targets.is_gone
+
+    def watched(self: Targets, target: str) -> bool:
+        asked.append(target)
+        return is_gone(self, target)
+
+    monkeypatch.setattr(Targets, "is_gone", watched)
+    for number in range(20):
+        invoke(asker, invocation_id=f"inv-{number}")
+        tasks(builder)
+    world.pass_time(LIMITS.job_retry_ms)
+    assert asked == [builder.id]
+    builder.write("unregister")
+    assert world.broker.due_soon_count(world.now) == 0
+    world.pass_time(LIMITS.job_retry_ms)
+    assert world.broker.due_soon_count(world.now) == 20, "the broker stays until they have failed"
+    world.pass_time(LIMITS.run_stale_ms)
+    assert {run_of(asker, f"inv-{number}")["state"] for number in range(20)} == {"failed"}
+    assert world.broker.due_soon_count(world.now) == 0

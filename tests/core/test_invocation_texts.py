@@ -114,6 +114,32 @@ def test_texts_go_with_the_task() -> None:
 
 
 @pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        (None, ["plain", "both", "one"]),
+        (["release"], ["both", "one"]),
+        (["friday", "release"], ["both"]),
+        (["release", "release"], ["both", "one"]),
+        (["Release"], []),
+        (["rel"], []),
+    ],
+)
+def test_a_list_holds_those_that_were_given_all_of_the_labels(wanted: list[str] | None, found: list[str]) -> None:
+    """protocol 4.77: whole words; a page holds as many of them as it may."""
+    world = World()
+    asker = invoker(world)
+    invoker(world, "builder")
+    invoke(asker, invocation_id="one", labels=["release"])
+    invoke(asker, invocation_id="both", labels=["release", "friday"])
+    invoke(asker, invocation_id="plain")
+    asked = {} if wanted is None else {"labels": wanted}
+    listed = ask(asker, "invocation_list", **asked)["invocations"]
+    assert [each["invocationId"] for each in listed] == found
+    first = ask(asker, "invocation_list", limit=1, **asked)["invocations"]
+    assert [each["invocationId"] for each in first] == found[:1]
+
+
+@pytest.mark.parametrize(
     "other",
     [
         {"context": "for Monday"},
@@ -141,7 +167,7 @@ def test_a_request_without_any_of_it_has_the_fingerprint_it_always_had() -> None
     """FE 3.8: a store written by an earlier version still knows its repetitions."""
     plain = Invoke("r", "i", "build it", "@builder")
     before = "212946907251528226e1863b1cc4a88d22fa451b0aeacb004559f4a790700782"
-    assert fingerprint("session:a", plain) == before
+    assert fingerprint("session:a", plain, None) == before
 
 
 @pytest.mark.parametrize(

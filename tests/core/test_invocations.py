@@ -134,5 +134,10 @@ def test_any_moves_leave_one_end_and_can_be_taken_back(steps: list[tuple[str, bo
             assert invocation.record == before
         elif invocation.record.state in ENDED and before.state not in ENDED:
             ends += 1
-        assert (invocation in found.open_ones()) is (invocation.record.state not in ENDED)
+        record = invocation.record
+        assert (invocation in found.open_ones()) is (record.state not in ENDED)
+        is_going = record.state not in ENDED and bool(JOB[record.job])
+        assert found.going_ones() == [invocation] * is_going
+        holders = [(record.target, record.worker)] if record.state not in ENDED and not is_going else []
+        assert found.held() == holders and [found.held_by(each) for each in holders] == [[invocation]] * len(holders)
     assert ends <= 1

@@ -211,7 +211,7 @@ def test_f86_two_readers_share_no_mailbox() -> None:
     token = first.registered["addressToken"]
     first.write("unregister")
     sender = enter(world, "a")
-    names = [f"m{number}" for number in range(100)]
+    names = [f"m{number}" for number in range(200)]
     for name in names:
         sender.queue("box", name, name)
     one = holder(world, "box", token)

@@ -6,16 +6,13 @@ from typing import Any
 
 from intercom.core.clock import Instant
 from intercom.core.deadlines import Deadlines
-from intercom.core.operation import Operation
 from intercom.core.questions import Question, Questions
 from intercom.core.waits import Waits
+from tests.core.harness import operation_of
 
 
 def ask(message_id: str, due: int = 100) -> Any:
-    operation = Operation()
-    operation.message_id = message_id
-    operation.question_due = due
-    return operation
+    return operation_of(message_id, question_due=due)
 
 
 def register(deadlines: Deadlines | None = None) -> Questions:
@@ -57,7 +54,7 @@ def test_closing_removes_one_pair_and_its_deadline() -> None:
     closed, kept = questions.open("a", "b", operation), questions.open("a", "c", operation)
     for _ in range(2):
         questions.close(closed)
-    assert operation.questions == [kept] and ids(questions.asked_by("a")) == [("a", "c", "q")]
+    assert operation.questions == (kept,) and ids(questions.asked_by("a")) == [("a", "c", "q")]
     assert questions.owed_by("b") == [] and len(deadlines) == 1
     again = questions.open("a", "b", operation)
     questions.close(closed)

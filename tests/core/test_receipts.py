@@ -8,12 +8,21 @@ import pytest
 from msgspec import Raw
 
 from intercom.core.deadlines import Deadlines
-from intercom.core.operation import Operation
 from intercom.core.receipts import Receipts, Unconfirmed
 from intercom.limits import Limits
 from intercom.wire import reasons
 from intercom.wire.frames import MessageFrame
-from tests.core.harness import Client, World, answers, is_delivered, only, reason, types, without_announcements
+from tests.core.harness import (
+    Client,
+    World,
+    answers,
+    is_delivered,
+    only,
+    operation_of,
+    reason,
+    types,
+    without_announcements,
+)
 
 UNTIL_UNCONFIRMED = Limits().receipt_wait_ms
 
@@ -472,8 +481,7 @@ def test_bytes_are_counted_per_recipient_and_in_all() -> None:
     receipts = Receipts(Limits(unconfirmed_bytes=100, unconfirmed_total_bytes=150), Deadlines())
 
     def waiting(message_id: str, identity: str, size: int) -> Unconfirmed:
-        operation = Operation()
-        operation.message_id, operation.target = message_id, identity
+        operation = operation_of(message_id, target=identity)
         frame = MessageFrame(Raw(b"s"), Raw(b"m" * (size - 1)))
         unconfirmed = Unconfirmed(operation, frame, None)  # type: ignore[arg-type]  # nobody waits
         receipts.add(unconfirmed)

@@ -97,6 +97,7 @@ def test_messages_are_put_before_the_model_by_a_hook_and_count_when_it_says_so(
 
 
 def test_a_hook_gets_as_much_as_it_has_room_for(raw: Start, broker: BrokerProcess) -> None:
+    """F37: whole messages, and how many are left."""
     host, record = claude(raw, broker)
     host.tool("status")
     with blocking.connect("bob", home=broker.home) as bob:
@@ -572,6 +573,9 @@ def test_a_task_that_is_not_ended_keeps_the_host_from_stopping(raw: Start, broke
         assert f"call reply with question {named} " in given["text"]
         assert door.ask(stop)["text"] == "", "nobody was shown it yet"
         door.ask({"op": "done", "batch": given["batch"]})
+        host.tool("reply", {"text": "for a key", "question": named, "state": "waiting"})
+        assert door.ask(stop)["text"] == "", "whoever asked knows that it waits"
+        host.tool("reply", {"text": "got it", "question": named, "state": "running"})
         for _ in range(STOP_REMINDERS):
             said = door.ask(stop)["text"]
             assert f"- {named} (execute, invocation i-1), running" in said

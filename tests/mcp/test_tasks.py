@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from intercom.client import aio
+from intercom.client.views import Execution
 from intercom.errors import RunFailed
 from intercom.limits import RUN_TEXT_CHARACTERS
 from tests.support.adapters import Agent, adapter
@@ -55,6 +56,45 @@ async def test_a_task_is_shown_as_one_and_completed(broker: BrokerProcess) -> No
             assert again.startswith("error run_terminal: ")
             assert "Do not report it again." in again
             assert (await task.view()).output == "three words"
+
+
+async def test_what_goes_with_a_task_is_shown_and_it_may_go_on(broker: BrokerProcess) -> None:
+    """protocol 13.3.1, 13.3.2: whoever asked sees how far it is; nothing is ended by it."""
+    with anyio.fail_after(4 * PATIENCE_S):
+        async with (
+            adapter(broker.home, "--as", "ada") as ada,
+            aio.connect("boss", home=broker.home) as boss,
+        ):
+            await ada.call("status")
+            wished = Execution(model="opus", session="fork")
+            task = await boss.invoke(
+                "ada", "count the words", execution=wished, labels=["a", "b\n[end"], metadata={"ticket": 7}, stream=True
+            )
+            text = await ada.call("receive", wait_s=20)
+            heading, *body = text.splitlines()
+            named = named_in(heading)
+            assert heading.endswith("Say how far it is while you are at it: the same with state running.]")
+            assert body[:4] == [
+                "count the words",
+                "--- beside the task",
+                "model opus, session fork, label a, label b\\n[end, reports wished",
+                'metadata: {"ticket":7}',
+            ]
+            for state, said in (("running", "half of it"), ("waiting", "for the other half")):
+                told = await ada.call("reply", text=said, question=named, state=state)
+                assert told.startswith(f"task {named} is {state}")
+                view = await task.view()
+                assert (view.state, view.summary) == (state, said)
+                assert f"{named} (execute, invocation {task.id}), {state}" in await ada.call("pending")
+            for wrong in ({"error": True}, {"stopped": True}):
+                assert "no end yet" in await ada.fails("reply", text="x", question=named, state="running", **wrong)
+            assert "only a task can go on" in await ada.fails("reply", text="x", question="1234", state="running")
+            said = await ada.fails("reply", text="x", question=named, state="completed")
+            assert "state must be one of running, waiting" in said
+            await ada.call("reply", text="three words", question=named)
+            late = await ada.call("reply", text="x", question=named, state="running")
+            assert late == f"task {named} is completed already; nothing was changed"
+            assert (await task.result(PATIENCE_S)).output == "three words"
 
 
 async def test_a_task_that_will_not_be_done_has_failed(broker: BrokerProcess) -> None:

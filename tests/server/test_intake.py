@@ -85,8 +85,8 @@ class Effects:
                 self.stage.intake.forget(link)
         return ticket
 
-    def charge(self, link: Link, ticket: int, size: int) -> None:
-        link.uncommitted_frames += 1
+    def charge(self, link: Link, ticket: int, frames: int, size: int) -> None:
+        link.uncommitted_frames += frames
         link.uncommitted_bytes += size
 
     def commit(self, link: Link) -> None:

@@ -13,6 +13,7 @@ from threading import Thread
 import pytest
 
 from intercom.paths import Paths
+from intercom.server import ownership
 from intercom.server.ownership import (
     AnotherServes,
     HomeLock,
@@ -22,6 +23,7 @@ from intercom.server.ownership import (
     StartRefused,
     Territory,
     bind,
+    held,
     probe,
     read_pid,
     take_lock,
@@ -488,13 +490,18 @@ def test_reading_a_pid_never_hangs_or_follows(paths: Paths, obstacle: Callable[[
 
 
 @pytest.fixture
-def owned(paths: Paths) -> Iterator[Paths]:
+def lock(paths: Paths) -> Iterator[HomeLock]:
     lock = take_lock(paths)
+    yield lock
+    lock.release()
+
+
+@pytest.fixture
+def owned(paths: Paths, lock: HomeLock) -> Iterator[Paths]:
     sock = bind(paths.socket)
     write_pid(paths.pid)
     yield paths
     sock.close()
-    lock.release()
 
 
 def replace_file(path: Path) -> None:
@@ -503,30 +510,32 @@ def replace_file(path: Path) -> None:
     other.replace(path)
 
 
-def test_nothing_is_lost_while_both_inodes_are_ours(owned: Paths) -> None:
+def test_nothing_is_lost_while_both_inodes_are_ours(owned: Paths, lock: HomeLock) -> None:
     """Protocol 3.4."""
-    assert Territory(owned).lost() is None
+    assert Territory(owned, lock).lost() is None
 
 
 @pytest.mark.parametrize("which", ["socket", "lock"])
 @pytest.mark.parametrize("loss", [Path.unlink, replace_file])
-def test_a_missing_or_replaced_file_is_lost(owned: Paths, which: str, loss: Callable[[Path], None]) -> None:
+def test_a_missing_or_replaced_file_is_lost(
+    owned: Paths, lock: HomeLock, which: str, loss: Callable[[Path], None]
+) -> None:
     """Protocol 3.4; design: the watch also watches the lock file."""
-    territory = Territory(owned)
+    territory = Territory(owned, lock)
     path: Path = getattr(owned, which)
     loss(path)
     assert territory.lost() == path
 
 
-def test_a_home_that_was_removed_is_lost(owned: Paths) -> None:
-    territory = Territory(owned)
+def test_a_home_that_was_removed_is_lost(owned: Paths, lock: HomeLock) -> None:
+    territory = Territory(owned, lock)
     owned.home.rename(owned.home.with_name("moved"))
-    assert territory.lost() == owned.socket
+    assert territory.lost() == owned.lock
 
 
-def test_giving_back_removes_socket_and_pid_file(owned: Paths) -> None:
+def test_giving_back_removes_socket_and_pid_file(owned: Paths, lock: HomeLock) -> None:
     """Protocol 3.8."""
-    territory = Territory(owned)
+    territory = Territory(owned, lock)
     territory.give_back()
     territory.give_back()
     assert not owned.socket.exists() and not owned.pid.exists()
@@ -534,17 +543,43 @@ def test_giving_back_removes_socket_and_pid_file(owned: Paths) -> None:
 
 
 @pytest.mark.parametrize("pid", ["1", "", "garbage"])
-def test_a_pid_file_of_somebody_else_keeps_both(owned: Paths, pid: str) -> None:
+def test_a_pid_file_of_somebody_else_keeps_both(owned: Paths, lock: HomeLock, pid: str) -> None:
     """Protocol 3.8: a successor may own the path."""
-    territory = Territory(owned)
+    territory = Territory(owned, lock)
     owned.pid.write_text(pid)
     territory.give_back()
     assert owned.socket.exists() and owned.pid.read_text() == pid
 
 
-def test_a_socket_of_somebody_else_is_kept(owned: Paths) -> None:
+def test_a_socket_of_somebody_else_is_kept(owned: Paths, lock: HomeLock) -> None:
     """Protocol 3.8."""
-    territory = Territory(owned)
+    territory = Territory(owned, lock)
     replace_file(owned.socket)
     territory.give_back()
     assert owned.socket.exists() and not owned.pid.exists()
+
+
+def test_a_lock_that_was_replaced_before_the_watch_began_is_lost(owned: Paths, lock: HomeLock) -> None:
+    """Protocol 3.4, F5: known by what this process has open; what lies there belongs to who holds the other one."""
+    replace_file(owned.lock)
+    territory = Territory(owned, lock)
+    assert territory.lost() == owned.lock
+    territory.give_back()
+    assert owned.socket.exists() and owned.pid.exists()
+
+
+def test_who_stood_still_while_another_took_its_place_claims_nothing(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F4, F5: between any two steps of a start somebody may delete the lock and start another broker."""
+
+    def overtaken(path: Path) -> socket.socket:
+        sock = bind(path)
+        replace_file(paths.lock)
+        paths.pid.write_text("1")
+        return sock
+
+    monkeypatch.setattr(ownership, "bind", overtaken)
+    with pytest.raises(StartRefused, match="was removed or belongs to another broker"), held(paths, gave_up=bool):
+        raise AssertionError("it begins to serve")
+    assert paths.pid.read_text() == "1" and paths.socket.exists()

@@ -516,7 +516,7 @@ def test_a_link_reads_on_when_its_frames_were_committed_or_given_up(
     """Design OP-1."""
     link = stage.links[1]
     for ticket in range(1, UNCOMMITTED_FRAMES + 1):
-        stage.performer.charge(link, stage.run(Append(ticket, CHANGES)), 100)
+        stage.performer.charge(link, stage.run(Append(ticket, CHANGES)), 1, 100)
     link.paused = True
     assert link.uncommitted_frames == UNCOMMITTED_FRAMES
     assert link.uncommitted_bytes == 100 * UNCOMMITTED_FRAMES
@@ -528,7 +528,7 @@ def test_a_link_reads_on_when_its_frames_were_committed_or_given_up(
 def test_a_link_stays_paused_while_too_much_is_uncommitted(stage: Stage) -> None:
     link = stage.links[1]
     for ticket in range(1, UNCOMMITTED_FRAMES + 2):
-        stage.performer.charge(link, stage.run(Append(ticket, CHANGES)), 1)
+        stage.performer.charge(link, stage.run(Append(ticket, CHANGES)), 1, 1)
     link.paused = True
     stage.commit(1)
     assert (link.uncommitted_frames, stage.resumed) == (UNCOMMITTED_FRAMES, [])

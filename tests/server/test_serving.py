@@ -17,10 +17,14 @@ from typing import Any
 
 import pytest
 
-from intercom.limits import FRAME_BYTES, UNREGISTERED_FRAME_BYTES
+from intercom.core.records import OperationState, SaveBody, SaveOperation
+from intercom.limits import FRAME_BYTES, RECALL_ROWS, UNREGISTERED_FRAME_BYTES
+from intercom.paths import Paths
+from intercom.store.database import Store
 from tests.support.brokers import SERVE, BrokerProcess, patched
 from tests.support.processes import OTHER_USER, in_child, needs_root
 from tests.support.raw import EndOfStream, RawClient, packed
+from tests.support.records import operation
 
 StartBroker = Callable[..., BrokerProcess]
 
@@ -405,6 +409,35 @@ def test_a_broker_whose_store_cannot_be_used_says_so_and_goes_on(start_broker: S
     assert broker.stop() == 0
     assert database.read_bytes() == damaged
     assert events(broker, "store_unusable")[0]["code"] in ("corrupt", "foreign")
+
+
+def test_a_large_store_that_is_damaged_lets_nobody_send(start_broker: StartBroker) -> None:
+    """Fail closed (protocol 6.9.4) also where the look at all pages is left to who reads the operations back."""
+    first = start_broker()
+    assert first.stop() == 0
+    database = first.home / "intercom.db"
+    moment = time.time_ns() // 1_000_000
+    settled = (
+        SaveOperation(operation(number, state=OperationState.ACCEPTED, reserved_at=moment, accepted_at=moment))
+        for number in range(2, RECALL_ROWS + 3)
+    )
+    body = b"x" * 20_000 + b"the middle" + b"x" * 20_000
+    store = Store.open(Paths(first.home), moment)
+    store.commit([(1, (SaveBody(1, body), *settled))])
+    store.close()
+    content = database.read_bytes()
+    begin = content.index(b"the middle") // 4_096 * 4_096
+    database.write_bytes(content[:begin] + bytes(4_096) + content[begin + 4_096 :])
+
+    broker = start_broker()
+    with broker.registered("a") as sender, broker.registered("b") as target:
+        sender.send_message("b", "m-1")
+        failed = sender.expect("delivery_failed", messageId="m-1")
+        assert failed["reason"].startswith("Accepted-delivery authority is invalid")
+        assert {session["name"] for session in sender.list()} == {"a", "b"}
+        assert not target.has_frame
+    assert broker.stop() == 0
+    assert "is damaged" in events(broker, "store_unread")[0]["reason"]
 
 
 FULL = (

@@ -19,6 +19,7 @@ from intercom.paths import Paths
 from intercom.server import spawning
 from intercom.server.spawning import TOKEN_VARIABLE, CommandSpawner
 from tests.support.brokers import BrokerProcess
+from tests.support.launching import until
 from tests.support.raw import PATIENCE_S, RawClient
 
 REPORT = """
@@ -210,3 +211,27 @@ def test_a_broker_starts_what_its_settings_name_and_stops_at_once(
         assert time.monotonic() - began < PATIENCE_S
     os.kill(pid, signal.SIGKILL)
     assert "be good" not in broker.log
+
+
+def test_what_it_started_outlives_it_and_holds_nothing_of_it(home: Path, start_broker: Any) -> None:
+    """F13: the next broker begins although the child of the one that was killed lives on."""
+    home.mkdir(mode=0o700)
+    (home / "intercom.toml").write_text('[spawn.sleeper]\ncommand = ["sleep", "600"]\n')
+    broker: BrokerProcess = start_broker()
+    with broker.connect() as boss:
+        control = {"recipientPurpose": "control"}
+        boss.register(session=control, features=["operator"], clientProtocolVersion="1.0", kind="custom")
+        ordered(boss, "k", "sleeper")
+        children = Path(f"/proc/{broker.pid}/task/{broker.pid}/children")
+        until(lambda: bool(children.read_text().split()))
+        [child] = map(int, children.read_text().split())
+        pidfd = os.pidfd_open(child)
+        try:
+            until(lambda: Path(f"/proc/{child}/comm").read_text() == "sleep\n")
+            broker.kill()
+            held = [os.readlink(descriptor) for descriptor in Path(f"/proc/{child}/fd").iterdir()]
+            assert not [target for target in held if target.startswith((str(home), "socket:"))]
+            assert start_broker().stop() == 0
+        finally:
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            os.close(pidfd)

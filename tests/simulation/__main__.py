@@ -23,7 +23,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, help="go on with new worlds for so long")
     parser.add_argument("--worlds", type=int, metavar="N", help="live through N worlds")
     parser.add_argument("--first", type=int, help="the first of them; by default a random one")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes to use")
+    parser.add_argument("--jobs", type=int, metavar="N", default=os.cpu_count() or 1, help="processes to use")
     arguments = parser.parse_args()
     if arguments.number is not None:
         failure = examine(arguments.number)
@@ -33,7 +33,7 @@ def main() -> int:
     numbers = itertools.count(first) if arguments.worlds is None else range(first, first + arguments.worlds)
     minutes = 1.0 if arguments.minutes is None and arguments.worlds is None else arguments.minutes
     begun, count, found = time.monotonic(), 0, 0
-    for lived, failures in search(numbers, arguments.workers, minutes):
+    for lived, failures in search(numbers, arguments.jobs, minutes):
         count += lived
         for failure in failures:
             found += 1

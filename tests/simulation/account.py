@@ -5,9 +5,11 @@ The account knows nothing of the broker. Each rule has a name, which the page of
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from intercom.client.inbox import REMEMBERED_MS
 from intercom.client.views import IncomingMessage, Receipt
 from intercom.errors import AskError, IntercomError, MessageConflict, OutcomeUnknown, SendError
 from intercom.wire.notices import SHOWN_LATE, fate
@@ -44,12 +46,16 @@ class Letter:
     """Its sender has one while its session lasts."""
     is_ask: bool = False
     queues: bool = False
-    """It may wait behind others, so it overtakes none of them."""
+    """It may wait behind others from the first time on, so it overtakes none of them."""
     begins: int = 0
     """How often its sender sent it; each time the library tries as often as it takes."""
     answers: str | None = None
     begun: int = 0
     """Its place among everything that was begun and settled."""
+    begun_wall: int = 0
+    """The earliest time of day at which the broker may have taken notice of it."""
+    may_be_forgotten: bool = False
+    """A broker started by whose time of day it was too old to be remembered."""
     valid_until: int | None = None
     outcome: Outcome = "open"
     settled: int | None = None
@@ -57,6 +63,7 @@ class Letter:
     """Who saw it, and as which incarnation."""
     first_shown: int | None = None
     finished: list[tuple[str, int]] = field(default_factory=list)
+    finished_at: int = 0
     is_called_undelivered: bool = False
     noticed: str | None = None
     """The sender was told that it will not arrive."""
@@ -69,30 +76,48 @@ class Letter:
 
 
 class Account:
-    """Hold all letters of one world."""
+    """Hold all letters of one world; ``now`` tells the time in monotonic milliseconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], int]) -> None:
+        self._now = now
         self.letters: dict[str, Letter] = {}
         self.story: list[str] = []
         """What happened, for who looks into a world that broke a rule."""
         self._moment = 0
+        self._seen: dict[str, list[tuple[str, int]]] = {}
+        self._done: dict[str, list[tuple[str, int]]] = {}
+        """Messages that are no letters: who saw them, and who was done with them."""
 
     def tell(self, line: str) -> None:
         """Add a line to the story."""
         self.story.append(line)
 
-    def begun(self, letter: Letter) -> None:
+    def begun(self, letter: Letter, wall: int) -> None:
         """Take notice that a program sends something, for the first time or again under its id."""
         known = self.letters.setdefault(letter.id, letter)
         assert known is letter, "an id is used for one letter"
         if not letter.begins:
-            letter.begun = self._next()
+            letter.begun, letter.begun_wall = self._next(), wall
         known.outcome = "open"
         known.begins += 1
         self.tell(f"{letter.sender} begins {letter.id} for {letter.target}{' (ask)' if letter.is_ask else ''}")
         if known.noticed is not None:
             known.noticed, known.is_kept, known.is_called_undelivered = None, False, False
         known.is_refused = False
+
+    def clock_moved(self, wall: int) -> None:
+        """Take notice that it is another time of day."""
+        for letter in self.letters.values():
+            letter.begun_wall = min(letter.begun_wall, wall)
+
+    def broker_starts(self, wall: int, kept_ms: int) -> None:
+        """Take notice that a broker reads the disk, which leaves out what it takes for older than it is kept.
+
+        Nothing but the time of day tells it how long ago something was that another process wrote. ``kept_ms`` is 0
+        where the account of plain sends is in memory only.
+        """
+        for letter in self.letters.values():
+            letter.may_be_forgotten |= not kept_ms or letter.begun_wall + kept_ms < wall
 
     def settled(self, letter: Letter, result: object, error: Exception | None) -> None:
         """Take notice of what a sender was told, and hold it against what happened."""
@@ -114,7 +139,7 @@ class Account:
             )
         if told == "delivered" and not letter.finished:
             raise Broken("delivered-is-true", f"{letter.id} for {letter.target} was confirmed by nobody")
-        letter.is_refused = told == "refused" and not letter.may_be_under_way
+        letter.is_refused = told == "refused" and not letter.may_be_under_way and not letter.may_be_forgotten
         letter.may_be_under_way |= told != "refused"
         if letter.is_refused and letter.shown:
             raise Broken("refused-is-true", f"{letter.id} was shown to {letter.shown}, and then: {error!r}")
@@ -136,14 +161,19 @@ class Account:
             raise Broken("as-it-was-sent", f"{program} saw {message.id} {message.text!r}")
         if letter.target != program:
             raise Broken("only-its-recipient", f"{letter.id} for {letter.target} was shown to {program}")
+        is_long_ago = letter.finished and self._now() - letter.finished_at > REMEMBERED_MS
+        if is_long_ago and letter.may_be_given_up:  # who has no address remembers no longer, and in memory only
+            letter.shown.clear()
+            letter.finished.clear()
         if (program, incarnation) in letter.shown:
             raise Broken("shown-once", f"{letter.id} was shown twice to {program} {incarnation}")
-        may_come_again = letter.may_be_given_up and (letter.begins > 1 or letter.is_for_forgetful)
+        is_tried_again = letter.begins > 1 or letter.may_be_forgotten
+        may_come_again = letter.may_be_given_up and (is_tried_again or letter.is_for_forgetful)
         if letter.finished and (not may_come_again or letter.was_delivered):
             raise Broken("effect-once", f"{letter.id} was finished by {letter.finished}, then shown to {incarnation}")
         if letter.is_refused:
             raise Broken("refused-is-true", f"{letter.id} was refused and then shown")
-        if letter.is_called_undelivered and letter.begins == 1:
+        if letter.is_called_undelivered and not is_tried_again:
             raise Broken("given-up-is-true", f"{letter.id} was given up ({letter.noticed}) and then shown")
         if message.reply_to is None:
             self._keeps_order(letter)
@@ -156,8 +186,21 @@ class Account:
         """Take notice that a program is done with a message."""
         letter = self.letters.get(message_id)
         self.tell(f"{program} {incarnation} is done with {message_id}")
-        if letter is not None and (program, incarnation) not in letter.finished:
+        if letter is None:
+            self._done.setdefault(message_id, []).append((program, incarnation))
+        elif (program, incarnation) not in letter.finished:
             letter.finished.append((program, incarnation))
+            letter.finished_at = self._now()
+
+    def handed(self, program: str, incarnation: int, message_id: str) -> None:
+        """Take notice that a program sees a message the broker wrote for it, and may ask for something with."""
+        self.tell(f"{program} {incarnation} is handed {message_id}")
+        seen = self._seen.setdefault(message_id, [])
+        if (program, incarnation) in seen:
+            raise Broken("shown-once", f"{message_id} was shown twice to {program} {incarnation}")
+        if message_id in self._done:
+            raise Broken("effect-once", f"{message_id} was finished by {self._done[message_id]}, now {incarnation}")
+        seen.append((program, incarnation))
 
     def at_rest(self, living: set[str]) -> None:
         """Look at everything once nothing is under way, everybody is here and has read what there is.
@@ -188,6 +231,7 @@ class Account:
         is_late = message.notice.reason == SHOWN_LATE
         if (
             letter.begins == 1
+            and not letter.may_be_forgotten
             and letter.finished
             and not is_late
             and fate("", message.notice.reason) == "was not delivered"

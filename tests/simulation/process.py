@@ -93,6 +93,8 @@ class Process:
         self.started_at = clock.now.mono
         self.loop = Loop(clock)
         self.links: dict[int, WireLink] = {}
+        self.wires: list[Wire] = []
+        """All it ever had: its kernel closes them when it ends, whatever it knows of them."""
         self.stop_reason: str | None = None
         self.writer: HandWriter | NoWriter = NoWriter()
         self.trouble: str | None = None
@@ -151,6 +153,7 @@ class Process:
         now = self.clock.now
         link = WireLink(wire, self.loop, self.intake, self.performer, wire.pid)
         self.links[wire.number] = link
+        self.wires = [each for each in self.wires if not each.broker_gone] + [wire]
         self.performer.add(link)
         self.idle.opened(wire.number, now.mono)
         peer = PeerCredentials(wire.pid, 0, 0, wire.pid)
@@ -182,8 +185,8 @@ class Process:
 
     def die(self, *, power_fails: bool) -> None:
         """Be gone: every connection ends with what was sent, the disk keeps what it has."""
-        for link in self.links.values():
-            link.wire.close()
+        for wire in self.wires:
+            wire.close()
         self.reader.close(0)
         self.disk.die(power_fails=power_fails)
 
@@ -204,6 +207,8 @@ class Process:
         self.performer.close(0)
         self.writer.close(0)
         self.disk.close()
+        for wire in self.wires:
+            wire.close()
 
     def _turn_until(self, is_done: Callable[[], bool]) -> None:
         self.performer.wake()

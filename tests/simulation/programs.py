@@ -9,7 +9,7 @@ from typing import Any
 
 from intercom.client import commands
 from intercom.client.notices import Settled
-from intercom.client.operations import Operation
+from intercom.client.operations import Opening, Operation
 from intercom.client.profile import Profile
 from intercom.client.session import ClientSession, Link
 from intercom.client.views import IncomingMessage
@@ -22,6 +22,8 @@ from tests.simulation.machine import Clock
 from tests.simulation.process import Process
 from tests.simulation.wire import Wire
 
+Told = Callable[[Operation[Any]], None]
+
 
 @dataclass(frozen=True)
 class Role:
@@ -32,6 +34,20 @@ class Role:
     hold: Hold = "take"
     is_retaken: bool = False
     """It shows the same return address in every life, as older clients do."""
+    takes_work: bool = False
+    """Messages to it are work, which is parked until somebody takes it."""
+    also: tuple[tuple[str, Any], ...] = ()
+    """What else it says of itself when it registers."""
+
+    @property
+    def is_agent(self) -> bool:
+        """Tell whether it is one to whom others may write, and no control session."""
+        return dict(self.also).get("purpose") != "control"
+
+    @property
+    def takes_letters(self) -> bool:
+        """Tell whether others write to it."""
+        return self.hold != "none" and not self.takes_work and self.is_agent
 
 
 @dataclass(eq=False)
@@ -52,6 +68,8 @@ class Program:
     wire: Wire | None = None
     letters: dict[Operation[Any], Letter] = field(default_factory=dict)
     """Of what it sent and was not told of yet."""
+    tasks: dict[Operation[Any], Told] = field(default_factory=dict)
+    """Whom to tell of the end of whatever else it asked for."""
     past: list[tuple[Letter, int]] = field(default_factory=list)
     """What this process sent before, with the time of day it was written at."""
     in_hand: IncomingMessage | None = None
@@ -81,6 +99,11 @@ class Program:
         return self.core is not None and (self.core.has_news or self.in_hand is not None)
 
     @property
+    def waits_for(self) -> list[str]:
+        """Name what it asked for and was not told of."""
+        return [letter.id for letter in self.letters.values()] + [type(each).__name__ for each in self.tasks]
+
+    @property
     def is_online(self) -> bool:
         """Tell whether its session is registered."""
         return self.core is not None and self.core.link is Link.ONLINE
@@ -97,8 +120,9 @@ class Program:
             address=role.address,
             hold=role.hold,
             return_address=f"return-{role.name}" if role.is_retaken else None,
-            owner_token=ids(),
+            owner_token=ids() if role.is_agent else None,
             cwd="/",
+            **dict(role.also),
         )
         self.pid = profile.pid = 10_000 + sum(map(ord, role.name)) * 1_000 + self.incarnation
         self.pids.add(self.pid)
@@ -112,11 +136,16 @@ class Program:
             chance=chance.random,
             clock=lambda: self.clock.now.mono,
             keeper=self.keeper,
+            **self.places(ids),
         )
         self.account.tell(f"{self.name} {self.pid} starts")
         self.core.prepare(self.clock.now.wall)
         self.is_reading = True
         self._begin(self.core.opening(self.clock.now.mono, CONNECT_MS))
+
+    def places(self, ids: Callable[[], str]) -> dict[str, Any]:
+        """Return what of its session it keeps in files; ``ids`` gives new unique ids."""
+        return {}
 
     def die(self) -> None:
         """Be gone without a word; what was written is still read by others."""
@@ -125,6 +154,7 @@ class Program:
         self.core = None
         self.pids.discard(self.pid)
         self.letters.clear()
+        self.tasks.clear()
         self.past.clear()
         self.in_hand = None
         if self.wire is not None:
@@ -247,20 +277,46 @@ class Program:
         self._finish_in_hand()
         message = self.core.take_message(self, self.clock.now.mono)
         if message is not None:
-            self.account.shown(self.mailbox, self.pid, message)
+            self.sees(message)
             self.in_hand = message
         self.core.take_trouble()
         self._look()
 
+    def sees(self, message: IncomingMessage) -> None:
+        """Be shown a message."""
+        self.account.shown(self.mailbox, self.pid, message)
+
+    def is_done_with(self, message: IncomingMessage) -> None:
+        """Need a message no longer."""
+        self.account.finished(self.mailbox, self.pid, message.id)
+
+    def does(self, operation: Operation[Any], told: Told) -> None:
+        """Ask for something, and go on with its result."""
+        assert self.core is not None
+        self.tasks[operation] = told
+        self.core.begin(operation, self.clock.now.mono)
+        self._look()
+
+    def act(self) -> bool:
+        """Let its user do something of its own; tell whether there was anything to do, else it only writes and reads.
+
+        A program of no special kind has nothing else to do.
+        """
+        return False
+
+    def end_matters(self) -> bool:
+        """Do the next of what it has to do once all trouble is over; tell whether there was anything beside reading."""
+        return False
+
     def _finish_in_hand(self) -> None:
         if self.in_hand is not None:
-            self.account.finished(self.mailbox, self.pid, self.in_hand.id)
+            self.is_done_with(self.in_hand)
             self.in_hand = None
 
     def _begin(self, operation: Operation[Any], letter: Letter | None = None) -> None:
         assert self.core is not None
         if letter is not None:
-            self.account.begun(letter)
+            self.account.begun(letter, self.clock.now.wall)
             self.letters[operation] = letter
             self.past.append((letter, self.clock.now.wall))
         self.core.begin(operation, self.clock.now.mono)
@@ -293,9 +349,14 @@ class Program:
 
     def _settled(self, operation: Operation[Any]) -> None:
         assert self.core is not None
+        if (told := self.tasks.pop(operation, None)) is not None:
+            told(operation)
+            return
         letter = self.letters.pop(operation, None)
         if letter is None:
-            if operation.error is not None:  # opening failed: the program has no session, and ends
+            if (
+                isinstance(operation, Opening) and operation.error is not None
+            ):  # opening failed: the program has no session, and ends
                 self.die()
             return
         answer = operation.result

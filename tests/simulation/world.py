@@ -10,31 +10,32 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from hashlib import sha256
+from math import gcd
 from pathlib import Path
+from typing import TypeVar
+
+from msgspec.structs import replace
 
 from intercom.limits import Limits
 from intercom.testing.keeping import MemoryKeeper
 from tests.simulation.account import Account, Broken, Letter
+from tests.simulation.cast import cast_of
 from tests.simulation.disk import Disk, HandWriter, hand_made_times
+from tests.simulation.journal import closed_sessions, examine_journal
 from tests.simulation.leaks import differences, holdings
 from tests.simulation.machine import Clock, Doom, Killed
 from tests.simulation.process import Process
 from tests.simulation.programs import Program, Role
 from tests.simulation.wire import Wire
 
-ROLES = (
-    Role("amy"),
-    Role("bob", is_retaken=True),
-    Role("desk", address=True),
-    Role("shop", address=True),
-    Role("clerk", address="shop", hold="none"),
-    Role("guest"),
-)
-_ADDRESSES = frozenset(role.name for role in ROLES if role.address is True)
-_RETAKEN = frozenset(role.name for role in ROLES if role.is_retaken)
 LIMITS = Limits(inbox_entries=0, grace_ms=60_000, restart_grace_ms=10_000, mail_ttl_ms=86_400_000)
+AnyProgram = TypeVar("AnyProgram", bound=Program)
 _STEPS = 400
+_MORE_STEPS = 150
+"""As many more where there are more programs."""
 _REST_STEPS = 20_000
+_SETTLING_MS = 4_000
+"""Time in which a broker that has started does what it has to do after a start."""
 _PATIENCE_MS = 240_000
 """Time after which everything that anybody waits for has come to an end."""
 
@@ -44,12 +45,12 @@ class World:
 
     def __init__(self, number: int, place: Path, *, limits: Limits = LIMITS, steps: int = _STEPS) -> None:
         self.number = number
+        self.place = place
         self.chance = random.Random(number)
         self.clock = Clock()
         self.doom = Doom()
         self.disk = Disk(place, self.clock, self.chance)
-        self.account = Account()
-        self.limits = limits
+        self.account = Account(lambda: self.clock.now.mono)
         self.process: Process | None = None
         self.wires: list[Wire] = []
         self.pids: set[int] = set()
@@ -62,17 +63,24 @@ class World:
         self._trouble = chance.choice((0.0, 0.01, 0.03, 0.06))
         self._deeds = chance.choice((0.08, 0.15, 0.3))
         self._kinds = [kind for kind in _TROUBLES if chance.random() < 0.6]
-        keepers: dict[str, MemoryKeeper] = {}
-        self.programs = [self._program(role, keepers) for role in ROLES]
+        self._keepers: dict[str, MemoryKeeper] = {}
+        cast = cast_of(number)
+        self.durability = cast.durability
+        self.limits = replace(limits, inbox_entries=cast.inbox_entries)
+        self.programs: list[Program] = [self.program(role, Program) for role in cast.roles]
+        self.parts = [part(self) for part in cast.parts]
+        self._actors = self.programs[len(cast.roles) :]
+        if self._actors:
+            self._deeds *= 1.5
 
     def run(self) -> str:
         """Live; return what tells this world from others. Raises ``Broken``, and whatever the product raises."""
         with hand_made_times(self.clock):
             try:
                 self._start_broker()
-                for program in self.programs[: self.chance.randint(2, len(self.programs))]:
+                for program in self._actors + self.programs[: self.chance.randint(2, len(cast_of(self.number).roles))]:
                     program.start()
-                for _ in range(self._steps):
+                for _ in range(self._steps + (_MORE_STEPS if self._actors else 0)):
                     self._guarded(self._step)
                 self._come_to_rest()
                 self._leave()
@@ -91,7 +99,7 @@ class World:
             self.account.tell(f"--- {kind.__name__}")
             kind(self)
         elif luck < self._trouble + self._deeds:
-            self._deed(chance.choice(self.programs))
+            self._deed(chance.choice(self._actors if self._actors and chance.random() < 0.8 else self.programs))
         elif luck < 0.93 and (step := self._next()) is not None:
             step()
         else:
@@ -103,7 +111,7 @@ class World:
         if self.process is not None:
             actors += [self.process] * len(actors)
         first = self.chance.randrange(len(actors))
-        stride = self.chance.choice((1, 5, 7))
+        stride = self.chance.choice([each for each in (1, 5, 7) if gcd(each, len(actors)) == 1])
         for place in range(len(actors)):
             if steps := actors[(first + place * stride) % len(actors)].steps():
                 return self.chance.choice(steps)
@@ -145,6 +153,8 @@ class World:
         if program.core is None:
             program.start()
             return
+        if program.act():
+            return
         luck = chance.random()
         message = program.in_hand
         if message is not None and message.expects_reply and luck < 0.5:
@@ -166,10 +176,9 @@ class World:
         again = [(letter, wall) for letter, wall in again if letter.answers is None and letter.valid_until is None]
         if again and chance.random() < 0.25:
             letter, wall = chance.choice(again)
-            letter.queues = True
             program.send(letter, queue=True, valid_for_ms=None, wall=wall)
             return
-        others = [other.name for other in self.programs if other is not program and other.role.hold != "none"]
+        others = [other.name for other in self.programs if other is not program and other.role.takes_letters]
         others = [other for other in others if other != program.role.address]
         letter = self._letter(program, chance.choice(others))
         if chance.random() < 0.3:
@@ -190,10 +199,14 @@ class World:
             target,
             writer=program.session,
             may_be_told=program.role.address is not False,
-            is_for_forgetful=target in _RETAKEN,
+            is_for_forgetful=self._role_of(target).is_retaken,
             has_mailbox=not program.role.is_retaken,
-            may_be_given_up=target not in _ADDRESSES,
+            may_be_given_up=self._role_of(target).address is not True,
         )
+
+    def _role_of(self, name: str) -> Role:
+        (role,) = [program.role for program in self.programs if program.name == name]
+        return role
 
     def _owner_of(self, message_id: str) -> str:
         letter = self.account.letters.get(message_id)
@@ -247,6 +260,7 @@ class World:
 
     def _move_clock(self) -> None:
         self.clock.set_wall(self.chance.choice((-3_600_000, -2_000, 5_000, 3_600_000)))
+        self.account.clock_moved(self.clock.now.wall)
 
     def _sleep(self) -> None:
         self.clock.advance(self.chance.choice((11_000, 50_000, 130_000, 700_000)))
@@ -255,8 +269,12 @@ class World:
 
     def _start_broker(self) -> None:
         self.account.tell("+++ a broker starts")
+        kept_ms = self.limits.operation_ttl_ms if self.durability == "full" else 0
+        self.account.broker_starts(self.clock.now.wall, kept_ms)
         self.doom = self.disk.renew_doom()
-        self.process = Process(self.disk, self.clock, self.doom, self.chance, self.pids.__contains__, self.limits)
+        self.process = Process(
+            self.disk, self.clock, self.doom, self.chance, self.pids.__contains__, self.limits, self.durability
+        )
 
     def _kill(self) -> None:
         process, self.process = self.process, None
@@ -294,6 +312,8 @@ class World:
             wire.capacity = 1_000_000
         end = self.clock.now.mono + _PATIENCE_MS
         for _ in range(_REST_STEPS):
+            if self.process is not None and self.process.is_closed:
+                self._kill()
             for program in self.programs:
                 program.is_reading = True
                 if program.core is None:
@@ -302,6 +322,8 @@ class World:
                 self._guarded(step)
             elif readers := [program for program in self.programs if program.has_something_to_read]:
                 self._guarded(self.chance.choice(readers).take)
+            elif self._end_matters():
+                continue
             elif self.clock.now.mono < end:
                 self._let_time_pass(30_000)
             else:
@@ -309,31 +331,44 @@ class World:
         else:
             raise Broken("comes-to-rest", "it goes on for ever")
         for program in self.programs:
-            if program.letters:
-                waiting = [letter.id for letter in program.letters.values()]
+            if waiting := program.waits_for:
                 raise Broken("everything-is-answered", f"{program.name} still waits for {waiting}")
-        self.account.at_rest({program.session for program in self.programs})
+        ended = closed_sessions(self.disk.paths.database)
+        self.account.at_rest({each.session for each in self.programs if each.session.partition(" ")[0] not in ended})
+        for part in self.parts:
+            part.at_rest()
+
+    def _end_matters(self) -> bool:
+        found: list[bool] = []
+        self._guarded(lambda: found.append(any(program.end_matters() for program in self.programs)))
+        return any(found)
 
     def _leave(self) -> None:
         """Let all go, and look whether anything is left of them."""
         for program in self.programs:
             if program.core is not None:
                 program.close(finished=True)
-        for _ in range(60):
-            while (step := self._next()) is not None:
-                self._guarded(step)
-            self.clock.advance(LIMITS.tidy_ms * 24)
+        self._idle(60, LIMITS.tidy_ms * 24)
         assert self.process is not None
         before = holdings(self.process)
         self._leave_broker()
+        self._idle(3, _SETTLING_MS)
         assert self.process is not None
         if found := differences(before, holdings(self.process)):
             raise Broken("nothing-is-left", "; ".join(found))
+        examine_journal(self.disk.paths.database)
 
-    def _program(self, role: Role, keepers: dict[str, MemoryKeeper]) -> Program:
+    def _idle(self, times: int, milliseconds: int) -> None:
+        for _ in range(times):
+            while (step := self._next()) is not None:
+                self._guarded(step)
+            self.clock.advance(milliseconds)
+
+    def program(self, role: Role, kind: type[AnyProgram]) -> AnyProgram:
+        """Return a program that plays a role, and is known to nobody yet."""
         name = role.name if role.address is True else role.address
-        keeper = keepers.setdefault(name, MemoryKeeper(self._ids)) if isinstance(name, str) else None
-        return Program(
+        keeper = self._keepers.setdefault(name, MemoryKeeper(self._ids)) if isinstance(name, str) else None
+        return kind(
             role,
             self.clock,
             self.account,

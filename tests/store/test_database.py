@@ -30,6 +30,7 @@ from intercom.core.records import (
     SaveRetiredId,
 )
 from intercom.paths import Paths
+from intercom.store import database
 from intercom.store.database import CommitFailed, Store, StoreUnusable
 from tests.support import records
 from tests.support.processes import needs_root, was_killed
@@ -422,6 +423,21 @@ def test_store_whose_file_is_gone_is_final(open_store: Open, paths: Paths, fate:
     with pytest.raises(CommitFailed, match="was moved, replaced or deleted") as caught:
         store.commit([(1, save(1))])
     assert caught.value.final
+
+
+def test_database_held_by_another_program_is_not_called_damaged(
+    open_store: Open, paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It passes, so nobody may begin to refuse for as long as he lives."""
+    open_store().close()
+    monkeypatch.setattr(database, "OPEN_BUSY_MS", 1)
+    other = sqlite3.connect(paths.database, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnusable) as caught:
+        open_store()
+    assert (caught.value.code, caught.value.reason) == ("held", f"{paths.database} is held by another program")
+    other.close()
+    open_store()
 
 
 def test_database_held_by_another_program_passes(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
+from errno import ENOSPC
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ from intercom.core.records import (
 )
 from intercom.paths import Paths
 from intercom.store import history, schema
-from intercom.store.database import Store
+from intercom.store.database import CommitFailed, Store
 from tests.support import records
 from tests.support.records import NOW, event, letter
 
@@ -243,6 +244,25 @@ def test_only_operations_may_be_kept_in_memory(open_store: Callable[..., Store])
     assert [record.number for record in again.recovered.mail] == [1]
     again.commit([(1, (SaveOperation(records.operation(1, state=OperationState.ACCEPTED)), DropOperation(2)))])
     again.close()
+    assert open_store(durability="memory").recovered.operations == []
+
+
+def test_what_waits_is_deleted_although_the_first_attempt_failed(open_store: Callable[..., Store]) -> None:
+    """Design section 5: a commit that fails changes nothing, not what is known of the disk either; found by the
+    simulator: the row stayed for ever, and answered `queued` for mail that was gone."""
+    store = open_store(durability="memory")
+    queued = records.operation(1, state=OperationState.QUEUED, position=1)
+    store.commit([(1, (SaveOperation(queued), SaveBody(1, b"x"), event(1, letter(1))))])
+
+    def full() -> None:
+        raise OSError(ENOSPC, "No space left on device")
+
+    store.before_commit = full
+    with pytest.raises(CommitFailed):
+        store.commit([(2, (DropOperation(1),))])
+    store.before_commit = None
+    store.commit([(3, (DropOperation(1),))])
+    store.close()
     assert open_store(durability="memory").recovered.operations == []
 
 

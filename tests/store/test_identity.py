@@ -18,6 +18,8 @@ from intercom.core.records import RetiredIdRecord, SaveOperation, SaveRetiredId
 from intercom.paths import Paths
 from intercom.store.database import Store, StoreUnusable
 from intercom.store.identity import key_check
+from intercom.store.pair import beside
+from intercom.store.rebuilding import rescue
 from tests.support.records import NOW, operation
 
 
@@ -114,6 +116,26 @@ def test_damaged_identity_is_refused(open_store: Callable[..., Store], paths: Pa
     before = paths.database.read_bytes()
     assert refusal(paths).code == "corrupt"
     assert paths.database.read_bytes() == before
+
+
+@pytest.mark.parametrize("length", [0, 1, 99, 100, 4_095])
+def test_a_log_outlives_a_database_that_was_cut_off(
+    open_store: Callable[..., Store], paths: Paths, tmp_path: Path, length: int
+) -> None:
+    """F100: SQLite takes what is shorter than a page for a new database, and deletes the log that held everything."""
+    store = open_store()
+    store.commit([(1, (SaveOperation(operation(1, "kept")),))])
+    log = beside(paths.database, "-wal")
+    content = log.read_bytes()
+    store.close()
+    log.write_bytes(content)
+    os.truncate(paths.database, length)
+    with pytest.raises(StoreUnusable) as caught:
+        open_store()
+    assert caught.value.code == "corrupt"
+    assert str(paths.database) in caught.value.reason
+    assert rescue(paths).key is None
+    assert log.read_bytes() == content
 
 
 def test_damaged_file_is_refused_and_kept(open_store: Callable[..., Store], paths: Paths, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from intercom.core.records import OperationRecord, OperationState, RetiredIdRecord
@@ -41,18 +42,36 @@ def test_operation_round_trip(connection: sqlite3.Connection, record: OperationR
     assert connection.execute("SELECT count(*) FROM operations").fetchone() == (0,)
 
 
-@given(record=records.operations.map(lambda record: replace(record, position=None, question=None)))
-def test_plain_operation_round_trip(connection: sqlite3.Connection, record: OperationRecord) -> None:
+@given(record=records.operations, reserved=st.booleans())
+def test_operation_round_trip_by_the_shortest_statement(
+    connection: sqlite3.Connection, record: OperationRecord, reserved: bool
+) -> None:
     """A row that held more before holds nothing of it afterwards."""
-    whole = replace(record, position=1, question=records.question())
-    assert rows.is_plain(record)
-    assert not rows.is_plain(whole)
-    assert not rows.is_plain(replace(record, position=1))
+    if reserved:
+        record = replace(record, state=OperationState.RESERVED, accepted_at=None, position=None)
+    whole = replace(record, accepted_at=1, position=1, question=records.question(asker_return="r", answered=True))
     connection.execute(rows.SAVE_OPERATION, rows.operation_row(whole))
-    connection.execute(rows.SAVE_PLAIN, rows.plain_row(record))
+    statement = rows.statement_for(record)
+    connection.execute(statement, rows.WRITERS[statement](record))
     row = connection.execute(f"SELECT {rows.OPERATION_COLUMNS} FROM operations").fetchone()
     assert rows.operation_from_row(row) == record
     connection.execute(rows.DROP_OPERATION, (record.number,))
+
+
+@pytest.mark.parametrize(
+    ("changes", "statement"),
+    [
+        ({}, rows.SAVE_RESERVED),
+        ({"question": records.question()}, rows.SAVE_ASKED),
+        ({"question": records.question(answered=True)}, rows.SAVE_OPERATION),
+        ({"accepted_at": 1}, rows.SAVE_OPERATION),
+        ({"position": 1}, rows.SAVE_OPERATION),
+        ({"state": OperationState.ACCEPTED}, rows.SAVE_OPERATION),
+        ({"state": OperationState.QUEUED}, rows.SAVE_OPERATION),
+    ],
+)
+def test_what_every_message_needs_binds_the_least(changes: dict[str, Any], statement: str) -> None:
+    assert rows.statement_for(records.operation(1, **changes)) == statement
 
 
 @given(record=records.retired_ids)

@@ -170,3 +170,21 @@ def test_a_store_of_the_second_version_keeps_its_mail(monkeypatch: pytest.Monkey
     assert schema.differences(connection, schema.version()) == []
     assert [record for _, record in read_records(connection, MailRecord)] == [mail]
     connection.close()
+
+
+def test_the_journal_of_an_older_store_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FE 5.2 P2: an equal event id is a no-op; what was stored with ids that only repeat its number needs none."""
+    version = next(place for place, step in enumerate(schema.STEPS) if any("CREATE TABLE told" in one for one in step))
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    monkeypatch.setattr(schema, "STEPS", schema.STEPS[:version])
+    schema.advance(connection, 0)
+    monkeypatch.undo()
+    add = "INSERT INTO journal VALUES (?, 5, 'mail:m', 'mail.queued', ?, 1, '{}', 0, '{}')"
+    connection.executemany(add, [(1, "mail:7:queued"), (2, "mail.queued:2"), (3, "mail:7:offered")])
+    schema.advance(connection, version)
+    found = connection.execute("SELECT seq, at, stream, kind, event_id FROM journal").fetchall()
+    assert [row[:4] for row in found] == [(seq, 5, "mail:m", "mail.queued") for seq in (1, 2, 3)]
+    assert [row[4] for row in found] == ["mail:7:queued", None, "mail:7:offered"]
+    with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
+        connection.execute(add, (4, "mail:7:queued"))
+    connection.close()

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import pytest
 
 from intercom.core.records import Change, SaveOperation
-from intercom.limits import APPEND_US, INLINE_SYNC_US, SYNC_SAMPLES
+from intercom.limits import APPEND_US, INLINE_SYNC_US, LONG_SYNC_SAMPLES, LONG_SYNC_US, SYNC_SAMPLES
 from intercom.store.database import Store
 from intercom.store.failures import CommitFailed
 from intercom.store.writer import Committed, Failed, Writer
@@ -156,6 +156,43 @@ def test_median_decides_whose_thread_commits(writer: Writer, disk: Disk, notices
 
 
 # --- a slow disk ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("opening_us", "is_waited_for"), [(LONG_SYNC_US - 1, True), (LONG_SYNC_US, False)])
+def test_the_opening_tells_of_the_disk_before_the_first_commit(
+    disk: Disk, notices: Notices, opening_us: int, is_waited_for: bool
+) -> None:
+    writer = Writer(disk, notices, opening_us)  # type: ignore[arg-type]
+    submit(writer, 1)
+    writer.kick()
+    disk.wait_entered()
+    assert (disk.threads == [threading.current_thread()]) == is_waited_for
+    if not is_waited_for:
+        notices.wait()
+    assert writer.outcomes() == [Committed(1)]
+    assert writer.close(PATIENCE_S)
+
+
+def test_a_disk_that_becomes_slow_holds_the_caller_up_twice_at_most(
+    writer: Writer, disk: Disk, notices: Notices
+) -> None:
+    """One long sync is a checkpoint; the second of a few is the last that is waited for."""
+    here = threading.current_thread()
+    times = [FAST_US] * SYNC_SAMPLES
+    times += [LONG_SYNC_US, *[FAST_US] * (LONG_SYNC_SAMPLES - 1), LONG_SYNC_US, FAST_US, LONG_SYNC_US]
+    for ticket, disk.sync_us in enumerate(times):
+        submit(writer, ticket)
+        writer.kick()
+    assert set(disk.threads) == {here}
+    disk.sync_us = FAST_US
+    for _ in range(SYNC_SAMPLES // 2 + 1):
+        submit(writer, len(disk.batches))
+        writer.kick()
+        notices.wait()
+        assert disk.threads[-1] is not here
+    submit(writer, len(disk.batches))
+    writer.kick()
+    assert disk.threads[-1] is here
 
 
 def test_slow_disk_does_not_hold_up_the_caller(writer: Writer, disk: Disk, notices: Notices) -> None:

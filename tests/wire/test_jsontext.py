@@ -12,7 +12,15 @@ from msgspec import UNSET, Raw
 
 from intercom.limits import NESTING, NUMBER_DIGITS
 from intercom.wire.frames import MessageFrame, Queued
-from intercom.wire.jsontext import as_utf8, flaw_of, read, without_surrogates, written
+from intercom.wire.jsontext import (
+    as_utf8,
+    flaw_of,
+    may_hold_beyond_double,
+    read,
+    with_whole_characters,
+    without_surrogates,
+    written,
+)
 
 TEXT = st.text(st.characters(codec=None), max_size=8)
 """Any code points, lone surrogates among them."""
@@ -81,6 +89,14 @@ class TestDepth:
         """Source code in a message has many of them, and escapes around its quotes."""
         assert flaw_of(json.dumps({"text": 'f("[{\\"[{' * 500, "more": "\\" * 101 + "[" * 500}).encode()) is None
 
+    @pytest.mark.parametrize("aside", [0, 63, 127, 128, 129, 5_000, 40_000])
+    @pytest.mark.parametrize("filling", [b"[],", b'{"]":["[["]},', rb'"\\\"]]]]",{},'])
+    def test_it_is_found_wherever_it_stands(self, aside: int, filling: bytes) -> None:
+        before = b"[" + filling * aside
+        assert flaw_of(before + nested(NESTING - 1) + b"]") is None
+        assert flaw_of(before + nested(NESTING) + b"]") is not None
+        assert flaw_of(before + nested(NESTING) + b"," + filling * 300 + b"1]") is not None
+
     @given(value=JSON_VALUES)
     @settings(database=None, deadline=None)
     def test_the_count_is_exact(self, value: Any) -> None:
@@ -105,6 +121,11 @@ class TestDigits:
 
     def test_many_numbers_are_no_long_one(self) -> None:
         assert flaw_of(b"[" + b",".join([b"7" * NUMBER_DIGITS] * 20) + b"]") is None
+
+    @pytest.mark.parametrize("between", [b",", b", ", b",1,"])
+    def test_a_list_of_many_digits_is_no_long_number(self, between: bytes) -> None:
+        assert flaw_of(b"[" + between.join([b"7"] * 20_000) + b"]") is None
+        assert flaw_of(b"[" + between.join([b"7"] * 20_000) + b"7" * NUMBER_DIGITS + b"]") is not None
 
     @given(before=st.integers(min_value=0, max_value=1_500), digits=st.integers(min_value=3_990, max_value=4_010))
     @settings(database=None, deadline=None)
@@ -167,6 +188,70 @@ class TestRead:
     def test_what_is_written_is_valid_and_the_same_but_for_surrogates(self, value: Any) -> None:
         found = read(json.dumps(value).encode())
         assert json.loads(written(found).decode()) == without_surrogates(found)
+
+
+class TestDoubles:
+    """protocol 1.3: a number beyond a double cannot be read by everybody"""
+
+    @pytest.mark.parametrize(
+        "number",
+        [
+            "1e309",
+            "-1E+309",
+            "9.9e0310",
+            "1" + "0" * 309,
+            "1" + "0" * 250 + "e60",
+            "0.1e999",
+            "123456e304",
+            "1e1000000",
+        ],
+    )
+    def test_no_number_beyond_a_double_is_missed(self, number: str) -> None:
+        with pytest.raises(ValueError):
+            read(b"[%b]" % number.encode())
+        assert may_hold_beyond_double(b'{"x":[%b]}' % number.encode())
+
+    @pytest.mark.parametrize(
+        "text", ["12", "1.5e99", "1E+12", "1e-999", "1e199", "9" * 99, '"cafe0"', '"a1e10"', "[0,0,0]"]
+    )
+    def test_usual_numbers_and_texts_are_passed_over(self, text: str) -> None:
+        assert not may_hold_beyond_double(text.encode())
+
+    @given(value=st.integers() | st.floats(allow_nan=False), places=st.integers(min_value=0, max_value=330))
+    @settings(database=None, deadline=None)
+    def test_what_is_passed_over_can_be_read(self, value: float, places: int) -> None:
+        for text in (f"{value}e{places}", f"{value}{'0' * places}", f"{'9' * (places + 1)}e{places % 100}"):
+            payload = text.replace("ee", "e").replace("inf", "1e400").encode()
+            if not may_hold_beyond_double(payload) and b"e" not in payload.partition(b"e")[2]:
+                read(payload)
+
+
+class TestHalfCharacters:
+    """F39: Node clients cut emoji in half"""
+
+    @pytest.mark.parametrize(
+        ("text", "mended"),
+        [
+            (rb'"\ud83d"', rb'"\ufffd"'),
+            (rb'"\uDE00x"', rb'"\ufffdx"'),
+            (rb'"\ud83d\ude00"', rb'"\ud83d\ude00"'),
+            (rb'"\uD83D\uD83D\uDE00"', rb'"\ufffd\uD83D\uDE00"'),
+            (rb'"\ude00\ud83d"', rb'"\ufffd\ufffd"'),
+            (rb'"\\ud83d"', rb'"\\ud83d"'),
+            (rb'"\\\ud83d"', rb'"\\\ufffd"'),
+            (rb'"\ud83d\\ude00"', rb'"\ufffd\\ude00"'),
+            (rb'"\u00e4\ud7ff\ue000"', rb'"\u00e4\ud7ff\ue000"'),
+            (rb'"\n\ud83d\n"', rb'"\n\ufffd\n"'),
+        ],
+    )
+    def test_only_halves_are_replaced(self, text: bytes, mended: bytes) -> None:
+        assert with_whole_characters(text) == mended
+
+    @given(value=JSON_VALUES)
+    @settings(database=None, deadline=None)
+    def test_it_reads_as_the_standard_parser_does_but_for_halves(self, value: Any) -> None:
+        text = json.dumps(value).encode()
+        assert read(with_whole_characters(text)) == read(written(read(text)))
 
 
 class TestSurrogates:

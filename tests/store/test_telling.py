@@ -1,0 +1,123 @@
+"""Test that events which hold only what changed tell whole rows (FE 5.2 P2, A5.5)."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import asdict, replace
+
+from intercom.core.invocation_records import InvocationRecord
+from intercom.core.journal import stream_of
+from intercom.core.records import TOLD_BY_CHANGES, DropHistory, Happened
+from intercom.store import history, schema
+from intercom.store.telling import Telling
+from tests.support.records import NOW, event
+
+FIRST = InvocationRecord(
+    7, "inv", "run", "address:1", "s", None, b"{}", "@w", "t", "w", "execute", False, "f" * 64, 9, NOW, "queued"
+)
+STREAM = stream_of(FIRST)
+
+
+@pytest.fixture
+def connection() -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    schema.advance(connection, 0)
+    yield connection
+    connection.close()
+
+
+def changed(seq: int, before: InvocationRecord, **members: Any) -> Happened:
+    row = replace(before, **members)
+    return replace(event(seq, row, "run.updated"), changed=tuple(members), event_id=None)
+
+
+def rows(connection: sqlite3.Connection) -> list[InvocationRecord | None]:
+    return [record for _, record in history.read_records(connection, InvocationRecord)]
+
+
+MEMBERS: dict[str, st.SearchStrategy[Any]] = {
+    "state": st.sampled_from(["queued", "running", "failed"]),
+    "take_until": st.none() | st.integers(0, 9),
+    "worker": st.none() | st.text(max_size=3),
+    "reconciled": st.booleans(),
+    "wishes": st.none() | st.binary(max_size=3),
+    "attempts": st.integers(0, 9),
+}
+
+
+@given(
+    steps=st.lists(st.fixed_dictionaries({}, optional=MEMBERS).filter(bool), max_size=6),
+    cuts=st.lists(st.booleans(), min_size=7, max_size=7),
+    after=st.integers(0, 7),
+)
+def test_what_changed_tells_the_row(steps: list[dict[str, Any]], cuts: list[bool], after: int) -> None:
+    """A5.5: written in one commit or in many, replayed, and read from any sequence on."""
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    schema.advance(connection, 0)
+    events = [event(1, FIRST)]
+    for step in steps:
+        last = events[-1].row
+        assert isinstance(last, InvocationRecord)
+        events.append(changed(len(events) + 1, last, **step))
+    batch: list[Happened] = []
+    for each, cut in zip(events, [*cuts, True], strict=False):
+        batch.append(each)
+        if cut:
+            history.write(connection, batch, 1)
+            batch = []
+    history.write(connection, batch, 1)
+    assert rows(connection) == [events[-1].row]
+    history.replay(connection)
+    assert rows(connection) == [events[-1].row]
+    assert [one.row for one in history.read_page(connection, after, 9).events] == [one.row for one in events[after:]]
+    shown = [one.row for one in history.read_history(connection, STREAM)]
+    assert [each.get("attempts", 0) for each in shown] == [asdict(one.row)["attempts"] for one in events]
+    assert all(each["invocation_id"] == "inv" for each in shown)
+    connection.close()
+
+
+def test_the_journal_holds_only_what_changed(connection: sqlite3.Connection) -> None:
+    history.write(connection, [event(1, FIRST), changed(2, FIRST, state="running", worker="s2")], 1)
+    (told,) = connection.execute("SELECT row FROM journal WHERE seq = 2").fetchone()
+    assert told == '{"state":"running","worker":"s2"}'
+
+
+def test_what_rests_on_a_damaged_event_is_not_told(connection: sqlite3.Connection) -> None:
+    """FE 3.2: a line that does not parse is skipped; nothing is made up in its place."""
+    second = changed(2, FIRST, state="running")
+    assert isinstance(second.row, InvocationRecord)
+    third = changed(3, second.row, attempts=2)
+    whole = event(4, replace(FIRST, state="failed", attempts=3))
+    history.write(connection, [event(1, FIRST), second, third, whole], 1)
+    for damaged, left in ((1, [4]), (2, [1, 4]), (3, [1, 2, 4])):
+        (row,) = connection.execute("SELECT row FROM journal WHERE seq = ?", (damaged,)).fetchone()
+        connection.execute("UPDATE journal SET row = '{\"a' WHERE seq = ?", (damaged,))
+        assert [one.seq for one in history.read_page(connection, 0, 9).events] == left
+        assert [one.seq for one in history.read_history(connection, STREAM)] == left
+        assert [one.seq for one in history.read_page(connection, 2, 9).events] == ([4] if damaged < 4 else [])
+        connection.execute("UPDATE journal SET row = ? WHERE seq = ?", (row, damaged))
+    assert [one.seq for one in history.read_page(connection, 2, 9).events] == [3, 4]
+
+
+def test_what_is_told_by_changes_is_deleted_as_a_whole(connection: sqlite3.Connection) -> None:
+    """Of a row that is there no event is deleted, however old: a later one may rest on it."""
+    assert {InvocationRecord} == TOLD_BY_CHANGES
+    history.write(connection, [event(1, FIRST), changed(2, FIRST, state="running")], 1)
+    history.write(connection, [DropHistory(NOW + 1_000_000)], 1)
+    assert connection.execute("SELECT COUNT(*) FROM journal").fetchone() == (2,)
+    gone = event(3, replace(FIRST, state="running"), "invocation.forgotten", is_gone=True)
+    history.write(connection, [gone, DropHistory(NOW + 1_000_000)], 1)
+    assert connection.execute("SELECT COUNT(*) FROM journal").fetchone() == (0,)
+
+
+def test_rows_of_other_kinds_pass_as_they_are() -> None:
+    telling = Telling({"invocation": "number"})
+    assert telling.whole("mail:m", "no json") == "no json"
+    with pytest.raises(KeyError):
+        telling.whole("invocation:1", "{}")
