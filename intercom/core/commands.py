@@ -229,8 +229,8 @@ class Commands:
         if command is None:
             self._outbox.note("unknown_command", link=link.id)
         elif command.is_open:
-            if link.claim is not None:
-                self._has_answer(link.claim, command)
+            assert link.claim is not None, "events come under a claim"
+            self._has_answer(link.claim, command)
             self._settle(
                 command, outcome, move, now, error_code=_text(content, "errorCode"), detail=_text(content, "detail")
             )

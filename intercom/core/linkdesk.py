@@ -119,7 +119,8 @@ class LinkDesk:
             body = UNSET if bodies is None else _raw(bodies, token.command.record.number)
             entry = _command_entry(token.command, body)
             self._outbox.write(token.connection, Commands(token.request_id, [entry]), token.command.ticket)
-        elif isinstance(token, ShowingEvents):
+        else:
+            assert isinstance(token, ShowingEvents), "it is one of READ_FOR_LINKS"
             entries = [_event_entry(event, _raw(bodies or {}, event.number)) for event in token.events]
             self._outbox.write(token.connection, LinkEvents(token.request_id, token.link_id, entries))
 

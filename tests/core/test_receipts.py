@@ -13,6 +13,7 @@ from intercom.limits import Limits
 from intercom.wire import reasons
 from intercom.wire.frames import MessageFrame
 from tests.core.harness import (
+    INFO,
     Client,
     World,
     answers,
@@ -521,3 +522,64 @@ def test_a_shutdown_ends_the_waits_silently() -> None:
     a.got()
     world.stop()
     assert a.got() == [] and len(world.disk.operations) == 1, "the frame left: its outcome is unknown"
+
+
+# --- what is written again ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clocks", [("wall",), ("mono",), ("wall", "mono")], ids=str)
+def test_what_is_not_valid_any_more_is_not_written_again(clocks: tuple[str, ...]) -> None:
+    """Protocol 4.1 effect 8, 9.5.5: by whichever clock its time is over; what came after it is."""
+    world, a, t = pair()
+    a.message("t", "m1", "one", extra={"validFor": 1_000})
+    a.message("t", "m2", "two")
+    a.message("t", "m3", "three", extra={"validFor": 1_001})
+    t.leave()
+    for clock in clocks:
+        setattr(world, clock, getattr(world, clock) + 1_000)
+    written = confirming(world).first[1:]
+    assert [frame["message"]["content"]["text"] for frame in written] == ["two", "three"]
+    assert not any("validUntil" in frame for frame in written), "it did not say that it understands that"
+
+
+def test_a_copy_that_is_lost_does_not_end_the_wait_for_the_one_that_left() -> None:
+    """Protocol 6.10.9: the recipient has had the frame since before it came back."""
+    world, a, t = pair()
+    a.message("t", "m1")
+    for _ in range(2):
+        t.leave()
+        world.auto = False
+        t = confirming_unread(world)
+    t.leave()
+    world.auto = True
+    world.settle()
+    assert answers(a.got()) == []
+    received(confirming(world), "m1")
+    assert is_delivered(a.got())
+
+
+def confirming_unread(world: World) -> Client:
+    """Register the recipient on a connection whose kernel takes nothing after the registration."""
+    conn = world.connect()
+    request = {"type": "register", "session": {**INFO, "name": "t"}, "returnAddress": "rt"}
+    world.send(conn, **request, acknowledgesReceipt=True)
+    world.commit()
+    world.take(conn, 1)
+    [answer] = world.got(conn)
+    return Client(world, conn, answer["sessionId"], [answer])
+
+
+def test_a_refusal_for_want_of_receipts_says_what_it_waits_for() -> None:
+    """Protocol 5.13: the sentence is what an agent goes by."""
+    world = World(limits=Limits(unconfirmed_frames=1))
+    a, _ = world.register("a"), confirming(world)
+    a.message("t", "m1")
+    assert "too many messages wait for the recipient's receipt" in reason(a.message("t", "m2"))
+
+
+def test_a_refusal_for_want_of_memory_says_what_is_remembered() -> None:
+    """Protocol 5.13, 6.9.3"""
+    world = World(limits=Limits(operations=1, sender_share=1))
+    a, _ = world.register("a"), world.register("b")
+    a.message("b", "m1")
+    assert "too many recent messages are remembered" in reason(a.message("b", "m2"))
