@@ -268,6 +268,8 @@ KEY_BYTES = 32
 """Size of the key file."""
 BUSY_MS = 5_000
 """SQLite's wait for a lock on the database."""
+OPEN_BUSY_MS = 1_000
+"""The same while it is opened: who waits for a broker should hear in time that another program holds it."""
 INLINE_SYNC_US = 300
 """The event loop commits by itself while the median sync takes less than this many microseconds."""
 LINGER_US = 100

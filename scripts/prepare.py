@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,9 @@ import venv
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
-PLACE = TOP / ".venv"
+PLACE = TOP / os.environ.get("INTERCOM_VENV", ".venv")
+OTHERS = PLACE / "pythons"
+"""Environments of other interpreters, which ``scripts/test --all-pythons`` makes."""
 LOCK = PLACE / ".lock"
 IGNORE = PLACE / ".gitignore"
 INTERPRETER = PLACE / "bin" / "python"
@@ -21,7 +24,7 @@ INTERPRETER = PLACE / "bin" / "python"
 def main() -> int:
     """Return 0 when .venv holds what this checkout asks for."""
     groups = sys.argv[1:]
-    PLACE.mkdir(exist_ok=True)
+    PLACE.mkdir(parents=True, exist_ok=True)
     with LOCK.open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         IGNORE.write_text("*\n")
@@ -70,7 +73,7 @@ def _works() -> bool:
 
 def _build() -> None:
     for entry in PLACE.iterdir():
-        if entry in (LOCK, IGNORE):
+        if entry in (LOCK, IGNORE, OTHERS):
             continue
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)

@@ -17,7 +17,8 @@ PLACES = (
     "/usr/bin",
 )
 """Where interpreters lie that are not on the path, beside those that are."""
-ASKED = "import sys, ensurepip, venv; print(sys.implementation.name, *sys.version_info[:3])"
+ASKED = "import sys, ensurepip, venv; print(sys.implementation.name, *sys.version_info[:3], sys.executable)"
+"""What is on the path may only lead to an interpreter; it says itself where it lies."""
 PATIENCE_S = 30.0
 
 
@@ -50,12 +51,12 @@ def newest(paths: Iterator[Path]) -> list[Path]:
     for path in paths:
         try:
             told = subprocess.run([path, "-c", ASKED], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
-            name, *numbers = told.stdout.split()
+            name, *numbers, itself = told.stdout.split(maxsplit=4)
             version = tuple(map(int, numbers))
         except (OSError, ValueError, subprocess.SubprocessError):
             continue
         if name == "cpython" and version >= OLDEST and version > best.get(version[:2], ((), path))[0]:
-            best[version[:2]] = (version, path)
+            best[version[:2]] = (version, Path(itself.strip()))
     return [path for _, (_, path) in sorted(best.items())]
 
 

@@ -347,6 +347,12 @@ def test_a_part_is_not_a_whole_run(given: list[str]) -> None:
     assert not main.parse(given).is_whole
 
 
+def test_a_quick_run_takes_all_that_something_is_aimed_at_for() -> None:
+    quick = main.parse(["--quick"])
+    assert {aim.measurement for aim in report.AIMS} <= set(quick.measurements)
+    assert main.parse(["--quick", "--measure", "round-trip"]).measurements == [effort.ROUND_TRIP]
+
+
 def test_engines_and_measurements_can_be_chosen() -> None:
     options = main.parse(["--engines", "redis, intercom", "--measure", "list,one-cpu"])
     assert [engine.key for engine in options.engines] == ["intercom", "redis"]

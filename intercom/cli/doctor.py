@@ -264,6 +264,8 @@ class Broker:
         except FileNotFoundError:
             return Finding("store", "unknown", f"there is no {self._paths.lock} to keep brokers away while looking")
         if found.trouble is not None:
+            if found.trouble.code == "held":
+                hint = "End that process, or let it close the database: no broker begins before."
             return Finding("store", "bad", found.trouble.reason, hint)
         return Finding(
             "store", "ok", f"in order; {found.operations} message ids, {found.open_questions} open questions"

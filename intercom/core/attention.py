@@ -74,6 +74,7 @@ class Attention(Part):
         self._outbox = ground.outbox
         self._limits = ground.limits
         membership.registering.on_arrival.append(self.arrived)
+        registry.policies.on_undone = self._attach
 
     def handlers(self) -> Mapping[type, Handler]:
         """Return who takes these requests."""
@@ -169,10 +170,8 @@ class Attention(Part):
         if policy.rules and self._policies.of_person(party) is None and self._policies.is_full:
             return No("capacity", f"The person may set at most {self._limits.policies} policies; remove one first")
         self._policies.set(party, policy if policy.rules else None, now)
-        peers = self._sessions.of_party(party)
-        for peer in peers:
-            self._policies.attach(peer)
-            groups.announce_presence(peer, self._sessions, self._outbox)
+        self._attach(party)
+        for peer in self._sessions.of_party(party):
             if peer.mailbox is not None:
                 self._judge_again(peer.mailbox, peer.inbound, now)
         box = self._boxes.get(party)
@@ -181,6 +180,12 @@ class Attention(Part):
         answer = PolicyStored(frame.request_id, self._owner_of(party, session), policy)
         self._inquiries.promise(connection, answer)
         return None
+
+    def _attach(self, party: str) -> None:
+        """Let a party that is here have what is set for it now, and its peers see it."""
+        for peer in self._sessions.of_party(party):
+            self._policies.attach(peer)
+            groups.announce_presence(peer, self._sessions, self._outbox)
 
     def _set_own(
         self, connection: Connection, session: Session, frame: PolicySet, policy: Policy, now: Instant

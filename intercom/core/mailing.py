@@ -425,9 +425,9 @@ class Mailing:
                 self.take_back(mail, now)
             elif mail.record.body_number in bodies and self._is_over(mail, now):
                 self._end_of_time(mail, now)
-        events: list[Change] = []
         frames: list[MessageFrame | QuestionTarget] = []
         offered: list[Mail] = []
+        details: list[dict[str, Any]] = []
         chosen = list(takewhile(lambda mail: mail.record.body_number in bodies, self.next_to_offer(box)))
         for mail in chosen:
             if mail.is_offered:
@@ -442,17 +442,20 @@ class Mailing:
                 each.record = replace(each.record, offers=each.offers)
                 box.mark_offered(each, now, leader=None if each is mail else mail)
                 offered.append(each)
-                event_id = f"mail:{each.number}:offered:{each.offers}"
-                detail = {"session": box.holder.id}
-                if each is not mail:
-                    detail["with"] = mail.message_id
-                events.append(self._journal.event("mail.offered", each.record, now, event_id=event_id, **detail))
+                details.append({"session": box.holder.id, **({} if each is mail else {"with": mail.message_id})})
             if mail.record.reply_to is not None and QUEUE in box.holder.features:
                 # Whoever answered may not be the session that was asked, but act under the same address.
                 frames.append(QuestionTarget(mail.record.reply_to, "", mail.record.sender_session))
             frames.append(self._frame(mail, bodies[mail.record.body_number], box.holder, now))
         if offered:
-            ticket = self._ledger.append(tuple(events), self._undo_offer, (box, offered))
+            # Only now: who was told that one moves has appended events of its own, which come before all of these.
+            events = tuple(
+                self._journal.event(
+                    "mail.offered", one.record, now, event_id=f"mail:{one.number}:offered:{one.offers}", **detail
+                )
+                for one, detail in zip(offered, details, strict=True)
+            )
+            ticket = self._ledger.append(events, self._undo_offer, (box, offered))
             for frame in frames:
                 self._outbox.write(box.holder.connection, frame, ticket)
         self.offer(box, now)

@@ -7,7 +7,7 @@ session can shut itself off further, and cannot open what the person has shut.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, ValidationError, convert, to_builtins
@@ -111,6 +111,8 @@ class Policies:
         self._limit = limit
         self._set: dict[str, SetByPerson] = {}
         self._last_number = 0
+        self.on_undone: Callable[[str], None] = lambda party: None
+        """Is told of a party for which what was set could not be recorded."""
         for record in records:
             self._last_number = max(self._last_number, record.number)
             try:
@@ -173,3 +175,4 @@ class Policies:
             self._set.pop(party, None)
         else:
             self._set[party] = before
+        self.on_undone(party)

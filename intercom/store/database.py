@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from intercom.config import Durability
 from intercom.core.records import OperationState
-from intercom.limits import BUSY_MS, CACHE_KIB, CHECKPOINT_PAGES, Limits
+from intercom.limits import BUSY_MS, CACHE_KIB, CHECKPOINT_PAGES, OPEN_BUSY_MS, Limits
 from intercom.paths import Paths
 from intercom.store import schema
 from intercom.store.failures import CommitFailed, StoreUnusable, commit_failure, no_space_left, opening_failure
@@ -256,7 +256,7 @@ def _connect(paths: Paths) -> sqlite3.Connection:
         uri=True,
         isolation_level=None,  # transactions are begun and ended here, never by the module
         check_same_thread=False,
-        timeout=BUSY_MS / 1_000,
+        timeout=OPEN_BUSY_MS / 1_000,
     )
     try:
         connection.text_factory = text_or_bytes
@@ -264,6 +264,7 @@ def _connect(paths: Paths) -> sqlite3.Connection:
         if journal != "wal":
             raise StoreUnusable("unreadable", f"the file system of {paths.home} cannot hold a write-ahead log")
         for pragma in (
+            f"busy_timeout = {BUSY_MS}",
             "synchronous = FULL",
             "secure_delete = ON",
             f"wal_autocheckpoint = {CHECKPOINT_PAGES}",

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from intercom.paths import open_private_file
+from intercom.store.holding import held_by, holder_of
 
 
 class StoreUnusable(Exception):
@@ -87,7 +88,7 @@ def opening_failure(error: Exception, database: Path) -> StoreUnusable:
     if result in _DAMAGED:
         return StoreUnusable("corrupt", f"{database} is damaged ({error_name(error)})")
     if result in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return StoreUnusable("held", f"{database} is held by another program")
+        return StoreUnusable("held", held_by(database, holder_of(database)))
     if result in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY):
         return StoreUnusable("unwritable", f"{database} cannot be written: {_PASSING_SQLITE[result]}")
     return StoreUnusable("unreadable", f"{database} cannot be used: {error} ({error_name(error)})")

@@ -225,17 +225,19 @@ def write(connection: sqlite3.Connection, changes: Sequence[HistoryChange], epoc
     last = 0
     written = _Written()
     bodies: list[tuple[int, bytearray]] = []
+    releases: list[tuple[int | None, int]] = []
     for change in changes:
         if isinstance(change, Happened):
             last = change.seq
             written.add(change, epoch)
         elif isinstance(change, SaveBody):
+            if releases:
+                _write_bodies(connection, bodies, releases)
             bodies.append((change.number, bytearray(change.message)))
         elif isinstance(change, ReleaseBody):
-            _write_bodies(connection, bodies)
-            connection.execute(_RELEASE_BODY, (change.until, change.number))
+            releases.append((change.until, change.number))
         elif isinstance(change, DropBodies):
-            _write_bodies(connection, bodies)
+            _write_bodies(connection, bodies, releases)
             connection.execute(_DROP_BODIES, (change.before,))
         else:
             written.write(connection)
@@ -245,7 +247,7 @@ def write(connection: sqlite3.Connection, changes: Sequence[HistoryChange], epoc
                 connection.execute(_KEEP_COMPACTED.format(deleted), (change.before,))
                 connection.execute(f"DELETE FROM journal WHERE {deleted}", (change.before,))
     written.write(connection)
-    _write_bodies(connection, bodies)
+    _write_bodies(connection, bodies, releases)
     return last
 
 
@@ -281,21 +283,30 @@ class _Written:
         _ADD_PLAIN_EVENT.run(connection, self._plain)
         _ADD_EVENT.run(connection, self._events)
         rows: dict[Insert, list[Sequence[Any]]] = {}
+        gone: dict[str, list[Sequence[Any]]] = {}
         for event, changed in self._newest.values():
             if event.is_gone:
-                connection.execute(*_dropping(event.row))
+                drop, key = _dropping(event.row)
+                gone.setdefault(drop, []).append(key)
             else:
                 statement, values = _projection(event.row, changed)
                 rows.setdefault(statement, []).append(values)
+        for drop, keys in gone.items():
+            connection.executemany(drop, keys)
         for statement, many in rows.items():
             statement.run(connection, many)
 
 
-def _write_bodies(connection: sqlite3.Connection, bodies: list[tuple[int, bytearray]]) -> None:
-    """Write what was collected, and begin anew."""
+def _write_bodies(
+    connection: sqlite3.Connection, bodies: list[tuple[int, bytearray]], releases: list[tuple[int | None, int]]
+) -> None:
+    """Write the bodies that were collected, then the releases that came after them, and begin anew."""
     if bodies:
         _SAVE_BODY.run(connection, bodies)
         bodies.clear()
+    if releases:
+        connection.executemany(_RELEASE_BODY, releases)
+        releases.clear()
 
 
 def project(connection: sqlite3.Connection, row: Row, *, is_gone: bool) -> None:

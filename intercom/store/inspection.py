@@ -16,6 +16,7 @@ from intercom.core.records import OperationState
 from intercom.paths import PRIVATE_FILE, Paths, make_private_directory
 from intercom.store.database import examine
 from intercom.store.failures import StoreUnusable, opening_failure
+from intercom.store.holding import held_by, holder_of
 from intercom.store.identity import Identity
 from intercom.store.pair import SIDECARS, beside, drafts_of, read_key, read_only, unfinished_of
 from intercom.store.schema import tables
@@ -57,6 +58,8 @@ def inspect(paths: Paths) -> Inspection:
                     return Inspection(files)  # the next broker finishes what a start began, or refuses it
                 raise StoreUnusable("half_pair", f"{path} is missing while {other} exists")
         identity = examine(paths, read_key(paths.key))
+        if (holder := holder_of(paths.database)) is not None:
+            raise StoreUnusable("held", held_by(paths.database, holder))
         return Inspection(files, None, identity, *_counts(paths, identity.version))
     except StoreUnusable as trouble:
         return Inspection(_sizes(paths), trouble)

@@ -19,7 +19,7 @@ from types import FrameType
 from intercom import __version__
 from scripts.bench import comparing, generator, machine, report
 from scripts.bench.commands import PEERS
-from scripts.bench.effort import FULL, MEASUREMENTS, QUICK, Effort, Sample
+from scripts.bench.effort import FULL, MEASUREMENTS, QUICK, QUICK_MEASUREMENTS, Effort, Sample
 from scripts.bench.engines import ENGINES, OTHER, TOP, Engine, Programs, other_checkout, version_of
 from scripts.bench.measuring import OURS, measure, measure_alone
 from scripts.bench.running import EngineFailed
@@ -100,7 +100,10 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     options.engines = [engine for engine in ENGINES if engine.key in wished]
     if options.against is not None:
         options.engines = [ENGINES[0], other_checkout(options.against)]
-    options.measurements = [one for one in MEASUREMENTS if not options.measure or one.key in options.measure]
+    usual = QUICK_MEASUREMENTS if options.quick else MEASUREMENTS
+    options.measurements = [
+        one for one in MEASUREMENTS if (one.key in options.measure if options.measure else one in usual)
+    ]
     return options
 
 

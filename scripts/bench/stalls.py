@@ -19,7 +19,6 @@ from scripts.bench.turns import VARIABLE, Turns
 FRAME_BYTES = 2 * 1024 * 1024
 SYNC_US = 20_000
 """Time that each sync of the slow disk takes beside what it really takes."""
-SLOW_ROUNDS = 80
 PAUSE_S = 0.02
 """What the loop did for a frame is over by then."""
 
@@ -95,7 +94,7 @@ def slow_disk(scene: Scene) -> dict[str, Sample]:
         raise EngineFailed("the library that makes a disk slow was not built")
     watched = replace(scene.engine, launch=_watched(scene))
     environment = {"LD_PRELOAD": library, "SLOW_SYNC_US": str(SYNC_US)}
-    load = Load("latency", ("--rounds", str(SLOW_ROUNDS), "--warm-rounds", "1"), 256)
+    load = Load("latency", ("--rounds", str(scene.effort.slow_rounds), "--warm-rounds", "1"), 256)
     with scene.broker(engine=watched, environment=environment) as running:
         turns = Turns(running.directory / "turns")
         turns.take()

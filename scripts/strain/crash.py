@@ -84,6 +84,8 @@ class Throne:
         code += "".join(
             f"schema.STEPS = (*schema.STEPS, ({AGED.format(number=each)!r},))\n" for each in range(self.versions)
         )
+        if idle_ms != IDLE_MS:  # the first visit is sure to come
+            code += f"from intercom.server import lifecycle\nlifecycle.FIRST_VISIT_MS = {IDLE_MS}\n"
         if point is not None:
             code += f"from scripts.strain.points import arm\narm({point.name!r}, {number!r}, {call})\n"
         environ = environment(self.home, {"INTERCOM_IDLE_MS": str(idle_ms)})

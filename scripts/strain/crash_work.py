@@ -22,11 +22,12 @@ from intercom.errors import (
     NotNow,
     OutcomeUnknown,
     RequestRefused,
+    RouteUnclear,
     SendError,
 )
 from intercom.paths import Paths
 
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 """Longest that one thing may take while brokers die one after the other."""
 POLL_S = 0.01
 VISIT_S = 0.3
@@ -119,18 +120,18 @@ class Work:
             person = await come("person", purpose="control")
             async with self.connect("eve", address=True):
                 pass  # so that the address is known
-            over_and_over: list[Callable[[], Awaitable[None]]] = [
-                lambda: self._send(ada, "bob", "plain"),
-                lambda: self._send(pat, "ada", "back"),
-                lambda: self._ask(cyd, "bob"),
-                lambda: self._send(ada, "eve", "mail"),
-                self._visit,
-                lambda: self._hand_out(pat, lead, wes),
-                lambda: self._flow(lead),
-                lambda: self._invoke(cyd, bob),
-                lambda: self._command(person),
-            ]
-            self._tasks = [asyncio.create_task(self._again(each)) for each in over_and_over]
+            over_and_over: dict[str, Callable[[], Awaitable[None]]] = {
+                "send": lambda: self._send(ada, "bob", "plain"),
+                "send back": lambda: self._send(pat, "ada", "back"),
+                "ask": lambda: self._ask(cyd, "bob"),
+                "mail": lambda: self._send(ada, "eve", "mail"),
+                "visit": self._visit,
+                "work": lambda: self._hand_out(pat, lead, wes),
+                "flow": lambda: self._flow(lead),
+                "invocation": lambda: self._invoke(cyd, bob),
+                "command": lambda: self._command(person),
+            }
+            self._tasks = [asyncio.create_task(self._again(what, one)) for what, one in over_and_over.items()]
             for session in (bob, ada, pat):
                 self._tasks.append(asyncio.create_task(self._listen(session)))
             self._tasks.append(asyncio.create_task(self._labour(wes)))
@@ -164,7 +165,7 @@ class Work:
             f"a session failed: {task.exception()!r}" for task in self._tasks if task.done() and not task.cancelled()
         ]
 
-    async def _again(self, one: Callable[[], Awaitable[None]]) -> None:
+    async def _again(self, what: str, one: Callable[[], Awaitable[None]]) -> None:
         while True:
             await self.going.wait()
             self.busy += 1
@@ -174,7 +175,7 @@ class Work:
                 self.ledger.done["found nobody"] += 1
                 await asyncio.sleep(0.1)
             except (IntercomError, TimeoutError) as error:
-                self.ledger.wrong.append(f"{type(error).__name__}: {error!r}")
+                self.ledger.wrong.append(f"{what}: {error!r}")
             finally:
                 self.busy -= 1
             await asyncio.sleep(0.002)
@@ -185,7 +186,7 @@ class Work:
             while True:
                 try:
                     return await call()
-                except (BrokerError, NotNow) as error:
+                except (BrokerError, NotNow, RouteUnclear) as error:
                     self.ledger.done[f"again after {error.code}"] += 1
                 except RequestRefused as error:
                     if error.retry == "never" and error.code != "store_unusable":  # of who replaced a broker

@@ -24,6 +24,7 @@ from tests.cli.test_link import worker
 from tests.support.brokers import POLL_S, BrokerProcess
 from tests.support.commands import Shell, is_alive
 from tests.support.fake_broker import FakeBroker, FakeLink
+from tests.support.holding import database_held
 from tests.support.raw import PATIENCE_S
 
 
@@ -169,6 +170,18 @@ def test_a_broker_that_does_not_answer(shell: Shell) -> None:
     finally:
         os.kill(pid, signal.SIGCONT)
     assert shell.broker_pid() == pid
+
+
+def test_a_store_that_another_program_holds(shell: Shell) -> None:
+    """F128: no broker begins meanwhile, and this is why."""
+    shell.serve()
+    shell.run("stop")
+    with database_held(shell.home / "intercom.db") as holder:
+        found = examined(shell, 1)
+        assert wrong(found) == {"store": "bad"}
+        assert found["store"]["found"] == f"{shell.home / 'intercom.db'} is held by process {holder}"
+        assert "End that process" in found["store"]["hint"]
+    examined(shell, 0)
 
 
 def test_a_store_the_broker_cannot_use(shell: Shell) -> None:

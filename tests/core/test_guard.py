@@ -165,3 +165,33 @@ def test_nothing_grows_without_bound_and_no_chain_is_longer_than_allowed(
             hops[message_id] = guard._links[message_id].hops if message_id in guard._links else 0
             assert hops[message_id] <= limits.loop_hops or is_answer
         assert max(len(guard._links), len(guard._pairs), len(guard._firsts)) <= limits.loop_entries
+
+
+def test_a_retry_is_judged_once() -> None:
+    """Protocol 15.3: it is the same message, however often it comes."""
+    guard = LoopGuard(Limits(loop_hops=2, loop_free_hops=0))
+    now = Instant(0, 0)
+    guard.judge("m0", "", "a", "b", "x", now, is_answer=False)
+    assert [guard.judge("m1", "m0", "b", "a", "y", now, is_answer=False) for _ in range(3)] == [None] * 3
+    assert guard.judge("m2", "m1", "a", "b", "z", now, is_answer=False) == reasons.loop_too_long(2)
+
+
+def test_what_is_remembered_of_messages_is_bounded() -> None:
+    """Protocol 15.3: the oldest are forgotten, and what they caused begins a chain of its own."""
+    guard = LoopGuard(Limits(loop_entries=2, loop_free_hops=0))
+    now = Instant(0, 0)
+    for number in range(9):
+        for sender in "abc":
+            guard.judge(f"{sender}{number}", f"{sender}{number - 1}", sender, "d", f"{number}", now, is_answer=False)
+    assert len(guard) == 2
+    assert len(guard._pairs) <= 2 and len(guard._firsts) <= 2
+
+
+def test_the_windows_of_pairs_are_bounded() -> None:
+    """Protocol 15.3"""
+    guard = LoopGuard(Limits(loop_entries=2, loop_free_hops=0))
+    now = Instant(0, 0)
+    for number in range(4):
+        guard.judge(f"first{number}", f"cause{number}", "a", "b", f"{number}", now, is_answer=False)
+        guard.judge(f"next{number}", f"first{number}", f"s{number}", "b", f"+{number}", now, is_answer=False)
+    assert len(guard._pairs) == len(guard._firsts) == 2

@@ -168,3 +168,32 @@ def test_the_shortest_label_is_shown() -> None:
     one, two = here("1", workspace="main", model="a"), here("2", workspace="main", model="b")
     assert [label_of(each, [one, two]) for each in (one, two)] == ["@builder?a", "@builder?b"]
     assert label_of(one, [one]) == "@builder"
+
+
+@pytest.mark.parametrize("dimension", DIMENSIONS)
+def test_a_label_reads_as_it_is_written(dimension: str) -> None:
+    """FE 3.4: what is shown leads back."""
+    label = Label("builder", **{dimension: "x"})
+    assert parse(str(label)) == label
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("--The  -  Builder--", "the-builder"), ("!?", ""), ("a_b", "a_b")],
+)
+def test_a_run_of_what_is_no_letter_is_one_hyphen(text: str, expected: str) -> None:
+    assert slug(text) == expected
+
+
+def test_the_first_digits_of_an_id_mean_whoever_is_shown_so() -> None:
+    """FE 3.4: lists show eight of them."""
+    one = here("1a2b3c4d-0000-4000-8000-000000000000", "builder")
+    assert resolve("1a2b3c4d", [one, here("other", "other")]) == Found(one)
+    assert resolve("1A2B3C4D", [one]) == Found(one)
+    assert resolve("1a2b3c4", [one]).candidate is None
+
+
+def test_a_name_without_letters_has_no_label() -> None:
+    one = here("id", "!!!", workspace="w")
+    assert label_of(one, [one]) == "id"
+    assert resolve("!!!", [one]) == Found(one)

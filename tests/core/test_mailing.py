@@ -519,3 +519,25 @@ def test_an_ask_has_its_own_end() -> None:
     world.pass_time(1_500)
     target.write("received", messageId="q1", outOfDate=True)
     assert only(answers(asker.got()))["type"] == "delivered"
+
+
+def test_what_is_handed_over_together_is_numbered_behind_what_its_listeners_record() -> None:
+    """Design section 4: numbers of the journal are given at append, so that nobody who follows it misses one.
+
+    Found by the simulator: a step of a flow was handed over behind other mail, and its event came before that mail's.
+    """
+    world = World()
+    sender, target = away(world)
+    sender.queue("b", "m1")
+    sender.queue("b", "m2")
+    ground, mailing = world.broker._ground, world.broker._post.mailing
+    row = next(iter(world.disk.known_sessions.values()))
+
+    def record(mail: Any, kind: str, reason: str, now: Any) -> None:
+        ground.ledger.append((ground.journal.event("session.active", row, now),))
+
+    mailing.on_moving.append(record)
+    reattach(world, target)
+    offered = [event.seq for event in world.disk.journal if event.kind == "mail.offered"]
+    assert len(offered) == 2 and offered == sorted(offered)
+    assert [event.seq for event in world.disk.journal] == sorted(event.seq for event in world.disk.journal)

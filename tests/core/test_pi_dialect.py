@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from intercom.core.pi_dialect import OUTCOME_UNKNOWN, RETRYABLE
+from intercom.core.pi_dialect import OUTCOME_UNKNOWN, RETRYABLE, dressed
 from intercom.limits import Limits
 from intercom.wire import reasons
+from intercom.wire.frames import Queued
 from tests.core.harness import Client, World
 
 EXTRA = {"delivery", "retryable", "outcomeKnown"}
@@ -159,3 +160,10 @@ def test_a_presence_that_says_nothing_of_it_changes_nothing_of_it() -> None:
     client.write("presence", status="busy")
     [update] = [frame["session"] for frame in other.got() if frame["type"] == "presence_update"]
     assert (update["contextTokens"], update["contextAt"]) == (5, at)
+
+
+def test_what_waits_is_told_to_it_as_queued() -> None:
+    """Protocol 15.4: in the words it reads for a message that has not arrived and is not lost."""
+    told = dressed(Queued("m1", "other", 1, "a"))
+    assert (told.delivery, told.retryable, told.outcome_known) == ("queued", False, True)
+    assert (told.message_id, told.target, told.position, told.attempt_id) == ("m1", "other", 1, "a")

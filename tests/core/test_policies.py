@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from intercom.core.policies import Inbound, Sender
 from intercom.limits import Limits
@@ -383,3 +384,80 @@ def test_a_commit_that_fails_takes_it_back() -> None:
     assert only(operator.got(), "request_failed")["code"] == "not_recorded"
     told = only(operator.write("policies", requestId="p"), "policies")
     assert [entry["policy"] for entry in told["policies"]] == [policy("hold")]
+
+
+def test_a_policy_that_cannot_be_read_any_more_is_shut() -> None:
+    """Protocol 15.2: a later version may have written it; shut is safer than open."""
+    world = World()
+    receiver, operator = desk(world), person(world)
+    operator.write("policy_set", requestId="p", policy=policy("accept"), of={"address": "desk"})
+    for number, record in world.disk.policies.items():
+        world.disk.policies[number] = replace(record, policy=b'{"rules":[{"action":"from the future"}]}')
+    world.crash()
+    receiver = reattach(world, receiver)
+    assert fate(enter(world, "ann", features=FULL).queue("desk", "m1")) == "hold"
+    assert texts(receiver) == []
+
+
+def test_a_first_policy_that_could_not_be_recorded_is_not_in_force() -> None:
+    """Design section 3.6"""
+    world = World()
+    receiver, operator = desk(world), person(world)
+    world.auto = False
+    operator.write("policy_set", requestId="p", policy=policy("refuse"), of={"address": "desk"})
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    assert only(operator.got(), "request_failed")["code"] == "not_recorded"
+    sender = enter(world, "ann", features=FULL)
+    shown = only(sender.write("list", requestId="l"), "sessions")["sessions"]
+    assert [entry.get("personPolicy") for entry in shown if entry.get("name") == "desk"] == [None]
+    sender.queue("desk", "m1")
+    assert texts(receiver) == ["m1"]
+
+
+def test_taking_back_what_was_never_set_changes_nothing() -> None:
+    """Protocol 15.2"""
+    world = World()
+    desk(world)
+    operator = person(world)
+    before = len(world.disk.journal)
+    only(operator.write("policy_set", requestId="p", of={"address": "desk"}), "policy_stored")
+    assert "policy.removed" not in [event.kind for event in world.disk.journal[before:]]
+
+
+def test_rules_name_a_sender_by_its_address_too() -> None:
+    """Protocol 15.2: a command under an address has no name that peers see, and is meant all the same."""
+    world = World()
+    receiver, box = desk(world), holder(world, "box")
+    receiver.write("policy_set", requestId="p", policy=policy("refuse:from=box"))
+    command = holder(
+        world, "box", box.registered["addressToken"], "none", features=("push.receipts", "address", "queue")
+    )
+    assert fate(command.queue("desk", "m1")) == "refused_by_policy"
+    enter(world, "ann", features=FULL).queue("desk", "m2")
+    assert texts(receiver) == ["m2"]
+
+
+def test_what_the_broker_wrote_is_not_judged() -> None:
+    """Protocol 15.2: an answer, an ask and what the broker itself wrote always pass."""
+    world = World()
+    receiver, sender = desk(world), enter(world, "ann", features=FULL)
+    receiver.leave()
+    sender.queue("desk", "m1", validFor=1_000)
+    operator = person(world)
+    operator.write("policy_set", requestId="p", policy=policy("hold"), of={"address": "desk"})
+    assert [mail.kept for mail in world.disk.mail.values()] == ["hold"]
+    operator.write("held_settle", requestId="h", messageId="m1", action="release")
+    operator.write("policy_set", requestId="p", policy=policy("refuse"), of={"address": "desk"})
+    assert [mail.kept for mail in world.disk.mail.values()] == ["released"], "the person let it through"
+
+
+def test_a_policy_of_a_session_that_is_away_is_set_by_its_id() -> None:
+    """Protocol 15.2"""
+    world = World()
+    receiver, operator = enter(world, "bob", features=FULL), person(world)
+    receiver.leave()
+    members = {"policy": policy("refuse"), "of": {"sessionId": receiver.id}}
+    only(operator.write("policy_set", requestId="p", **members), "policy_stored")
+    assert fate(enter(world, "ann", features=FULL).queue("bob", "m1")) == "refused_by_policy"

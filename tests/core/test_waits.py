@@ -208,3 +208,10 @@ def test_what_ended_is_not_remembered() -> None:
     waits.end(edge)
     waits.end(edge)
     assert len(waits) == 0 and waits.chain("a", "b") is None
+
+
+def test_nobody_stands_between_somebody_and_itself() -> None:
+    """Protocol 15.1"""
+    waits = Waits()
+    assert waits.chain("a", "a") == []
+    assert waits.chain("a", "b") is None

@@ -18,6 +18,7 @@ from intercom.limits import STDERR_BYTES
 from intercom.paths import Paths
 from intercom.server.ownership import HomeLock
 from tests.support.brokers import SERVE, TOP, BrokerProcess, environment, patched
+from tests.support.holding import database_held
 from tests.support.raw import RawClient
 
 StartBroker = Callable[..., BrokerProcess]
@@ -183,29 +184,15 @@ def test_a_lock_held_elsewhere_ends_the_start_with_its_holder(start_broker: Star
     lock.release()
 
 
-HOLDER = """
-import sqlite3, sys
-connection = sqlite3.connect(sys.argv[1], isolation_level=None)
-connection.execute("BEGIN IMMEDIATE")
-print("held", flush=True)
-sys.stdin.read()
-"""
-
-
 def test_a_store_held_elsewhere_ends_the_start_too(start_broker: StartBroker, home: Path) -> None:
     """F5, F7: who began all the same would refuse for as long as it lives; who wanted a broker tries again."""
     assert start_broker().stop() == 0
-    # Another process, because the broker is a fork of this one, and SQLite counts the locks of a process.
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, home / "intercom.db"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
-    before = {path.name for path in home.iterdir()}
-    broker = start_broker(fault="from intercom.store import database\ndatabase.BUSY_MS = 1", wait=False)
-    assert broker.wait() == 5
-    assert f"{home / 'intercom.db'} is held by another program" in broker.errors
-    assert {path.name for path in home.iterdir()} == before
-    holder.communicate()
+    with database_held(home / "intercom.db") as holder:
+        before = {path.name for path in home.iterdir()}
+        broker = start_broker(fault="from intercom.store import database\ndatabase.OPEN_BUSY_MS = 1", wait=False)
+        assert broker.wait() == 5
+        assert f"{home / 'intercom.db'} is held by process {holder}" in broker.errors
+        assert {path.name for path in home.iterdir()} == before
     assert start_broker().stop() == 0
 
 

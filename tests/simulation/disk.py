@@ -23,7 +23,7 @@ from unittest.mock import patch
 from intercom.client import journalfile
 from intercom.config import Durability
 from intercom.core import recalling
-from intercom.core.records import Reading
+from intercom.core.records import Change, Happened, Reading
 from intercom.limits import Limits
 from intercom.paths import Paths
 from intercom.store import database, operations
@@ -31,6 +31,7 @@ from intercom.store.database import Batch, Store
 from intercom.store.pair import beside
 from intercom.store.reader import Read, Reader, _answer
 from intercom.store.writer import Outcome, Writer
+from tests.simulation.account import Broken
 from tests.simulation.machine import Clock, Doom, Killed
 
 Trouble = Literal["none", "full", "failing"]
@@ -57,8 +58,8 @@ class Disk:
         self.trouble: Trouble = "none"
         self.lives = 0
         self.store: Store | None = None
-        self._before: tuple[bytes, bytes] | None = None
-        """What log and database held before the commit that is being made, if the broker is to die in it."""
+        self._before: tuple[bytes, bytes, bytes | None] | None = None
+        """What log, database and head held before the commit that is being made, if the broker is to die in it."""
         self._unsynced: tuple[bytes, ...] | None = None
         """What database and log held before the first commit that is not synced."""
         self.paths = self._new_place()
@@ -102,6 +103,8 @@ class Disk:
             if power_fails and self._chance.random() < 0.3:
                 self.paths.head.write_bytes(b"")
         if self._before is not None:
+            if self.paths.head.exists():  # it is written once a commit has returned, and this one has not
+                self.paths.head.write_bytes(self._before[2] or b"")
             # Nothing of a commit reaches the database before all of it is in the log and synced.
             self.paths.database.write_bytes(self._before[1])
             self._tear(self._before[0], self._log, power_fails=power_fails)
@@ -127,7 +130,8 @@ class Disk:
             raise OSError(errno.EIO, "Input/output error")
         self._doom.point()
         if self._doom.is_set and self._chance.random() < 0.3:
-            self._before = (self._log.read_bytes(), self.paths.database.read_bytes())
+            head = self.paths.head.read_bytes() if self.paths.head.exists() else None
+            self._before = (self._log.read_bytes(), self.paths.database.read_bytes(), head)
 
     def _tear(self, before: bytes, log: Path, *, power_fails: bool) -> None:
         """Keep of the last commit's sectors the first ones that were written, or any when the power went."""
@@ -164,6 +168,8 @@ class HandWriter(Writer):
     def __init__(self, store: Store, disk: Disk, notify: Callable[[], None]) -> None:
         self.is_fast = True
         self._disk = disk
+        self._sequence = 0
+        """Of the last event that was to be written."""
         super().__init__(store, notify)
 
     @property
@@ -178,6 +184,15 @@ class HandWriter(Writer):
     def has_work(self) -> bool:
         """Tell whether the thread has something to commit."""
         return self._wanted
+
+    def submit(self, ticket: int, changes: tuple[Change, ...]) -> None:
+        """Queue an append; events have to be numbered in the order in which they are committed."""
+        for change in changes:
+            if isinstance(change, Happened):
+                if change.seq <= self._sequence:
+                    raise Broken("watchers-see-all", f"event {change.seq} is written behind {self._sequence}: {change}")
+                self._sequence = change.seq
+        super().submit(ticket, changes)
 
     def work(self) -> None:
         """Do what the thread does next."""

@@ -10,4 +10,10 @@ FOUND: dict[int, str] = {
     78: "a message that was given up twice was told once: the second notice had the id of the first, as a copy has",
     244: "a notice said `not delivered` of mail that was done with, whose receipt was lost before its session ended",
     260: "a send that was tried again arrived, while a notice said that it had not",
+    101765: "a message was shown to the successor of who was done with it, when the clock was set forward",
+    448: "the text of a step was called lost, for good, while its commit was under way or another one was read",
+    931: "a link that was confirmed too late was tried no more, on a connection that worked",
+    1362: "whoever was looked for when the last open invocation was given up was remembered for ever",
+    20343: "events were numbered in another order than they were written, so that a watch could miss one",
+    54: "the row of a message that waited stayed on disk for ever when its deletion failed, with durability in memory",
 }

@@ -12,7 +12,7 @@ import pytest
 from tests.simulation.found import FOUND
 from tests.simulation.runner import examine, live
 
-WORLDS = int(os.environ.get("INTERCOM_WORLDS", "240"))
+WORLDS = int(os.environ.get("INTERCOM_WORLDS", "160"))
 """How many worlds a run of the suite lives through, beside those that found something."""
 _PARTS = 8
 

@@ -430,7 +430,7 @@ def test_database_held_by_another_program_is_not_called_damaged(
 ) -> None:
     """It passes, so nobody may begin to refuse for as long as he lives."""
     open_store().close()
-    monkeypatch.setattr(database, "BUSY_MS", 1)
+    monkeypatch.setattr(database, "OPEN_BUSY_MS", 1)
     other = sqlite3.connect(paths.database, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreUnusable) as caught:

@@ -44,7 +44,7 @@ def patched(code: str) -> tuple[str, ...]:
 
 def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return a small environment in which commands find the package and the home, and nothing of this machine."""
-    names = ("PATH", "LANG", "COVERAGE_PROCESS_START", "PYTHONPYCACHEPREFIX")
+    names = ("PATH", "LANG", "COVERAGE_PROCESS_START", "PYTHONPYCACHEPREFIX", "PYTHONDEVMODE", "PYTHONASYNCIODEBUG")
     kept = {name: os.environ[name] for name in names if name in os.environ}
     return {
         **kept,

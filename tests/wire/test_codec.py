@@ -36,6 +36,7 @@ from intercom.wire.frames import (
     Message,
     MessageFrame,
     Presence,
+    Queued,
     Received,
     Register,
     Send,
@@ -756,3 +757,12 @@ def test_the_types_answered_in_band_are_requests() -> None:
     assert type(decode_request(payload_of(example("supervisor_send")))) is SupervisorSend
     assert type(decode_request(payload_of(example("register")))) is Register
     assert type(decode_request(payload_of(example("received")))) is Received
+
+
+def test_an_answer_whose_type_is_loaded_is_decoded_without_all_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Design section 6: a command that waits for one such answer needs no decoder for every frame there is."""
+    answers: codec._Direction[Any] = codec._Direction(Delivered, (AnswerFrame,), codec._all_answers)
+    monkeypatch.setattr(codec, "_ANSWERS", answers)
+    frame = decode_answer(b'{"type":"queued","messageId":"m","target":"t","position":1}')
+    assert isinstance(frame, Queued)
+    assert answers._everything is not None

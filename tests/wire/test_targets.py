@@ -96,6 +96,7 @@ def test_a_run_id_is_written_in_any_case() -> None:
         ("a*b*c", "aXbYc", True),
         ("a*b*c", "abc", True),
         ("a*b*c", "acb", False),
+        ("a*b*c", "aXc", False),
         ("a*a", "a", False),
         ("*aa*aa", "aaa", False),
         ("*aa*aa", "aaaa", True),
