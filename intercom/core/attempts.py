@@ -144,8 +144,14 @@ class Attempt(Struct, eq=False):
                 self.sender.asks_under_way -= 1
 
 
-class AnswerTaken(Struct, eq=False, gc=False):
-    """Mark a final answer: when the kernel took it the sender cannot need the row any more."""
+class AnswerTaken(Struct, frozen=True):
+    """Mark a final answer: when the kernel took it the sender cannot need the row any more.
 
-    operation: Operation
-    connection: Connection
+    It holds numbers, not what they stand for, so that the cyclic collector need not look at hundreds of thousands.
+    """
+
+    message_id: str
+    number: int
+    """Of the row."""
+    connection: int
+    """Of who has the answer, by its number."""

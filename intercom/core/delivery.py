@@ -378,7 +378,7 @@ class Delivery:
         if attempt.is_waiting:
             attempt.settle()
             attempt.was_delivered = True
-            token = None if operation.is_ask else AnswerTaken(operation, attempt.connection)
+            token = None if operation.is_ask else AnswerTaken(message_id, operation.number, attempt.connection.number)
             self._outbox.write(attempt.connection, Delivered(message_id, attempt.attempt_id), ticket, token)
         if is_asked:
             self._asking.settle_if_over(sender, recipient.id, message_id, now, ticket)

@@ -36,7 +36,9 @@ class Messages(Part):
         waits = Waits()
         self.questions = Questions(deadlines, waits, registry.sessions.party_of)
         self.asking = Asking(self.questions, waits, registry.sessions, registry.addresses, limits, ground.outbox)
-        self.operations = Operations(key, limits, ground.ledger, deadlines, recovered, store_trouble)
+        self.operations = Operations(
+            key, limits, ground.ledger, deadlines, ground.connections, recovered, store_trouble
+        )
         self.recalling = Recalling(self.operations, ground.outbox, limits)
         self.receipts = Receipts(limits, deadlines)
         self.crossings = Crossings(limits)

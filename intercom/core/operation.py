@@ -28,12 +28,8 @@ class Standing(Enum):
     INVALID = "invalid"
 
 
-class Operation(Struct, eq=False, gc=False):
-    """Hold one row and what only this process knows of it.
-
-    There are hundreds of thousands, and they stay for long: the cyclic collector does not look at them. Whoever lets
-    one lead back to itself (a question, a frame that waits for its receipt, an attempt, mail) takes that out again.
-    """
+class Operation(Struct, eq=False):
+    """Hold one row and what only this process knows of it."""
 
     number: int
     message_id: str

@@ -11,7 +11,7 @@ remembers the ticket of its last change, and whoever rests an answer on the row 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET
@@ -38,6 +38,7 @@ from intercom.wire.frames import Message
 
 if TYPE_CHECKING:
     from intercom.core.attempts import AnswerTaken
+    from intercom.core.connections import Connection
     from intercom.core.sessions import Session
 
 _RESERVED, _ACCEPTED, _QUEUED = OperationState
@@ -69,9 +70,11 @@ class Operations:
         limits: Limits,
         ledger: Ledger,
         deadlines: Deadlines,
+        connections: Mapping[int, Connection],
         recovered: Recovered,
         trouble: str | None,
     ) -> None:
+        self._connections = connections
         self._digest = KeyedDigest(key)
         self._limits = limits
         self._ledger = ledger
@@ -355,8 +358,13 @@ class Operations:
 
     def answer_taken(self, answer: AnswerTaken, now: Instant) -> None:
         """Note that the sender of a plain message has its final answer: its row may give way while it is connected."""
-        if self.by_id(answer.operation.message_id) is answer.operation:
+        if self._answered_row(answer) is not None:
             self._evictable.append(answer)
+
+    def _answered_row(self, answer: AnswerTaken) -> Operation | None:
+        """Return the row of an answer; None: it is gone, whatever has its message id now."""
+        operation = self.by_id(answer.message_id)
+        return operation if operation is not None and operation.number == answer.number else None
 
     # --- recovery ---------------------------------------------------------------------------------------
 
@@ -454,12 +462,15 @@ class Operations:
     def _evict_one(self, now: Instant) -> bool:
         evictable = self._evictable
         while evictable:
-            operation, connection = evictable[0].operation, evictable[0].connection
-            present = self.by_id(operation.message_id) is operation
-            if present and connection.open and now.mono - operation.born < self._limits.evictable_after_ms:
+            operation = self._answered_row(evictable[0])
+            connection = self._connections.get(evictable[0].connection)
+            if operation is None or connection is None or not connection.open:
+                evictable.popleft()
+                continue
+            if now.mono - operation.born < self._limits.evictable_after_ms:
                 return False
             evictable.popleft()
-            if present and connection.open and operation.state is _ACCEPTED:
+            if operation.state is _ACCEPTED:
                 self._drop(operation, now)
                 return True
         return False
@@ -480,7 +491,7 @@ class Operations:
             else:
                 self._drop(operation, now)
         evictable = self._evictable
-        while evictable and self.by_id(evictable[0].operation.message_id) is not evictable[0].operation:
+        while evictable and self._answered_row(evictable[0]) is None:
             evictable.popleft()
 
     def _drop(self, operation: Operation, now: Instant) -> None:
