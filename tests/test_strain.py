@@ -1,6 +1,4 @@
-"""Run the short forms of ``scripts/stampede``, ``idle-race``, ``flow-pass``, ``soak``, ``crash``, ``power-loss`` and
-``damage``; test how a soak judges.
-"""
+"""Run the short forms of what is in ``scripts/strain``; test how a soak and a flood judge."""
 
 from __future__ import annotations
 
@@ -11,6 +9,7 @@ import sys
 
 import pytest
 
+from scripts.strain import flood
 from scripts.strain.soak import SLACK_DESCRIPTORS, SLACK_KIB, Sample, judge
 from tests.support.brokers import TOP, environment
 
@@ -44,11 +43,15 @@ FLAT = Sample(
         ("idle_race", ("--rounds", "25")),
         ("flow_pass", ("--passes", "5", "--bound-ms", "inf")),
         ("soak", ("--minutes", "0.2")),
+        ("flood", ("--clients", "60", "--groups", "12", "--deaf", "3", "--churn", "20", "--messages", "1500")),
         ("crash", ("--kills", "4")),
         pytest.param("power", ("--rounds", "1", "--failures", "10", "--whole", "1"), marks=needs_compiler),
         ("damage", ("--most", "3")),
     ],
-    ids=["stampede", "late stampede", "slow stampede", "idle race", "flow pass", "soak", "crash", "power", "damage"],
+    ids=[
+        *("stampede", "late stampede", "slow stampede", "idle race", "flow pass", "soak", "flood"),
+        *("crash", "power", "damage"),
+    ],
 )
 def test_a_short_form_passes(script: str, arguments: tuple[str, ...]) -> None:
     """F1, F2, F4, F7, F10, F26; soak: F8, F63, F77, F83; crash: F72, F76, F78; power, damage: F100."""
@@ -105,3 +108,23 @@ def test_what_grows_does_not(growth: dict[str, int], said: str) -> None:
 
 def test_too_short_a_run_is_none() -> None:
     assert judge([FLAT] * 3) == ["there are too few samples to judge"]
+
+
+BEFORE = flood.Sample(pid=1, memory=30_000, descriptors=14, threads=3, operations=0)
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [
+        ({}, None),
+        ({"memory": 30_000 + flood.SLACK_KIB + 100, "operations": 50}, None),
+        ({"pid": 2}, "served at first"),
+        ({"memory": 30_001 + flood.SLACK_KIB}, "memory of the broker grew"),
+        ({"descriptors": 15 + flood.SLACK}, "descriptors"),
+        ({"threads": 4 + flood.SLACK}, "threads"),
+        ({"operations": 101}, "101 rows, 100 messages were sent"),
+    ],
+)
+def test_a_flood_says_what_is_not_where_it_was(after: dict[str, int], said: str | None) -> None:
+    faults = flood.judge(BEFORE, dataclasses.replace(BEFORE, **after), 100)
+    assert [said in fault for fault in faults] == ([] if said is None else [True])

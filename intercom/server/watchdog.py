@@ -1,7 +1,8 @@
 """End a process whose event loop stands still, so that clients can start a new one (protocol 3.7).
 
 A thread ticks. A tick that comes late proves that the whole process was stopped or suspended and is not counted
-against the loop; neither is the time the machine sleeps.
+against the loop; neither is the time the machine sleeps. A process that others leave little of the processor comes
+forward slowly and is not ended for it: while it computes, a tick counts for what it could compute in it.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ import sys
 import traceback
 from collections.abc import Callable
 from threading import Event, Thread
-from time import monotonic
+from time import monotonic, process_time
 
-from intercom.limits import WATCHDOG_LATE_MS, WATCHDOG_TICK_MS, WATCHDOG_TICKS
+from intercom.limits import WATCHDOG_BLOCKED_MS, WATCHDOG_LATE_MS, WATCHDOG_TICK_MS, WATCHDOG_TICKS
 
 
 class Watchdog:
@@ -21,19 +22,26 @@ class Watchdog:
     Args:
         on_stall: called once, in the watchdog's thread, with the stacks of all threads; it should end the process.
         clock: monotonic seconds.
+        computed: seconds of the processor that the process has used.
     """
 
-    def __init__(self, on_stall: Callable[[list[str]], None], clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self,
+        on_stall: Callable[[list[str]], None],
+        clock: Callable[[], float] = monotonic,
+        computed: Callable[[], float] = process_time,
+    ) -> None:
         self._on_stall = on_stall
         self._clock = clock
+        self._computed = computed
         self._stopped = Event()
         self._thread: Thread | None = None
-        self._ticks = 0
-        self._last = 0.0
+        self._ticks = 0.0
+        self._last = self._used = 0.0
 
     def start(self) -> None:
         """Begin to tick."""
-        self._last = self._clock()
+        self._last, self._used = self._clock(), self._computed()
         self._thread = Thread(target=self._run, name="watchdog", daemon=True)
         self._thread.start()
 
@@ -45,15 +53,17 @@ class Watchdog:
 
     def sign(self) -> None:
         """Say that the event loop turns."""
-        self._ticks = 0
+        self._ticks = 0.0
 
     def tick(self) -> bool:
         """Count one tick if it came in time; return whether the loop has stood still for too many."""
-        now = self._clock()
+        now, used = self._clock(), self._computed()
+        spent_ms = (used - self._used) * 1000
         in_time = now - self._last <= (WATCHDOG_TICK_MS + WATCHDOG_LATE_MS) / 1000
-        self._last = now
+        self._last, self._used = now, used
         if in_time:
-            self._ticks += 1
+            # What waits for something else than the processor uses none, and will not come forward by itself.
+            self._ticks += 1 if spent_ms < WATCHDOG_BLOCKED_MS else min(1, spent_ms / WATCHDOG_TICK_MS)
         return self._ticks >= WATCHDOG_TICKS
 
     def _run(self) -> None:

@@ -48,6 +48,7 @@ OPERATION_KIB = 2
 """What a remembered message may cost."""
 FORGOTTEN_S = Limits().operation_ttl_ms / 1000 + 60
 FAULTS_SHOWN = 20
+LOG_LINES = 20
 INFO = {"cwd": "/p", "model": "m", "pid": 1, "startedAt": 1, "lastActivity": 1}
 
 
@@ -298,7 +299,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with blocking.connect("watcher", home=paths.home, purpose="control"):
             before = Sample.of(paths)
             flood = Flood(paths, options)
-            flood.run()
+            try:
+                flood.run()
+            except OSError as error:
+                log = paths.log.read_text().splitlines()[-LOG_LINES:]
+                print(f"the broker is not there any more ({error}); the last it said:", *log, "failed", sep="\n")
+                return 1
             if not until(lambda: control.broker_status(paths)["sessions"] == 1):
                 flood.faults.append("sessions are left when all have gone")
             if options.forgotten:

@@ -14,7 +14,7 @@ from importlib import import_module
 
 from tests.fuzz.tally import Tally
 
-TARGETS = ("framing", "codec", "core", "targets", "editors", "files", "store", "socket")
+TARGETS = ("framing", "codec", "core", "targets", "editors", "files", "store", "broker")
 """Each is a module with ``play(number)``."""
 HANGS_S = 120
 """A world that takes longer than this stands still: the process says where, and ends."""

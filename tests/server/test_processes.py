@@ -90,3 +90,32 @@ def test_what_is_forgotten_is_not_judged(court: Court, child: subprocess.Popen[b
 def test_a_start_is_told_for_living_processes_only(child: subprocess.Popen[bytes]) -> None:
     assert start_of(child.pid) == start_of(child.pid) is not None
     assert start_of(2**22 + 1) is None
+
+
+def held() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_all_sessions_of_one_process_share_a_descriptor(court: Court, child: subprocess.Popen[bytes]) -> None:
+    """FE A1.4: who opens and drops connections for ever takes no descriptor from anybody else."""
+    started, before = start_of(child.pid), held()
+    refs = [f"s{number}" for number in range(50)]
+    for ref in refs:
+        court.processes.watch(ref, child.pid, started)
+    assert held() <= before + 1
+    assert sorted(court.next() for _ in refs) == sorted((ref, True) for ref in refs)
+    court.processes.forget("s0")
+    end(child)
+    assert sorted(court.next() for _ in refs[1:]) == sorted((ref, False) for ref in refs[1:])
+    assert held() == before - 1  # the input of the child was closed as well
+    assert court.heard.empty()
+
+
+def test_the_last_one_forgotten_gives_the_descriptor_back(court: Court, child: subprocess.Popen[bytes]) -> None:
+    before = held()
+    for ref in ("a", "b"):
+        court.processes.watch(ref, child.pid, None)
+    court.processes.forget("a")
+    assert held() == before + 1
+    court.processes.forget("b")
+    assert held() == before

@@ -30,7 +30,7 @@ def ticks(watchdog: Watchdog, clock: Clock, count: int, pause: float = TICK_S) -
 
 def make() -> tuple[Watchdog, Clock]:
     clock = Clock()
-    return Watchdog(lambda stacks: None, clock), clock
+    return Watchdog(lambda stacks: None, clock, lambda: 0.0), clock
 
 
 def test_a_loop_without_a_sign_for_so_many_ticks_has_stalled() -> None:
@@ -58,6 +58,21 @@ def test_late_ticks_are_not_counted() -> None:
 def test_a_tick_somewhat_late_counts() -> None:
     watchdog, clock = make()
     assert ticks(watchdog, clock, WATCHDOG_TICKS, TICK_S + LATE_S - 0.001)[-1]
+
+
+@pytest.mark.parametrize(("share", "longest"), [(1.0, WATCHDOG_TICKS), (0.5, 2 * WATCHDOG_TICKS)])
+def test_a_loop_that_computes_without_end_has_stalled(share: float, longest: int) -> None:
+    """Design OP-3: the time counts that it could compute in."""
+    clock = Clock()
+    watchdog = Watchdog(lambda stacks: None, clock, lambda: clock.now * share)
+    assert ticks(watchdog, clock, longest) == [False] * (longest - 1) + [True]
+
+
+def test_a_process_that_gets_little_of_the_processor_is_not_judged() -> None:
+    """Design OP-3, F10: on a machine that is busy with something else a long turn of the loop is no stall."""
+    clock = Clock()
+    watchdog = Watchdog(lambda stacks: None, clock, lambda: clock.now * 0.02)
+    assert not any(ticks(watchdog, clock, 10 * WATCHDOG_TICKS))
 
 
 def test_the_thread_reports_a_stall_once_with_all_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
