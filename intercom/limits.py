@@ -27,6 +27,8 @@ UNREGISTERED_TOTAL_BYTES = 64 * MIB
 """Buffered input of all unregistered connections together."""
 NESTING = 256
 """Deepest nesting of arrays and objects in a frame; deeper is treated as invalid JSON."""
+NESTING_ADDED = 8
+"""Levels that the broker may put around what it was given: clients read so much more, whoever gave it."""
 NUMBER_DIGITS = 4_000
 """Longest run of digits in a frame; Python refuses to read integers beyond 4 300."""
 RARE_FRAMES = 8

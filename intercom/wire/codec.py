@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar, c
 from msgspec import UNSET, Meta, MsgspecError, Raw, Struct, UnsetType, ValidationError, convert
 from msgspec.json import Decoder, Encoder, decode
 
-from intercom.limits import QUOTED_CHARS, RARE_FRAMES, REQUEST_ID_CHARACTERS
+from intercom.limits import NESTING, NESTING_ADDED, QUOTED_CHARS, RARE_FRAMES, REQUEST_ID_CHARACTERS
 from intercom.wire.frames import (
     Attachment,
     BadRequest,
@@ -130,7 +130,7 @@ def decode_answer(payload: bytes) -> Answer:
         if not payload.isascii():
             payload = as_utf8(payload)
         if len(payload) > HARMLESS_BYTES:
-            _check_shape(payload)
+            _check_shape(payload, NESTING + NESTING_ADDED)
         return _ANSWERS.decode(payload)
     except _REFUSALS:
         if (rare := _ANSWERS.decode_rare(payload)) is not None:
@@ -182,8 +182,8 @@ def encode(frame: Struct) -> bytes:
         return framed(_encode(without_surrogates(frame)))
 
 
-def _check_shape(payload: bytes) -> None:
-    flaw = flaw_of(payload)
+def _check_shape(payload: bytes, levels: int = NESTING) -> None:
+    flaw = flaw_of(payload, levels)
     if flaw is not None:
         raise ProtocolError(f"{_NOT_JSON}: {flaw}")
 

@@ -58,8 +58,8 @@ def as_utf8(payload: bytes) -> bytes:
     return payload
 
 
-def flaw_of(payload: bytes) -> str | None:
-    """Name what is beyond NESTING or NUMBER_DIGITS in a JSON text; of other texts nothing is said.
+def flaw_of(payload: bytes, levels: int = NESTING) -> str | None:
+    """Name what is beyond so many levels or NUMBER_DIGITS in a JSON text; of other texts nothing is said.
 
     The exact look costs more than decoding, so it is taken only where the number of brackets, or the digits in a
     sample, allow for a flaw. Deleting a byte is the fastest way there is to count it where it is rare; where it is not
@@ -76,8 +76,8 @@ def flaw_of(payload: bytes) -> str | None:
         and _LONG_RUN in _outside(_unescaped(payload)).translate(_DIGITS)
     ):
         return f"a number has more than {NUMBER_DIGITS} digits"
-    if openings > NESTING and _is_deep(payload):
-        return f"it is nested deeper than {NESTING} levels"
+    if openings > levels and _is_deep(payload, levels):
+        return f"it is nested deeper than {levels} levels"
     return None
 
 
@@ -90,7 +90,7 @@ def _outside(payload: bytes) -> bytes:
     return b'"'.join(payload.split(b'"')[::2])
 
 
-def _is_deep(payload: bytes) -> bool:
+def _is_deep(payload: bytes, levels: int) -> bool:
     shape = _unescaped(payload).translate(None, _NO_SHAPE).replace(b'""', b"")
     if b'"' in shape:  # there are strings with brackets in them
         shape = _outside(shape).replace(b'"', b"")
@@ -99,7 +99,7 @@ def _is_deep(payload: bytes) -> bool:
     for begin in range(0, len(steps), _BLOCK):
         block = steps[begin : begin + _BLOCK]
         ups = block.count(1)
-        if level + ups > NESTING and max(accumulate(memoryview(block).cast("b"), initial=level)) > NESTING:
+        if level + ups > levels and max(accumulate(memoryview(block).cast("b"), initial=level)) > levels:
             return True
         level += 2 * ups - len(block)
     return False

@@ -13,9 +13,13 @@ from intercom.client.keeping import AddressKeeper, digest, key_of
 from intercom.client.report_files import ReportFiles
 from intercom.core.records import FlowRecord
 from intercom.errors import HomeError
+from intercom.limits import NESTING
 from intercom.paths import Paths, make_private_directory, prepare_home
 from intercom.store.head import read_head
 from intercom.store.history import record_from
+from intercom.wire.codec import decode_answer, decode_request
+from tests.support.raw import INFO
+from tests.support.wire import SHOWN
 
 DEEP = b"[" * 100_000 + b"]" * 100_000
 
@@ -78,6 +82,16 @@ def test_a_note_of_a_failed_start_that_is_nested_too_deep_says_nothing(paths: Pa
 def test_a_row_that_is_nested_too_deep_is_damaged() -> None:
     row = [DEEP if name == "steps" else None for name in FlowRecord.__struct_fields__]
     assert record_from(FlowRecord, tuple(row)) is None
+
+
+def test_what_is_nested_as_deep_as_allowed_can_be_read_inside_an_answer() -> None:
+    """P 1.3: the one who asks for it loses no connection over what somebody else was allowed to write."""
+    deepest = "[" * (NESTING - 2) + "]" * (NESTING - 2)
+    request = json.dumps({"type": "register", "session": {**INFO, "x": 0}}).replace('"x": 0', f'"x": {deepest}')
+    assert type(decode_request(request.encode())).__name__ == "Register"
+    told = json.dumps({"type": "sessions", "requestId": "r", "sessions": [{**SHOWN, "x": 0}]})
+    answer = told.replace('"x": 0', f'"x": {deepest}')
+    assert type(decode_answer(answer.encode())).__name__ == "Sessions"
 
 
 def test_the_texts_are_nested_too_deep_for_the_parsers() -> None:

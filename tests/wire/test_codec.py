@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw, Struct
 
-from intercom.limits import NESTING, NUMBER_DIGITS, QUOTED_CHARS, RARE_FRAMES
+from intercom.limits import NESTING, NESTING_ADDED, NUMBER_DIGITS, QUOTED_CHARS, RARE_FRAMES
 from intercom.wire import codec
 from intercom.wire.codec import (
     ProtocolError,
@@ -301,7 +301,8 @@ def test_deep_nesting_is_invalid_json(before: str, levels: int) -> None:
     assert sentence_of(frame) == "The payload is not valid JSON: it is nested deeper than 256 levels"
     fine = before.encode() + b"[" * (NESTING - 1) + b"]" * (NESTING - 1) + b"}"
     decode_request(fine)
-    assert "nested" in sentence_of(frame.replace(b'"list"', b'"error"'), decode_answer)
+    answer = before.encode() + b"[" * (levels + NESTING_ADDED) + b"]" * (levels + NESTING_ADDED) + b"}"
+    assert "nested" in sentence_of(answer.replace(b'"list"', b'"error"'), decode_answer)
 
 
 @pytest.mark.parametrize("frame", [with_message(b"%s"), b'{"type":"unregister","x":[-%s]}'])
