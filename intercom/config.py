@@ -13,6 +13,8 @@ from intercom.errors import ConfigError
 from intercom.limits import (
     ASK_MS,
     ASK_RANGE_MS,
+    CLUSTER_NAME_CHARACTERS,
+    CLUSTER_REPLICAS,
     FLOW_ADMISSIONS,
     FLOW_ADMISSIONS_RANGE,
     FLOW_END_GRACE_MS,
@@ -42,6 +44,8 @@ LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 _VARIABLE_PREFIX = "INTERCOM_"
 SPAWN = "spawn"
 """Table of ``intercom.toml`` with the sessions that may be started."""
+CLUSTER = "cluster"
+"""Table of ``intercom.toml`` that says how brokers on other machines are reached."""
 
 
 class About(NamedTuple):
@@ -59,6 +63,27 @@ class SpawnKind(Struct, frozen=True, forbid_unknown_fields=True):
 
     command: tuple[str, ...]
     cwd: str = "~"
+
+
+class ClusterSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Say how brokers on other machines are reached; without ``url`` none is."""
+
+    url: tuple[str, ...] = ()
+    """Servers of the engine."""
+    credentials: str = ""
+    """File with the credentials of an account of the engine."""
+    token_file: str = ""
+    """File with a token in their place."""
+    tls_ca: str = ""
+    """File with the certificates that servers are checked against; empty: those of the system."""
+    name: str = "intercom"
+    """Prefix of everything that the brokers keep in the engine."""
+    key_file: str = ""
+    """File with the key that the brokers share."""
+    replicas: int = 0
+    """On how many servers a copy is held; 0: on three if there are so many, else on one."""
+    node: str = ""
+    """What this machine is called; empty: its host name."""
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -145,6 +170,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     ] = ""
     spawn: dict[str, SpawnKind] = {}
     """Kinds of sessions that may be started, by name; only the file names any."""
+    cluster: ClusterSettings = ClusterSettings()
+    """How other machines are reached; only the file says that."""
 
     def limits(self) -> Limits:
         """Return the limits of the core with these settings applied."""
@@ -210,7 +237,7 @@ def settings_table() -> dict[str, Setting]:
     return {
         name: Setting(name, _VARIABLE_PREFIX + name.upper(), getattr(standard, name), hints[name].__metadata__[0])
         for name in Settings.__struct_fields__
-        if name != SPAWN
+        if name not in (SPAWN, CLUSTER)
     }
 
 
@@ -223,6 +250,7 @@ def load_settings(paths: Paths, environ: Mapping[str, str], overrides: Mapping[s
     """
     found = _read(paths)
     spawn = _spawn_kinds(f"{paths.settings}: {SPAWN}", found.pop(SPAWN, {}))
+    cluster = _cluster(f"{paths.settings}: {CLUSTER}", found.pop(CLUSTER, {}))
     given: list[tuple[str, str, object]] = [(f"{paths.settings}: {key}", key, value) for key, value in found.items()]
     if any(name.startswith(_VARIABLE_PREFIX) for name in environ):
         given += [
@@ -232,7 +260,7 @@ def load_settings(paths: Paths, environ: Mapping[str, str], overrides: Mapping[s
         ]
     given += [(f"--{key.replace('_', '-')}", key, value) for key, value in overrides.items() if value is not None]
     if not given:
-        return Settings(spawn=spawn)
+        return Settings(spawn=spawn, cluster=cluster)
     table = settings_table()
     values: dict[str, Any] = {}
     for origin, key, value in given:
@@ -242,7 +270,7 @@ def load_settings(paths: Paths, environ: Mapping[str, str], overrides: Mapping[s
         if not setting.takes(value):
             raise ConfigError(f"{origin} must be {setting.accepts}, not {value!r}")
         values[key] = value
-    return Settings(**values, spawn=spawn)
+    return Settings(**values, spawn=spawn, cluster=cluster)
 
 
 def _spawn_kinds(origin: str, table: object) -> dict[str, SpawnKind]:
@@ -264,6 +292,40 @@ def _spawn_kind(origin: str, name: str, kind: object) -> SpawnKind:
     return found
 
 
+def _cluster(origin: str, table: object) -> ClusterSettings:
+    """Return how other machines are reached; raise ``ConfigError``, naming the key, for what cannot be meant."""
+    if not table:
+        return ClusterSettings()
+    if isinstance(table, dict) and isinstance(table.get("url"), str):
+        table = {**table, "url": (table["url"],) if table["url"] else ()}
+    try:
+        found = convert(table, ClusterSettings)
+    except ValidationError as error:
+        raise ConfigError(f"{origin} does not say how machines are reached: {error}", hint=_CLUSTER_HINT) from None
+    for url in found.url:
+        if not url.startswith(("nats://", "tls://")):
+            raise ConfigError(f"{origin}.url must begin with nats:// or tls://, not {url!r}", hint=_CLUSTER_HINT)
+    for key, value in (("name", found.name), ("node", found.node or "node")):
+        if len(value) > CLUSTER_NAME_CHARACTERS or not value.replace("-", "").replace("_", "").isalnum():
+            raise ConfigError(
+                f"{origin}.{key} must be 1 to {CLUSTER_NAME_CHARACTERS} letters, digits, - and _, not {value!r}"
+            )
+        if not value.isascii():
+            raise ConfigError(f"{origin}.{key} must hold letters of ASCII only, not {value!r}")
+    for key in ("credentials", "token_file", "tls_ca", "key_file"):
+        path = getattr(found, key)
+        if path and not path.startswith(("/", "~")):
+            raise ConfigError(f"{origin}.{key} must be an absolute path or begin with ~, not {path!r}")
+    if not 0 <= found.replicas <= CLUSTER_REPLICAS:
+        raise ConfigError(f"{origin}.replicas must be from 0 to {CLUSTER_REPLICAS}, not {found.replicas}")
+    if found.credentials and found.token_file:
+        raise ConfigError(f"{origin} must name credentials or token_file, not both")
+    if found.url and not found.key_file:
+        raise ConfigError(f"{origin}.key_file must name the file with the key that the brokers share")
+    return found
+
+
+_CLUSTER_HINT = "`intercom docs cluster` shows the table for two machines."
 _SPAWN_HINT = "A kind is a table such as [spawn.reviewer] with command = ['claude', '-p'] and perhaps cwd = '/work'."
 
 

@@ -616,6 +616,45 @@ JOINED_CALLS = 1_000
 HOST_PUSH_MS = 5_000
 """Time for handing a bell to a host."""
 
+# --- clusters --------------------------------------------------------------------------------------------
+MESH_KEY_BYTES = 32
+"""Length of the key that the brokers of a cluster share."""
+CLUSTER_LEASE_MS = 15_000
+"""A broker that did not renew its lease for this long is away."""
+CLUSTER_RENEW_MS = 5_000
+"""Pause between two renewals of the lease of a broker."""
+CLUSTER_ANSWER_MS = 2_000
+"""How long the engine may take to answer before the connection to it is given up."""
+CLUSTER_CONNECT_MS = 2_000
+"""How long one server of the engine may take to let a connection in."""
+CLUSTER_PAUSE_MS = 250
+"""Pause before the engine is tried again; doubles up to CLUSTER_PAUSE_MOST_MS."""
+CLUSTER_PAUSE_MOST_MS = 5_000
+CLUSTER_LOOK_MS = 1_000
+"""Pause between two looks for leases that have ended."""
+CLUSTER_PING_MS = 5_000
+"""Pause between two signs of life on the connection to the engine; two without an answer end it."""
+CLUSTER_DUPLICATES_MS = 10 * MINUTE_MS
+"""How long the engine tells a copy of what it was given."""
+CLUSTER_MAIL_MS = 30 * MINUTE_MS
+"""How long the engine keeps what a broker has not fetched."""
+CLUSTER_REDELIVERY_MS = 30_000
+"""The engine hands out again what was not settled in this time."""
+CLUSTER_UNSETTLED = 256
+"""What one broker may have fetched and not settled."""
+CLUSTER_IN_FLIGHT = 1_000
+"""What one broker may have given to the engine without an answer."""
+CLUSTER_BATCH = 64
+"""What is asked of the engine at a time."""
+CLUSTER_END_MS = 20
+"""Pause between two requests that what uses the engine ends."""
+CLUSTER_CHECK_MS = 15_000
+"""How long a command waits for the engine."""
+CLUSTER_NAME_CHARACTERS = 32
+"""Length of the prefix of a cluster, and of the name of a machine in it."""
+CLUSTER_REPLICAS = 5
+"""Most servers of the engine that hold a copy."""
+
 
 class Limits(Struct, frozen=True, kw_only=True):
     """Hold the numbers the core decides by; every field has its documented default."""
@@ -897,3 +936,13 @@ class Limits(Struct, frozen=True, kw_only=True):
     """By how much such a pause may be longer or shorter."""
     peer_window_ms: int = 30 * MINUTE_MS
     """How long a delivery is tried before it has failed."""
+    peer_sessions: int = 10_000
+    """Sessions of one other broker that are shown, and of all that left and are remembered."""
+    peer_return_ms: int = 5_000
+    """How long after the start of a broker what came for a session that is not there waits for it to come back."""
+    peer_confirm_ms: int = 15_000
+    """How long somebody elsewhere who asked may go unconfirmed by its broker."""
+    announce_ms: int = 100
+    """Pause between two announcements to other brokers of who is here."""
+    announce_again_ms: int = 5_000
+    """Pause after which it is looked for changes that nobody told of."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from intercom import limits
-from intercom.config import Settings, SpawnKind, load_settings, settings_table
+from intercom.config import ClusterSettings, Settings, SpawnKind, load_settings, settings_table
 from intercom.errors import ConfigError
 from intercom.paths import Paths
 
@@ -57,7 +57,7 @@ def test_a_setting_may_be_a_text() -> None:
 
 
 def test_table_describes_every_setting() -> None:
-    assert (*TABLE, "spawn") == Settings.__struct_fields__
+    assert (*TABLE, "spawn", "cluster") == Settings.__struct_fields__
     for name, setting in TABLE.items():
         assert setting.name == name
         assert setting.variable == f"INTERCOM_{name.upper()}"
@@ -235,3 +235,50 @@ def test_sessions_that_may_be_started_are_named_in_the_file(paths: Paths) -> Non
 def test_what_is_no_command_is_refused_with_its_place(paths: Paths, text: str) -> None:
     paths.settings.write_text(text)
     assert f"{paths.settings}: spawn" in refusal(paths)
+
+
+def test_how_other_machines_are_reached_is_said_in_the_file(paths: Paths) -> None:
+    """Off unless `url` is set, and only the file sets it."""
+    assert load_settings(paths, {"INTERCOM_CLUSTER": "nats://h"}, {}).cluster == ClusterSettings()
+    paths.settings.write_text("[cluster]\nurl = 'nats://h:4222'\nkey_file = '~/mesh.key'\nnode = 'studio'\n")
+    found = load_settings(paths, {}, {}).cluster
+    assert (found.url, found.key_file, found.node, found.name) == (
+        ("nats://h:4222",),
+        "~/mesh.key",
+        "studio",
+        "intercom",
+    )
+    paths.settings.write_text("[cluster]\nurl = ['nats://a', 'tls://b']\nkey_file = '/k'\nreplicas = 3\n")
+    found = load_settings(paths, {}, {}).cluster
+    assert (found.url, found.replicas) == (("nats://a", "tls://b"), 3)
+    paths.settings.write_text("[cluster]\nurl = ''\n")
+    assert load_settings(paths, {}, {}).cluster.url == ()
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("urls = 'nats://h'", "urls"),
+        ("url = 'http://h'", "cluster.url must begin with nats:// or tls://"),
+        ("url = 7", "url"),
+        ("url = 'nats://h'", "cluster.key_file must name"),
+        ("name = 'a.b'", "cluster.name must be 1 to 32 letters"),
+        ("name = ''", "cluster.name must be 1 to 32 letters"),
+        ("name = 'ä'", "cluster.name must hold letters of ASCII"),
+        (f"node = '{33 * 'n'}'", "cluster.node must be"),
+        ("key_file = 'mesh.key'", "cluster.key_file must be an absolute path"),
+        ("tls_ca = 'ca'", "cluster.tls_ca must be an absolute path"),
+        ("replicas = 6", "cluster.replicas must be from 0 to 5"),
+        ("replicas = -1", "cluster.replicas must be from 0 to 5"),
+        ("credentials = '/c'\ntoken_file = '/t'", "credentials or token_file, not both"),
+    ],
+)
+def test_what_does_not_say_how_machines_are_reached_is_refused_with_its_place(
+    paths: Paths, line: str, shown: str
+) -> None:
+    """Wrong values are a clear refusal."""
+    paths.settings.write_text(f"[cluster]\n{line}\n")
+    told = refusal(paths)
+    assert f"{paths.settings}: cluster" in told and shown in told
+    paths.settings.write_text("cluster = 'on'\n")
+    assert f"{paths.settings}: cluster" in refusal(paths)

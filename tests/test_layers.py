@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "wire": WIRE,
     "core": CORE,
     "store": GROUND | PLACES | {"core.records", "store"},
-    "cluster": WIRE | {"core.records", "cluster"},
+    "cluster": WIRE | PLACES | {"core.records", "cluster"},
     "server": SERVER,
     "client": CLIENT,
     "cli": CLIENT | {"cli"},
@@ -42,7 +42,7 @@ MAY_IMPORT = {
 }
 """What each part may import of ours; a dotted name stands for that one module."""
 
-MORE_FOR = {"cli.mcp": {"mcp"}}
+MORE_FOR = {"cli.mcp": {"mcp"}, "cli.cluster": {"cluster"}, "cli.peer": {"cluster"}}
 """What single verbs may import beside that: the package behind them."""
 BROKER_SIDE_VERBS = {"cli.serve", "cli.store", "cli.doctor"}
 """The verbs that reach the broker's side."""

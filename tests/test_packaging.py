@@ -93,6 +93,7 @@ def test_every_import_from_outside_is_a_dependency() -> None:
             elif isinstance(node, ast.ImportFrom):
                 found.add((node.module or "").split(".")[0])
     found = {"mcp" if name in ("mcp_types", "pydantic") else name for name in found}  # they come with it
+    found = {"nats-py" if name == "nats" else name for name in found}
     assert found - set(sys.stdlib_module_names) - {"intercom"} == declared
 
 

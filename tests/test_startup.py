@@ -151,6 +151,9 @@ def test_a_broker_loads_nothing_it_does_without(shell: Shell) -> None:
         modules = witnessed(serving.stderr.read())
     assert "intercom.core.broker" in modules
     assert not modules & NOT_OF_A_BROKER
+    among_others = {"meshing", "abroad", "letters", "standins", "remote_sessions"}
+    assert not modules & {f"intercom.core.{name}" for name in among_others}
+    assert not [name for name in modules if name.startswith(("nats", "intercom.cluster.nats"))]
 
 
 def test_a_terminal_is_needed_for_colours(shell: Shell) -> None:

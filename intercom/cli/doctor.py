@@ -15,7 +15,7 @@ from intercom.cli.checks import Finding, State, concluded
 from intercom.cli.identity import paths_of, time_left
 from intercom.cli.locking import InUse, holder, is_held, locked
 from intercom.cli.render import Output, visible
-from intercom.cli.status import RESTORED, last_failure, quiet_report
+from intercom.cli.status import RESTORED, last_failure, machines, quiet_report
 from intercom.errors import AccessDenied, ConnectionLost, HomeError, IntercomError, NoBroker
 from intercom.limits import HOST_PROBE_MS, PROBE_MS
 from intercom.paths import Paths
@@ -43,6 +43,7 @@ CHECKS = {
     "broker": "the broker answers, and is of this version",
     "lock": "who serves the home is who holds its lock",
     "store": "the broker can use its files",
+    "cluster": "the broker reaches the engine through which it finds other machines",
     "workers": "the journals of durable workers are whole, and the broker agrees with them",
     "descriptors": "the broker may open enough files",
     "links": "Atomic and pi, where they are linked to the home, can start this broker",
@@ -102,6 +103,7 @@ def examine(paths: Paths, seconds: float) -> list[Finding]:
         "broker": broker.check,
         "lock": broker.check_lock,
         "store": broker.check_store,
+        "cluster": broker.check_cluster,
         "workers": broker.check_workers,
         "descriptors": lambda: checks.descriptors(broker.pid),
         "links": lambda: checks.links(paths, os.environ),
@@ -197,6 +199,21 @@ class Broker:
                 "lock", "bad", f"{by} holds {lock}, and process {self.pid} answers", "Run `intercom restart`."
             )
         return Finding("lock", "ok", f"{by} holds it")
+
+    def check_cluster(self) -> Finding:
+        """Look how the way to other machines is, where the settings name one."""
+        found = self.report.get("multiNode") if self.report is not None else None
+        if not isinstance(found, dict):
+            return Finding("cluster", "ok", "no broker runs that could reach other machines")
+        status = found.get("status")
+        if status == "off":
+            return Finding("cluster", "ok", f"off: {found.get('reason')}")
+        hint = "`intercom cluster check` looks for the cause; on this machine everything works meanwhile."
+        if status == "unavailable":
+            return Finding("cluster", "bad", str(found.get("reason")), hint)
+        if status == "on" and found.get("foreign"):
+            return Finding("cluster", "bad", machines(found), "The brokers of one prefix need the same key_file.")
+        return Finding("cluster", "ok" if status == "on" else "unknown", machines(found), hint)
 
     def check_workers(self) -> Finding:
         """Look what the broker and durable workers have on disk of each other, and who was refused."""

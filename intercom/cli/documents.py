@@ -48,6 +48,7 @@ _SESSION = _object(
     {
         "name": _TEXT,
         "cwd": _TEXT,
+        "node": _TEXT,
         "model": _TEXT,
         "pid": _NUMBER,
         "peer": _object({"pid": _COUNT}),
@@ -790,6 +791,11 @@ DOCUMENTS: dict[str, list[Schema]] = {
             }
         )
     ],
+    "peer": [
+        _success({"status": _TEXT, "peers": _array(_object({"brokerId": _TEXT, "node": _TEXT}))}, {"reason": _TEXT}),
+        _success({"node": _TEXT, "brokerId": _TEXT, "roundTripMs": _NUMBER}),
+    ],
+    "cluster": [_success(_EXAMINED), {"allOf": [_object(_EXAMINED), _ref("Failure")]}],
     "status": [
         _success({"home": _TEXT, "socket": _TEXT, "pid": _COUNT, "sessions": _COUNT}, {"broker": _ANY_OBJECT}),
         {"allOf": [_object({"home": _TEXT, "socket": _TEXT}), _ref("Failure")]},

@@ -126,10 +126,18 @@ def rows_of(views: list[SessionView], now: float, here: str) -> list[tuple[str, 
             _process(view),
             view.model or "-",
             ",".join(view.groups),
-            f"{view.cwd} (here)" if view.cwd == here else view.cwd,
+            _directory(view, here),
         )
         for view in views
     ]
+
+
+def _directory(view: SessionView, here: str) -> str:
+    """Return where a session works; of one on another machine with the name of that."""
+    node = view.raw.get("node")
+    if isinstance(node, str) and node:
+        return f"{node}:{view.cwd}"
+    return f"{view.cwd} (here)" if view.cwd == here else view.cwd
 
 
 def working_directory() -> str:

@@ -42,6 +42,8 @@ VERBS = {
     "leave": "have them act in it no more",
     "groups": "show which groups there are",
     "whoami": "show as whom commands act here",
+    "peer": "show the brokers of other machines, and ask one for a sign of life",
+    "cluster": "find out whether other machines can be reached, and change nothing",
     "status": "show the broker, without starting one",
     "doctor": "find out what is wrong, and change nothing",
     "log": "show what the broker wrote down",

@@ -15,7 +15,7 @@ from pathlib import Path
 from intercom.cli.arguments import Parser
 from intercom.cli.main import STATUSES, VERBS
 from intercom.config import settings_table
-from intercom.limits import SPAWN_KINDS
+from intercom.limits import MESH_KEY_BYTES, SPAWN_KINDS
 from intercom.paths import HOME_VARIABLE
 
 
@@ -103,6 +103,28 @@ def configuration_page() -> str:
         "The command finds the prompt on its standard input, the home in `INTERCOM_HOME` and a token in",
         "`INTERCOM_SPAWN_TOKEN`, which the session that it opens shows once; what it prints goes nowhere. It runs as",
         f"you, with what the environment of the broker has. At most {SPAWN_KINDS} kinds.",
+        "",
+        "## cluster",
+        "",
+        "How brokers on other machines are found and reached; there is neither a variable nor a flag for it. Without",
+        "this table, as is the default, they are not. [More than one machine](cluster.md) shows it whole.",
+        "",
+        "```toml",
+        "[cluster]",
+        'url = "tls://nats.example.org:4222"',
+        'key_file = "~/.config/intercom/mesh.key"',
+        "```",
+        "",
+        "| key | meaning | default |",
+        "|---|---|---|",
+        "| `url` | a server of the engine, or a list of several | none: off |",
+        f"| `key_file` | {MESH_KEY_BYTES} bytes that the brokers share; readable by you alone | needed |",
+        "| `credentials` | file with credentials of an account of the engine | none |",
+        "| `token_file` | file with a token in their place | none |",
+        "| `tls_ca` | file with the certificates servers are checked against | those of the system |",
+        "| `name` | prefix of what the brokers keep in the engine | `intercom` |",
+        "| `replicas` | on how many servers a copy is held; 0: three if there are so many, else one | 0 |",
+        "| `node` | what this machine is called | the host name |",
         "",
         "## Variables that are no settings",
         "",

@@ -87,6 +87,9 @@ def described(report: dict[str, Any], paths: Paths) -> list[tuple[str, str]]:
     if isinstance(store, dict):
         restored = f"; {RESTORED}" if ours.get("journalRestored") else ""
         lines.append(("store", _store(store) + restored))
+    cluster = report.get("multiNode")
+    if isinstance(cluster, dict) and cluster.get("status") not in (None, "off"):
+        lines.append(("machines", machines(cluster)))
     if "spawnKinds" in ours:
         kinds = ", ".join(map(str, ours["spawnKinds"]))
         lines.append(("may start", kinds or "nothing: intercom.toml names no commands under [spawn]"))
@@ -95,6 +98,20 @@ def described(report: dict[str, Any], paths: Paths) -> list[tuple[str, str]]:
     if "startedBy" in ours:
         lines.append(("started by", str(ours["startedBy"])))
     return lines
+
+
+def machines(cluster: dict[str, Any]) -> str:
+    """Return how the way to other machines is, by the report of the broker."""
+    told = f"{cluster['status']}, through {cluster.get('adapter', 'nothing yet')}"
+    if "reason" in cluster:
+        return f"{told}: {cluster['reason']}"
+    peers = cluster.get("peers")
+    if isinstance(peers, list) and cluster["status"] == "on":
+        nodes = ", ".join(str(peer.get("node")) for peer in peers if isinstance(peer, dict))
+        told += f"; {nodes or 'nobody else'} there"
+    if cluster.get("foreign"):
+        told += f"; {cluster['foreign']} things came that were made under another key"
+    return told
 
 
 def _mail(mail: dict[str, Any]) -> str:

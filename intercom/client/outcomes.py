@@ -57,6 +57,7 @@ _CLASSES: dict[str, type[SendError]] = {
     "owner_silent": OutcomeUnknown,
     "notification_unanswered": OutcomeUnknown,
     "not_restored": NotNow,
+    "cluster_unavailable": NotNow,
 }
 _REASON_CODES = {"message_id_conflict": "conflict", "session_not_found": "not_found", "away": "away"}
 _HINTS = {
@@ -68,6 +69,7 @@ _HINTS = {
     "expired": "It was shown as out of date. Send a new message if it still matters.",
     "loop": "Stop answering; if it matters, tell the person: `intercom send @me TEXT`.",
     "would_deadlock": "`intercom waits` shows who waits for whom, `intercom pending` what you were asked.",
+    "cluster_unavailable": "`intercom cluster check` looks for the cause; on this machine everything works meanwhile.",
     "terminal": "Start a fresh session with the context it needs; this one will not answer.",
     "route_lost": "Ask again under a new message id.",
     "no_open_question": "The question was answered, withdrawn, or its asker is gone; send an ordinary message instead.",

@@ -30,6 +30,7 @@ from intercom.core.part import Part
 from intercom.core.peeking import Peeking
 from intercom.core.post import Post
 from intercom.core.records import (
+    ClusterState,
     DropBodies,
     DropHistory,
     HistoryEvent,
@@ -59,6 +60,7 @@ from intercom.wire.frames import (
 from intercom.wire.mail import SessionReattach
 
 if TYPE_CHECKING:
+    from intercom.core.meshing import Meshing
     from intercom.wire.unions import Request
 
 Row = TypeVar("Row")
@@ -81,6 +83,7 @@ class Broker:
         identity: of the store, its journal and this process on it.
         spawn_kinds: the sessions that may be started.
         node: what this machine is called in labels.
+        cluster: how the way to other brokers is at first; None: there is none.
     """
 
     def __init__(
@@ -98,6 +101,7 @@ class Broker:
         identity: StoreIdentity | None = None,
         spawn_kinds: Iterable[str] = (),
         node: str = "local",
+        cluster: ClusterState | None = None,
     ) -> None:
         self._limits = limits = limits or Limits()
         recovered = recovered or Recovered()
@@ -129,6 +133,23 @@ class Broker:
         self._flows = flows = FlowsOfBroker(ground, registry, messages, post, company, following, work)
         self._linking = linking = Linking(ground, registry, messages, post, membership, following, inquiries)
         self._invoking = Invoking(ground, registry, messages, post, sending, following, work, node)
+        self._meshing: Meshing | None = None
+        if cluster is not None:
+            from intercom.core.meshing import Meshing  # with all that only a broker among others needs
+
+            self._meshing = Meshing(
+                ground,
+                registry,
+                messages,
+                post,
+                sending,
+                membership,
+                company,
+                self._invoking.peers,
+                node,
+                cluster,
+                now,
+            )
         self._parts: list[Part] = [
             messages,
             registry,
@@ -151,6 +172,8 @@ class Broker:
         draining = Draining(ground, registry, linking.links, self._parts)
         reporting = (*self._parts, draining)
         self._control = Control(ground, registry, messages, instance_id, pid, facts or {}, reporting)
+        if self._meshing is not None:
+            self._control.multi_node = self._meshing.multi_node
         registry.addresses.used = AddressUses(
             registry, messages, post, work, flows, linking, limits.address_idle_ms
         ).keys
@@ -181,7 +204,8 @@ class Broker:
     @property
     def session_count(self) -> int:
         """Return the number of registered sessions, control ones included."""
-        return len(self._registry.sessions)
+        sessions = self._registry.sessions
+        return len(sessions) - sessions.remote
 
     @property
     def away_count(self) -> int:
@@ -283,6 +307,8 @@ class Broker:
     def peer_told(self, fact: PeerFact, now: Instant) -> list[Effect]:
         """Take note of what is heard of other brokers, or of what became of work for one."""
         self._invoking.peer_told(fact, now)
+        if self._meshing is not None:
+            self._meshing.peer_told(fact, now)
         return self._outbox.take()
 
     def frames_taken(self, tokens: Iterable[object], now: Instant) -> list[Effect]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -32,3 +32,7 @@ class Connection:
         self.session: Session | None = None
         self.speaks_pi = False
         """Its peer has shown to be a pi-intercom client."""
+
+    def carry(self, frame: Any, after: int, token: object | None) -> bool:
+        """Take a frame although it cannot be written; return whether that was done. Only those of others can."""
+        return False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -16,7 +16,7 @@ from intercom.core.part import Handler, Part, Settler
 from intercom.core.registry import Registry
 from intercom.wire.frames import BrokerStatus, BrokerStatusRequest, Health, HealthRequest, Shutdown, ShutdownAck
 
-MULTI_NODE_OFF = {"status": "off", "reason": "no shared storage is selected"}
+MULTI_NODE_OFF = {"status": "off", "reason": "intercom.toml names no server under [cluster]"}
 
 
 class Leaving(Struct, frozen=True):
@@ -50,6 +50,8 @@ class Control(Part):
         self._pid = pid
         self._facts = facts
         self._parts = parts
+        self.multi_node: Callable[[], Mapping[str, Any]] = lambda: MULTI_NODE_OFF
+        """Tells how the way to other brokers is."""
         self._failure: dict[str, Any] | None = None
         """Of the store, until a later commit succeeded."""
         self._failed_ticket = 0
@@ -91,8 +93,8 @@ class Control(Part):
             broker.update(part.report())
         report = {
             "pid": self._pid,
-            "sessions": len(self._sessions),
-            "multiNode": MULTI_NODE_OFF,
+            "sessions": len(self._sessions) - self._sessions.remote,
+            "multiNode": self.multi_node(),
             "broker": {**broker, "store": store},
         }
         self._outbox.write(connection, BrokerStatus(frame.request_id, report))

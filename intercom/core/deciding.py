@@ -438,6 +438,8 @@ class Deciding:
                 if why is not None:
                     meant, identity = meant_session(target), target.target_identity
                     return self._parking.park(connection, sender, meant, identity, why, frame, message, signature, now)
+            if target.is_cut_off and not self._queueing.must_wait(sender, target, frame, message):
+                return Refusal("D13", reasons.CLUSTER_UNAVAILABLE, after=after)
             if self._queueing.must_wait(sender, target, frame, message):
                 return self._queueing.put_behind(connection, sender, target, frame, message, signature, operation, now)
         return self._delivery.carry(

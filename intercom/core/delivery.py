@@ -40,9 +40,11 @@ from intercom.wire.frames import (
     Message,
     MessageFrame,
     QuestionTarget,
+    Queued,
     Received,
     Send,
     SupervisorSend,
+    trim,
 )
 
 
@@ -165,7 +167,8 @@ class Delivery:
             unconfirmed = Unconfirmed(operation, _copy(frame, frame.message.copy()), attempt)
             self._receipts.add(unconfirmed)
         due = now.mono + self._limits.receipt_wait_ms
-        if attempt.target.receipts_by_habit or (attempt.may_queue and attempt.target.mailbox is not None):
+        may_wait = attempt.may_queue and attempt.target.mailbox is not None and not attempt.target.is_remote
+        if attempt.target.receipts_by_habit or may_wait:
             due = now.mono + min(self._limits.busy_ms, self._limits.receipt_wait_ms)
         unconfirmed.deadline = self._deadlines.add(due, self._receipt_missing, unconfirmed)
         return unconfirmed.frame
@@ -308,6 +311,41 @@ class Delivery:
         if unconfirmed is not None:
             self._receipts.remove(unconfirmed)
             self._fail(unconfirmed.waiter, reasons.RECEIPT_MISSING)
+
+    # --- what another broker says ---------------------------------------------------------------------
+
+    def confirmed_elsewhere(self, unconfirmed: Unconfirmed, now: Instant) -> None:
+        """Finish a delivery to a session on another machine, whose broker says that it has the message."""
+        self._confirm(unconfirmed, unconfirmed.waiter.target, now)
+
+    def queued_elsewhere(self, unconfirmed: Unconfirmed, position: int) -> None:
+        """Say that the broker of another machine keeps a message for who is away; its row stays as it is.
+
+        Sent again it is brought there again, and what has become of it by then is the answer.
+        """
+        attempt, operation = unconfirmed.waiter, unconfirmed.operation
+        self._receipts.remove(unconfirmed)
+        operation.under_way = None
+        if attempt.reply_to is not UNSET:
+            answered = self._queueing.open_question(attempt.target, attempt.sender, attempt.reply_to)
+            if answered is not None:
+                self._asking.close(answered)
+        if attempt.is_waiting:
+            attempt.settle()
+            queued = Queued(attempt.message_id, trim(attempt.wording), position, attempt.attempt_id)
+            self._outbox.write(attempt.connection, queued, operation.ticket)
+
+    def refused_elsewhere(
+        self, unconfirmed: Unconfirmed, reason: str, code: str | UnsetType, now: Instant, *, is_known: bool
+    ) -> None:
+        """Say why the broker of another machine refused a message; ``is_known``: it may have arrived all the same."""
+        self._receipts.remove(unconfirmed)
+        unconfirmed.operation.under_way = None
+        if not is_known:
+            self._operations.forget(unconfirmed.operation, now)
+        if is_known and reason == reasons.SESSION_NOT_FOUND:
+            reason, code = reasons.RECEIPT_MISSING, UNSET  # it was there, and may have the message
+        self._fail(unconfirmed.waiter, reason, code)
 
     # --- finish (D18) -----------------------------------------------------------------------------------
 

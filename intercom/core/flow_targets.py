@@ -65,6 +65,8 @@ class FlowTargets:
 
     def _fitness(self, session: Session) -> Unreachable | None:
         label = session.name or session.id
+        if session.is_remote:
+            return Unreachable(f"{label} is on another machine, and takes no steps from here")
         if not session.is_agent:
             return Unreachable(f"{label} is an internal connection")
         if session.is_terminal:

@@ -265,7 +265,7 @@ class Forwarding:
                         self._attempt(delivery, now)
         elif isinstance(fact, PeerLost):
             self._peers.lost(fact)
-        else:
+        elif isinstance(fact, Forwarded | Mirrored):
             delivery_heard_of = self._deliveries.get(fact.delivery_id)
             if delivery_heard_of is None or self._ledger.is_closed:
                 return

@@ -343,6 +343,8 @@ class Inquiries(Part):
     def _owner(self, key: str) -> str:
         kind, _, rest = key.partition(":")
         address = self._addresses.get(int(rest)) if kind == "address" else None
+        if kind == "peer":
+            return f"session {rest.rpartition(':')[2]} on another machine"
         if address is None:
             return f"session {rest}"
         return ME if address.group == NO_GROUP else f"{address.name} in {address.group}"

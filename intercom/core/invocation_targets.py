@@ -71,7 +71,11 @@ class Targets:
         """Return everybody a session may invoke: who is here, away, or has ended and is remembered."""
         sees_all = features.OPERATOR in asker.features
         reach = list(self._sessions) if sees_all else self._sessions.in_reach_of(asker.groups)
-        found = [self._of_session(session) for session in reach if session.is_agent and not session.holds_address]
+        found = [
+            self._of_session(session)
+            for session in reach
+            if session.is_agent and not session.holds_address and not session.is_remote
+        ]
         found += [
             self._of_address(address)
             for address in self._addresses
@@ -98,7 +102,7 @@ class Targets:
         sees_all = features.OPERATOR in asker.features
         address = self._addresses.of_key(target)
         session = self._sessions.get(target)
-        if session is not None:
+        if session is not None and not session.is_remote:
             if not session.is_agent or not (sees_all or session.shares_group_with(asker)):
                 return None
             if not session.holds_address:
@@ -209,7 +213,7 @@ class Targets:
         address = self._addresses.of_key(target)
         if address is None:
             session = self._sessions.get(target)
-            if session is not None:
+            if session is not None and not session.is_remote:
                 number = None if session.address is None else session.address.number
                 key = None if session.mailbox is None else session.mailbox.key
                 return Place(session, key, number, session.groups)

@@ -54,18 +54,18 @@ class Invoking(Part):
         self._mailing = mailing
         self._ledger = ledger
         self._book = Invocations(journal, limits)
-        self._peers = Peers(
+        self.peers = Peers(
             identity.broker_id,
             journal,
             ledger,
             next_number,
-            lambda target: registry.sessions.get(target) is not None or registry.lifecycle.get(target) is not None,
+            registry.is_known_here,
         )
         self._deliveries = Deliveries(journal)
         self._forwarding = Forwarding(
             self._book,
             self._deliveries,
-            self._peers,
+            self.peers,
             ledger,
             ground.deadlines,
             outbox,
@@ -82,7 +82,7 @@ class Invoking(Part):
             node,
             limits,
             registry.policies,
-            self._peers,
+            self.peers,
         )
         self._dispatching = Dispatching(
             self._book,
@@ -158,7 +158,7 @@ class Invoking(Part):
             self._book.recover_diagnosis(diagnosis)
         for delivery in recovered.deliveries:
             self._deliveries.enter(delivery)
-        self._peers.recover(recovered.peers)
+        self.peers.recover(recovered.peers)
         for mail in recovered.mail:
             box = self._boxes.get(mail.mailbox)
             if box is not None and mail.assignment is None:

@@ -171,6 +171,11 @@ class Mailbox:
         offered = [mail for mail in self._by_message.get(message_id, ()) if mail.is_offered]
         return min(offered, key=lambda mail: mail.number, default=None)
 
+    def under(self, message_id: str) -> Mail | None:
+        """Return the oldest entry under this message id that was a message of somebody."""
+        found = [mail for mail in self._by_message.get(message_id, ()) if mail.operation is not None]
+        return min(found, key=lambda mail: mail.number, default=None)
+
     def has_answer_to(self, message_id: str) -> bool:
         """Tell whether something waits here that replies to this message."""
         return any(mail.record.reply_to == message_id for mail in self.entries.values())

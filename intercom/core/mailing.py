@@ -536,6 +536,51 @@ class Mailing:
         self.offer(box, now)
         return True
 
+    def confirmed_elsewhere(self, mail: Mail, session_id: str, now: Instant) -> None:
+        """Take notice that another broker says that the recipient has a message, wherever that is by now."""
+        if mail.confirmed_by is None and self.can_promise:
+            self._confirm(mail, session_id, now)
+            self.on_delivered(mail, mail.ticket, now)
+
+    def handed_on(self, mail: Mail, now: Instant) -> None:
+        """Let go of mail that another broker keeps now for its recipient; what becomes of it is known there."""
+        operation = mail.operation
+        self._deadlines.cancel(mail.deadline)
+        mail.deadline = None
+        self._boxes.discard_if_unused(self._boxes.remove(mail))
+        changes: list[Change] = [ReleaseBody(mail.record.number, now.wall)]
+        if operation is not None and self._operations.is_present(operation):
+            operation.state, operation.position = OperationState.RESERVED, None
+            changes.append(SaveOperation(operation.record()))
+        event_id = f"mail:{mail.number}:handed_on"
+        changes.append(self._journal.event("mail.handed_on", mail.record, now, event_id=event_id, is_gone=True))
+        ticket = self._ledger.append(tuple(changes), self._undo_handed_on, mail)
+        if operation is not None:
+            operation.ticket = ticket
+
+    def _undo_handed_on(self, mail: Mail, now: Instant) -> None:
+        if mail.operation is not None:
+            mail.operation.state = OperationState.QUEUED
+        self.put_back(mail, now)
+
+    def keep_for_later(self, mail: Mail, pause_ms: int, now: Instant) -> None:
+        """Let mail wait again that its recipient could not be given, and offer it after a pause."""
+        box = self._boxes.get(mail.record.mailbox)
+        if box is not None and box.entries.get(mail.number) is mail:
+            self._deadlines.add(now.mono + pause_ms, self._let_wait_again, (box, mail))
+
+    def _let_wait_again(self, subject: tuple[Mailbox, Mail], now: Instant) -> None:
+        box, mail = subject
+        if box.entries.get(mail.number) is mail and mail.is_offered:
+            box.unmark_offered(mail)
+            if mail.deadline is None:
+                self._is_due(mail, now)
+        self.offer(box, now)
+
+    def refused_elsewhere(self, mail: Mail, reason: str, now: Instant) -> None:
+        """Give up mail that the broker of its recipient will never take; its sender is told."""
+        self._give_up([mail], "undeliverable", reason, now)
+
     def settle(self, mail: list[Mail], session: Session, now: Instant) -> None:
         """Take notice that somebody who may open the mailbox has read mail that was never written to anybody."""
         for each in mail:

@@ -183,17 +183,21 @@ class Notifications:
     def _recipient(self, frame: SendPendingStageNotification, group: str) -> Session | None:
         """Find the session the message came from, under the id it had or as whoever it is now."""
         found = self._sessions.get(frame.to)
-        if found is not None:
+        if found is not None and not found.is_remote:
             return found
         if frame.sender_return_address is not UNSET:
             address = fingerprint(frame.sender_return_address)
-            alike = [peer for peer in self._sessions if peer.return_hash == address and peer.home_group == group]
+            alike = [
+                peer
+                for peer in self._sessions
+                if peer.return_hash == address and peer.home_group == group and not peer.is_remote
+            ]
         elif frame.sender_registration_name is not UNSET:
             name = trim(frame.sender_registration_name).lower()
             alike = [
                 peer
                 for peer in self._sessions
-                if (peer.registration_name or "").lower() == name and peer.home_group == group
+                if (peer.registration_name or "").lower() == name and peer.home_group == group and not peer.is_remote
             ]
         else:
             return None

@@ -36,7 +36,7 @@ class Outbox:
     def write(self, to: Connection, frame: Answer, after: int = 0, token: object | None = None) -> bool:
         """Write a frame if the connection can still be written; return whether it can (protocol 1.4)."""
         if not to.open or self.muted:
-            return False
+            return not self.muted and to.carry(frame, after, token)
         if to.speaks_pi:
             frame = dressed(frame)
         self.effects.append(Write(to.number, frame, after, token))

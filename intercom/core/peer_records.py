@@ -68,6 +68,14 @@ class RemoteName(Struct, frozen=True):
     profile: str | None = None
     harness: str | None = None
     model: str | None = None
+    session: bytes = b""
+    """The session object as those in its groups see it, JSON; empty: it is not connected."""
+    identity: str = ""
+    """By which it is known as a sender at its broker, also when it comes back and proves who it is."""
+    home_group: str = ""
+    return_hash: str | None = None
+    """SHA-256 (hex) of its return address."""
+    features: tuple[str, ...] = ()
 
 
 class RemoteTask(Struct, frozen=True):
@@ -132,7 +140,36 @@ class Recall(Struct, frozen=True):
     reason: str
 
 
-PeerWork: TypeAlias = Forward | Follow | Recall
+class Announce(Struct, frozen=True):
+    """Tell all peers for whom this broker answers: what has changed, by id; None: it is gone."""
+
+    names: dict[str, RemoteName | None]
+
+
+class Post(Struct, frozen=True):
+    """Bring something to a peer, once the append with ticket ``after`` is committed; tell with ``Posted``."""
+
+    number: int
+    peer: str
+    kind: str
+    delivery_id: str
+    """The same in every attempt, so that the peer tells a copy."""
+    attempt: str
+    """Tells one attempt from the next."""
+    body: bytes
+    """JSON."""
+    after: int = 0
+    settles: int = 0
+    """What arrived and is done with once this was brought away; 0: nothing."""
+
+
+class Settle(Struct, frozen=True):
+    """Say that what arrived under this number needs no answer any more."""
+
+    arrival: int
+
+
+PeerWork: TypeAlias = Forward | Follow | Recall | Announce | Post | Settle
 
 
 # --- facts ----------------------------------------------------------------------------------------------
@@ -177,4 +214,33 @@ class Mirrored(Struct, frozen=True):
     run: RemoteRun
 
 
-PeerFact: TypeAlias = PeerSeen | PeerLost | Forwarded | Mirrored
+class Posted(Struct, frozen=True):
+    """Say that something was brought away: it will reach the peer, or have had its time."""
+
+    number: int
+
+
+class Arrived(Struct, frozen=True):
+    """Hold what a peer brought; it comes again unless it is settled."""
+
+    arrival: int
+    peer: str
+    kind: str
+    delivery_id: str
+    body: bytes
+
+
+class ClusterState(Struct, frozen=True):
+    """Say how the way to other brokers is."""
+
+    status: Literal["off", "starting", "on", "unavailable"]
+    reason: str = ""
+    """Why it is off or unavailable."""
+    adapter: str = ""
+    prefix: str = ""
+    """Of what the brokers keep in the engine."""
+    foreign: int = 0
+    """What came that was made under another key, or by something else."""
+
+
+PeerFact: TypeAlias = PeerSeen | PeerLost | Forwarded | Mirrored | Posted | Arrived | ClusterState

@@ -57,6 +57,16 @@ class Peers:
         record = self._known.get(broker_id)
         return broker_id if record is None else record.name
 
+    def there(self) -> list[PeerRecord]:
+        """Return the peers that can be reached, by the names of their machines."""
+        return sorted(
+            (self._known[broker_id] for broker_id in self._names), key=lambda record: (record.name, record.broker_id)
+        )
+
+    def name_count(self, broker_id: str) -> int:
+        """Return for how many a peer answers."""
+        return len(self._names.get(broker_id, ()))
+
     def recover(self, records: Iterable[PeerRecord]) -> None:
         """Enter peers read from the store; none of them is there yet."""
         self._known.update((record.broker_id, record) for record in records)

@@ -110,6 +110,8 @@ class Queueing:
         self._crossings = crossings
         self._outbox = outbox
         self._limits = limits
+        self.find_elsewhere: Callable[[str, Session], Away | Several | None] = lambda target, sender: None
+        """Tells whom on other machines a target means that leads to nobody here."""
 
     # --- who is meant -----------------------------------------------------------------------------------
 
@@ -148,7 +150,7 @@ class Queueing:
                 session_ids.append(known.id)
         if len(found) > 1:
             return Several(tuple(sorted(groups)), tuple(session_ids))
-        return next(iter(found.values()), None)
+        return next(iter(found.values()), None) or self.find_elsewhere(target, sender)
 
     def _of_address(self, address: Address, session_id: str) -> Away | Session:
         if address.holder is not None:
@@ -298,7 +300,7 @@ class Queueing:
         """Tell whether a send that may wait has to: older mail of its target has not been handed over."""
         return (
             target.mailbox is not None
-            and target.mailbox.holds_others_up
+            and (target.mailbox.holds_others_up or target.is_cut_off)
             and frame.queue_if_away is True
             and QUEUE in sender.features
             and message.expects_reply is not True

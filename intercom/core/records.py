@@ -22,6 +22,9 @@ from intercom.core.flow_records import StepRecord as StepRecord
 from intercom.core.flow_records import TargetIdentity as TargetIdentity
 from intercom.core.invocation_records import DiagnosisRecord as DiagnosisRecord
 from intercom.core.invocation_records import InvocationRecord as InvocationRecord
+from intercom.core.peer_records import Announce as Announce
+from intercom.core.peer_records import Arrived as Arrived
+from intercom.core.peer_records import ClusterState as ClusterState
 from intercom.core.peer_records import DeliveryRecord as DeliveryRecord
 from intercom.core.peer_records import Follow as Follow
 from intercom.core.peer_records import Forward as Forward
@@ -32,10 +35,13 @@ from intercom.core.peer_records import PeerLost as PeerLost
 from intercom.core.peer_records import PeerRecord as PeerRecord
 from intercom.core.peer_records import PeerSeen as PeerSeen
 from intercom.core.peer_records import PeerWork as PeerWork
+from intercom.core.peer_records import Post as Post
+from intercom.core.peer_records import Posted as Posted
 from intercom.core.peer_records import Recall as Recall
 from intercom.core.peer_records import RemoteName as RemoteName
 from intercom.core.peer_records import RemoteRun as RemoteRun
 from intercom.core.peer_records import RemoteTask as RemoteTask
+from intercom.core.peer_records import Settle as Settle
 
 
 class OperationState(str, Enum):

@@ -33,5 +33,10 @@ class Registry(Part):
             if known.state is SessionState.RECONNECTING:
                 self.sessions.reserve_id(known.id)
 
+    def is_known_here(self, session_id: str) -> bool:
+        """Tell whether this broker answers for the session with this id."""
+        session = self.sessions.get(session_id)
+        return (session is not None and not session.is_remote) or self.lifecycle.get(session_id) is not None
+
     def _ending(self, known: Known, now: Instant) -> None:
         self.sessions.release_id(known.id)

@@ -9,10 +9,12 @@ from enum import Enum
 from intercom.core.addresses import RESERVED_SIGN
 from intercom.core.clock import Instant
 from intercom.core.questions import Questions
-from intercom.core.sessions import Session, SessionTable, is_uuid
+from intercom.core.sessions import NODE, Session, SessionTable, is_uuid
 from intercom.core.supervision import Crossings
 from intercom.wire.frames import trim
 
+NODE_SIGN = "@"
+"""Between a name and the machine on which it is meant."""
 _PREFIX = re.compile(r"[0-9a-fA-F]{8}", re.ASCII)
 
 
@@ -31,11 +33,12 @@ def is_prefix(target: str) -> bool:
 
 def holders_of(named: list[Session], name: str) -> list[Session]:
     """Return those who hold an address of this name: they have more of it than others who call themselves so."""
-    return [
-        peer
-        for peer in named
-        if peer.address is not None and peer.holds_address and peer.address.name.lower() == name.lower()
-    ]
+    return [peer for peer in named if peer.holds_name(name)]
+
+
+def node_of(session: Session, here: str) -> str:
+    """Return what the machine of a session is called, where this one is called ``here``."""
+    return str(session.info.get(NODE, "")) if session.is_remote else here
 
 
 class Resolver:
@@ -45,6 +48,8 @@ class Resolver:
         self._sessions = sessions
         self._questions = questions
         self._crossings = crossings
+        self.node: str | None = None
+        """What this machine is called; None: there is no other."""
 
     def resolve(self, target: str, sender: Session, *, is_reply: bool, now: Instant) -> Session | Unresolved:
         """Return the one session ``target`` means: exact id first, then name, then prefix (6.2.1, 6.2.2).
@@ -75,7 +80,23 @@ class Resolver:
             begun = [peer for peer in self._sessions.with_prefix(target) if is_candidate(peer)]
             if begun:
                 return begun[0] if len(begun) == 1 else Unresolved.AMBIGUOUS_PREFIX
+        if self.node is not None and NODE_SIGN in target:
+            return self._on_node(target, self.node, is_candidate)
         return Unresolved.NOT_FOUND
+
+    def _on_node(self, target: str, here: str, is_candidate: Callable[[Session], bool]) -> Session | Unresolved:
+        """Return whom a name means on one machine: ``name@node``."""
+        name, _, node = target.rpartition(NODE_SIGN)
+        named = [
+            peer
+            for peer in self._sessions.named(name)
+            if is_candidate(peer) and node_of(peer, here).lower() == node.lower()
+        ]
+        if len(named) > 1:
+            named = holders_of(named, name) or named
+        if not named:
+            return Unresolved.NOT_FOUND
+        return named[0] if len(named) == 1 else Unresolved.AMBIGUOUS_NAME
 
     def wording_still_leads_to(
         self, wording: str, found: Session, to: str, sender: Session, *, is_reply: bool, now: Instant

@@ -48,8 +48,9 @@ class Sending(Part):
             post.queueing,
             post.mailing,
         )
+        self.resolver = Resolver(registry.sessions, messages.questions, messages.crossings)
         self.deciding = Deciding(
-            Resolver(registry.sessions, messages.questions, messages.crossings),
+            self.resolver,
             messages.operations,
             supervising.holding,
             staging.stages,

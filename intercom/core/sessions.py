@@ -33,6 +33,10 @@ ACTS_AS_PERSON = "person"
 """Member of a session info that marks the sessions of ``@me``; the broker alone writes it (protocol 5)."""
 
 
+NODE = "node"
+"""Member of a session info that names the machine of a session elsewhere; only the broker writes it (protocol 6.13)."""
+
+
 def is_uuid(text: str) -> bool:
     """Tell whether ``text`` has the UUID pattern, any version."""
     return _UUID.fullmatch(text) is not None
@@ -64,6 +68,11 @@ class SentIds:
 
 class Session:
     """Hold one registered session; what is immutable is set once here."""
+
+    is_remote = False
+    """It stands for one that another broker answers for."""
+    is_cut_off = False
+    """Nothing can be brought to where it is now."""
 
     __slots__ = (
         "_encoded",
@@ -156,6 +165,7 @@ class Session:
         else:
             info.pop("peer", None)
         info.pop(ACTS_AS_PERSON, None)
+        info.pop(NODE, None)
 
     @property
     def name(self) -> str | None:
@@ -166,6 +176,10 @@ class Session:
     def holds_address(self) -> bool:
         """Tell whether it receives the mail of the address under which it acts."""
         return self.address is not None and self.address.holder is self
+
+    def holds_name(self, name: str) -> bool:
+        """Tell whether it holds an address of this name: it has more of it than others who call themselves so."""
+        return self.address is not None and self.holds_address and self.address.name.lower() == name.lower()
 
     @property
     def return_mailbox(self) -> str | None:
@@ -291,6 +305,8 @@ class SessionTable:
                 self._retired_addresses[key] = record.address
             self._remembered = max(self._remembered, record.number)
         self._durable = True
+        self.remote = 0
+        """How many of them stand for sessions elsewhere."""
         self.on_change: list[Callable[[], None]] = []
         """Are told whenever somebody came, left, or changed name or groups."""
 
@@ -370,7 +386,21 @@ class SessionTable:
         else:
             is_found_by_name = self._apply(entry, session, frame)
         session.info["id"] = session.id
-        connection.session = session
+        elsewhere = self._by_id.get(session.id)
+        if elsewhere is not None:
+            self.leave(elsewhere)  # it has moved here
+        self._put(session, is_found_by_name=is_found_by_name)
+        return session
+
+    def enter_remote(self, session: Session) -> None:
+        """Put a session into the table that stands for one elsewhere and has its id and identities."""
+        self._registrations += 1
+        session.number = self._registrations
+        self.remote += 1
+        self._put(session, is_found_by_name=True)
+
+    def _put(self, session: Session, *, is_found_by_name: bool) -> None:
+        session.connection.session = session
         self._by_id[session.id] = session
         self._by_target_identity[session.target_identity] = session
         self._by_prefix.setdefault(session.id[:8].lower(), {})[session.id] = session
@@ -378,10 +408,10 @@ class SessionTable:
             self._index_name(session)
         for group in session.groups:
             self._by_group.setdefault(group, {})[session.id] = session
-        self._remember(session)
+        if not session.is_remote:
+            self._remember(session)
         for tell in self.on_change:
             tell()
-        return session
 
     def _wished_id(self, frame: Register, return_hash: str | None) -> str:
         wish = None if frame.preferred_session_id is UNSET else frame.preferred_session_id
@@ -420,6 +450,7 @@ class SessionTable:
         for tell in self.on_change:
             tell()
         session.connection.session = None
+        self.remote -= session.is_remote
         del self._by_id[session.id]
         del self._by_target_identity[session.target_identity]
         _discard(self._by_prefix, session.id[:8].lower(), session)
@@ -427,6 +458,8 @@ class SessionTable:
         for group in session.groups:
             _discard(self._by_group, group, session)
         key = session.id.lower()
+        if session.is_remote:
+            return
         if key in self._retired and key not in self._unsaved:
             self._retired.move_to_end(key)
         else:
@@ -458,7 +491,8 @@ class SessionTable:
         if wish is None or not is_uuid(wish):
             return self._ids()
         key = wish.lower()
-        if key in self._reserved or any(session.id.lower() == key for session in self.with_prefix(key[:8])):
+        alike = self.with_prefix(key[:8])
+        if key in self._reserved or any(each.id.lower() == key and not each.is_remote for each in alike):
             return self._ids()
         if key in self._retired and (return_hash is None or self._retired[key] != return_hash):
             return self._ids()

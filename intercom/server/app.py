@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -77,8 +77,9 @@ def _run(
 ) -> int:
     from intercom.server.log import Log
 
-    # Nothing here is encrypted: the kernel keeps others out. asyncio would load TLS, which takes 2 ms and 3 MB.
-    with without("ssl"):
+    # Nothing here is encrypted: the kernel keeps others out. asyncio would load TLS, which takes 2 ms and 3 MB. Only
+    # the way to other machines may be.
+    with without("ssl") if not settings.cluster.url else nullcontext():
         from intercom.server.serving import Serving
 
     log = Log(paths.log, level=settings.log_level)

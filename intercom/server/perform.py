@@ -30,7 +30,7 @@ from intercom.core.effects import (
     WatchProcess,
     Write,
 )
-from intercom.core.records import Change, ReadBodies, ReadHistory, Reading, ReadOperations
+from intercom.core.records import Change, Post, ReadBodies, ReadHistory, Reading, ReadOperations
 from intercom.limits import UNCOMMITTED_BYTES, UNCOMMITTED_FRAMES, UNSENT_BYTES
 from intercom.server.link import Link
 from intercom.server.log import Log
@@ -146,6 +146,8 @@ class Performer:
         self._waiting: dict[Link, None] = {}
         self._charges: deque[tuple[int, Link, int, int]] = deque()
         self._resumable: list[Link] = []
+        self._posts: deque[Post] = deque()
+        """What waits for its commit before it is brought to other machines, and what came after that."""
         self._broken: deque[Link] = deque()
         self._lost: deque[object] = deque()
 
@@ -234,6 +236,8 @@ class Performer:
                 self._spawner.spawn(effect.ref, effect.kind, effect.prompt, effect.token)
             elif isinstance(effect, Reading):
                 self._reader.submit(effect)
+            elif isinstance(effect, Post) and (effect.after > self._committed or self._posts):
+                self._posts.append(effect)
             else:
                 self._directory.submit(effect)
         if ticket:
@@ -423,6 +427,8 @@ class Performer:
                 link.dirty = True
                 self._dirty.append(link)
         self._waiting.clear()
+        while self._posts and self._posts[0].after <= ticket:
+            self._directory.submit(self._posts.popleft())
         self._perform(self._broker.committed(ticket, now), now)
 
     def _fail(self, failed: Failed, now: Instant) -> None:
@@ -433,6 +439,10 @@ class Performer:
                 link.dirty = True
                 self._dirty.append(link)
         self._waiting.clear()
+        posts, self._posts = self._posts, deque()
+        for post in posts:
+            if post.after < failed.first:
+                self._directory.submit(post)
         # Nothing that was appended is under way any more: tickets up to here are done with, one way or the other.
         self._committed = self._last_ticket
         self._uncharge(self._last_ticket)

@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 from threading import Timer
 from time import monotonic_ns, time_ns
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 from intercom.cluster.local import Alone
@@ -24,7 +24,7 @@ from intercom.config import Settings
 from intercom.core.broker import Broker
 from intercom.core.clock import Instant
 from intercom.core.connections import PeerCredentials
-from intercom.core.records import Change, Recovered, StoreIdentity
+from intercom.core.records import Change, ClusterState, Recovered, StoreIdentity
 from intercom.limits import (
     COLLECT_MIDDLE,
     COLLECT_OLD,
@@ -52,6 +52,9 @@ from intercom.server.watchdog import Watchdog
 from intercom.store.database import Store, StoreUnusable
 from intercom.store.reader import Reader
 from intercom.store.writer import Outcome, Writer
+
+if TYPE_CHECKING:
+    from intercom.cluster.directory import Directory
 
 
 def now() -> Instant:
@@ -154,6 +157,7 @@ class Serving:
     ) -> None:
         self._log = log
         self._end_process = end_process
+        self._is_meshed = bool(settings.cluster.url)
         self._territory = territory
         self._store = open_store(paths, settings, log)
         selector = selectors.DefaultSelector()
@@ -177,7 +181,8 @@ class Serving:
             facts={"startedAt": started.wall, **self._store.facts(), **facts},
             identity=self._store.identity,
             spawn_kinds=settings.spawn,
-            node=os.uname().nodename.partition(".")[0] or "local",
+            node=settings.cluster.node or os.uname().nodename.partition(".")[0] or "local",
+            cluster=self._cluster(settings),
         )
         self._idle = IdleCheck(started.mono, None if end_process is None else settings.idle_ms)
         self._alarm = Alarm(self._loop, self._on_deadline)
@@ -196,7 +201,7 @@ class Serving:
             reader=Reader(paths.database, self._on_read),
             processes=Processes(self._loop, self._on_judged),
             spawner=CommandSpawner(settings.spawn, paths, os.environ, self._loop, self._on_spawn_failed),
-            directory=Alone(lambda: self._loop.call_soon(self._performer.peers_told)),
+            directory=self._directory(settings, facts, started),
         )
         self._intake = Intake(self._broker, self._performer, self._idle, clock=now, frame_bytes=settings.frame_bytes)
         self._listener = Listener(sock, self._loop, log, self._on_connection)
@@ -208,6 +213,34 @@ class Serving:
         self._exit_status = 0
         self.stop_reason: str | None = None
         """Why it began to shut down."""
+
+    def _cluster(self, settings: Settings) -> ClusterState | None:
+        """Return how the way to other machines is at first; None: nobody asked for one."""
+        if settings.cluster.url:
+            if self._store.identity is None:
+                return ClusterState("off", f"the store cannot be used: {self._store.trouble}")
+            return ClusterState("starting")
+        if "ATOMIC_STORAGE" in os.environ:
+            return ClusterState(
+                "off", "ATOMIC_STORAGE selects a database, which is not used: [cluster] in intercom.toml names servers"
+            )
+        return None
+
+    def _directory(self, settings: Settings, facts: dict[str, Any], started: Instant) -> Directory:
+        identity = self._store.identity
+        if not settings.cluster.url or identity is None:
+            return Alone(lambda: self._loop.call_soon(self._performer.peers_told))
+        from intercom.cluster.nats.mesh import Mesh
+
+        return Mesh(
+            settings.cluster,
+            identity,
+            str(facts.get("version", "")),
+            started.wall,
+            loop=self._loop,
+            notify=lambda: self._performer.peers_told(),
+            log=self._log.write,
+        )
 
     # --- life
 
@@ -399,6 +432,10 @@ class Serving:
     def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """End the loop at once: after a bug no state can be trusted, and nothing half-done may be told to anybody."""
         error = context.get("exception")
+        if self._is_meshed and "handle" not in context:
+            # Tasks and connections of the client library of the engine, which is no part of what must be right here.
+            self._log.write("cluster_error", level="warning", reason=f"{context.get('message')}: {error!r}")
+            return
         text = "".join(traceback.format_exception(error)) if error is not None else str(context.get("message"))
         self._log.write("fatal", level="error", reason=repr(error), traceback=text)
         if self._end_process is not None:

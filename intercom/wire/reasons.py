@@ -55,6 +55,7 @@ NOT_CONFIRMED_DURABLY = (
     "Outcome not durably confirmed: the message went out but the store could not record it; "
     "retry with the same message id"
 )
+CLUSTER_UNAVAILABLE = "Other machines cannot be reached now; retry with the same message id, or let the message wait"
 DRAINING = "Broker is about to stop and takes no new questions; retry with the same message id in a moment"
 RECEIPT_MISSING = (
     "Recipient has not confirmed the message; the outcome is uncertain, a retry with the same message id is safe"
@@ -291,6 +292,7 @@ _CODES = (
     ("Recipient has not confirmed", "receipt_missing"),
     ("Out of date", "expired"),
     (DRAINING, "broker_draining"),
+    (CLUSTER_UNAVAILABLE, "cluster_unavailable"),
     ("Intercom message ID '", "conflict"),
     ("Target is away", "away"),
     (TOO_LATE, "too_late"),

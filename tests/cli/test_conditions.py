@@ -53,6 +53,8 @@ CALLS: dict[str, tuple[str, ...]] = {
     "me": ("me",),
     "policy": ("policy", "list"),
     "purge": ("purge",),
+    "peer": ("peer", "list"),
+    "cluster": ("cluster", "check"),
     "status": ("status",),
     "doctor": ("doctor",),
     "log": ("log",),
@@ -71,7 +73,7 @@ CALLS: dict[str, tuple[str, ...]] = {
 """How each verb is called."""
 FOR_HOSTS = ("hook", "mcp")
 """Verbs that hosts start and whose end is theirs to decide: they are held against such conditions elsewhere."""
-PURE = ("join", "leave", "whoami", "docs", "schema", "skill", "install", "uninstall", "demo")
+PURE = ("cluster", "join", "leave", "whoami", "docs", "schema", "skill", "install", "uninstall", "demo")
 """Verbs that never speak with a broker of the home."""
 SERVE = """
 from intercom import limits
@@ -219,6 +221,7 @@ Broker.frame_received = die
         ("groups", ("ListGroups",), 5, "no_broker"),
         ("status", ("BrokerStatusRequest",), 6, "connection_lost"),
         ("doctor", ("BrokerStatusRequest",), 1, "unhealthy"),
+        ("peer", ("BrokerStatusRequest",), 6, "connection_lost"),
         ("restart", ("BrokerStatusRequest",), 6, "connection_lost"),
         ("restart", ("Shutdown",), 0, None),
         ("stop", ("BrokerStatusRequest",), 6, "connection_lost"),
@@ -309,6 +312,7 @@ def test_no_permission(shell: Shell, verb: str) -> None:
         **dict.fromkeys(("docs", "schema", "skill", "whoami", "completion"), (0, None)),
         "doctor": (1, "unhealthy"),
         "serve": (1, "cannot_serve"),
+        "cluster": (2, "config"),
         **dict.fromkeys(("purge", "me"), (7, "not_a_person")),
     }
     if verb in expected:

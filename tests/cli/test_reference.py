@@ -9,7 +9,7 @@ import pytest
 from intercom.cli.docs import pages
 from intercom.cli.main import STATUSES, VERBS
 from intercom.cli.reference import PAGES, options_of, parser_of
-from intercom.config import load_settings, settings_table
+from intercom.config import ClusterSettings, load_settings, settings_table
 from intercom.paths import Paths
 from tests.support.brokers import TOP
 
@@ -48,10 +48,22 @@ def test_the_example_of_a_kind_is_taken(tmp_path: object) -> None:
     from pathlib import Path
 
     home = Path(str(tmp_path))
-    [example] = re.findall(r"```toml\n(.*?)```", PAGES["configuration"](), re.DOTALL)
+    example, _ = re.findall(r"```toml\n(.*?)```", PAGES["configuration"](), re.DOTALL)
     (home / "intercom.toml").write_text(example)
     found = load_settings(Paths(home), {}, {}).spawn["reviewer"]
     assert (found.command[0], found.cwd) == ("claude", "~/work/project")
+
+
+def test_the_example_of_a_cluster_is_taken(tmp_path: object) -> None:
+    from pathlib import Path
+
+    home = Path(str(tmp_path))
+    page = PAGES["configuration"]()
+    _, example = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    (home / "intercom.toml").write_text(example)
+    found = load_settings(Paths(home), {}, {}).cluster
+    assert found.url == ("tls://nats.example.org:4222",)
+    assert all(f"| `{key}` |" in page for key in ClusterSettings.__struct_fields__)
 
 
 def test_writing_them_changes_nothing() -> None:

@@ -28,6 +28,7 @@ from intercom.core.effects import (
 )
 from intercom.core.operation import Operation
 from intercom.core.records import (
+    Announce,
     Follow,
     Forward,
     Happened,
@@ -35,12 +36,14 @@ from intercom.core.records import (
     OperationState,
     PeerFact,
     PeerWork,
+    Post,
     ReadBodies,
     ReadHistory,
     Reading,
     ReadJournal,
     ReadOperations,
     Recall,
+    Settle,
     StoreIdentity,
 )
 from intercom.limits import HEADER_BYTES, Limits
@@ -276,7 +279,7 @@ class World:
                     self.watched[effect.ref] = effect
                 case Spawn():
                     self.spawned.append(effect)
-                case Forward() | Follow() | Recall():
+                case Forward() | Follow() | Recall() | Announce() | Post() | Settle():
                     self.peer_work.append(effect)
                 case ForgetProcess(ref):
                     self.watched.pop(ref, None)

@@ -17,6 +17,8 @@ from tests.simulation.programs import Role
 _TASKS = 8
 _TIMEOUT = 20.0
 _ENDED = frozenset({"completed", "failed", "cancelled"})
+_NOT_ITS_OWN = frozenset({"run_terminal", "invocation_unknown"})
+"""Refusals after which nobody says anything again: it is over, or belonged to a session that has ended."""
 
 
 @dataclass(eq=False)
@@ -226,7 +228,7 @@ class Doer(Actor):
                 task.done_by = f"{self.name} {self.pid}"
         elif not isinstance(error, IntercomError):
             raise Broken("errors-are-ours", repr(error))
-        elif state in _ENDED and error.code != "run_terminal" and task.id not in self.todo:
+        elif state in _ENDED and error.code not in _NOT_ITS_OWN and task.id not in self.todo:
             self.todo.append(task.id)  # it is to be said again
 
 

@@ -44,8 +44,6 @@ class Works(Part):
     def __init__(self, world: Any) -> None:
         super().__init__(world)
         self.jobs: dict[str, Job] = {}
-        self.lost: set[str] = set()
-        """Assignments that were told to be nobody's any more."""
         self.answers: dict[str, set[str]] = {}
         """What workers wrote as the answer to each, from the moment they sent it."""
         self.sessions: list[str] = []
@@ -74,19 +72,15 @@ class Works(Part):
         error = operation.error
         self.tell(f"the word {word} of {work.id} ({job.id}): {operation.result or repr(error)}")
         if error is None:
-            if work.id in self.lost:
-                raise Broken("one-outcome", f"{work.id} was lost, and then took {word}")
             if word != "given back":
                 self._taken(job, work.id)
             if word in _ENDING:
                 if job.ended_by.get(work.id, word) != word:
                     raise Broken("one-outcome", f"{work.id} was {job.ended_by}, and then {word}")
                 job.ended_by[work.id] = word
-        elif isinstance(error, AssignmentLost):
-            self.lost.add(work.id)
         elif not isinstance(error, IntercomError):
             raise Broken("errors-are-ours", repr(error))
-        else:
+        elif not isinstance(error, AssignmentLost):
             job.may_have_ended |= word in _ENDING
 
     def _taken(self, job: Job, assignment_id: str) -> None:

@@ -1,0 +1,76 @@
+"""Put what brokers tell each other into envelopes that only a broker with the same key can make.
+
+Rule 1: nothing of an envelope is believed before its mac was found right. Rule 2: an envelope says for whom it is, so
+that one that was seen elsewhere is nothing here.
+"""
+
+from __future__ import annotations
+
+from hmac import compare_digest, digest
+
+from msgspec import DecodeError, Raw, Struct
+from msgspec.json import decode, encode
+
+VERSION = 1
+
+
+class Envelope(Struct, frozen=True):
+    """Hold one thing that a broker tells."""
+
+    v: int
+    kind: str
+    delivery_id: str
+    """The same in every copy."""
+    from_broker: str
+    to_broker: str
+    """Empty: everybody's."""
+    epoch: int
+    """Of the process that wrote it."""
+    body: Raw
+    mac: str = ""
+
+
+class Foreign(Exception):
+    """Say that something is no envelope of this cluster, and why."""
+
+
+def seal(
+    key: bytes, kind: str, body: bytes, *, from_broker: str, epoch: int, to_broker: str = "", delivery_id: str = ""
+) -> bytes:
+    """Return an envelope as bytes.
+
+    Args:
+        key: what the brokers of the cluster share.
+        kind: what ``body`` is.
+        body: JSON.
+        from_broker: id of this broker.
+        epoch: of this process.
+        to_broker: id of the broker it is for.
+        delivery_id: by which a copy of it is told.
+    """
+    bare = encode(Envelope(VERSION, kind, delivery_id, from_broker, to_broker, epoch, Raw(body)))
+    return b'%b,"mac":"%b"}' % (_open_end(bare), digest(key, bare, "sha256").hex().encode())
+
+
+def unseal(key: bytes, data: bytes, *, to_broker: str = "") -> Envelope:
+    """Return what is in an envelope; raise ``Foreign`` unless it was made under this key for ``to_broker``."""
+    head, sign, tail = data.rpartition(b',"mac":"')
+    if not sign or not tail.endswith(b'"}'):
+        raise Foreign("it is no envelope")
+    bare = head + b',"mac":""}'
+    if not compare_digest(digest(key, bare, "sha256").hex().encode(), tail[:-2]):
+        raise Foreign("it was made under another key")
+    try:
+        envelope = decode(data, type=Envelope)
+    except DecodeError as error:
+        raise Foreign(f"it cannot be read: {error}") from None
+    if envelope.v != VERSION:
+        raise Foreign(f"it is of version {envelope.v}")
+    if envelope.to_broker != to_broker:
+        raise Foreign("it is for another broker")
+    return envelope
+
+
+def _open_end(bare: bytes) -> bytes:
+    """Return an envelope without its empty mac and its end."""
+    return bare[: -len(b',"mac":""}')]

@@ -1,0 +1,1 @@
+"""Reach other brokers through NATS JetStream; loaded only when the settings name a server."""

@@ -1,0 +1,114 @@
+"""Fetch from the engine what other brokers sent this one, and let it go once it is settled."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from intercom.cluster.envelope import Envelope, Foreign, unseal
+from intercom.cluster.nats.engine import Engine
+from intercom.limits import CLUSTER_ANSWER_MS, CLUSTER_BATCH, CLUSTER_REDELIVERY_MS, CLUSTER_UNSETTLED
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
+
+_PULL_S = 20
+_ACK = b"+ACK"
+_MARGIN_S = CLUSTER_ANSWER_MS / 1000
+
+
+def consumer_name(broker_id: str) -> str:
+    """Return the name of the consumer of a broker in the engine."""
+    return f"broker_{broker_id}"
+
+
+class Consumer:
+    """Hold what was fetched and is not settled.
+
+    Args:
+        key: under which envelopes are made.
+        own: id of this broker.
+        arrived: takes the number under which something is settled, and the envelope.
+        foreign: is told why something was dropped.
+    """
+
+    def __init__(
+        self, key: bytes, own: str, arrived: Callable[[int, Envelope], None], foreign: Callable[[str], None]
+    ) -> None:
+        self._key = key
+        self._own = own
+        self._arrived = arrived
+        self._foreign = foreign
+        self._arrivals = 0
+        self._unsettled: dict[int, Msg] = {}
+        self._settled: deque[str] = deque()
+        """Where the engine is told of what it may forget."""
+        self._wake = asyncio.Event()
+
+    @property
+    def name(self) -> str:
+        """Return the name of the consumer in the engine."""
+        return consumer_name(self._own)
+
+    async def prepare(self, engine: Engine) -> None:
+        """Find, or make, the consumer of this broker: from then on what is for it is handed out."""
+        from nats.js import api
+
+        config = api.ConsumerConfig(
+            durable_name=self.name,
+            filter_subject=engine.subject(self._own),
+            deliver_policy=api.DeliverPolicy.ALL,
+            ack_policy=api.AckPolicy.EXPLICIT,
+            ack_wait=CLUSTER_REDELIVERY_MS / 1000,
+            max_ack_pending=CLUSTER_UNSETTLED,
+        )
+        await engine.js.add_consumer(engine.stream, config)
+
+    async def run(self, engine: Engine) -> None:
+        """Fetch for the life of the connection."""
+        self._unsettled.clear()
+        client = engine.client
+        inbox = client.new_inbox()
+        messages = await client.subscribe(inbox)
+        ask = f"$JS.API.CONSUMER.MSG.NEXT.{engine.stream}.{self.name}"
+        wish = json.dumps({"batch": CLUSTER_BATCH, "expires": _PULL_S * 1_000_000_000}).encode()
+        while True:
+            await client.publish(ask, wish, reply=inbox)
+            for _ in range(CLUSTER_BATCH):
+                try:
+                    message = await messages.next_msg(timeout=_PULL_S + _MARGIN_S)
+                except TimeoutError:
+                    break  # the engine has forgotten the wish
+                if message.headers and "Status" in message.headers:
+                    break
+                await self._take(message)
+
+    async def _take(self, message: Msg) -> None:
+        try:
+            envelope = unseal(self._key, message.data, to_broker=self._own)
+        except Foreign as why:
+            self._foreign(str(why))
+            await message.ack()
+            return
+        self._arrivals += 1
+        self._unsettled[self._arrivals] = message
+        self._arrived(self._arrivals, envelope)
+
+    def settle(self, arrival: int) -> None:
+        """Let the engine forget something; what came on an earlier connection comes again."""
+        message = self._unsettled.pop(arrival, None)
+        if message is not None:
+            self._settled.append(message.reply)
+            self._wake.set()
+
+    async def tell_settled(self, engine: Engine) -> None:
+        """Tell the engine of what was settled, for the life of the connection."""
+        self._settled.clear()
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._settled:
+                await engine.client.publish(self._settled.popleft(), _ACK)

@@ -1,0 +1,223 @@
+"""Speak with the engine: make what the brokers of a cluster keep there, write it, and follow it.
+
+Everything ends when the connection does: whoever uses this connects again and begins anew, so nothing is missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from random import sample
+from typing import TYPE_CHECKING, Any
+
+from intercom.cluster.nats.access import EXTRA, Access, Unusable
+from intercom.config import ClusterSettings
+from intercom.limits import (
+    CLUSTER_ANSWER_MS,
+    CLUSTER_CONNECT_MS,
+    CLUSTER_DUPLICATES_MS,
+    CLUSTER_LEASE_MS,
+    CLUSTER_MAIL_MS,
+    CLUSTER_PING_MS,
+)
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client
+    from nats.js.client import JetStreamContext
+    from nats.js.kv import KeyValue
+
+_ANSWER_S = CLUSTER_ANSWER_MS / 1000
+_BEATS = 3
+"""Signs of life of a consumer, of which one must come."""
+REPLICAS = 3
+"""Copies where the engine is a cluster of so many servers."""
+
+
+class Engine:
+    """Hold one connection to the engine.
+
+    Made by ``connected``; ``lost`` ends when the connection has ended.
+    """
+
+    def __init__(self, client: Client, settings: ClusterSettings) -> None:
+        self.client = client
+        self.prefix = settings.name
+        self.lost = asyncio.Event()
+        self.trouble: str | None = None
+        """The last error the client library told."""
+        self._replicas = settings.replicas
+        self._named = len(settings.url)
+        self.js: JetStreamContext = client.jetstream(timeout=_ANSWER_S)
+        self.leases: KeyValue
+        self.sessions: KeyValue
+
+    @property
+    def stream(self) -> str:
+        """Return the name of the stream with what brokers send each other."""
+        return f"{self.prefix}_mail"
+
+    def subject(self, broker_id: str) -> str:
+        """Return where what is for a broker is published."""
+        return f"{self.prefix}.mail.{broker_id}"
+
+    def ping_subject(self, broker_id: str) -> str:
+        """Return where a broker is asked for a sign of life."""
+        return f"{self.prefix}.ping.{broker_id}"
+
+    async def prepare(self) -> None:
+        """Find, or make, the stream and the buckets; raise ``Unusable`` where the engine does not allow that."""
+        from nats.js import api
+        from nats.js.errors import BadRequestError, NotFoundError
+
+        with refusals():
+            replicas = self._replicas or self._replicas_to_have()
+            config = api.StreamConfig(
+                name=self.stream,
+                subjects=[f"{self.prefix}.mail.*"],
+                retention=api.RetentionPolicy.WORK_QUEUE,
+                storage=api.StorageType.FILE,
+                discard=api.DiscardPolicy.NEW,
+                num_replicas=replicas,
+                duplicate_window=CLUSTER_DUPLICATES_MS / 1000,
+                max_age=CLUSTER_MAIL_MS / 1000,
+            )
+            try:
+                await self.js.stream_info(self.stream)
+            except NotFoundError:
+                with suppress(BadRequestError):  # another broker made it this very moment
+                    await self.js.add_stream(config)
+                await self.js.stream_info(self.stream)
+            self.leases = await self._bucket("brokers", replicas, CLUSTER_LEASE_MS / 1000)
+            self.sessions = await self._bucket("sessions", replicas, None)
+
+    async def _bucket(self, what: str, replicas: int, ttl_s: float | None) -> KeyValue:
+        from nats.js import api
+        from nats.js.errors import BadRequestError, NotFoundError
+
+        bucket = f"{self.prefix}_{what}"
+        try:
+            return await self.js.key_value(bucket)
+        except NotFoundError:
+            with suppress(BadRequestError):
+                return await self.js.create_key_value(api.KeyValueConfig(bucket=bucket, replicas=replicas, ttl=ttl_s))
+            return await self.js.key_value(bucket)
+
+    def _replicas_to_have(self) -> int:
+        """Return 3 where the engine is a cluster of so many servers, else 1."""
+        others = {server.netloc for server in self.client.discovered_servers}
+        return REPLICAS if max(self._named, 1 + len(others)) >= REPLICAS else 1
+
+    async def watch(self, what: str, told: Callable[[str, bytes | None], None], whole: Callable[[], None]) -> None:
+        """Tell every key of a bucket with its value, None: it is gone; ``whole`` once all that was there was told.
+
+        Goes on until the connection ends; raises ``Unusable`` when something was missed, or may have been.
+        """
+        from nats.js import api
+
+        bucket = f"{self.prefix}_{what}"
+        inbox = self.client.new_inbox()
+        messages = await self.client.subscribe(inbox)
+        config = api.ConsumerConfig(
+            deliver_subject=inbox,
+            filter_subject=f"$KV.{bucket}.>",
+            deliver_policy=api.DeliverPolicy.LAST_PER_SUBJECT,
+            ack_policy=api.AckPolicy.NONE,
+            idle_heartbeat=CLUSTER_PING_MS / 1000,
+            mem_storage=True,
+            num_replicas=1,
+        )
+        consumer = await self.js.add_consumer(f"KV_{bucket}", config)
+        is_whole = not consumer.num_pending
+        if is_whole:
+            whole()
+        number = 0
+        while True:
+            try:
+                message = await messages.next_msg(timeout=_BEATS * CLUSTER_PING_MS / 1000)
+            except TimeoutError:
+                raise Unusable(f"the engine tells nothing more of {bucket}") from None
+            headers = message.headers or {}
+            if "Status" in headers:
+                continue
+            number += 1
+            place = message.metadata
+            if place.sequence.consumer != number:
+                raise Unusable(f"something of {bucket} was missed")
+            key = message.subject.removeprefix(f"$KV.{bucket}.")
+            is_gone = "KV-Operation" in headers or "Nats-Marker-Reason" in headers
+            told(key, None if is_gone else message.data)
+            if not is_whole and not place.num_pending:
+                is_whole = True
+                whole()
+
+    async def close(self) -> None:
+        """End the connection."""
+        with suppress(Exception):
+            await self.client.close()
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Turn what the engine says no with into ``Unusable``, in words for a person."""
+    from nats.errors import Error
+    from nats.js.errors import APIError, NoStreamResponseError, ServiceUnavailableError
+
+    try:
+        yield
+    except (ServiceUnavailableError, NoStreamResponseError) as error:
+        raise Unusable(
+            f"the engine cannot store anything now: {getattr(error, 'description', None) or error}"
+        ) from None
+    except APIError as error:
+        raise Unusable(f"the engine refuses what is needed: {error.description or error}") from None
+    except (Error, OSError, TimeoutError) as error:
+        raise Unusable(f"the engine does not answer: {str(error) or type(error).__name__}") from None
+
+
+async def connected(settings: ClusterSettings, access: Access, *, name: str) -> Engine:
+    """Return a connection to the engine; raise ``Unusable`` with the reason when there is none to be had.
+
+    Every server is tried once, in any order, so that one that stands still costs no more than its own time.
+    """
+    why: object = "no server is named"
+    for url in sample(settings.url, len(settings.url)):
+        found = await _connected_to(url, settings, access, name)
+        if isinstance(found, Engine):
+            return found
+        why = found
+    raise Unusable(f"no server of {', '.join(settings.url)} can be used: {str(why) or type(why).__name__}")
+
+
+async def _connected_to(url: str, settings: ClusterSettings, access: Access, name: str) -> Engine | Exception:
+    """Return a connection to one server, or why there is none."""
+    try:
+        from nats.aio.client import Client
+        from nats.errors import Error
+    except ImportError:
+        raise Unusable(EXTRA) from None
+    client = Client()
+    engine: Engine | None = None
+    errors: list[Exception] = []
+
+    async def closed() -> None:
+        if engine is not None:
+            engine.lost.set()
+
+    async def failed(error: Exception) -> None:
+        errors[:] = [error]
+        if engine is not None:
+            engine.trouble = str(error) or type(error).__name__
+
+    callbacks: dict[str, Any] = {"closed_cb": closed, "disconnected_cb": closed, "error_cb": failed}
+    try:
+        async with asyncio.timeout(2 * CLUSTER_CONNECT_MS / 1000):
+            await client.connect(servers=[url], name=name, **access.options, **callbacks)
+    except (TimeoutError, OSError, Error, ValueError) as error:
+        with suppress(Exception):
+            await client.close()
+        return errors[0] if errors else error
+    engine = Engine(client, settings)
+    if client.is_closed:
+        engine.lost.set()
+    return engine

@@ -1,0 +1,380 @@
+"""Be the directory of a broker whose peers are reached through NATS JetStream.
+
+Rule 1: one connection after the other, and each begins with everything anew; so nothing rests on what a connection that
+ended may have missed. Rule 2: no rule of the broker is known here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import traceback
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from time import monotonic
+from typing import Any
+
+from msgspec import DecodeError
+from msgspec.json import decode, encode
+
+from intercom.cluster.envelope import Envelope, Foreign, seal, unseal
+from intercom.cluster.nats.access import Access, Unusable, access_to
+from intercom.cluster.nats.consumer import Consumer
+from intercom.cluster.nats.engine import Engine, connected, refusals
+from intercom.cluster.nats.mirror import Lease, Mirror
+from intercom.cluster.nats.pump import Pump
+from intercom.config import ClusterSettings
+from intercom.core.records import (
+    Announce,
+    Arrived,
+    ClusterState,
+    Forward,
+    Forwarded,
+    PeerFact,
+    PeerWork,
+    Post,
+    Posted,
+    RemoteName,
+    Settle,
+    StoreIdentity,
+)
+from intercom.limits import (
+    CLUSTER_END_MS,
+    CLUSTER_LOOK_MS,
+    CLUSTER_NAME_CHARACTERS,
+    CLUSTER_PAUSE_MOST_MS,
+    CLUSTER_PAUSE_MS,
+    CLUSTER_RENEW_MS,
+)
+
+ADAPTER = "nats"
+
+
+def node_name(settings: ClusterSettings) -> str:
+    """Return what this machine is called."""
+    host = platform.node().partition(".")[0]
+    plain = "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in host)
+    return settings.node or plain[:CLUSTER_NAME_CHARACTERS] or "local"
+
+
+class Mesh:
+    """Hold the way to other brokers.
+
+    Args:
+        settings: with at least one server.
+        identity: of the store and this process.
+        version: of the program.
+        started_at: of this process, epoch ms.
+        loop: in which everything happens; it need not run yet.
+        notify: called when ``done`` has something.
+        log: writes a line to the log.
+    """
+
+    def __init__(
+        self,
+        settings: ClusterSettings,
+        identity: StoreIdentity,
+        version: str,
+        started_at: int,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        notify: Callable[[], object],
+        log: Callable[..., object],
+    ) -> None:
+        self._settings = settings
+        self._own = identity.broker_id
+        self._epoch = identity.epoch
+        self._lease = Lease(
+            node_name(settings), identity.journal_id, identity.epoch, platform.node(), os.getpid(), version, started_at
+        )
+        self._loop = loop
+        self._notify = notify
+        self._log = log
+        self._facts: list[PeerFact] = []
+        self._mirror = Mirror(self._own)
+        self._names: dict[str, RemoteName] = {}
+        """For whom this broker answers."""
+        self._unwritten: set[str] = set()
+        self._must_write = asyncio.Event()
+        self._is_filled: set[str] = set()
+        self._foreign = 0
+        self._state = ClusterState("starting", adapter=ADAPTER, prefix=settings.name)
+        self._pump: Pump | None = None
+        self._consumer: Consumer | None = None
+        self._early: list[Post] = []
+        """What is to be brought away and came before the key was read."""
+        self._engine: Engine | None = None
+        self._is_closed = False
+        self._key = b""
+        self._task = loop.create_task(self._run())
+        self._facts.append(self._state)
+        loop.call_soon(notify)
+
+    # --- what the core asks -----------------------------------------------------------------------------
+
+    def submit(self, work: PeerWork) -> None:
+        """Queue work for a peer."""
+        if isinstance(work, Post):
+            if self._pump is None:
+                self._early.append(work)
+            else:
+                self._pump.submit(work)
+        elif isinstance(work, Settle):
+            self._settle(work.arrival)
+        elif isinstance(work, Announce):
+            for name_id, name in work.names.items():
+                self._unwritten.add(name_id)
+                if name is None:
+                    self._names.pop(name_id, None)
+                else:
+                    self._names[name_id] = name
+            self._must_write.set()
+        elif isinstance(work, Forward):
+            reason = "tasks are not brought to other machines; a message would be"
+            self._tell(Forwarded(work.delivery_id, work.attempt, "refused", reason=reason))
+
+    def done(self) -> Sequence[PeerFact]:
+        """Return what was heard since the last call, in order."""
+        facts, self._facts = self._facts, []
+        return facts
+
+    def close(self, timeout_s: float) -> None:
+        """Give the lease back, so that others know at once, and end all contact."""
+        if self._task.done():
+            return
+        self._is_closed = True
+        self._loop.run_until_complete(self._end(timeout_s))
+
+    async def _end(self, timeout_s: float) -> None:
+        deadline = monotonic() + timeout_s
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._say_goodbye()
+        # More than once: the client library takes some cancellations for an error of its own while it connects.
+        while not self._task.done():
+            self._task.cancel()
+            await asyncio.wait({self._task}, timeout=CLUSTER_END_MS / 1000)
+            if monotonic() >= deadline:
+                return
+
+    # --- life -------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        pause_ms = CLUSTER_PAUSE_MS
+        looking = asyncio.get_running_loop().create_task(self._look())
+        try:
+            while not self._is_closed:
+                began = monotonic()
+                try:
+                    reason = await self._live()
+                except Unusable as error:
+                    reason = str(error)
+                except Exception as error:  # a bug here must not cost those on this machine anything
+                    reason = f"an internal error: {error!r}"
+                    self._log("cluster_error", level="error", reason=reason, traceback=traceback.format_exc())
+                if monotonic() - began > CLUSTER_PAUSE_MOST_MS / 1000:
+                    pause_ms = CLUSTER_PAUSE_MS
+                self._set_state("unavailable", reason)
+                await asyncio.sleep(pause_ms / 1000)
+                pause_ms = min(2 * pause_ms, CLUSTER_PAUSE_MOST_MS)
+        finally:
+            looking.cancel()
+
+    async def _live(self) -> str:
+        """Use one connection from its beginning to its end; return why it ended."""
+        access = access_to(self._settings)
+        self._begin(access)
+        assert self._pump is not None and self._consumer is not None
+        engine = await connected(self._settings, access, name=f"intercom {self._lease.node}")
+        self._engine = engine
+        try:
+            await engine.prepare()
+            with refusals():
+                await self._consumer.prepare(engine)
+                await self._write_lease(engine)
+            self._unwritten.update(self._names)
+            self._must_write.set()
+            self._mirror.begin_anew()
+            self._is_filled.clear()
+            return await self._first_to_end(
+                engine,
+                self._wait_for_loss(engine),
+                self._renew(engine),
+                self._write_names(engine),
+                engine.watch("brokers", self._lease_told, lambda: self._filled("leases")),
+                engine.watch("sessions", self._name_told, lambda: self._filled("sessions")),
+                self._answer_pings(engine),
+                self._pump.run(engine),
+                self._consumer.run(engine),
+                self._consumer.tell_settled(engine),
+            )
+        finally:
+            self._engine = None
+            await engine.close()
+
+    def _begin(self, access: Access) -> None:
+        """Take the key, when it is read for the first time or has changed."""
+        if self._pump is None or access.key != self._key:
+            waiting = self._early if self._pump is None else self._pump.waiting()
+            self._early = []
+            self._key = access.key
+            self._pump = Pump(access.key, self._own, self._epoch, self._posted)
+            self._consumer = Consumer(access.key, self._own, self._arrived, self._dropped)
+            for post in waiting:
+                self._pump.submit(post)
+
+    async def _first_to_end(self, engine: Engine, *running: Coroutine[Any, Any, None]) -> str:
+        from nats.errors import Error
+
+        tasks = [asyncio.get_running_loop().create_task(each) for each in running]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        for task in done:
+            error = task.exception()
+            if isinstance(error, Unusable):
+                return str(error)
+            if error is not None and not isinstance(error, Error | OSError | TimeoutError):
+                raise error
+            if error is not None and not engine.lost.is_set():
+                return f"the engine failed: {error or type(error).__name__}"
+        return f"the connection to the engine was lost{': ' + engine.trouble if engine.trouble else ''}"
+
+    async def _wait_for_loss(self, engine: Engine) -> None:
+        await engine.lost.wait()
+
+    async def _look(self) -> None:
+        """Let leases end, whether there is a connection or not."""
+        while True:
+            await asyncio.sleep(CLUSTER_LOOK_MS / 1000)
+            self._tell_of_peers()
+
+    # --- the lease, and for whom this broker answers ----------------------------------------------------
+
+    async def _renew(self, engine: Engine) -> None:
+        while True:
+            await asyncio.sleep(CLUSTER_RENEW_MS / 1000)
+            await self._write_lease(engine)
+
+    async def _write_lease(self, engine: Engine) -> None:
+        await engine.leases.put(self._own, self._sealed("lease", self._lease))
+
+    async def _write_names(self, engine: Engine) -> None:
+        while True:
+            await self._must_write.wait()
+            self._must_write.clear()
+            unwritten, self._unwritten = self._unwritten, set()
+            try:
+                while unwritten:
+                    name_id = min(unwritten)
+                    name, key = self._names.get(name_id), f"{self._own}.{name_id}"
+                    if name is None:
+                        await engine.sessions.purge(key)
+                    else:
+                        await engine.sessions.put(key, self._sealed("name", name))
+                    unwritten.discard(name_id)
+            finally:
+                self._unwritten |= unwritten
+
+    def _sealed(self, kind: str, value: Any) -> bytes:
+        return seal(self._key, kind, encode(value), from_broker=self._own, epoch=self._epoch)
+
+    async def _say_goodbye(self) -> None:
+        engine = self._engine
+        if engine is None or engine.lost.is_set():
+            return
+        with suppress(Exception):  # whatever is wrong: the lease ends by itself
+            await engine.leases.delete(self._own)
+            await asyncio.gather(*(engine.sessions.purge(f"{self._own}.{name_id}") for name_id in self._names))
+
+    async def _answer_pings(self, engine: Engine) -> None:
+        pings = await engine.client.subscribe(engine.ping_subject(self._own))
+        async for ping in pings.messages:
+            await ping.respond(self._sealed("pong", self._lease))
+
+    # --- what is heard ----------------------------------------------------------------------------------
+
+    def _lease_told(self, broker_id: str, data: bytes | None) -> None:
+        if data is None:
+            self._mirror.lease_ended(broker_id)
+        else:
+            envelope = self._opened(data, broker_id, "lease")
+            if envelope is not None:
+                with suppress(DecodeError):
+                    self._mirror.lease_seen(broker_id, decode(envelope.body, type=Lease), _now())
+        self._tell_of_peers()
+
+    def _name_told(self, key: str, data: bytes | None) -> None:
+        broker_id, _, name_id = key.partition(".")
+        if data is None:
+            self._mirror.name_seen(broker_id, name_id, 0, None)
+        else:
+            envelope = self._opened(data, broker_id, "name")
+            if envelope is not None:
+                if broker_id == self._own and name_id not in self._names:
+                    self._unwritten.add(name_id)  # of an earlier process, or it left while there was no connection
+                    self._must_write.set()
+                with suppress(DecodeError):
+                    name = decode(envelope.body, type=RemoteName)
+                    self._mirror.name_seen(broker_id, name_id, envelope.epoch, name)
+        self._tell_of_peers()
+
+    def _opened(self, data: bytes, broker_id: str, kind: str) -> Envelope | None:
+        try:
+            envelope = unseal(self._key, data)
+            if envelope.from_broker != broker_id or envelope.kind != kind:
+                raise Foreign("it is in another's place")
+        except Foreign as why:
+            self._dropped(str(why))
+            return None
+        return envelope
+
+    def _filled(self, what: str) -> None:
+        self._is_filled.add(what)
+        if what == "sessions":
+            self._mirror.is_whole()
+        if len(self._is_filled) == len(("leases", "sessions")):
+            self._tell_of_peers()
+            self._set_state("on", "")
+
+    def _tell_of_peers(self) -> None:
+        if facts := self._mirror.facts(_now()):
+            self._tell(*facts)
+
+    def _posted(self, post: Post) -> None:
+        self._tell(Posted(post.number))
+        if post.settles:
+            self._settle(post.settles)
+
+    def _settle(self, arrival: int) -> None:
+        if self._consumer is not None:
+            self._consumer.settle(arrival)
+
+    def _arrived(self, arrival: int, envelope: Envelope) -> None:
+        self._tell(Arrived(arrival, envelope.from_broker, envelope.kind, envelope.delivery_id, bytes(envelope.body)))
+
+    def _dropped(self, why: str) -> None:
+        self._foreign += 1
+        self._log("cluster_foreign", level="warning", reason=why)
+        self._set_state(self._state.status, self._state.reason)
+
+    def _set_state(self, status: Any, reason: str) -> None:
+        state = ClusterState(status, reason, ADAPTER, self._settings.name, self._foreign)
+        if state != self._state:
+            if (status, reason) != (self._state.status, self._state.reason):
+                self._log("cluster", status=status, **({"reason": reason} if reason else {}))
+            self._state = state
+            self._tell(state)
+
+    def _tell(self, *facts: PeerFact) -> None:
+        if not self._facts:
+            self._loop.call_soon(self._notify)
+        self._facts.extend(facts)
+
+
+def _now() -> int:
+    return int(monotonic() * 1000)

@@ -1,0 +1,105 @@
+"""Know which brokers hold a lease, and for whom each of them says that it answers.
+
+A lease is judged by when this process saw it last, never by a time that another machine wrote: clocks may differ.
+What a broker says of its sessions counts while the lease of that broker, with that epoch, lives.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from intercom.core.records import PeerLost, PeerSeen, RemoteName
+from intercom.limits import CLUSTER_LEASE_MS
+
+
+class Lease(Struct, frozen=True):
+    """Say that a broker is there."""
+
+    node: str
+    journal_id: str
+    epoch: int
+    host: str
+    pid: int
+    version: str
+    started_at: int
+    """Epoch ms, by the clock of that machine."""
+
+
+class _Peer:
+    def __init__(self, lease: Lease, now: int) -> None:
+        self.lease = lease
+        self.seen = now
+        self.told: Any = None
+
+
+class Mirror:
+    """Hold what the engine says of other brokers; ``own`` is the id of this one."""
+
+    def __init__(self, own: str) -> None:
+        self._own = own
+        self._peers: dict[str, _Peer] = {}
+        self._names: dict[str, dict[str, tuple[int, RemoteName]]] = {}
+        self._filling: dict[str, dict[str, tuple[int, RemoteName]]] | None = None
+        self._changed: set[str] = set()
+        self._ended: list[str] = []
+
+    def __len__(self) -> int:
+        return len(self._peers)
+
+    def lease_seen(self, broker_id: str, lease: Lease, now: int) -> None:
+        """Take note of a lease that was written; ``now`` is monotonic, ms."""
+        if broker_id == self._own:
+            return
+        peer = self._peers.get(broker_id)
+        if peer is None or peer.lease.epoch != lease.epoch:
+            self._peers[broker_id] = _Peer(lease, now)
+            self._changed.add(broker_id)
+        else:
+            peer.lease, peer.seen = lease, now
+
+    def lease_ended(self, broker_id: str) -> None:
+        """Take note that a broker gave its lease back."""
+        if self._peers.pop(broker_id, None) is not None:
+            self._changed.discard(broker_id)
+            self._ended.append(broker_id)
+
+    def name_seen(self, broker_id: str, name_id: str, epoch: int, name: RemoteName | None) -> None:
+        """Take note of what a broker says of somebody; None: it answers for it no more."""
+        if broker_id == self._own:
+            return
+        names = (self._names if self._filling is None else self._filling).setdefault(broker_id, {})
+        if name is None:
+            names.pop(name_id, None)
+        else:
+            names[name_id] = (epoch, name)
+        if broker_id in self._peers:
+            self._changed.add(broker_id)
+
+    def begin_anew(self) -> None:
+        """Expect all names to be told anew; until ``is_whole`` those that are known count."""
+        self._filling = {}
+
+    def is_whole(self) -> None:
+        """Take note that all names were told: others are gone."""
+        if self._filling is not None:
+            self._names, self._filling = self._filling, None
+            self._changed.update(self._peers)
+
+    def facts(self, now: int) -> list[PeerSeen | PeerLost]:
+        """Return what has changed since the last call, leases included that have ended by now."""
+        for broker_id, peer in list(self._peers.items()):
+            if now - peer.seen >= CLUSTER_LEASE_MS:
+                self.lease_ended(broker_id)
+        facts: list[PeerSeen | PeerLost] = [PeerLost(broker_id) for broker_id in self._ended]
+        self._ended.clear()
+        changed, self._changed = self._changed, set()
+        for broker_id in sorted(changed):
+            peer = self._peers[broker_id]
+            names = self._names.get(broker_id, {}).values()
+            told = tuple(name for epoch, name in names if epoch == peer.lease.epoch)
+            if told != peer.told:
+                peer.told = told
+                facts.append(PeerSeen(broker_id, peer.lease.node, peer.lease.journal_id, told))
+        return facts

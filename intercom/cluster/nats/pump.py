@@ -1,0 +1,128 @@
+"""Bring to the engine what is for other brokers, in order, and again until it says that it has stored it.
+
+What was given to a connection that ended is given to the next one first: the engine tells copies by their id, and
+so does the broker it is for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from msgspec import DecodeError, Struct
+from msgspec.json import decode
+
+from intercom.cluster.envelope import seal
+from intercom.cluster.nats.access import Unusable
+from intercom.cluster.nats.engine import Engine
+from intercom.core.records import Post
+from intercom.limits import CLUSTER_ANSWER_MS, CLUSTER_IN_FLIGHT
+
+if TYPE_CHECKING:
+    from nats.aio.msg import Msg
+
+_MESSAGE_ID = "Nats-Msg-Id"
+_ANSWER_S = CLUSTER_ANSWER_MS / 1000
+
+
+class _Refusal(Struct):
+    description: str = "for no reason that it gives"
+
+
+class _Answer(Struct):
+    error: _Refusal | None = None
+
+
+class Pump:
+    """Hold what is on its way to the engine.
+
+    Args:
+        key: under which envelopes are made.
+        own: id of this broker.
+        epoch: of this process.
+        posted: is told of everything that the engine has stored.
+    """
+
+    def __init__(self, key: bytes, own: str, epoch: int, posted: Callable[[Post], None]) -> None:
+        self._key = key
+        self._own = own
+        self._epoch = epoch
+        self._posted = posted
+        self._waiting: deque[Post] = deque()
+        self._in_flight: dict[int, tuple[Post, float]] = {}
+        """With when each was given away, in order."""
+        self._wake = asyncio.Event()
+        self._refused: str | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._in_flight)
+
+    def submit(self, post: Post) -> None:
+        """Bring something away as soon as there is a connection."""
+        self._waiting.append(post)
+        self._wake.set()
+
+    def waiting(self) -> list[Post]:
+        """Return what the engine is not known to have stored, in order."""
+        return [*(post for post, _ in self._in_flight.values()), *self._waiting]
+
+    async def run(self, engine: Engine) -> None:
+        """Use this connection until something cannot be stored; raise ``Unusable`` then."""
+        self._waiting = deque(self.waiting())
+        self._in_flight.clear()
+        self._refused = None
+        inbox: str = engine.client.new_inbox()
+        # One subscription takes all answers: a request for each would cost a task and a timer each.
+        await engine.client.subscribe(f"{inbox}.*", cb=self._answered)
+        while True:
+            while self._waiting and len(self._in_flight) < CLUSTER_IN_FLIGHT:
+                post = self._waiting.popleft()
+                self._in_flight[post.number] = (post, monotonic())
+                await self._publish(engine, post, f"{inbox}.{post.number}")
+            self._wake.clear()
+            oldest = next(iter(self._in_flight.values()), None)
+            left = None if oldest is None else oldest[1] + _ANSWER_S - monotonic()
+            try:
+                async with asyncio.timeout(None if left is None else max(0.0, left)):
+                    await self._wake.wait()
+            except TimeoutError:
+                self._refused = "it does not answer"
+            if self._refused is not None:
+                raise Unusable(f"the engine did not store what was sent: {self._refused}")
+
+    async def _publish(self, engine: Engine, post: Post, reply: str) -> None:
+        data = seal(
+            self._key,
+            post.kind,
+            post.body,
+            from_broker=self._own,
+            epoch=self._epoch,
+            to_broker=post.peer,
+            delivery_id=post.delivery_id,
+        )
+        headers = {_MESSAGE_ID: f"{self._own}.{post.delivery_id}.{post.kind}.{post.attempt}"}
+        await engine.client.publish(engine.subject(post.peer), data, reply=reply, headers=headers)
+
+    async def _answered(self, message: Msg) -> None:
+        number = int(message.subject.rpartition(".")[2])
+        if number not in self._in_flight:
+            return  # of a connection before this one
+        if message.headers and "Status" in message.headers:
+            self._refused = "nobody stores it: the stream is gone"
+        else:
+            try:
+                answer = decode(message.data, type=_Answer)
+            except DecodeError as error:
+                self._refused = f"its answer cannot be read: {error}"
+            else:
+                if answer.error is None:
+                    post, _ = self._in_flight.pop(number)
+                    self._posted(post)
+                    if self._waiting:
+                        self._wake.set()
+                    return
+                self._refused = answer.error.description
+        self._wake.set()

@@ -1,0 +1,383 @@
+"""Exchange messages with other brokers: what is for a stand-in is posted to its broker, what comes is decided here.
+
+    here: reserve --commit--> posted ----------> there: decided, forwarded, accepted
+    here: accept  <-- outcome (behind its commit) -- there
+
+Rule 1: the broker that answers for a session is the authority over it: groups and policies are judged there again.
+Rule 2: each attempt is posted under an id of its own, and all of them under that of the message; whatever comes twice
+meets the row of its message id. Rule 3: a refusal counts for the newest attempt only, an arrival whenever it is heard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import UNSET, DecodeError, Raw, ValidationError
+from msgspec.json import decode, encode
+
+from intercom.core.attempts import NOT_FOUND_CODE, Attempt
+from intercom.core.clock import Instant
+from intercom.core.letters import (
+    NOTICE,
+    OUTCOME,
+    SEND,
+    WITHDRAWN,
+    NoticeLetter,
+    OutcomeLetter,
+    SendLetter,
+    WithdrawnLetter,
+)
+from intercom.core.peer_records import Arrived, Post, Posted, RemoteName, Settle
+from intercom.core.standins import RemoteConnection, StandIn
+from intercom.wire import reasons
+from intercom.wire.frames import Delivered, DeliveryFailed, MessageFrame, Queued, Send
+from intercom.wire.mail import Notice, QuestionWithdrawn
+
+if TYPE_CHECKING:
+    from intercom.core.deciding import Deciding
+    from intercom.core.delivery import Delivery
+    from intercom.core.ground import Ground
+    from intercom.core.mailboxes import Mail, Mailboxes
+    from intercom.core.mailing import Mailing
+    from intercom.core.operations import Operations
+    from intercom.core.receipts import Receipts
+    from intercom.core.registry import Registry
+    from intercom.core.sessions import Session
+
+Letter = TypeVar("Letter", SendLetter, OutcomeLetter, WithdrawnLetter, NoticeLetter)
+_CODES = ("message_id_conflict", "session_not_found", "away")
+_PASSING = frozenset({"away", "capacity", "not_recorded", "cluster_unavailable", "store_unusable", "broker_draining"})
+"""Why mail that was refused is offered again later."""
+
+
+class Abroad:
+    """Post what is for sessions elsewhere, and take what comes from there.
+
+    Args:
+        name_of: tells a session of this broker as others are told of it.
+        sender_of: gives the stand-in of whoever sent a letter, one of its own where none is in the table yet.
+    """
+
+    def __init__(
+        self,
+        ground: Ground,
+        registry: Registry,
+        operations: Operations,
+        receipts: Receipts,
+        boxes: Mailboxes,
+        mailing: Mailing,
+        delivery: Delivery,
+        deciding: Deciding,
+        name_of: Callable[[Session], RemoteName],
+        sender_of: Callable[[str, SendLetter, Instant], StandIn],
+        is_cut_off: Callable[[str], bool],
+        now: Instant,
+    ) -> None:
+        self._own = ground.identity.broker_id
+        self._epoch = ground.identity.epoch
+        self._outbox = ground.outbox
+        self._limits = ground.limits
+        self._deadlines = ground.deadlines
+        self._sessions = registry.sessions
+        self._operations = operations
+        self._receipts = receipts
+        self._boxes = boxes
+        self._mailing = mailing
+        self._delivery = delivery
+        self._deciding = deciding
+        self._name_of = name_of
+        self._sender_of = sender_of
+        self._is_cut_off = is_cut_off
+        self._posts = 0
+        self._attempts: dict[tuple[str, str], str] = {}
+        """The newest attempt of what has no outcome yet, by mark and message id."""
+        self._arrivals: dict[tuple[str, str], tuple[Arrived, SendLetter]] = {}
+        """The newest attempt of what came and has no outcome yet, by broker and message id."""
+        self._started = now
+        self._returning: list[tuple[Arrived, SendLetter]] = []
+        """What came, so soon after the start, for sessions that may still be on their way back."""
+        self._posted: dict[int, Attempt] = {}
+        """Attempts that are on their way to the engine."""
+
+    @property
+    def waiting(self) -> int:
+        """Return how many messages are on their way to other brokers, without an outcome."""
+        return len(self._attempts)
+
+    def is_cut_off(self, peer: str) -> bool:
+        """Tell whether nothing reaches this broker now."""
+        return self._is_cut_off(peer)
+
+    # --- out --------------------------------------------------------------------------------------------
+
+    def carry(self, to: RemoteConnection, frame: Any, after: int, token: object | None) -> bool:
+        """Post what is written to a stand-in; what its own broker tells it better is left out."""
+        if isinstance(frame, MessageFrame):
+            if isinstance(token, Attempt):
+                return self._post_send(to, frame, after, token)
+            if frame.mail is not UNSET:
+                return self._post_mail(to, frame, after)
+            if frame.notice is not UNSET:
+                return self._post_notice(to, frame, after)
+        elif isinstance(frame, Delivered | DeliveryFailed | Queued):
+            self._post_outcome(to, frame, after)
+        elif isinstance(frame, QuestionWithdrawn):
+            body = WithdrawnLetter(frame.message_id, frame.session_id)
+            self._post(to.peer_id, WITHDRAWN, f"{WITHDRAWN} {frame.message_id}", body, after)
+        return True
+
+    def _post_send(self, to: RemoteConnection, frame: MessageFrame, after: int, attempt: Attempt) -> bool:
+        target, sender = to.session, attempt.sender
+        if target is None or sender.is_remote:
+            return False
+        letter = SendLetter(
+            attempt.message_id,
+            target.id,
+            target.target_identity,
+            self._next_attempt(),
+            self._name_of(sender),
+            frame.message,
+            attempt.is_ask,
+            attempt.pending_reply,
+            attempt.may_queue,
+            self._validity_of(attempt),
+        )
+        number = self._post_letter(to.peer_id, attempt.message_id, letter, after)
+        self._posted[number] = attempt
+        return True
+
+    def _validity_of(self, attempt: Attempt) -> int | None:
+        """Return how long a message is of use from now on; the wait for its outcome began this very moment."""
+        operation, until = attempt.operation, attempt.valid_until
+        if operation is None or until is None:
+            return None
+        deadline = None if operation.unconfirmed is None else operation.unconfirmed.deadline
+        asked = operation.born if deadline is None else deadline.due - self._limits.receipt_wait_ms
+        return max(0, until.mono - asked)
+
+    def _post_mail(self, to: RemoteConnection, frame: MessageFrame, after: int) -> bool:
+        """Post mail that waited here; it stays here until its recipient has it."""
+        target = to.session
+        assert frame.mail is not UNSET
+        mail = None if target is None or target.mailbox is None else target.mailbox.entries.get(frame.mail.entry)
+        if target is None or mail is None:
+            return False
+        record = mail.record
+        identity = f"session:{record.sender_session}" if mail.operation is None else mail.operation.sender
+        valid_for = None
+        if record.valid_until is not None and mail.offered_at is not None:
+            valid_for = max(0, record.valid_until - mail.offered_at.wall)
+        letter = SendLetter(
+            mail.message_id,
+            target.id,
+            target.target_identity,
+            self._next_attempt(),
+            _sender_of(mail, identity, self._own),
+            frame.message,
+            record.is_ask,
+            valid_for=valid_for,
+        )
+        self._post_letter(to.peer_id, mail.message_id, letter, after)
+        return True
+
+    def _post_letter(self, peer: str, message_id: str, letter: SendLetter, after: int) -> int:
+        self._attempts[letter.mark, message_id] = letter.attempt
+        if len(self._attempts) > self._limits.unconfirmed_total_frames:
+            del self._attempts[next(iter(self._attempts))]  # then any outcome of it counts
+        delivery_id = sha256(encode([letter.sender.identity, message_id, peer])).hexdigest()[:32]
+        return self._post(peer, SEND, delivery_id, letter, after, attempt=letter.attempt)
+
+    def _post_notice(self, to: RemoteConnection, frame: MessageFrame, after: int) -> bool:
+        if to.session is None or frame.notice is UNSET:
+            return False
+        letter = NoticeLetter(to.session.id, frame.sender, frame.message, Raw(encode(frame.notice)))
+        self._post(to.peer_id, NOTICE, f"{NOTICE} {self._posts}", letter, after)
+        return True
+
+    def _post_outcome(self, to: RemoteConnection, frame: Delivered | DeliveryFailed | Queued, after: int) -> None:
+        found = self._arrivals.get((to.peer_id, frame.message_id))
+        if found is None or found[1].attempt != frame.attempt_id:
+            return
+        arrived, mark = found[0], found[1].mark
+        del self._arrivals[to.peer_id, frame.message_id]
+        letter = OutcomeLetter(frame.message_id, mark, frame.attempt_id, "delivered")
+        if isinstance(frame, Queued):
+            letter = OutcomeLetter(frame.message_id, mark, frame.attempt_id, "queued", position=frame.position)
+        elif isinstance(frame, DeliveryFailed):
+            letter = OutcomeLetter(
+                frame.message_id,
+                mark,
+                frame.attempt_id,
+                "failed",
+                frame.reason,
+                None if frame.reason_code is UNSET else frame.reason_code,
+                is_known=self._operations.by_id(frame.message_id) is not None,
+            )
+        self._post(
+            arrived.peer,
+            OUTCOME,
+            arrived.delivery_id,
+            letter,
+            after,
+            attempt=f"{frame.attempt_id}.{arrived.arrival}",
+            settles=arrived.arrival,
+        )
+
+    def _post(
+        self, peer: str, kind: str, delivery_id: str, letter: Any, after: int, *, attempt: str = "", settles: int = 0
+    ) -> int:
+        self._posts += 1
+        attempt = attempt or f"{self._epoch}.{self._posts}"
+        self._outbox.add(Post(self._posts, peer, kind, delivery_id, attempt, encode(letter), after, settles))
+        return self._posts
+
+    def _next_attempt(self) -> str:
+        return f"{self._epoch}.{self._posts + 1}"
+
+    def posted(self, fact: Posted, now: Instant) -> None:
+        """Take note that the engine has an attempt."""
+        attempt = self._posted.pop(fact.number, None)
+        if attempt is not None:
+            self._delivery.frame_taken(attempt, now)
+
+    # --- in ---------------------------------------------------------------------------------------------
+
+    def arrived(self, fact: Arrived, now: Instant) -> None:
+        """Take what another broker brought; what cannot be read is let go of."""
+        if fact.kind == SEND:
+            letter = _read(fact, SendLetter)
+            if letter is not None and letter.sender.home == fact.peer:
+                self._take_send(fact, letter, now)
+                return
+        elif fact.kind == OUTCOME:
+            outcome = _read(fact, OutcomeLetter)
+            if outcome is not None:
+                self._take_outcome(outcome, now)
+        elif fact.kind == WITHDRAWN:
+            withdrawn = _read(fact, WithdrawnLetter)
+            if withdrawn is not None:
+                self._take_withdrawn(fact.peer, withdrawn, now)
+        elif fact.kind == NOTICE:
+            notice = _read(fact, NoticeLetter)
+            if notice is not None:
+                self._take_notice(notice)
+        else:
+            return  # another part's
+        self._outbox.add(Settle(fact.arrival))
+
+    def _take_send(self, fact: Arrived, letter: SendLetter, now: Instant) -> None:
+        is_early = now.mono - self._started.mono < self._limits.peer_return_ms
+        if is_early and self._sessions.get(letter.to) is None:
+            if not self._returning:
+                self._deadlines.add(now.mono + self._limits.announce_ms, self._take_returning)
+            self._returning.append((fact, letter))
+            return
+        self._decide(fact, letter, now)
+
+    def _take_returning(self, subject: None, now: Instant) -> None:
+        returning, self._returning = self._returning, []
+        for fact, letter in returning:
+            self._take_send(fact, letter, now)
+
+    def _decide(self, fact: Arrived, letter: SendLetter, now: Instant) -> None:
+        sender = self._sender_of(fact.peer, letter, now)
+        connection = sender.connection
+        assert isinstance(connection, RemoteConnection)
+        key = (fact.peer, letter.message_id)
+        earlier = self._arrivals.get(key)
+        if earlier is not None and earlier[1].attempt != letter.attempt:
+            self._outbox.add(Settle(earlier[0].arrival))  # the newest attempt is the one that is answered
+        self._arrivals[key] = (fact, letter)
+        frame = Send(
+            letter.to,
+            letter.message,
+            letter.attempt,
+            require_pending_reply=letter.pending_reply or UNSET,
+            resolve_reply_target=letter.is_ask or UNSET,
+            queue_if_away=letter.may_queue or UNSET,
+            valid_for=UNSET if letter.valid_for is None else letter.valid_for,
+        )
+        target = self._sessions.get(letter.to)
+        if target is not None and target.is_remote:
+            # It has moved on, and who sent this will be told where it is: nothing is passed on from broker to broker.
+            code: Any = NOT_FOUND_CODE if letter.pending_reply else UNSET
+            gone = DeliveryFailed(letter.message_id, reasons.SESSION_NOT_FOUND, letter.attempt, code)
+            self._post_outcome(connection, gone, 0)
+            return
+        self._deciding.send(connection, frame, now)
+
+    def _take_outcome(self, letter: OutcomeLetter, now: Instant) -> None:
+        key = (letter.mark, letter.message_id)
+        is_newest = self._attempts.get(key) in (letter.attempt, None)
+        if letter.result != "delivered" and not is_newest:
+            return
+        self._attempts.pop(key, None)
+        unconfirmed = self._receipts.find(*key)
+        if unconfirmed is None:
+            self._take_outcome_of_mail(letter, now)
+        elif letter.result == "delivered":
+            self._delivery.confirmed_elsewhere(unconfirmed, now)
+        elif letter.result == "queued":
+            self._delivery.queued_elsewhere(unconfirmed, letter.position)
+        else:
+            code: Any = letter.code if letter.code in _CODES else UNSET
+            self._delivery.refused_elsewhere(unconfirmed, letter.reason, code, now, is_known=letter.is_known)
+
+    def _take_outcome_of_mail(self, letter: OutcomeLetter, now: Instant) -> None:
+        box = self._boxes.get(letter.mark)
+        mail = None if box is None else box.under(letter.message_id)
+        if box is None or mail is None:
+            return
+        if letter.result == "delivered":
+            if not (mail.is_offered and box.holder and self._mailing.received(box.holder, letter.message_id, now)):
+                self._mailing.confirmed_elsewhere(mail, letter.mark.rpartition(":")[2], now)
+        elif letter.result == "queued":
+            self._mailing.handed_on(mail, now)
+            self._mailing.offer(box, now)
+        elif not mail.is_offered:
+            return  # it is offered again anyhow
+        elif letter.is_known or reasons.code_of(letter.reason) in _PASSING or letter.code == "away":
+            self._mailing.keep_for_later(mail, self._limits.peer_absent_ms, now)
+        else:
+            self._mailing.refused_elsewhere(mail, letter.reason, now)
+
+    def _take_withdrawn(self, peer: str, letter: WithdrawnLetter, now: Instant) -> None:
+        asker = self._sessions.get(letter.asker)
+        connection = None if asker is None else asker.connection
+        if asker is not None and isinstance(connection, RemoteConnection) and connection.peer_id == peer:
+            self._deciding.withdraw(asker, letter.message_id, now)
+
+    def _take_notice(self, letter: NoticeLetter) -> None:
+        session = self._sessions.get(letter.to)
+        if session is not None and not session.is_remote and "queue" in session.features:
+            frame = MessageFrame(letter.sender, letter.message, notice=decode(letter.notice, type=Notice))
+            self._outbox.write(session.connection, frame)
+
+
+def _read(fact: Arrived, kind: type[Letter]) -> Letter | None:
+    try:
+        return decode(fact.body, type=kind)
+    except (DecodeError, ValidationError):
+        return None
+
+
+def _sender_of(mail: Mail, identity: str, own: str) -> RemoteName:
+    """Return whoever sent mail, as it was then."""
+    record = mail.record
+    info = decode(record.sender_info)
+    groups = tuple(info.get("groups", ()))
+    return_hash = identity.partition(":")[2] if identity.startswith("return:") else None
+    name = info.get("name")
+    return RemoteName(
+        record.sender_session,
+        name if isinstance(name, str) and name else record.sender_session,
+        groups,
+        "active",
+        own,
+        session=record.sender_info,
+        identity=identity,
+        home_group=str(info.get("group", "")),
+        return_hash=return_hash,
+    )

@@ -1,0 +1,63 @@
+"""Define what two brokers tell each other about messages: bodies of what is posted, JSON."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Raw, Struct
+
+from intercom.core.peer_records import RemoteName
+
+SEND = "send"
+OUTCOME = "outcome"
+WITHDRAWN = "withdrawn"
+NOTICE = "notice"
+
+
+class SendLetter(Struct, frozen=True, omit_defaults=True):
+    """Hold a message for a session that the peer answers for; the peer decides about it as about any send."""
+
+    message_id: str
+    to: str
+    """Session id of its target."""
+    mark: str
+    """What the outcome brings back: the identity by which the target is known here."""
+    attempt: str
+    sender: RemoteName
+    message: Raw
+    """Byte for byte as its sender wrote it."""
+    is_ask: bool = False
+    pending_reply: bool = False
+    may_queue: bool = False
+    valid_for: int | None = None
+    """Milliseconds from when it was posted."""
+
+
+class OutcomeLetter(Struct, frozen=True, omit_defaults=True):
+    """Say what became of such a message."""
+
+    message_id: str
+    mark: str
+    attempt: str
+    result: Literal["delivered", "queued", "failed"]
+    reason: str = ""
+    code: str | None = None
+    position: int = 1
+    is_known: bool = False
+    """Of one that failed: its row is there, so it may have arrived."""
+
+
+class WithdrawnLetter(Struct, frozen=True):
+    """Say that nobody waits any more for the answer to a question."""
+
+    message_id: str
+    asker: str
+
+
+class NoticeLetter(Struct, frozen=True):
+    """Hold what the peer's broker tells a session of ours about a message that it sent."""
+
+    to: str
+    sender: Raw
+    message: Raw
+    notice: Raw

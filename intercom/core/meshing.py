@@ -1,0 +1,179 @@
+"""Tell other brokers who is here, and say how the way to them is.
+
+A broker that is in no cluster has none of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from intercom.core.abroad import Abroad
+from intercom.core.clock import Instant
+from intercom.core.peer_records import Announce, Arrived, ClusterState, PeerFact, PeerLost, PeerSeen, Posted, RemoteName
+from intercom.core.remote_sessions import RemoteSessions
+
+if TYPE_CHECKING:
+    from intercom.core.company import Company
+    from intercom.core.deadlines import Deadline
+    from intercom.core.ground import Ground
+    from intercom.core.membership import Membership
+    from intercom.core.messages import Messages
+    from intercom.core.peers import Peers
+    from intercom.core.post import Post
+    from intercom.core.registry import Registry
+    from intercom.core.sending import Sending
+    from intercom.core.sessions import Session
+
+
+class Meshing:
+    """Know how the cluster is, and hold what deals with other brokers; ``state``: how it is at first."""
+
+    def __init__(
+        self,
+        ground: Ground,
+        registry: Registry,
+        messages: Messages,
+        post: Post,
+        sending: Sending,
+        membership: Membership,
+        company: Company,
+        peers: Peers,
+        node: str,
+        state: ClusterState,
+        now: Instant,
+    ) -> None:
+        self._state = state
+        self._outbox = ground.outbox
+        self._deadlines = ground.deadlines
+        self._limits = ground.limits
+        self._own = ground.identity.broker_id
+        self._sessions = registry.sessions
+        self._peers = peers
+        self._announced: dict[str, bytes] = {}
+        """What was said last of each session that is here."""
+        self._leaving: set[str] = set()
+        self._not_before = 0
+        self._next: Deadline | None = None
+        self._is_marked = False
+        self._remote = RemoteSessions(
+            ground, registry.sessions, messages, post, sending.delivery, membership.departing, self._node
+        )
+        self._abroad = Abroad(
+            ground,
+            registry,
+            messages.operations,
+            messages.receipts,
+            post.boxes,
+            post.mailing,
+            sending.delivery,
+            sending.deciding,
+            lambda session: self._name_of(session, bytes(session.encoded())),
+            self._remote.sender_of,
+            self._is_cut_off,
+            now,
+        )
+        self._remote.way = self._abroad
+        if state.status != "off":
+            sending.resolver.node = node
+            post.queueing.find_elsewhere = self._remote.find_away
+            registry.sessions.on_change.append(self._mark)
+            company.on_change.append(self._mark)
+            self._mark()
+
+    # --- who is here ------------------------------------------------------------------------------------
+
+    def _mark(self) -> None:
+        """Announce in a moment what has changed."""
+        if not self._is_marked:
+            self._is_marked = True
+            self._deadlines.cancel(self._next)
+            self._next = self._deadlines.add(self._not_before, self._announce)
+
+    def _announce(self, subject: None, now: Instant) -> None:
+        self._is_marked = False
+        self._not_before = now.mono + self._limits.announce_ms
+        here = {session.id: session for session in self._sessions if session.is_agent and not session.is_remote}
+        changed: dict[str, RemoteName | None] = {}
+        for session_id, session in here.items():
+            shown = bytes(session.encoded())
+            if self._announced.get(session_id) != shown:
+                self._announced[session_id] = shown
+                changed[session_id] = self._name_of(session, shown)
+        gone = self._announced.keys() - here.keys()
+        for session_id in gone & self._leaving:
+            del self._announced[session_id]
+            changed[session_id] = None
+        # What it had confirmed is told before that it has left, and who comes back at once has not left at all.
+        self._leaving = gone - changed.keys()
+        if changed:
+            self._outbox.add(Announce(changed))
+        if self._leaving:
+            self._next = self._deadlines.add(self._not_before, self._announce)
+        elif here:
+            self._next = self._deadlines.add(now.mono + self._limits.announce_again_ms, self._announce)
+
+    def _name_of(self, session: Session, shown: bytes) -> RemoteName:
+        info = session.info
+        return RemoteName(
+            session.id,
+            session.name or session.id,
+            session.groups,
+            "active",
+            self._own,
+            session.holds_address,
+            workspace=_text(str(info.get("cwd", "")).rstrip("/").rpartition("/")[2]),
+            branch=_text(info.get("gitBranch")),
+            profile=_text(info.get("profile")),
+            harness=None if session.known is None else session.known.record.kind,
+            model=_text(info.get("model")),
+            session=shown,
+            identity=session.sender_identity,
+            home_group=session.home_group,
+            return_hash=session.return_hash,
+            features=tuple(sorted(session.features)),
+        )
+
+    # --- how the way is ---------------------------------------------------------------------------------
+
+    def peer_told(self, fact: PeerFact, now: Instant) -> None:
+        """Take note of how the way to other brokers is."""
+        if isinstance(fact, ClusterState):
+            self._state = fact
+        elif isinstance(fact, PeerSeen):
+            self._remote.seen(fact, now)
+        elif isinstance(fact, PeerLost):
+            self._remote.lost(fact.broker_id, now)
+        elif isinstance(fact, Posted):
+            self._abroad.posted(fact, now)
+        elif isinstance(fact, Arrived):
+            self._abroad.arrived(fact, now)
+
+    def _is_cut_off(self, peer: str) -> bool:
+        return self._state.status != "on" or not self._peers.is_there(peer)
+
+    def _node(self, peer: str) -> str:
+        return self._peers.name_of(peer)
+
+    def multi_node(self) -> Mapping[str, Any]:
+        """Return what the status report says of other machines (protocol 6.14)."""
+        state = self._state
+        told: dict[str, Any] = {"status": state.status}
+        if state.reason:
+            told["reason"] = state.reason
+        if state.adapter:
+            told["adapter"], told["prefix"] = state.adapter, state.prefix
+        if state.foreign:
+            told["foreign"] = state.foreign
+        if self._abroad.waiting:
+            told["outbox"] = self._abroad.waiting
+        if state.status == "on":
+            told["peers"] = [
+                {"brokerId": peer.broker_id, "node": peer.name, "names": self._peers.name_count(peer.broker_id)}
+                for peer in self._peers.there()
+            ]
+        return told
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value.strip() else None

@@ -1,0 +1,180 @@
+"""Let the stand-ins of sessions elsewhere come, change and go, as their brokers say.
+
+To those here they are sessions like any other: they are told of when they come and when they go. Who has left with its
+broker is remembered, so that what may wait for it can be put down here.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from itertools import count
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from intercom.core import groups
+from intercom.core.clock import Instant
+from intercom.core.peer_records import PeerSeen, RemoteName
+from intercom.core.queueing import Away, Several
+from intercom.core.resolving import NODE_SIGN, is_prefix
+from intercom.core.sessions import NODE
+from intercom.core.standins import RemoteConnection, StandIn, Way, groups_of
+
+if TYPE_CHECKING:
+    from intercom.core.delivery import Delivery
+    from intercom.core.departing import Departing
+    from intercom.core.ground import Ground
+    from intercom.core.letters import SendLetter
+    from intercom.core.messages import Messages
+    from intercom.core.post import Post
+    from intercom.core.sessions import Session, SessionTable
+
+
+class _Left(Struct, frozen=True):
+    """Remember one that is not there now."""
+
+    away: Away
+    node: str
+
+
+class RemoteSessions:
+    """Hold the stand-ins; ``node_of`` tells what the machine of a broker is called."""
+
+    way: Way
+    """By which frames get to their sessions."""
+
+    def __init__(
+        self,
+        ground: Ground,
+        sessions: SessionTable,
+        messages: Messages,
+        post: Post,
+        delivery: Delivery,
+        departing: Departing,
+        node_of: Callable[[str], str],
+    ) -> None:
+        self._outbox = ground.outbox
+        self._deadlines = ground.deadlines
+        self._limits = ground.limits
+        self._sessions = sessions
+        self._asking = messages.asking
+        self._mailing = post.mailing
+        self._delivery = delivery
+        self._departing = departing
+        self._node_of = node_of
+        self._numbers = count(-1, -1)
+        self._of: dict[str, dict[str, StandIn]] = {}
+        """By broker and session id."""
+        self._left: OrderedDict[str, _Left] = OrderedDict()
+
+    # --- who is there -----------------------------------------------------------------------------------
+
+    def seen(self, fact: PeerSeen, now: Instant) -> None:
+        """Let those be here for whom a broker says that it answers, and no others of it."""
+        mine = self._of.setdefault(fact.broker_id, {})
+        wanted = {name.target_id: name for name in fact.names if name.session and name.home == fact.broker_id}
+        for session_id, stand_in in list(mine.items()):
+            if self._sessions.get(session_id) is not stand_in:
+                del mine[session_id]  # it is at another broker now
+            elif session_id not in wanted and stand_in.is_confirmed:
+                self._retire(stand_in, now)
+        for session_id, name in list(wanted.items())[: self._limits.peer_sessions]:
+            stand_in_here = mine.get(session_id)
+            if stand_in_here is not None:
+                self._change(stand_in_here, name, fact.broker_id, now)
+            elif self._sessions.get(session_id) is None:
+                self._enter(self._made(fact.broker_id, name), now)
+
+    def lost(self, broker_id: str, now: Instant) -> None:
+        """Let all sessions of a broker be gone."""
+        for stand_in in list(self._of.pop(broker_id, {}).values()):
+            if self._sessions.get(stand_in.id) is stand_in:
+                self._retire(stand_in, now)
+
+    def sender_of(self, peer: str, letter: SendLetter, now: Instant) -> StandIn:
+        """Return the stand-in of whoever sent this.
+
+        One that is not known yet is there for its question only as long as its broker does not say that it is; for
+        anything else it is not needed beyond the message.
+        """
+        present = self._sessions.get(letter.sender.target_id)
+        if isinstance(present, StandIn) and present.connection.session is present:
+            return present
+        stand_in = self._made(peer, letter.sender)
+        if present is None and letter.is_ask:
+            self._enter(stand_in, now, is_confirmed=False)
+            self._deadlines.add(now.mono + self._limits.peer_confirm_ms, self._is_confirmed, stand_in)
+        return stand_in
+
+    def _is_confirmed(self, stand_in: StandIn, now: Instant) -> None:
+        if not stand_in.is_confirmed and self._sessions.get(stand_in.id) is stand_in:
+            self._retire(stand_in, now)
+
+    def _made(self, peer: str, name: RemoteName) -> StandIn:
+        connection = RemoteConnection(next(self._numbers), peer, self.way)
+        stand_in = StandIn(connection, name, self._node_of(peer))
+        connection.session = stand_in
+        return stand_in
+
+    def _enter(self, stand_in: StandIn, now: Instant, *, is_confirmed: bool = True) -> None:
+        connection = stand_in.connection
+        assert isinstance(connection, RemoteConnection)
+        stand_in.is_confirmed = is_confirmed
+        self._sessions.enter_remote(stand_in)
+        self._of.setdefault(connection.peer_id, {})[stand_in.id] = stand_in
+        self._left.pop(stand_in.id, None)
+        box = self._mailing.holder_came(stand_in, stand_in.target_identity)
+        groups.announce(stand_in, self._sessions, self._outbox)
+        self._delivery.resend_unconfirmed(stand_in, now)
+        self._asking.session_returned(stand_in, now)
+        self._mailing.offer(box, now)
+
+    def _change(self, stand_in: StandIn, name: RemoteName, peer: str, now: Instant) -> None:
+        stand_in.is_confirmed = True
+        was_terminal, before = stand_in.is_terminal, bytes(stand_in.encoded())
+        stand_in.show(name, self._node_of(peer))
+        members, legacy = groups_of(name)
+        if name.name != stand_in.name and name.name != stand_in.id:
+            self._sessions.rename(stand_in, name.name)
+        change = groups.Change(groups=members, legacy_group=legacy)
+        if members != stand_in.groups:
+            groups.store_memberships(change, stand_in, self._sessions, self._outbox, now)
+        elif bytes(stand_in.encoded()) != before:
+            groups.announce_presence(stand_in, self._sessions, self._outbox)
+        if stand_in.is_terminal and not was_terminal:
+            self._asking.target_ended(stand_in, now)
+
+    def _retire(self, stand_in: StandIn, now: Instant) -> None:
+        connection = stand_in.connection
+        assert isinstance(connection, RemoteConnection)
+        self._of.get(connection.peer_id, {}).pop(stand_in.id, None)
+        away = Away(stand_in.target_identity, stand_in.name or stand_in.id, stand_in.id, stand_in.groups)
+        if stand_in.is_confirmed:
+            self._left[stand_in.id] = _Left(away, str(stand_in.info.get(NODE, "")))
+            if len(self._left) > self._limits.peer_sessions:
+                self._left.popitem(last=False)
+        self._departing.retire(connection, now)
+
+    # --- who was there ----------------------------------------------------------------------------------
+
+    def find_away(self, target: str, sender: Session) -> Away | Several | None:
+        """Return whom a target means that was on another machine and is not there now."""
+        exact = self._left.get(target)
+        if exact is not None:
+            return exact.away
+        wanted = target.lower()
+        name, sign, node = wanted.rpartition(NODE_SIGN)
+        found: list[Away] = []
+        for left in self._left.values():
+            label = left.away.label.lower()
+            is_meant = (
+                label == wanted
+                or (bool(sign) and (label, left.node.lower()) == (name, node))
+                or (is_prefix(target) and left.away.session_id.lower().startswith(wanted))
+            )
+            if is_meant and any(group in left.away.groups for group in sender.groups):
+                found.append(left.away)
+        if len(found) > 1:
+            return Several((), tuple(sorted(away.session_id for away in found)))
+        return found[0] if found else None

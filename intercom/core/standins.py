@@ -1,0 +1,121 @@
+"""Stand for sessions that other brokers answer for, so that every rule about sessions holds for them too.
+
+A stand-in is in the table of sessions like any other; what is written to it is brought to its broker.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, Protocol
+
+from msgspec import DecodeError
+from msgspec.json import decode
+
+from intercom.core.connections import Connection
+from intercom.core.features import QUEUE
+from intercom.core.peer_records import RemoteName
+from intercom.core.sessions import NODE, Session, legacy_group_of, memberships_of
+from intercom.wire.frames import Register
+
+
+class Way(Protocol):
+    """Bring frames to where a stand-in's session is."""
+
+    def carry(self, to: RemoteConnection, frame: Any, after: int, token: object | None) -> bool:
+        """Take a frame for the session; return whether that was done."""
+
+    def is_cut_off(self, peer: str) -> bool:
+        """Tell whether nothing reaches this broker now."""
+
+
+class RemoteConnection(Connection):
+    """Stand for the way to one session elsewhere; never ``open``: no frame is written to it, all are carried."""
+
+    __slots__ = ("peer_id", "way")
+
+    def __init__(self, number: int, peer_id: str, way: Way) -> None:
+        super().__init__(number, None)
+        self.open = False
+        self.peer_id = peer_id
+        self.way = way
+
+    def carry(self, frame: Any, after: int, token: object | None) -> bool:
+        """Take a frame for the session."""
+        return self.way.carry(self, frame, after, token)
+
+
+class StandIn(Session):
+    """Stand for one session elsewhere."""
+
+    __slots__ = ("holds_its_name", "is_confirmed")
+
+    is_remote = True
+
+    def __init__(self, connection: RemoteConnection, name: RemoteName, node: str) -> None:
+        info = info_of(name, node)
+        super().__init__(connection, Register(info, acknowledges_receipt=True), 0)
+        self.id = name.target_id
+        self.info["id"], self.info[NODE] = self.id, node
+        self.home_group = name.home_group or self.home_group
+        self.return_hash = name.return_hash
+        self.sender_identity = self.party = identity_at(connection.peer_id, name.identity)
+        self.target_identity = mark_of(connection.peer_id, name)
+        self.features = frozenset({QUEUE})
+        self.holds_its_name = name.is_address
+        self.is_confirmed = False
+        """Its broker has said that it is there; else only something that it sent did."""
+
+    @property
+    def is_cut_off(self) -> bool:  # type: ignore[override]  # of others it is a constant
+        """Tell whether nothing reaches it now."""
+        connection = self.connection
+        return isinstance(connection, RemoteConnection) and connection.way.is_cut_off(connection.peer_id)
+
+    @property
+    def knows_newest_frames(self) -> bool:
+        """Tell that its broker knows every frame, and what its session understands."""
+        return True
+
+    def holds_name(self, name: str) -> bool:
+        """Tell whether it holds an address of this name at its broker."""
+        return self.holds_its_name and (self.name or "").lower() == name.lower()
+
+    def show(self, name: RemoteName, node: str) -> None:
+        """Show it as its broker says that it is now; name and memberships are those of the table."""
+        shown = info_of(name, node)
+        for member in ("id", "name", "group", "groups"):
+            shown.pop(member, None)
+            if member in self.info:
+                shown[member] = self.info[member]
+        self.info.clear()
+        self.update(**shown)
+        self.holds_its_name = name.is_address
+
+
+def info_of(name: RemoteName, node: str) -> dict[str, Any]:
+    """Return the session object of a session elsewhere, with the machine it is on."""
+    info: Any = None
+    with suppress(DecodeError):
+        info = decode(name.session)
+    if not isinstance(info, dict):
+        return {NODE: node}
+    return {**info, NODE: node}
+
+
+def groups_of(name: RemoteName) -> tuple[tuple[str, ...], str]:
+    """Return the memberships of a session elsewhere, and the one group that older clients are shown."""
+    info = info_of(name, "")
+    return memberships_of(info), legacy_group_of(info)
+
+
+def mark_of(peer: str, name: RemoteName) -> str:
+    """Return the target identity of a session elsewhere: the same while it is the same session."""
+    return f"peer:{peer}:{name.target_id}"
+
+
+def identity_at(peer: str, identity: str) -> str:
+    """Return the sender identity here of one that has this identity at its broker.
+
+    A return address means the same everywhere; ids of rows are each broker's own.
+    """
+    return identity if identity.startswith("return:") else f"peer:{peer}:{identity}"

@@ -1,0 +1,229 @@
+"""Test the way through a real NATS server: brokers see each other come and go, and what fails is said and mended."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from intercom.cluster.nats.mesh import Mesh
+from intercom.config import ClusterSettings
+from intercom.core.records import (
+    Announce,
+    Arrived,
+    ClusterState,
+    Forward,
+    Forwarded,
+    PeerFact,
+    PeerLost,
+    PeerSeen,
+    Post,
+    Posted,
+    RemoteName,
+    RemoteTask,
+    Settle,
+    StoreIdentity,
+)
+from tests.support.engines import NatsServer, one_server
+from tests.support.raw import PATIENCE_S
+
+KEY = bytes(range(32))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    running = one_server(tmp_path_factory.mktemp("nats"))
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[NatsServer]:
+    running = one_server(tmp_path / "nats")
+    yield running
+    running.close()
+
+
+class Side:
+    """Be the broker around a mesh: hear its facts."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, directory: Path, server: NatsServer, broker_id: str, **more: Any
+    ) -> None:
+        self.loop = loop
+        self.facts: list[PeerFact] = []
+        self.lines: list[tuple[str, dict[str, Any]]] = []
+        self.heard = asyncio.Event()
+        key = directory / f"{broker_id}.key"
+        key.write_bytes(more.pop("key", KEY))
+        key.chmod(0o600)
+        settings = ClusterSettings(
+            **{
+                "url": (server.url,),
+                "key_file": str(key),
+                "node": broker_id,
+                "name": more.pop("prefix"),
+                **more,
+            }
+        )
+        self.mesh = Mesh(
+            settings,
+            StoreIdentity(broker_id, f"journal-{broker_id}", 1),
+            "1.0",
+            0,
+            loop=loop,
+            notify=self._notified,
+            log=lambda event, **fields: self.lines.append((event, fields)),
+        )
+
+    def _notified(self) -> None:
+        self.facts += self.mesh.done()
+        self.heard.set()
+
+    def until(self, is_there: Callable[[PeerFact], bool]) -> PeerFact:
+        """Run the loop until there is such a fact, and take it."""
+
+        async def wait() -> PeerFact:
+            async with asyncio.timeout(PATIENCE_S):
+                while True:
+                    for place, fact in enumerate(self.facts):
+                        if is_there(fact):
+                            del self.facts[place]
+                            return fact
+                    self.heard.clear()
+                    await self.heard.wait()
+
+        return self.loop.run_until_complete(wait())
+
+    def is_on(self) -> None:
+        self.until(lambda fact: isinstance(fact, ClusterState) and fact.status == "on")
+
+    def unavailable(self) -> str:
+        fact = self.until(lambda fact: isinstance(fact, ClusterState) and fact.status == "unavailable")
+        assert isinstance(fact, ClusterState)
+        return fact.reason
+
+
+@pytest.fixture
+def side(tmp_path: Path) -> Iterator[Callable[..., Side]]:
+    """Make sides on one loop, and end them all."""
+    loop = asyncio.new_event_loop()
+    made: list[Side] = []
+
+    def make(*arguments: Any, **more: Any) -> Side:
+        made.append(Side(loop, tmp_path, *arguments, **more))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.mesh.close(PATIENCE_S)
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+
+
+def name(of: str, by: str) -> RemoteName:
+    return RemoteName(of, of, ("default",), "active", by)
+
+
+def sees(broker_id: str, *names: str) -> Callable[[PeerFact], bool]:
+    return lambda fact: (
+        isinstance(fact, PeerSeen)
+        and fact.broker_id == broker_id
+        and {each.target_id for each in fact.names} == set(names)
+    )
+
+
+def test_brokers_see_each_other_and_each_others_sessions_and_letters_pass(
+    side: Callable[..., Side], server: NatsServer
+) -> None:
+    """Leases and sessions are mirrored; what is posted arrives in order; a lease that is given back ends."""
+    a = side(server, "a", prefix="one")
+    a.mesh.submit(Announce({"s": name("s", "a")}))
+    b = side(server, "b", prefix="one")
+    a.until(sees("b"))
+    seen = b.until(sees("a", "s"))
+    assert isinstance(seen, PeerSeen) and (seen.name, seen.journal_id) == ("a", "journal-a")
+    a.mesh.submit(Announce({"t": name("t", "a"), "s": None}))
+    b.until(sees("a", "t"))
+    a.is_on()
+    for number in range(1, 6):
+        a.mesh.submit(Post(number, "b", "send", f"d{number}", "1", b'{"n":%d}' % number))
+    arrived = []
+    for _ in range(5):
+        fact = b.until(lambda fact: isinstance(fact, Arrived))
+        assert isinstance(fact, Arrived) and (fact.peer, fact.kind) == ("a", "send")
+        arrived.append(fact.body)
+        b.mesh.submit(Settle(fact.arrival))
+    assert arrived == [b'{"n":%d}' % number for number in range(1, 6)]
+    a.until(lambda fact: isinstance(fact, Posted) and fact.number == 5)
+    a.mesh.close(PATIENCE_S)
+    b.until(lambda fact: fact == PeerLost("a"))
+
+
+def test_what_was_sent_to_a_broker_that_is_away_reaches_its_next_process_once(
+    side: Callable[..., Side], server: NatsServer
+) -> None:
+    """The engine tells copies by their id, and keeps what is not settled for the next connection."""
+    b = side(server, "b", prefix="two")
+    b.is_on()
+    b.mesh.close(PATIENCE_S)
+    a = side(server, "a", prefix="two")
+    a.mesh.submit(Post(1, "b", "send", "d", "1", b"1"))
+    a.mesh.submit(Post(2, "b", "send", "d", "1", b"1"))
+    a.mesh.submit(Post(3, "b", "send", "e", "1", b"2"))
+    a.until(lambda fact: isinstance(fact, Posted) and fact.number == 3)
+    b = side(server, "b", prefix="two")
+    bodies = []
+    for _ in range(2):
+        fact = b.until(lambda fact: isinstance(fact, Arrived))
+        assert isinstance(fact, Arrived)
+        bodies.append(fact.body)
+    assert bodies == [b"1", b"2"]
+
+
+def test_whoever_has_another_key_is_not_heard_and_that_is_told(side: Callable[..., Side], server: NatsServer) -> None:
+    """Two clusters with the same prefix and another key: each drops what the other writes, and says so."""
+    a = side(server, "a", prefix="three")
+    a.is_on()
+    b = side(server, "b", prefix="three", key=bytes(32))
+    b.is_on()
+    b.mesh.submit(Post(1, "a", "send", "d", "1", b"1"))
+    a.until(lambda fact: isinstance(fact, ClusterState) and fact.foreign >= 2)
+    assert not [fact for fact in a.facts if isinstance(fact, PeerSeen | Arrived)]
+    assert ("cluster_foreign", {"level": "warning", "reason": "it was made under another key"}) in a.lines
+
+
+def test_what_is_wrong_is_said_and_once_it_is_mended_all_goes_on(
+    own_server: NatsServer, side: Callable[..., Side], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that cannot be used, a server that is not there, one that is killed: unavailable with the reason."""
+    monkeypatch.setattr("intercom.cluster.nats.mesh.CLUSTER_PAUSE_MS", 20)
+    monkeypatch.setattr("intercom.cluster.nats.mesh.CLUSTER_PAUSE_MOST_MS", 100)
+    server = own_server
+    a = side(server, "a", prefix="four", token_file=str(tmp_path / "token"))
+    assert a.unavailable() == f"token_file {tmp_path}/token cannot be read: No such file or directory"
+    a.mesh.submit(Post(1, "b", "send", "d", "1", b"1"))
+    (tmp_path / "token").write_text("any")
+    (tmp_path / "token").chmod(0o600)
+    a.is_on()
+    a.until(lambda fact: fact == Posted(1))
+    server.kill()
+    assert a.unavailable().startswith("the connection to the engine was lost")
+    assert a.unavailable().startswith(f"no server of {server.url} can be used")
+    a.mesh.submit(Post(2, "b", "send", "e", "1", b"1"))
+    server.start()
+    a.is_on()
+    a.until(lambda fact: fact == Posted(2))
+
+
+def test_a_task_for_another_machine_has_failed_at_once(side: Callable[..., Side], server: NatsServer) -> None:
+    """What cannot be brought there is refused, not tried for half an hour."""
+    a = side(server, "a", prefix="five")
+    a.mesh.submit(
+        Forward("b", "d", 1, RemoteTask("i", "t", "@t", "execute", False, "session:a", b"{}", b"{}", 1, None))
+    )
+    told = a.until(lambda fact: isinstance(fact, Forwarded))
+    assert isinstance(told, Forwarded) and (told.delivery_id, told.attempt, told.verdict) == ("d", 1, "refused")

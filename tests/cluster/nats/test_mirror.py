@@ -1,0 +1,130 @@
+"""Test what is known of other brokers: leases judged by when they were seen, names by the lease they belong to."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from intercom.cluster.nats.mirror import Lease, Mirror
+from intercom.core.records import PeerLost, PeerSeen, RemoteName
+
+OWN, PEER, OTHER = "own", "peer", "other"
+
+
+def lease(epoch: int = 1, node: str = "studio") -> Lease:
+    return Lease(node, "journal", epoch, "host", 7, "1", 0)
+
+
+def name(of: str, by: str = PEER) -> RemoteName:
+    return RemoteName(of, of, ("default",), "active", by)
+
+
+def test_a_broker_comes_is_renewed_and_ends_when_it_was_not_seen_for_15_seconds() -> None:
+    """The lease of a broker has a time to live of 15 s; no time that another machine wrote is compared."""
+    mirror = Mirror(OWN)
+    mirror.lease_seen(PEER, lease(), 0)
+    assert mirror.facts(0) == [PeerSeen(PEER, "studio", "journal", ())]
+    mirror.lease_seen(PEER, lease(), 5_000)
+    assert mirror.facts(19_999) == []
+    assert mirror.facts(20_000) == [PeerLost(PEER)]
+    assert mirror.facts(40_000) == [] and len(mirror) == 0
+
+
+def test_a_lease_that_is_given_back_ends_at_once() -> None:
+    mirror = Mirror(OWN)
+    mirror.lease_seen(PEER, lease(), 0)
+    mirror.facts(0)
+    mirror.lease_ended(PEER)
+    mirror.lease_ended(PEER)
+    assert mirror.facts(1) == [PeerLost(PEER)]
+
+
+def test_names_count_while_the_lease_of_their_epoch_lives() -> None:
+    mirror = Mirror(OWN)
+    mirror.name_seen(PEER, "s", 1, name("s"))
+    assert mirror.facts(0) == []
+    mirror.lease_seen(PEER, lease(), 0)
+    assert mirror.facts(0) == [PeerSeen(PEER, "studio", "journal", (name("s"),))]
+    mirror.lease_seen(PEER, lease(2), 1)
+    assert mirror.facts(1) == [PeerSeen(PEER, "studio", "journal", ())]
+    mirror.name_seen(PEER, "s", 2, name("s"))
+    mirror.name_seen(PEER, "t", 2, name("t"))
+    assert mirror.facts(1) == [PeerSeen(PEER, "studio", "journal", (name("s"), name("t")))]
+    mirror.name_seen(PEER, "s", 0, None)
+    assert mirror.facts(1) == [PeerSeen(PEER, "studio", "journal", (name("t"),))]
+
+
+def test_what_says_nothing_new_is_not_told() -> None:
+    mirror = Mirror(OWN)
+    mirror.lease_seen(PEER, lease(), 0)
+    mirror.name_seen(PEER, "s", 1, name("s"))
+    mirror.facts(0)
+    mirror.name_seen(PEER, "s", 1, name("s"))
+    mirror.lease_seen(PEER, lease(), 1)
+    mirror.name_seen(PEER, "u", 0, None)
+    assert mirror.facts(1) == []
+
+
+def test_one_never_hears_of_oneself() -> None:
+    mirror = Mirror(OWN)
+    mirror.lease_seen(OWN, lease(), 0)
+    mirror.name_seen(OWN, "s", 1, name("s", OWN))
+    assert mirror.facts(0) == []
+
+
+def test_after_a_cut_nobody_leaves_who_is_told_again() -> None:
+    """Peers see the sessions of a broker leave once and come back once, not at each connection."""
+    mirror = Mirror(OWN)
+    mirror.lease_seen(PEER, lease(), 0)
+    for each in ("s", "t"):
+        mirror.name_seen(PEER, each, 1, name(each))
+    mirror.facts(0)
+    mirror.begin_anew()
+    mirror.name_seen(PEER, "s", 1, name("s"))
+    assert mirror.facts(1) == []
+    mirror.is_whole()
+    assert mirror.facts(1) == [PeerSeen(PEER, "studio", "journal", (name("s"),))]
+    mirror.is_whole()
+    assert mirror.facts(1) == []
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["lease", "end", "name", "gone", "anew", "whole", "wait"]),
+        st.sampled_from([PEER, OTHER]),
+        st.sampled_from(["s", "t"]),
+        st.integers(1, 2),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=60)
+@given(STEPS)
+def test_whatever_happens_a_broker_comes_before_it_leaves_and_what_is_told_is_what_is_known(
+    steps: list[tuple[str, str, str, int]],
+) -> None:
+    mirror, now, there = Mirror(OWN), 0, set()
+    for step, broker, one, epoch in steps:
+        if step == "lease":
+            mirror.lease_seen(broker, lease(epoch), now)
+        elif step == "end":
+            mirror.lease_ended(broker)
+        elif step == "name":
+            mirror.name_seen(broker, one, epoch, name(one, broker))
+        elif step == "gone":
+            mirror.name_seen(broker, one, 0, None)
+        elif step == "anew":
+            mirror.begin_anew()
+        elif step == "whole":
+            mirror.is_whole()
+        else:
+            now += 6_000
+        for fact in mirror.facts(now):
+            if isinstance(fact, PeerSeen):
+                there.add(fact.broker_id)
+                assert all(each.home == fact.broker_id for each in fact.names)
+            else:
+                assert fact.broker_id in there
+                there.remove(fact.broker_id)
+        assert len(mirror) == len(there)

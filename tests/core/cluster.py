@@ -1,0 +1,198 @@
+"""Play several brokers and the engine between them: at least once, in order for each sender, whatever ends meanwhile.
+
+The engine keeps what is posted until it is settled, tells copies by their id, and hands out again what a broker that
+ended had not settled. ``cut`` takes a broker off it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from msgspec import Struct
+
+from intercom.core.records import (
+    Announce,
+    Arrived,
+    ClusterState,
+    PeerLost,
+    PeerSeen,
+    Post,
+    Posted,
+    RemoteName,
+    Settle,
+    StoreIdentity,
+)
+from tests.core.harness import World
+
+IDS = {name: f"{name * 8}-0000-4000-8000-{name * 12}" for name in "abc"}
+
+
+class Kept(Struct):
+    """Hold what the engine keeps for one broker."""
+
+    by: str
+    kind: str
+    delivery_id: str
+    body: bytes
+
+
+class NodeWorld(World):
+    """Be a world whose ids no other has."""
+
+    def __init__(self, name: str, **more: Any) -> None:
+        self.first = name
+        super().__init__(**more)
+
+    @property
+    def ids(self) -> Any:
+        """Give ids that begin with the name of the node."""
+        return lambda: self.first + self.counted()[1:]
+
+    @ids.setter
+    def ids(self, counted: Any) -> None:
+        self.counted = counted
+
+
+class Node:
+    """Hold one broker and what it says of itself."""
+
+    def __init__(self, name: str, **more: Any) -> None:
+        self.name = name
+        self.broker_id = IDS[name]
+        self.names: dict[str, RemoteName] = {}
+        self.queue: deque[Kept] = deque()
+        """What waits for it in the engine."""
+        self.handed_out: dict[int, Kept] = {}
+        self.arrivals = 0
+        self.held: list[Post] = []
+        self.is_cut = False
+        self.is_up = True
+        self.world = NodeWorld(name, identity=self.identity(1), cluster=ClusterState("starting"), node=name, **more)
+
+    def identity(self, epoch: int) -> StoreIdentity:
+        """Return what tells its process from others."""
+        return StoreIdentity(self.broker_id, f"journal-{self.name}", epoch)
+
+
+class Cluster:
+    """Join brokers by an engine; ``run`` moves everything until nothing moves any more."""
+
+    def __init__(self, names: str = "ab", **more: Any) -> None:
+        self.nodes = {name: Node(name, **more) for name in names}
+        self.seen_ids: set[str] = set()
+        self.posts: list[Post] = []
+        for node in self.nodes.values():
+            self._connect(node)
+        self.run()
+
+    def __getitem__(self, name: str) -> World:
+        return self.nodes[name].world
+
+    # --- life
+
+    def _connect(self, node: Node) -> None:
+        node.is_cut = False
+        node.world.peer_told(ClusterState("on", "", "play", "p"))
+        for other in self.nodes.values():
+            if other is not node and other.is_up and not other.is_cut:
+                self._tell(node, other)
+                self._tell(other, node)
+
+    def _tell(self, node: Node, other: Node) -> None:
+        node.world.peer_told(PeerSeen(other.broker_id, other.name, None, tuple(other.names.values())))
+
+    def cut(self, name: str, *, leases_end: bool = True) -> None:
+        """Take a broker off the engine; with its leases the others see it leave, and it them."""
+        node = self.nodes[name]
+        node.is_cut = True
+        node.world.peer_told(ClusterState("unavailable", "cut", "play", "p"))
+        if leases_end:
+            self.end_leases(name)
+
+    def end_leases(self, name: str) -> None:
+        node = self.nodes[name]
+        for other in self.nodes.values():
+            if other is not node:
+                if other.is_up and not other.is_cut:
+                    other.world.peer_told(PeerLost(node.broker_id))
+                if node.is_up:
+                    node.world.peer_told(PeerLost(other.broker_id))
+
+    def join(self, name: str) -> None:
+        """Let a broker that was cut off be there again."""
+        self._connect(self.nodes[name])
+        self.run()
+
+    def crash(self, name: str) -> None:
+        """Kill a broker and start it again; its lease ends, and what it had not settled is handed out again."""
+        node = self.nodes[name]
+        node.world.kwargs["identity"] = node.identity(node.world.epoch + 1)
+        node.world.crash()
+        node.names, node.held = {}, []
+        node.queue.extendleft(reversed(node.handed_out.values()))
+        node.handed_out = {}
+        self.end_leases(name)
+        self._connect(node)
+        self.run()
+
+    # --- the engine
+
+    def run(self, ms: int = 0) -> None:
+        """Bring everything where it is to go; time passes for all."""
+        for node in self.nodes.values():
+            node.world.pass_time(ms)
+        moved = True
+        while moved:
+            moved = False
+            for node in self.nodes.values():
+                node.world.pass_time(0)
+                while node.world.reads:
+                    node.world.read()
+                moved |= self._take_work(node)
+                moved |= self._hand_out(node)
+
+    def _take_work(self, node: Node) -> bool:
+        world = node.world
+        work, world.peer_work = [*node.held, *world.peer_work], []
+        node.held = []
+        moved = False
+        for each in work:
+            if isinstance(each, Post) and (node.is_cut or each.after > world.committed or node.held):
+                node.held.append(each)
+                continue
+            moved = True
+            if isinstance(each, Post):
+                self.post(node, each)
+                world.peer_told(Posted(each.number))
+            elif isinstance(each, Settle):
+                node.handed_out.pop(each.arrival, None)
+            elif isinstance(each, Announce):
+                for name_id, name in each.names.items():
+                    node.names.pop(name_id, None)
+                    if name is not None:
+                        node.names[name_id] = name
+                for other in self.nodes.values():
+                    if other is not node and not other.is_cut and not node.is_cut:
+                        self._tell(other, node)
+        return moved
+
+    def post(self, node: Node, post: Post) -> None:
+        """Keep what a broker posted, unless it is a copy."""
+        self.posts.append(post)
+        message_id = f"{node.name}.{post.delivery_id}.{post.kind}.{post.attempt}"
+        if message_id not in self.seen_ids:
+            self.seen_ids.add(message_id)
+            [target] = [each for each in self.nodes.values() if each.broker_id == post.peer]
+            target.queue.append(Kept(node.broker_id, post.kind, post.delivery_id, post.body))
+        if post.settles:
+            node.handed_out.pop(post.settles, None)
+
+    def _hand_out(self, node: Node) -> bool:
+        if not node.queue or node.is_cut or not node.is_up:
+            return False
+        kept = node.queue.popleft()
+        node.arrivals += 1
+        node.handed_out[node.arrivals] = kept
+        node.world.peer_told(Arrived(node.arrivals, kept.by, kept.kind, kept.delivery_id, kept.body))
+        return True

@@ -1,0 +1,268 @@
+"""Test messages between brokers: two cores, and an engine that is played (protocol 6.13)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from intercom.limits import Limits
+from intercom.wire import reasons
+from tests.core.cluster import IDS, Cluster
+from tests.core.harness import Client, answers, only, reason
+
+QUEUE = {"features": ["queue", "session.lifecycle", "push.receipts"], "clientProtocolVersion": "1.0", "kind": "custom"}
+
+
+def client(cluster: Cluster, broker: str, name: str, **more: Any) -> Client:
+    found = cluster[broker].register(name, returnAddress=f"return-{name}", acknowledgesReceipt=True, **more)
+    cluster.run(Limits().announce_ms)
+    return found
+
+
+def message_in(frames: list[dict[str, Any]]) -> dict[str, Any]:
+    return only([frame for frame in frames if frame["type"] == "message"])
+
+
+def sent(cluster: Cluster, who: Client, to: str, message_id: str, text: str = "x", **more: Any) -> list[dict[str, Any]]:
+    """Send a message, let everything move, and return the answers to it."""
+    frames = who.message(to, message_id, text, **more)
+    cluster.run()
+    return answers([*frames, *who.got()])
+
+
+def confirm(cluster: Cluster, who: Client, message_id: str) -> None:
+    who.write("received", messageId=message_id)
+    cluster.run()
+
+
+def test_sessions_of_all_machines_see_each_other_come_and_go() -> None:
+    """They are listed with their node, and their groups wall them off as everywhere."""
+    cluster = Cluster()
+    a = client(cluster, "a", "alice", info={"node": "forged"})
+    b = client(cluster, "b", "bob")
+    assert [frame["session"]["name"] for frame in a.got() if frame["type"] == "session_joined"] == ["bob"]
+    client(cluster, "b", "carol", info={"groups": ["other"]})
+    listed = only(a.write("list", requestId="1"), "sessions")["sessions"]
+    assert [(each["name"], each.get("node")) for each in listed] == [("alice", None), ("bob", "b")]
+    b.leave()
+    cluster.run(2 * Limits().announce_ms)
+    assert [frame["sessionId"] for frame in a.got() if frame["type"] == "session_left"] == [b.id]
+
+
+def test_a_message_is_delivered_when_its_recipient_confirmed_it() -> None:
+    """B is the authority; A commits the outcome, then answers (protocol 6.13)."""
+    cluster = Cluster()
+    a, b = client(cluster, "a", "alice"), client(cluster, "b", "bob")
+    b.got()
+    a.message("bob", "m1", "hello")
+    cluster.run()
+    frame = message_in(b.got())
+    assert frame["message"]["content"]["text"] == "hello"
+    assert (frame["from"]["name"], frame["from"]["node"], frame["from"]["id"]) == ("alice", "a", a.id)
+    assert answers(a.got()) == []
+    confirm(cluster, b, "m1")
+    assert only(answers(a.got()))["type"] == "delivered"
+    assert only(sent(cluster, a, "bob", "m1", "hello"))["type"] == "delivered" and b.texts() == []
+
+
+def test_ask_and_reply() -> None:
+    """The open question exists at both brokers."""
+    cluster = Cluster()
+    a, b = client(cluster, "a", "alice"), client(cluster, "b", "bob")
+    a.ask("bob", "q", "why?")
+    cluster.run()
+    confirm(cluster, b, "q")
+    assert only(answers(a.got()))["type"] == "delivered"
+    b.got()
+    b.reply(a.id, "r", "q", "because")
+    cluster.run()
+    reply = message_in(a.got())
+    assert (reply["message"]["replyTo"], reply["message"]["content"]["text"]) == ("q", "because")
+    confirm(cluster, a, "r")
+    assert only(answers(b.got()))["type"] == "delivered"
+    assert reason(b.reply(a.id, "r2", "q", "again")) == reasons.NO_OPEN_QUESTION
+
+
+def test_who_is_meant_is_decided_as_everywhere() -> None:
+    """A name here and there is ambiguous; ``name@node`` picks one; another group is refused; ids lead on."""
+    cluster = Cluster()
+    a = client(cluster, "a", "alice")
+    here, there = client(cluster, "a", "bob"), client(cluster, "b", "bob")
+    assert reason(a.message("bob", "m1")) == reasons.ambiguous_name("bob")
+    a.message("bob@b", "m2", "there")
+    a.message("Bob@A", "m3", "here")
+    cluster.run()
+    assert (here.texts(), there.texts()) == (["here"], ["there"])
+    assert reason(a.message("bob@c", "m4")) == reasons.SESSION_NOT_FOUND
+    other = client(cluster, "b", "dora", info={"groups": ["other"]})
+    assert reason(a.message(other.id, "m5")) == reasons.DIFFERENT_GROUP
+
+
+def test_the_other_broker_judges_again() -> None:
+    """B is the authority: what A does not know, such as a policy, is refused there with the reason told here."""
+    cluster = Cluster()
+    a = client(cluster, "a", "alice")
+    b = client(
+        cluster,
+        "b",
+        "bob",
+        **{**QUEUE, "features": [*QUEUE["features"], "policy"]},
+        info={"inboundPolicy": {"rules": [{"action": "refuse"}]}},
+    )
+    a.message("bob", "m1")
+    cluster.run()
+    assert reason(a.got()) == reasons.REFUSED_BY_POLICY and b.texts() == []
+
+
+def test_without_an_outcome_the_sender_is_told_that_it_is_not_known_and_may_retry() -> None:
+    """8 s without an outcome: not confirmed; the same id may be sent again, and arrives once."""
+    cluster = Cluster()
+    a, b = client(cluster, "a", "alice"), client(cluster, "b", "bob")
+    cluster.cut("b", leases_end=False)
+    a.message("bob", "m1", "once")
+    cluster.run(Limits().receipt_wait_ms)
+    assert reason(a.got()) == reasons.RECEIPT_MISSING
+    a.message("bob", "m1", "once")
+    cluster.join("b")
+    assert b.texts() == ["once"] or b.texts() == []
+    confirm(cluster, b, "m1")
+    assert only(answers(a.got()))["type"] == "delivered"
+
+
+def test_who_waits_for_a_machine_that_is_lost_is_told_when_its_lease_has_ended() -> None:
+    """A lost lease gives the asker ``peer_disconnected``, not before."""
+    cluster = Cluster()
+    a, b = client(cluster, "a", "alice"), client(cluster, "b", "bob")
+    a.ask("bob", "q")
+    cluster.run()
+    confirm(cluster, b, "q")
+    a.got()
+    cluster.cut("b", leases_end=False)
+    assert a.got() == []
+    cluster.end_leases("b")
+    assert only(a.got(), "peer_disconnected")["replyTo"] == "q"
+
+
+def test_what_may_wait_for_a_machine_that_is_away_arrives_once_when_it_is_back() -> None:
+    """Away with ``queueIfAway``: queued at once; without: refused, code away."""
+    cluster = Cluster()
+    a, b = client(cluster, "a", "alice", **QUEUE), client(cluster, "b", "bob")
+    cluster.cut("b")
+    assert reason(a.message("bob", "m0")) == reasons.away_unqueued("bob")
+    assert only(answers(a.message("bob", "m1", "later", extra={"queueIfAway": True})))["type"] == "queued"
+    assert only(answers(a.message("bob@b", "m2", "then", extra={"queueIfAway": True})))["position"] == 2
+    traced = only(a.write("trace", requestId="1", messageId="m1"))
+    assert f"session {b.id} on another machine" in traced["where"]
+    cluster.join("b")
+    assert b.texts() == ["later", "then"]
+    confirm(cluster, b, "m1")
+    confirm(cluster, b, "m2")
+    assert only(answers(a.message("bob", "m1", "later", extra={"queueIfAway": True})))["type"] == "delivered"
+    assert b.texts() == []
+
+
+def test_what_waits_survives_the_death_of_either_broker() -> None:
+    """A killed with mail that waits, B killed before it settled: once at the target, in order."""
+    cluster = Cluster()
+    a, b = client(cluster, "a", "alice", **QUEUE), client(cluster, "b", "bob")
+    cluster.cut("b")
+    a.message("bob", "m1", "later", extra={"queueIfAway": True})
+    cluster.crash("a")
+    cluster.join("b")
+    assert b.texts() == ["later"]
+    confirm(cluster, b, "m1")
+    assert not cluster.nodes["a"].world.disk.mail
+
+
+def test_while_the_engine_cannot_be_reached_what_may_wait_waits_and_the_rest_is_refused() -> None:
+    """Engine unreachable: queued, or ``cluster_unavailable``; local delivery never waits."""
+    cluster = Cluster()
+    a, b = client(cluster, "a", "alice", **QUEUE), client(cluster, "b", "bob")
+    near = client(cluster, "a", "near")
+    cluster.cut("a", leases_end=False)
+    assert reason(a.message("bob", "m1")) == reasons.CLUSTER_UNAVAILABLE
+    assert reason(a.ask("bob", "q", extra={"queueIfAway": True})) == reasons.CLUSTER_UNAVAILABLE
+    assert only(answers(a.message("bob", "m2", "later", extra={"queueIfAway": True})))["type"] == "queued"
+    a.message("near", "m3", "at once")
+    assert near.texts() == ["at once"]
+    cluster.join("a")
+    assert b.texts() == ["later"]
+
+
+def test_a_command_that_has_ended_when_its_message_arrives_has_sent_it_all_the_same() -> None:
+    """Who sends may be a session for a moment, of which the other broker never heard."""
+    cluster = Cluster()
+    b = client(cluster, "b", "bob")
+    a = cluster["a"].register("hasty")
+    a.message("bob", "m1", "bye")
+    a.leave()
+    cluster.run()
+    assert b.texts() == ["bye"]
+
+
+@pytest.mark.parametrize("killed", ["a", "b"])
+@pytest.mark.parametrize(
+    "when", ["before it is posted", "before it arrives", "before the receipt", "before the outcome"]
+)
+def test_a_broker_that_is_killed_in_the_middle_costs_nothing_and_nothing_comes_twice(killed: str, when: str) -> None:
+    """Once at the target, and a true answer to a retry under the same id."""
+    cluster = Cluster()
+    a, b = client(cluster, "a", "alice"), client(cluster, "b", "bob")
+    b.got()
+    a.message("bob", "m1", "once")
+    if when == "before it arrives":
+        cluster._take_work(cluster.nodes["a"])
+    elif when != "before it is posted":
+        cluster.run()
+        assert b.texts() == ["once"]
+    if when == "before the outcome":
+        b.write("received", messageId="m1")
+    cluster.crash(killed)
+    if killed == "a":
+        a = client(cluster, "a", "alice", preferredSessionId=a.id)
+    else:
+        b = client(cluster, "b", "bob", preferredSessionId=b.id)
+    told = sent(cluster, a, "bob", "m1", "once")
+    assert set(b.texts()) <= {"once"}, "it may be shown again under its id until it was confirmed"
+    confirm(cluster, b, "m1")
+    told += answers(a.got())
+    assert {each["type"] for each in told} == {"delivered"}, told
+    assert only(sent(cluster, a, "bob", "m1", "once"))["type"] == "delivered"
+    assert b.texts() == []
+
+
+def test_the_report_tells_how_much_has_no_outcome() -> None:
+    """protocol 6.14"""
+    cluster = Cluster()
+    a = client(cluster, "a", "alice")
+    client(cluster, "b", "bob")
+    a.message("bob", "m1")
+    cluster.run()
+    [told] = cluster["a"].send(cluster["a"].connect(), type="broker_status", requestId="1")
+    report = told["report"]
+    assert report["multiNode"]["outbox"] == 1 and report["multiNode"]["peers"][0]["brokerId"] == IDS["b"]
+    assert report["sessions"] == 1
+
+
+def test_who_leaves_as_soon_as_it_has_the_answer_was_answered() -> None:
+    """The departure of an asker may overtake the outcome of the reply: it was delivered all the same."""
+    cluster = Cluster()
+    a, b = client(cluster, "a", "alice"), client(cluster, "b", "bob", **QUEUE)
+    a.ask("bob", "q")
+    cluster.run()
+    confirm(cluster, b, "q")
+    b.message(a.id, "r", "!", extra={"queueIfAway": True}, replyTo="q")
+    cluster.run()
+    a.write("received", messageId="r")
+    held = cluster["a"].peer_work[:]
+    del cluster["a"].peer_work[:]
+    a.leave()
+    cluster.run(2 * Limits().announce_ms)
+    assert cluster["b"].disk.mail, "it waits for who has left"
+    cluster["a"].peer_work[:0] = held
+    cluster.run()
+    assert not cluster["b"].disk.mail
+    b.got()
+    retried = b.message(a.id, "r", "!", extra={"queueIfAway": True}, replyTo="q")
+    assert only(answers(retried))["type"] == "delivered"
