@@ -290,13 +290,11 @@ async def owed_by(seat: Seat) -> list[str]:
     """Return the questions that were shown, are open, and were put forward fewer than ``STOP_REMINDERS`` times."""
     if seat.session is None or not seat.questions:
         return []
-    waiting = {item.message.id for item in seat.tray if item.message is not None}
     try:
-        open_ids = {ask.message_id for ask in await seat.session.pending()}
+        await seat.drop_closed(seat.session)
     except IntercomError:
         return []
-    for message_id in set(seat.questions) - open_ids:
-        seat.closed_question(message_id)
+    waiting = {item.message.id for item in seat.tray if item.message is not None}
     owed = [message_id for message_id in seat.questions if message_id not in waiting]
     return [message_id for message_id in owed if seat.reminded.get(message_id, 0) < STOP_REMINDERS]
 

@@ -210,13 +210,19 @@ class Seat:
     async def take(self, room: int) -> Batch | None:
         """Return what is to be put before the model now, without questions that were withdrawn meanwhile."""
         if self.tray.questions and self._session is not None:
-            try:
-                open_ids = {ask.message_id for ask in await self._session.pending()}
-            except IntercomError:
-                open_ids = set(self.questions)
-            for message_id in set(self.questions) - open_ids:
-                self.closed_question(message_id)
+            with suppress(IntercomError):
+                await self.drop_closed(self._session)
         return self.tray.take(room)
+
+    async def drop_closed(self, session: Session) -> None:
+        """Forget the questions that nobody waits for any more; raises ``IntercomError`` when that cannot be found out.
+
+        A question that comes while the broker is asked is not in its answer, and is open all the same.
+        """
+        asked = set(self.questions)
+        open_ids = {ask.message_id for ask in await session.pending()}
+        for message_id in asked - open_ids:
+            self.closed_question(message_id)
 
     def closed_question(self, message_id: str) -> None:
         """Take notice that nobody waits for this answer any more."""

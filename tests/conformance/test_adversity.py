@@ -173,7 +173,7 @@ KILLED = """
 import os, signal
 from intercom.server import app, ownership, serving
 from intercom.store import database
-def die(*arguments):
+def die(*arguments, **options):
     os.kill(os.getpid(), signal.SIGKILL)
 def before(place, name):
     setattr(place, name, die)
