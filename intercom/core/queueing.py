@@ -110,6 +110,8 @@ class Queueing:
         self._crossings = crossings
         self._outbox = outbox
         self._limits = limits
+        self.know_named: Callable[[str, Instant], None] = lambda name, now: None
+        """Enters the addresses of a name whose mailboxes are on other machines."""
         self.find_elsewhere: Callable[[str, Session], Away | Several | None] = lambda target, sender: None
         """Tells whom on other machines a target means that leads to nobody here."""
 
@@ -129,6 +131,7 @@ class Queueing:
         address = self._addresses.get(self._sessions.address_of_retired(target))
         if address is not None:
             return self._of_address(address, target)
+        self.know_named(target, now)
         found: dict[str, Away | Session] = {}
         groups: list[str] = []
         session_ids: list[str] = []
@@ -151,6 +154,10 @@ class Queueing:
         if len(found) > 1:
             return Several(tuple(sorted(groups)), tuple(session_ids))
         return next(iter(found.values()), None) or self.find_elsewhere(target, sender)
+
+    def of_address(self, address: Address) -> Away | Session:
+        """Return who holds an address, or that nobody does now."""
+        return self._of_address(address, "")
 
     def _of_address(self, address: Address, session_id: str) -> Away | Session:
         if address.holder is not None:
