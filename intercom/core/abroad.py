@@ -40,6 +40,7 @@ from intercom.wire.frames import Delivered, DeliveryFailed, MessageFrame, Queued
 from intercom.wire.mail import Notice, QuestionWithdrawn
 
 if TYPE_CHECKING:
+    from intercom.core.addresses import Address
     from intercom.core.deciding import Deciding
     from intercom.core.delivery import Delivery
     from intercom.core.ground import Ground
@@ -362,6 +363,8 @@ class Abroad:
             assert refusal is not None
             self._post_outcome(connection, refusal, 0)
             return
+        if address.home is None and self._comes_home(connection, address, letter, now):
+            return
         found = self._queueing.of_address(address)
         if address.home is None and isinstance(found, Session):
             frame.to = found.id
@@ -369,6 +372,27 @@ class Abroad:
         else:
             away = found if isinstance(found, Away) else Away(address.key, address.name, "", address.groups)
             self._deciding.send_away(connection, away, frame, now)
+
+    def _comes_home(self, connection: RemoteConnection, address: Address, letter: SendLetter, now: Instant) -> bool:
+        """Answer for mail that somebody here wrote, and that comes back since its address is at home here by now."""
+        operation = self._operations.by_id(letter.message_id)
+        if (
+            operation is None
+            or operation.target != address.key
+            or operation.sender_session != letter.sender.target_id
+            or operation.unconfirmed is not None
+        ):
+            return False
+        answer: Delivered | Queued
+        if operation.state is OperationState.ACCEPTED:
+            answer = Delivered(letter.message_id, letter.attempt)
+        else:
+            if operation.state is OperationState.RESERVED and not self._queueing.take_back(operation, letter, now):
+                return False
+            position = 1 if operation.position is None else operation.position
+            answer = Queued(letter.message_id, address.name, position, letter.attempt)
+        self._outbox.write(connection, answer, operation.ticket)
+        return True
 
     def _may_tell(self, fact: Arrived, letter: OutcomeLetter) -> bool:
         """Tell whether a broker may say what became of a message: it was sent to that one, under this very id."""

@@ -188,11 +188,17 @@ class Homes:
     # --- what is at home here ---------------------------------------------------------------------------
 
     def known(self, fact: AddressesKnown, now: Instant) -> None:
-        """Publish what the cluster does not know, or knows otherwise, of the addresses that are at home here."""
+        """Forget the homes that the engine does not hold any more."""
         self._is_known = True
         for key in self._seen.keys() - fact.keys:
             self.seen(AddressSeen(key, None), now)
         self._publishing.clear()
+        self.publish(now)
+
+    def publish(self, now: Instant) -> None:
+        """Publish what the cluster does not know, or knows otherwise, of the addresses that are at home here."""
+        if not self._may_claim:
+            return
         for address in self._addresses.here:
             self._publish(address, now)
         for seen in list(self._seen.values()):

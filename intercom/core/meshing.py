@@ -212,6 +212,8 @@ class Meshing(Part):
             was_on, self._state = self._state.status == "on", fact
             if was_on and fact.status != "on":
                 self._homes.cut_off(now)
+            elif fact.status == "on":
+                self._homes.publish(now)
         elif isinstance(fact, PeerSeen):
             is_back = fact.broker_id not in self._there
             self._there.add(fact.broker_id)

@@ -373,3 +373,22 @@ def test_a_question_to_an_address_elsewhere_is_answered_by_whoever_holds_it() ->
     cluster.run()
     reply = message_in(alice.got())
     assert (reply["message"]["replyTo"], reply["message"]["content"]["text"]) == ("q", "because")
+
+
+def test_mail_that_comes_back_to_the_broker_of_its_sender_is_its_own() -> None:
+    """It was handed to another home, and that has moved here since: it waits here again, and arrives once."""
+    cluster = Cluster()
+    holder(cluster, "b").leave()
+    cluster.run(2 * Limits().announce_ms)
+    alice = asker(cluster)
+    assert [send(cluster, alice, f"m{number}") for number in range(2)] == ["queued"] * 2
+    assert not cluster["a"].disk.mail
+    bob = holder(cluster, "a")
+    cluster.run(Limits().mail_retry_ms)
+    shown = [f["message"]["content"]["text"] for f in [*bob.first, *bob.got()] if f["type"] == "message"]
+    assert shown == ["m0", "m1"]
+    assert not cluster["b"].disk.mail
+    for number in range(2):
+        confirm(cluster, bob, f"m{number}")
+    assert not cluster["a"].disk.mail
+    assert send(cluster, alice, "m0") == "delivered"
