@@ -134,6 +134,11 @@ class Invoking(Part):
         watches.follow(OutboxRecord, of_nobody)
         watches.describe("invocation", self._state_of, self._every_state)
 
+    @property
+    def forwarding(self) -> Forwarding:
+        """Return what brings tasks to other brokers."""
+        return self._forwarding
+
     def handlers(self) -> Mapping[type, Handler]:
         """Return who takes requests about invocations."""
         return dict.fromkeys(REQUESTS, self._requests.answer)
