@@ -29,7 +29,9 @@ from intercom.core.letters import (
     SendLetter,
     WithdrawnLetter,
 )
+from intercom.core.outgoing import Outgoing
 from intercom.core.peer_records import Arrived, Post, Posted, RemoteName, Settle
+from intercom.core.records import OperationState
 from intercom.core.standins import RemoteConnection, StandIn
 from intercom.wire import reasons
 from intercom.wire.frames import Delivered, DeliveryFailed, MessageFrame, Queued, Send
@@ -100,11 +102,7 @@ class Abroad:
         """What came, so soon after the start, for sessions that may still be on their way back."""
         self._posted: dict[int, Attempt] = {}
         """Attempts that are on their way to the engine."""
-
-    @property
-    def waiting(self) -> int:
-        """Return how many messages are on their way to other brokers, without an outcome."""
-        return len(self._attempts)
+        self.outgoing = Outgoing(ground, operations, self._post_letter, self._next_attempt)
 
     def is_cut_off(self, peer: str) -> bool:
         """Tell whether nothing reaches this broker now."""
@@ -144,8 +142,11 @@ class Abroad:
             attempt.may_queue,
             self._validity_of(attempt),
         )
-        number = self._post_letter(to.peer_id, attempt.message_id, letter, after)
+        delivery_id = _delivery_id(letter, to.peer_id)
+        after, _ = self.outgoing.begin(attempt, to.peer_id, delivery_id, letter, after)
+        number = self._post_letter(to.peer_id, delivery_id, letter, after)
         self._posted[number] = attempt
+        self.outgoing.given(number, letter.mark, letter.message_id)
         return True
 
     def _validity_of(self, attempt: Attempt) -> int | None:
@@ -179,14 +180,13 @@ class Abroad:
             record.is_ask,
             valid_for=valid_for,
         )
-        self._post_letter(to.peer_id, mail.message_id, letter, after)
+        self._post_letter(to.peer_id, _delivery_id(letter, to.peer_id), letter, after)
         return True
 
-    def _post_letter(self, peer: str, message_id: str, letter: SendLetter, after: int) -> int:
-        self._attempts[letter.mark, message_id] = letter.attempt
+    def _post_letter(self, peer: str, delivery_id: str, letter: SendLetter, after: int = 0) -> int:
+        self._attempts[letter.mark, letter.message_id] = letter.attempt
         if len(self._attempts) > self._limits.unconfirmed_total_frames:
             del self._attempts[next(iter(self._attempts))]  # then any outcome of it counts
-        delivery_id = sha256(encode([letter.sender.identity, message_id, peer])).hexdigest()[:32]
         return self._post(peer, SEND, delivery_id, letter, after, attempt=letter.attempt)
 
     def _post_notice(self, to: RemoteConnection, frame: MessageFrame, after: int) -> bool:
@@ -238,6 +238,7 @@ class Abroad:
 
     def posted(self, fact: Posted, now: Instant) -> None:
         """Take note that the engine has an attempt."""
+        self.outgoing.posted(fact.number)
         attempt = self._posted.pop(fact.number, None)
         if attempt is not None:
             self._delivery.frame_taken(attempt, now)
@@ -316,7 +317,8 @@ class Abroad:
         self._attempts.pop(key, None)
         unconfirmed = self._receipts.find(*key)
         if unconfirmed is None:
-            self._take_outcome_of_mail(letter, now)
+            if not self._take_outcome_of_earlier(letter, now):
+                self._take_outcome_of_mail(letter, now)
         elif letter.result == "delivered":
             self._delivery.confirmed_elsewhere(unconfirmed, now)
         elif letter.result == "queued":
@@ -324,6 +326,21 @@ class Abroad:
         else:
             code: Any = letter.code if letter.code in _CODES else UNSET
             self._delivery.refused_elsewhere(unconfirmed, letter.reason, code, now, is_known=letter.is_known)
+        self.outgoing.settled(*key, now)
+
+    def _take_outcome_of_earlier(self, letter: OutcomeLetter, now: Instant) -> bool:
+        """Take what became of a message that an earlier process posted; return whether it was one.
+
+        Nobody waits for it now: whoever sent it asks again, and is answered by its row.
+        """
+        operation = self._operations.by_id(letter.message_id)
+        if operation is None or operation.target != letter.mark or operation.state is not OperationState.RESERVED:
+            return False
+        if letter.result == "delivered":
+            self._operations.accept_unwaited(operation, now)
+        elif letter.result == "failed" and not letter.is_known:
+            self._operations.forget(operation, now)
+        return True
 
     def _take_outcome_of_mail(self, letter: OutcomeLetter, now: Instant) -> None:
         box = self._boxes.get(letter.mark)
@@ -354,6 +371,10 @@ class Abroad:
         if session is not None and not session.is_remote and "queue" in session.features:
             frame = MessageFrame(letter.sender, letter.message, notice=decode(letter.notice, type=Notice))
             self._outbox.write(session.connection, frame)
+
+
+def _delivery_id(letter: SendLetter, peer: str) -> str:
+    return sha256(encode([letter.sender.identity, letter.message_id, peer])).hexdigest()[:32]
 
 
 def _read(fact: Arrived, kind: type[Letter]) -> Letter | None:

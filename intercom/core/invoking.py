@@ -17,7 +17,7 @@ from intercom.core.invocation_targets import Targets
 from intercom.core.invocations import Invocation, Invocations
 from intercom.core.move import Move
 from intercom.core.part import Handler, Part, Reader
-from intercom.core.peer_records import DeliveryRecord, PeerRecord
+from intercom.core.peer_records import DeliveryRecord, OutboxRecord, PeerRecord
 from intercom.core.peers import Peers
 from intercom.wire.invocations import Invoke
 
@@ -131,6 +131,7 @@ class Invoking(Part):
         watches.follow(DiagnosisRecord, of_diagnosis)
         watches.follow(DeliveryRecord, of_delivery)
         watches.follow(PeerRecord, of_nobody)
+        watches.follow(OutboxRecord, of_nobody)
         watches.describe("invocation", self._state_of, self._every_state)
 
     def handlers(self) -> Mapping[type, Handler]:

@@ -10,23 +10,28 @@ from typing import TYPE_CHECKING, Any
 
 from intercom.core.abroad import Abroad
 from intercom.core.clock import Instant
+from intercom.core.outgoing import PostAgain
+from intercom.core.part import Part, Reader
 from intercom.core.peer_records import Announce, Arrived, ClusterState, PeerFact, PeerLost, PeerSeen, Posted, RemoteName
 from intercom.core.remote_sessions import RemoteSessions
+from intercom.core.standins import PEER
 
 if TYPE_CHECKING:
     from intercom.core.company import Company
     from intercom.core.deadlines import Deadline
     from intercom.core.ground import Ground
+    from intercom.core.mailboxes import Mailbox
     from intercom.core.membership import Membership
     from intercom.core.messages import Messages
     from intercom.core.peers import Peers
     from intercom.core.post import Post
+    from intercom.core.records import Recovered
     from intercom.core.registry import Registry
     from intercom.core.sending import Sending
     from intercom.core.sessions import Session
 
 
-class Meshing:
+class Meshing(Part):
     """Know how the cluster is, and hold what deals with other brokers; ``state``: how it is at first."""
 
     def __init__(
@@ -49,6 +54,7 @@ class Meshing:
         self._limits = ground.limits
         self._own = ground.identity.broker_id
         self._sessions = registry.sessions
+        self._boxes = post.boxes
         self._peers = peers
         self._announced: dict[str, bytes] = {}
         """What was said last of each session that is here."""
@@ -80,6 +86,23 @@ class Meshing:
             registry.sessions.on_change.append(self._mark)
             company.on_change.append(self._mark)
             self._mark()
+
+    def readers(self) -> Mapping[type, Reader]:
+        """Return who posts letters that were read."""
+        return {PostAgain: self._letters_read}
+
+    def _letters_read(
+        self, token: PostAgain, numbers: tuple[int, ...], bodies: dict[int, bytes] | None, now: Instant
+    ) -> None:
+        self._abroad.outgoing.read(token, bodies, now)
+
+    def recover(self, recovered: Recovered, now: Instant) -> None:
+        """Go on with what an earlier process was sending."""
+        self._abroad.outgoing.recover(recovered.outbox, now)
+
+    def due_soon(self, now: Instant) -> int:
+        """Return how much is on its way: its outcome is heard while the broker stays."""
+        return len(self._abroad.outgoing) if self._state.status == "on" else 0
 
     # --- who is here ------------------------------------------------------------------------------------
 
@@ -144,6 +167,7 @@ class Meshing:
             self._remote.seen(fact, now)
         elif isinstance(fact, PeerLost):
             self._remote.lost(fact.broker_id, now)
+            self._abroad.outgoing.look(fact.broker_id, now)
         elif isinstance(fact, Posted):
             self._abroad.posted(fact, now)
         elif isinstance(fact, Arrived):
@@ -151,6 +175,11 @@ class Meshing:
 
     def _is_cut_off(self, peer: str) -> bool:
         return self._state.status != "on" or not self._peers.is_there(peer)
+
+    def _waiting(self) -> list[int]:
+        """Return since when each message waits, or is on its way, that is for another broker (epoch ms)."""
+        mail = [each.record.queued_at for box in self._boxes.all() if _is_of_others(box) for each in box.in_order()]
+        return mail + [entry.record.queued_at for entry in self._abroad.outgoing]
 
     def _node(self, peer: str) -> str:
         return self._peers.name_of(peer)
@@ -165,14 +194,19 @@ class Meshing:
             told["adapter"], told["prefix"] = state.adapter, state.prefix
         if state.foreign:
             told["foreign"] = state.foreign
-        if self._abroad.waiting:
-            told["outbox"] = self._abroad.waiting
+        waiting = self._waiting()
+        if waiting:
+            told["outbox"], told["outboxOldestAt"] = len(waiting), min(waiting)
         if state.status == "on":
             told["peers"] = [
                 {"brokerId": peer.broker_id, "node": peer.name, "names": self._peers.name_count(peer.broker_id)}
                 for peer in self._peers.there()
             ]
         return told
+
+
+def _is_of_others(box: Mailbox) -> bool:
+    return box.key.startswith(PEER)
 
 
 def _text(value: Any) -> str | None:

@@ -53,6 +53,30 @@ class DeliveryRecord(Struct, frozen=True, omit_defaults=True):
     """Number of the newest report of that run that was taken."""
 
 
+class OutboxRecord(Struct, frozen=True, omit_defaults=True):
+    """Describe a message on its way to another broker; the letter that brings it is stored beside it."""
+
+    number: int
+    """Key of the row and of the letter."""
+    delivery_id: str
+    """Made of sender, message and peer: the same in every attempt, so that the peer tells a copy."""
+    message_id: str
+    peer: str
+    mark: str
+    """The identity by which its target is known here."""
+    target: str
+    """What the sender called it."""
+    sender_session: str
+    sender_mailbox: str | None
+    """Where its sender is told if nothing is heard of it."""
+    size: int
+    """Bytes of the letter."""
+    queued_at: int
+    """Epoch ms."""
+    valid_until: int | None = None
+    is_ask: bool = False
+
+
 class RemoteName(Struct, frozen=True):
     """Describe a session or an address that a peer answers for."""
 

@@ -17,6 +17,9 @@ from intercom.core.peer_records import RemoteName
 from intercom.core.sessions import NODE, Session, legacy_group_of, memberships_of
 from intercom.wire.frames import Register
 
+PEER = "peer:"
+"""With this begins the target identity of a session elsewhere, and the key of its mailbox."""
+
 
 class Way(Protocol):
     """Bring frames to where a stand-in's session is."""
@@ -110,7 +113,7 @@ def groups_of(name: RemoteName) -> tuple[tuple[str, ...], str]:
 
 def mark_of(peer: str, name: RemoteName) -> str:
     """Return the target identity of a session elsewhere: the same while it is the same session."""
-    return f"peer:{peer}:{name.target_id}"
+    return f"{PEER}{peer}:{name.target_id}"
 
 
 def identity_at(peer: str, identity: str) -> str:
