@@ -145,7 +145,7 @@ class Broker:
                 sending,
                 membership,
                 company,
-                self._invoking.peers,
+                self._invoking,
                 node,
                 cluster,
                 now,

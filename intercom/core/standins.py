@@ -13,12 +13,10 @@ from msgspec.json import decode
 
 from intercom.core.connections import Connection
 from intercom.core.features import QUEUE
+from intercom.core.peer_records import PEER as PEER
 from intercom.core.peer_records import RemoteName
 from intercom.core.sessions import NODE, Session, legacy_group_of, memberships_of
 from intercom.wire.frames import Register
-
-PEER = "peer:"
-"""With this begins the target identity of a session elsewhere, and the key of its mailbox."""
 
 
 class Way(Protocol):

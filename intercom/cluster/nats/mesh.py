@@ -29,8 +29,6 @@ from intercom.core.records import (
     Announce,
     Arrived,
     ClusterState,
-    Forward,
-    Forwarded,
     PeerFact,
     PeerWork,
     Post,
@@ -130,9 +128,6 @@ class Mesh:
                 else:
                     self._names[name_id] = name
             self._must_write.set()
-        elif isinstance(work, Forward):
-            reason = "tasks are not brought to other machines; a message would be"
-            self._tell(Forwarded(work.delivery_id, work.attempt, "refused", reason=reason))
 
     def done(self) -> Sequence[PeerFact]:
         """Return what was heard since the last call, in order."""
