@@ -14,7 +14,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import UNSET, DecodeError, Raw, ValidationError
+from msgspec import UNSET, DecodeError, Raw, Struct, ValidationError
 from msgspec.json import decode, encode
 
 from intercom.core.attempts import NOT_FOUND_CODE, Attempt
@@ -32,7 +32,7 @@ from intercom.core.letters import (
 from intercom.core.outgoing import Outgoing
 from intercom.core.peer_records import Arrived, Post, Posted, RemoteName, Settle
 from intercom.core.records import OperationState
-from intercom.core.standins import RemoteConnection, StandIn
+from intercom.core.standins import PEER, RemoteConnection, StandIn
 from intercom.wire import reasons
 from intercom.wire.frames import Delivered, DeliveryFailed, MessageFrame, Queued, Send
 from intercom.wire.mail import Notice, QuestionWithdrawn
@@ -52,6 +52,14 @@ Letter = TypeVar("Letter", SendLetter, OutcomeLetter, WithdrawnLetter, NoticeLet
 _CODES = ("message_id_conflict", "session_not_found", "away")
 _PASSING = frozenset({"away", "capacity", "not_recorded", "cluster_unavailable", "store_unusable", "broker_draining"})
 """Why mail that was refused is offered again later."""
+
+
+class _Sent(Struct, frozen=True, gc=False):
+    """Remember what was posted last of a message, and to whom: only that broker can say what became of it."""
+
+    attempt: str
+    peer: str
+    delivery_id: str
 
 
 class Abroad:
@@ -93,7 +101,7 @@ class Abroad:
         self._sender_of = sender_of
         self._is_cut_off = is_cut_off
         self._posts = 0
-        self._attempts: dict[tuple[str, str], str] = {}
+        self._attempts: dict[tuple[str, str], _Sent] = {}
         """The newest attempt of what has no outcome yet, by mark and message id."""
         self._arrivals: dict[tuple[str, str], tuple[Arrived, SendLetter]] = {}
         """The newest attempt of what came and has no outcome yet, by broker and message id."""
@@ -184,7 +192,7 @@ class Abroad:
         return True
 
     def _post_letter(self, peer: str, delivery_id: str, letter: SendLetter, after: int = 0) -> int:
-        self._attempts[letter.mark, letter.message_id] = letter.attempt
+        self._attempts[letter.mark, letter.message_id] = _Sent(letter.attempt, peer, delivery_id)
         if len(self._attempts) > self._limits.unconfirmed_total_frames:
             del self._attempts[next(iter(self._attempts))]  # then any outcome of it counts
         return self.post(peer, SEND, delivery_id, letter, after, attempt=letter.attempt)
@@ -265,7 +273,7 @@ class Abroad:
                 return
         elif fact.kind == OUTCOME:
             outcome = _read(fact, OutcomeLetter)
-            if outcome is not None:
+            if outcome is not None and self._may_tell(fact, outcome):
                 self._take_outcome(outcome, now)
         elif fact.kind == WITHDRAWN:
             withdrawn = _read(fact, WithdrawnLetter)
@@ -320,9 +328,21 @@ class Abroad:
             return
         self._deciding.send(connection, frame, now)
 
+    def _may_tell(self, fact: Arrived, letter: OutcomeLetter) -> bool:
+        """Tell whether a broker may say what became of a message: it was sent to that one, under this very id."""
+        sent = self._attempts.get((letter.mark, letter.message_id))
+        if sent is None:
+            is_so = letter.mark.startswith(f"{PEER}{fact.peer}:")
+        else:
+            is_so = (sent.peer, sent.delivery_id) == (fact.peer, fact.delivery_id)
+        if not is_so:
+            self._outbox.note("cluster_outcome_ignored", peer=fact.peer, messageId=letter.message_id)
+        return is_so
+
     def _take_outcome(self, letter: OutcomeLetter, now: Instant) -> None:
         key = (letter.mark, letter.message_id)
-        is_newest = self._attempts.get(key) in (letter.attempt, None)
+        sent = self._attempts.get(key)
+        is_newest = sent is None or sent.attempt == letter.attempt
         if letter.result != "delivered" and not is_newest:
             return
         self._attempts.pop(key, None)

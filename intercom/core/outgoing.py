@@ -201,6 +201,7 @@ class Outgoing:
 
     def read(self, token: PostAgain, bodies: dict[int, bytes] | None, now: Instant) -> None:
         """Post letters that were read; one that is lost is over, and so is what nobody may be given any more."""
+        entry: OnItsWay
         for entry in token.entries:
             if self._entries.get(entry.key) is not entry or bodies is None:
                 continue
