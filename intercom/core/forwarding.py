@@ -422,14 +422,15 @@ class Forwarding:
     # --- start ------------------------------------------------------------------------------------------
 
     def recovered(self, now: Instant) -> None:
-        """Go on with what an earlier process was sending; its leases are void, and its reports are asked for anew."""
+        """Go on with what an earlier process was sending; its leases are void.
+
+        What a peer has is followed again once that peer is seen.
+        """
         for delivery in self._deliveries.open_ones():
             record = delivery.record
             if delivery.waits:
                 is_due = record.lease_epoch is not None or record.next_attempt_at is None
                 self._arm(delivery, 0 if is_due else max(0, (record.next_attempt_at or 0) - now.wall), now)
-            else:
-                self._follow(delivery, now)
 
 
 def pause_ms(delivery_id: str, attempt: int, limits: Limits) -> int:

@@ -580,7 +580,7 @@ def test_a_run_whose_target_is_gone_fails_after_a_while() -> None:
     run = run_of(asker)
     assert (run["state"], run["reconciled"]) == ("failed", True)
     assert "did not finish" in run["error"]
-    assert not world.broker._invoking._dispatching._gone_since, "nobody is looked for any more"
+    assert not world.broker._invoking.dispatching._gone_since, "nobody is looked for any more"
 
 
 @pytest.mark.parametrize("end", ["killed", "restarted broker"])
