@@ -357,8 +357,12 @@ class Forwarding:
             return
         move = Move()
         move.inverse(lambda now: self._follow(delivery, now))
-        delivery.has_left = False  # a report says as much as the answer to an attempt, and may overtake it
-        self._disarm(delivery)
+        if not delivery.is_at_peer:  # a report says as much as the answer to an attempt, and may overtake it
+            delivery.has_left = False
+            self._disarm(delivery)
+            acked = {"status": "peer_acked", "acked_at": now.wall, "next_attempt_at": None, "failure": None}
+            free = {"lease_epoch": None, "lease_until": None, "detail": None}
+            self._deliveries.change(delivery, "delivery.mirrored", move, now, **acked, **free)
         self._deliveries.change(delivery, "delivery.mirrored", move, now, mirrored=fact.seq, peer_run=fact.run.run_id)
         self._apply(delivery, fact.run, move, now)
         move.append(self._ledger)

@@ -410,3 +410,16 @@ def test_a_peer_whose_process_is_another_one_is_asked_again() -> None:
         scene.cluster["a"].peer_told(PeerSeen(IDS["b"], "b", None, tuple(node.names.values()), epoch))
         scene.run()
     assert len(scene.posted(FOLLOW)) == follows + 2
+
+
+def test_a_reply_ends_the_run_where_its_authority_is() -> None:
+    """FE 3.2: the authority over a run is the broker of its target; here it is only mirrored."""
+    scene = Scene()
+    answer = scene.invoke()
+    scene.update("running")
+    scene.worker.message(scene.asker.id, "m-1", "it stands", replyTo=f"run:{answer['runId']}")
+    scene.run()
+    scene.cluster.cut("b", leases_end=False)
+    scene.asker.confirm("m-1")
+    scene.cluster["b"].peer_work.clear()
+    assert scene.state == ("running", "running")
