@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from intercom.core.sessions import Session
 
 Letter = TypeVar("Letter", SendLetter, OutcomeLetter, WithdrawnLetter, NoticeLetter)
+_JOURNAL_CHARACTERS = 8
 _CODES = ("message_id_conflict", "session_not_found", "away")
 _PASSING = frozenset({"away", "capacity", "not_recorded", "cluster_unavailable", "store_unusable", "broker_draining"})
 """Why mail that was refused is offered again later."""
@@ -86,7 +87,9 @@ class Abroad:
         now: Instant,
     ) -> None:
         self._own = ground.identity.broker_id
-        self._epoch = ground.identity.epoch
+        identity = ground.identity
+        self._process = f"{identity.epoch}.{identity.journal_id[:_JOURNAL_CHARACTERS]}"
+        """Names this process also where an older copy of its store was restored, which counts its epochs again."""
         self._outbox = ground.outbox
         self._limits = ground.limits
         self._deadlines = ground.deadlines
@@ -248,12 +251,12 @@ class Abroad:
             settles: what arrived and is done with once this was posted.
         """
         self._posts += 1
-        attempt = attempt or f"{self._epoch}.{self._posts}"
+        attempt = attempt or f"{self._process}.{self._posts}"
         self._outbox.add(Post(self._posts, peer, kind, delivery_id, attempt, encode(letter), after, settles))
         return self._posts
 
     def _next_attempt(self) -> str:
-        return f"{self._epoch}.{self._posts + 1}"
+        return f"{self._process}.{self._posts + 1}"
 
     def posted(self, fact: Posted, now: Instant) -> None:
         """Take note that the engine has an attempt."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, DecodeError, Struct
 from msgspec.json import decode
+from msgspec.structs import replace
 
 from intercom.core.clock import Instant
 from intercom.core.deliveries import delivery_id
@@ -57,6 +58,8 @@ class Reporting(Struct, frozen=True):
     asked: Any = None
     attempt: int = 0
     after: int | None = None
+    is_certain: bool = False
+    """Nothing waited for its commit when the texts were asked for: what is not there is lost."""
 
 
 class TasksIn:
@@ -250,7 +253,8 @@ class TasksIn:
         if result is None:
             self._post(reporting, {})
         else:
-            self._outbox.add(ReadBodies(reporting, (result,)))
+            is_certain = self._ledger.is_committed(self._ledger.last_ticket)
+            self._outbox.add(ReadBodies(replace(reporting, is_certain=is_certain), (result,)))
 
     def read(
         self, reporting: Reporting, numbers: tuple[int, ...], bodies: dict[int, bytes] | None, now: Instant
@@ -258,7 +262,7 @@ class TasksIn:
         """Report with texts that were read; None: they could not be, and who asked asks again."""
         if bodies is None:
             self._deadlines.add(now.mono + self._limits.job_retry_ms, self._report, reporting)
-        elif reporting.invocation.record.result not in numbers:
+        elif reporting.invocation.record.result not in (bodies if not reporting.is_certain else numbers):
             self._report(reporting, now)  # it went on meanwhile
         else:
             self._post(reporting, bodies)

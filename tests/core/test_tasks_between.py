@@ -423,3 +423,24 @@ def test_a_reply_ends_the_run_where_its_authority_is() -> None:
     scene.asker.confirm("m-1")
     scene.cluster["b"].peer_work.clear()
     assert scene.state == ("running", "running")
+
+
+def test_a_report_has_the_texts_also_of_what_is_still_being_recorded() -> None:
+    """design section 4: texts are read up to what was committed when they were asked for."""
+    scene = Scene(features=(*AGENT, "invoke"))
+    scene.invoke()
+    tasks_of(scene.worker)
+    scene.run()
+    world = scene.cluster["b"]
+    world.auto = False
+    scene.worker.write("run_update", requestId="1", invocationId="inv-1", updateId="1", state="waiting")
+    world.pass_time(0)
+    scene.worker.write(
+        "run_update", requestId="2", invocationId="inv-1", updateId="2", state="completed", output="built"
+    )
+    world.commit(1)
+    world.read()
+    world.commit()
+    world.auto = True
+    scene.run()
+    assert (scene.state, run_of(scene.asker)["output"]) == (("completed", "completed"), "built")

@@ -17,7 +17,7 @@ from typing import Any
 
 from intercom import blocking
 from intercom.errors import IntercomError
-from tests.support.brokers import POLL_S, BrokerProcess
+from tests.support.brokers import POLL_S, BrokerProcess, limited
 from tests.support.engines import NatsServer, one_server, three_servers
 from tests.support.raw import PATIENCE_S
 
@@ -33,6 +33,8 @@ QUICK = {
     "CLUSTER_REDELIVERY_MS": 1_000,
 }
 """Times of the way to other machines that a test can wait for."""
+QUICK_LIMITS = {"busy_ms": 300, "peer_absent_ms": 200, "peer_return_ms": 2_000}
+"""The same of the core."""
 
 
 def hurried(**changes: int) -> str:
@@ -42,7 +44,7 @@ def hurried(**changes: int) -> str:
         "    del sys.modules[name]\n"
         f"for name, value in { ({**QUICK, **changes})!r}.items():\n"
         "    setattr(limits, name, value)\n"
-    )
+    ) + limited(**QUICK_LIMITS)
 
 
 def dies_at(place: str, method: str, kind: str, *, after: bool = False) -> str:
