@@ -37,14 +37,14 @@ QUICK_LIMITS = {"busy_ms": 300, "peer_absent_ms": 200, "peer_return_ms": 2_000}
 """The same of the core."""
 
 
-def hurried(**changes: int) -> str:
-    """Return the fault of a broker that has these times, or ``QUICK`` ones, on its way to other machines."""
+def hurried(**core: int) -> str:
+    """Return the fault of a broker that has ``QUICK`` times on its way to others; ``core``: numbers to decide by."""
     return (
         "for name in [each for each in sys.modules if each.startswith('intercom.cluster.nats')]:\n"
         "    del sys.modules[name]\n"
-        f"for name, value in { ({**QUICK, **changes})!r}.items():\n"
+        f"for name, value in {QUICK!r}.items():\n"
         "    setattr(limits, name, value)\n"
-    ) + limited(**QUICK_LIMITS)
+    ) + limited(**{**QUICK_LIMITS, **core})
 
 
 def dies_at(place: str, method: str, kind: str, *, after: bool = False) -> str:
