@@ -14,7 +14,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import UNSET, DecodeError, Raw, ValidationError
+from msgspec import UNSET, DecodeError, Raw, Struct, ValidationError
 from msgspec.json import decode, encode
 
 from intercom.core.attempts import NOT_FOUND_CODE, Attempt
@@ -29,8 +29,10 @@ from intercom.core.letters import (
     SendLetter,
     WithdrawnLetter,
 )
+from intercom.core.outgoing import Outgoing
 from intercom.core.peer_records import Arrived, Post, Posted, RemoteName, Settle
-from intercom.core.standins import RemoteConnection, StandIn
+from intercom.core.records import OperationState
+from intercom.core.standins import PEER, RemoteConnection, StandIn
 from intercom.wire import reasons
 from intercom.wire.frames import Delivered, DeliveryFailed, MessageFrame, Queued, Send
 from intercom.wire.mail import Notice, QuestionWithdrawn
@@ -47,9 +49,18 @@ if TYPE_CHECKING:
     from intercom.core.sessions import Session
 
 Letter = TypeVar("Letter", SendLetter, OutcomeLetter, WithdrawnLetter, NoticeLetter)
+_JOURNAL_CHARACTERS = 8
 _CODES = ("message_id_conflict", "session_not_found", "away")
 _PASSING = frozenset({"away", "capacity", "not_recorded", "cluster_unavailable", "store_unusable", "broker_draining"})
 """Why mail that was refused is offered again later."""
+
+
+class _Sent(Struct, frozen=True, gc=False):
+    """Remember what was posted last of a message, and to whom: only that broker can say what became of it."""
+
+    attempt: str
+    peer: str
+    delivery_id: str
 
 
 class Abroad:
@@ -76,7 +87,9 @@ class Abroad:
         now: Instant,
     ) -> None:
         self._own = ground.identity.broker_id
-        self._epoch = ground.identity.epoch
+        identity = ground.identity
+        self._process = f"{identity.epoch}.{identity.journal_id[:_JOURNAL_CHARACTERS]}"
+        """Names this process also where an older copy of its store was restored, which counts its epochs again."""
         self._outbox = ground.outbox
         self._limits = ground.limits
         self._deadlines = ground.deadlines
@@ -91,7 +104,7 @@ class Abroad:
         self._sender_of = sender_of
         self._is_cut_off = is_cut_off
         self._posts = 0
-        self._attempts: dict[tuple[str, str], str] = {}
+        self._attempts: dict[tuple[str, str], _Sent] = {}
         """The newest attempt of what has no outcome yet, by mark and message id."""
         self._arrivals: dict[tuple[str, str], tuple[Arrived, SendLetter]] = {}
         """The newest attempt of what came and has no outcome yet, by broker and message id."""
@@ -100,11 +113,7 @@ class Abroad:
         """What came, so soon after the start, for sessions that may still be on their way back."""
         self._posted: dict[int, Attempt] = {}
         """Attempts that are on their way to the engine."""
-
-    @property
-    def waiting(self) -> int:
-        """Return how many messages are on their way to other brokers, without an outcome."""
-        return len(self._attempts)
+        self.outgoing = Outgoing(ground, operations, self._post_letter, self._next_attempt)
 
     def is_cut_off(self, peer: str) -> bool:
         """Tell whether nothing reaches this broker now."""
@@ -125,7 +134,7 @@ class Abroad:
             self._post_outcome(to, frame, after)
         elif isinstance(frame, QuestionWithdrawn):
             body = WithdrawnLetter(frame.message_id, frame.session_id)
-            self._post(to.peer_id, WITHDRAWN, f"{WITHDRAWN} {frame.message_id}", body, after)
+            self.post(to.peer_id, WITHDRAWN, f"{WITHDRAWN} {frame.message_id}", body, after)
         return True
 
     def _post_send(self, to: RemoteConnection, frame: MessageFrame, after: int, attempt: Attempt) -> bool:
@@ -144,8 +153,11 @@ class Abroad:
             attempt.may_queue,
             self._validity_of(attempt),
         )
-        number = self._post_letter(to.peer_id, attempt.message_id, letter, after)
+        delivery_id = _delivery_id(letter, to.peer_id)
+        after, _ = self.outgoing.begin(attempt, to.peer_id, delivery_id, letter, after)
+        number = self._post_letter(to.peer_id, delivery_id, letter, after)
         self._posted[number] = attempt
+        self.outgoing.given(number, letter.mark, letter.message_id)
         return True
 
     def _validity_of(self, attempt: Attempt) -> int | None:
@@ -179,21 +191,20 @@ class Abroad:
             record.is_ask,
             valid_for=valid_for,
         )
-        self._post_letter(to.peer_id, mail.message_id, letter, after)
+        self._post_letter(to.peer_id, _delivery_id(letter, to.peer_id), letter, after)
         return True
 
-    def _post_letter(self, peer: str, message_id: str, letter: SendLetter, after: int) -> int:
-        self._attempts[letter.mark, message_id] = letter.attempt
+    def _post_letter(self, peer: str, delivery_id: str, letter: SendLetter, after: int = 0) -> int:
+        self._attempts[letter.mark, letter.message_id] = _Sent(letter.attempt, peer, delivery_id)
         if len(self._attempts) > self._limits.unconfirmed_total_frames:
             del self._attempts[next(iter(self._attempts))]  # then any outcome of it counts
-        delivery_id = sha256(encode([letter.sender.identity, message_id, peer])).hexdigest()[:32]
-        return self._post(peer, SEND, delivery_id, letter, after, attempt=letter.attempt)
+        return self.post(peer, SEND, delivery_id, letter, after, attempt=letter.attempt)
 
     def _post_notice(self, to: RemoteConnection, frame: MessageFrame, after: int) -> bool:
         if to.session is None or frame.notice is UNSET:
             return False
         letter = NoticeLetter(to.session.id, frame.sender, frame.message, Raw(encode(frame.notice)))
-        self._post(to.peer_id, NOTICE, f"{NOTICE} {self._posts}", letter, after)
+        self.post(to.peer_id, NOTICE, f"{NOTICE} {self._posts}", letter, after)
         return True
 
     def _post_outcome(self, to: RemoteConnection, frame: Delivered | DeliveryFailed | Queued, after: int) -> None:
@@ -215,7 +226,7 @@ class Abroad:
                 None if frame.reason_code is UNSET else frame.reason_code,
                 is_known=self._operations.by_id(frame.message_id) is not None,
             )
-        self._post(
+        self.post(
             arrived.peer,
             OUTCOME,
             arrived.delivery_id,
@@ -225,19 +236,31 @@ class Abroad:
             settles=arrived.arrival,
         )
 
-    def _post(
+    def post(
         self, peer: str, kind: str, delivery_id: str, letter: Any, after: int, *, attempt: str = "", settles: int = 0
     ) -> int:
+        """Post a letter once the append with ticket ``after`` is committed; return the number of the post.
+
+        Args:
+            peer: id of the broker it is for.
+            kind: what it is.
+            delivery_id: the same in every copy.
+            letter: its body.
+            after: the append on which it rests.
+            attempt: tells one posting from the next; none: it is one by itself.
+            settles: what arrived and is done with once this was posted.
+        """
         self._posts += 1
-        attempt = attempt or f"{self._epoch}.{self._posts}"
+        attempt = attempt or f"{self._process}.{self._posts}"
         self._outbox.add(Post(self._posts, peer, kind, delivery_id, attempt, encode(letter), after, settles))
         return self._posts
 
     def _next_attempt(self) -> str:
-        return f"{self._epoch}.{self._posts + 1}"
+        return f"{self._process}.{self._posts + 1}"
 
     def posted(self, fact: Posted, now: Instant) -> None:
         """Take note that the engine has an attempt."""
+        self.outgoing.posted(fact.number)
         attempt = self._posted.pop(fact.number, None)
         if attempt is not None:
             self._delivery.frame_taken(attempt, now)
@@ -253,7 +276,7 @@ class Abroad:
                 return
         elif fact.kind == OUTCOME:
             outcome = _read(fact, OutcomeLetter)
-            if outcome is not None:
+            if outcome is not None and self._may_tell(fact, outcome):
                 self._take_outcome(outcome, now)
         elif fact.kind == WITHDRAWN:
             withdrawn = _read(fact, WithdrawnLetter)
@@ -308,15 +331,28 @@ class Abroad:
             return
         self._deciding.send(connection, frame, now)
 
+    def _may_tell(self, fact: Arrived, letter: OutcomeLetter) -> bool:
+        """Tell whether a broker may say what became of a message: it was sent to that one, under this very id."""
+        sent = self._attempts.get((letter.mark, letter.message_id))
+        if sent is None:
+            is_so = letter.mark.startswith(f"{PEER}{fact.peer}:")
+        else:
+            is_so = (sent.peer, sent.delivery_id) == (fact.peer, fact.delivery_id)
+        if not is_so:
+            self._outbox.note("cluster_outcome_ignored", peer=fact.peer, messageId=letter.message_id)
+        return is_so
+
     def _take_outcome(self, letter: OutcomeLetter, now: Instant) -> None:
         key = (letter.mark, letter.message_id)
-        is_newest = self._attempts.get(key) in (letter.attempt, None)
+        sent = self._attempts.get(key)
+        is_newest = sent is None or sent.attempt == letter.attempt
         if letter.result != "delivered" and not is_newest:
             return
         self._attempts.pop(key, None)
         unconfirmed = self._receipts.find(*key)
         if unconfirmed is None:
-            self._take_outcome_of_mail(letter, now)
+            if not self._take_outcome_of_earlier(letter, now):
+                self._take_outcome_of_mail(letter, now)
         elif letter.result == "delivered":
             self._delivery.confirmed_elsewhere(unconfirmed, now)
         elif letter.result == "queued":
@@ -324,6 +360,21 @@ class Abroad:
         else:
             code: Any = letter.code if letter.code in _CODES else UNSET
             self._delivery.refused_elsewhere(unconfirmed, letter.reason, code, now, is_known=letter.is_known)
+        self.outgoing.settled(*key, now)
+
+    def _take_outcome_of_earlier(self, letter: OutcomeLetter, now: Instant) -> bool:
+        """Take what became of a message that an earlier process posted; return whether it was one.
+
+        Nobody waits for it now: whoever sent it asks again, and is answered by its row.
+        """
+        operation = self._operations.by_id(letter.message_id)
+        if operation is None or operation.target != letter.mark or operation.state is not OperationState.RESERVED:
+            return False
+        if letter.result == "delivered":
+            self._operations.accept_unwaited(operation, now)
+        elif letter.result == "failed" and not letter.is_known:
+            self._operations.forget(operation, now)
+        return True
 
     def _take_outcome_of_mail(self, letter: OutcomeLetter, now: Instant) -> None:
         box = self._boxes.get(letter.mark)
@@ -354,6 +405,10 @@ class Abroad:
         if session is not None and not session.is_remote and "queue" in session.features:
             frame = MessageFrame(letter.sender, letter.message, notice=decode(letter.notice, type=Notice))
             self._outbox.write(session.connection, frame)
+
+
+def _delivery_id(letter: SendLetter, peer: str) -> str:
+    return sha256(encode([letter.sender.identity, letter.message_id, peer])).hexdigest()[:32]
 
 
 def _read(fact: Arrived, kind: type[Letter]) -> Letter | None:

@@ -145,7 +145,7 @@ class Broker:
                 sending,
                 membership,
                 company,
-                self._invoking.peers,
+                self._invoking,
                 node,
                 cluster,
                 now,
@@ -169,6 +169,8 @@ class Broker:
             linking,
             self._invoking,
         ]
+        if self._meshing is not None:
+            self._parts.append(self._meshing)
         draining = Draining(ground, registry, linking.links, self._parts)
         reporting = (*self._parts, draining)
         self._control = Control(ground, registry, messages, instance_id, pid, facts or {}, reporting)

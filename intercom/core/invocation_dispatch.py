@@ -556,6 +556,8 @@ class Dispatching:
         invocation = self._book.of_message(message_id)
         if invocation is None or not self._mailing.can_promise or not self.is_worker(session, invocation):
             return
+        if invocation.record.authority is not None:
+            return  # that broker heard it too, and reports
         if invocation.allows("completed"):
             move = Move()
             self._end(invocation, "completed", Texts(output=text), move, now)

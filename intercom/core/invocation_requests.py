@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Raw, Struct
 from msgspec.json import encode
+from msgspec.structs import replace
 
 from intercom.core import features
 from intercom.core.clock import Instant
@@ -73,6 +74,8 @@ class Showing(Struct, frozen=True):
     frame: Any
     invocation: Any
     make: Any
+    is_certain: bool = False
+    """Nothing waited for its commit when the texts were asked for: what is not there is lost."""
 
 
 class InvocationRequests:
@@ -306,14 +309,15 @@ class InvocationRequests:
     def _read(self, showing: Showing, now: Instant) -> None:
         record = showing.invocation.record
         numbers = (record.number,) if record.result is None else (record.number, record.result)
-        self._outbox.add(ReadBodies(showing, numbers))
+        is_certain = self._ledger.is_committed(self._ledger.last_ticket)
+        self._outbox.add(ReadBodies(replace(showing, is_certain=is_certain), numbers))
 
     def read(self, showing: Showing, numbers: tuple[int, ...], bodies: dict[int, bytes] | None, now: Instant) -> None:
         """Go on after texts were read; ``None``: they could not be."""
         frame, invocation = showing.frame, showing.invocation
         if bodies is None:
             return self._giving.refuse(showing.connection, frame.request_id, self._giving.not_read)
-        if invocation.record.result not in (None, *numbers):
+        if invocation.record.result not in (None, *(numbers if showing.is_certain else bodies)):
             return self._show(showing.connection, frame, invocation, showing.make, now)  # it went on meanwhile
         answer = showing.make(self, frame, invocation, bodies)
         self._giving.give(showing.connection, answer, self._ledger.last_ticket)

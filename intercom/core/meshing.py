@@ -10,23 +10,40 @@ from typing import TYPE_CHECKING, Any
 
 from intercom.core.abroad import Abroad
 from intercom.core.clock import Instant
-from intercom.core.peer_records import Announce, Arrived, ClusterState, PeerFact, PeerLost, PeerSeen, Posted, RemoteName
+from intercom.core.outgoing import PostAgain
+from intercom.core.part import Part, Reader
+from intercom.core.peer_records import (
+    Announce,
+    Arrived,
+    ClusterState,
+    PeerFact,
+    PeerLost,
+    PeerSeen,
+    Posted,
+    RemoteName,
+    Settle,
+)
 from intercom.core.remote_sessions import RemoteSessions
+from intercom.core.standins import PEER
+from intercom.core.tasks_in import Reporting, TasksIn
+from intercom.core.tasks_out import TasksOut
 
 if TYPE_CHECKING:
     from intercom.core.company import Company
     from intercom.core.deadlines import Deadline
     from intercom.core.ground import Ground
+    from intercom.core.invoking import Invoking
+    from intercom.core.mailboxes import Mailbox
     from intercom.core.membership import Membership
     from intercom.core.messages import Messages
-    from intercom.core.peers import Peers
     from intercom.core.post import Post
+    from intercom.core.records import Recovered
     from intercom.core.registry import Registry
     from intercom.core.sending import Sending
     from intercom.core.sessions import Session
 
 
-class Meshing:
+class Meshing(Part):
     """Know how the cluster is, and hold what deals with other brokers; ``state``: how it is at first."""
 
     def __init__(
@@ -38,7 +55,7 @@ class Meshing:
         sending: Sending,
         membership: Membership,
         company: Company,
-        peers: Peers,
+        invoking: Invoking,
         node: str,
         state: ClusterState,
         now: Instant,
@@ -49,7 +66,8 @@ class Meshing:
         self._limits = ground.limits
         self._own = ground.identity.broker_id
         self._sessions = registry.sessions
-        self._peers = peers
+        self._boxes = post.boxes
+        self._peers = invoking.peers
         self._announced: dict[str, bytes] = {}
         """What was said last of each session that is here."""
         self._leaving: set[str] = set()
@@ -74,12 +92,40 @@ class Meshing:
             now,
         )
         self._remote.way = self._abroad
+        self._tasks_out = TasksOut(self._own, invoking.book, self._abroad, invoking.forwarding.told)
+        self._tasks_in = TasksIn(
+            ground,
+            invoking.book,
+            invoking.targets,
+            invoking.dispatching,
+            self._abroad,
+            self._remote.shape_of,
+            messages.operations.next_number,
+        )
         if state.status != "off":
+            invoking.forwarding.carry = self._tasks_out.carry
             sending.resolver.node = node
             post.queueing.find_elsewhere = self._remote.find_away
             registry.sessions.on_change.append(self._mark)
             company.on_change.append(self._mark)
             self._mark()
+
+    def readers(self) -> Mapping[type, Reader]:
+        """Return who goes on after letters, or what they are made of, were read."""
+        return {PostAgain: self._letters_read, Reporting: self._tasks_in.read}
+
+    def _letters_read(
+        self, token: PostAgain, numbers: tuple[int, ...], bodies: dict[int, bytes] | None, now: Instant
+    ) -> None:
+        self._abroad.outgoing.read(token, bodies, now)
+
+    def recover(self, recovered: Recovered, now: Instant) -> None:
+        """Go on with what an earlier process was sending."""
+        self._abroad.outgoing.recover(recovered.outbox, now)
+
+    def due_soon(self, now: Instant) -> int:
+        """Return how much is on its way: its outcome is heard while the broker stays."""
+        return len(self._abroad.outgoing) if self._state.status == "on" else 0
 
     # --- who is here ------------------------------------------------------------------------------------
 
@@ -144,13 +190,28 @@ class Meshing:
             self._remote.seen(fact, now)
         elif isinstance(fact, PeerLost):
             self._remote.lost(fact.broker_id, now)
+            self._abroad.outgoing.look(fact.broker_id, now)
         elif isinstance(fact, Posted):
             self._abroad.posted(fact, now)
         elif isinstance(fact, Arrived):
+            self._arrived(fact, now)
+
+    def _arrived(self, fact: Arrived, now: Instant) -> None:
+        if fact.kind in TasksIn.kinds:
+            self._tasks_in.arrived(fact, now)
+        elif fact.kind in TasksOut.kinds:
+            self._tasks_out.arrived(fact, now)
+            self._outbox.add(Settle(fact.arrival))  # what was lost with it is asked for by the next process
+        else:
             self._abroad.arrived(fact, now)
 
     def _is_cut_off(self, peer: str) -> bool:
         return self._state.status != "on" or not self._peers.is_there(peer)
+
+    def _waiting(self) -> list[int]:
+        """Return since when each message waits, or is on its way, that is for another broker (epoch ms)."""
+        mail = [each.record.queued_at for box in self._boxes.all() if _is_of_others(box) for each in box.in_order()]
+        return mail + [entry.record.queued_at for entry in self._abroad.outgoing]
 
     def _node(self, peer: str) -> str:
         return self._peers.name_of(peer)
@@ -165,14 +226,19 @@ class Meshing:
             told["adapter"], told["prefix"] = state.adapter, state.prefix
         if state.foreign:
             told["foreign"] = state.foreign
-        if self._abroad.waiting:
-            told["outbox"] = self._abroad.waiting
+        waiting = self._waiting()
+        if waiting:
+            told["outbox"], told["outboxOldestAt"] = len(waiting), min(waiting)
         if state.status == "on":
             told["peers"] = [
                 {"brokerId": peer.broker_id, "node": peer.name, "names": self._peers.name_count(peer.broker_id)}
                 for peer in self._peers.there()
             ]
         return told
+
+
+def _is_of_others(box: Mailbox) -> bool:
+    return box.key.startswith(PEER)
 
 
 def _text(value: Any) -> str | None:

@@ -10,6 +10,9 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+PEER = "peer:"
+"""With this and the id of its broker begins every identity here of somebody who is elsewhere."""
+
 
 class PeerRecord(Struct, frozen=True):
     """Describe another broker that was seen."""
@@ -51,6 +54,30 @@ class DeliveryRecord(Struct, frozen=True, omit_defaults=True):
     """Id of the run at the peer."""
     mirrored: int = 0
     """Number of the newest report of that run that was taken."""
+
+
+class OutboxRecord(Struct, frozen=True, omit_defaults=True):
+    """Describe a message on its way to another broker; the letter that brings it is stored beside it."""
+
+    number: int
+    """Key of the row and of the letter."""
+    delivery_id: str
+    """Made of sender, message and peer: the same in every attempt, so that the peer tells a copy."""
+    message_id: str
+    peer: str
+    mark: str
+    """The identity by which its target is known here."""
+    target: str
+    """What the sender called it."""
+    sender_session: str
+    sender_mailbox: str | None
+    """Where its sender is told if nothing is heard of it."""
+    size: int
+    """Bytes of the letter."""
+    queued_at: int
+    """Epoch ms."""
+    valid_until: int | None = None
+    is_ask: bool = False
 
 
 class RemoteName(Struct, frozen=True):
@@ -182,6 +209,8 @@ class PeerSeen(Struct, frozen=True):
     name: str
     journal_id: str | None
     names: tuple[RemoteName, ...]
+    epoch: int = 0
+    """Of its process."""
 
 
 class PeerLost(Struct, frozen=True):
@@ -203,6 +232,8 @@ class Forwarded(Struct, frozen=True):
     run: RemoteRun | None = None
     """Of what it has."""
     reason: str = ""
+    peer: str | None = None
+    """Who said so; None: whoever it was sent to."""
 
 
 class Mirrored(Struct, frozen=True):
@@ -212,6 +243,8 @@ class Mirrored(Struct, frozen=True):
     after: int
     seq: int
     run: RemoteRun
+    peer: str | None = None
+    """Who said so; None: whoever has it."""
 
 
 class Posted(Struct, frozen=True):

@@ -30,6 +30,7 @@ from intercom.core.peer_records import Follow as Follow
 from intercom.core.peer_records import Forward as Forward
 from intercom.core.peer_records import Forwarded as Forwarded
 from intercom.core.peer_records import Mirrored as Mirrored
+from intercom.core.peer_records import OutboxRecord as OutboxRecord
 from intercom.core.peer_records import PeerFact as PeerFact
 from intercom.core.peer_records import PeerLost as PeerLost
 from intercom.core.peer_records import PeerRecord as PeerRecord
@@ -124,6 +125,8 @@ class AddressRecord(Struct, frozen=True):
     """Epoch ms, both."""
     takes_work: bool = False
     """Whoever came to take something under it last takes assignments."""
+    home: str | None = None
+    """The broker at which its mailbox is; ``None``: here."""
 
 
 class SessionState(str, Enum):
@@ -387,6 +390,7 @@ Row: TypeAlias = (
     | DiagnosisRecord
     | DeliveryRecord
     | PeerRecord
+    | OutboxRecord
 )
 
 
@@ -444,8 +448,8 @@ class Happened(Struct, frozen=True, gc=False):
     stream: str
     """What it is about, such as ``session:ID``, ``address:NUMBER``, ``mail:MESSAGE-ID``, ``idempotency:NUMBER``,
     ``policy:NUMBER``, ``flow:NUMBER``, ``dispatch:ID``, ``link:ID``, ``command:NUMBER``,
-    ``event:NUMBER``, ``invocation:NUMBER``, ``route:DIAGNOSIS-ID``, ``delivery:ID`` or
-    ``peer:ID``."""
+    ``event:NUMBER``, ``invocation:NUMBER``, ``route:DIAGNOSIS-ID``, ``delivery:ID``,
+    ``peer:ID`` or ``outbox:NUMBER``."""
     kind: str
     event_id: str | None
     """Unique in the journal; None: its sequence number is all that names it."""
@@ -559,6 +563,7 @@ class Recovered(Struct, frozen=True, kw_only=True):
     diagnoses: list[DiagnosisRecord] = []
     deliveries: list[DeliveryRecord] = []
     peers: list[PeerRecord] = []
+    outbox: list[OutboxRecord] = []
     lost_texts: frozenset[int] = frozenset()
     """Numbers of the prompts that are not there of flows that may go on: a rebuilt store has states, not texts."""
     last_sequence: int = 0

@@ -13,6 +13,7 @@ from msgspec.json import decode
 
 from intercom.core.connections import Connection
 from intercom.core.features import QUEUE
+from intercom.core.peer_records import PEER as PEER
 from intercom.core.peer_records import RemoteName
 from intercom.core.sessions import NODE, Session, legacy_group_of, memberships_of
 from intercom.wire.frames import Register
@@ -110,7 +111,7 @@ def groups_of(name: RemoteName) -> tuple[tuple[str, ...], str]:
 
 def mark_of(peer: str, name: RemoteName) -> str:
     """Return the target identity of a session elsewhere: the same while it is the same session."""
-    return f"peer:{peer}:{name.target_id}"
+    return f"{PEER}{peer}:{name.target_id}"
 
 
 def identity_at(peer: str, identity: str) -> str:

@@ -39,6 +39,7 @@ from intercom.core.records import (
     KnownSessionRecord,
     LinkRecord,
     MailRecord,
+    OutboxRecord,
     PeerRecord,
     PolicyRecord,
     ReleaseBody,
@@ -65,6 +66,7 @@ AnyRecord = TypeVar(
     InvocationRecord,
     DiagnosisRecord,
     DeliveryRecord,
+    OutboxRecord,
     PeerRecord,
 )
 HistoryChange: TypeAlias = Happened | SaveBody | ReleaseBody | DropBodies | DropHistory
@@ -120,6 +122,7 @@ TABLES: dict[type[Row], Table] = {
     DiagnosisRecord: Table("diagnoses", "number", DiagnosisRecord.__struct_fields__),
     DeliveryRecord: Table("deliveries", "number", DeliveryRecord.__struct_fields__),
     PeerRecord: Table("peers", "number", PeerRecord.__struct_fields__),
+    OutboxRecord: Table("outbox", "number", OutboxRecord.__struct_fields__),
 }
 _KIND_OF_EVENT: dict[str, type[Row]] = {"inbox": InboxRecord, "assignment": AssignmentRecord}
 """Whose row an event carries, by the beginning of its kind: a message has one stream, wherever it is."""
@@ -138,6 +141,7 @@ _KIND_OF_STREAM: dict[str, type[Row]] = {
     "route": DiagnosisRecord,
     "delivery": DeliveryRecord,
     "peer": PeerRecord,
+    "outbox": OutboxRecord,
 }
 """Whose row all other events carry, by the beginning of their stream."""
 
@@ -214,6 +218,7 @@ _OVER = """
         UNION ALL SELECT 'route:' || diagnosis_id FROM diagnoses
         UNION ALL SELECT 'delivery:' || delivery_id FROM deliveries
         UNION ALL SELECT 'peer:' || broker_id FROM peers
+        UNION ALL SELECT 'outbox:' || number FROM outbox
     )
 """
 _KEEP_COMPACTED = """
