@@ -203,7 +203,7 @@ def test_the_same_id_for_something_else_is_a_conflict(change: dict[str, Any]) ->
     notify(owner, sender.id)
     reply(sender, told(sender))
     owner.got()
-    frame = only(notify(owner, change.pop("to", sender.id), **change), "delivery_failed")
+    frame = only(notify(owner, **{"to": sender.id, **change}), "delivery_failed")
     assert frame["reasonCode"] == "message_id_conflict"
 
 

@@ -1,4 +1,4 @@
-"""Test what is decided about sends to somebody who is away, and what is taken back of it (design section 7, Queueing)."""
+"""Test sends to somebody who is away, and what is taken back of them (design section 7, Queueing)."""
 
 from __future__ import annotations
 
