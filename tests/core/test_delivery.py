@@ -198,7 +198,7 @@ def test_who_comes_again_as_an_older_client_is_told_no_validity() -> None:
 
 def test_a_client_that_confirms_may_say_so_in_both_ways() -> None:
     """protocol 15.4: its receipts are awaited anyhow"""
-    world, a, b = world_of_two(acknowledgesReceipt=True)
+    _, a, b = world_of_two(acknowledgesReceipt=True)
     assert answers(a.message("b", "m1")) == []
     b.write("message_receipt", messageId="m1")
     assert is_delivered(a.got())
