@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from intercom.core.registry import Registry
 
 Letter = TypeVar("Letter", SendLetter, OutcomeLetter, WithdrawnLetter, NoticeLetter)
+_JOURNAL_CHARACTERS = 8
 _CODES = ("message_id_conflict", "session_not_found", "away")
 _PASSING = frozenset({"away", "capacity", "not_recorded", "cluster_unavailable", "store_unusable", "broker_draining"})
 """Why mail that was refused is offered again later."""
@@ -90,7 +91,9 @@ class Abroad:
         now: Instant,
     ) -> None:
         self._own = ground.identity.broker_id
-        self._epoch = ground.identity.epoch
+        identity = ground.identity
+        self._process = f"{identity.epoch}.{identity.journal_id[:_JOURNAL_CHARACTERS]}"
+        """Names this process also where an older copy of its store was restored, which counts its epochs again."""
         self._outbox = ground.outbox
         self._limits = ground.limits
         self._deadlines = ground.deadlines
@@ -137,7 +140,7 @@ class Abroad:
             self._post_outcome(to, frame, after)
         elif isinstance(frame, QuestionWithdrawn):
             body = WithdrawnLetter(frame.message_id, frame.session_id)
-            self._post(to.peer_id, WITHDRAWN, f"{WITHDRAWN} {frame.message_id}", body, after)
+            self.post(to.peer_id, WITHDRAWN, f"{WITHDRAWN} {frame.message_id}", body, after)
         return True
 
     def _post_send(self, to: RemoteConnection, frame: MessageFrame, after: int, attempt: Attempt) -> bool:
@@ -213,13 +216,13 @@ class Abroad:
         self._attempts[letter.mark, letter.message_id] = _Sent(letter.attempt, peer, delivery_id)
         if len(self._attempts) > self._limits.unconfirmed_total_frames:
             del self._attempts[next(iter(self._attempts))]  # then any outcome of it counts
-        return self._post(peer, SEND, delivery_id, letter, after, attempt=letter.attempt)
+        return self.post(peer, SEND, delivery_id, letter, after, attempt=letter.attempt)
 
     def _post_notice(self, to: RemoteConnection, frame: MessageFrame, after: int) -> bool:
         if to.session is None or frame.notice is UNSET:
             return False
         letter = NoticeLetter(to.session.id, frame.sender, frame.message, Raw(encode(frame.notice)))
-        self._post(to.peer_id, NOTICE, f"{NOTICE} {self._posts}", letter, after)
+        self.post(to.peer_id, NOTICE, f"{NOTICE} {self._posts}", letter, after)
         return True
 
     def _post_outcome(self, to: RemoteConnection, frame: Delivered | DeliveryFailed | Queued, after: int) -> None:
@@ -243,7 +246,7 @@ class Abroad:
                 None if frame.reason_code is UNSET else frame.reason_code,
                 is_known=operation is not None,
             )
-        self._post(
+        self.post(
             arrived.peer,
             OUTCOME,
             arrived.delivery_id,
@@ -253,16 +256,27 @@ class Abroad:
             settles=arrived.arrival,
         )
 
-    def _post(
+    def post(
         self, peer: str, kind: str, delivery_id: str, letter: Any, after: int, *, attempt: str = "", settles: int = 0
     ) -> int:
+        """Post a letter once the append with ticket ``after`` is committed; return the number of the post.
+
+        Args:
+            peer: id of the broker it is for.
+            kind: what it is.
+            delivery_id: the same in every copy.
+            letter: its body.
+            after: the append on which it rests.
+            attempt: tells one posting from the next; none: it is one by itself.
+            settles: what arrived and is done with once this was posted.
+        """
         self._posts += 1
-        attempt = attempt or f"{self._epoch}.{self._posts}"
+        attempt = attempt or f"{self._process}.{self._posts}"
         self._outbox.add(Post(self._posts, peer, kind, delivery_id, attempt, encode(letter), after, settles))
         return self._posts
 
     def _next_attempt(self) -> str:
-        return f"{self._epoch}.{self._posts + 1}"
+        return f"{self._process}.{self._posts + 1}"
 
     def posted(self, fact: Posted, now: Instant) -> None:
         """Take note that the engine has an attempt."""

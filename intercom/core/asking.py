@@ -224,18 +224,11 @@ class Asking:
             question.asker_return = asker.return_hash
             self._questions.target_returned([question])  # the wait for the other side begins anew with its return
 
-    def asker_left(self, asker: Session) -> None:
-        """Drop what a departing session waits for, and tell who was asked."""
-        for question in self._questions.asked_by(asker.id):
+    def asker_left(self, session_id: str) -> None:
+        """Drop what a session waits for that departs, or was away and does not come back, and tell who was asked."""
+        for question in self._questions.asked_by(session_id):
             self._questions.close(question)
             self._tell_over(question)
-
-    def asker_closed(self, session_id: str) -> None:
-        """Drop what a session waits for that was away and will not come back, and tell who was asked."""
-        for question in self._questions.asked_by(session_id):
-            if question.dormant:
-                self._questions.close(question)
-                self._tell_over(question)
 
     def target_left(self, target: Session) -> None:
         """Tell everybody who waits for a departing session; what waits for a side to return stays."""

@@ -25,19 +25,22 @@ from intercom.core.peer_records import (
     PeerSeen,
     Posted,
     RemoteName,
+    Settle,
 )
 from intercom.core.proxies import Proxies
 from intercom.core.remote_sessions import RemoteSessions
 from intercom.core.standins import PEER
+from intercom.core.tasks_in import Reporting, TasksIn
+from intercom.core.tasks_out import TasksOut
 
 if TYPE_CHECKING:
     from intercom.core.company import Company
     from intercom.core.deadlines import Deadline
     from intercom.core.ground import Ground
+    from intercom.core.invoking import Invoking
     from intercom.core.mailboxes import Mailbox
     from intercom.core.membership import Membership
     from intercom.core.messages import Messages
-    from intercom.core.peers import Peers
     from intercom.core.post import Post
     from intercom.core.records import Recovered
     from intercom.core.registry import Registry
@@ -57,7 +60,7 @@ class Meshing(Part):
         sending: Sending,
         membership: Membership,
         company: Company,
-        peers: Peers,
+        invoking: Invoking,
         node: str,
         state: ClusterState,
         now: Instant,
@@ -69,7 +72,7 @@ class Meshing(Part):
         self._own = ground.identity.broker_id
         self._sessions = registry.sessions
         self._boxes = post.boxes
-        self._peers = peers
+        self._peers = invoking.peers
         self._announced: dict[str, bytes] = {}
         """What was said last of each session that is here."""
         self._leaving: set[str] = set()
@@ -97,6 +100,16 @@ class Meshing(Part):
             now,
         )
         self._remote.way = self._abroad
+        self._tasks_out = TasksOut(self._own, invoking.book, self._abroad, invoking.forwarding.told)
+        self._tasks_in = TasksIn(
+            ground,
+            invoking.book,
+            invoking.targets,
+            invoking.dispatching,
+            self._abroad,
+            self._remote.shape_of,
+            messages.operations.next_number,
+        )
         self._addresses = registry.addresses
         self._proxies = Proxies(
             ground,
@@ -120,6 +133,7 @@ class Meshing(Part):
         )
         self._remote.know(self._homes)
         if state.status != "off":
+            invoking.forwarding.carry = self._tasks_out.carry
             sending.resolver.node = node
             post.queueing.find_elsewhere = self._remote.find_away
             post.queueing.know_named = self._homes.named
@@ -131,8 +145,8 @@ class Meshing(Part):
             self._mark()
 
     def readers(self) -> Mapping[type, Reader]:
-        """Return who posts letters that were read."""
-        return {PostAgain: self._letters_read}
+        """Return who goes on after letters, or what they are made of, were read."""
+        return {PostAgain: self._letters_read, Reporting: self._tasks_in.read}
 
     def _letters_read(
         self, token: PostAgain, numbers: tuple[int, ...], bodies: dict[int, bytes] | None, now: Instant
@@ -236,13 +250,22 @@ class Meshing(Part):
         elif isinstance(fact, Posted):
             self._abroad.posted(fact, now)
         elif isinstance(fact, Arrived):
-            self._abroad.arrived(fact, now)
+            self._arrived(fact, now)
         elif isinstance(fact, AddressSeen):
             self._homes.seen(fact, now)
         elif isinstance(fact, AddressesKnown):
             self._homes.known(fact, now)
         elif isinstance(fact, AddressClaimed):
             self._homes.claimed(fact, now)
+
+    def _arrived(self, fact: Arrived, now: Instant) -> None:
+        if fact.kind in TasksIn.kinds:
+            self._tasks_in.arrived(fact, now)
+        elif fact.kind in TasksOut.kinds:
+            self._tasks_out.arrived(fact, now)
+            self._outbox.add(Settle(fact.arrival))  # what was lost with it is asked for by the next process
+        else:
+            self._abroad.arrived(fact, now)
 
     def _is_cut_off(self, peer: str) -> bool:
         return self._state.status != "on" or not self._peers.is_there(peer)

@@ -10,6 +10,9 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+PEER = "peer:"
+"""With this and the id of its broker begins every identity here of somebody who is elsewhere."""
+
 
 class PeerRecord(Struct, frozen=True):
     """Describe another broker that was seen."""
@@ -239,6 +242,8 @@ class PeerSeen(Struct, frozen=True):
     name: str
     journal_id: str | None
     names: tuple[RemoteName, ...]
+    epoch: int = 0
+    """Of its process."""
 
 
 class PeerLost(Struct, frozen=True):
@@ -260,6 +265,8 @@ class Forwarded(Struct, frozen=True):
     run: RemoteRun | None = None
     """Of what it has."""
     reason: str = ""
+    peer: str | None = None
+    """Who said so; None: whoever it was sent to."""
 
 
 class Mirrored(Struct, frozen=True):
@@ -269,6 +276,8 @@ class Mirrored(Struct, frozen=True):
     after: int
     seq: int
     run: RemoteRun
+    peer: str | None = None
+    """Who said so; None: whoever has it."""
 
 
 class Posted(Struct, frozen=True):

@@ -124,6 +124,10 @@ class RemoteSessions:
             self._deadlines.add(now.mono + self._limits.peer_confirm_ms, self._is_confirmed, stand_in)
         return stand_in
 
+    def shape_of(self, peer: str, name: RemoteName) -> StandIn:
+        """Return a stand-in by which somebody is judged whom a letter names; it is in no table."""
+        return self._made(peer, name)
+
     def _is_confirmed(self, stand_in: StandIn, now: Instant) -> None:
         if not stand_in.is_confirmed and self._sessions.get(stand_in.id) is stand_in:
             self._retire(stand_in, now)

@@ -13,15 +13,13 @@ from msgspec.json import decode
 
 from intercom.core.connections import Connection
 from intercom.core.features import QUEUE
+from intercom.core.peer_records import PEER as PEER
 from intercom.core.peer_records import RemoteName
 from intercom.core.sessions import NODE, Session, legacy_group_of, memberships_of
 from intercom.wire.frames import Register, SessionInfo
 
 if TYPE_CHECKING:
     from intercom.core.addresses import Address
-
-PEER = "peer:"
-"""With this begins the target identity of a session elsewhere, and the key of its mailbox."""
 
 
 _NOTHING = {"cwd": "", "model": "", "pid": 0, "startedAt": 0, "lastActivity": 0}

@@ -1,4 +1,4 @@
-"""Insert many rows with few calls of the database.
+"""Write many rows with few calls of the database.
 
 Python's module lets other threads run while the database works, and waits for its turn afterwards: with a call for each
 row a busy program would wait for every one of them.
@@ -7,8 +7,8 @@ row a busy program would wait for every one of them.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Iterable, Sequence
+from itertools import chain, pairwise
 from typing import Any
 
 from msgspec import Struct
@@ -23,7 +23,6 @@ class Insert(Struct, frozen=True):
     """Up to VALUES."""
     marks: str
     """The values of one row, in parentheses."""
-    tail: str = ""
 
     def run(self, connection: sqlite3.Connection, rows: Sequence[Sequence[Any]]) -> None:
         """Insert these rows, in their order."""
@@ -36,4 +35,14 @@ class Insert(Struct, frozen=True):
             connection.executemany(self._statement(1), rows[whole:])
 
     def _statement(self, count: int) -> str:
-        return f"{self.head}{', '.join([self.marks] * count)}{self.tail}"
+        return f"{self.head}{', '.join([self.marks] * count)}"
+
+
+def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """Return the first and the last of each run of successive numbers; what is written at once is one run, mostly."""
+    ordered = sorted(numbers)
+    if ordered[-1] - ordered[0] == len(ordered) - 1:
+        return [(ordered[0], ordered[-1])]
+    starts = [number for before, number in pairwise((-1, *ordered)) if number != before + 1]
+    ends = [number for number, after in pairwise((*ordered, -1)) if after != number + 1]
+    return list(zip(starts, ends, strict=True))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 from typing import TypeAlias, get_args
 
 from intercom.core.records import (
@@ -21,6 +20,7 @@ from intercom.core.records import (
     answered,
 )
 from intercom.store.history import HistoryChange
+from intercom.store.inserting import runs
 from intercom.store.rows import (
     ACCEPT_OPERATIONS,
     ANSWER_QUESTIONS,
@@ -90,16 +90,6 @@ class Merged:
             retired = self.retired.items()
             executemany(SAVE_RETIRED, [retired_row(record) for _, record in retired if record is not None])
             executemany(DROP_RETIRED, [(session_id,) for session_id, record in retired if record is None])
-
-
-def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Return the first and the last of each run of successive numbers; what is written at once is one run, mostly."""
-    ordered = sorted(numbers)
-    if ordered[-1] - ordered[0] == len(ordered) - 1:
-        return [(ordered[0], ordered[-1])]
-    starts = [number for before, number in pairwise((-1, *ordered)) if number != before + 1]
-    ends = [number for number, after in pairwise((*ordered, -1)) if after != number + 1]
-    return list(zip(starts, ends, strict=True))
 
 
 def merge(batch: Batch) -> Merged | None:

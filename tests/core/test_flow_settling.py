@@ -6,6 +6,7 @@ import pytest
 
 from intercom.core.flow_records import BindingRecord, DispatchRecord, GatesRecord, ReportRecord, TargetIdentity
 from intercom.core.flow_settling import binding_after, judge
+from tests.core.flow_play import TODO_WORKER, Play, gated
 
 REQUIRE = GatesRecord(require_completed=True)
 CONFLICT = GatesRecord(conflict_check=True)
@@ -82,3 +83,14 @@ def test_what_becomes_of_a_binding(status: str | None, outcome: str, state: str)
     """FE 2.3, todo binding."""
     after = binding_after(reported("completed", status, is_bound=True), outcome, "because")
     assert after is not None and after.state == state
+
+
+def test_a_retry_ends_the_binding_of_an_attempt_that_failed_without_a_word_of_its_item() -> None:
+    """protocol 12.6: nobody will say any more what became of the item"""
+    play = Play(features=TODO_WORKER)
+    play.begin("f", gated(requireCompleted=True))
+    play.report(play.take(), "failed")
+    assert play.ask("flow_retry", flowId="f", stepId="one", reason="again")["type"] == "flow"
+    [first, *_] = sorted(play.world.disk.dispatches.values(), key=lambda record: record.number)
+    assert first.binding is not None
+    assert (first.binding.state, first.binding.reason) == ("ambiguous", "retried: again")

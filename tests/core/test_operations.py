@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from intercom.core.records import OperationRecord, OperationState, Recovered
 from intercom.limits import SECOND_MS, Limits
@@ -649,3 +650,53 @@ def test_bounds_are_those_of_the_design() -> None:
     limits = Limits()
     assert limits.operations == 300_000 and limits.operation_bytes == 96 * 1024 * 1024
     assert limits.sender_share == 4 and limits.evictable_after_ms == 15_000
+
+
+def test_a_question_that_is_taken_back_while_the_store_is_shut_is_not_written() -> None:
+    """design 5 "Fail closed" """
+    world = World()
+    a, _ = world.register("a"), world.register("b")
+    assert is_delivered(a.ask("b", "q1"))
+    world.perform(world.broker.commit_failed(world.last_ticket + 1, "disk gone", True, world.now))
+    a.write("cancel_ask", messageId="q1")
+    assert not world.appends
+
+
+def test_of_two_rows_of_one_message_the_newest_counts() -> None:
+    """protocol 6.9.3: a row that could not be deleted before its id was used again is deleted now"""
+    world = World(leaves=True)
+    a, _ = world.register("a"), world.register("b")
+    assert is_delivered(a.message("b", "m1"))
+    [row] = world.disk.operations.values()
+    world.disk.operations[row.number + 5] = replace(row, number=row.number + 5)
+    world.crash()
+    assert list(world.disk.operations) == [row.number + 5]
+
+
+def test_an_older_row_of_a_message_that_is_known_already_is_deleted() -> None:
+    """protocol 6.9.3"""
+    world = World(leaves=True)
+    a, _ = world.register("a"), world.register("b", acknowledgesReceipt=True)
+    a.message("b", "m1")
+    [row] = world.disk.operations.values()
+    assert row.state is OperationState.RESERVED
+    newer = replace(row, number=row.number + 5)
+    older = replace(row, state=OperationState.ACCEPTED, accepted_at=world.wall)
+    world.disk.operations = {older.number: older, newer.number: newer}
+    world.crash()
+    assert list(world.disk.operations) == [newer.number]
+
+
+def test_a_row_that_is_not_there_any_more_is_not_dropped_twice_and_takes_nobodys_place() -> None:
+    """protocol 6.9.1: an id belongs to the newest row"""
+    world = World()
+    a, _ = world.register("a"), world.register("b")
+    assert is_delivered(a.message("b", "m1"))
+    operations = world.broker._messages.operations
+    first = operations.by_id("m1")
+    assert first is not None and len(operations.drop(first)) == 1
+    assert operations.drop(first) == ()
+    assert is_delivered(a.message("b", "m1"))
+    second = operations.by_id("m1")
+    operations.put_back(first)
+    assert operations.by_id("m1") is second is not first

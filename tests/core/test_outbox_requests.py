@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from intercom.core.records import Forwarded
 from intercom.limits import Limits
 from intercom.wire import notices, reasons
 from tests.core.cluster import IDS, Cluster
@@ -109,15 +108,14 @@ def test_a_task_is_shown_and_hurried_and_ended_by_its_invocation() -> None:
     alice = client(cluster, "a", "alice", **{**QUEUE, "features": features})
     client(cluster, "b", "bob")
     op = operator(cluster)
+    cluster.cut("b", leases_end=False)
     alice.write("invoke", requestId="i", invocationId="i-1", target="bob", task="do it")
-    world = cluster["a"]
-    while world.reads:
-        world.read()
+    cluster.run()
     [entry] = entries(cluster, op)
-    assert (entry["kind"], entry["invocationId"], entry["node"]) == ("task", "i-1", "b")
-    world.peer_told(Forwarded(entry["deliveryId"], 1, "unreachable", reason="no way"))
+    assert (entry["kind"], entry["invocationId"], entry["node"], entry["attempts"]) == ("task", "i-1", "b", 1)
+    cluster.run(Limits().forward_ms)
     [entry] = entries(cluster, op)
-    assert (entry["status"], entry["detail"]) == ("deferred", "no way")
+    assert (entry["status"], entry["detail"]) == ("deferred", "no answer came in time")
     assert asked(cluster, op, "outbox_cancel", deliveryId=entry["deliveryId"])["code"] == "not_a_message"
     assert asked(cluster, op, "outbox_retry", deliveryId=entry["deliveryId"])["type"] == "outbox_changed"
     assert entries(cluster, op)[0]["attempts"] == 2

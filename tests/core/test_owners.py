@@ -507,6 +507,21 @@ def test_a_withdrawn_ask_opens_no_question_when_it_is_forwarded() -> None:
     assert reason(stage_session.reply(sender.id, "r", "q")) == reasons.NO_OPEN_QUESTION
 
 
+def test_what_is_withdrawn_is_that_question_alone() -> None:
+    """protocol 4.24, OP-6"""
+    world = World()
+    owner, sender = owned(world), member(world)
+    running(world, "st-1")
+    requests = []
+    for message_id in ("q1", "q2"):
+        sender.ask(path("st-1"), message_id)
+        requests.append(asked(owner))
+    sender.write("cancel_ask", messageId="q1")
+    for request in requests:
+        decide(owner, request, "forward", target=path("st-1"))
+    assert world.broker._messages.questions.count_asked_by(sender.id) == 1
+
+
 def test_an_uncertain_forward_to_a_stage_without_receipts_is_refused() -> None:
     """protocol 6.9.2, D11: the same rule as for any send"""
     world = World(auto=False)

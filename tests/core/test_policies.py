@@ -461,3 +461,35 @@ def test_a_policy_of_a_session_that_is_away_is_set_by_its_id() -> None:
     members = {"policy": policy("refuse"), "of": {"sessionId": receiver.id}}
     only(operator.write("policy_set", requestId="p", **members), "policy_stored")
     assert fate(enter(world, "ann", features=FULL).queue("bob", "m1")) == "refused_by_policy"
+
+
+def test_what_the_recipient_has_already_is_not_judged_again() -> None:
+    """Protocol 15.2: it may be done with it"""
+    world = World()
+    receiver, sender = desk(world), enter(world, "ann", features=FULL)
+    receiver.leave()
+    sender.queue("desk", "m1")
+    back = desk_again(world, receiver)
+    receiver_has = [frame["message"]["id"] for frame in back.first if frame["type"] == "message"]
+    assert receiver_has == ["m1"]
+    back.write("policy_set", requestId="p", policy=policy("refuse"))
+    assert [mail.kept for mail in world.disk.mail.values()] == [None]
+    back.confirm("m1")
+    assert world.disk.mail == {}
+
+
+def desk_again(world: World, before: Agent) -> Agent:
+    """Let the holder of the address come again."""
+    return holder(world, "desk", before.registered["addressToken"], features=FULL)
+
+
+@pytest.mark.parametrize(
+    ("action", "where"), [("hold", "until the person lets it through"), ("quiet", "must not wake")]
+)
+def test_a_sender_is_told_where_its_message_is_kept(action: str, where: str) -> None:
+    """Protocol 4.32: where a message is"""
+    world = World()
+    receiver, sender = desk(world), enter(world, "ann", features=FULL)
+    receiver.write("policy_set", requestId="p", policy=policy(action))
+    sender.queue("desk", "m1")
+    assert where in only(sender.write("trace", requestId="t", messageId="m1"), "trace")["where"]

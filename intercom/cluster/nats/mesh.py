@@ -10,7 +10,7 @@ import asyncio
 import os
 import platform
 import traceback
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import Any
@@ -24,7 +24,7 @@ from intercom.cluster.nats.consumer import Consumer
 from intercom.cluster.nats.engine import Engine, connected, refusals
 from intercom.cluster.nats.homekeys import HomeKeys
 from intercom.cluster.nats.mirror import Lease, Mirror
-from intercom.cluster.nats.pump import Pump
+from intercom.cluster.nats.pump import NotStored, Pump
 from intercom.config import ClusterSettings
 from intercom.core.records import (
     Announce,
@@ -32,8 +32,6 @@ from intercom.core.records import (
     ClaimAddress,
     ClusterState,
     DropAddress,
-    Forward,
-    Forwarded,
     PeerFact,
     PeerWork,
     Post,
@@ -108,6 +106,8 @@ class Mesh:
         self._consumer: Consumer | None = None
         self._early: list[Post] = []
         """What is to be brought away and came before the key was read."""
+        self._is_refused = False
+        """The last connection ended because the engine stored nothing; it is not called on before it does."""
         self._engine: Engine | None = None
         self._is_closed = False
         self._key = b""
@@ -136,9 +136,6 @@ class Mesh:
             self._must_write.set()
         elif isinstance(work, ClaimAddress | DropAddress):
             self._homes.submit(work)
-        elif isinstance(work, Forward):
-            reason = "tasks are not brought to other machines; a message would be"
-            self._tell(Forwarded(work.delivery_id, work.attempt, "refused", reason=reason))
 
     def done(self) -> Sequence[PeerFact]:
         """Return what was heard since the last call, in order."""
@@ -240,12 +237,11 @@ class Mesh:
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await _end_all(tasks)
         for task in done:
             error = task.exception()
             if isinstance(error, Unusable):
+                self._is_refused = isinstance(error, NotStored)
                 return str(error)
             if error is not None and not isinstance(error, Error | OSError | TimeoutError):
                 raise error
@@ -351,7 +347,12 @@ class Mesh:
         self._is_filled.add(what)
         if what == "sessions":
             self._mirror.is_whole()
-        if len(self._is_filled) == len(("leases", "sessions", "addresses")):
+        self._tell_whether_on()
+
+    def _tell_whether_on(self) -> None:
+        is_refused = self._is_refused and self._pump is not None and len(self._pump) > 0
+        if len(self._is_filled) == len(("leases", "sessions", "addresses")) and not is_refused:
+            self._is_refused = False
             self._tell_of_peers()
             self._set_state("on", "")
 
@@ -360,6 +361,9 @@ class Mesh:
             self._tell(*facts)
 
     def _posted(self, post: Post) -> None:
+        if self._is_refused:
+            self._is_refused = False
+            self._tell_whether_on()
         self._tell(Posted(post.number))
         if post.settles:
             self._settle(post.settles)
@@ -388,6 +392,14 @@ class Mesh:
         if not self._facts:
             self._loop.call_soon(self._notify)
         self._facts.extend(facts)
+
+
+async def _end_all(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancel tasks until they have ended: where something comes at the moment of its cancellation, that can be lost."""
+    while waiting := [task for task in tasks if not task.done()]:
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting, timeout=CLUSTER_END_MS / 1000)
 
 
 def _now() -> int:

@@ -23,7 +23,7 @@ def test_a_broker_comes_is_renewed_and_ends_when_it_was_not_seen_for_15_seconds(
     """The lease of a broker has a time to live of 15 s (F125); no time that another machine wrote is compared."""
     mirror = Mirror(OWN)
     mirror.lease_seen(PEER, lease(), 0)
-    assert mirror.facts(0) == [PeerSeen(PEER, "studio", "journal", ())]
+    assert mirror.facts(0) == [PeerSeen(PEER, "studio", "journal", (), 1)]
     mirror.lease_seen(PEER, lease(), 5_000)
     assert mirror.facts(19_999) == []
     assert mirror.facts(20_000) == [PeerLost(PEER)]
@@ -45,14 +45,14 @@ def test_names_count_while_the_lease_of_their_epoch_lives() -> None:
     mirror.name_seen(PEER, "s", 1, name("s"))
     assert mirror.facts(0) == []
     mirror.lease_seen(PEER, lease(), 0)
-    assert mirror.facts(0) == [PeerSeen(PEER, "studio", "journal", (name("s"),))]
+    assert mirror.facts(0) == [PeerSeen(PEER, "studio", "journal", (name("s"),), 1)]
     mirror.lease_seen(PEER, lease(2), 1)
-    assert mirror.facts(1) == [PeerSeen(PEER, "studio", "journal", ())]
+    assert mirror.facts(1) == [PeerSeen(PEER, "studio", "journal", (), 2)]
     mirror.name_seen(PEER, "s", 2, name("s"))
     mirror.name_seen(PEER, "t", 2, name("t"))
-    assert mirror.facts(1) == [PeerSeen(PEER, "studio", "journal", (name("s"), name("t")))]
+    assert mirror.facts(1) == [PeerSeen(PEER, "studio", "journal", (name("s"), name("t")), 2)]
     mirror.name_seen(PEER, "s", 0, None)
-    assert mirror.facts(1) == [PeerSeen(PEER, "studio", "journal", (name("t"),))]
+    assert mirror.facts(1) == [PeerSeen(PEER, "studio", "journal", (name("t"),), 2)]
 
 
 def test_what_says_nothing_new_is_not_told() -> None:
@@ -84,7 +84,7 @@ def test_after_a_cut_nobody_leaves_who_is_told_again() -> None:
     mirror.name_seen(PEER, "s", 1, name("s"))
     assert mirror.facts(1) == []
     mirror.is_whole()
-    assert mirror.facts(1) == [PeerSeen(PEER, "studio", "journal", (name("s"),))]
+    assert mirror.facts(1) == [PeerSeen(PEER, "studio", "journal", (name("s"),), 1)]
     mirror.is_whole()
     assert mirror.facts(1) == []
 
