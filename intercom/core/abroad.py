@@ -31,22 +31,25 @@ from intercom.core.letters import (
 )
 from intercom.core.outgoing import Outgoing
 from intercom.core.peer_records import Arrived, Post, Posted, RemoteName, Settle
+from intercom.core.queueing import Away
 from intercom.core.records import OperationState
+from intercom.core.sessions import NODE, Session
 from intercom.core.standins import PEER, RemoteConnection, StandIn
 from intercom.wire import reasons
 from intercom.wire.frames import Delivered, DeliveryFailed, MessageFrame, Queued, Send
 from intercom.wire.mail import Notice, QuestionWithdrawn
 
 if TYPE_CHECKING:
+    from intercom.core.addresses import Address
     from intercom.core.deciding import Deciding
     from intercom.core.delivery import Delivery
     from intercom.core.ground import Ground
     from intercom.core.mailboxes import Mail, Mailboxes
     from intercom.core.mailing import Mailing
     from intercom.core.operations import Operations
+    from intercom.core.queueing import Queueing
     from intercom.core.receipts import Receipts
     from intercom.core.registry import Registry
-    from intercom.core.sessions import Session
 
 Letter = TypeVar("Letter", SendLetter, OutcomeLetter, WithdrawnLetter, NoticeLetter)
 _JOURNAL_CHARACTERS = 8
@@ -79,6 +82,7 @@ class Abroad:
         receipts: Receipts,
         boxes: Mailboxes,
         mailing: Mailing,
+        queueing: Queueing,
         delivery: Delivery,
         deciding: Deciding,
         name_of: Callable[[Session], RemoteName],
@@ -94,10 +98,12 @@ class Abroad:
         self._limits = ground.limits
         self._deadlines = ground.deadlines
         self._sessions = registry.sessions
+        self._addresses = registry.addresses
         self._operations = operations
         self._receipts = receipts
         self._boxes = boxes
         self._mailing = mailing
+        self._queueing = queueing
         self._delivery = delivery
         self._deciding = deciding
         self._name_of = name_of
@@ -152,6 +158,7 @@ class Abroad:
             attempt.pending_reply,
             attempt.may_queue,
             self._validity_of(attempt),
+            _address_of(target),
         )
         delivery_id = _delivery_id(letter, to.peer_id)
         after, _ = self.outgoing.begin(attempt, to.peer_id, delivery_id, letter, after)
@@ -180,6 +187,10 @@ class Abroad:
         identity = f"session:{record.sender_session}" if mail.operation is None else mail.operation.sender
         valid_for = None
         if record.valid_until is not None and mail.offered_at is not None:
+            if self._is_cut_off(to.peer_id):
+                # How long it lies in the engine cannot be told from clocks of other machines: it stays here meanwhile.
+                self._mailing.keep_for_later(mail, self._limits.peer_absent_ms, mail.offered_at)
+                return True
             valid_for = max(0, record.valid_until - mail.offered_at.wall)
         letter = SendLetter(
             mail.message_id,
@@ -189,9 +200,16 @@ class Abroad:
             _sender_of(mail, identity, self._own),
             frame.message,
             record.is_ask,
+            may_queue=not target.id,
             valid_for=valid_for,
+            address=_address_of(target),
+            was_forwarded=NODE in decode(record.sender_info),
         )
         self._post_letter(to.peer_id, _delivery_id(letter, to.peer_id), letter, after)
+        if not target.id and mail.offered_at is not None:
+            is_away = self._is_cut_off(to.peer_id)
+            pause_ms = self._limits.peer_window_ms if is_away else self._limits.peer_outcome_ms
+            self._mailing.keep_for_later(mail, pause_ms, mail.offered_at)
         return True
 
     def _post_letter(self, peer: str, delivery_id: str, letter: SendLetter, after: int = 0) -> int:
@@ -213,7 +231,9 @@ class Abroad:
             return
         arrived, mark = found[0], found[1].mark
         del self._arrivals[to.peer_id, frame.message_id]
-        letter = OutcomeLetter(frame.message_id, mark, frame.attempt_id, "delivered")
+        operation = self._operations.by_id(frame.message_id)
+        recipient = None if operation is None else operation.recipient_session
+        letter = OutcomeLetter(frame.message_id, mark, frame.attempt_id, "delivered", recipient=recipient or "")
         if isinstance(frame, Queued):
             letter = OutcomeLetter(frame.message_id, mark, frame.attempt_id, "queued", position=frame.position)
         elif isinstance(frame, DeliveryFailed):
@@ -224,7 +244,7 @@ class Abroad:
                 "failed",
                 frame.reason,
                 None if frame.reason_code is UNSET else frame.reason_code,
-                is_known=self._operations.by_id(frame.message_id) is not None,
+                is_known=operation is not None,
             )
         self.post(
             arrived.peer,
@@ -291,7 +311,8 @@ class Abroad:
         self._outbox.add(Settle(fact.arrival))
 
     def _take_send(self, fact: Arrived, letter: SendLetter, now: Instant) -> None:
-        is_early = now.mono - self._started.mono < self._limits.peer_return_ms
+        is_for_mailbox = letter.address is not None and not letter.to
+        is_early = not is_for_mailbox and now.mono - self._started.mono < self._limits.peer_return_ms
         if is_early and self._sessions.get(letter.to) is None:
             if not self._returning:
                 self._deadlines.add(now.mono + self._limits.announce_ms, self._take_returning)
@@ -321,7 +342,11 @@ class Abroad:
             resolve_reply_target=letter.is_ask or UNSET,
             queue_if_away=letter.may_queue or UNSET,
             valid_for=UNSET if letter.valid_for is None else letter.valid_for,
+            logical_target=UNSET if letter.address is None else _wording_of(*letter.address),
         )
+        if letter.address is not None and not letter.to:
+            self._decide_for_address(fact.peer, connection, frame, letter, *letter.address, now)
+            return
         target = self._sessions.get(letter.to)
         if target is not None and target.is_remote:
             # It has moved on, and who sent this will be told where it is: nothing is passed on from broker to broker.
@@ -331,11 +356,65 @@ class Abroad:
             return
         self._deciding.send(connection, frame, now)
 
+    def _decide_for_address(
+        self,
+        peer: str,
+        connection: RemoteConnection,
+        frame: Send,
+        letter: SendLetter,
+        group: str,
+        name: str,
+        now: Instant,
+    ) -> None:
+        """Decide about mail for an address; what its home is not here any more for is passed on, once."""
+        address = self._addresses.at(group, name)
+        refusal: DeliveryFailed | None = None
+        if address is None:
+            refusal = DeliveryFailed(letter.message_id, reasons.SESSION_NOT_FOUND, letter.attempt)
+        elif address.home is not None and (letter.was_forwarded or address.home == peer):
+            refusal = DeliveryFailed(letter.message_id, reasons.away(address.name), letter.attempt, "away")
+        if address is None or refusal is not None:
+            assert refusal is not None
+            self._post_outcome(connection, refusal, 0)
+            return
+        if address.home is None and self._comes_home(connection, address, letter, now):
+            return
+        found = self._queueing.of_address(address)
+        if address.home is None and isinstance(found, Session):
+            frame.to = found.id
+            self._deciding.send(connection, frame, now)
+        else:
+            away = found if isinstance(found, Away) else Away(address.key, address.name, "", address.groups)
+            self._deciding.send_away(connection, away, frame, now)
+
+    def _comes_home(self, connection: RemoteConnection, address: Address, letter: SendLetter, now: Instant) -> bool:
+        """Answer for mail that somebody here wrote, and that comes back since its address is at home here by now."""
+        operation = self._operations.by_id(letter.message_id)
+        if (
+            operation is None
+            or operation.target != address.key
+            or operation.sender_session != letter.sender.target_id
+            or operation.unconfirmed is not None
+        ):
+            return False
+        answer: Delivered | Queued
+        if operation.state is OperationState.ACCEPTED:
+            answer = Delivered(letter.message_id, letter.attempt)
+        else:
+            if operation.state is OperationState.RESERVED and not self._queueing.take_back(operation, letter, now):
+                return False
+            position = 1 if operation.position is None else operation.position
+            answer = Queued(letter.message_id, address.name, position, letter.attempt)
+        self._outbox.write(connection, answer, operation.ticket)
+        return True
+
     def _may_tell(self, fact: Arrived, letter: OutcomeLetter) -> bool:
         """Tell whether a broker may say what became of a message: it was sent to that one, under this very id."""
         sent = self._attempts.get((letter.mark, letter.message_id))
         if sent is None:
-            is_so = letter.mark.startswith(f"{PEER}{fact.peer}:")
+            address = self._addresses.of_key(letter.mark)
+            is_at_home = address is not None and address.home == fact.peer
+            is_so = is_at_home or letter.mark.startswith(f"{PEER}{fact.peer}:")
         else:
             is_so = (sent.peer, sent.delivery_id) == (fact.peer, fact.delivery_id)
         if not is_so:
@@ -382,8 +461,8 @@ class Abroad:
         if box is None or mail is None:
             return
         if letter.result == "delivered":
-            if not (mail.is_offered and box.holder and self._mailing.received(box.holder, letter.message_id, now)):
-                self._mailing.confirmed_elsewhere(mail, letter.mark.rpartition(":")[2], now)
+            self._mailing.confirmed_elsewhere(mail, letter.recipient or letter.mark.rpartition(":")[2], now)
+            self._mailing.offer(box, now)
         elif letter.result == "queued":
             self._mailing.handed_on(mail, now)
             self._mailing.offer(box, now)
@@ -405,6 +484,16 @@ class Abroad:
         if session is not None and not session.is_remote and "queue" in session.features:
             frame = MessageFrame(letter.sender, letter.message, notice=decode(letter.notice, type=Notice))
             self._outbox.write(session.connection, frame)
+
+
+def _address_of(target: Session) -> tuple[str, str] | None:
+    """Return group and name of the address for which a stand-in receives."""
+    return None if target.address is None else (target.address.group, target.address.name)
+
+
+def _wording_of(group: str, name: str) -> str:
+    """Return what tells two sends to an address to be the same, whoever holds it: it is no name of anybody."""
+    return f"{group}/{name.lower()}/"
 
 
 def _delivery_id(letter: SendLetter, peer: str) -> str:

@@ -536,9 +536,10 @@ class Mailing:
 
     def confirmed_elsewhere(self, mail: Mail, session_id: str, now: Instant) -> None:
         """Take notice that another broker says that the recipient has a message, wherever that is by now."""
-        if mail.confirmed_by is None and self.can_promise:
-            self._confirm(mail, session_id, now)
-            self.on_delivered(mail, mail.ticket, now)
+        for each in (mail, *(other for other in mail.joined if other.leader is mail)):
+            if each.confirmed_by is None and self.can_promise:
+                self._confirm(each, session_id, now)
+                self.on_delivered(each, each.ticket, now)
 
     def handed_on(self, mail: Mail, now: Instant) -> None:
         """Let go of mail that another broker keeps now for its recipient; what becomes of it is known there."""

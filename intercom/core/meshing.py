@@ -10,9 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from intercom.core.abroad import Abroad
 from intercom.core.clock import Instant
+from intercom.core.homes import Homes
 from intercom.core.outgoing import PostAgain
 from intercom.core.part import Part, Reader
 from intercom.core.peer_records import (
+    AddressClaimed,
+    AddressesKnown,
+    AddressSeen,
     Announce,
     Arrived,
     ClusterState,
@@ -23,6 +27,7 @@ from intercom.core.peer_records import (
     RemoteName,
     Settle,
 )
+from intercom.core.proxies import Proxies
 from intercom.core.remote_sessions import RemoteSessions
 from intercom.core.standins import PEER
 from intercom.core.tasks_in import Reporting, TasksIn
@@ -71,6 +76,8 @@ class Meshing(Part):
         self._announced: dict[str, bytes] = {}
         """What was said last of each session that is here."""
         self._leaving: set[str] = set()
+        self._there: set[str] = set()
+        """The brokers that are there."""
         self._not_before = 0
         self._next: Deadline | None = None
         self._is_marked = False
@@ -84,6 +91,7 @@ class Meshing(Part):
             messages.receipts,
             post.boxes,
             post.mailing,
+            post.queueing,
             sending.delivery,
             sending.deciding,
             lambda session: self._name_of(session, bytes(session.encoded())),
@@ -102,10 +110,36 @@ class Meshing(Part):
             self._remote.shape_of,
             messages.operations.next_number,
         )
+        self._addresses = registry.addresses
+        self._proxies = Proxies(
+            ground,
+            post.boxes,
+            post.mailing,
+            registry.lifecycle,
+            membership.departing,
+            self._abroad,
+            self._remote.next_number,
+            self._node,
+            self._remote.release,
+        )
+        self._homes = Homes(
+            ground,
+            registry,
+            lambda: self._state.status == "on",
+            membership.registering.register,
+            self._proxies.left,
+            self._proxies.came,
+            self._proxies.aimed,
+        )
+        self._remote.know(self._homes)
         if state.status != "off":
             invoking.forwarding.carry = self._tasks_out.carry
             sending.resolver.node = node
             post.queueing.find_elsewhere = self._remote.find_away
+            post.queueing.know_named = self._homes.named
+            membership.registering.hold = self._homes.hold
+            registry.addresses.on_change = self._homes.changed
+            registry.addresses.on_forgotten = self._homes.forgotten
             registry.sessions.on_change.append(self._mark)
             company.on_change.append(self._mark)
             self._mark()
@@ -121,6 +155,9 @@ class Meshing(Part):
 
     def recover(self, recovered: Recovered, now: Instant) -> None:
         """Go on with what an earlier process was sending."""
+        for address in self._addresses:
+            if address.home is not None:
+                self._proxies.aimed(address, now)
         self._abroad.outgoing.recover(recovered.outbox, now)
 
     def due_soon(self, now: Instant) -> int:
@@ -178,6 +215,7 @@ class Meshing(Part):
             home_group=session.home_group,
             return_hash=session.return_hash,
             features=tuple(sorted(session.features)),
+            address=_address_of(session),
         )
 
     # --- how the way is ---------------------------------------------------------------------------------
@@ -185,16 +223,31 @@ class Meshing(Part):
     def peer_told(self, fact: PeerFact, now: Instant) -> None:
         """Take note of how the way to other brokers is."""
         if isinstance(fact, ClusterState):
-            self._state = fact
+            was_on, self._state = self._state.status == "on", fact
+            if was_on and fact.status != "on":
+                self._homes.cut_off(now)
+            elif fact.status == "on":
+                self._homes.publish(now)
         elif isinstance(fact, PeerSeen):
+            is_back = fact.broker_id not in self._there
+            self._there.add(fact.broker_id)
             self._remote.seen(fact, now)
+            if is_back:
+                self._proxies.peer_seen(fact.broker_id, now)
         elif isinstance(fact, PeerLost):
+            self._there.discard(fact.broker_id)
             self._remote.lost(fact.broker_id, now)
             self._abroad.outgoing.look(fact.broker_id, now)
         elif isinstance(fact, Posted):
             self._abroad.posted(fact, now)
         elif isinstance(fact, Arrived):
             self._arrived(fact, now)
+        elif isinstance(fact, AddressSeen):
+            self._homes.seen(fact, now)
+        elif isinstance(fact, AddressesKnown):
+            self._homes.known(fact, now)
+        elif isinstance(fact, AddressClaimed):
+            self._homes.claimed(fact, now)
 
     def _arrived(self, fact: Arrived, now: Instant) -> None:
         if fact.kind in TasksIn.kinds:
@@ -210,8 +263,13 @@ class Meshing(Part):
 
     def _waiting(self) -> list[int]:
         """Return since when each message waits, or is on its way, that is for another broker (epoch ms)."""
-        mail = [each.record.queued_at for box in self._boxes.all() if _is_of_others(box) for each in box.in_order()]
+        boxes = [box for box in self._boxes.all() if self._is_of_others(box)]
+        mail = [each.record.queued_at for box in boxes for each in box.in_order()]
         return mail + [entry.record.queued_at for entry in self._abroad.outgoing]
+
+    def _is_of_others(self, box: Mailbox) -> bool:
+        address = self._addresses.of_key(box.key)
+        return box.key.startswith(PEER) or (address is not None and address.home is not None)
 
     def _node(self, peer: str) -> str:
         return self._peers.name_of(peer)
@@ -229,6 +287,8 @@ class Meshing(Part):
         waiting = self._waiting()
         if waiting:
             told["outbox"], told["outboxOldestAt"] = len(waiting), min(waiting)
+        if self._homes.conflicts:
+            told["addressConflicts"] = sorted(self._homes.conflicts.values())
         if state.status == "on":
             told["peers"] = [
                 {"brokerId": peer.broker_id, "node": peer.name, "names": self._peers.name_count(peer.broker_id)}
@@ -237,8 +297,12 @@ class Meshing(Part):
         return told
 
 
-def _is_of_others(box: Mailbox) -> bool:
-    return box.key.startswith(PEER)
+def _address_of(session: Session) -> tuple[str, str] | None:
+    """Return group and name of the address that a session holds, as far as others can send there."""
+    address = session.address
+    if address is None or not session.holds_address or address.is_of_broker:
+        return None
+    return address.group, address.name
 
 
 def _text(value: Any) -> str | None:

@@ -103,6 +103,23 @@ class RemoteName(Struct, frozen=True):
     return_hash: str | None = None
     """SHA-256 (hex) of its return address."""
     features: tuple[str, ...] = ()
+    address: tuple[str, str] | None = None
+    """Group and name of the address whose mail it receives."""
+
+
+class AddressHome(Struct, frozen=True):
+    """Say at which broker the mailbox of an address is; all brokers of a cluster know the same."""
+
+    key: str
+    name: str
+    group: str
+    groups: tuple[str, ...]
+    """In which it is reachable."""
+    token_hash: str
+    """SHA-256 (hex) of its token; empty while its first holder registers."""
+    home: str
+    revision: int = 0
+    """Of what the engine holds; who changes it names the one that it knew."""
 
 
 class RemoteTask(Struct, frozen=True):
@@ -196,7 +213,23 @@ class Settle(Struct, frozen=True):
     arrival: int
 
 
-PeerWork: TypeAlias = Forward | Follow | Recall | Announce | Post | Settle
+class ClaimAddress(Struct, frozen=True):
+    """Let an address have this home, if the engine holds what ``address.revision`` names; tell with ``AddressClaimed``.
+
+    Revision 0: if it holds nothing.
+    """
+
+    number: int
+    address: AddressHome
+
+
+class DropAddress(Struct, frozen=True):
+    """Let the engine forget an address whose home this broker is."""
+
+    address: AddressHome
+
+
+PeerWork: TypeAlias = Forward | Follow | Recall | Announce | Post | Settle | ClaimAddress | DropAddress
 
 
 # --- facts ----------------------------------------------------------------------------------------------
@@ -263,6 +296,27 @@ class Arrived(Struct, frozen=True):
     body: bytes
 
 
+class AddressSeen(Struct, frozen=True):
+    """Say where the home of an address is now; ``address`` None: nobody is home to it any more."""
+
+    key: str
+    address: AddressHome | None
+
+
+class AddressesKnown(Struct, frozen=True):
+    """Say that the homes of all addresses were told that the engine holds; these are the keys."""
+
+    keys: frozenset[str]
+
+
+class AddressClaimed(Struct, frozen=True):
+    """Say what became of a claim; ``found`` is what the engine holds now, as far as that is known."""
+
+    number: int
+    is_won: bool
+    found: AddressHome | None
+
+
 class ClusterState(Struct, frozen=True):
     """Say how the way to other brokers is."""
 
@@ -276,4 +330,15 @@ class ClusterState(Struct, frozen=True):
     """What came that was made under another key, or by something else."""
 
 
-PeerFact: TypeAlias = PeerSeen | PeerLost | Forwarded | Mirrored | Posted | Arrived | ClusterState
+PeerFact: TypeAlias = (
+    PeerSeen
+    | PeerLost
+    | Forwarded
+    | Mirrored
+    | Posted
+    | Arrived
+    | AddressSeen
+    | AddressesKnown
+    | AddressClaimed
+    | ClusterState
+)

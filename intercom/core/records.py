@@ -22,10 +22,16 @@ from intercom.core.flow_records import StepRecord as StepRecord
 from intercom.core.flow_records import TargetIdentity as TargetIdentity
 from intercom.core.invocation_records import DiagnosisRecord as DiagnosisRecord
 from intercom.core.invocation_records import InvocationRecord as InvocationRecord
+from intercom.core.peer_records import AddressClaimed as AddressClaimed
+from intercom.core.peer_records import AddressesKnown as AddressesKnown
+from intercom.core.peer_records import AddressHome as AddressHome
+from intercom.core.peer_records import AddressSeen as AddressSeen
 from intercom.core.peer_records import Announce as Announce
 from intercom.core.peer_records import Arrived as Arrived
+from intercom.core.peer_records import ClaimAddress as ClaimAddress
 from intercom.core.peer_records import ClusterState as ClusterState
 from intercom.core.peer_records import DeliveryRecord as DeliveryRecord
+from intercom.core.peer_records import DropAddress as DropAddress
 from intercom.core.peer_records import Follow as Follow
 from intercom.core.peer_records import Forward as Forward
 from intercom.core.peer_records import Forwarded as Forwarded

@@ -93,7 +93,9 @@ class Pump:
                 async with asyncio.timeout(None if left is None else max(0.0, left)):
                     await self._wake.wait()
             except TimeoutError:
-                self._refused = "it does not answer"
+                oldest = next(iter(self._in_flight.values()), None)
+                if oldest is not None and monotonic() >= oldest[1] + _ANSWER_S:  # not the one that was answered since
+                    self._refused = "it does not answer"
             if self._refused is not None:
                 raise NotStored(f"the engine did not store what was sent: {self._refused}")
 
