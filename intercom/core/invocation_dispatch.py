@@ -547,7 +547,8 @@ class Dispatching:
             return
         if outcome in ("expired", "undeliverable"):
             self._end(invocation, "failed", Texts(error=f"It was not handed over: {reason}"), move, now)
-        elif outcome == "settled":
+        else:
+            assert outcome == "settled", "with its assignment its run has ended"
             self._end(invocation, "completed", Texts(summary="Settled in the inbox, without a reply"), move, now)
 
     def answered(self, session: Session, message_id: str, text: str, now: Instant) -> None:

@@ -11,6 +11,7 @@ from intercom.core.policies import Inbound, Sender
 from intercom.limits import Limits
 from intercom.wire import notices, reasons
 from intercom.wire.attention import Policy, PolicyRule
+from tests.core.flow_play import WORKER, Play
 from tests.core.harness import World
 from tests.core.mail import AGENT, Agent, enter, holder, reattach
 
@@ -493,3 +494,25 @@ def test_a_sender_is_told_where_its_message_is_kept(action: str, where: str) -> 
     receiver.write("policy_set", requestId="p", policy=policy(action))
     sender.queue("desk", "m1")
     assert where in only(sender.write("trace", requestId="t", messageId="m1"), "trace")["where"]
+
+
+def test_a_step_of_a_flow_is_not_judged() -> None:
+    """Protocol 15.2: what the broker itself wrote always passes"""
+    play = Play(features=(*WORKER, "policy"))
+    play.begin("f", "one")
+    play.worker.leave()
+    members = {"policy": policy("refuse"), "of": {"sessionId": play.worker.id}}
+    only(person(play.world).write("policy_set", requestId="p", **members), "policy_stored")
+    assert play.states() == ("active", ["dispatching"])
+    assert len(play.dispatches(play.back(play.worker))) == 1
+
+
+def test_nobody_is_told_what_a_person_lets_through_to_itself() -> None:
+    """Protocol 15.2: a control session is seen by nobody"""
+    world = World()
+    peer, boss = enter(world, "peer"), person(world)
+    peer.got()
+    refused = only(boss.write("policy_set", requestId="p", policy=policy("refuse")), "request_failed")
+    assert refused["code"] == "not_allowed"
+    boss.write("policy_set", requestId="p", policy=policy("refuse"), of={"sessionId": boss.id})
+    assert peer.got() == []
