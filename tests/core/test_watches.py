@@ -725,3 +725,16 @@ def test_a_stop_is_followed_by_no_event() -> None:
     world.commit()
     world.take()
     assert "watch_event" not in [frame["type"] for frame in told(me)]
+
+
+def test_a_message_that_waits_is_shown_to_who_may_open_its_mailbox() -> None:
+    """protocol 11.1: it concerns its sender and its recipient"""
+    world = World()
+    sender, desk = enter(world, "a", features=WATCHER), holder(world, "desk", features=WATCHER)
+    desk.write("unregister")
+    sender.queue("desk", "m1")
+    again = holder(world, "desk", desk.registered["addressToken"], "none", features=WATCHER)
+    for each in (sender, again):
+        [state] = watch(each, {"messageId": "m1"})["snapshot"]
+        assert (state["kind"], state["state"]) == ("message", "queued")
+    assert watch(watcher(world, "other"), {"messageId": "m1"})["code"] == "not_allowed"
