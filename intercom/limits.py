@@ -650,6 +650,8 @@ CLUSTER_IN_FLIGHT = 1_000
 """What one broker may have given to the engine without an answer."""
 CLUSTER_BATCH = 64
 """What is asked of the engine at a time."""
+CLUSTER_CLOSE_MS = 250
+"""How long a connection to the engine may take to be closed before it is given up."""
 CLUSTER_END_MS = 20
 """Pause between two requests that what uses the engine ends."""
 CLUSTER_CHECK_MS = 15_000

@@ -29,7 +29,7 @@ from intercom.core.letters import (
     SendLetter,
     WithdrawnLetter,
 )
-from intercom.core.outgoing import Outgoing
+from intercom.core.outgoing import OnItsWay, Outgoing
 from intercom.core.peer_records import Arrived, Post, Posted, RemoteName, Settle
 from intercom.core.queueing import Away
 from intercom.core.records import OperationState
@@ -441,6 +441,13 @@ class Abroad:
             self._delivery.refused_elsewhere(unconfirmed, letter.reason, code, now, is_known=letter.is_known)
         self.outgoing.settled(*key, now)
 
+    def give_up(self, entry: OnItsWay, now: Instant) -> None:
+        """Let go of a message that is on its way: it may arrive all the same, and its sender is told no more."""
+        unconfirmed = self._receipts.find(*entry.key)
+        if unconfirmed is not None:
+            self._delivery.refused_elsewhere(unconfirmed, reasons.RECEIPT_MISSING, UNSET, now, is_known=True)
+        self.outgoing.settled(*entry.key, now)
+
     def _take_outcome_of_earlier(self, letter: OutcomeLetter, now: Instant) -> bool:
         """Take what became of a message that an earlier process posted; return whether it was one.
 
@@ -452,7 +459,7 @@ class Abroad:
         if letter.result == "delivered":
             self._operations.accept_unwaited(operation, now)
         elif letter.result == "failed" and not letter.is_known:
-            self._operations.forget(operation, now)
+            self._operations.forget(operation)
         return True
 
     def _take_outcome_of_mail(self, letter: OutcomeLetter, now: Instant) -> None:
