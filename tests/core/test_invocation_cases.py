@@ -107,6 +107,24 @@ def test_a_commit_that_fails_is_told_and_undone() -> None:
     assert invoke(asker)["state"] == "queued" and len(tasks(builder)) == 1
 
 
+def test_nobody_is_refused_for_an_end_that_could_not_be_recorded() -> None:
+    """Design section 3.6: a refusal rests on what the rows say too, and they may say something else after a commit"""
+    world, asker, builder = scene()
+    builder.leave()
+    invoke(asker)
+    world.auto = False
+    asker.write("invocation_cancel", requestId="c", invocationId="inv-1")
+    builder = reattach(world, builder)
+    asker.write("invocation_cancel", requestId="again", invocationId="inv-1")
+    assert asker.got() == []
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    told = {frame["requestId"]: frame["code"] for frame in asker.got() if "requestId" in frame}
+    assert told == {"c": "not_recorded", "again": "not_recorded"}
+    assert run_of(asker)["state"] == "queued"
+
+
 # --- A3.3: the same id again ----------------------------------------------------------------------------
 
 
@@ -609,6 +627,24 @@ def test_a_run_whose_worker_was_lost_fails_until_somebody_reports_under_its_addr
     assert update(second, "completed", output="built")["state"] == "completed"
     run = run_of(asker)
     assert (run["state"], run["output"], run.get("reconciled", False)) == ("completed", "built", False)
+
+
+@pytest.mark.parametrize("said", ["failed", "completed"])
+def test_what_was_assumed_may_turn_out_to_be_so(said: str) -> None:
+    """FE 3.3: a real update counts whatever it says; a consultation that ends without an answer has failed"""
+    world = World()
+    asker, first = invoker(world), holder(world, "builder", features=INVOKER)
+    invoke(asker, action="consult")
+    tasks(first)
+    first.leave()
+    world.judge(first.id, is_alive=False)
+    world.pass_time(LIMITS.run_stale_ms + 2 * LIMITS.job_retry_ms)
+    assert run_of(asker)["reconciled"] is True
+    second = holder(world, "builder", first.registered["addressToken"], features=INVOKER)
+    assert update(second, said, error="the build broke")["state"] == "failed"
+    run = run_of(asker)
+    assert (run["state"], run["error"], run.get("reconciled", False)) == ("failed", "the build broke", False)
+    assert update(second, "completed", output="built")["code"] == "run_terminal"
 
 
 @pytest.mark.parametrize("how", ["comes back", "left by itself"])
