@@ -10,9 +10,9 @@ from intercom.core.connections import PeerCredentials
 from intercom.core.labels import resolve
 from intercom.core.records import StoreIdentity
 from intercom.limits import Limits
-from tests.core.harness import World
+from tests.core.harness import INFO, World
 from tests.core.invoking import INVOKER, invoke, invoker, kinds, run_of, snapshot, task_worker, tasks, update
-from tests.core.mail import Agent, enter, holder, operator, reattach
+from tests.core.mail import PEER, Agent, enter, holder, operator, reattach
 from tests.core.work import ask, begin, coordinator, later, reply, report
 
 LIMITS = Limits()
@@ -969,3 +969,28 @@ def test_one_who_stops_to_wait_changes_nothing() -> None:
     tasks(builder)
     update(builder, "completed", output="built")
     assert run_of(reattach(world, asker))["output"] == "built"
+
+
+def test_a_task_waits_in_no_mailbox_of_a_session_that_was_never_told_that_it_is_one() -> None:
+    """FE 3.3: its target is gone, and nobody would ever open that mailbox"""
+    world = World()
+    asker = invoker(world)
+    world.auto = False
+    conn = world.connect(PEER)
+    session = {**INFO, "name": "builder"}
+    request = {"acknowledgesReceipt": True, "features": list(INVOKER), "clientProtocolVersion": "1.0", "kind": "custom"}
+    world.send(conn, type="register", session=session, **request)
+    asker.write("invoke", requestId="r", invocationId="inv-1", target="@builder", task="build it")
+    world.commit()
+    world.perform(world.broker.stop(world.now))
+    world.lose(conn)
+    world.commit()
+    assert [one.closed_reason for one in world.disk.known_sessions.values() if one.session_id != asker.id] == [
+        "never_told"
+    ]
+    assert world.disk.mail == {}
+    world.auto = True
+    world.start()
+    asker = reattach(world, asker)
+    world.pass_time(LIMITS.run_stale_ms + 2 * LIMITS.job_retry_ms)
+    assert run_of(asker)["state"] == "failed"
