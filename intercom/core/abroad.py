@@ -462,7 +462,7 @@ class Abroad:
         if letter.result == "delivered":
             self._operations.accept_unwaited(operation, now)
         elif letter.result == "failed" and not letter.is_known:
-            self._operations.forget(operation, now)
+            self._operations.forget(operation)
         return True
 
     def _take_outcome_of_mail(self, letter: OutcomeLetter, now: Instant) -> None:

@@ -31,6 +31,7 @@ from intercom.core.ledger import Ledger
 from intercom.core.mailboxes import Mail, Mailbox, Mailboxes
 from intercom.core.outbox import Outbox
 from intercom.core.records import (
+    AcceptOperation,
     Change,
     InboxRecord,
     InvocationRecord,
@@ -623,7 +624,7 @@ class Mailing:
             operation.state = OperationState.ACCEPTED
             operation.accepted_at = now.wall
             operation.recipient_session = record.mailbox if record.is_ask else session_id
-            rows = (SaveOperation(operation.record()),)
+            rows = (AcceptOperation(operation.number, operation.recipient_session, now.wall),)
         event_id = f"mail:{record.number}:delivered"
         event = self._journal.event("mail.delivered", record, now, event_id=event_id, is_gone=True, session=session_id)
         if record.assignment is None:

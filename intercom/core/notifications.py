@@ -260,7 +260,7 @@ class Notifications:
         for notification in list(self._by_id.values()):
             if notification.owner is session:
                 self._settle(notification)
-                self._operations.forget(notification.operation, now)
+                self._operations.forget(notification.operation)
             elif notification.recipient is session:
                 self._give_up(notification, reasons.NOTIFICATION_RECIPIENT_LEFT, now)
 
@@ -279,7 +279,7 @@ class Notifications:
         self._outbox.write(notification.connection, Delivered(notification.message_id, notification.attempt_id), ticket)
 
     def _give_up(self, notification: Notification, reason: str, now: Instant) -> None:
-        self._operations.forget(notification.operation, now)
+        self._operations.forget(notification.operation)
         if notification.is_waiting:
             self._settle(notification)
             self._fail(notification, reason)

@@ -335,7 +335,7 @@ class Operations:
         if answers is not None:
             answers.answered = False
 
-    def forget(self, operation: Operation, now: Instant) -> None:
+    def forget(self, operation: Operation) -> None:
         """Remove a reservation whose frame provably never left; anything else stays as it is."""
         if self.by_id(operation.message_id) is operation and operation.state is _RESERVED:
             self._remove(operation)

@@ -40,7 +40,7 @@ from intercom.wire.frames import (
     StickyLiveDelivered,
     trim,
 )
-from intercom.wire.targets import StageTarget, owns_group, parse_target
+from intercom.wire.targets import StageTarget, parse_target
 
 
 class Waiting(Protocol):
@@ -297,8 +297,6 @@ class Owners:
         for text in targets:
             session = self._live_in(request.target, text)
             if session is None or session is request.sender:
-                continue
-            if not owns_group(request.target.invocation_group, session.home_group):
                 continue
             if session.id not in written:
                 self._outbox.write(session.connection, MessageFrame(request.sender_info, request.frame.message))

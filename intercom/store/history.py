@@ -47,7 +47,7 @@ from intercom.core.records import (
     Row,
     SaveBody,
 )
-from intercom.store.inserting import Insert, runs
+from intercom.store.inserting import Insert, runs, spans
 from intercom.store.telling import Telling
 
 AnyRecord = TypeVar(
@@ -93,8 +93,8 @@ class Table(Struct, frozen=True):
 
     @property
     def drop(self) -> str:
-        """Return the statement that deletes a row."""
-        return f"DELETE FROM {self.name} WHERE {self.key} = ?"
+        """Return the statement that deletes rows with successive keys."""
+        return f"DELETE FROM {self.name} WHERE {self.key} BETWEEN ? AND ?"
 
     @property
     def select(self) -> str:
@@ -183,7 +183,7 @@ _ADD_PLAIN_EVENT = Insert(
 )
 """Add one that has no id of its own, of a row that is there: binding None takes long."""
 _SAVE_BODY = Insert("INSERT OR REPLACE INTO bodies (number, message, until) VALUES ", "(?, ?, NULL)")
-_RELEASE_BODY = "UPDATE bodies SET until = ? WHERE number = ?"
+_RELEASE_BODIES = "UPDATE bodies SET until = ? WHERE number BETWEEN ? AND ?"
 _DROP_BODY = "DELETE FROM bodies WHERE number = ?"
 _DROP_BODIES = "DELETE FROM bodies WHERE until <= ?"
 _KEEP_SEQUENCE = "INSERT OR REPLACE INTO meta SELECT 'sequence', MAX(seq) FROM journal WHERE seq > 0"
@@ -239,7 +239,7 @@ def write(connection: sqlite3.Connection, changes: Sequence[HistoryChange], epoc
     last = 0
     written = _Written()
     bodies: list[tuple[int, bytearray]] = []
-    releases: list[tuple[int | None, int]] = []
+    releases: dict[int, int | None] = {}
     for change in changes:
         if isinstance(change, Happened):
             last = change.seq
@@ -249,7 +249,7 @@ def write(connection: sqlite3.Connection, changes: Sequence[HistoryChange], epoc
                 _write_bodies(connection, bodies, releases)
             bodies.append((change.number, bytearray(change.message)))
         elif isinstance(change, ReleaseBody):
-            releases.append((change.until, change.number))
+            releases[change.number] = change.until
         elif isinstance(change, DropBody):
             _write_bodies(connection, bodies, releases)
             connection.execute(_DROP_BODY, (change.number,))
@@ -312,19 +312,18 @@ class _Written:
         _ADD_PLAIN_EVENT.run(connection, self._plain)
         _ADD_EVENT.run(connection, self._events)
         rows: dict[Insert, list[Sequence[Any]]] = {}
-        gone: dict[str, list[Sequence[Any]]] = {}
+        gone: dict[type[Row], list[Any]] = {}
         changes: dict[_Change, list[int]] = {}
-        for (_, key), (event, changed) in self._newest.items():
+        for (kind, key), (event, changed) in self._newest.items():
             if event.is_gone:
-                drop, place = _dropping(event.row)
-                gone.setdefault(drop, []).append(place)
+                gone.setdefault(kind, []).append(key)
             elif changed is None:
                 statement, values = _projection(event.row)
                 rows.setdefault(statement, []).append(values)
             else:
                 changes.setdefault(_change_of(event.row, changed), []).append(key)
-        for drop, keys in gone.items():
-            connection.executemany(drop, keys)
+        for kind, keys in gone.items():
+            connection.executemany(TABLES[kind].drop, runs(keys))
         for statement, many in rows.items():
             statement.run(connection, many)
         for change, numbers in changes.items():
@@ -333,29 +332,25 @@ class _Written:
 
 
 def _write_bodies(
-    connection: sqlite3.Connection, bodies: list[tuple[int, bytearray]], releases: list[tuple[int | None, int]]
+    connection: sqlite3.Connection, bodies: list[tuple[int, bytearray]], releases: dict[int, int | None]
 ) -> None:
     """Write the bodies that were collected, then the releases that came after them, and begin anew."""
     if bodies:
         _SAVE_BODY.run(connection, bodies)
         bodies.clear()
     if releases:
-        connection.executemany(_RELEASE_BODY, releases)
+        connection.executemany(_RELEASE_BODIES, spans(releases))
         releases.clear()
 
 
 def project(connection: sqlite3.Connection, row: Row, *, is_gone: bool) -> None:
     """Bring the row of an event to what the event says; a replay of the journal does the same."""
     if is_gone:
-        connection.execute(*_dropping(row))
+        kind = row.__class__
+        connection.executemany(TABLES[kind].drop, runs([_KEYS[kind](row)]))
     else:
         statement, values = _projection(row)
         statement.run(connection, [values])
-
-
-def _dropping(row: Row) -> tuple[str, Sequence[Any]]:
-    kind = row.__class__
-    return TABLES[kind].drop, (_KEYS[kind](row),)
 
 
 def _projection(row: Row) -> tuple[Insert, Sequence[Any]]:

@@ -7,7 +7,7 @@ row a busy program would wait for every one of them.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import Any
 
@@ -38,11 +38,24 @@ class Insert(Struct, frozen=True):
         return f"{self.head}{', '.join([self.marks] * count)}"
 
 
-def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Return the first and the last of each run of successive numbers; what is written at once is one run, mostly."""
-    ordered = sorted(numbers)
+def runs(keys: Iterable[Any]) -> list[tuple[Any, Any]]:
+    """Return the first and the last of each run of successive numbers, which what is written at once has few of.
+
+    Each key that is a text is a run of its own.
+    """
+    ordered = sorted(keys)
+    if not isinstance(ordered[0], int):
+        return list(zip(ordered, ordered, strict=True))
     if ordered[-1] - ordered[0] == len(ordered) - 1:
         return [(ordered[0], ordered[-1])]
     starts = [number for before, number in pairwise((-1, *ordered)) if number != before + 1]
     ends = [number for number, after in pairwise((*ordered, -1)) if after != number + 1]
     return list(zip(starts, ends, strict=True))
+
+
+def spans(values: Mapping[int, Any]) -> list[tuple[Any, int, int]]:
+    """Return each value with the first and the last of every run of numbers that have it."""
+    numbers: dict[Any, list[int]] = {}
+    for number, value in values.items():
+        numbers.setdefault(value, []).append(number)
+    return [(value, *run) for value, having in numbers.items() for run in runs(having)]

@@ -20,13 +20,13 @@ from intercom.core.records import (
     answered,
 )
 from intercom.store.history import HistoryChange
-from intercom.store.inserting import runs
+from intercom.store.inserting import runs, spans
 from intercom.store.rows import (
     ACCEPT_OPERATIONS,
     ANSWER_QUESTIONS,
     DROP_OPERATION,
     DROP_RETIRED,
-    MOVE_OPERATION,
+    MOVE_OPERATIONS,
     SAVE_RETIRED,
     WRITERS,
     Row,
@@ -68,12 +68,9 @@ class Merged:
         executemany = cursor.executemany
         # Before the whole rows: what was saved or dropped after it was accepted stays as that left it.
         if self.acceptances:
-            by_time: dict[int, list[int]] = {}
-            for number, accepted_at in self.acceptances.items():
-                by_time.setdefault(accepted_at, []).append(number)
-            executemany(ACCEPT_OPERATIONS, [(at, *run) for at, numbers in by_time.items() for run in runs(numbers)])
+            executemany(ACCEPT_OPERATIONS, spans(self.acceptances))
         if self.moves:
-            executemany(MOVE_OPERATION, [(recipient, number) for number, recipient in self.moves.items()])
+            executemany(MOVE_OPERATIONS, spans(self.moves))
         if self.answers:
             executemany(ANSWER_QUESTIONS, runs(self.answers))
         rows: dict[str, list[Row]] = {statement: [] for statement in (DROP_OPERATION, *WRITERS)}

@@ -390,3 +390,39 @@ def test_a_task_whose_run_had_ended_is_not_handed_over_by_the_next_broker() -> N
     world.start()
     asker = reattach(world, asker)
     assert ids(reattach(world, builder)) == [] and world.disk.mail == {}
+
+
+@pytest.mark.parametrize("features", [INVOKER, ("push.receipts", "invoke")])
+def test_a_task_that_is_not_wanted_ends_with_the_connection_it_was_written_to(features: tuple[str, ...]) -> None:
+    """protocol 13.4: whoever breaks the protocol is gone at once, and nobody has its task"""
+    world = World()
+    asker, builder = invoker(world), enter(world, "builder", features=features)
+    invoke(asker)
+    assert cancel(asker) == "queued"
+    world.perform(world.broker.protocol_error(builder.conn, "no JSON", world.now))
+    assert run_of(asker)["state"] == "cancelled"
+
+
+def test_who_is_gone_is_not_asked_to_stop() -> None:
+    """protocol 13.4: the run stays as it is until it is looked for"""
+    world = World()
+    asker, builder = invoker(world), invoker(world, "builder")
+    invoke(asker)
+    tasks(builder)
+    builder.write("unregister")
+    assert cancel(asker) in ("running", "cancelled")
+    assert world.disk.mail == {}
+
+
+def test_what_says_that_a_forgotten_task_is_not_wanted_is_handed_over_without_it() -> None:
+    """protocol 13.4: the message stands by itself"""
+    world = World()
+    asker, builder = invoker(world), invoker(world, "builder")
+    invoke(asker)
+    tasks(builder)
+    builder.leave()
+    assert cancel(asker) == "running"
+    world.disk.invocations.clear()
+    world.start()
+    [notice] = [each for each in ids(reattach(world, builder)) if each.startswith("cancel:")]
+    assert notice

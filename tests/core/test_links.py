@@ -8,6 +8,7 @@ import pytest
 from msgspec import Raw
 from msgspec.structs import replace
 
+from intercom.core.link import Stage
 from intercom.core.links import Links
 from intercom.limits import KIB, Limits
 from intercom.wire.links import DurableEvent
@@ -1029,3 +1030,13 @@ def test_a_fault_of_the_broker_is_no_fault_of_the_worker(monkeypatch: pytest.Mon
     monkeypatch.undo()
     two = again(world, one)
     assert [frame["type"] for frame in two.ready()] == ["link_confirmed"]
+
+
+def test_a_claim_goes_only_where_its_table_says() -> None:
+    """Rule 2 of the core: an illegal move raises and changes nothing"""
+    world = World()
+    one = worker(world)
+    claim = world.broker._linking.links._claims[one.agent.conn]
+    with pytest.raises(ValueError, match="does not go from"):
+        claim.move(Stage.READY)
+    assert claim.stage is Stage.AWAITING

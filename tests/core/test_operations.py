@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from intercom.core.records import OperationRecord, OperationState, Recovered
+from intercom.core.records import DropOperation, OperationRecord, OperationsPage, OperationState, Recovered
 from intercom.limits import SECOND_MS, Limits
 from intercom.wire import reasons
 from tests.core.harness import Client, World, answers, is_delivered, only, reason
@@ -700,3 +700,35 @@ def test_a_row_that_is_not_there_any_more_is_not_dropped_twice_and_takes_nobodys
     second = operations.by_id("m1")
     operations.put_back(first)
     assert operations.by_id("m1") is second is not first
+
+
+def test_a_settled_row_on_disk_gives_way_to_a_newer_one_that_is_known() -> None:
+    """protocol 6.9.3: nothing older than what is known is entered"""
+    world = World(leaves=True)
+    a, _ = world.register("a"), world.register("b", acknowledgesReceipt=True)
+    a.message("b", "m0")
+    a.message("b", "m1")
+    first, second = world.disk.operations.values()
+    older = replace(second, number=first.number, state=OperationState.ACCEPTED, accepted_at=world.wall)
+    world.crash()
+    world.auto = False
+    world.perform(world.broker.operations_read(OperationsPage([older], set(), [], second.number), world.now))
+    assert [change for append in world.appends for change in append.changes] == [DropOperation(older.number)]
+
+
+def test_a_row_that_was_settled_since_the_start_is_met_again_on_disk() -> None:
+    """protocol 6.9.3: it is the one that is known"""
+    world = World(leaves=True)
+    a, b = world.register("a", returnAddress="ra"), world.register("b", returnAddress="rb", acknowledgesReceipt=True)
+    assert is_delivered(b.message("a", "m0"))
+    a.message("b", "m1")
+    world.auto = False
+    world.crash()
+    assert world.reads
+    row = next(row for row in world.disk.operations.values() if row.message_id == "m1")
+    settled = replace(row, state=OperationState.ACCEPTED, accepted_at=world.wall)
+    known = world.broker._messages.operations.by_id("m1")
+    page = OperationsPage([settled], set(), [], row.number)
+    world.perform(world.broker.operations_read(page, world.now))
+    assert world.broker._messages.operations.by_id("m1") is known is not None
+    assert not [append for append in world.appends for change in append.changes if isinstance(change, DropOperation)]

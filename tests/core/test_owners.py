@@ -11,6 +11,7 @@ from intercom.limits import Limits
 from intercom.wire import reasons
 from tests.core.harness import Client, World, answers, is_delivered, only, reason, types
 from tests.core.runs import (
+    CHILD,
     OTHER,
     RUN,
     asked,
@@ -652,3 +653,13 @@ def test_a_protocol_error_of_an_owner_counts_as_its_departure() -> None:
     world.feed(owner.conn, to_json({"type": "pending_stage_message_result", "requestId": "x", "outcome": "lost"}))
     assert owner.conn in world.destroyed
     assert reason(sender.got()) == reasons.STAGE_OWNER_LEFT
+
+
+def test_a_live_stage_without_an_owner_of_its_path_is_written_to_at_once() -> None:
+    """protocol 6.12.4: nobody decides about it"""
+    world = World()
+    own(host(world, CHILD, group=group_of()), CHILD, group=group_of(), stages=[stage("st-1", target=path("b", "st-1"))])
+    client = worker(world)
+    assert went_live(live(client, "st-1", run=CHILD))
+    sender = world.register("sender", info={"groups": ["default", "own-worker"]})
+    assert is_delivered(sender.message(path("b", "st-1"), "m1")) and client.texts() == ["x"]

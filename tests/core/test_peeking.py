@@ -170,3 +170,10 @@ def test_nothing_is_shown_while_the_store_cannot_be_used() -> None:
     told = peek(me)
     assert (told["type"], told["code"]) == ("request_failed", "store_unusable")
     assert "disk gone" in told["reason"]
+
+
+def test_who_acts_under_no_address_has_nothing_to_look_into() -> None:
+    """Protocol 4.130: the feature alone makes no mailbox."""
+    world = World()
+    told = peek(enter(world, "a", features=("address", "push.receipts")))
+    assert (told["type"], told["code"]) == ("request_failed", "unknown_mailbox")

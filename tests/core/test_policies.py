@@ -11,6 +11,7 @@ from intercom.core.policies import Inbound, Sender
 from intercom.limits import Limits
 from intercom.wire import notices, reasons
 from intercom.wire.attention import Policy, PolicyRule
+from tests.core.flow_play import WORKER, Play
 from tests.core.harness import World
 from tests.core.mail import AGENT, Agent, enter, holder, reattach
 
@@ -493,3 +494,81 @@ def test_a_sender_is_told_where_its_message_is_kept(action: str, where: str) -> 
     receiver.write("policy_set", requestId="p", policy=policy(action))
     sender.queue("desk", "m1")
     assert where in only(sender.write("trace", requestId="t", messageId="m1"), "trace")["where"]
+
+
+def test_a_step_of_a_flow_is_not_judged() -> None:
+    """Protocol 15.2: what the broker itself wrote always passes"""
+    play = Play(features=(*WORKER, "policy"))
+    play.begin("f", "one")
+    play.worker.leave()
+    members = {"policy": policy("refuse"), "of": {"sessionId": play.worker.id}}
+    only(person(play.world).write("policy_set", requestId="p", **members), "policy_stored")
+    assert play.states() == ("active", ["dispatching"])
+    assert len(play.dispatches(play.back(play.worker))) == 1
+
+
+def test_nobody_is_told_what_a_person_lets_through_to_itself() -> None:
+    """Protocol 15.2: a control session is seen by nobody"""
+    world = World()
+    peer, boss = enter(world, "peer"), person(world)
+    peer.got()
+    refused = only(boss.write("policy_set", requestId="p", policy=policy("refuse")), "request_failed")
+    assert refused["code"] == "not_allowed"
+    boss.write("policy_set", requestId="p", policy=policy("refuse"), of={"sessionId": boss.id})
+    assert peer.got() == []
+
+
+def test_what_a_session_set_itself_and_could_not_be_recorded_is_not_in_force() -> None:
+    """Design section 3.6: what was refused as not recorded is taken back, and the policy before holds again."""
+    world = World()
+    receiver, sender = desk(world), enter(world, "ann", features=FULL)
+    for number, before in enumerate((None, policy("refuse:from=bob"), policy("refuse"))):
+        if before is not None:
+            receiver.write("policy_set", requestId="p", policy=before)
+        sender.got()
+        world.auto = False
+        receiver.write("policy_set", requestId="p", policy=policy("hold"))
+        world.fail_commit()
+        world.auto = True
+        world.settle()
+        assert only(receiver.got(), "request_failed", "policy_stored")["code"] == "not_recorded"
+        shown = [frame["session"] for frame in sender.got() if frame["type"] == "presence_update"]
+        assert shown[-1].get("inboundPolicy") == before
+        told = sender.queue("desk", f"m{number}")
+        if before == policy("refuse"):
+            assert fate(told) == "refused_by_policy"
+        else:
+            assert texts(receiver) == [f"m{number}"]
+            receiver.confirm(f"m{number}")
+
+
+@pytest.mark.parametrize("is_back", [False, True], ids=["away", "back"])
+def test_a_policy_that_could_not_be_recorded_is_gone_though_its_session_moved_meanwhile(is_back: bool) -> None:
+    """Design section 3.6"""
+    world = World()
+    receiver = desk(world)
+    world.auto = False
+    receiver.write("policy_set", requestId="p", policy=policy("hold"))
+    world.end(receiver.conn)
+    if is_back:
+        reattach(world, receiver)
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    world.crash()
+    receiver = reattach(world, receiver)
+    enter(world, "bob", features=FULL).queue("desk", "m1")
+    assert texts(receiver) == ["m1"]
+
+
+def test_a_policy_without_a_session_that_lasts_rests_on_nothing() -> None:
+    """Protocol 15.2: nothing of it is recorded, so the commit of others that fails takes nothing of it back"""
+    world = World()
+    bare, sender = enter(world, "bare", features=("policy",)), enter(world, "ann", features=FULL)
+    world.auto = False
+    sender.message("bare", "m0")
+    bare.write("policy_set", requestId="p", policy=policy("refuse"))
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    assert only(bare.got(), "policy_stored", "request_failed")["type"] == "policy_stored"

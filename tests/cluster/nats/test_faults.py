@@ -18,7 +18,7 @@ import pytest
 
 from intercom import blocking
 from intercom.errors import TargetNotFound
-from tests.support.machines import Listener, Machines, Sender, dies_at, hurried, until_seen
+from tests.support.hazards import Listener, Machines, Sender, dies_at, hurried, until_seen
 from tests.support.raw import PATIENCE_S
 
 Make = Callable[..., Machines]

@@ -10,7 +10,7 @@ import pytest
 
 from intercom import blocking
 from intercom.errors import IntercomError, RunFailed
-from tests.support.machines import Listener, Machines, dies_at, hurried, until, until_seen
+from tests.support.hazards import Listener, Machines, dies_at, hurried, until, until_seen
 from tests.support.raw import PATIENCE_S
 
 
