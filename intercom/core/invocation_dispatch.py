@@ -465,7 +465,10 @@ class Dispatching:
         if not invocation.is_open or invocation.record.job != "running" or not self._mailing.can_promise:
             return
         box = session.mailbox
-        if box is None or not self._has_room(box.key, invocation.record.size):
+        is_gone = self._targets.is_gone(
+            invocation.record.target
+        )  # nobody opens the mailbox of a session that has ended
+        if box is None or is_gone or not self._has_room(box.key, invocation.record.size):
             return self._not_pushed(invocation, why.value, now)
         if invocation.record.cancel_asked_at is not None and not session.connection.open:
             return self.take_out(invocation, LEFT, now)
@@ -556,6 +559,8 @@ class Dispatching:
         invocation = self._book.of_message(message_id)
         if invocation is None or not self._mailing.can_promise or not self.is_worker(session, invocation):
             return
+        if invocation.record.authority is not None:
+            return  # that broker heard it too, and reports
         if invocation.allows("completed"):
             move = Move()
             self._end(invocation, "completed", Texts(output=text), move, now)

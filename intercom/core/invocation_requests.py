@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Raw, Struct
 from msgspec.json import encode
+from msgspec.structs import replace
 
 from intercom.core import features
 from intercom.core.clock import Instant
@@ -74,6 +75,8 @@ class Showing(Struct, frozen=True):
     frame: Any
     invocation: Any
     make: Any
+    is_certain: bool = False
+    """Nothing waited for its commit when the texts were asked for: what is not there is lost."""
 
 
 class InvocationRequests:
@@ -116,15 +119,16 @@ class InvocationRequests:
         """Answer a request, or refuse it."""
         session = connection.session
         assert session is not None, "only called for registered connections"
-        refused: No | None
         if features.INVOKE not in session.features:
-            refused = No("feature_not_granted", f"This needs the feature {features.INVOKE}")
-        elif self._ledger.is_closed:
-            refused = No("store_unusable", "The store cannot be used, so nothing can be accepted")
-        else:
-            refused = _HANDLERS[type(frame)](self, connection, session, frame, now)
+            no = No("feature_not_granted", f"This needs the feature {features.INVOKE}")
+            return self._giving.refuse(connection, frame.request_id, no)
+        if self._ledger.is_closed:
+            no = No("store_unusable", "The store cannot be used, so nothing can be accepted")
+            return self._giving.refuse(connection, frame.request_id, no)
+        refused = _HANDLERS[type(frame)](self, connection, session, frame, now)
         if refused is not None:
-            self._giving.refuse(connection, frame.request_id, refused)
+            self._giving.decline(connection, frame.request_id, refused)
+        return None
 
     def _for(self, session: Session, invocation_id: str) -> Invocation | No:
         """Return an invocation a session may see: its own, one for it, and the operator any."""
@@ -307,14 +311,15 @@ class InvocationRequests:
     def _read(self, showing: Showing, now: Instant) -> None:
         record = showing.invocation.record
         numbers = (record.number,) if record.result is None else (record.number, record.result)
-        self._outbox.add(ReadBodies(showing, numbers))
+        is_certain = self._ledger.is_committed(self._ledger.last_ticket)
+        self._outbox.add(ReadBodies(replace(showing, is_certain=is_certain), numbers))
 
     def read(self, showing: Showing, numbers: tuple[int, ...], bodies: dict[int, bytes] | None, now: Instant) -> None:
         """Go on after texts were read; ``None``: they could not be."""
         frame, invocation = showing.frame, showing.invocation
         if bodies is None:
             return self._giving.refuse(showing.connection, frame.request_id, self._giving.not_read)
-        if invocation.record.result not in (None, *numbers):
+        if invocation.record.result not in (None, *(numbers if showing.is_certain else bodies)):
             return self._show(showing.connection, frame, invocation, showing.make, now)  # it went on meanwhile
         answer = showing.make(self, frame, invocation, bodies)
         self._giving.give(showing.connection, answer, self._ledger.last_ticket)

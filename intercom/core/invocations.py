@@ -125,6 +125,8 @@ class Invocations:
         self._diagnoses: dict[int, DiagnosisRecord] = {}
         self.on_forgetting: Callable[[Invocation, Move, Instant], None] = lambda invocation, move, now: None
         """Is told of every invocation that is forgotten, in the same append."""
+        self.on_foreign: Callable[[Invocation], None] | None = None
+        """Is told when one has changed that another broker was asked for."""
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -259,6 +261,8 @@ class Invocations:
         before, invocation.record = invocation.record, record
         if self._by_id.get(invocation.id) is not invocation:
             return
+        if self.on_foreign is not None and record.asked_at_peer is not None:
+            self.on_foreign(invocation)
         place = _place_of(record)
         if place != invocation.place:
             self._move(invocation, place)
@@ -325,7 +329,7 @@ class Invocations:
     ) -> None:
         """End a run; ``number`` is a new one under which its texts are stored.
 
-        A consultation that ends without an answer has failed.
+        A consultation that ends without an answer has failed. What the broker only assumed may be told to be so.
         """
         record = invocation.record
         if state == "completed" and record.action == "consult" and not (texts.output or "").strip():
@@ -341,7 +345,7 @@ class Invocations:
             job = "completed" if state == "completed" else state
             members |= {"job": job, "lease_epoch": None, "lease_until": None}
         until = now.wall + self._limits.bodies_kept_ms
-        if state == record.state:
+        if state == record.state and not record.reconciled:
             raise IllegalMove(f"a run that is {state} ends once")
         self.change(invocation, "run.updated", move, now, **members)
         move.changes += [

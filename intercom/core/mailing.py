@@ -31,6 +31,7 @@ from intercom.core.ledger import Ledger
 from intercom.core.mailboxes import Mail, Mailbox, Mailboxes
 from intercom.core.outbox import Outbox
 from intercom.core.records import (
+    AcceptOperation,
     Change,
     InboxRecord,
     InvocationRecord,
@@ -535,9 +536,10 @@ class Mailing:
 
     def confirmed_elsewhere(self, mail: Mail, session_id: str, now: Instant) -> None:
         """Take notice that another broker says that the recipient has a message, wherever that is by now."""
-        if mail.confirmed_by is None and self.can_promise:
-            self._confirm(mail, session_id, now)
-            self.on_delivered(mail, mail.ticket, now)
+        for each in (mail, *(other for other in mail.joined if other.leader is mail)):
+            if each.confirmed_by is None and self.can_promise:
+                self._confirm(each, session_id, now)
+                self.on_delivered(each, each.ticket, now)
 
     def handed_on(self, mail: Mail, now: Instant) -> None:
         """Let go of mail that another broker keeps now for its recipient; what becomes of it is known there."""
@@ -574,6 +576,10 @@ class Mailing:
         """Give up mail that the broker of its recipient will never take; its sender is told."""
         self._give_up([mail], "undeliverable", reason, now)
 
+    def take_out(self, mail: Mail, now: Instant) -> None:
+        """Give up one mail because the operator wants that; its sender is told."""
+        self._give_up([mail], "purged", notices.PURGED, now)
+
     def settle(self, mail: list[Mail], session: Session, now: Instant) -> None:
         """Take notice that somebody who may open the mailbox has read mail that was never written to anybody."""
         for each in mail:
@@ -597,7 +603,7 @@ class Mailing:
             operation.state = OperationState.ACCEPTED
             operation.accepted_at = now.wall
             operation.recipient_session = record.mailbox if record.is_ask else session_id
-            rows = (SaveOperation(operation.record()),)
+            rows = (AcceptOperation(operation.number, operation.recipient_session, now.wall),)
         event_id = f"mail:{record.number}:delivered"
         event = self._journal.event("mail.delivered", record, now, event_id=event_id, is_gone=True, session=session_id)
         if record.assignment is None:

@@ -319,6 +319,15 @@ class Operations:
         operation.ticket = answers.ticket = self._ledger.append(changes, undo, subject)
         return operation.ticket
 
+    def accept_unwaited(self, operation: Operation, now: Instant) -> None:
+        """Move a reserved row to accepted for whose answer nobody waits now."""
+        operation.state, operation.accepted_at = _ACCEPTED, now.wall
+        change = AcceptOperation(operation.number, None, now.wall)
+        operation.ticket = self._ledger.append_row(change, self._undo_unwaited, operation)
+
+    def _undo_unwaited(self, operation: Operation, now: Instant) -> None:
+        self.unaccept(operation, None)
+
     def unaccept(self, operation: Operation, answers: Operation | None) -> None:
         """Move an accepted row whose commit failed back to reserved, and the ask it answered to unanswered."""
         operation.state = _RESERVED

@@ -211,7 +211,7 @@ def test_a_command_that_has_ended_when_its_message_arrives_has_sent_it_all_the_s
     "when", ["before it is posted", "before it arrives", "before the receipt", "before the outcome"]
 )
 def test_a_broker_that_is_killed_in_the_middle_costs_nothing_and_nothing_comes_twice(killed: str, when: str) -> None:
-    """Once at the target, and a true answer to a retry under the same id."""
+    """F123: once at the target, and a true answer to a retry under the same id."""
     cluster = Cluster()
     a, b = client(cluster, "a", "alice"), client(cluster, "b", "bob")
     b.got()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from intercom.cluster.envelope import Envelope, Foreign, unseal
+from intercom.cluster.nats.access import Unusable
 from intercom.cluster.nats.engine import Engine
 from intercom.limits import CLUSTER_ANSWER_MS, CLUSTER_BATCH, CLUSTER_REDELIVERY_MS, CLUSTER_UNSETTLED
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from nats.aio.msg import Msg
 
 _PULL_S = 20
+_HAD_ITS_TIME = ("404", "408")
+_OTHER_LEADER = "Leadership Change"
 _ACK = b"+ACK"
 _MARGIN_S = CLUSTER_ANSWER_MS / 1000
 
@@ -83,6 +86,7 @@ class Consumer:
                 except TimeoutError:
                     break  # the engine has forgotten the wish
                 if message.headers and "Status" in message.headers:
+                    _check(message.headers)
                     break
                 await self._take(message)
 
@@ -112,3 +116,10 @@ class Consumer:
             self._wake.clear()
             while self._settled:
                 await engine.client.publish(self._settled.popleft(), _ACK)
+
+
+def _check(headers: dict[str, str]) -> None:
+    """Raise ``Unusable`` unless the engine only says that a wish had its time."""
+    said = headers.get("Description", "")
+    if headers["Status"] not in _HAD_ITS_TIME and said != _OTHER_LEADER:
+        raise Unusable(f"the engine hands out nothing more: {said or 'the stream or the consumer is gone'}")

@@ -36,6 +36,10 @@ class _Answer(Struct):
     error: _Refusal | None = None
 
 
+class NotStored(Unusable):
+    """Say that the engine did not store what it was given."""
+
+
 class Pump:
     """Hold what is on its way to the engine.
 
@@ -70,7 +74,7 @@ class Pump:
         return [*(post for post, _ in self._in_flight.values()), *self._waiting]
 
     async def run(self, engine: Engine) -> None:
-        """Use this connection until something cannot be stored; raise ``Unusable`` then."""
+        """Use this connection until something cannot be stored; raise ``NotStored`` then."""
         self._waiting = deque(self.waiting())
         self._in_flight.clear()
         self._refused = None
@@ -89,9 +93,11 @@ class Pump:
                 async with asyncio.timeout(None if left is None else max(0.0, left)):
                     await self._wake.wait()
             except TimeoutError:
-                self._refused = "it does not answer"
+                oldest = next(iter(self._in_flight.values()), None)
+                if oldest is not None and monotonic() >= oldest[1] + _ANSWER_S:  # not the one that was answered since
+                    self._refused = "it does not answer"
             if self._refused is not None:
-                raise Unusable(f"the engine did not store what was sent: {self._refused}")
+                raise NotStored(f"the engine did not store what was sent: {self._refused}")
 
     async def _publish(self, engine: Engine, post: Post, reply: str) -> None:
         data = seal(

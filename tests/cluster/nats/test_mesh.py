@@ -15,15 +15,12 @@ from intercom.core.records import (
     Announce,
     Arrived,
     ClusterState,
-    Forward,
-    Forwarded,
     PeerFact,
     PeerLost,
     PeerSeen,
     Post,
     Posted,
     RemoteName,
-    RemoteTask,
     Settle,
     StoreIdentity,
 )
@@ -217,13 +214,3 @@ def test_what_is_wrong_is_said_and_once_it_is_mended_all_goes_on(
     server.start()
     a.is_on()
     a.until(lambda fact: fact == Posted(2))
-
-
-def test_a_task_for_another_machine_has_failed_at_once(side: Callable[..., Side], server: NatsServer) -> None:
-    """What cannot be brought there is refused, not tried for half an hour."""
-    a = side(server, "a", prefix="five")
-    a.mesh.submit(
-        Forward("b", "d", 1, RemoteTask("i", "t", "@t", "execute", False, "session:a", b"{}", b"{}", 1, None))
-    )
-    told = a.until(lambda fact: isinstance(fact, Forwarded))
-    assert isinstance(told, Forwarded) and (told.delivery_id, told.attempt, told.verdict) == ("d", 1, "refused")
