@@ -444,6 +444,7 @@ class Queueing:
         )
         box = self._boxes.open(key)
         if not self._boxes.has_room(box, letter.size):
+            self._boxes.discard_if_unused(box)
             return False
         operation.state, operation.target, operation.position = OperationState.QUEUED, key, len(box) + 1
         self._mailing.put(letter, operation, now, self._undo_take_over, (operation, None, before), was_written=True)
