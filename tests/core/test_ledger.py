@@ -8,6 +8,7 @@ import pytest
 
 from intercom.core.clock import Instant
 from intercom.core.effects import Append
+from intercom.core.journal import Journal
 from intercom.core.ledger import Ledger
 from intercom.core.outbox import Outbox
 from intercom.core.records import AddressRecord, DropOperation, Happened, OperationState
@@ -660,3 +661,11 @@ def test_rows_expire_from_memory_after_the_store_closed() -> None:
     world.settle()
     world.pass_time(725_000)
     assert world.last_ticket == last and world.broker.next_deadline() is None
+
+
+def test_events_are_numbered_in_the_order_of_their_appends() -> None:
+    """Design section 4, FE 5.1: whoever follows misses one that comes behind a later number"""
+    ledger, outer, inner = Ledger(Outbox(), Journal(6)), happening(0), happening(0)
+    ledger.append((inner,))
+    ledger.append((outer,))
+    assert (inner.seq, outer.seq, ledger.last_sequence) == (7, 8, 8)
