@@ -648,6 +648,10 @@ CLUSTER_UNSETTLED = 256
 """What one broker may have fetched and not settled."""
 CLUSTER_IN_FLIGHT = 1_000
 """What one broker may have given to the engine without an answer."""
+CLUSTER_LETTERS = 64
+"""What one broker puts into one envelope for another, if so much waits."""
+CLUSTER_LETTERS_BYTES = 128 * KIB
+"""Their bytes, unless one has more by itself."""
 CLUSTER_BATCH = 64
 """What is asked of the engine at a time."""
 CLUSTER_END_MS = 20

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from intercom.cluster.envelope import Envelope, Foreign, unseal
+from intercom.cluster.envelope import Envelope, Foreign, enclosed, unseal
 from intercom.cluster.nats.access import Unusable
 from intercom.cluster.nats.engine import Engine
 from intercom.limits import CLUSTER_ANSWER_MS, CLUSTER_BATCH, CLUSTER_REDELIVERY_MS, CLUSTER_UNSETTLED
@@ -26,6 +26,16 @@ _MARGIN_S = CLUSTER_ANSWER_MS / 1000
 def consumer_name(broker_id: str) -> str:
     """Return the name of the consumer of a broker in the engine."""
     return f"broker_{broker_id}"
+
+
+class _Fetched:
+    """Count what is not settled of the letters that came in one envelope."""
+
+    __slots__ = ("left", "reply")
+
+    def __init__(self, reply: str, left: int) -> None:
+        self.reply = reply
+        self.left = left
 
 
 class Consumer:
@@ -46,7 +56,7 @@ class Consumer:
         self._arrived = arrived
         self._foreign = foreign
         self._arrivals = 0
-        self._unsettled: dict[int, Msg] = {}
+        self._unsettled: dict[int, _Fetched] = {}
         self._settled: deque[str] = deque()
         """Where the engine is told of what it may forget."""
         self._wake = asyncio.Event()
@@ -92,21 +102,25 @@ class Consumer:
 
     async def _take(self, message: Msg) -> None:
         try:
-            envelope = unseal(self._key, message.data, to_broker=self._own)
+            envelopes = enclosed(unseal(self._key, message.data, to_broker=self._own))
         except Foreign as why:
             self._foreign(str(why))
             await message.ack()
             return
-        self._arrivals += 1
-        self._unsettled[self._arrivals] = message
-        self._arrived(self._arrivals, envelope)
+        fetched = _Fetched(message.reply, len(envelopes))
+        for envelope in envelopes:
+            self._arrivals += 1
+            self._unsettled[self._arrivals] = fetched
+            self._arrived(self._arrivals, envelope)
 
     def settle(self, arrival: int) -> None:
         """Let the engine forget something; what came on an earlier connection comes again."""
-        message = self._unsettled.pop(arrival, None)
-        if message is not None:
-            self._settled.append(message.reply)
-            self._wake.set()
+        fetched = self._unsettled.pop(arrival, None)
+        if fetched is not None:
+            fetched.left -= 1
+            if not fetched.left:
+                self._settled.append(fetched.reply)
+                self._wake.set()
 
     async def tell_settled(self, engine: Engine) -> None:
         """Tell the engine of what was settled, for the life of the connection."""
