@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from intercom.cluster.envelope import Envelope, Foreign, enclosed, unseal
 from intercom.cluster.nats.access import Unusable
 from intercom.cluster.nats.engine import Engine
+from intercom.cluster.parts import HEADER, Odd, Parts, Whole
 from intercom.limits import CLUSTER_ANSWER_MS, CLUSTER_BATCH, CLUSTER_REDELIVERY_MS, CLUSTER_UNSETTLED
 
 if TYPE_CHECKING:
@@ -31,10 +32,10 @@ def consumer_name(broker_id: str) -> str:
 class _Fetched:
     """Count what is not settled of the letters that came in one envelope."""
 
-    __slots__ = ("left", "reply")
+    __slots__ = ("left", "replies")
 
-    def __init__(self, reply: str, left: int) -> None:
-        self.reply = reply
+    def __init__(self, replies: tuple[str, ...], left: int) -> None:
+        self.replies = replies
         self.left = left
 
 
@@ -59,6 +60,7 @@ class Consumer:
         self._unsettled: dict[int, _Fetched] = {}
         self._settled: deque[str] = deque()
         """Where the engine is told of what it may forget."""
+        self._parts = Parts()
         self._wake = asyncio.Event()
 
     @property
@@ -83,6 +85,7 @@ class Consumer:
     async def run(self, engine: Engine) -> None:
         """Fetch for the life of the connection."""
         self._unsettled.clear()
+        self._parts = Parts()
         client = engine.client
         inbox = client.new_inbox()
         messages = await client.subscribe(inbox)
@@ -102,16 +105,25 @@ class Consumer:
 
     async def _take(self, message: Msg) -> None:
         try:
-            envelopes = enclosed(unseal(self._key, message.data, to_broker=self._own))
-        except Foreign as why:
+            found = self._whole(message)
+            if found is None:
+                return
+            envelopes = enclosed(unseal(self._key, found.data, to_broker=self._own))
+        except (Foreign, Odd) as why:
             self._foreign(str(why))
             await message.ack()
             return
-        fetched = _Fetched(message.reply, len(envelopes))
+        fetched = _Fetched(found.came_with, len(envelopes))
         for envelope in envelopes:
             self._arrivals += 1
             self._unsettled[self._arrivals] = fetched
             self._arrived(self._arrivals, envelope)
+
+    def _whole(self, message: Msg) -> Whole | None:
+        header = (message.headers or {}).get(HEADER)
+        if header is None:
+            return Whole(message.data, (message.reply,))
+        return self._parts.add(header, message.data, message.reply)
 
     def settle(self, arrival: int) -> None:
         """Let the engine forget something; what came on an earlier connection comes again."""
@@ -119,7 +131,7 @@ class Consumer:
         if fetched is not None:
             fetched.left -= 1
             if not fetched.left:
-                self._settled.append(fetched.reply)
+                self._settled.extend(fetched.replies)
                 self._wake.set()
 
     async def tell_settled(self, engine: Engine) -> None:

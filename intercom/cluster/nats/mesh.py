@@ -10,7 +10,7 @@ import asyncio
 import os
 import platform
 import traceback
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import Any
@@ -394,12 +394,15 @@ class Mesh:
         self._facts.extend(facts)
 
 
-async def _end_all(tasks: Iterable[asyncio.Task[None]]) -> None:
+async def _end_all(tasks: Sequence[asyncio.Task[None]]) -> None:
     """Cancel tasks until they have ended: where something comes at the moment of its cancellation, that can be lost."""
     while waiting := [task for task in tasks if not task.done()]:
         for task in waiting:
             task.cancel()
         await asyncio.wait(waiting, timeout=CLUSTER_END_MS / 1000)
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()  # that it has ended is all that counts now
 
 
 def _now() -> int:

@@ -19,6 +19,7 @@ from msgspec.json import decode
 from intercom.cluster.envelope import SEVERAL, Enclosed, enclose, seal
 from intercom.cluster.nats.access import Unusable
 from intercom.cluster.nats.engine import Engine
+from intercom.cluster.parts import HEADER, cut, header_of
 from intercom.core.records import Post
 from intercom.limits import CLUSTER_ANSWER_MS, CLUSTER_IN_FLIGHT, CLUSTER_LETTERS, CLUSTER_LETTERS_BYTES
 
@@ -59,6 +60,8 @@ class Pump:
         self._waiting: deque[Post] = deque()
         self._in_flight: dict[int, tuple[list[Post], float]] = {}
         """What was given away together, with when, in order; by the number of the first."""
+        self._unanswered: dict[int, int] = {}
+        """How many parts of what is in flight the engine is not known to have stored."""
         self._wake = asyncio.Event()
         self._refused: str | None = None
 
@@ -78,6 +81,7 @@ class Pump:
         """Use this connection until something cannot be stored; raise ``NotStored`` then."""
         self._waiting = deque(self.waiting())
         self._in_flight.clear()
+        self._unanswered.clear()
         self._refused = None
         inbox: str = engine.client.new_inbox()
         # One subscription takes all answers: a request for each would cost a task and a timer each.
@@ -135,8 +139,14 @@ class Pump:
             delivery_id=delivery_id,
         )
         ids = "\n".join(f"{post.delivery_id}.{post.kind}.{post.attempt}" for post in posts)
-        headers = {_MESSAGE_ID: f"{self._own}.{ids if len(posts) == 1 else sha256(ids.encode()).hexdigest()}"}
-        await engine.client.publish(engine.subject(first.peer), data, reply=reply, headers=headers)
+        name = f"{self._own}.{ids if len(posts) == 1 else sha256(ids.encode()).hexdigest()}"
+        parts = cut(data)
+        self._unanswered[posts[0].number] = len(parts)
+        for number, part in enumerate(parts):
+            headers = {_MESSAGE_ID: name if len(parts) == 1 else f"{name}.{number}"}
+            if len(parts) > 1:
+                headers[HEADER] = header_of(number, len(parts), sha256(data).hexdigest())
+            await engine.client.publish(engine.subject(first.peer), part, reply=reply, headers=headers)
 
     async def _answered(self, message: Msg) -> None:
         number = int(message.subject.rpartition(".")[2])
@@ -151,6 +161,10 @@ class Pump:
                 self._refused = f"its answer cannot be read: {error}"
             else:
                 if answer.error is None:
+                    self._unanswered[number] -= 1
+                    if self._unanswered[number]:
+                        return
+                    del self._unanswered[number]
                     posts, _ = self._in_flight.pop(number)
                     for post in posts:
                         self._posted(post)

@@ -19,6 +19,7 @@ class Message:
     """Be what the engine handed out."""
 
     reply = "reply-to"
+    headers = None
 
     def __init__(self, data: bytes) -> None:
         self.data = data
