@@ -327,7 +327,7 @@ class Broker:
     def committed(self, ticket: int, now: Instant) -> list[Effect]:
         """Take note that every append up to ``ticket`` is durable."""
         self._ledger.committed(ticket, now)
-        self._control.committed(ticket)
+        self._control.committed()
         return self._outbox.take()
 
     def commit_failed(self, first: int, reason: str, final: bool, now: Instant) -> list[Effect]:
@@ -337,7 +337,7 @@ class Broker:
         ``final`` closes the store for the life of the process: sends are refused from now on.
         """
         self._outbox.note("commit_failed", reason=reason, final=final)
-        self._control.commit_failed(first, reason, now)
+        self._control.commit_failed(reason, now)
         if final:
             self._lose_store(reason)
         self._ledger.failed(first, now)

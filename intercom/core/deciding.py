@@ -525,5 +525,5 @@ class Deciding:
             if frame.resolve_reply_target is True and frame.attempt_id is not UNSET:
                 self._outbox.write(connection, QuestionTarget(message_id, frame.attempt_id, target.id), ticket)
         self._answer(connection, Delivered(message_id, frame.attempt_id), ticket, otherwise)
-        self._asking.settle_if_over(sender, target.id, message_id, now, ticket)
+        self._asking.settle_if_over(sender, target.id, message_id, now)
         return None

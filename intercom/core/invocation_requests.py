@@ -23,6 +23,7 @@ from intercom.core.invocation_records import DiagnosisRecord, InvocationRecord
 from intercom.core.invocation_targets import Targets, stored
 from intercom.core.invocation_texts import checked, fingerprint, invocation_info, labels_of, task_message, wishes
 from intercom.core.invocations import ENDED, Invocation, Invocations, Texts, texts_of
+from intercom.core.mailboxes import Mailbox
 from intercom.core.mailing import Letter, Mailing
 from intercom.core.move import Move, take_back
 from intercom.core.records import ReadBodies
@@ -238,7 +239,7 @@ class InvocationRequests:
         body = encode({"id": message_id, "timestamp": now.wall, "content": {"text": text}})
         notice = Notice("undeliverable", frame.invocation_id, diagnosis.asked_label, told.detail)
         key = session.return_mailbox
-        if key is not None and self._boxes.has_room(self._boxes.open(key), len(body)):
+        if key is not None and self._boxes.has_room(self._boxes.get(key) or Mailbox(key), len(body)):
             letter = Letter(key, message_id, body, self._broker_info, None, "", "", notice=encode(notice))
             ticket = self._mailing.put(letter, None, now, take_back, move, *move.changes).ticket
         else:

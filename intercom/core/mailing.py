@@ -31,6 +31,7 @@ from intercom.core.ledger import Ledger
 from intercom.core.mailboxes import Mail, Mailbox, Mailboxes
 from intercom.core.outbox import Outbox
 from intercom.core.records import (
+    AcceptOperation,
     Change,
     InboxRecord,
     InvocationRecord,
@@ -482,8 +483,7 @@ class Mailing:
         for mail in offered:
             mail.offers -= 1
             mail.record = replace(mail.record, offers=mail.offers)
-            if box.entries.get(mail.number) is mail:
-                box.unmark_offered(mail)
+            box.unmark_offered(mail)
         self._offer_later(box, now)
 
     def _offer_later(self, box: Mailbox, now: Instant) -> None:
@@ -506,9 +506,7 @@ class Mailing:
 
     def _undo_keep(self, before: list[tuple[Mail, Kept | None]], now: Instant) -> None:
         for mail, kept in before:
-            box = self._boxes.get(mail.record.mailbox)
-            if box is not None and box.entries.get(mail.number) is mail:
-                box.mark_kept(mail, kept)
+            self._boxes.open(mail.record.mailbox).mark_kept(mail, kept)
 
     def refuse(self, mail: list[Mail], now: Instant) -> None:
         """Give up mail that its recipient, or the person, does not let through; its senders are told."""
@@ -546,29 +544,25 @@ class Mailing:
     def handed_on(self, mail: Mail, now: Instant) -> None:
         """Let go of mail that another broker keeps now for its recipient; what becomes of it is known there."""
         operation = mail.operation
+        assert operation is not None, "what the broker itself wrote is kept by no other broker"
         self._deadlines.cancel(mail.deadline)
         mail.deadline = None
         self._boxes.discard_if_unused(self._boxes.remove(mail))
-        changes: list[Change] = [ReleaseBody(mail.record.number, now.wall)]
-        if operation is not None and self._operations.is_present(operation):
-            operation.state, operation.position = OperationState.RESERVED, None
-            changes.append(SaveOperation(operation.record()))
+        operation.state, operation.position = OperationState.RESERVED, None
         event_id = f"mail:{mail.number}:handed_on"
-        changes.append(self._journal.event("mail.handed_on", mail.record, now, event_id=event_id, is_gone=True))
-        ticket = self._ledger.append(tuple(changes), self._undo_handed_on, mail)
-        if operation is not None:
-            operation.ticket = ticket
+        event = self._journal.event("mail.handed_on", mail.record, now, event_id=event_id, is_gone=True)
+        changes = (ReleaseBody(mail.record.number, now.wall), SaveOperation(operation.record()), event)
+        operation.ticket = self._ledger.append(changes, self._undo_handed_on, mail)
 
     def _undo_handed_on(self, mail: Mail, now: Instant) -> None:
-        if mail.operation is not None:
-            mail.operation.state = OperationState.QUEUED
+        assert mail.operation is not None, "it had a row when it was handed on"
+        mail.operation.state = OperationState.QUEUED
         self.put_back(mail, now)
 
     def keep_for_later(self, mail: Mail, pause_ms: int, now: Instant) -> None:
         """Let mail wait again that its recipient could not be given, and offer it after a pause."""
-        box = self._boxes.get(mail.record.mailbox)
-        if box is not None and box.entries.get(mail.number) is mail:
-            self._deadlines.add(now.mono + pause_ms, self._let_wait_again, (box, mail))
+        box = self._boxes.open(mail.record.mailbox)
+        self._deadlines.add(now.mono + pause_ms, self._let_wait_again, (box, mail))
 
     def _let_wait_again(self, subject: tuple[Mailbox, Mail], now: Instant) -> None:
         box, mail = subject
@@ -605,7 +599,7 @@ class Mailing:
             operation.state = OperationState.ACCEPTED
             operation.accepted_at = now.wall
             operation.recipient_session = record.mailbox if record.is_ask else session_id
-            rows = (SaveOperation(operation.record()),)
+            rows = (AcceptOperation(operation.number, operation.recipient_session, now.wall),)
         event_id = f"mail:{record.number}:delivered"
         event = self._journal.event("mail.delivered", record, now, event_id=event_id, is_gone=True, session=session_id)
         if record.assignment is None:

@@ -400,6 +400,7 @@ class Queueing:
         )
         box = self._boxes.open(key)
         if not self._boxes.has_room(box, letter.size):
+            self._boxes.discard_if_unused(box)
             return
         self._receipts.remove(unconfirmed)
         changes, question = self._answered(attempt.sender, attempt.target.id, attempt.reply_to)

@@ -40,7 +40,6 @@ class ToldOf(Struct, frozen=True):
     """Mark the answer that tells a client of its session: one that never reached it leaves nobody who could return."""
 
     known: Any
-    generation: int
 
 
 class Reattaching(Struct, frozen=True):
@@ -143,7 +142,7 @@ class Registering:
             **told,
         )
         known = session.known
-        token = ToldOf(known, known.record.generation) if known is not None and arrival.known is None else None
+        token = ToldOf(known) if known is not None and arrival.known is None else None
         self._outbox.write(connection, registered, ticket, token)
         self._arrived(session, now, is_proven=arrival.known is not None)
         if supervisor_id is not UNSET:

@@ -169,6 +169,7 @@ class Replies:
     def _put(self, assignment: Assignment, entry: Entry, letter: Letter, now: Instant) -> No | None:
         box = self._boxes.open(letter.mailbox)
         if not self._boxes.has_room(box, letter.size):
+            self._boxes.discard_if_unused(box)
             self._register.withdraw(entry)
             entry.sharers.clear()
             return _NOT_NOW

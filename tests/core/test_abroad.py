@@ -9,7 +9,9 @@ import pytest
 from intercom.limits import Limits
 from intercom.wire import reasons
 from tests.core.cluster import IDS, Cluster
+from tests.core.flow_play import COORDINATOR
 from tests.core.harness import Client, answers, only, reason
+from tests.core.mail import enter
 
 QUEUE = {"features": ["queue", "session.lifecycle", "push.receipts"], "clientProtocolVersion": "1.0", "kind": "custom"}
 
@@ -266,3 +268,28 @@ def test_who_leaves_as_soon_as_it_has_the_answer_was_answered() -> None:
     b.got()
     retried = b.message(a.id, "r", "!", extra={"queueIfAway": True}, replyTo="q")
     assert only(answers(retried))["type"] == "delivered"
+
+
+def test_two_of_a_name_on_one_machine_are_ambiguous_there_too() -> None:
+    """protocol 6.13: ``name@node`` names a machine, and on it whoever is meant"""
+    cluster = Cluster()
+    a = client(cluster, "a", "alice")
+    for _ in range(2):
+        cluster["b"].register("bob", returnAddress="return-bob")
+    cluster.run(Limits().announce_ms)
+    assert reason(a.message("bob@b", "m1")) == reasons.ambiguous_name("bob@b")
+
+
+def test_a_flow_takes_nobody_on_another_machine() -> None:
+    """FE 2.3: steps are handed out by the broker of the worker"""
+    cluster = Cluster()
+    boss = enter(cluster["a"], "boss", features=COORDINATOR)
+    client(cluster, "b", "bob")
+    steps = [{"stepId": "one", "prompt": "do it"}]
+    boss.write("flow_create", requestId="c", flowId="f", target="bob", steps=steps)
+    boss.write("flow_start", requestId="s", flowId="f")
+    cluster.run()
+    frames = boss.write("flow_status", requestId="t", flowId="f")
+    cluster.run()
+    [status] = [frame for frame in [*frames, *boss.got()] if frame.get("requestId") == "t"]
+    assert "is on another machine" in str(status["flow"]["waiting"])

@@ -660,3 +660,12 @@ def test_rows_expire_from_memory_after_the_store_closed() -> None:
     world.settle()
     world.pass_time(725_000)
     assert world.last_ticket == last and world.broker.next_deadline() is None
+
+
+def test_a_closed_ledger_takes_no_row_either() -> None:
+    """design 5 "Fail closed": what rests on ticket 0 rests on nothing"""
+    outbox = Outbox()
+    ledger = Ledger(outbox)
+    ledger.is_closed = True
+    assert ledger.append_row(DropOperation(1), lambda subject, now: None, None) == 0
+    assert outbox.take() == []
