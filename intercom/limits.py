@@ -658,6 +658,8 @@ CLUSTER_PARTS = 64
 """Of how many parts an envelope may be, and of how many envelopes parts are kept whose others have not come."""
 CLUSTER_BATCH = 64
 """What is asked of the engine at a time."""
+CLUSTER_CLOSE_MS = 250
+"""How long a connection to the engine may take to be closed before it is given up."""
 CLUSTER_END_MS = 20
 """Pause between two requests that what uses the engine ends."""
 CLUSTER_CHECK_MS = 15_000

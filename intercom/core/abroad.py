@@ -29,7 +29,7 @@ from intercom.core.letters import (
     SendLetter,
     WithdrawnLetter,
 )
-from intercom.core.outgoing import Outgoing
+from intercom.core.outgoing import OnItsWay, Outgoing
 from intercom.core.peer_records import Arrived, Post, Posted, RemoteName, Settle
 from intercom.core.queueing import Away
 from intercom.core.records import OperationState
@@ -134,8 +134,7 @@ class Abroad:
                 return self._post_send(to, frame, after, token)
             if frame.mail is not UNSET:
                 return self._post_mail(to, frame, after)
-            if frame.notice is not UNSET:
-                return self._post_notice(to, frame, after)
+            return frame.notice is not UNSET and self._post_notice(to, frame, after)
         elif isinstance(frame, Delivered | DeliveryFailed | Queued):
             self._post_outcome(to, frame, after)
         elif isinstance(frame, QuestionWithdrawn):
@@ -441,6 +440,13 @@ class Abroad:
             self._delivery.refused_elsewhere(unconfirmed, letter.reason, code, now, is_known=letter.is_known)
         self.outgoing.settled(*key, now)
 
+    def give_up(self, entry: OnItsWay, now: Instant) -> None:
+        """Let go of a message that is on its way: it may arrive all the same, and its sender is told no more."""
+        unconfirmed = self._receipts.find(*entry.key)
+        if unconfirmed is not None:
+            self._delivery.refused_elsewhere(unconfirmed, reasons.RECEIPT_MISSING, UNSET, now, is_known=True)
+        self.outgoing.settled(*entry.key, now)
+
     def _take_outcome_of_earlier(self, letter: OutcomeLetter, now: Instant) -> bool:
         """Take what became of a message that an earlier process posted; return whether it was one.
 
@@ -452,15 +458,16 @@ class Abroad:
         if letter.result == "delivered":
             self._operations.accept_unwaited(operation, now)
         elif letter.result == "failed" and not letter.is_known:
-            self._operations.forget(operation, now)
+            self._operations.forget(operation)
         return True
 
     def _take_outcome_of_mail(self, letter: OutcomeLetter, now: Instant) -> None:
         box = self._boxes.get(letter.mark)
-        mail = None if box is None else box.under(letter.message_id)
+        # What was put there without a row, such as the reply to an assignment, has no other under its id.
+        mail = None if box is None else box.under(letter.message_id) or box.oldest(letter.message_id)
         if box is None or mail is None:
             return
-        if letter.result == "delivered":
+        if letter.result == "delivered" or (letter.result == "queued" and mail.operation is None):
             self._mailing.confirmed_elsewhere(mail, letter.recipient or letter.mark.rpartition(":")[2], now)
             self._mailing.offer(box, now)
         elif letter.result == "queued":

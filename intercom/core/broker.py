@@ -26,6 +26,7 @@ from intercom.core.invoking import Invoking
 from intercom.core.linking import Linking
 from intercom.core.membership import Membership
 from intercom.core.messages import Messages
+from intercom.core.outbox_requests import OutboxRequests
 from intercom.core.part import Part
 from intercom.core.peeking import Peeking
 from intercom.core.post import Post
@@ -133,6 +134,15 @@ class Broker:
         self._flows = flows = FlowsOfBroker(ground, registry, messages, post, company, following, work)
         self._linking = linking = Linking(ground, registry, messages, post, membership, following, inquiries)
         self._invoking = Invoking(ground, registry, messages, post, sending, following, work, node)
+        outbox = OutboxRequests(
+            ground,
+            registry,
+            post,
+            inquiries,
+            lambda: self._meshing,
+            self._invoking.forwarding,
+            self._invoking.peers,
+        )
         self._meshing: Meshing | None = None
         if cluster is not None:
             from intercom.core.meshing import Meshing  # with all that only a broker among others needs
@@ -168,6 +178,7 @@ class Broker:
             flows,
             linking,
             self._invoking,
+            outbox,
         ]
         if self._meshing is not None:
             self._parts.append(self._meshing)

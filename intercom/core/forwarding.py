@@ -389,6 +389,19 @@ class Forwarding:
 
     # --- what the requester wants -----------------------------------------------------------------------
 
+    def open_ones(self) -> list[Delivery]:
+        """Return the deliveries that wait or are at their peer, the oldest first."""
+        return self._deliveries.open_ones()
+
+    def try_now(self, delivery: Delivery, now: Instant) -> None:
+        """Send what waits to its peer now, and let its time begin anew."""
+        if not delivery.waits or delivery.has_left or delivery.record.lease_epoch == self._epoch:
+            return
+        move = Move()
+        self._deliveries.change(delivery, "delivery.put_off", move, now, first_queued_at=now.wall)
+        move.append(self._ledger)
+        self._attempt(delivery, now)
+
     def is_untouched(self, invocation: Invocation) -> bool:
         """Tell whether an invocation was never sent to its peer."""
         delivery = self._deliveries.of_invocation(invocation.id)

@@ -576,6 +576,10 @@ class Mailing:
         """Give up mail that the broker of its recipient will never take; its sender is told."""
         self._give_up([mail], "undeliverable", reason, now)
 
+    def take_out(self, mail: Mail, now: Instant) -> None:
+        """Give up one mail because the operator wants that; its sender is told."""
+        self._give_up([mail], "purged", notices.PURGED, now)
+
     def settle(self, mail: list[Mail], session: Session, now: Instant) -> None:
         """Take notice that somebody who may open the mailbox has read mail that was never written to anybody."""
         for each in mail:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from intercom.core.abroad import Abroad
 from intercom.core.clock import Instant
 from intercom.core.homes import Homes
-from intercom.core.outgoing import PostAgain
+from intercom.core.outgoing import OnItsWay, Outgoing, PostAgain
 from intercom.core.part import Part, Reader
 from intercom.core.peer_records import (
     AddressClaimed,
@@ -152,6 +152,15 @@ class Meshing(Part):
         self, token: PostAgain, numbers: tuple[int, ...], bodies: dict[int, bytes] | None, now: Instant
     ) -> None:
         self._abroad.outgoing.read(token, bodies, now)
+
+    @property
+    def outgoing(self) -> Outgoing:
+        """Return what is on its way to other brokers."""
+        return self._abroad.outgoing
+
+    def give_up(self, entry: OnItsWay, now: Instant) -> None:
+        """Let go of a message that is on its way; whoever waits for its outcome is told that it is not known."""
+        self._abroad.give_up(entry, now)
 
     def recover(self, recovered: Recovered, now: Instant) -> None:
         """Go on with what an earlier process was sending."""

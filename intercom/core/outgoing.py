@@ -22,7 +22,7 @@ from intercom.core.clock import Instant
 from intercom.core.forwarding import pause_ms
 from intercom.core.letters import SendLetter
 from intercom.core.peer_records import OutboxRecord
-from intercom.core.records import Change, OperationState, ReadBodies, ReleaseBody, SaveBody
+from intercom.core.records import Change, DropBody, OperationState, ReadBodies, SaveBody
 
 if TYPE_CHECKING:
     from intercom.core.attempts import Attempt
@@ -230,7 +230,7 @@ class Outgoing:
         self._leave(entry)
         number = entry.record.number
         event = self._journal.event("outbox.settled", entry.record, now, is_gone=True)
-        changes: tuple[Change, ...] = (event, ReleaseBody(number, now.wall))
+        changes: tuple[Change, ...] = (event, DropBody(number))
         self._ledger.append(changes, self._undo_end, entry)
 
     def _undo_end(self, entry: OnItsWay, now: Instant) -> None:

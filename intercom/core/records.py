@@ -494,6 +494,12 @@ class ReleaseBody(Struct, frozen=True):
     """None: as long as it is needed, after all."""
 
 
+class DropBody(Struct, frozen=True):
+    """Delete a body at once; a missing one is fine."""
+
+    number: int
+
+
 class DropBodies(Struct, frozen=True):
     """Delete the bodies whose time is over at this moment (epoch ms)."""
 
@@ -520,6 +526,7 @@ Change: TypeAlias = (
     | Happened
     | SaveBody
     | ReleaseBody
+    | DropBody
     | DropBodies
     | DropHistory
 )

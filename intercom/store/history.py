@@ -27,6 +27,7 @@ from intercom.core.records import (
     DiagnosisRecord,
     DispatchRecord,
     DropBodies,
+    DropBody,
     DropHistory,
     EventRecord,
     FlowRecord,
@@ -69,7 +70,7 @@ AnyRecord = TypeVar(
     OutboxRecord,
     PeerRecord,
 )
-HistoryChange: TypeAlias = Happened | SaveBody | ReleaseBody | DropBodies | DropHistory
+HistoryChange: TypeAlias = Happened | SaveBody | ReleaseBody | DropBody | DropBodies | DropHistory
 
 
 class Table(Struct, frozen=True):
@@ -183,6 +184,7 @@ _ADD_PLAIN_EVENT = Insert(
 """Add one that has no id of its own, of a row that is there: binding None takes long."""
 _SAVE_BODY = Insert("INSERT OR REPLACE INTO bodies (number, message, until) VALUES ", "(?, ?, NULL)")
 _RELEASE_BODIES = "UPDATE bodies SET until = ? WHERE number BETWEEN ? AND ?"
+_DROP_BODY = "DELETE FROM bodies WHERE number = ?"
 _DROP_BODIES = "DELETE FROM bodies WHERE until <= ?"
 _KEEP_SEQUENCE = "INSERT OR REPLACE INTO meta SELECT 'sequence', MAX(seq) FROM journal WHERE seq > 0"
 _SUPERSEDED = """
@@ -248,6 +250,9 @@ def write(connection: sqlite3.Connection, changes: Sequence[HistoryChange], epoc
             bodies.append((change.number, bytearray(change.message)))
         elif isinstance(change, ReleaseBody):
             releases[change.number] = change.until
+        elif isinstance(change, DropBody):
+            _write_bodies(connection, bodies, releases)
+            connection.execute(_DROP_BODY, (change.number,))
         elif isinstance(change, DropBodies):
             _write_bodies(connection, bodies, releases)
             connection.execute(_DROP_BODIES, (change.before,))

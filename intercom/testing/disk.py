@@ -20,6 +20,7 @@ from intercom.core.records import (
     DiagnosisRecord,
     DispatchRecord,
     DropBodies,
+    DropBody,
     DropOperation,
     DropRetiredId,
     EventRecord,
@@ -115,6 +116,8 @@ class MemoryDisk:
             elif isinstance(change, ReleaseBody):
                 if change.number in self.bodies:
                     self.bodies[change.number].until = change.until
+            elif isinstance(change, DropBody):
+                self.bodies.pop(change.number, None)
             elif isinstance(change, DropBodies):
                 self._drop_bodies(change.before)
             else:

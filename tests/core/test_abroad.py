@@ -12,6 +12,7 @@ from tests.core.cluster import IDS, Cluster
 from tests.core.flow_play import COORDINATOR
 from tests.core.harness import Client, answers, only, reason
 from tests.core.mail import enter
+from tests.core.work import WORKER, coordinator, push, reply, report
 
 QUEUE = {"features": ["queue", "session.lifecycle", "push.receipts"], "clientProtocolVersion": "1.0", "kind": "custom"}
 
@@ -208,7 +209,7 @@ def test_a_command_that_has_ended_when_its_message_arrives_has_sent_it_all_the_s
     "when", ["before it is posted", "before it arrives", "before the receipt", "before the outcome"]
 )
 def test_a_broker_that_is_killed_in_the_middle_costs_nothing_and_nothing_comes_twice(killed: str, when: str) -> None:
-    """Once at the target, and a true answer to a retry under the same id."""
+    """F123: once at the target, and a true answer to a retry under the same id."""
     cluster = Cluster()
     a, b = client(cluster, "a", "alice"), client(cluster, "b", "bob")
     b.got()
@@ -293,3 +294,23 @@ def test_a_flow_takes_nobody_on_another_machine() -> None:
     cluster.run()
     [status] = [frame for frame in [*frames, *boss.got()] if frame.get("requestId") == "t"]
     assert "is on another machine" in str(status["flow"]["waiting"])
+
+
+def test_what_is_sent_to_a_worker_elsewhere_is_parked_there_and_its_reply_comes_back() -> None:
+    """Chapter 10 across machines: the inbox is at the broker of the worker, and the answer goes where it was asked."""
+    cluster = Cluster()
+    a = client(cluster, "a", "alice", **QUEUE)
+    worker = enter(cluster["b"], "worker", features=(*WORKER, "inbox"), workMode="resident")
+    boss = coordinator(cluster["b"])
+    cluster.run(Limits().announce_ms)
+    [answer] = sent(cluster, a, "worker", "m1", "do it", extra={"queueIfAway": True})
+    assert answer["type"] == "queued"
+    a.got()
+    assignment = push(cluster["b"], boss, worker)
+    report(worker, assignment, "accepted")
+    assert reply(worker, assignment)["status"] == "sent"
+    cluster.run()
+    answered = message_in(a.got())
+    assert (answered["message"]["content"]["text"], answered["message"]["replyTo"]) == ("done", "m1")
+    confirm(cluster, a, answered["message"]["id"])
+    assert cluster["b"].disk.mail == {}

@@ -304,7 +304,7 @@ def test_the_old_home_sends_the_mailbox_over() -> None:
 
 
 def test_while_the_move_goes_on_the_old_home_forwards() -> None:
-    """A sender that has not heard of the move posts to the old home, which passes it on, once."""
+    """F122, F123: who has not heard of the move posts to the old home, which passes it on, once."""
     cluster = Cluster("abc")
     holder(cluster, "b").leave()
     cluster.run(2 * Limits().announce_ms)

@@ -15,6 +15,7 @@ from intercom.cluster.nats.access import EXTRA, Access, Unusable
 from intercom.config import ClusterSettings
 from intercom.limits import (
     CLUSTER_ANSWER_MS,
+    CLUSTER_CLOSE_MS,
     CLUSTER_CONNECT_MS,
     CLUSTER_DUPLICATES_MS,
     CLUSTER_LEASE_MS,
@@ -188,8 +189,18 @@ class Engine:
 
     async def close(self) -> None:
         """End the connection."""
-        with suppress(Exception):
-            await self.client.close()
+        await _closed(self.client)
+
+
+async def _closed(client: Client) -> None:
+    """Close a client, within a bound: it waits for ever for the end of a handshake that has failed."""
+    closing = asyncio.get_running_loop().create_task(client.close())
+    done, _ = await asyncio.wait({closing}, timeout=CLUSTER_CLOSE_MS / 1000)
+    if not done:
+        closing.cancel()
+        done, _ = await asyncio.wait({closing}, timeout=CLUSTER_CLOSE_MS / 1000)
+    if done and not closing.cancelled():
+        closing.exception()  # whatever it is, the connection is over
 
 
 @contextmanager
@@ -249,8 +260,7 @@ async def _connected_to(url: str, settings: ClusterSettings, access: Access, nam
         async with asyncio.timeout(2 * CLUSTER_CONNECT_MS / 1000):
             await client.connect(servers=[url], name=name, **access.options, **callbacks)
     except (TimeoutError, OSError, Error, ValueError) as error:
-        with suppress(Exception):
-            await client.close()
+        await _closed(client)
         return errors[0] if errors else error
     engine = Engine(client, settings)
     if client.is_closed:

@@ -234,6 +234,8 @@ class Mesh:
         from nats.errors import Error
 
         tasks = [asyncio.get_running_loop().create_task(each) for each in running]
+        for task in tasks:
+            task.add_done_callback(_noticed)
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -394,15 +396,18 @@ class Mesh:
         self._facts.extend(facts)
 
 
+def _noticed(task: asyncio.Task[None]) -> None:
+    """Take note that a task has ended: once the connection is given up it does not matter how."""
+    if not task.cancelled():
+        task.exception()
+
+
 async def _end_all(tasks: Sequence[asyncio.Task[None]]) -> None:
     """Cancel tasks until they have ended: where something comes at the moment of its cancellation, that can be lost."""
     while waiting := [task for task in tasks if not task.done()]:
         for task in waiting:
             task.cancel()
         await asyncio.wait(waiting, timeout=CLUSTER_END_MS / 1000)
-    for task in tasks:
-        if not task.cancelled():
-            task.exception()  # that it has ended is all that counts now
 
 
 def _now() -> int:

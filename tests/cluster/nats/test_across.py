@@ -9,8 +9,8 @@ import pytest
 
 from intercom import blocking
 from intercom.errors import AmbiguousTarget, NotNow, SendRefused, TargetNotFound
-from tests.support.machines import Machines, Worker, until, until_it_is
 from tests.support.raw import PATIENCE_S
+from tests.support.two_machines import Machines, Worker, until, until_it_is
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 
 from intercom import blocking
 from intercom.errors import IntercomError
-from tests.support.machines import Machines, until, until_it_is
 from tests.support.raw import PATIENCE_S
+from tests.support.two_machines import Machines, until, until_it_is
 
 
 @pytest.fixture
