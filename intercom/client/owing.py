@@ -52,13 +52,15 @@ class Owing:
         """Take notice of what became of a message: the question it was an answer to may be closed now."""
         if operation.closed is not None:
             self._read.pop(operation.closed, None)
+        if not operation.is_reply:
+            self._inferred.pop(operation.message_id, None)
 
     def infer(self, operation: SendOperation[object], now: int) -> None:
         """Make a plain send the answer to the only question its target asked; with several it stays plain."""
         if not operation.may_refer:
             return
         if operation.message_id in self._inferred:
-            operation.refer([self._inferred[operation.message_id]])
+            operation.refer([self._inferred[operation.message_id]], is_again=True)
             return
         if not self._read:
             return

@@ -91,6 +91,8 @@ class SendOperation(Operation[Result]):
         self._as_progress = as_progress
         self._plain: Raw | None = None
         """The message as it was given, while it is sent as the answer to a question instead."""
+        self._went_as_answer = False
+        """An earlier send of the same message was the answer to a question, and may have arrived as that."""
         self._hint = ""
         self._attempt: str | None = None
         self._doubt: OutcomeUnknown | None = None
@@ -105,8 +107,12 @@ class SendOperation(Operation[Result]):
         """Tell whether this is a message that could as well be the answer to a question, or tell its progress."""
         return self._as_answer is not None or self._as_progress is not None
 
-    def refer(self, questions: Sequence[IncomingMessage]) -> None:
-        """Take notice of what the target asked: one question is answered or told of, several are not."""
+    def refer(self, questions: Sequence[IncomingMessage], *, is_again: bool = False) -> None:
+        """Take notice of what the target asked: one question is answered or told of, several are not.
+
+        ``is_again`` says that the same message went out as this answer before.
+        """
+        self._went_as_answer = is_again
         if self._as_progress is not None:
             if len(questions) == 1:
                 self._message = self._as_progress(questions[0].id)
@@ -188,7 +194,7 @@ class SendOperation(Operation[Result]):
         pause = self._pause_after(error, now, returning_until)
         if pause is None and error.code == "no_open_question":
             self.closed = self._answers
-        may_stay_plain = error.code in _STAYS_PLAIN and self._doubt is None
+        may_stay_plain = error.code in _STAYS_PLAIN and self._doubt is None and not self._went_as_answer
         if pause is None and self._plain is not None and (may_stay_plain or isinstance(error, MessageConflict)):
             self._stay_plain(self._plain, is_known=isinstance(error, MessageConflict))
         elif pause is None:

@@ -11,8 +11,10 @@ from intercom.core import features, groups
 from intercom.core.addresses import ME
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection
+from intercom.core.giving import No
 from intercom.core.ground import Ground
-from intercom.core.inquiries import Inquiries, No
+from intercom.core.inquiries import Inquiries
+from intercom.core.lifecycle import Known
 from intercom.core.mailboxes import Mail, Mailbox
 from intercom.core.mailing import Kept
 from intercom.core.membership import Membership
@@ -39,7 +41,6 @@ from intercom.wire.attention import (
     WaitsTold,
 )
 from intercom.wire.attention import Policies as PoliciesAnswer
-from intercom.wire.mail import RequestFailed
 
 NEEDED: dict[type, frozenset[str]] = {
     WaitsRequest: frozenset({features.WAITS}),
@@ -71,6 +72,7 @@ class Attention(Part):
         self._asking = messages.asking
         self._policies = registry.policies
         self._inquiries = inquiries
+        self._giving = inquiries.giving
         self._outbox = ground.outbox
         self._limits = ground.limits
         membership.registering.on_arrival.append(self.arrived)
@@ -86,18 +88,14 @@ class Attention(Part):
         assert session is not None, "only called for registered connections"
         needed = NEEDED[type(frame)]
         if not needed & session.features:
-            return self._refuse(
-                connection, frame, No("feature_not_granted", f"This needs the feature {', '.join(sorted(needed))}")
-            )
+            no = No("feature_not_granted", f"This needs the feature {', '.join(sorted(needed))}")
+            return self._giving.refuse(connection, frame.request_id, no)
         trouble = self._inquiries.store_trouble
         if trouble is not None and not isinstance(frame, WaitsRequest):
             no = No("store_unusable", f"The store cannot be used, so nothing it keeps is shown or changed: {trouble}")
-            return self._refuse(connection, frame, no)
+            return self._giving.refuse(connection, frame.request_id, no)
         refused = _HANDLERS[type(frame)](self, connection, session, frame, now)
-        return None if refused is None else self._refuse(connection, frame, refused)
-
-    def _refuse(self, connection: Connection, frame: Any, no: No) -> None:
-        self._outbox.write(connection, RequestFailed(frame.request_id, no.code, no.reason, no.retryable))
+        return None if refused is None else self._giving.decline(connection, frame.request_id, refused)
 
     # --- who waits for whom -----------------------------------------------------------------------------
 
@@ -178,7 +176,7 @@ class Attention(Part):
         if box is not None and box.holder is None:
             self._judge_again(box, self._policies.of_party(party, None), now)
         answer = PolicyStored(frame.request_id, self._owner_of(party, session), policy)
-        self._inquiries.promise(connection, answer)
+        self._giving.promise(connection, answer)
         return None
 
     def _attach(self, party: str) -> None:
@@ -194,18 +192,36 @@ class Attention(Part):
             return No("not_allowed", "A control session receives no messages, so it has no policy")
         if session.mailbox is None and any(rule.action in ("quiet", "hold") for rule in policy.rules):
             return No("no_mailbox", "Without a mailbox nothing can wait; this session can only accept or refuse")
-        if policy.rules:
-            session.update(**{OWN_MEMBER: to_builtins(policy)})
-        else:
-            session.drop(OWN_MEMBER)
-        self._policies.attach(session)
-        if session.known is not None:
-            self._lifecycle.changed_for_good(session.known, now)
-        groups.announce_presence(session, self._sessions, self._outbox)
+        before = session.info.get(OWN_MEMBER)
+        wanted = to_builtins(policy) if policy.rules else None
+        if wanted != before:
+            self._have_own(session, wanted)
+            if session.known is not None:
+                known = session.known
+                self._lifecycle.asked(known, "session.changed", self._take_own_back, (known, before), now)
         if session.mailbox is not None:
             self._judge_again(session.mailbox, session.inbound, now)
-        self._inquiries.promise(connection, PolicyStored(frame.request_id, session.name or session.id, policy))
+        answer = PolicyStored(frame.request_id, session.name or session.id, policy)
+        if session.known is None and session.mailbox is None:
+            self._giving.give(connection, answer, 0)  # nothing of it is recorded
+        else:
+            self._giving.promise(connection, answer)
         return None
+
+    def _have_own(self, session: Session, wanted: Any) -> None:
+        """Let a session have a policy of its own, or none, and its peers see it."""
+        if wanted is None:
+            session.drop(OWN_MEMBER)
+        else:
+            session.update(**{OWN_MEMBER: wanted})
+        self._policies.attach(session)
+        groups.announce_presence(session, self._sessions, self._outbox)
+
+    def _take_own_back(self, subject: tuple[Known, Any], now: Instant) -> None:
+        known, before = subject
+        self._lifecycle.put_back(known, OWN_MEMBER, before)
+        if known.session is not None:
+            self._have_own(known.session, before)
 
     def _party_of(self, frame: PolicySet) -> str | No:
         assert frame.of is not UNSET
@@ -312,7 +328,7 @@ class Attention(Part):
             self._mailing.keep(box, [(each, "released") for each in copies], now)
         else:
             self._mailing.refuse(copies, now)
-        self._inquiries.promise(connection, HeldSettled(frame.request_id, frame.message_id))
+        self._giving.promise(connection, HeldSettled(frame.request_id, frame.message_id))
         return None
 
     def _fetch(self, connection: Connection, session: Session, frame: MailFetch, now: Instant) -> No | None:
@@ -324,7 +340,7 @@ class Attention(Part):
             quiet = [(mail, "released") for mail in box.in_order() if mail.record.kept == "quiet"]
         if quiet:
             self._mailing.keep(box, quiet, now)
-        self._inquiries.promise(connection, MailFetched(frame.request_id, len(quiet)))
+        self._giving.promise(connection, MailFetched(frame.request_id, len(quiet)))
         return None
 
 

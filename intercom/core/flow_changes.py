@@ -19,8 +19,9 @@ from intercom.core.flow_book import FlowBook
 from intercom.core.flow_move import FlowMove
 from intercom.core.flow_records import FlowRecord, StepRecord
 from intercom.core.flow_settling import Settling, record_binding
-from intercom.core.flow_validation import CheckedStep, Invalid, checked_reason, checked_steps, checked_target, size
+from intercom.core.flow_validation import CheckedStep, checked_reason, checked_steps, checked_target, size
 from intercom.core.flow_views import FlowViews
+from intercom.core.giving import No
 from intercom.core.sessions import normalise_group
 from intercom.limits import MIB, Limits
 from intercom.wire.flows import FlowAppend, FlowCancel, FlowCreate, FlowPause, FlowResume, FlowRetry, FlowStart
@@ -48,38 +49,36 @@ class FlowChanges:
         self._commit = commit
         self._limits = limits
 
-    def take(self, session: Session, frame: Any, now: Instant) -> Flow | Invalid:
+    def take(self, session: Session, frame: Any, now: Instant) -> Flow | No:
         """Carry a request out; return the flow it changed, or why nothing has changed."""
         return _HANDLERS[type(frame)](self, session, frame, now)
 
     # --- who may ------------------------------------------------------------------------------------------
 
-    def flow_for(self, session: Session, flow_id: str) -> Flow | Invalid:
+    def flow_for(self, session: Session, flow_id: str) -> Flow | No:
         """Return a flow this session may control; others are not known to it."""
         flow = self._book.flow(flow_id)
         if flow is None or not may_control(session, flow):
-            return Invalid("flow_unknown", f"No flow {flow_id} is known in your groups")
+            return No("flow_unknown", f"No flow {flow_id} is known in your groups")
         return flow
 
     # --- to write flows -----------------------------------------------------------------------------------
 
-    def _create(self, session: Session, frame: FlowCreate, now: Instant) -> Flow | Invalid:
+    def _create(self, session: Session, frame: FlowCreate, now: Instant) -> Flow | No:
         group = session.home_group if frame.group is UNSET else normalise_group(frame.group)
         if group not in session.groups and features.OPERATOR not in session.features:
-            return Invalid("invalid_flow", f"You are not in group {group}, so you cannot control a flow there")
+            return No("invalid_flow", f"You are not in group {group}, so you cannot control a flow there")
         target = checked_target(frame.target)
-        if isinstance(target, Invalid):
+        if isinstance(target, No):
             return target
         steps = checked_steps(frame.steps, frozenset(), self._limits)
-        if isinstance(steps, Invalid):
+        if isinstance(steps, No):
             return steps
         total = sum(size(step.prompt) for step in steps)
         if total > self._limits.flow_bytes:
-            return Invalid(
-                "flow_limit", f"The prompts of one flow come to {self._limits.flow_bytes // MIB} MiB at most"
-            )
+            return No("flow_limit", f"The prompts of one flow come to {self._limits.flow_bytes // MIB} MiB at most")
         if self._book.flow(frame.flow_id) is not None:
-            return Invalid("flow_exists", f"A flow {frame.flow_id} exists already")
+            return No("flow_exists", f"A flow {frame.flow_id} exists already")
         if (refused := self._no_room()) is not None:
             return refused
         move = self._book.begin(now)
@@ -106,27 +105,27 @@ class FlowChanges:
     def _written(self, step: CheckedStep) -> StepRecord:
         return StepRecord(step.step_id, self._next_body(), gates=step.gates, report_timeout_ms=step.report_timeout_ms)
 
-    def _no_room(self) -> Invalid | None:
+    def _no_room(self) -> No | None:
         if self._book.live_count < self._limits.flows:
             return None
         reason = f"{self._limits.flows} flows are not over; cancel one, or wait until one is"
-        return Invalid("flow_limit", reason, retryable=True)
+        return No("flow_limit", reason, retryable=True)
 
-    def _append(self, session: Session, frame: FlowAppend, now: Instant) -> Flow | Invalid:
+    def _append(self, session: Session, frame: FlowAppend, now: Instant) -> Flow | No:
         flow = self.flow_for(session, frame.flow_id)
-        if isinstance(flow, Invalid):
+        if isinstance(flow, No):
             return flow
         record = flow.record
         if not tables.FLOW.allows(record.state, "append"):
             return _conflict(flow, "takes no more steps")
         place = next((place for place, step in enumerate(record.steps) if step.step_id == frame.after_step_id), None)
         if place is None:
-            return Invalid("step_unknown", f"Flow {flow.id} has no step {frame.after_step_id}")
+            return No("step_unknown", f"Flow {flow.id} has no step {frame.after_step_id}")
         tried = next((step for step in record.steps[place + 1 :] if step.attempts), None)
         if tried is not None:
-            return Invalid("flow_conflict", f"Step {tried.step_id} was tried already; append behind it")
+            return No("flow_conflict", f"Step {tried.step_id} was tried already; append behind it")
         steps = checked_steps(frame.steps, frozenset(step.step_id for step in record.steps), self._limits)
-        if isinstance(steps, Invalid):
+        if isinstance(steps, No):
             return steps
         written = tuple(self._written(step) for step in steps)
         move = self._book.begin(now)
@@ -140,15 +139,15 @@ class FlowChanges:
 
     # --- to control them ----------------------------------------------------------------------------------
 
-    def _start(self, session: Session, frame: FlowStart, now: Instant) -> Flow | Invalid:
+    def _start(self, session: Session, frame: FlowStart, now: Instant) -> Flow | No:
         return self._moved(session, frame, "start", "flow.started", now)
 
-    def _pause(self, session: Session, frame: FlowPause, now: Instant) -> Flow | Invalid:
+    def _pause(self, session: Session, frame: FlowPause, now: Instant) -> Flow | No:
         return self._moved(session, frame, "pause", "flow.paused", now)
 
-    def _moved(self, session: Session, frame: Any, event: str, kind: str, now: Instant) -> Flow | Invalid:
+    def _moved(self, session: Session, frame: Any, event: str, kind: str, now: Instant) -> Flow | No:
         flow = self.flow_for(session, frame.flow_id)
-        if isinstance(flow, Invalid):
+        if isinstance(flow, No):
             return flow
         if not tables.FLOW.allows(flow.record.state, event):
             return _conflict(flow, f"cannot {event}")
@@ -159,9 +158,9 @@ class FlowChanges:
         self._commit(move, flow, now)
         return flow
 
-    def _resume(self, session: Session, frame: FlowResume, now: Instant) -> Flow | Invalid:
+    def _resume(self, session: Session, frame: FlowResume, now: Instant) -> Flow | No:
         flow = self.flow_for(session, frame.flow_id)
-        if isinstance(flow, Invalid):
+        if isinstance(flow, No):
             return flow
         record = flow.record
         if not tables.FLOW.allows(record.state, "resume"):
@@ -177,7 +176,7 @@ class FlowChanges:
                 return refused
             members |= {"over_at": None, "reason": None}
         target = record.target if frame.target is UNSET else checked_target(frame.target)
-        if isinstance(target, Invalid):
+        if isinstance(target, No):
             return target
         if target != record.target:
             if self._book.open_of(flow) is not None:
@@ -191,20 +190,20 @@ class FlowChanges:
         self._commit(move, flow, now)
         return flow
 
-    def _retry(self, session: Session, frame: FlowRetry, now: Instant) -> Flow | Invalid:
+    def _retry(self, session: Session, frame: FlowRetry, now: Instant) -> Flow | No:
         flow = self.flow_for(session, frame.flow_id)
-        if isinstance(flow, Invalid):
+        if isinstance(flow, No):
             return flow
         reason = checked_reason(frame.reason)
-        if isinstance(reason, Invalid):
+        if isinstance(reason, No):
             return reason
         step = flow.step(frame.step_id)
         if step is None:
-            return Invalid("step_unknown", f"Flow {flow.id} has no step {frame.step_id}")
+            return No("step_unknown", f"Flow {flow.id} has no step {frame.step_id}")
         if not tables.FLOW.allows(flow.record.state, "retry"):
             return _conflict(flow, "retries nothing")
         if step.state not in tables.TRIED:
-            return Invalid(
+            return No(
                 "flow_conflict",
                 f"Step {step.step_id} is {step.state}: only one that failed, or is ambiguous, can be tried again",
             )
@@ -212,7 +211,7 @@ class FlowChanges:
             return _lost(flow.textless)
         if len(step.attempts) >= self._limits.flow_attempts:
             reason_ = f"Step {step.step_id} was tried {len(step.attempts)} times, which is the most"
-            return Invalid("step_attempt_limit", reason_)
+            return No("step_attempt_limit", reason_)
         move = self._book.begin(now)
         last = self._book.dispatch(step.current)
         if last is not None and last.record.binding is not None and last.record.binding.state in ("pending", "bound"):
@@ -225,12 +224,12 @@ class FlowChanges:
         self._commit(move, flow, now)
         return flow
 
-    def _cancel(self, session: Session, frame: FlowCancel, now: Instant) -> Flow | Invalid:
+    def _cancel(self, session: Session, frame: FlowCancel, now: Instant) -> Flow | No:
         flow = self.flow_for(session, frame.flow_id)
-        if isinstance(flow, Invalid):
+        if isinstance(flow, No):
             return flow
         reason = checked_reason(frame.reason)
-        if isinstance(reason, Invalid):
+        if isinstance(reason, No):
             return reason
         if not tables.FLOW.allows(flow.record.state, "cancel"):
             return _conflict(flow, "cannot be cancelled")
@@ -245,15 +244,15 @@ def may_control(session: Session, flow: Flow) -> bool:
     return features.OPERATOR in session.features or flow.record.group in session.groups
 
 
-def _conflict(flow: Flow, what: str) -> Invalid:
-    return Invalid("flow_conflict", f"Flow {flow.id} is {flow.record.state} and {what}")
+def _conflict(flow: Flow, what: str) -> No:
+    return No("flow_conflict", f"Flow {flow.id} is {flow.record.state} and {what}")
 
 
-def _lost(step: StepRecord) -> Invalid:
-    return Invalid("flow_conflict", f"The text of step {step.step_id} is lost, so the flow cannot go on")
+def _lost(step: StepRecord) -> No:
+    return No("flow_conflict", f"The text of step {step.step_id} is lost, so the flow cannot go on")
 
 
-_HANDLERS: dict[type, Callable[..., Flow | Invalid]] = {
+_HANDLERS: dict[type, Callable[..., Flow | No]] = {
     FlowCreate: FlowChanges._create,
     FlowStart: FlowChanges._start,
     FlowPause: FlowChanges._pause,

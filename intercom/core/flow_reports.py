@@ -21,7 +21,8 @@ from intercom.core.flow_book import FlowBook
 from intercom.core.flow_records import BindingRecord, ReportRecord
 from intercom.core.flow_settling import Settling, judge, record_binding
 from intercom.core.flow_targets import FlowTargets
-from intercom.core.flow_validation import Invalid, checked_report
+from intercom.core.flow_validation import checked_report
+from intercom.core.giving import No
 from intercom.core.sessions import Session
 from intercom.wire.flows import DISPATCH_PREFIX, FlowReport
 
@@ -43,17 +44,17 @@ class Reports:
         self._next_body = next_body
         self.on_waiting: Callable[[], None] = lambda: None
 
-    def take(self, session: Session, frame: FlowReport, now: Instant) -> Dispatch | Invalid:
+    def take(self, session: Session, frame: FlowReport, now: Instant) -> Dispatch | No:
         """Record a report and what follows from it; return the dispatch, or why nothing was recorded."""
         dispatch = self._book.dispatch(frame.dispatch_id)
         if dispatch is None:
-            return Invalid("dispatch_unknown", f"No dispatch {frame.dispatch_id} is known here")
+            return No("dispatch_unknown", f"No dispatch {frame.dispatch_id} is known here")
         record = dispatch.record
         if not self._targets.may_report(session, record.identity, record.address):
             reason = "Only the session that was handed this step, or one that acts under its address, may report it"
-            return Invalid("not_flow_target", reason)
+            return No("not_flow_target", reason)
         content = checked_report(frame)
-        if isinstance(content, Invalid):
+        if isinstance(content, No):
             return content
         summary, resources = content
         digest = sha256(encode((frame.outcome, summary, resources))).hexdigest()
@@ -63,7 +64,7 @@ class Reports:
         if not dispatch.is_open:
             return self._too_late(dispatch, frame, now)
         if record.transport == tables.TRANSPORT.begins:
-            return Invalid("dispatch_unknown", f"Dispatch {frame.dispatch_id} has not been handed over yet")
+            return No("dispatch_unknown", f"Dispatch {frame.dispatch_id} has not been handed over yet")
         self._prove_arrival(dispatch, session, now)
         todo_id, todo_status = (None, None) if todo is None else (todo.todo_id, todo.todo_status)
         prepared_at = None if frame.prepared_at is UNSET else frame.prepared_at
@@ -74,29 +75,27 @@ class Reports:
         self._record(dispatch, report, encode(Kept(summary, resources)), now, session if is_replayed else None)
         return dispatch
 
-    def _again(
-        self, dispatch: Dispatch, report: ReportRecord, digest: str, todo: Any, now: Instant
-    ) -> Dispatch | Invalid:
+    def _again(self, dispatch: Dispatch, report: ReportRecord, digest: str, todo: Any, now: Instant) -> Dispatch | No:
         if digest != report.digest:
-            return Invalid("report_conflict", "Another report of this dispatch was recorded; that one stays")
+            return No("report_conflict", "Another report of this dispatch was recorded; that one stays")
         if todo is None or (todo.todo_id, todo.todo_status) == (report.todo_id, report.todo_status):
             return dispatch
         if not dispatch.is_open:
-            return Invalid("report_conflict", "The dispatch was decided about with what its first report said")
+            return No("report_conflict", "The dispatch was decided about with what its first report said")
         binding = dispatch.record.binding
         if binding is not None and binding.todo_id not in (None, todo.todo_id):
-            return Invalid("binding_conflict", f"The dispatch is bound to item {binding.todo_id} already")
+            return No("binding_conflict", f"The dispatch is bound to item {binding.todo_id} already")
         self._record(dispatch, replace(report, todo_id=todo.todo_id, todo_status=todo.todo_status), None, now)
         return dispatch
 
-    def _too_late(self, dispatch: Dispatch, frame: FlowReport, now: Instant) -> Invalid:
+    def _too_late(self, dispatch: Dispatch, frame: FlowReport, now: Instant) -> No:
         record = dispatch.record
         if record.ignored_at is None:
             move = self._book.begin(now)
             move.dispatch(dispatch, "dispatch.report_ignored", detail={"outcome": frame.outcome}, ignored_at=now.wall)
             move.commit()
         why = f": {record.reason}" if record.reason else ""
-        return Invalid("dispatch_closed", f"This attempt is {record.outcome} already{why}; do not report it again")
+        return No("dispatch_closed", f"This attempt is {record.outcome} already{why}; do not report it again")
 
     def _prove_arrival(self, dispatch: Dispatch, session: Session, now: Instant) -> None:
         """Let the report stand for a receipt that has not come."""

@@ -23,12 +23,11 @@ from intercom.core.flow_move import FlowMove
 from intercom.core.flow_reconcile import Reconciler
 from intercom.core.flow_reports import Reports
 from intercom.core.flow_settling import Settling
-from intercom.core.flow_validation import Invalid
 from intercom.core.flow_views import FlowViews
+from intercom.core.giving import Giving, No
 from intercom.core.idempotency import FLOWS, Entry, Register, Standing
 from intercom.core.records import ReadBodies
 from intercom.limits import Limits
-from intercom.wire import reasons
 from intercom.wire.flows import (
     REPORT_PREFIX,
     FlowCollect,
@@ -40,7 +39,6 @@ from intercom.wire.flows import (
     FlowStatus,
 )
 from intercom.wire.flows import Flow as FlowAnswer
-from intercom.wire.mail import RequestFailed
 
 if TYPE_CHECKING:
     from intercom.core.connections import Connection
@@ -87,6 +85,7 @@ class FlowRequests:
         self._views = views
         self._ledger = ledger
         self._outbox = outbox
+        self._giving = Giving(outbox, ledger)
         self._trouble = trouble
         self._keys = keys
         self._entry: Entry | None = None
@@ -100,16 +99,15 @@ class FlowRequests:
         trouble = self._trouble()
         needed = needed_for(type(frame))
         if not needed & session.features:
-            names = " or ".join(sorted(needed))
-            refused: Invalid | None = Invalid("feature_not_granted", f"This needs the feature {names}")
-        elif trouble is not None:
-            refused = Invalid("store_unusable", f"The store cannot be used, so flows stand still: {trouble}")
-        else:
-            refused = self._handle(connection, session, frame, now)
-        if refused is not None:
-            self._refuse(connection, frame.request_id, refused)
+            no = No("feature_not_granted", f"This needs the feature {' or '.join(sorted(needed))}")
+            return self._giving.refuse(connection, frame.request_id, no)
+        if trouble is not None:
+            no = No("store_unusable", f"The store cannot be used, so flows stand still: {trouble}")
+            return self._giving.refuse(connection, frame.request_id, no)
+        refused = self._handle(connection, session, frame, now)
+        return None if refused is None else self._giving.decline(connection, frame.request_id, refused)
 
-    def _handle(self, connection: Connection, session: Session, frame: Any, now: Instant) -> Invalid | None:
+    def _handle(self, connection: Connection, session: Session, frame: Any, now: Instant) -> No | None:
         """Carry a request out, unless its key tells that this was done before."""
         handler = _HANDLERS[type(frame)]
         key = getattr(frame, "request_key", UNSET)
@@ -118,12 +116,12 @@ class FlowRequests:
         named = f"{session.sender_identity}/{key}"
         standing, entry = self._keys.begin(FLOWS, named, _fingerprint(frame), now)
         if standing is Standing.CONFLICT:
-            return Invalid("request_key_conflict", f"Another request was made under the key {key}; choose another one")
+            return No("request_key_conflict", f"Another request was made under the key {key}; choose another one")
         if standing is not Standing.NEW:
             flow = self._changes.flow_for(session, frame.flow_id)
-            if isinstance(flow, Invalid):
+            if isinstance(flow, No):
                 return flow
-            self._promise(connection, self._answer(frame.request_id, session, flow, {}, now))
+            self._giving.promise(connection, self._answer(frame.request_id, session, flow, {}, now))
             return None
         self._entry = entry
         refused = handler(self, connection, session, frame, now)
@@ -143,27 +141,27 @@ class FlowRequests:
         move.inverse(lambda undone: keys.failed(entry, {}, undone))
         keys.settle(entry, move.commit(), now)
 
-    def _change(self, connection: Connection, session: Session, frame: Any, now: Instant) -> Invalid | None:
+    def _change(self, connection: Connection, session: Session, frame: Any, now: Instant) -> No | None:
         """Answer with a flow as it is once it has changed, and have it looked after."""
         flow = self._changes.take(session, frame, now)
-        if isinstance(flow, Invalid):
+        if isinstance(flow, No):
             return flow
-        self._promise(connection, self._answer(frame.request_id, session, flow, {}, now))
+        self._giving.promise(connection, self._answer(frame.request_id, session, flow, {}, now))
         self._reconciler.kick()
         return None
 
     # --- to look at them ----------------------------------------------------------------------------------
 
-    def _list(self, connection: Connection, session: Session, frame: FlowList, now: Instant) -> Invalid | None:
+    def _list(self, connection: Connection, session: Session, frame: FlowList, now: Instant) -> No | None:
         mine = [flow for flow in self._book.flows() if may_control(session, flow)]
         mine.sort(key=lambda flow: flow.record.number, reverse=True)
         summaries = [self._views.summary(flow) for flow in mine[: self._limits.flows_listed]]
-        self._promise(connection, Flows(frame.request_id, summaries, len(mine)))
+        self._giving.promise(connection, Flows(frame.request_id, summaries, len(mine)))
         return None
 
-    def _status(self, connection: Connection, session: Session, frame: FlowStatus, now: Instant) -> Invalid | None:
+    def _status(self, connection: Connection, session: Session, frame: FlowStatus, now: Instant) -> No | None:
         flow = self._changes.flow_for(session, frame.flow_id)
-        if isinstance(flow, Invalid):
+        if isinstance(flow, No):
             return flow
         texts = flow.record.texts if self._book.is_recorded(flow) else ()
         token = Showing(connection, session, frame.request_id, flow, texts)
@@ -176,17 +174,17 @@ class FlowRequests:
         if connection.session is not token.session:
             return
         if bodies is None:
-            refused = Invalid("not_read", "The texts of the flow could not be read; ask again", retryable=True)
-            return self._refuse(connection, token.request_id, refused)
+            refused = No("not_read", "The texts of the flow could not be read; ask again", retryable=True)
+            return self._giving.refuse(connection, token.request_id, refused)
         if not may_control(token.session, flow):
-            refused = Invalid("authority_changed", "You have left the group of this flow meanwhile")
-            return self._refuse(connection, token.request_id, refused)
+            refused = No("authority_changed", "You have left the group of this flow meanwhile")
+            return self._giving.refuse(connection, token.request_id, refused)
         flow.read(token.texts, bodies)
         answer = self._answer(token.request_id, token.session, flow, bodies, now)
         answer.dispatches = [
             self._views.dispatch(one, bodies, now.wall, now.mono) for one in self._book.dispatches_of(flow)
         ]
-        self._promise(connection, answer)
+        self._giving.promise(connection, answer)
         return None
 
     def _answer(
@@ -203,9 +201,9 @@ class FlowRequests:
 
     # --- to report, and to delete -------------------------------------------------------------------------
 
-    def _report(self, connection: Connection, session: Session, frame: FlowReport, now: Instant) -> Invalid | None:
+    def _report(self, connection: Connection, session: Session, frame: FlowReport, now: Instant) -> No | None:
         taken = self._reports.take(session, frame, now)
-        if isinstance(taken, Invalid):
+        if isinstance(taken, No):
             return taken
         flow = self._book.flow(taken.record.flow_id)
         step = None if flow is None else flow.step(taken.record.step_id)
@@ -216,14 +214,14 @@ class FlowRequests:
             "accepted",
             step.state,  # type: ignore[arg-type]  # the table holds the literals
         )
-        self._promise(connection, answer)
+        self._giving.promise(connection, answer)
         return None
 
-    def _collect(self, connection: Connection, session: Session, frame: FlowCollect, now: Instant) -> Invalid | None:
+    def _collect(self, connection: Connection, session: Session, frame: FlowCollect, now: Instant) -> No | None:
         flows = [flow for flow in self.overdue(now) if may_control(session, flow)]
         if not frame.dry_run:
             self._delete(flows, now)
-        self._promise(connection, FlowsCollected(frame.request_id, [flow.id for flow in flows]))
+        self._giving.promise(connection, FlowsCollected(frame.request_id, [flow.id for flow in flows]))
         return None
 
     def overdue(self, now: Instant) -> list[Flow]:
@@ -244,21 +242,6 @@ class FlowRequests:
             move.delete(flow)
             move.commit()
 
-    # --- answers ------------------------------------------------------------------------------------------
-
-    def _promise(self, connection: Connection, answer: Any) -> None:
-        """Answer once everything the answer speaks of is recorded; when it cannot be, a refusal takes its place."""
-        ticket = self._ledger.last_ticket
-        self._outbox.write(connection, answer, ticket)
-        self._ledger.rest(ticket, self._not_recorded, (connection, answer.request_id))
-
-    def _not_recorded(self, subject: Any, now: Instant) -> None:
-        connection, request_id = subject
-        self._refuse(connection, request_id, Invalid("not_recorded", reasons.NOT_STORED, retryable=True))
-
-    def _refuse(self, connection: Connection, request_id: str, no: Invalid) -> None:
-        self._outbox.write(connection, RequestFailed(request_id, no.code, no.reason, no.retryable))
-
 
 def needed_for(kind: type) -> frozenset[str]:
     """Return of which features one at least must have been granted for a request."""
@@ -270,7 +253,7 @@ def _fingerprint(frame: Any) -> str:
     return sha256(encode(replace(frame, request_id=""))).hexdigest()
 
 
-_HANDLERS: dict[type, Callable[..., Invalid | None]] = {
+_HANDLERS: dict[type, Callable[..., No | None]] = {
     **dict.fromkeys(CHANGES, FlowRequests._change),
     FlowList: FlowRequests._list,
     FlowStatus: FlowRequests._status,

@@ -1,4 +1,4 @@
-"""Give answers to requests about work, behind what they rest on, or refuse them."""
+"""Give answers to requests, behind what they rest on, or refuse them."""
 
 from __future__ import annotations
 
@@ -41,6 +41,10 @@ class Giving:
         self._outbox.write(connection, answer, after)
         self.rest(connection, answer.request_id, after)
 
+    def promise(self, connection: Connection, answer: Any) -> None:
+        """Answer once everything is recorded that was asked for until now."""
+        self.give(connection, answer, self._ledger.last_ticket)
+
     def rest(self, connection: Connection, request_id: str, ticket: int) -> None:
         """Refuse a request if the append with this ticket fails, on which its answer rests."""
         self._ledger.rest(ticket, self._tell_not_recorded, (connection, request_id))
@@ -49,8 +53,14 @@ class Giving:
         connection, request_id = subject
         self.refuse(connection, request_id, self.not_recorded)
 
-    def refuse(self, connection: Connection, request_id: str, no: No) -> None:
-        """Refuse a request."""
+    def decline(self, connection: Connection, request_id: str, no: No) -> None:
+        """Refuse a request for how things are, once that is recorded: a commit that fails may make them otherwise."""
+        ticket = self._ledger.last_ticket
+        self.refuse(connection, request_id, no, ticket)
+        self.rest(connection, request_id, ticket)
+
+    def refuse(self, connection: Connection, request_id: str, no: No, after: int = 0) -> None:
+        """Refuse a request for what no commit changes, at once unless it is to wait for the append ``after``."""
         self._outbox.write(
             connection,
             RequestFailed(
@@ -61,4 +71,5 @@ class Giving:
                 True if no.outcome_unknown else UNSET,
                 UNSET if no.category is None else no.category,
             ),
+            after,
         )

@@ -11,6 +11,7 @@ from intercom.core import features
 from intercom.core.addresses import ME, NO_GROUP, Address
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection
+from intercom.core.giving import Giving, No
 from intercom.core.ground import Ground
 from intercom.core.inbox import Parked
 from intercom.core.journal import mail_stream
@@ -33,7 +34,6 @@ from intercom.core.records import (
 from intercom.core.registry import Registry
 from intercom.core.sessions import Session
 from intercom.limits import TASK_HINT_CHARACTERS
-from intercom.wire import reasons
 from intercom.wire.frames import BadRequest, trim
 from intercom.wire.mail import (
     AddressEntry,
@@ -47,7 +47,6 @@ from intercom.wire.mail import (
     PendingRequest,
     Purged,
     PurgeRequest,
-    RequestFailed,
     SessionForceClose,
     SessionForceClosed,
     SessionRecordEntry,
@@ -78,14 +77,6 @@ _NEEDED: dict[type, frozenset[str]] = {
 """Of which features one at least must have been granted."""
 
 
-class No(Struct, frozen=True):
-    """Say why a request is refused."""
-
-    code: str
-    reason: str
-    retryable: bool = False
-
-
 class Tracing(Struct, frozen=True):
     """Remember who asked what became of which message."""
 
@@ -112,6 +103,7 @@ class Inquiries(Part):
         self._receipts = messages.receipts
         self._ledger = ground.ledger
         self._outbox = ground.outbox
+        self.giving = Giving(ground.outbox, ground.ledger)
         self._limits = ground.limits
         self._on_force_close = membership.departing.force_close
         self.on_unreadable: dict[str, Callable[[Connection, BadRequest, Instant], bool]] = {}
@@ -129,21 +121,21 @@ class Inquiries(Part):
             knows_better = self.on_unreadable.get(frame.type)
             if knows_better is not None and knows_better(connection, frame, now):
                 return None
-            return self._refuse(connection, frame.request_id, No("bad_request", f"{frame.type}: {frame.reason}"))
+            return self.giving.refuse(connection, frame.request_id, No("bad_request", f"{frame.type}: {frame.reason}"))
         trouble = self._operations.trouble
         if trouble is not None and not isinstance(frame, SessionForceClose):
             # What is kept cannot be read: that nothing is there would be a lie.
             no = No("store_unusable", f"The store cannot be used, so nothing it keeps is shown or changed: {trouble}")
-            return self._refuse(connection, frame.request_id, no)
+            return self.giving.refuse(connection, frame.request_id, no)
         needed = _NEEDED[type(frame)]
         if not needed & session.features:
             names = " or ".join(sorted(needed))
-            return self._refuse(
+            return self.giving.refuse(
                 connection, frame.request_id, No("feature_not_granted", f"This needs the feature {names}")
             )
         refused = _HANDLERS[type(frame)](self, connection, session, frame, now)
         if refused is not None:
-            self._refuse(connection, frame.request_id, refused)
+            self.giving.decline(connection, frame.request_id, refused)
         return None
 
     @property
@@ -154,19 +146,6 @@ class Inquiries(Part):
     def person_key(self, now: Instant) -> str:
         """Return the key of the person's mailbox."""
         return self._addresses.me(now).key
-
-    def promise(self, connection: Connection, answer: Any) -> None:
-        """Answer once everything the answer speaks of is recorded; when it cannot be, a refusal takes its place."""
-        ticket = self._ledger.last_ticket
-        self._outbox.write(connection, answer, ticket)
-        self._ledger.rest(ticket, self._not_recorded, (connection, answer.request_id))
-
-    def _not_recorded(self, subject: Any, now: Instant) -> None:
-        connection, request_id = subject
-        self._refuse(connection, request_id, No("not_recorded", reasons.NOT_STORED, retryable=True))
-
-    def _refuse(self, connection: Connection, request_id: str, no: No) -> None:
-        self._outbox.write(connection, RequestFailed(request_id, no.code, no.reason, no.retryable))
 
     # --- sessions ---------------------------------------------------------------------------------------
 
@@ -179,7 +158,7 @@ class Inquiries(Part):
             return No("not_allowed", "Only who acts under the same address may say what another session works on")
         hint = trim(frame.task_hint)[:TASK_HINT_CHARACTERS]
         self._lifecycle.hint(known, hint or None, now)
-        self.promise(connection, TaskHintStored(frame.request_id, hint))
+        self.giving.promise(connection, TaskHintStored(frame.request_id, hint))
         return None
 
     def _records(
@@ -232,7 +211,7 @@ class Inquiries(Part):
             if known.session is not None:
                 self._on_force_close(known.session, reason, now)
             self._lifecycle.close(known, reason, now)
-        self.promise(connection, SessionForceClosed(frame.request_id, frame.session_id, is_there))
+        self.giving.promise(connection, SessionForceClosed(frame.request_id, frame.session_id, is_there))
         return None
 
     # --- addresses and mailboxes ------------------------------------------------------------------------
@@ -386,7 +365,7 @@ class Inquiries(Part):
         """Answer a trace with the history of its message; ``None`` says that it could not be read."""
         if events is None:
             no = No("not_read", "The store could not be read; ask again", retryable=True)
-            return self._refuse(tracing.connection, tracing.request_id, no)
+            return self.giving.refuse(tracing.connection, tracing.request_id, no)
         session: Session = tracing.session
         operation = self._operations.by_id(tracing.message_id)
         mine = {session.id, session.sender_identity, session.target_identity, session.return_mailbox} - {None}
@@ -400,7 +379,7 @@ class Inquiries(Part):
             involved |= {operation.sender, operation.sender_session, operation.target, operation.recipient_session}
         if features.OPERATOR not in session.features and (operation is not None or events) and not mine & involved:
             no = No("not_allowed", "Only its sender, its recipient and the operator may trace a message")
-            return self._refuse(tracing.connection, tracing.request_id, no)
+            return self.giving.refuse(tracing.connection, tracing.request_id, no)
         told = [TraceEvent(event.at, _word_of(event.kind), event.detail or UNSET, event.seq) for event in events]
         state = told[-1].state if told else "unknown"
         sender: Any = UNSET
@@ -427,7 +406,7 @@ class Inquiries(Part):
             sender=sender,
             recipient=recipient,
         )
-        self.promise(tracing.connection, answer)
+        self.giving.promise(tracing.connection, answer)
         return None
 
     def _where(self, state: str, operation: Operation | None, deeds: list[str]) -> str:
@@ -490,7 +469,7 @@ class Inquiries(Part):
                 return key
             count = self._mailing.purge(key, before, now)
         self._ledger.append((DropBodies(before + self._limits.bodies_kept_ms), DropHistory(before)))
-        self.promise(connection, Purged(frame.request_id, count))
+        self.giving.promise(connection, Purged(frame.request_id, count))
         return None
 
 

@@ -465,7 +465,10 @@ class Dispatching:
         if not invocation.is_open or invocation.record.job != "running" or not self._mailing.can_promise:
             return
         box = session.mailbox
-        if box is None or not self._has_room(box.key, invocation.record.size):
+        is_gone = self._targets.is_gone(
+            invocation.record.target
+        )  # nobody opens the mailbox of a session that has ended
+        if box is None or is_gone or not self._has_room(box.key, invocation.record.size):
             return self._not_pushed(invocation, why.value, now)
         if invocation.record.cancel_asked_at is not None and not session.connection.open:
             return self.take_out(invocation, LEFT, now)

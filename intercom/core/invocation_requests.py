@@ -119,15 +119,16 @@ class InvocationRequests:
         """Answer a request, or refuse it."""
         session = connection.session
         assert session is not None, "only called for registered connections"
-        refused: No | None
         if features.INVOKE not in session.features:
-            refused = No("feature_not_granted", f"This needs the feature {features.INVOKE}")
-        elif self._ledger.is_closed:
-            refused = No("store_unusable", "The store cannot be used, so nothing can be accepted")
-        else:
-            refused = _HANDLERS[type(frame)](self, connection, session, frame, now)
+            no = No("feature_not_granted", f"This needs the feature {features.INVOKE}")
+            return self._giving.refuse(connection, frame.request_id, no)
+        if self._ledger.is_closed:
+            no = No("store_unusable", "The store cannot be used, so nothing can be accepted")
+            return self._giving.refuse(connection, frame.request_id, no)
+        refused = _HANDLERS[type(frame)](self, connection, session, frame, now)
         if refused is not None:
-            self._giving.refuse(connection, frame.request_id, refused)
+            self._giving.decline(connection, frame.request_id, refused)
+        return None
 
     def _for(self, session: Session, invocation_id: str) -> Invocation | No:
         """Return an invocation a session may see: its own, one for it, and the operator any."""

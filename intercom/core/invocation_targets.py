@@ -215,7 +215,8 @@ class Targets:
         address = self._addresses.of_key(target)
         if address is None:
             session = self._sessions.get(target)
-            if session is not None and not session.is_remote:
+            has_ended = session is not None and session.known is not None and session.known.state is SessionState.CLOSED
+            if session is not None and not session.is_remote and not has_ended:
                 number = None if session.address is None else session.address.number
                 key = None if session.mailbox is None else session.mailbox.key
                 return Place(session, key, number, session.groups)

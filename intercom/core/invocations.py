@@ -329,7 +329,7 @@ class Invocations:
     ) -> None:
         """End a run; ``number`` is a new one under which its texts are stored.
 
-        A consultation that ends without an answer has failed.
+        A consultation that ends without an answer has failed. What the broker only assumed may be told to be so.
         """
         record = invocation.record
         if state == "completed" and record.action == "consult" and not (texts.output or "").strip():
@@ -345,7 +345,7 @@ class Invocations:
             job = "completed" if state == "completed" else state
             members |= {"job": job, "lease_epoch": None, "lease_until": None}
         until = now.wall + self._limits.bodies_kept_ms
-        if state == record.state:
+        if state == record.state and not record.reconciled:
             raise IllegalMove(f"a run that is {state} ends once")
         self.change(invocation, "run.updated", move, now, **members)
         move.changes += [

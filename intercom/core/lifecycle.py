@@ -313,10 +313,30 @@ class Lifecycle:
         if known.change is None:
             known.change = self._deadlines.add(now.mono + self._limits.presence_stored_ms, self._store_change, known)
 
-    def changed_for_good(self, known: Known, now: Instant) -> None:
-        """Store at once what peers see of a session: it was asked to be kept, and its answer rests on that."""
+    def asked(
+        self,
+        known: Known,
+        kind: str,
+        take_back: Callable[[Any, Instant], None],
+        subject: Any,
+        now: Instant,
+        **members: object,
+    ) -> None:
+        """Store at once what a session asked to be kept of it; ``take_back(subject, now)`` when it cannot be."""
         self._forget_change(known)
-        self._store_change(known, now)
+        info = known.record.info if known.session is None else encode(known.session.info)
+        known.record = replace(known.record, **{"info": info, **members})
+        known.is_saved = True
+        event = self._journal.event(kind, known.record, now)
+        self._ledger.append((event,), self._undo_asked, (known, kind, take_back, subject))
+
+    def _undo_asked(self, subject: Any, now: Instant) -> None:
+        """Bring the row in line with what is in force again: what else changed with it stays."""
+        known, kind, take_back, what = subject
+        take_back(what, now)
+        if known.state is not SessionState.CLOSED and known.session is not None:
+            known.record = replace(known.record, info=encode(known.session.info))
+        self._keeping.save_later(kind, known, self.is_known, now)
 
     def _forget_change(self, known: Known) -> None:
         self._deadlines.cancel(known.change)
@@ -331,8 +351,21 @@ class Lifecycle:
 
     def hint(self, known: Known, hint: str | None, now: Instant) -> None:
         """Store what the session says it works on."""
-        if hint != known.record.task_hint:
-            self._set(known, now, "session.hint", task_hint=hint)
+        before = known.record.task_hint
+        if hint != before:
+            self.asked(known, "session.hint", self._take_hint_back, (known, before), now, task_hint=hint)
+
+    def _take_hint_back(self, subject: tuple[Known, str | None], now: Instant) -> None:
+        known, before = subject
+        known.record = replace(known.record, task_hint=before)
+
+    def put_back(self, known: Known, member: str, value: Any) -> None:
+        """Let a session be seen as before it asked for something that could not be recorded; None: without it."""
+        if known.session is not None:
+            known.session.drop(member) if value is None else known.session.update(**{member: value})
+        elif known.state is not SessionState.CLOSED:
+            info = {name: said for name, said in known.info.items() if name != member}
+            known.record = replace(known.record, info=encode(info if value is None else {**info, member: value}))
 
     def process_judged(self, ref: str, is_alive: bool, now: Instant) -> None:
         """Close a session whose process has ended; one that lives has its grace."""

@@ -110,7 +110,7 @@ class LinkDesk:
             return self._giving.refuse(connection, frame.request_id, no)
         refused = _HANDLERS[type(frame)](self, connection, session, frame, now)
         if refused is not None:
-            self._giving.refuse(connection, frame.request_id, refused)
+            self._giving.decline(connection, frame.request_id, refused)
         return None
 
     def read(self, token: object, numbers: tuple[int, ...], bodies: dict[int, bytes] | None, now: Instant) -> None:

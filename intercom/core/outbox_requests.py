@@ -16,7 +16,8 @@ from msgspec.json import encode
 from intercom.core import features
 from intercom.core.clock import Instant
 from intercom.core.deliveries import Delivery
-from intercom.core.inquiries import Inquiries, No
+from intercom.core.giving import No
+from intercom.core.inquiries import Inquiries
 from intercom.core.part import Handler, Part, session_of
 from intercom.wire.mail import RequestFailed
 from intercom.wire.outbox import OutboxCancel, OutboxChanged, OutboxEntries, OutboxEntry, OutboxList, OutboxRetry

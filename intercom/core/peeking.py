@@ -13,12 +13,13 @@ from msgspec import UNSET, Raw, Struct
 from intercom.core import features
 from intercom.core.clock import Instant
 from intercom.core.coalescing import say_the_same
-from intercom.core.inquiries import Inquiries, No
+from intercom.core.giving import No
+from intercom.core.inquiries import Inquiries
 from intercom.core.mailboxes import Mail, Mailbox
 from intercom.core.mailing import notice_of
 from intercom.core.part import Handler, Part, Reader, session_of
 from intercom.core.records import ReadBodies
-from intercom.wire.mail import MailPeek, MailPeeked, MailSettle, MailSettled, PeekedMail, RequestFailed
+from intercom.wire.mail import MailPeek, MailPeeked, MailSettle, MailSettled, PeekedMail
 
 if TYPE_CHECKING:
     from intercom.core.connections import Connection
@@ -51,6 +52,7 @@ class Peeking(Part):
         self._boxes = post.boxes
         self._mailing = post.mailing
         self._inquiries = inquiries
+        self._giving = inquiries.giving
         self._ledger = ground.ledger
         self._outbox = ground.outbox
         self._limits = ground.limits
@@ -67,23 +69,20 @@ class Peeking(Part):
         """Answer a request, or refuse it: every one gets exactly one answer."""
         session = session_of(connection)
         trouble = self._inquiries.store_trouble
-        refused: No | None
         needed = NEEDED[type(frame)]
+        key = session.return_mailbox
+        no: No | None = None
         if not needed & session.features:
-            refused = No("feature_not_granted", f"This needs the feature {' or '.join(sorted(needed))}")
+            no = No("feature_not_granted", f"This needs the feature {' or '.join(sorted(needed))}")
         elif trouble is not None:
-            refused = No("store_unusable", f"The store cannot be used, so nothing it keeps is shown: {trouble}")
-        elif session.return_mailbox is None:
-            refused = _NO_MAILBOX
-        elif isinstance(frame, MailPeek):
-            refused = self._peek(connection, session.return_mailbox, frame)
+            no = No("store_unusable", f"The store cannot be used, so nothing it keeps is shown: {trouble}")
+        if key is None or no is not None:
+            return self._giving.refuse(connection, frame.request_id, no or _NO_MAILBOX)
+        if isinstance(frame, MailPeek):
+            refused = self._peek(connection, key, frame)
         else:
-            refused = self._settle(connection, session, session.return_mailbox, frame, now)
-        if refused is not None:
-            self._refuse(connection, frame.request_id, refused)
-
-    def _refuse(self, connection: Connection, request_id: str, no: No) -> None:
-        self._outbox.write(connection, RequestFailed(request_id, no.code, no.reason, no.retryable))
+            refused = self._settle(connection, session, key, frame, now)
+        return None if refused is None else self._giving.decline(connection, frame.request_id, refused)
 
     def _peek(self, connection: Connection, key: str, frame: MailPeek) -> No | None:
         box = self._boxes.get(key) or Mailbox(key)
@@ -106,7 +105,7 @@ class Peeking(Part):
     def _read(self, peek: Peek, numbers: tuple[int, ...], bodies: dict[int, bytes] | None, now: Instant) -> None:
         del numbers
         if bodies is None:
-            return self._refuse(peek.connection, peek.request_id, _NOT_READ)
+            return self._giving.refuse(peek.connection, peek.request_id, _NOT_READ)
         messages: list[PeekedMail] = []
         told: set[Mail] = set()
         for mail in peek.chosen:
@@ -143,7 +142,7 @@ class Peeking(Part):
             return No("in_progress", "Who receives the mail of this mailbox has the message, and confirms it", True)
         mail = found[0]
         self._mailing.settle([mail, *(copy for copy in box.copies_of(mail) if copy is not mail)], session, now)
-        self._inquiries.promise(connection, MailSettled(frame.request_id, frame.message_id))
+        self._giving.promise(connection, MailSettled(frame.request_id, frame.message_id))
         return None
 
 

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import Raw
+from msgspec.json import encode
 
-from intercom.errors import SendRefused, TargetNotFound
+from intercom.client import commands
+from intercom.client.owing import Owing
+from intercom.client.sending import SendOperation
+from intercom.client.views import IncomingMessage, Receipt, view_of
+from intercom.errors import NoBroker, SendRefused, TargetNotFound
 from intercom.limits import ASK_MS, SEND_MS
 from intercom.testing import MemoryBroker, MemorySession
+from intercom.wire import reasons
+from intercom.wire.frames import DeliveryFailed
+from tests.support.client import PEER
 
 
 @pytest.fixture
@@ -260,3 +269,37 @@ def test_a_question_whose_asker_left_is_marked(broker: MemoryBroker, worker: Mem
     passer.close()
     first, second = worker.messages()
     assert (first.withdrawn, second.withdrawn) == (False, True)
+
+
+def test_what_went_out_as_an_answer_never_goes_out_as_a_plain_message_under_its_id() -> None:
+    """Protocol 6.9.1: the same id with another meaning is a conflict, and the first may have arrived (F67)"""
+    owing = Owing()
+    owing.note(IncomingMessage(id="q1", text="ok?", sender=view_of(Raw(encode(PEER))), expects_reply=True), 0)
+    refusal = DeliveryFailed("m1", reasons.OTHER_RECIPIENT)
+
+    def begun() -> SendOperation[Receipt]:
+        operation = commands.send(PEER["name"], "yes", message_id="m1", now=0, wall=0)
+        owing.infer(operation, 0)
+        operation.attempt("a", 0)
+        return operation
+
+    first = begun()
+    first.abandon(NoBroker("gone"))
+    again = begun()
+    assert first.is_reply and again.is_reply
+    again.refused(refusal, 0, None)
+    assert again.is_reply and isinstance(again.error, SendRefused) and again.error.code == "other_recipient"
+
+
+def test_what_stayed_plain_is_no_answer_when_it_is_sent_again() -> None:
+    """Protocol 6.9.1: a message keeps the meaning under which it took effect (F67)"""
+    owing = Owing()
+    owing.note(IncomingMessage(id="q1", text="ok?", sender=view_of(Raw(encode(PEER))), expects_reply=True), 0)
+    first = commands.send(PEER["name"], "yes", message_id="m1", now=0, wall=0)
+    owing.infer(first, 0)
+    first.attempt("a", 0)
+    first.refused(DeliveryFailed("m1", reasons.NO_OPEN_QUESTION), 0, None)
+    owing.learn(first)
+    again = commands.send(PEER["name"], "yes", message_id="m1", now=0, wall=0)
+    owing.infer(again, 0)
+    assert not first.is_reply and not again.is_reply

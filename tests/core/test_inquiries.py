@@ -299,3 +299,22 @@ def test_with_an_unusable_store_nobody_is_said_not_to_exist() -> None:
     refused = only(enter(world, "one").queue("away", "m1"))
     assert refused["reason"] == "Accepted-delivery authority is invalid: the key is missing"
     assert only(world.register("old").message("away", "m2"))["reason"] == "Session not found"
+
+
+def test_a_task_hint_that_could_not_be_recorded_is_taken_back() -> None:
+    """Design section 3.6: it is not stored later either, for its session was told that it is not"""
+    world = World()
+    one = enter(world, "one")
+    ask(one, "task_hint", taskHint="reading")
+    world.auto = False
+    one.write("task_hint", requestId="t", taskHint="writing")
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    [refused] = [frame for frame in one.got() if frame["type"] in ("task_hint_stored", "request_failed")]
+    assert refused["code"] == "not_recorded"
+    world.pass_time(60_000)
+    world.crash()
+    one = reattach(world, one)
+    [entry] = ask(one, "session_records")["sessions"]
+    assert entry["taskHint"] == "reading"

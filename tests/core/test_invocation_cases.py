@@ -10,9 +10,9 @@ from intercom.core.connections import PeerCredentials
 from intercom.core.labels import resolve
 from intercom.core.records import StoreIdentity
 from intercom.limits import Limits
-from tests.core.harness import World
+from tests.core.harness import INFO, World
 from tests.core.invoking import INVOKER, invoke, invoker, kinds, run_of, snapshot, task_worker, tasks, update
-from tests.core.mail import Agent, enter, holder, operator, reattach
+from tests.core.mail import PEER, Agent, enter, holder, operator, reattach
 from tests.core.work import ask, begin, coordinator, later, reply, report
 
 LIMITS = Limits()
@@ -105,6 +105,24 @@ def test_a_commit_that_fails_is_told_and_undone() -> None:
     assert (answer["type"], answer["code"], answer["retryable"]) == ("request_failed", "not_recorded", True)
     assert tasks(builder) == [] and snapshot(asker)["known"] is False
     assert invoke(asker)["state"] == "queued" and len(tasks(builder)) == 1
+
+
+def test_nobody_is_refused_for_an_end_that_could_not_be_recorded() -> None:
+    """Design section 3.6: a refusal rests on what the rows say too, and they may say something else after a commit"""
+    world, asker, builder = scene()
+    builder.leave()
+    invoke(asker)
+    world.auto = False
+    asker.write("invocation_cancel", requestId="c", invocationId="inv-1")
+    builder = reattach(world, builder)
+    asker.write("invocation_cancel", requestId="again", invocationId="inv-1")
+    assert asker.got() == []
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    told = {frame["requestId"]: frame["code"] for frame in asker.got() if "requestId" in frame}
+    assert told == {"c": "not_recorded", "again": "not_recorded"}
+    assert run_of(asker)["state"] == "queued"
 
 
 # --- A3.3: the same id again ----------------------------------------------------------------------------
@@ -611,6 +629,24 @@ def test_a_run_whose_worker_was_lost_fails_until_somebody_reports_under_its_addr
     assert (run["state"], run["output"], run.get("reconciled", False)) == ("completed", "built", False)
 
 
+@pytest.mark.parametrize("said", ["failed", "completed"])
+def test_what_was_assumed_may_turn_out_to_be_so(said: str) -> None:
+    """FE 3.3: a real update counts whatever it says; a consultation that ends without an answer has failed"""
+    world = World()
+    asker, first = invoker(world), holder(world, "builder", features=INVOKER)
+    invoke(asker, action="consult")
+    tasks(first)
+    first.leave()
+    world.judge(first.id, is_alive=False)
+    world.pass_time(LIMITS.run_stale_ms + 2 * LIMITS.job_retry_ms)
+    assert run_of(asker)["reconciled"] is True
+    second = holder(world, "builder", first.registered["addressToken"], features=INVOKER)
+    assert update(second, said, error="the build broke")["state"] == "failed"
+    run = run_of(asker)
+    assert (run["state"], run["error"], run.get("reconciled", False)) == ("failed", "the build broke", False)
+    assert update(second, "completed", output="built")["code"] == "run_terminal"
+
+
 @pytest.mark.parametrize("how", ["comes back", "left by itself"])
 def test_a_run_stays_with_an_address_whose_worker_comes_back_or_has_left(how: str) -> None:
     """Design section 7: a command acts under an address and ends; what it was given is the address's."""
@@ -951,3 +987,28 @@ def test_a_view_has_the_texts_also_of_what_is_still_being_recorded() -> None:
     world.settle()
     [shown] = [frame for frame in asker.got() if frame.get("requestId") == "g"]
     assert (shown["run"]["state"], shown["run"]["output"]) == ("completed", "built")
+
+
+def test_a_task_waits_in_no_mailbox_of_a_session_that_was_never_told_that_it_is_one() -> None:
+    """FE 3.3: its target is gone, and nobody would ever open that mailbox"""
+    world = World()
+    asker = invoker(world)
+    world.auto = False
+    conn = world.connect(PEER)
+    session = {**INFO, "name": "builder"}
+    request = {"acknowledgesReceipt": True, "features": list(INVOKER), "clientProtocolVersion": "1.0", "kind": "custom"}
+    world.send(conn, type="register", session=session, **request)
+    asker.write("invoke", requestId="r", invocationId="inv-1", target="@builder", task="build it")
+    world.commit()
+    world.perform(world.broker.stop(world.now))
+    world.lose(conn)
+    world.commit()
+    assert [one.closed_reason for one in world.disk.known_sessions.values() if one.session_id != asker.id] == [
+        "never_told"
+    ]
+    assert world.disk.mail == {}
+    world.auto = True
+    world.start()
+    asker = reattach(world, asker)
+    world.pass_time(LIMITS.run_stale_ms + 2 * LIMITS.job_retry_ms)
+    assert run_of(asker)["state"] == "failed"

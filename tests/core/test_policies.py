@@ -516,3 +516,59 @@ def test_nobody_is_told_what_a_person_lets_through_to_itself() -> None:
     assert refused["code"] == "not_allowed"
     boss.write("policy_set", requestId="p", policy=policy("refuse"), of={"sessionId": boss.id})
     assert peer.got() == []
+
+
+def test_what_a_session_set_itself_and_could_not_be_recorded_is_not_in_force() -> None:
+    """Design section 3.6: what was refused as not recorded is taken back, and the policy before holds again."""
+    world = World()
+    receiver, sender = desk(world), enter(world, "ann", features=FULL)
+    for number, before in enumerate((None, policy("refuse:from=bob"), policy("refuse"))):
+        if before is not None:
+            receiver.write("policy_set", requestId="p", policy=before)
+        sender.got()
+        world.auto = False
+        receiver.write("policy_set", requestId="p", policy=policy("hold"))
+        world.fail_commit()
+        world.auto = True
+        world.settle()
+        assert only(receiver.got(), "request_failed", "policy_stored")["code"] == "not_recorded"
+        shown = [frame["session"] for frame in sender.got() if frame["type"] == "presence_update"]
+        assert shown[-1].get("inboundPolicy") == before
+        told = sender.queue("desk", f"m{number}")
+        if before == policy("refuse"):
+            assert fate(told) == "refused_by_policy"
+        else:
+            assert texts(receiver) == [f"m{number}"]
+            receiver.confirm(f"m{number}")
+
+
+@pytest.mark.parametrize("is_back", [False, True], ids=["away", "back"])
+def test_a_policy_that_could_not_be_recorded_is_gone_though_its_session_moved_meanwhile(is_back: bool) -> None:
+    """Design section 3.6"""
+    world = World()
+    receiver = desk(world)
+    world.auto = False
+    receiver.write("policy_set", requestId="p", policy=policy("hold"))
+    world.end(receiver.conn)
+    if is_back:
+        reattach(world, receiver)
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    world.crash()
+    receiver = reattach(world, receiver)
+    enter(world, "bob", features=FULL).queue("desk", "m1")
+    assert texts(receiver) == ["m1"]
+
+
+def test_a_policy_without_a_session_that_lasts_rests_on_nothing() -> None:
+    """Protocol 15.2: nothing of it is recorded, so the commit of others that fails takes nothing of it back"""
+    world = World()
+    bare, sender = enter(world, "bare", features=("policy",)), enter(world, "ann", features=FULL)
+    world.auto = False
+    sender.message("bare", "m0")
+    bare.write("policy_set", requestId="p", policy=policy("refuse"))
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    assert only(bare.got(), "policy_stored", "request_failed")["type"] == "policy_stored"

@@ -37,6 +37,7 @@ from tests.simulation.machine import Clock, Doom, Killed
 Trouble = Literal["none", "full", "failing"]
 
 _SECTOR_BYTES = 512
+_LOG_HEAD_BYTES = 32
 _FULL = 2
 """What SQLite calls a sync with every commit."""
 _CHECKPOINT_PAGES = 24
@@ -149,6 +150,8 @@ class Disk:
         torn = bytearray(before)
         for place in kept:
             torn[place : place + _SECTOR_BYTES] = after[place : place + _SECTOR_BYTES]
+        if kept:  # a new head of the log is synced before anything is written behind it
+            torn[:_LOG_HEAD_BYTES] = after[:_LOG_HEAD_BYTES]
         log.write_bytes(bytes(torn))
 
     @property

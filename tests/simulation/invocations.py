@@ -10,6 +10,7 @@ from intercom.client.operations import Operation
 from intercom.client.views import IncomingMessage
 from intercom.core.invocation_records import InvocationRecord
 from intercom.errors import IntercomError, RequestRefused
+from intercom.wire.invocations import CANCEL_PREFIX
 from tests.simulation.account import Broken
 from tests.simulation.parts import Actor, Part
 from tests.simulation.programs import Role
@@ -184,9 +185,9 @@ class Doer(Actor):
         task = self.part.requested.get(message.invoked.id)
         if task is None or task.target != self.name:
             raise Broken("only-its-recipient", f"{message.invoked} came to {self.name}")
-        if message.invoked.is_cancelled:
+        if message.id.startswith(CANCEL_PREFIX):
             return
-        if message.text != f"do {task.id}":
+        if not message.invoked.is_cancelled and message.text != f"do {task.id}":
             raise Broken("as-it-was-sent", f"{task.id} says {message.text!r}")
         self.todo.append(task.id)
 

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from tests.simulation.account import Broken
@@ -64,7 +65,7 @@ def search(numbers: Iterable[int], workers: int, minutes: float | None = None) -
     end = None if minutes is None else time.monotonic() + minutes * 60
     pending = iter(numbers)
     with ProcessPoolExecutor(workers) as pool:
-        while batch := [number for number, _ in zip(pending, range(_AT_ONCE * workers), strict=False)]:
+        while batch := list(islice(pending, _AT_ONCE * workers)):
             yield len(batch), [failure for failure in pool.map(examine, batch, chunksize=5) if failure is not None]
             if end is not None and time.monotonic() >= end:
                 return

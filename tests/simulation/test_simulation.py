@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.simulation import runner
 from tests.simulation.found import FOUND
-from tests.simulation.runner import examine, live
+from tests.simulation.runner import examine, live, search
 
 WORLDS = int(os.environ.get("INTERCOM_WORLDS", "160"))
 """How many worlds a run of the suite lives through, beside those that found something."""
@@ -46,3 +47,8 @@ def test_a_world_is_the_same_every_time() -> None:
         for hashes in ("1", "2", "3")
     }
     assert told == {f"{live(7)}\n"}
+
+
+def test_a_search_leaves_out_no_world(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "_AT_ONCE", 2)
+    assert sum(lived for lived, _ in search(range(5), 1)) == 5

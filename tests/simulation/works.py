@@ -9,6 +9,7 @@ from intercom.client import commands
 from intercom.client.assignment import Assignment
 from intercom.client.operations import Operation
 from intercom.client.views import IncomingMessage, Receipt
+from intercom.client.workviews import AssignmentView
 from intercom.core.records import AssignmentRecord, InboxRecord
 from intercom.errors import AssignmentLost, IntercomError, MessageConflict, OutcomeUnknown, SendError
 from tests.simulation.account import Broken
@@ -17,6 +18,7 @@ from tests.simulation.programs import Role
 
 _JOBS = 8
 _TIMEOUT = 20.0
+_LISTED = 50
 _ENDING = frozenset({"failed", "expired", "reply"})
 
 
@@ -66,9 +68,9 @@ class Works(Part):
             raise Broken("refused-is-true", f"{job.id} was refused, and then handed over as {work.id}")
         return job
 
-    def said(self, work: Assignment, word: str, operation: Operation[Any]) -> None:
+    def said(self, work: Assignment | AssignmentView, word: str, operation: Operation[Any]) -> None:
         """Take notice of what a worker was told of what it said."""
-        job = self.jobs[work.message.id]
+        job = self.jobs[work.source_message_id]
         error = operation.error
         self.tell(f"the word {word} of {work.id} ({job.id}): {operation.result or repr(error)}")
         if error is None:
@@ -164,17 +166,20 @@ class Worker(Actor):
     """Take work, and say how far it is."""
 
     part: Works
-    hands: dict[str, Assignment]
+    hands: dict[str, Assignment | AssignmentView]
+    has_looked: bool
+    """It knows what those had accepted that acted under its address before."""
 
     def start(self) -> None:
         """Begin with nothing in hand."""
         self.hands = {}
+        self.has_looked = self.role.address is False
         super().start()
 
     def die(self) -> None:
         """Leave what was taken to be cut off."""
         for work in self.hands.values():
-            self.part.jobs[work.message.id].may_have_ended |= work.accepted
+            self.part.jobs[work.source_message_id].may_have_ended |= work.accepted
         self.hands = {}
         super().die()
 
@@ -197,7 +202,17 @@ class Worker(Actor):
             work = next(iter(self.hands.values()))
             self._say(work, "reply" if work.accepted else "accepted")
             return True
+        if not self.has_looked:
+            self.does(self.core.work.open_assignments(0, _LISTED, _TIMEOUT), self._looked)
+            return True
         return self.core.has_work(self.clock.now.wall, claims=True) and self._take(claims=True)
+
+    def _looked(self, operation: Operation[list[AssignmentView]]) -> None:
+        """Go on with what somebody had accepted who acted under the same address."""
+        self.part.tell(f"{self.name} is told of its assignments: {operation.result or repr(operation.error)}")
+        if operation.result is not None:
+            self.has_looked = True
+            self.hands |= {view.id: view for view in operation.result if view.accepted}
 
     def _take(self, *, claims: bool) -> bool:
         assert self.core is not None
@@ -208,19 +223,19 @@ class Worker(Actor):
             work = None
         self._look()
         if work is not None:
-            self.part.tell(f"{self.name} {self.pid} is handed {work.id} ({work.message.id})")
+            self.part.tell(f"{self.name} {self.pid} is handed {work.id} ({work.source_message_id})")
             self.part.handed(work)
             self.hands[work.id] = work
         return True
 
-    def _say(self, work: Assignment, word: str) -> None:
+    def _say(self, work: Assignment | AssignmentView, word: str) -> None:
         assert self.core is not None
-        self.part.tell(f"{self.name} {self.pid} says {word} of {work.id} ({work.message.id})")
+        self.part.tell(f"{self.name} {self.pid} says {word} of {work.id} ({work.source_message_id})")
         if word == "reply" and not work.accepted:
             word = "accepted"
         if word == "reply":
             text = f"answer of {work.id}"
-            self.part.answers.setdefault(work.message.id, set()).add(text)
+            self.part.answers.setdefault(work.source_message_id, set()).add(text)
             operation: Operation[Any] = self.core.work.reply(work, text, (), None, _TIMEOUT)
         elif word == "given back":
             if work.accepted:
@@ -232,7 +247,7 @@ class Worker(Actor):
             self.hands.pop(work.id, None)
         self.does(operation, lambda operation: self._told(work, word, operation))
 
-    def _told(self, work: Assignment, word: str, operation: Operation[Any]) -> None:
+    def _told(self, work: Assignment | AssignmentView, word: str, operation: Operation[Any]) -> None:
         self.part.said(work, word, operation)
         if isinstance(operation.error, AssignmentLost):
             self.hands.pop(work.id, None)
