@@ -15,6 +15,7 @@ from tests.core.cluster import IDS, Cluster
 from tests.core.flow_play import COORDINATOR
 from tests.core.harness import Client, answers, only, reason
 from tests.core.mail import Agent, enter, reattach
+from tests.core.work import WORKER, coordinator, push, reply, report
 
 QUEUE = {"features": ["queue", "session.lifecycle", "push.receipts"], "clientProtocolVersion": "1.0", "kind": "custom"}
 
@@ -438,3 +439,23 @@ def test_mail_for_a_session_that_is_gone_for_good_is_given_up() -> None:
     cluster.run(2 * Limits().peer_absent_ms)
     assert [mail["notice"]["kind"] for mail in alice.mail()] == ["undeliverable"]
     assert another.mail() == []
+
+
+def test_what_is_sent_to_a_worker_elsewhere_is_parked_there_and_its_reply_comes_back() -> None:
+    """Chapter 10 across machines: the inbox is at the broker of the worker, and the answer goes where it was asked."""
+    cluster = Cluster()
+    a = client(cluster, "a", "alice", **QUEUE)
+    worker = enter(cluster["b"], "worker", features=(*WORKER, "inbox"), workMode="resident")
+    boss = coordinator(cluster["b"])
+    cluster.run(Limits().announce_ms)
+    [answer] = sent(cluster, a, "worker", "m1", "do it", extra={"queueIfAway": True})
+    assert answer["type"] == "queued"
+    a.got()
+    assignment = push(cluster["b"], boss, worker)
+    report(worker, assignment, "accepted")
+    assert reply(worker, assignment)["status"] == "sent"
+    cluster.run()
+    answered = message_in(a.got())
+    assert (answered["message"]["content"]["text"], answered["message"]["replyTo"]) == ("done", "m1")
+    confirm(cluster, a, answered["message"]["id"])
+    assert cluster["b"].disk.mail == {}
