@@ -648,8 +648,18 @@ CLUSTER_UNSETTLED = 256
 """What one broker may have fetched and not settled."""
 CLUSTER_IN_FLIGHT = 1_000
 """What one broker may have given to the engine without an answer."""
+CLUSTER_LETTERS = 64
+"""What one broker puts into one envelope for another, if so much waits."""
+CLUSTER_LETTERS_BYTES = 128 * KIB
+"""Their bytes, unless one has more by itself."""
+CLUSTER_PART_BYTES = 512 * KIB
+"""What the engine is given at a time: a longer envelope goes in parts. Without settings an engine takes 1 MiB."""
+CLUSTER_PARTS = 64
+"""Of how many parts an envelope may be, and of how many envelopes parts are kept whose others have not come."""
 CLUSTER_BATCH = 64
 """What is asked of the engine at a time."""
+CLUSTER_CLOSE_MS = 250
+"""How long a connection to the engine may take to be closed before it is given up."""
 CLUSTER_END_MS = 20
 """Pause between two requests that what uses the engine ends."""
 CLUSTER_CHECK_MS = 15_000
@@ -940,12 +950,16 @@ class Limits(Struct, frozen=True, kw_only=True):
     """By how much such a pause may be longer or shorter."""
     peer_window_ms: int = 30 * MINUTE_MS
     """How long a delivery is tried before it has failed."""
+    peer_outcome_ms: int = MINUTE_MS
+    """After which mail is brought once more to the broker its address is at home at, of which nothing was heard."""
     peer_sessions: int = 10_000
     """Sessions of one other broker that are shown, and of all that left and are remembered."""
     peer_return_ms: int = 5_000
     """How long after the start of a broker what came for a session that is not there waits for it to come back."""
     peer_confirm_ms: int = 15_000
     """How long somebody elsewhere who asked may go unconfirmed by its broker."""
+    claim_ms: int = 2_000
+    """How long a registration waits until its address is claimed for this broker in the whole cluster."""
     announce_ms: int = 100
     """Pause between two announcements to other brokers of who is here."""
     announce_again_ms: int = 5_000

@@ -16,7 +16,8 @@ NAMES = {
     "EventView", "Events", "Execution", "Flow", "FlowCalls", "FlowDispatch", "FlowList", "FlowReported", "FlowStep",
     "FlowSummary", "GroupView", "InboxPage", "InboxPresence", "IncomingMessage", "Invocation", "InvocationDelivery",
     "InvocationView", "Invoked", "KeptMessage", "LinkView", "LiveStage", "Mail", "Mailbox", "MailboxEntry", "Messages",
-    "Notice", "ParkedMessage", "Peeked", "PendingAsk", "Policies", "PolicyRule", "PolicyView", "PossibleStage",
+    "Notice", "OutboxItem", "OutboxPage",
+    "ParkedMessage", "Peeked", "PendingAsk", "Policies", "PolicyRule", "PolicyView", "PossibleStage",
     "Purged", "Receipt", "RosterStage", "Route", "Run", "Session", "SessionEvent", "SessionRecord", "SessionView",
     "StageAnswer", "StageQueue", "StageRequest", "StageView", "Step", "StepReport", "Task", "TodoOutcome", "Trace",
     "TraceEvent", "UnconfirmedMessage", "Wait", "Waits", "WatchEvent", "WatchSnapshot", "WatchedState", "Watching",
@@ -34,7 +35,7 @@ SESSION = {
     "set_policy", "set_presence", "settle", "settle_held", "spawn", "stage", "status", "supervisor_id",
     "task_hint", "trace", "unstored_events", "update_run", "wait_for_assignment", "waiting", "waits", "watch",
     "workflow",
-"peek", "settle_mail",
+"peek", "settle_mail", "outbox", "retry_outbox", "cancel_outbox",
 }  # fmt: skip
 
 ASSIGNMENT = {"accept", "fail", "invocation", "reply", "report", "started", "waiting"}

@@ -387,6 +387,23 @@ _COMMAND = _object(
 )
 _DEFINITIONS: Schema = {
     "Parked": _PARKED,
+    "OutboxEntry": _object(
+        {
+            "id": _TEXT,
+            "kind": {"enum": ["message", "task"]},
+            "state": {"enum": ["accepted", "posted", "deferred", "peer_acked", "running"]},
+            "target": _TEXT,
+            "node": _TEXT,
+            "peer": _TEXT,
+            "attempts": _COUNT,
+            "queuedAt": _COUNT,
+            "nextAttemptAt": _OPTIONAL_COUNT,
+            "messageId": _OPTIONAL_TEXT,
+            "invocationId": _OPTIONAL_TEXT,
+            "bytes": _OPTIONAL_COUNT,
+            "detail": _OPTIONAL_TEXT,
+        }
+    ),
     "Assignment": _ASSIGNMENT,
     "Session": _SESSION,
     "Message": _MESSAGE,
@@ -790,6 +807,11 @@ DOCUMENTS: dict[str, list[Schema]] = {
                 "socket": _TEXT,
             }
         )
+    ],
+    "outbox": [
+        _success({"entries": _array(_ref("OutboxEntry")), "left": _COUNT}),
+        _success({"entry": _ref("OutboxEntry")}),
+        _success({"id": _TEXT}),
     ],
     "peer": [
         _success({"status": _TEXT, "peers": _array(_object({"brokerId": _TEXT, "node": _TEXT}))}, {"reason": _TEXT}),

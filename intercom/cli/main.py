@@ -42,6 +42,7 @@ VERBS = {
     "leave": "have them act in it no more",
     "groups": "show which groups there are",
     "whoami": "show as whom commands act here",
+    "outbox": "show what is on its way to other machines, hurry it, or give it up",
     "peer": "show the brokers of other machines, and ask one for a sign of life",
     "cluster": "find out whether other machines can be reached, and change nothing",
     "status": "show the broker, without starting one",

@@ -109,6 +109,12 @@ def machines(cluster: dict[str, Any]) -> str:
     if isinstance(peers, list) and cluster["status"] == "on":
         nodes = ", ".join(str(peer.get("node")) for peer in peers if isinstance(peer, dict))
         told += f"; {nodes or 'nobody else'} there"
+    if isinstance(waiting := cluster.get("outbox"), int) and waiting:
+        oldest = cluster.get("outboxOldestAt")
+        since = f", the oldest since {duration(time.time() * 1000 - oldest)}" if isinstance(oldest, int) else ""
+        told += f"; {waiting} in the outbox{since}"
+    if conflicts := cluster.get("addressConflicts"):
+        told += f"; held elsewhere by somebody else: {', '.join(map(str, conflicts))}"
     if cluster.get("foreign"):
         told += f"; {cluster['foreign']} things came that were made under another key"
     return told

@@ -9,7 +9,7 @@ from intercom.client import commands
 from intercom.client.aio_engine import Engine
 from intercom.client.composing import milliseconds
 from intercom.client.mailing import MailRequests
-from intercom.client.mailviews import AddressView, Mailbox, Peeked, PendingAsk, Purged, SessionRecord, Trace
+from intercom.client.mailviews import AddressView, Mailbox, OutboxPage, Peeked, PendingAsk, Purged, SessionRecord, Trace
 from intercom.client.session import ClientSession
 from intercom.client.setup import now, wall
 from intercom.client.views import Attachment, Receipt
@@ -201,3 +201,50 @@ class MailCalls:
             timeout: seconds for the answer.
         """
         return await self._engine.wait(self._mail.purge(older_than, address, group, session_id, timeout))
+
+    async def outbox(
+        self,
+        *,
+        peer: str | None = None,
+        status: str | None = None,
+        delivery_id: str | None = None,
+        after: int = 0,
+        limit: int = 100,
+        timeout: float = REQUEST_MS / 1000,  # noqa: ASYNC109 - as in the other shell
+    ) -> OutboxPage:
+        """Return what is on its way to other machines, or waits for them, the oldest first; for control sessions.
+
+        Args:
+            peer: only what is for this broker, by its id or by what its machine is called.
+            status: only entries with it: ``accepted``, ``posted``, ``deferred``, ``peer_acked`` or ``running``.
+            delivery_id: only this entry.
+            after: only entries behind the one with this number.
+            limit: at most so many.
+            timeout: seconds for the answer.
+        """
+        return await self._engine.wait(self._mail.outbox(peer, status, delivery_id, after, limit, timeout))
+
+    async def retry_outbox(
+        self,
+        delivery_id: str,
+        *,
+        timeout: float = REQUEST_MS / 1000,  # noqa: ASYNC109 - as in the other shell
+    ) -> str:
+        """Bring an entry of the outbox away now, whenever it was to be; for control sessions.
+
+        Raises ``RequestRefused`` with the code ``unknown_delivery`` when nothing of this id is in the outbox.
+        """
+        return await self._engine.wait(self._mail.outbox_retry(delivery_id, timeout))
+
+    async def cancel_outbox(
+        self,
+        delivery_id: str,
+        *,
+        timeout: float = REQUEST_MS / 1000,  # noqa: ASYNC109 - as in the other shell
+    ) -> str:
+        """Give up a message in the outbox, which may arrive all the same if it was posted; for control sessions.
+
+        Raises ``RequestRefused`` with the code ``unknown_delivery`` when nothing of this id is in the outbox,
+        ``not_a_message`` when it is a task: ``cancel_invocation`` ends that.
+        """
+        return await self._engine.wait(self._mail.outbox_cancel(delivery_id, timeout))

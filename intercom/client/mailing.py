@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from msgspec import UNSET, UnsetType
 
@@ -12,6 +12,7 @@ from intercom.client.lifecycle import Lifecycle
 from intercom.client.mailviews import (
     AddressView,
     Mailbox,
+    OutboxPage,
     Peeked,
     PendingAsk,
     Purged,
@@ -19,6 +20,7 @@ from intercom.client.mailviews import (
     Trace,
     address_of,
     mailbox_of,
+    outbox_of,
     peeked_of,
     pending_of,
     purged_of,
@@ -31,6 +33,7 @@ from intercom.limits import MAILBOX_PAGE_CEILING
 from intercom.wire import mail
 
 if TYPE_CHECKING:
+    from intercom.wire import outbox
     from intercom.wire.unions import Request
 
 
@@ -147,6 +150,44 @@ class MailRequests:
         age = UNSET if older_than is None else milliseconds(older_than, "older_than")
         return self._request(lambda request_id: mail.PurgeRequest(request_id, age, of), mail.Purged, purged_of, timeout)
 
+    def outbox(
+        self, peer: str | None, status: str | None, delivery_id: str | None, after: int, limit: int, timeout: float
+    ) -> RequestOperation[OutboxPage]:
+        """Ask what is on its way to other brokers, or waits for them."""
+        from intercom.wire import outbox
+
+        if not 0 < limit <= MAILBOX_PAGE_CEILING:
+            raise UsageError(f"limit must be a number from 1 to {MAILBOX_PAGE_CEILING}, not {limit!r}")
+        if status not in (None, *get_args(outbox.OutboxStatus)):
+            raise UsageError(f"status must be one of {', '.join(get_args(outbox.OutboxStatus))}, not {status!r}")
+        whose = UNSET if peer is None else _named(peer, "peer")
+        which = UNSET if delivery_id is None else clean_id(delivery_id)
+        how: Any = UNSET if status is None else status
+        return self._request(
+            lambda request_id: outbox.OutboxList(request_id, whose, how, which, after, limit),
+            outbox.OutboxEntries,
+            outbox_of,
+            timeout,
+        )
+
+    def outbox_retry(self, delivery_id: str, timeout: float) -> RequestOperation[str]:
+        """Bring an entry of the outbox away now."""
+        from intercom.wire import outbox
+
+        wanted = clean_id(delivery_id)
+        return self._request(
+            lambda request_id: outbox.OutboxRetry(request_id, wanted), outbox.OutboxChanged, _delivery_id, timeout
+        )
+
+    def outbox_cancel(self, delivery_id: str, timeout: float) -> RequestOperation[str]:
+        """Give up a message that is in the outbox."""
+        from intercom.wire import outbox
+
+        wanted = clean_id(delivery_id)
+        return self._request(
+            lambda request_id: outbox.OutboxCancel(request_id, wanted), outbox.OutboxChanged, _delivery_id, timeout
+        )
+
     def _request(
         self, make: Callable[[str], Request], answers: type[Any], read: Callable[[Any], Result], timeout: float
     ) -> RequestOperation[Result]:
@@ -169,6 +210,10 @@ def _mailbox(address: str | None, group: str | None, session_id: str | None) -> 
     return mail.MailboxOf(
         address=_named(address, "address"), group=UNSET if group is None else clean_text(group, "group")
     )
+
+
+def _delivery_id(answer: outbox.OutboxChanged) -> str:
+    return answer.delivery_id
 
 
 def _named(value: object, what: str) -> str:

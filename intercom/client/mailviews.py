@@ -5,18 +5,23 @@ Times are epoch milliseconds.
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from msgspec import UNSET, Struct, UnsetType
 
 from intercom.client.views import IncomingMessage, SessionView, message_of, view_of
 from intercom.wire import mail
+
+if TYPE_CHECKING:
+    from intercom.wire import outbox
 from intercom.wire.frames import MessageFrame
 
 __all__ = [
     "AddressView",
     "Mailbox",
     "MailboxEntry",
+    "OutboxItem",
+    "OutboxPage",
     "PendingAsk",
     "Purged",
     "SessionRecord",
@@ -158,6 +163,39 @@ class Trace(Struct, frozen=True, kw_only=True):
     events: tuple[TraceEvent, ...]
 
 
+class OutboxItem(Struct, frozen=True, kw_only=True):
+    """Show what is on its way to another machine, or waits for it."""
+
+    number: int
+    """The order in which they were stored."""
+    delivery_id: str
+    kind: str
+    """``message`` or ``task``."""
+    status: str
+    """``accepted`` stored here, ``posted`` on its way, ``deferred`` waits here; of a task also how far it is there."""
+    peer: str
+    """Id of the broker it is for."""
+    node: str
+    """What its machine is called."""
+    target: str
+    attempts: int
+    queued_at: int
+    """Epoch ms."""
+    message_id: str | None
+    invocation_id: str | None
+    next_attempt_at: int | None
+    size: int | None
+    detail: str | None
+    """Why the last attempt failed."""
+
+
+class OutboxPage(Struct, frozen=True, kw_only=True):
+    """Hold entries of the outbox, the oldest first, and how many are behind them."""
+
+    entries: tuple[OutboxItem, ...]
+    left: int
+
+
 class Purged(Struct, frozen=True, kw_only=True):
     """Say how many waiting messages were given up; kept texts and history are deleted."""
 
@@ -273,6 +311,32 @@ def trace_of(answer: mail.Trace) -> Trace:
             TraceEvent(at=event.at, state=event.state, detail={} if event.detail is UNSET else event.detail)
             for event in answer.events
         ),
+    )
+
+
+def outbox_of(answer: outbox.OutboxEntries) -> OutboxPage:
+    """Return entries of the outbox."""
+    return OutboxPage(
+        entries=tuple(
+            OutboxItem(
+                number=entry.entry,
+                delivery_id=entry.delivery_id,
+                kind=entry.kind,
+                status=entry.status,
+                peer=entry.peer,
+                node=entry.node,
+                target=entry.target,
+                attempts=entry.attempts,
+                queued_at=entry.queued_at,
+                message_id=_known(entry.message_id),
+                invocation_id=_known(entry.invocation_id),
+                next_attempt_at=_known(entry.next_attempt_at),
+                size=_known(entry.size),
+                detail=_known(entry.detail),
+            )
+            for entry in answer.entries
+        ),
+        left=answer.left,
     )
 
 

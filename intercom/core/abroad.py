@@ -14,7 +14,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import UNSET, DecodeError, Raw, ValidationError
+from msgspec import UNSET, DecodeError, Raw, Struct, ValidationError
 from msgspec.json import decode, encode
 
 from intercom.core.attempts import NOT_FOUND_CODE, Attempt
@@ -29,27 +29,41 @@ from intercom.core.letters import (
     SendLetter,
     WithdrawnLetter,
 )
+from intercom.core.outgoing import OnItsWay, Outgoing
 from intercom.core.peer_records import Arrived, Post, Posted, RemoteName, Settle
-from intercom.core.standins import RemoteConnection, StandIn
+from intercom.core.queueing import Away
+from intercom.core.records import OperationState
+from intercom.core.sessions import NODE, Session
+from intercom.core.standins import PEER, RemoteConnection, StandIn
 from intercom.wire import reasons
 from intercom.wire.frames import Delivered, DeliveryFailed, MessageFrame, Queued, Send
 from intercom.wire.mail import Notice, QuestionWithdrawn
 
 if TYPE_CHECKING:
+    from intercom.core.addresses import Address
     from intercom.core.deciding import Deciding
     from intercom.core.delivery import Delivery
     from intercom.core.ground import Ground
     from intercom.core.mailboxes import Mail, Mailboxes
     from intercom.core.mailing import Mailing
     from intercom.core.operations import Operations
+    from intercom.core.queueing import Queueing
     from intercom.core.receipts import Receipts
     from intercom.core.registry import Registry
-    from intercom.core.sessions import Session
 
 Letter = TypeVar("Letter", SendLetter, OutcomeLetter, WithdrawnLetter, NoticeLetter)
+_JOURNAL_CHARACTERS = 8
 _CODES = ("message_id_conflict", "session_not_found", "away")
 _PASSING = frozenset({"away", "capacity", "not_recorded", "cluster_unavailable", "store_unusable", "broker_draining"})
 """Why mail that was refused is offered again later."""
+
+
+class _Sent(Struct, frozen=True, gc=False):
+    """Remember what was posted last of a message, and to whom: only that broker can say what became of it."""
+
+    attempt: str
+    peer: str
+    delivery_id: str
 
 
 class Abroad:
@@ -68,6 +82,7 @@ class Abroad:
         receipts: Receipts,
         boxes: Mailboxes,
         mailing: Mailing,
+        queueing: Queueing,
         delivery: Delivery,
         deciding: Deciding,
         name_of: Callable[[Session], RemoteName],
@@ -76,22 +91,26 @@ class Abroad:
         now: Instant,
     ) -> None:
         self._own = ground.identity.broker_id
-        self._epoch = ground.identity.epoch
+        identity = ground.identity
+        self._process = f"{identity.epoch}.{identity.journal_id[:_JOURNAL_CHARACTERS]}"
+        """Names this process also where an older copy of its store was restored, which counts its epochs again."""
         self._outbox = ground.outbox
         self._limits = ground.limits
         self._deadlines = ground.deadlines
         self._sessions = registry.sessions
+        self._addresses = registry.addresses
         self._operations = operations
         self._receipts = receipts
         self._boxes = boxes
         self._mailing = mailing
+        self._queueing = queueing
         self._delivery = delivery
         self._deciding = deciding
         self._name_of = name_of
         self._sender_of = sender_of
         self._is_cut_off = is_cut_off
         self._posts = 0
-        self._attempts: dict[tuple[str, str], str] = {}
+        self._attempts: dict[tuple[str, str], _Sent] = {}
         """The newest attempt of what has no outcome yet, by mark and message id."""
         self._arrivals: dict[tuple[str, str], tuple[Arrived, SendLetter]] = {}
         """The newest attempt of what came and has no outcome yet, by broker and message id."""
@@ -100,11 +119,7 @@ class Abroad:
         """What came, so soon after the start, for sessions that may still be on their way back."""
         self._posted: dict[int, Attempt] = {}
         """Attempts that are on their way to the engine."""
-
-    @property
-    def waiting(self) -> int:
-        """Return how many messages are on their way to other brokers, without an outcome."""
-        return len(self._attempts)
+        self.outgoing = Outgoing(ground, operations, self._post_letter, self._next_attempt)
 
     def is_cut_off(self, peer: str) -> bool:
         """Tell whether nothing reaches this broker now."""
@@ -119,13 +134,12 @@ class Abroad:
                 return self._post_send(to, frame, after, token)
             if frame.mail is not UNSET:
                 return self._post_mail(to, frame, after)
-            if frame.notice is not UNSET:
-                return self._post_notice(to, frame, after)
+            return frame.notice is not UNSET and self._post_notice(to, frame, after)
         elif isinstance(frame, Delivered | DeliveryFailed | Queued):
             self._post_outcome(to, frame, after)
         elif isinstance(frame, QuestionWithdrawn):
             body = WithdrawnLetter(frame.message_id, frame.session_id)
-            self._post(to.peer_id, WITHDRAWN, f"{WITHDRAWN} {frame.message_id}", body, after)
+            self.post(to.peer_id, WITHDRAWN, f"{WITHDRAWN} {frame.message_id}", body, after)
         return True
 
     def _post_send(self, to: RemoteConnection, frame: MessageFrame, after: int, attempt: Attempt) -> bool:
@@ -143,9 +157,13 @@ class Abroad:
             attempt.pending_reply,
             attempt.may_queue,
             self._validity_of(attempt),
+            _address_of(target),
         )
-        number = self._post_letter(to.peer_id, attempt.message_id, letter, after)
+        delivery_id = _delivery_id(letter, to.peer_id)
+        after, _ = self.outgoing.begin(attempt, to.peer_id, delivery_id, letter, after)
+        number = self._post_letter(to.peer_id, delivery_id, letter, after)
         self._posted[number] = attempt
+        self.outgoing.given(number, letter.mark, letter.message_id)
         return True
 
     def _validity_of(self, attempt: Attempt) -> int | None:
@@ -168,6 +186,10 @@ class Abroad:
         identity = f"session:{record.sender_session}" if mail.operation is None else mail.operation.sender
         valid_for = None
         if record.valid_until is not None and mail.offered_at is not None:
+            if self._is_cut_off(to.peer_id):
+                # How long it lies in the engine cannot be told from clocks of other machines: it stays here meanwhile.
+                self._mailing.keep_for_later(mail, self._limits.peer_absent_ms, mail.offered_at)
+                return True
             valid_for = max(0, record.valid_until - mail.offered_at.wall)
         letter = SendLetter(
             mail.message_id,
@@ -177,23 +199,29 @@ class Abroad:
             _sender_of(mail, identity, self._own),
             frame.message,
             record.is_ask,
+            may_queue=not target.id,
             valid_for=valid_for,
+            address=_address_of(target),
+            was_forwarded=NODE in decode(record.sender_info),
         )
-        self._post_letter(to.peer_id, mail.message_id, letter, after)
+        self._post_letter(to.peer_id, _delivery_id(letter, to.peer_id), letter, after)
+        if not target.id and mail.offered_at is not None:
+            is_away = self._is_cut_off(to.peer_id)
+            pause_ms = self._limits.peer_window_ms if is_away else self._limits.peer_outcome_ms
+            self._mailing.keep_for_later(mail, pause_ms, mail.offered_at)
         return True
 
-    def _post_letter(self, peer: str, message_id: str, letter: SendLetter, after: int) -> int:
-        self._attempts[letter.mark, message_id] = letter.attempt
+    def _post_letter(self, peer: str, delivery_id: str, letter: SendLetter, after: int = 0) -> int:
+        self._attempts[letter.mark, letter.message_id] = _Sent(letter.attempt, peer, delivery_id)
         if len(self._attempts) > self._limits.unconfirmed_total_frames:
             del self._attempts[next(iter(self._attempts))]  # then any outcome of it counts
-        delivery_id = sha256(encode([letter.sender.identity, message_id, peer])).hexdigest()[:32]
-        return self._post(peer, SEND, delivery_id, letter, after, attempt=letter.attempt)
+        return self.post(peer, SEND, delivery_id, letter, after, attempt=letter.attempt)
 
     def _post_notice(self, to: RemoteConnection, frame: MessageFrame, after: int) -> bool:
         if to.session is None or frame.notice is UNSET:
             return False
         letter = NoticeLetter(to.session.id, frame.sender, frame.message, Raw(encode(frame.notice)))
-        self._post(to.peer_id, NOTICE, f"{NOTICE} {self._posts}", letter, after)
+        self.post(to.peer_id, NOTICE, f"{NOTICE} {self._posts}", letter, after)
         return True
 
     def _post_outcome(self, to: RemoteConnection, frame: Delivered | DeliveryFailed | Queued, after: int) -> None:
@@ -202,7 +230,9 @@ class Abroad:
             return
         arrived, mark = found[0], found[1].mark
         del self._arrivals[to.peer_id, frame.message_id]
-        letter = OutcomeLetter(frame.message_id, mark, frame.attempt_id, "delivered")
+        operation = self._operations.by_id(frame.message_id)
+        recipient = None if operation is None else operation.recipient_session
+        letter = OutcomeLetter(frame.message_id, mark, frame.attempt_id, "delivered", recipient=recipient or "")
         if isinstance(frame, Queued):
             letter = OutcomeLetter(frame.message_id, mark, frame.attempt_id, "queued", position=frame.position)
         elif isinstance(frame, DeliveryFailed):
@@ -213,9 +243,9 @@ class Abroad:
                 "failed",
                 frame.reason,
                 None if frame.reason_code is UNSET else frame.reason_code,
-                is_known=self._operations.by_id(frame.message_id) is not None,
+                is_known=operation is not None,
             )
-        self._post(
+        self.post(
             arrived.peer,
             OUTCOME,
             arrived.delivery_id,
@@ -225,19 +255,31 @@ class Abroad:
             settles=arrived.arrival,
         )
 
-    def _post(
+    def post(
         self, peer: str, kind: str, delivery_id: str, letter: Any, after: int, *, attempt: str = "", settles: int = 0
     ) -> int:
+        """Post a letter once the append with ticket ``after`` is committed; return the number of the post.
+
+        Args:
+            peer: id of the broker it is for.
+            kind: what it is.
+            delivery_id: the same in every copy.
+            letter: its body.
+            after: the append on which it rests.
+            attempt: tells one posting from the next; none: it is one by itself.
+            settles: what arrived and is done with once this was posted.
+        """
         self._posts += 1
-        attempt = attempt or f"{self._epoch}.{self._posts}"
+        attempt = attempt or f"{self._process}.{self._posts}"
         self._outbox.add(Post(self._posts, peer, kind, delivery_id, attempt, encode(letter), after, settles))
         return self._posts
 
     def _next_attempt(self) -> str:
-        return f"{self._epoch}.{self._posts + 1}"
+        return f"{self._process}.{self._posts + 1}"
 
     def posted(self, fact: Posted, now: Instant) -> None:
         """Take note that the engine has an attempt."""
+        self.outgoing.posted(fact.number)
         attempt = self._posted.pop(fact.number, None)
         if attempt is not None:
             self._delivery.frame_taken(attempt, now)
@@ -253,7 +295,7 @@ class Abroad:
                 return
         elif fact.kind == OUTCOME:
             outcome = _read(fact, OutcomeLetter)
-            if outcome is not None:
+            if outcome is not None and self._may_tell(fact, outcome):
                 self._take_outcome(outcome, now)
         elif fact.kind == WITHDRAWN:
             withdrawn = _read(fact, WithdrawnLetter)
@@ -268,7 +310,8 @@ class Abroad:
         self._outbox.add(Settle(fact.arrival))
 
     def _take_send(self, fact: Arrived, letter: SendLetter, now: Instant) -> None:
-        is_early = now.mono - self._started.mono < self._limits.peer_return_ms
+        is_for_mailbox = letter.address is not None and not letter.to
+        is_early = not is_for_mailbox and now.mono - self._started.mono < self._limits.peer_return_ms
         if is_early and self._sessions.get(letter.to) is None:
             if not self._returning:
                 self._deadlines.add(now.mono + self._limits.announce_ms, self._take_returning)
@@ -298,7 +341,11 @@ class Abroad:
             resolve_reply_target=letter.is_ask or UNSET,
             queue_if_away=letter.may_queue or UNSET,
             valid_for=UNSET if letter.valid_for is None else letter.valid_for,
+            logical_target=UNSET if letter.address is None else _wording_of(*letter.address),
         )
+        if letter.address is not None and self._sessions.get(letter.to) is None:
+            self._decide_for_address(fact.peer, connection, frame, letter, *letter.address, now)
+            return
         target = self._sessions.get(letter.to)
         if target is not None and target.is_remote:
             # It has moved on, and who sent this will be told where it is: nothing is passed on from broker to broker.
@@ -308,15 +355,85 @@ class Abroad:
             return
         self._deciding.send(connection, frame, now)
 
+    def _decide_for_address(
+        self,
+        peer: str,
+        connection: RemoteConnection,
+        frame: Send,
+        letter: SendLetter,
+        group: str,
+        name: str,
+        now: Instant,
+    ) -> None:
+        """Decide about mail for an address; what its home is not here any more for is passed on, once."""
+        address = self._addresses.at(group, name)
+        refusal: DeliveryFailed | None = None
+        if address is None:
+            refusal = DeliveryFailed(letter.message_id, reasons.SESSION_NOT_FOUND, letter.attempt)
+        elif address.home is not None and (letter.was_forwarded or address.home == peer):
+            refusal = DeliveryFailed(letter.message_id, reasons.away(address.name), letter.attempt, "away")
+        if address is None or refusal is not None:
+            assert refusal is not None
+            self._post_outcome(connection, refusal, 0)
+            return
+        if address.home is None and self._comes_home(connection, address, letter, now):
+            return
+        found = self._queueing.of_address(address)
+        if address.home is None and isinstance(found, Session):
+            frame.to = found.id
+            self._deciding.send(connection, frame, now)
+        else:
+            away = found if isinstance(found, Away) else Away(address.key, address.name, "", address.groups)
+            self._deciding.send_away(connection, away, frame, now)
+
+    def _comes_home(self, connection: RemoteConnection, address: Address, letter: SendLetter, now: Instant) -> bool:
+        """Answer for mail that somebody here wrote, and that comes back since its address is at home here by now."""
+        operation = self._operations.by_id(letter.message_id)
+        if (
+            operation is None
+            or operation.target is None
+            or not (operation.target == address.key or operation.target.startswith(PEER))
+            or operation.sender_session != letter.sender.target_id
+            or operation.unconfirmed is not None
+        ):
+            return False
+        answer: Delivered | Queued
+        if operation.state is OperationState.ACCEPTED:
+            answer = Delivered(letter.message_id, letter.attempt)
+        else:
+            if operation.mail is not None and operation.target != address.key:
+                self._mailing.readdress(operation.mail, address.key, now)
+            elif operation.mail is None and not self._queueing.take_back(operation, letter, address.key, now):
+                return False
+            position = 1 if operation.position is None else operation.position
+            answer = Queued(letter.message_id, address.name, position, letter.attempt)
+        self._outbox.write(connection, answer, operation.ticket)
+        return True
+
+    def _may_tell(self, fact: Arrived, letter: OutcomeLetter) -> bool:
+        """Tell whether a broker may say what became of a message: it was sent to that one, under this very id."""
+        sent = self._attempts.get((letter.mark, letter.message_id))
+        if sent is None:
+            address = self._addresses.of_key(letter.mark)
+            is_at_home = address is not None and address.home == fact.peer
+            is_so = is_at_home or letter.mark.startswith(f"{PEER}{fact.peer}:")
+        else:
+            is_so = (sent.peer, sent.delivery_id) == (fact.peer, fact.delivery_id)
+        if not is_so:
+            self._outbox.note("cluster_outcome_ignored", peer=fact.peer, messageId=letter.message_id)
+        return is_so
+
     def _take_outcome(self, letter: OutcomeLetter, now: Instant) -> None:
         key = (letter.mark, letter.message_id)
-        is_newest = self._attempts.get(key) in (letter.attempt, None)
+        sent = self._attempts.get(key)
+        is_newest = sent is None or sent.attempt == letter.attempt
         if letter.result != "delivered" and not is_newest:
             return
         self._attempts.pop(key, None)
         unconfirmed = self._receipts.find(*key)
         if unconfirmed is None:
-            self._take_outcome_of_mail(letter, now)
+            if not self._take_outcome_of_earlier(letter, now):
+                self._take_outcome_of_mail(letter, now)
         elif letter.result == "delivered":
             self._delivery.confirmed_elsewhere(unconfirmed, now)
         elif letter.result == "queued":
@@ -324,24 +441,53 @@ class Abroad:
         else:
             code: Any = letter.code if letter.code in _CODES else UNSET
             self._delivery.refused_elsewhere(unconfirmed, letter.reason, code, now, is_known=letter.is_known)
+        self.outgoing.settled(*key, now)
+
+    def give_up(self, entry: OnItsWay, now: Instant) -> None:
+        """Let go of a message that is on its way: it may arrive all the same, and its sender is told no more."""
+        unconfirmed = self._receipts.find(*entry.key)
+        if unconfirmed is not None:
+            self._delivery.refused_elsewhere(unconfirmed, reasons.RECEIPT_MISSING, UNSET, now, is_known=True)
+        self.outgoing.settled(*entry.key, now)
+
+    def _take_outcome_of_earlier(self, letter: OutcomeLetter, now: Instant) -> bool:
+        """Take what became of a message that an earlier process posted; return whether it was one.
+
+        Nobody waits for it now: whoever sent it asks again, and is answered by its row.
+        """
+        operation = self._operations.by_id(letter.message_id)
+        if operation is None or operation.target != letter.mark or operation.state is not OperationState.RESERVED:
+            return False
+        if letter.result == "delivered":
+            self._operations.accept_unwaited(operation, now)
+        elif letter.result == "failed" and not letter.is_known:
+            self._operations.forget(operation)
+        return True
 
     def _take_outcome_of_mail(self, letter: OutcomeLetter, now: Instant) -> None:
         box = self._boxes.get(letter.mark)
-        mail = None if box is None else box.under(letter.message_id)
+        # What was put there without a row, such as the reply to an assignment, has no other under its id.
+        mail = None if box is None else box.under(letter.message_id) or box.oldest(letter.message_id)
         if box is None or mail is None:
             return
-        if letter.result == "delivered":
-            if not (mail.is_offered and box.holder and self._mailing.received(box.holder, letter.message_id, now)):
-                self._mailing.confirmed_elsewhere(mail, letter.mark.rpartition(":")[2], now)
+        if letter.result == "delivered" or (letter.result == "queued" and mail.operation is None):
+            self._mailing.confirmed_elsewhere(mail, letter.recipient or letter.mark.rpartition(":")[2], now)
+            self._mailing.offer(box, now)
         elif letter.result == "queued":
             self._mailing.handed_on(mail, now)
             self._mailing.offer(box, now)
         elif not mail.is_offered:
             return  # it is offered again anyhow
-        elif letter.is_known or reasons.code_of(letter.reason) in _PASSING or letter.code == "away":
+        elif letter.is_known or self._may_pass(letter):
             self._mailing.keep_for_later(mail, self._limits.peer_absent_ms, now)
         else:
             self._mailing.refused_elsewhere(mail, letter.reason, now)
+
+    def _may_pass(self, letter: OutcomeLetter) -> bool:
+        """Tell whether mail that was refused may be taken later; a home that knows nothing of it may have moved."""
+        if letter.reason == reasons.SESSION_NOT_FOUND and self._addresses.of_key(letter.mark) is not None:
+            return True
+        return reasons.code_of(letter.reason) in _PASSING or letter.code == "away"
 
     def _take_withdrawn(self, peer: str, letter: WithdrawnLetter, now: Instant) -> None:
         asker = self._sessions.get(letter.asker)
@@ -354,6 +500,20 @@ class Abroad:
         if session is not None and not session.is_remote and "queue" in session.features:
             frame = MessageFrame(letter.sender, letter.message, notice=decode(letter.notice, type=Notice))
             self._outbox.write(session.connection, frame)
+
+
+def _address_of(target: Session) -> tuple[str, str] | None:
+    """Return group and name of the address for which a stand-in receives."""
+    return None if target.address is None else (target.address.group, target.address.name)
+
+
+def _wording_of(group: str, name: str) -> str:
+    """Return what tells two sends to an address to be the same, whoever holds it: it is no name of anybody."""
+    return f"{group}/{name.lower()}/"
+
+
+def _delivery_id(letter: SendLetter, peer: str) -> str:
+    return sha256(encode([letter.sender.identity, letter.message_id, peer])).hexdigest()[:32]
 
 
 def _read(fact: Arrived, kind: type[Letter]) -> Letter | None:

@@ -60,8 +60,7 @@ class AddressUses:
         """Mailboxes with mail or a holder, and senders who may have to be told what became of theirs."""
         found: set[str] = set()
         for box in self._boxes.all():
-            if len(box) or box.holder is not None:
-                found.add(box.key)
+            found.add(box.key)
             found |= {mail.record.sender_mailbox or "" for mail in box.in_order()}
         return found
 

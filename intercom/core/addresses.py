@@ -50,6 +50,7 @@ class Address:
         "group",
         "groups",
         "holder",
+        "home",
         "is_saved",
         "last_held_at",
         "name",
@@ -67,6 +68,8 @@ class Address:
         self.groups = record.groups
         self.created_at = record.created_at
         self.last_held_at = record.last_held_at
+        self.home = record.home
+        """The broker at which its mailbox is; None: here."""
         self.takes_work = record.takes_work
         """Whoever came to take something under it last takes assignments."""
         self.workers: set[str] = set()
@@ -107,6 +110,7 @@ class Address:
             self.created_at,
             self.last_held_at,
             self.takes_work,
+            self.home,
         )
 
 
@@ -141,6 +145,10 @@ class Addresses:
         self._idle_ms = idle_ms
         self.used: Callable[[Instant], set[str]] = lambda now: set()
         """Returns the keys of the addresses on which something depends."""
+        self.on_change: Callable[[Address, Instant], None] | None = None
+        """Is told of each address whose mailbox is here, when it has changed or is new."""
+        self.on_forgotten: Callable[[Address], None] | None = None
+        """Is told of each address that has given way."""
         self._by_number: dict[int, Address] = {}
         self._by_name: dict[str, dict[str, Address]] = {}
         self._last_number = 0
@@ -161,6 +169,24 @@ class Addresses:
         """Return the address with this mailbox."""
         kind, _, number = key.partition(":")
         return self._by_number.get(int(number)) if kind == "address" and number.isdigit() else None
+
+    @property
+    def here(self) -> Iterator[Address]:
+        """Return the addresses whose mailbox is here."""
+        return (address for address in list(self._by_number.values()) if address.home is None)
+
+    def at(self, group: str, name: str) -> Address | None:
+        """Return the address with this home group and name."""
+        return self._by_name.get(trim(name).lower(), {}).get(group)
+
+    def elsewhere(self, group: str, name: str, groups: tuple[str, ...], home: str, now: Instant) -> Address:
+        """Enter an address whose mailbox is at another broker: mail for it that waits here has a place of its own."""
+        record = AddressRecord(self._last_number + 1, name, group, None, groups, now.wall, now.wall, home=home)
+        return self._begin(record, now)
+
+    def change(self, address: Address, kind: str, now: Instant) -> None:
+        """Record an address as it is now."""
+        self._save(kind, address, now)
 
     def named(self, name: str) -> Iterable[Address]:
         """Return the addresses with this name, compared case-insensitively."""
@@ -190,17 +216,18 @@ class Addresses:
         group = NO_GROUP if is_me else home_group
         address = self._by_name.get(name.lower(), {}).get(group)
         if address is None:
-            if len(self._by_number) >= self._limit and not self._make_room(now):
+            if self._is_full() and not self._make_room(now):
                 return Refused("address_limit", f"This broker keeps at most {self._limit} addresses")
             token, is_new = _first_token(claim, new_token)
             return self._create(ME if is_me else name, group, digest(token), () if is_me else groups, now), is_new
         if claim.hold == "free" and address.holder is not None:
             return Refused("address_held", f"Session {address.holder.id} receives the mail of {address.name}")
-        if address.token_hash is None:
+        if address.token_hash is None and address.home is None:
             token, is_new = _first_token(claim, new_token)
             address.token_hash = digest(token)
             event = self._journal.event("address.taken", address.row, now)
             self._ledger.append((event,), self._undo_taken, address)
+            self._tell(address, now)
             return address, is_new
         if not proves(None if not isinstance(claim.token, str) else claim.token, address.token_hash):
             return Refused("address_taken", f"The address {address.name} in group {group!r} belongs to somebody else")
@@ -241,6 +268,13 @@ class Addresses:
             address.groups = session.groups
             self._save("address.moved", address, now)
 
+    def _is_full(self) -> bool:
+        return len(self._by_number) >= self._limit and sum(1 for _ in self.here) >= self._limit
+
+    def _tell(self, address: Address, now: Instant) -> None:
+        if self.on_change is not None and address.home is None and not address.is_of_broker:
+            self.on_change(address, now)
+
     def _make_room(self, now: Instant) -> bool:
         """Give up the address that nobody has held for longest, if it may give way; tell whether there is room now.
 
@@ -248,7 +282,7 @@ class Addresses:
         """
         idle = [
             address
-            for address in self._by_number.values()
+            for address in self.here
             if address.holder is None
             and not address.is_of_broker
             and address.number != self._last_number
@@ -266,6 +300,8 @@ class Addresses:
             "address.forgotten", oldest.row, now, event_id=f"address:{oldest.number}:forgotten", is_gone=True
         )
         self._ledger.append((event,), self._undo_forget, oldest)
+        if self.on_forgotten is not None:
+            self.on_forgotten(oldest)
         return True
 
     def _undo_forget(self, address: Address, now: Instant) -> None:
@@ -273,10 +309,15 @@ class Addresses:
         self._enter(address)
 
     def _create(self, name: str, group: str, token_hash: str | None, groups: tuple[str, ...], now: Instant) -> Address:
-        number = self._last_number + 1
-        address = Address(AddressRecord(number, name, group, token_hash, groups, now.wall, now.wall))
+        record = AddressRecord(self._last_number + 1, name, group, token_hash, groups, now.wall, now.wall)
+        address = self._begin(record, now)
+        self._tell(address, now)
+        return address
+
+    def _begin(self, record: AddressRecord, now: Instant) -> Address:
+        address = Address(record)
         self._enter(address)
-        event = self._journal.event("address.created", address.row, now, event_id=f"address:{number}:created")
+        event = self._journal.event("address.created", record, now, event_id=f"address:{record.number}:created")
         self._ledger.append((event,), self._undo_create, address)
         return address
 
@@ -296,6 +337,7 @@ class Addresses:
 
     def _save(self, kind: str, address: Address, now: Instant) -> None:
         self._keeping.save(kind, address, self._is_there, now)
+        self._tell(address, now)
 
     def _is_there(self, address: Address) -> bool:
         return self._by_number.get(address.number) is address

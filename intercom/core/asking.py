@@ -224,18 +224,11 @@ class Asking:
             question.asker_return = asker.return_hash
             self._questions.target_returned([question])  # the wait for the other side begins anew with its return
 
-    def asker_left(self, asker: Session) -> None:
-        """Drop what a departing session waits for, and tell who was asked."""
-        for question in self._questions.asked_by(asker.id):
+    def asker_left(self, session_id: str) -> None:
+        """Drop what a session waits for that departs, or was away and does not come back, and tell who was asked."""
+        for question in self._questions.asked_by(session_id):
             self._questions.close(question)
             self._tell_over(question)
-
-    def asker_closed(self, session_id: str) -> None:
-        """Drop what a session waits for that was away and will not come back, and tell who was asked."""
-        for question in self._questions.asked_by(session_id):
-            if question.dormant:
-                self._questions.close(question)
-                self._tell_over(question)
 
     def target_left(self, target: Session) -> None:
         """Tell everybody who waits for a departing session; what waits for a side to return stays."""
@@ -253,7 +246,7 @@ class Asking:
                 self._questions.close(question)
                 self._tell_terminal(asker, question, target, now)
 
-    def settle_if_over(self, asker: Session, target_id: str, message_id: str, now: Instant, after: int = 0) -> None:
+    def settle_if_over(self, asker: Session, target_id: str, message_id: str, now: Instant) -> None:
         """Settle a question at once whose other side is gone or terminal by now (protocol 6.4, race)."""
         question = self._questions.find(asker.id, target_id, message_id)
         if question is None:
@@ -261,10 +254,10 @@ class Asking:
         target = self._sessions.get(target_id)
         if target is None:
             self._questions.close(question)
-            self._tell_gone(asker, question, None, after)
+            self._tell_gone(asker, question, None)
         elif target.is_terminal:
             self._questions.close(question)
-            self._tell_terminal(asker, question, target, now, after)
+            self._tell_terminal(asker, question, target, now)
 
     def recover(self, operation: Operation, record: QuestionRecord) -> None:
         """Open the question of an accepted, unanswered ask read from the store, dormant."""
@@ -310,13 +303,13 @@ class Asking:
         assert asker is not None, "its departure would have ended the question"
         self._tell_gone(asker, question, None)
 
-    def _tell_gone(self, asker: Session, question: Question, target: Session | None, after: int = 0) -> None:
+    def _tell_gone(self, asker: Session, question: Question, target: Session | None) -> None:
         if asker.knows_newest_frames:
             name = UNSET if target is None or target.name is None else target.name
             frame = PeerDisconnected(question.message_id, question.target_id, name)
-            self._outbox.write(asker.connection, frame, max(after, question.operation.ticket))
+            self._outbox.write(asker.connection, frame, question.operation.ticket)
 
-    def _tell_terminal(self, asker: Session, question: Question, target: Session, now: Instant, after: int = 0) -> None:
+    def _tell_terminal(self, asker: Session, question: Question, target: Session, now: Instant) -> None:
         message = {
             "id": f"terminal:{question.message_id}",
             "timestamp": now.wall,
@@ -325,4 +318,4 @@ class Asking:
             "content": {"text": reasons.TERMINAL},
         }
         frame = MessageFrame(target.encoded(), Raw(encode(message)))
-        self._outbox.write(asker.connection, frame, max(after, question.operation.ticket))
+        self._outbox.write(asker.connection, frame, question.operation.ticket)

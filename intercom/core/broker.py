@@ -26,6 +26,7 @@ from intercom.core.invoking import Invoking
 from intercom.core.linking import Linking
 from intercom.core.membership import Membership
 from intercom.core.messages import Messages
+from intercom.core.outbox_requests import OutboxRequests
 from intercom.core.part import Part
 from intercom.core.peeking import Peeking
 from intercom.core.post import Post
@@ -133,6 +134,15 @@ class Broker:
         self._flows = flows = FlowsOfBroker(ground, registry, messages, post, company, following, work)
         self._linking = linking = Linking(ground, registry, messages, post, membership, following, inquiries)
         self._invoking = Invoking(ground, registry, messages, post, sending, following, work, node)
+        outbox = OutboxRequests(
+            ground,
+            registry,
+            post,
+            inquiries,
+            lambda: self._meshing,
+            self._invoking.forwarding,
+            self._invoking.peers,
+        )
         self._meshing: Meshing | None = None
         if cluster is not None:
             from intercom.core.meshing import Meshing  # with all that only a broker among others needs
@@ -145,7 +155,7 @@ class Broker:
                 sending,
                 membership,
                 company,
-                self._invoking.peers,
+                self._invoking,
                 node,
                 cluster,
                 now,
@@ -168,7 +178,10 @@ class Broker:
             flows,
             linking,
             self._invoking,
+            outbox,
         ]
+        if self._meshing is not None:
+            self._parts.append(self._meshing)
         draining = Draining(ground, registry, linking.links, self._parts)
         reporting = (*self._parts, draining)
         self._control = Control(ground, registry, messages, instance_id, pid, facts or {}, reporting)
@@ -325,7 +338,7 @@ class Broker:
     def committed(self, ticket: int, now: Instant) -> list[Effect]:
         """Take note that every append up to ``ticket`` is durable."""
         self._ledger.committed(ticket, now)
-        self._control.committed(ticket)
+        self._control.committed()
         return self._outbox.take()
 
     def commit_failed(self, first: int, reason: str, final: bool, now: Instant) -> list[Effect]:
@@ -335,7 +348,7 @@ class Broker:
         ``final`` closes the store for the life of the process: sends are refused from now on.
         """
         self._outbox.note("commit_failed", reason=reason, final=final)
-        self._control.commit_failed(first, reason, now)
+        self._control.commit_failed(reason, now)
         if final:
             self._lose_store(reason)
         self._ledger.failed(first, now)

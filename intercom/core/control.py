@@ -54,7 +54,6 @@ class Control(Part):
         """Tells how the way to other brokers is."""
         self._failure: dict[str, Any] | None = None
         """Of the store, until a later commit succeeded."""
-        self._failed_ticket = 0
 
     def handlers(self) -> Mapping[type, Handler]:
         """Return who takes what anybody may ask, registered or not."""
@@ -68,15 +67,13 @@ class Control(Part):
         """Return who lets the broker leave."""
         return {Leaving: self._leave}
 
-    def commit_failed(self, first: int, reason: str, now: Instant) -> None:
+    def commit_failed(self, reason: str, now: Instant) -> None:
         """Report that a commit failed, from now on."""
         self._failure = {"reason": reason, "at": now.wall}
-        self._failed_ticket = first
 
-    def committed(self, ticket: int) -> None:
+    def committed(self) -> None:
         """Report no failure any more once what came after it is durable."""
-        if ticket >= self._failed_ticket:
-            self._failure = None
+        self._failure = None
 
     def _health(self, connection: Connection, frame: HealthRequest, now: Instant) -> None:
         self._outbox.write(connection, Health(frame.request_id, self._instance_id))

@@ -92,6 +92,16 @@ class Deciding:
         if refusal is not None:
             self._refuse(connection, *identify(members_of(frame)), refusal)
 
+    def send_away(self, connection: Connection, away: Away, frame: Send, now: Instant) -> None:
+        """Decide about a send to somebody who is known to be away."""
+        message, sender = parse_message(frame.message), connection.session
+        if message is None or sender is None:
+            return self.send(connection, frame, now)
+        refusal = self._queueing.send(connection, sender, away, frame, message, now)
+        if refusal is not None:
+            self._refuse(connection, message.id, frame.attempt_id, refusal)
+        return None
+
     def dispatch(self, released: Iterable[Held], now: Instant) -> None:
         """Decide about sends whose hold has ended as if they came now, in the order in which they did come (6.11)."""
         for held in released:
@@ -515,5 +525,5 @@ class Deciding:
             if frame.resolve_reply_target is True and frame.attempt_id is not UNSET:
                 self._outbox.write(connection, QuestionTarget(message_id, frame.attempt_id, target.id), ticket)
         self._answer(connection, Delivered(message_id, frame.attempt_id), ticket, otherwise)
-        self._asking.settle_if_over(sender, target.id, message_id, now, ticket)
+        self._asking.settle_if_over(sender, target.id, message_id, now)
         return None

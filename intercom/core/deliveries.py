@@ -104,6 +104,10 @@ class Deliveries:
         """Return those that wait to be sent to a peer, the oldest first."""
         return [one for one in self._by_id.values() if one.waits and one.record.peer == peer]
 
+    def at_peer(self, peer: str) -> list[Delivery]:
+        """Return those that a peer has and has not told the end of, the oldest first."""
+        return [one for one in self._by_id.values() if one.is_at_peer and one.record.peer == peer]
+
     def enter(self, record: DeliveryRecord) -> Delivery:
         """Enter a delivery, also one that was read from the store."""
         delivery = Delivery(record)

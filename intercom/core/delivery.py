@@ -206,15 +206,13 @@ class Delivery:
         operation = attempt.operation
         assert operation is not None
         operation.copies -= 1
-        if operation.under_way is attempt:
-            operation.under_way = None
         if operation.copies:
             return
         newest = attempt
         if operation.unconfirmed is not None:
             newest = operation.unconfirmed.waiter
             self._receipts.remove(operation.unconfirmed)
-        self._operations.forget(operation, now)
+        self._operations.forget(operation)
         code = NOT_FOUND_CODE if newest.pending_reply else UNSET
         self._fail(newest, reasons.SESSION_NOT_FOUND, code)
 
@@ -237,8 +235,7 @@ class Delivery:
         if until is None or attempt.is_ask or (now.wall < until.wall and now.mono < until.mono):
             return False
         self._receipts.remove(unconfirmed)
-        operation.under_way = None
-        self._operations.forget(operation, now)
+        self._operations.forget(operation)
         self._fail(attempt, reasons.OUT_OF_DATE)
         return True
 
@@ -323,9 +320,8 @@ class Delivery:
 
         Sent again it is brought there again, and what has become of it by then is the answer.
         """
-        attempt, operation = unconfirmed.waiter, unconfirmed.operation
+        attempt = unconfirmed.waiter
         self._receipts.remove(unconfirmed)
-        operation.under_way = None
         if attempt.reply_to is not UNSET:
             answered = self._queueing.open_question(attempt.target, attempt.sender, attempt.reply_to)
             if answered is not None:
@@ -333,16 +329,15 @@ class Delivery:
         if attempt.is_waiting:
             attempt.settle()
             queued = Queued(attempt.message_id, trim(attempt.wording), position, attempt.attempt_id)
-            self._outbox.write(attempt.connection, queued, operation.ticket)
+            self._outbox.write(attempt.connection, queued)
 
     def refused_elsewhere(
         self, unconfirmed: Unconfirmed, reason: str, code: str | UnsetType, now: Instant, *, is_known: bool
     ) -> None:
         """Say why the broker of another machine refused a message; ``is_known``: it may have arrived all the same."""
         self._receipts.remove(unconfirmed)
-        unconfirmed.operation.under_way = None
         if not is_known:
-            self._operations.forget(unconfirmed.operation, now)
+            self._operations.forget(unconfirmed.operation)
         if is_known and reason == reasons.SESSION_NOT_FOUND:
             reason, code = reasons.RECEIPT_MISSING, UNSET  # it was there, and may have the message
         self._fail(unconfirmed.waiter, reason, code)
@@ -381,7 +376,7 @@ class Delivery:
             token = None if operation.is_ask else AnswerTaken(message_id, operation.number, attempt.connection.number)
             self._outbox.write(attempt.connection, Delivered(message_id, attempt.attempt_id), ticket, token)
         if is_asked:
-            self._asking.settle_if_over(sender, recipient.id, message_id, now, ticket)
+            self._asking.settle_if_over(sender, recipient.id, message_id, now)
 
     def _fail(self, attempt: Attempt, reason: str, code: str | UnsetType = UNSET) -> None:
         if attempt.is_waiting:
@@ -400,7 +395,6 @@ class Delivery:
         if operation.unconfirmed is not None:
             newest = operation.unconfirmed.waiter
             self._receipts.remove(operation.unconfirmed)
-        operation.under_way = None
         self._operations.withdraw(operation)
         self._fail(newest, reasons.NOT_RECORDED)
 

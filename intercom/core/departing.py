@@ -72,7 +72,7 @@ class Departing:
             self._asking.asker_away(session)
             self._sessions.reserve_id(session.id)
         else:
-            self._asking.asker_left(session)
+            self._asking.asker_left(session.id)
         if session.holds_address and (cause is Cause.REPLACED or session.keeps_questions):
             for ask in self._asking.owed_by_mailbox(session, session.target_identity):
                 self._operations.note_recipient(ask)

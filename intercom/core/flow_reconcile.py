@@ -91,7 +91,7 @@ class Reconciler:
         try:
             if dispatch is not None:
                 self.look_at(dispatch, now)
-            elif flow.is_live:
+            else:
                 self._admission.admit(flow, now)
         except Exception as error:  # a fault in one flow must stop no other
             self._book.roll_back(now)

@@ -32,9 +32,7 @@ class Settling:
         self.on_settled: Callable[[], None] = lambda: None
 
     def settle(self, dispatch: Dispatch, outcome: str, reason: str, now: Instant, *, sign: str | None = None) -> None:
-        """End an attempt in a move of its own; one that is over stays as it is. ``sign`` is an event before its end."""
-        if not dispatch.is_open:
-            return
+        """End an open attempt in a move of its own; ``sign`` is an event before its end."""
         move = self._book.begin(now)
         self.settle_in(move, dispatch, outcome, reason, now, sign=sign)
         move.commit()

@@ -113,7 +113,7 @@ class Following(Part):
         return None if address is None else self._state_of_address(address)
 
     def _every_address(self) -> Iterable[State]:
-        return (self._state_of_address(address) for address in self._addresses)
+        return (self._state_of_address(address) for address in self._addresses.here)
 
     def _state_of_address(self, address: Address) -> State:
         box = self._boxes.get(address.key)

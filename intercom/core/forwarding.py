@@ -23,6 +23,7 @@ from intercom.core.deliveries import Deliveries, Delivery, status_of
 from intercom.core.invocations import ENDED, Invocation, Invocations, Texts
 from intercom.core.move import Move
 from intercom.core.peer_records import (
+    ClusterState,
     DeliveryRecord,
     Follow,
     Forward,
@@ -79,6 +80,10 @@ class Forwarding:
         self._epoch = epoch
         self.is_shut = False
         """Nothing is sent any more: the broker is about to leave."""
+        self.carry: Callable[[Forward | Follow | Recall, Instant], None] = lambda work, now: outbox.add(work)
+        """Brings work to a peer."""
+        self._epochs: dict[str, int] = {}
+        """Of the processes of peers that were seen last."""
 
     # --- what is planned --------------------------------------------------------------------------------
 
@@ -163,7 +168,7 @@ class Forwarding:
             task.take_until,
             task.wishes,
         )
-        self._outbox.add(Forward(record.peer, record.delivery_id, sending.attempt, remote))
+        self.carry(Forward(record.peer, record.delivery_id, sending.attempt, remote), now)
         return None
 
     def _arm(self, delivery: Delivery, pause_ms: int, now: Instant) -> None:
@@ -259,20 +264,37 @@ class Forwarding:
     def told(self, fact: PeerFact, now: Instant) -> None:
         """Take note of what is heard of other brokers."""
         if isinstance(fact, PeerSeen):
-            if self._peers.seen(fact, now):
-                for delivery in self._deliveries.waiting_for(fact.broker_id):
-                    if not delivery.has_left and delivery.record.lease_epoch != self._epoch:
-                        self._attempt(delivery, now)
+            self._seen(fact, now)
         elif isinstance(fact, PeerLost):
             self._peers.lost(fact)
+        elif isinstance(fact, ClusterState):
+            if fact.status == "on":
+                for peer in self._peers.there():
+                    self._go_on_with(peer.broker_id, now)
         elif isinstance(fact, Forwarded | Mirrored):
             delivery_heard_of = self._deliveries.get(fact.delivery_id)
             if delivery_heard_of is None or self._ledger.is_closed:
                 return
+            if fact.peer not in (None, delivery_heard_of.record.peer):
+                return  # nobody else has a say in it
             if isinstance(fact, Mirrored):
                 self._mirrored(delivery_heard_of, fact, now)
             else:
                 self._answered(delivery_heard_of, fact, now)
+
+    def _seen(self, fact: PeerSeen, now: Instant) -> None:
+        """Send what waits for a peer that has come, and ask a new process of it for the reports of what it has."""
+        is_there_anew = self._peers.seen(fact, now)
+        is_another, self._epochs[fact.broker_id] = self._epochs.get(fact.broker_id) != fact.epoch, fact.epoch
+        if is_there_anew or is_another:
+            self._go_on_with(fact.broker_id, now)
+
+    def _go_on_with(self, peer: str, now: Instant) -> None:
+        for delivery in self._deliveries.waiting_for(peer):
+            if not delivery.has_left and delivery.record.lease_epoch != self._epoch:
+                self._attempt(delivery, now)
+        for delivery in self._deliveries.at_peer(peer):
+            self._follow(delivery, now)
 
     def _answered(self, delivery: Delivery, fact: Forwarded, now: Instant) -> None:
         """Take the answer to an attempt; that the peer has it counts whenever it is heard."""
@@ -320,10 +342,10 @@ class Forwarding:
         record = delivery.record
         if not delivery.is_at_peer:
             return
-        self._outbox.add(Follow(record.peer, record.delivery_id, record.invocation_id, record.mirrored))
+        self.carry(Follow(record.peer, record.delivery_id, record.invocation_id, record.mirrored), now)
         invocation = self._book.get(record.invocation_id)
         if invocation is not None and invocation.record.cancel_asked_at is not None:
-            self._outbox.add(Recall(record.peer, record.delivery_id, record.invocation_id, ""))
+            self.carry(Recall(record.peer, record.delivery_id, record.invocation_id, ""), now)
 
     def _mirrored(self, delivery: Delivery, fact: Mirrored, now: Instant) -> None:
         """Take a report of a run; one that is known says nothing, and a gap is filled before anything is taken."""
@@ -335,6 +357,12 @@ class Forwarding:
             return
         move = Move()
         move.inverse(lambda now: self._follow(delivery, now))
+        if not delivery.is_at_peer:  # a report says as much as the answer to an attempt, and may overtake it
+            delivery.has_left = False
+            self._disarm(delivery)
+            acked = {"status": "peer_acked", "acked_at": now.wall, "next_attempt_at": None, "failure": None}
+            free = {"lease_epoch": None, "lease_until": None, "detail": None}
+            self._deliveries.change(delivery, "delivery.mirrored", move, now, **acked, **free)
         self._deliveries.change(delivery, "delivery.mirrored", move, now, mirrored=fact.seq, peer_run=fact.run.run_id)
         self._apply(delivery, fact.run, move, now)
         move.append(self._ledger)
@@ -361,6 +389,19 @@ class Forwarding:
 
     # --- what the requester wants -----------------------------------------------------------------------
 
+    def open_ones(self) -> list[Delivery]:
+        """Return the deliveries that wait or are at their peer, the oldest first."""
+        return self._deliveries.open_ones()
+
+    def try_now(self, delivery: Delivery, now: Instant) -> None:
+        """Send what waits to its peer now, and let its time begin anew."""
+        if not delivery.waits or delivery.has_left or delivery.record.lease_epoch == self._epoch:
+            return
+        move = Move()
+        self._deliveries.change(delivery, "delivery.put_off", move, now, first_queued_at=now.wall)
+        move.append(self._ledger)
+        self._attempt(delivery, now)
+
     def is_untouched(self, invocation: Invocation) -> bool:
         """Tell whether an invocation was never sent to its peer."""
         delivery = self._deliveries.of_invocation(invocation.id)
@@ -379,7 +420,7 @@ class Forwarding:
         delivery = self._deliveries.of_invocation(invocation.id)
         if delivery is not None and delivery.is_at_peer:
             record = delivery.record
-            self._outbox.add(Recall(record.peer, record.delivery_id, record.invocation_id, reason))
+            self.carry(Recall(record.peer, record.delivery_id, record.invocation_id, reason), now)
 
     def forget(self, invocation: Invocation, move: Move, now: Instant) -> None:
         """Forget the delivery of an invocation that is forgotten, in the same append."""
@@ -398,14 +439,15 @@ class Forwarding:
     # --- start ------------------------------------------------------------------------------------------
 
     def recovered(self, now: Instant) -> None:
-        """Go on with what an earlier process was sending; its leases are void, and its reports are asked for anew."""
+        """Go on with what an earlier process was sending; its leases are void.
+
+        What a peer has is followed again once that peer is seen.
+        """
         for delivery in self._deliveries.open_ones():
             record = delivery.record
             if delivery.waits:
                 is_due = record.lease_epoch is not None or record.next_attempt_at is None
                 self._arm(delivery, 0 if is_due else max(0, (record.next_attempt_at or 0) - now.wall), now)
-            else:
-                self._follow(delivery, now)
 
 
 def pause_ms(delivery_id: str, attempt: int, limits: Limits) -> int:

@@ -222,7 +222,7 @@ class Inquiries(Part):
         sees_all = features.OPERATOR in session.features
         away = {known.record.address: known for known in self._lifecycle.away() if known.record.holds_address}
         entries = []
-        for address in self._addresses:
+        for address in self._addresses.here:
             if not (sees_all or address is session.address or address.is_reachable_from(session.groups)):
                 continue
             box = self._boxes.get(address.key)

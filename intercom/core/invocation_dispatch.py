@@ -186,7 +186,7 @@ class Dispatching:
         """Return how an invocation gets to another machine, if it does."""
         return self._forwarding.delivery_of(invocation.id)
 
-    def _way(self, place: Place, info: bytes) -> tuple[Way | None, Kept | None]:
+    def _way(self, place: Place, info: bytes) -> tuple[Way, Kept | None]:
         """Return how somebody is handed a task, and what a policy does with it on the way."""
         action = self._targets.action_for(place, info)
         if action == "refuse":
@@ -197,7 +197,7 @@ class Dispatching:
             place.mailbox is None or (action == "accept" and self._is_free(place.session))
         ):
             return "push", None
-        return (None if place.mailbox is None else "mailbox"), None if action == "accept" else action
+        return "mailbox", None if action == "accept" else action
 
     def _is_free(self, session: Session) -> bool:
         """Tell whether what comes now may be pushed to a session that has a mailbox, without overtaking anything."""
@@ -226,8 +226,7 @@ class Dispatching:
         self._look = None
         if self._mailing.can_promise:
             for invocation in self._book.going_ones():
-                if invocation.is_open and self._mailing.can_promise:
-                    self._check(invocation, now)
+                self._check(invocation, now)
             self._look_for_holders(now)
         self.watch(now)
 
@@ -260,7 +259,7 @@ class Dispatching:
             if now.mono - since < self._limits.run_stale_ms:
                 continue
             for invocation in self._book.held_by(holders):
-                if not self._has_message(invocation) and self._mailing.can_promise:
+                if not self._has_message(invocation):
                     why = GONE if self._targets.is_gone(invocation.record.target) else LOST
                     self.fail(invocation, why, now, reconciled=True)
             if not self._book.held_by(holders):
@@ -295,7 +294,7 @@ class Dispatching:
             self._park(invocation, place, now)
         elif way == "mailbox":
             self._mail(invocation, str(place.mailbox), kept, now, was_written=record.job == "running")
-        elif way == "push":
+        else:
             self._push(invocation, place.session, now)
 
     def _later(self, invocation: Invocation, why: str, pause_ms: int, now: Instant) -> None:
@@ -551,7 +550,8 @@ class Dispatching:
             return
         if outcome in ("expired", "undeliverable"):
             self._end(invocation, "failed", Texts(error=f"It was not handed over: {reason}"), move, now)
-        elif outcome == "settled":
+        else:
+            assert outcome == "settled", "with its assignment its run has ended"
             self._end(invocation, "completed", Texts(summary="Settled in the inbox, without a reply"), move, now)
 
     def answered(self, session: Session, message_id: str, text: str, now: Instant) -> None:
@@ -559,6 +559,8 @@ class Dispatching:
         invocation = self._book.of_message(message_id)
         if invocation is None or not self._mailing.can_promise or not self.is_worker(session, invocation):
             return
+        if invocation.record.authority is not None:
+            return  # that broker heard it too, and reports
         if invocation.allows("completed"):
             move = Move()
             self._end(invocation, "completed", Texts(output=text), move, now)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from intercom.core.peer_records import PEER
+
 
 class InvocationRecord(Struct, frozen=True, omit_defaults=True, gc=False):
     """Describe one invocation with its run and the job that hands it over; the task is stored beside it.
@@ -66,6 +68,11 @@ class InvocationRecord(Struct, frozen=True, omit_defaults=True, gc=False):
     def message_id(self) -> str:
         """Return the id of the message that brings the task."""
         return f"run:{self.run_id}"
+
+    @property
+    def asked_at_peer(self) -> str | None:
+        """Return the broker at which it was asked for, when that is another one."""
+        return self.requester.split(":", 2)[1] if self.requester.startswith(PEER) else None
 
 
 class DiagnosisRecord(Struct, frozen=True):

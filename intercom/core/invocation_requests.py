@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Raw, Struct
 from msgspec.json import encode
+from msgspec.structs import replace
 
 from intercom.core import features
 from intercom.core.clock import Instant
@@ -22,6 +23,7 @@ from intercom.core.invocation_records import DiagnosisRecord, InvocationRecord
 from intercom.core.invocation_targets import Targets, stored
 from intercom.core.invocation_texts import checked, fingerprint, invocation_info, labels_of, task_message, wishes
 from intercom.core.invocations import ENDED, Invocation, Invocations, Texts, texts_of
+from intercom.core.mailboxes import Mailbox
 from intercom.core.mailing import Letter, Mailing
 from intercom.core.move import Move, take_back
 from intercom.core.records import ReadBodies
@@ -73,6 +75,8 @@ class Showing(Struct, frozen=True):
     frame: Any
     invocation: Any
     make: Any
+    is_certain: bool = False
+    """Nothing waited for its commit when the texts were asked for: what is not there is lost."""
 
 
 class InvocationRequests:
@@ -236,7 +240,7 @@ class InvocationRequests:
         body = encode({"id": message_id, "timestamp": now.wall, "content": {"text": text}})
         notice = Notice("undeliverable", frame.invocation_id, diagnosis.asked_label, told.detail)
         key = session.return_mailbox
-        if key is not None and self._boxes.has_room(self._boxes.open(key), len(body)):
+        if key is not None and self._boxes.has_room(self._boxes.get(key) or Mailbox(key), len(body)):
             letter = Letter(key, message_id, body, self._broker_info, None, "", "", notice=encode(notice))
             ticket = self._mailing.put(letter, None, now, take_back, move, *move.changes).ticket
         else:
@@ -307,14 +311,15 @@ class InvocationRequests:
     def _read(self, showing: Showing, now: Instant) -> None:
         record = showing.invocation.record
         numbers = (record.number,) if record.result is None else (record.number, record.result)
-        self._outbox.add(ReadBodies(showing, numbers))
+        is_certain = self._ledger.is_committed(self._ledger.last_ticket)
+        self._outbox.add(ReadBodies(replace(showing, is_certain=is_certain), numbers))
 
     def read(self, showing: Showing, numbers: tuple[int, ...], bodies: dict[int, bytes] | None, now: Instant) -> None:
         """Go on after texts were read; ``None``: they could not be."""
         frame, invocation = showing.frame, showing.invocation
         if bodies is None:
             return self._giving.refuse(showing.connection, frame.request_id, self._giving.not_read)
-        if invocation.record.result not in (None, *numbers):
+        if invocation.record.result not in (None, *(numbers if showing.is_certain else bodies)):
             return self._show(showing.connection, frame, invocation, showing.make, now)  # it went on meanwhile
         answer = showing.make(self, frame, invocation, bodies)
         self._giving.give(showing.connection, answer, self._ledger.last_ticket)

@@ -78,7 +78,7 @@ class Targets:
         ]
         found += [
             self._of_address(address)
-            for address in self._addresses
+            for address in self._addresses.here
             if not address.is_of_broker and (sees_all or address.is_reachable_from(asker.groups))
         ]
         found += [
@@ -101,6 +101,8 @@ class Targets:
         """Return who has exactly this id, without a look at everybody."""
         sees_all = features.OPERATOR in asker.features
         address = self._addresses.of_key(target)
+        if address is not None and address.home is not None:
+            return None
         session = self._sessions.get(target)
         if session is not None and not session.is_remote:
             if not session.is_agent or not (sees_all or session.shares_group_with(asker)):

@@ -125,6 +125,8 @@ class Invocations:
         self._diagnoses: dict[int, DiagnosisRecord] = {}
         self.on_forgetting: Callable[[Invocation, Move, Instant], None] = lambda invocation, move, now: None
         """Is told of every invocation that is forgotten, in the same append."""
+        self.on_foreign: Callable[[Invocation], None] | None = None
+        """Is told when one has changed that another broker was asked for."""
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -259,6 +261,8 @@ class Invocations:
         before, invocation.record = invocation.record, record
         if self._by_id.get(invocation.id) is not invocation:
             return
+        if self.on_foreign is not None and record.asked_at_peer is not None:
+            self.on_foreign(invocation)
         place = _place_of(record)
         if place != invocation.place:
             self._move(invocation, place)

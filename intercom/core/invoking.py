@@ -17,7 +17,7 @@ from intercom.core.invocation_targets import Targets
 from intercom.core.invocations import Invocation, Invocations
 from intercom.core.move import Move
 from intercom.core.part import Handler, Part, Reader
-from intercom.core.peer_records import DeliveryRecord, PeerRecord
+from intercom.core.peer_records import DeliveryRecord, OutboxRecord, PeerRecord
 from intercom.core.peers import Peers
 from intercom.wire.invocations import Invoke
 
@@ -53,7 +53,7 @@ class Invoking(Part):
         self._boxes = boxes
         self._mailing = mailing
         self._ledger = ledger
-        self._book = Invocations(journal, limits)
+        self.book = Invocations(journal, limits)
         self.peers = Peers(
             identity.broker_id,
             journal,
@@ -62,8 +62,8 @@ class Invoking(Part):
             registry.is_known_here,
         )
         self._deliveries = Deliveries(journal)
-        self._forwarding = Forwarding(
-            self._book,
+        self.forwarding = Forwarding(
+            self.book,
             self._deliveries,
             self.peers,
             ledger,
@@ -73,8 +73,8 @@ class Invoking(Part):
             next_number,
             identity.epoch,
         )
-        self._book.on_forgetting = self._forwarding.forget
-        targets = Targets(
+        self.book.on_forgetting = self.forwarding.forget
+        self.targets = targets = Targets(
             registry.sessions,
             registry.addresses,
             registry.lifecycle,
@@ -84,8 +84,8 @@ class Invoking(Part):
             registry.policies,
             self.peers,
         )
-        self._dispatching = Dispatching(
-            self._book,
+        self.dispatching = Dispatching(
+            self.book,
             targets,
             post.inbox,
             post.parking,
@@ -100,12 +100,12 @@ class Invoking(Part):
             next_number,
             identity.epoch,
             ground.broker_info,
-            self._forwarding,
+            self.forwarding,
         )
         self._requests = InvocationRequests(
-            self._book,
+            self.book,
             targets,
-            self._dispatching,
+            self.dispatching,
             mailing,
             boxes,
             work.register,
@@ -118,19 +118,20 @@ class Invoking(Part):
             identity.journal_id,
             ground.broker_info,
         )
-        sending.on_late.append(self._dispatching.received)
-        mailing.on_moving.append(self._dispatching.mail_moving)
-        mailing.on_left = self._dispatching.mail_left
-        mailing.told_with = self._dispatching.told
-        post.queueing.on_answer = self._dispatching.answered
-        work.assignments.on_moving = self._dispatching.assignment_moving
-        post.parking.on_leaving = self._dispatching.parked_leaving
-        post.parking.on_given_back = self._dispatching.parked_again
+        sending.on_late.append(self.dispatching.received)
+        mailing.on_moving.append(self.dispatching.mail_moving)
+        mailing.on_left = self.dispatching.mail_left
+        mailing.told_with = self.dispatching.told
+        post.queueing.on_answer = self.dispatching.answered
+        work.assignments.on_moving = self.dispatching.assignment_moving
+        post.parking.on_leaving = self.dispatching.parked_leaving
+        post.parking.on_given_back = self.dispatching.parked_again
         watches = following.watches
         watches.follow(InvocationRecord, of_invocation)
         watches.follow(DiagnosisRecord, of_diagnosis)
         watches.follow(DeliveryRecord, of_delivery)
         watches.follow(PeerRecord, of_nobody)
+        watches.follow(OutboxRecord, of_nobody)
         watches.describe("invocation", self._state_of, self._every_state)
 
     def handlers(self) -> Mapping[type, Handler]:
@@ -139,58 +140,58 @@ class Invoking(Part):
 
     def readers(self) -> Mapping[type, Reader]:
         """Return who goes on after texts were read."""
-        return {Pushing: self._push_read, Showing: self._requests.read, Sending: self._forwarding.text_read}
+        return {Pushing: self._push_read, Showing: self._requests.read, Sending: self.forwarding.text_read}
 
     def due_soon(self, now: Instant) -> int:
         """Return how many invocations go on so soon that the broker stays for them."""
-        return self._dispatching.due_soon(now)
+        return self.dispatching.due_soon(now)
 
     def _push_read(
         self, token: Pushing, numbers: tuple[int, ...], bodies: dict[int, bytes] | None, now: Instant
     ) -> None:
-        self._dispatching.push_read(token, bodies, now)
+        self.dispatching.push_read(token, bodies, now)
 
     def recover(self, recovered: Recovered, now: Instant) -> None:
         """Enter what was read from the store, and go on with what an earlier process was doing."""
         for record in recovered.invocations:
-            self._book.recover(record)
+            self.book.recover(record)
         for diagnosis in recovered.diagnoses:
-            self._book.recover_diagnosis(diagnosis)
+            self.book.recover_diagnosis(diagnosis)
         for delivery in recovered.deliveries:
             self._deliveries.enter(delivery)
         self.peers.recover(recovered.peers)
         for mail in recovered.mail:
             box = self._boxes.get(mail.mailbox)
             if box is not None and mail.assignment is None:
-                self._dispatching.recover_mail(mail.message_id, box.entries.get(mail.number))
+                self.dispatching.recover_mail(mail.message_id, box.entries.get(mail.number))
         if not self._ledger.is_closed:
-            self._dispatching.recovered(now)
+            self.dispatching.recovered(now)
 
     def peer_told(self, fact: PeerFact, now: Instant) -> None:
         """Take note of what is heard of other brokers."""
-        self._forwarding.told(fact, now)
+        self.forwarding.told(fact, now)
 
     begins = (Invoke,)
 
     def shut(self, within_ms: int) -> None:
         """Hand nothing over any more."""
-        self._dispatching.is_shut = self._forwarding.is_shut = True
-        self._mailing.stays = self._dispatching.brings
+        self.dispatching.is_shut = self.forwarding.is_shut = True
+        self._mailing.stays = self.dispatching.brings
 
     def in_work(self, is_here: Callable[[str], bool]) -> dict[str, int]:
         """Return how many tasks somebody has who is here; those that came as assignments are counted as such."""
-        return {"runs": sum(self._dispatching.is_in_work(each, is_here) for each in self._book.open_ones())}
+        return {"runs": sum(self.dispatching.is_in_work(each, is_here) for each in self.book.open_ones())}
 
     def tidy(self, now: Instant) -> None:
         """Forget what had its time."""
         move = Move()
-        self._book.tidy(move, now)
+        self.book.tidy(move, now)
         if move.changes:
             move.append(self._ledger)
 
     def report(self) -> dict[str, Any]:
         """Return how many invocations are known."""
-        book = self._book
+        book = self.book
         return {
             "invocations": {
                 "open": book.open_count,
@@ -200,11 +201,11 @@ class Invoking(Part):
         }
 
     def _state_of(self, invocation_id: str) -> State | None:
-        invocation = self._book.get(invocation_id)
+        invocation = self.book.get(invocation_id)
         return None if invocation is None else _state(invocation)
 
     def _every_state(self) -> Iterable[State]:
-        return map(_state, self._book.open_ones())
+        return map(_state, self.book.open_ones())
 
 
 def _state(invocation: Invocation) -> State:

@@ -77,6 +77,24 @@ class Ledger:
         self._outbox.effects.append(Append(ticket, changes))
         return ticket
 
+    def join(self, ticket: int, changes: tuple[Change, ...], undo: Callable[[Any, Instant], None], subject: Any) -> int:
+        """Let changes be part of the newest append, where that is the one with this ticket and nobody has it yet.
+
+        Else they are an append of their own. Returns the ticket on which they rest.
+        """
+        effects = self._outbox.effects
+        place = next((at for at in range(len(effects) - 1, -1, -1) if type(effects[at]) is Append), None)
+        newest = None if place is None else effects[place]
+        if place is None or not isinstance(newest, Append) or newest.ticket != ticket or self.is_closed:
+            return self.append(changes, undo, subject)
+        effects[place] = Append(ticket, (*newest.changes, *changes))
+        self._uncommitted.append((ticket, undo, subject))
+        for change in changes:
+            if type(change) is Happened:
+                self._journal.number(change)
+                self._events.append((ticket, change))
+        return ticket
+
     def rest(self, ticket: int, told: Callable[[Any, Instant], None], subject: Any) -> None:
         """Call ``told(subject, now)`` if the append with this ticket fails: an answer that rests on it is lost then."""
         if ticket > self._settled:

@@ -31,6 +31,10 @@ class SendLetter(Struct, frozen=True, omit_defaults=True):
     may_queue: bool = False
     valid_for: int | None = None
     """Milliseconds from when it was posted."""
+    address: tuple[str, str] | None = None
+    """Group and name of the address it is for, in place of a session id."""
+    was_forwarded: bool = False
+    """It came from a third broker, which took this one's for its home: it is not passed on once more."""
 
 
 class OutcomeLetter(Struct, frozen=True, omit_defaults=True):
@@ -42,6 +46,8 @@ class OutcomeLetter(Struct, frozen=True, omit_defaults=True):
     result: Literal["delivered", "queued", "failed"]
     reason: str = ""
     code: str | None = None
+    recipient: str = ""
+    """Id of the session that has it."""
     position: int = 1
     is_known: bool = False
     """Of one that failed: its row is there, so it may have arrived."""

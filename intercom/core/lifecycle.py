@@ -219,6 +219,7 @@ class Lifecycle:
         known, before = subject
         left_ms = 0 if known.grace is None else known.grace.due - now.mono
         self._leave_grace(known)
+        self._forget_change(known)
         if before is None:
             self._known.pop(known.id.lower(), None)
             self._closed.pop(known.id.lower(), None)
@@ -343,11 +344,10 @@ class Lifecycle:
 
     def _store_change(self, known: Known, now: Instant) -> None:
         known.change = None
-        session = known.session
-        if session is not None:
-            info = encode(session.info)
-            if info != known.record.info:
-                self._set(known, now, "session.changed", info=info)
+        assert known.session is not None, "what has changed is forgotten when its connection is lost"
+        info = encode(known.session.info)
+        if info != known.record.info:
+            self._set(known, now, "session.changed", info=info)
 
     def hint(self, known: Known, hint: str | None, now: Instant) -> None:
         """Store what the session says it works on."""
@@ -441,8 +441,7 @@ class Lifecycle:
 
     def _undo_forget(self, known: Known, now: Instant) -> None:
         """Remember a session again until the next one makes room."""
-        if known.id.lower() not in self._known:
-            self._known[known.id.lower()] = self._closed[known.id.lower()] = known
+        self._known[known.id.lower()] = self._closed[known.id.lower()] = known
 
 
 def record_of(

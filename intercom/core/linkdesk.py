@@ -201,7 +201,7 @@ class LinkDesk:
         self._giving.give(connection, answer, link.ticket)
         box = self._boxes.get(link.record.mailbox)
         if box is not None and box.holder is not None:
-            self._links.offer_again(box.holder, now)
+            self._links.session_came(box.holder, now)
         return None
 
     # --- commands ---------------------------------------------------------------------------------------

@@ -273,8 +273,7 @@ class Links:
         claim.inbox.close()
         claim.look_whether_drained()
         self._claims.pop(claim.connection.number, None)
-        if claim.link.claim is claim:
-            claim.link.claim = None
+        claim.link.claim = None
 
     # --- ends -------------------------------------------------------------------------------------------
 
@@ -524,11 +523,6 @@ class Links:
             text = "The operator gave the link to another journal; wait for link_bootstrap"
             self._outbox.write(claim.connection, LinkRefused(link.id, "authority_lost", text, True))
         return doubtful
-
-    def offer_again(self, session: Session, now: Instant) -> None:
-        """Give a session its link that has none since it was refused."""
-        if session.connection.number not in self._claims:
-            self.session_came(session, now)
 
     # --- durable events ---------------------------------------------------------------------------------
 

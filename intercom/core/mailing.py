@@ -31,6 +31,7 @@ from intercom.core.ledger import Ledger
 from intercom.core.mailboxes import Mail, Mailbox, Mailboxes
 from intercom.core.outbox import Outbox
 from intercom.core.records import (
+    AcceptOperation,
     Change,
     InboxRecord,
     InvocationRecord,
@@ -482,8 +483,7 @@ class Mailing:
         for mail in offered:
             mail.offers -= 1
             mail.record = replace(mail.record, offers=mail.offers)
-            if box.entries.get(mail.number) is mail:
-                box.unmark_offered(mail)
+            box.unmark_offered(mail)
         self._offer_later(box, now)
 
     def _offer_later(self, box: Mailbox, now: Instant) -> None:
@@ -506,9 +506,7 @@ class Mailing:
 
     def _undo_keep(self, before: list[tuple[Mail, Kept | None]], now: Instant) -> None:
         for mail, kept in before:
-            box = self._boxes.get(mail.record.mailbox)
-            if box is not None and box.entries.get(mail.number) is mail:
-                box.mark_kept(mail, kept)
+            self._boxes.open(mail.record.mailbox).mark_kept(mail, kept)
 
     def refuse(self, mail: list[Mail], now: Instant) -> None:
         """Give up mail that its recipient, or the person, does not let through; its senders are told."""
@@ -538,36 +536,54 @@ class Mailing:
 
     def confirmed_elsewhere(self, mail: Mail, session_id: str, now: Instant) -> None:
         """Take notice that another broker says that the recipient has a message, wherever that is by now."""
-        if mail.confirmed_by is None and self.can_promise:
-            self._confirm(mail, session_id, now)
-            self.on_delivered(mail, mail.ticket, now)
+        for each in (mail, *(other for other in mail.joined if other.leader is mail)):
+            if each.confirmed_by is None and self.can_promise:
+                self._confirm(each, session_id, now)
+                self.on_delivered(each, each.ticket, now)
 
     def handed_on(self, mail: Mail, now: Instant) -> None:
         """Let go of mail that another broker keeps now for its recipient; what becomes of it is known there."""
         operation = mail.operation
+        assert operation is not None, "what the broker itself wrote is kept by no other broker"
         self._deadlines.cancel(mail.deadline)
         mail.deadline = None
         self._boxes.discard_if_unused(self._boxes.remove(mail))
-        changes: list[Change] = [ReleaseBody(mail.record.number, now.wall)]
-        if operation is not None and self._operations.is_present(operation):
-            operation.state, operation.position = OperationState.RESERVED, None
-            changes.append(SaveOperation(operation.record()))
+        operation.state, operation.position = OperationState.RESERVED, None
         event_id = f"mail:{mail.number}:handed_on"
-        changes.append(self._journal.event("mail.handed_on", mail.record, now, event_id=event_id, is_gone=True))
-        ticket = self._ledger.append(tuple(changes), self._undo_handed_on, mail)
-        if operation is not None:
-            operation.ticket = ticket
+        event = self._journal.event("mail.handed_on", mail.record, now, event_id=event_id, is_gone=True)
+        changes = (ReleaseBody(mail.record.number, now.wall), SaveOperation(operation.record()), event)
+        operation.ticket = self._ledger.append(changes, self._undo_handed_on, mail)
 
     def _undo_handed_on(self, mail: Mail, now: Instant) -> None:
-        if mail.operation is not None:
-            mail.operation.state = OperationState.QUEUED
+        assert mail.operation is not None, "it had a row when it was handed on"
+        mail.operation.state = OperationState.QUEUED
         self.put_back(mail, now)
+
+    def readdress(self, mail: Mail, key: str, now: Instant) -> None:
+        """Let mail wait in another mailbox, since whoever it is for is known by that."""
+        before = mail.record.mailbox
+        self._put_into(mail, key)
+        rows: tuple[Change, ...] = () if mail.operation is None else (SaveOperation(mail.operation.record()),)
+        event = self._journal.event("mail.readdressed", mail.record, now)
+        mail.ticket = self._ledger.append((*rows, event), self._undo_readdress, (mail, before))
+        self._ledger.when_committed(mail.ticket, self._offer_when_committed, self._boxes.open(key))
+
+    def _put_into(self, mail: Mail, key: str) -> None:
+        self._boxes.discard_if_unused(self._boxes.remove(mail))
+        mail.record = replace(mail.record, mailbox=key)
+        self._boxes.add(mail)
+        if mail.operation is not None:
+            mail.operation.target = key
+
+    def _undo_readdress(self, subject: tuple[Mail, str], now: Instant) -> None:
+        mail, key = subject
+        self._put_into(mail, key)
+        mail.ticket = 0
 
     def keep_for_later(self, mail: Mail, pause_ms: int, now: Instant) -> None:
         """Let mail wait again that its recipient could not be given, and offer it after a pause."""
-        box = self._boxes.get(mail.record.mailbox)
-        if box is not None and box.entries.get(mail.number) is mail:
-            self._deadlines.add(now.mono + pause_ms, self._let_wait_again, (box, mail))
+        box = self._boxes.open(mail.record.mailbox)
+        self._deadlines.add(now.mono + pause_ms, self._let_wait_again, (box, mail))
 
     def _let_wait_again(self, subject: tuple[Mailbox, Mail], now: Instant) -> None:
         box, mail = subject
@@ -580,6 +596,10 @@ class Mailing:
     def refused_elsewhere(self, mail: Mail, reason: str, now: Instant) -> None:
         """Give up mail that the broker of its recipient will never take; its sender is told."""
         self._give_up([mail], "undeliverable", reason, now)
+
+    def take_out(self, mail: Mail, now: Instant) -> None:
+        """Give up one mail because the operator wants that; its sender is told."""
+        self._give_up([mail], "purged", notices.PURGED, now)
 
     def settle(self, mail: list[Mail], session: Session, now: Instant) -> None:
         """Take notice that somebody who may open the mailbox has read mail that was never written to anybody."""
@@ -604,7 +624,7 @@ class Mailing:
             operation.state = OperationState.ACCEPTED
             operation.accepted_at = now.wall
             operation.recipient_session = record.mailbox if record.is_ask else session_id
-            rows = (SaveOperation(operation.record()),)
+            rows = (AcceptOperation(operation.number, operation.recipient_session, now.wall),)
         event_id = f"mail:{record.number}:delivered"
         event = self._journal.event("mail.delivered", record, now, event_id=event_id, is_gone=True, session=session_id)
         if record.assignment is None:

@@ -10,7 +10,7 @@ from intercom.core.connections import Connection
 from intercom.core.departing import Departing
 from intercom.core.ground import Ground
 from intercom.core.messages import Messages
-from intercom.core.part import Handler, Part, Reader, Settler
+from intercom.core.part import Handler, Part, Reader, Settler, session_of
 from intercom.core.post import Post
 from intercom.core.registering import Reattaching, Registering, ToldOf
 from intercom.core.registry import Registry
@@ -101,10 +101,8 @@ class Membership(Part):
         return {ToldOf: self._never_told}
 
     def _unregister(self, connection: Connection, frame: Unregister, now: Instant) -> None:
-        if connection.session is not None:
-            connection.session.keeps_questions = frame.keeps_questions is True
+        session_of(connection).keeps_questions = frame.keeps_questions is True
         self.departing.retire(connection, now, Cause.UNREGISTERED)
 
     def _never_told(self, token: ToldOf, now: Instant) -> None:
-        if token.known.record.generation == token.generation:
-            self._lifecycle.close(token.known, "never_told", now)
+        self._lifecycle.close(token.known, "never_told", now)

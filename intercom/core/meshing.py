@@ -10,23 +10,47 @@ from typing import TYPE_CHECKING, Any
 
 from intercom.core.abroad import Abroad
 from intercom.core.clock import Instant
-from intercom.core.peer_records import Announce, Arrived, ClusterState, PeerFact, PeerLost, PeerSeen, Posted, RemoteName
+from intercom.core.homes import Homes
+from intercom.core.outgoing import OnItsWay, Outgoing, PostAgain
+from intercom.core.part import Part, Reader
+from intercom.core.peer_records import (
+    AddressClaimed,
+    AddressesKnown,
+    AddressSeen,
+    Announce,
+    Arrived,
+    ClusterState,
+    PeerFact,
+    PeerLost,
+    PeerSeen,
+    Posted,
+    RemoteName,
+    Settle,
+)
+from intercom.core.proxies import Proxies
+from intercom.core.queueing import Away, Several
 from intercom.core.remote_sessions import RemoteSessions
+from intercom.core.resolving import NODE_SIGN
+from intercom.core.standins import PEER
+from intercom.core.tasks_in import Reporting, TasksIn
+from intercom.core.tasks_out import TasksOut
 
 if TYPE_CHECKING:
     from intercom.core.company import Company
     from intercom.core.deadlines import Deadline
     from intercom.core.ground import Ground
+    from intercom.core.invoking import Invoking
+    from intercom.core.mailboxes import Mailbox
     from intercom.core.membership import Membership
     from intercom.core.messages import Messages
-    from intercom.core.peers import Peers
     from intercom.core.post import Post
+    from intercom.core.records import Recovered
     from intercom.core.registry import Registry
     from intercom.core.sending import Sending
     from intercom.core.sessions import Session
 
 
-class Meshing:
+class Meshing(Part):
     """Know how the cluster is, and hold what deals with other brokers; ``state``: how it is at first."""
 
     def __init__(
@@ -38,21 +62,27 @@ class Meshing:
         sending: Sending,
         membership: Membership,
         company: Company,
-        peers: Peers,
+        invoking: Invoking,
         node: str,
         state: ClusterState,
         now: Instant,
     ) -> None:
         self._state = state
+        self._here = node
+        """What this machine is called."""
+        self._queueing = post.queueing
         self._outbox = ground.outbox
         self._deadlines = ground.deadlines
         self._limits = ground.limits
         self._own = ground.identity.broker_id
         self._sessions = registry.sessions
-        self._peers = peers
+        self._boxes = post.boxes
+        self._peers = invoking.peers
         self._announced: dict[str, bytes] = {}
         """What was said last of each session that is here."""
         self._leaving: set[str] = set()
+        self._there: set[str] = set()
+        """The brokers that are there."""
         self._not_before = 0
         self._next: Deadline | None = None
         self._is_marked = False
@@ -66,6 +96,7 @@ class Meshing:
             messages.receipts,
             post.boxes,
             post.mailing,
+            post.queueing,
             sending.delivery,
             sending.deciding,
             lambda session: self._name_of(session, bytes(session.encoded())),
@@ -74,12 +105,94 @@ class Meshing:
             now,
         )
         self._remote.way = self._abroad
+        self._tasks_out = TasksOut(self._own, invoking.book, self._abroad, invoking.forwarding.told)
+        self._tasks_in = TasksIn(
+            ground,
+            invoking.book,
+            invoking.targets,
+            invoking.dispatching,
+            self._abroad,
+            self._remote.shape_of,
+            messages.operations.next_number,
+        )
+        self._addresses = registry.addresses
+        self._proxies = Proxies(
+            ground,
+            post.boxes,
+            post.mailing,
+            registry.lifecycle,
+            membership.departing,
+            self._abroad,
+            self._remote.next_number,
+            self._node,
+            self._remote.release,
+        )
+        self._homes = Homes(
+            ground,
+            registry,
+            lambda: self._state.status == "on",
+            membership.registering.register,
+            self._proxies.left,
+            self._proxies.came,
+            self._proxies.aimed,
+        )
+        self._remote.know(self._homes)
         if state.status != "off":
+            invoking.forwarding.carry = self._tasks_out.carry
             sending.resolver.node = node
-            post.queueing.find_elsewhere = self._remote.find_away
+            post.queueing.find_elsewhere = self._find_away
+            post.queueing.know_named = self._homes.named
+            membership.registering.hold = self._homes.hold
+            registry.addresses.on_change = self._homes.changed
+            registry.addresses.on_forgotten = self._homes.forgotten
             registry.sessions.on_change.append(self._mark)
             company.on_change.append(self._mark)
             self._mark()
+
+    def readers(self) -> Mapping[type, Reader]:
+        """Return who goes on after letters, or what they are made of, were read."""
+        return {PostAgain: self._letters_read, Reporting: self._tasks_in.read}
+
+    def _letters_read(
+        self, token: PostAgain, numbers: tuple[int, ...], bodies: dict[int, bytes] | None, now: Instant
+    ) -> None:
+        self._abroad.outgoing.read(token, bodies, now)
+
+    def _find_away(self, target: str, sender: Session) -> Away | Session | Several | None:
+        """Return whom a target means that leads to nobody here: ``name@node`` may be an address, too."""
+        found = self._remote.find_away(target, sender)
+        name, sign, node = target.rpartition(NODE_SIGN)
+        if found is not None or not sign:
+            return found
+        meant = [
+            address
+            for address in self._homes.all_named(name)
+            if address.is_reachable_from(sender.groups)
+            and (self._here if address.home is None else self._node(address.home)).lower() == node.lower()
+        ]
+        if len(meant) > 1:
+            return Several(tuple(sorted(address.group for address in meant)), ())
+        return self._queueing.of_address(meant[0]) if meant else None
+
+    @property
+    def outgoing(self) -> Outgoing:
+        """Return what is on its way to other brokers."""
+        return self._abroad.outgoing
+
+    def give_up(self, entry: OnItsWay, now: Instant) -> None:
+        """Let go of a message that is on its way; whoever waits for its outcome is told that it is not known."""
+        self._abroad.give_up(entry, now)
+
+    def recover(self, recovered: Recovered, now: Instant) -> None:
+        """Go on with what an earlier process was sending."""
+        for address in self._addresses:
+            if address.home is not None:
+                self._proxies.aimed(address, now)
+        self._abroad.outgoing.recover(recovered.outbox, now)
+
+    def due_soon(self, now: Instant) -> int:
+        """Return how much is on its way: its outcome is heard while the broker stays."""
+        return len(self._abroad.outgoing) if self._state.status == "on" else 0
 
     # --- who is here ------------------------------------------------------------------------------------
 
@@ -132,6 +245,7 @@ class Meshing:
             home_group=session.home_group,
             return_hash=session.return_hash,
             features=tuple(sorted(session.features)),
+            address=_address_of(session),
         )
 
     # --- how the way is ---------------------------------------------------------------------------------
@@ -139,18 +253,53 @@ class Meshing:
     def peer_told(self, fact: PeerFact, now: Instant) -> None:
         """Take note of how the way to other brokers is."""
         if isinstance(fact, ClusterState):
-            self._state = fact
+            was_on, self._state = self._state.status == "on", fact
+            if was_on and fact.status != "on":
+                self._homes.cut_off(now)
+            elif fact.status == "on":
+                self._homes.publish(now)
         elif isinstance(fact, PeerSeen):
+            is_back = fact.broker_id not in self._there
+            self._there.add(fact.broker_id)
             self._remote.seen(fact, now)
+            if is_back:
+                self._proxies.peer_seen(fact.broker_id, now)
         elif isinstance(fact, PeerLost):
+            self._there.discard(fact.broker_id)
             self._remote.lost(fact.broker_id, now)
+            self._abroad.outgoing.look(fact.broker_id, now)
         elif isinstance(fact, Posted):
             self._abroad.posted(fact, now)
         elif isinstance(fact, Arrived):
+            self._arrived(fact, now)
+        elif isinstance(fact, AddressSeen):
+            self._homes.seen(fact, now)
+        elif isinstance(fact, AddressesKnown):
+            self._homes.known(fact, now)
+        elif isinstance(fact, AddressClaimed):
+            self._homes.claimed(fact, now)
+
+    def _arrived(self, fact: Arrived, now: Instant) -> None:
+        if fact.kind in TasksIn.kinds:
+            self._tasks_in.arrived(fact, now)
+        elif fact.kind in TasksOut.kinds:
+            self._tasks_out.arrived(fact, now)
+            self._outbox.add(Settle(fact.arrival))  # what was lost with it is asked for by the next process
+        else:
             self._abroad.arrived(fact, now)
 
     def _is_cut_off(self, peer: str) -> bool:
         return self._state.status != "on" or not self._peers.is_there(peer)
+
+    def _waiting(self) -> list[int]:
+        """Return since when each message waits, or is on its way, that is for another broker (epoch ms)."""
+        boxes = [box for box in self._boxes.all() if self._is_of_others(box)]
+        mail = [each.record.queued_at for box in boxes for each in box.in_order()]
+        return mail + [entry.record.queued_at for entry in self._abroad.outgoing]
+
+    def _is_of_others(self, box: Mailbox) -> bool:
+        address = self._addresses.of_key(box.key)
+        return box.key.startswith(PEER) or (address is not None and address.home is not None)
 
     def _node(self, peer: str) -> str:
         return self._peers.name_of(peer)
@@ -165,14 +314,25 @@ class Meshing:
             told["adapter"], told["prefix"] = state.adapter, state.prefix
         if state.foreign:
             told["foreign"] = state.foreign
-        if self._abroad.waiting:
-            told["outbox"] = self._abroad.waiting
+        waiting = self._waiting()
+        if waiting:
+            told["outbox"], told["outboxOldestAt"] = len(waiting), min(waiting)
+        if self._homes.conflicts:
+            told["addressConflicts"] = sorted(self._homes.conflicts.values())
         if state.status == "on":
             told["peers"] = [
                 {"brokerId": peer.broker_id, "node": peer.name, "names": self._peers.name_count(peer.broker_id)}
                 for peer in self._peers.there()
             ]
         return told
+
+
+def _address_of(session: Session) -> tuple[str, str] | None:
+    """Return group and name of the address that a session holds, as far as others can send there."""
+    address = session.address
+    if address is None or not session.holds_address or address.is_of_broker:
+        return None
+    return address.group, address.name
 
 
 def _text(value: Any) -> str | None:

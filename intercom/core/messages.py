@@ -79,4 +79,4 @@ class Messages(Part):
 
     def _session_ending(self, known: Known, now: Instant) -> None:
         """Nobody comes back to the questions of a session that has ended."""
-        self.asking.asker_closed(known.id)
+        self.asking.asker_left(known.id)

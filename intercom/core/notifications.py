@@ -54,7 +54,6 @@ class Notification:
         "operation",
         "owner",
         "recipient",
-        "was_delivered",
     )
 
     def __init__(
@@ -77,8 +76,6 @@ class Notification:
         self.deadline: Deadline | None = None
         self.is_waiting = True
         """The owner is owed an answer."""
-        self.was_delivered = False
-        """The owner was answered ``delivered``, behind the commit of the acceptance."""
 
 
 class Notifications:
@@ -233,8 +230,7 @@ class Notifications:
         else:
             written = MessageFrame(owner.encoded(), frame.message)
         operation.copies += 1
-        if not self._outbox.write(recipient.connection, written, operation.ticket, notification):
-            self.frame_lost(notification, now)
+        self._outbox.write(recipient.connection, written, operation.ticket, notification)
         return None
 
     def frame_taken(self, notification: Notification, now: Instant) -> None:
@@ -264,7 +260,7 @@ class Notifications:
         for notification in list(self._by_id.values()):
             if notification.owner is session:
                 self._settle(notification)
-                self._operations.forget(notification.operation, now)
+                self._operations.forget(notification.operation)
             elif notification.recipient is session:
                 self._give_up(notification, reasons.NOTIFICATION_RECIPIENT_LEFT, now)
 
@@ -280,11 +276,10 @@ class Notifications:
         if ticket is None:
             self._fail(notification, reasons.NOT_CONFIRMED_DURABLY)
             return
-        notification.was_delivered = True
         self._outbox.write(notification.connection, Delivered(notification.message_id, notification.attempt_id), ticket)
 
     def _give_up(self, notification: Notification, reason: str, now: Instant) -> None:
-        self._operations.forget(notification.operation, now)
+        self._operations.forget(notification.operation)
         if notification.is_waiting:
             self._settle(notification)
             self._fail(notification, reason)
@@ -314,5 +309,4 @@ class Notifications:
     def _undo_acceptance(self, subject: object, now: Instant) -> None:
         assert isinstance(subject, Notification)
         self._operations.unaccept(subject.operation, None)
-        if subject.was_delivered:
-            self._fail(subject, reasons.NOT_CONFIRMED_DURABLY)
+        self._fail(subject, reasons.NOT_CONFIRMED_DURABLY)

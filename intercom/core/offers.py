@@ -113,11 +113,10 @@ class Offers:
         if offered.is_open:
             offered.is_open = False
             self._deadlines.cancel(offered.deadline)
-            waiting = self._by_session.get(offered.session.id, {})
-            if waiting.get(offered.push_id) is offered:
-                del waiting[offered.push_id]
-                if not waiting:
-                    del self._by_session[offered.session.id]
+            waiting = self._by_session[offered.session.id]
+            del waiting[offered.push_id]
+            if not waiting:
+                del self._by_session[offered.session.id]
 
     def frame_taken(self, offered: Offered, now: Instant) -> None:
         """Go on after the kernel took the frame."""

@@ -184,10 +184,9 @@ class Operations:
     def retry_after_ms(self, sender: str, now: Instant) -> int | None:
         """Return None when ``sender`` may reserve one more row, else how long until one may fit, in ms.
 
-        Makes room first: by expiry, then by the rows whose sender cannot need them any more.
+        Makes room first by the rows whose sender cannot need them any more; what expired went when the caller looked
+        the message id up.
         """
-        if now.mono != self._swept_at:
-            self._drop_expired(now)
         limits = self._limits
         share = self._shares.get(sender)
         if share is not None and (
@@ -320,6 +319,15 @@ class Operations:
         operation.ticket = answers.ticket = self._ledger.append(changes, undo, subject)
         return operation.ticket
 
+    def accept_unwaited(self, operation: Operation, now: Instant) -> None:
+        """Move a reserved row to accepted for whose answer nobody waits now."""
+        operation.state, operation.accepted_at = _ACCEPTED, now.wall
+        change = AcceptOperation(operation.number, None, now.wall)
+        operation.ticket = self._ledger.append_row(change, self._undo_unwaited, operation)
+
+    def _undo_unwaited(self, operation: Operation, now: Instant) -> None:
+        self.unaccept(operation, None)
+
     def unaccept(self, operation: Operation, answers: Operation | None) -> None:
         """Move an accepted row whose commit failed back to reserved, and the ask it answered to unanswered."""
         operation.state = _RESERVED
@@ -327,7 +335,7 @@ class Operations:
         if answers is not None:
             answers.answered = False
 
-    def forget(self, operation: Operation, now: Instant) -> None:
+    def forget(self, operation: Operation) -> None:
         """Remove a reservation whose frame provably never left; anything else stays as it is."""
         if self.by_id(operation.message_id) is operation and operation.state is _RESERVED:
             self._remove(operation)
@@ -470,9 +478,8 @@ class Operations:
             if now.mono - operation.born < self._limits.evictable_after_ms:
                 return False
             evictable.popleft()
-            if operation.state is _ACCEPTED:
-                self._drop(operation, now)
-                return True
+            self._drop(operation, now)
+            return True
         return False
 
     def _drop_expired(self, now: Instant) -> None:

@@ -40,7 +40,7 @@ from intercom.wire.frames import (
     StickyLiveDelivered,
     trim,
 )
-from intercom.wire.targets import StageTarget, owns_group, parse_target
+from intercom.wire.targets import StageTarget, parse_target
 
 
 class Waiting(Protocol):
@@ -180,8 +180,7 @@ class Owners:
             UNSET if sender.return_address is None else sender.return_address,
             UNSET if live is None else True,
         )
-        if not self._outbox.write(route.owner.connection, asked):
-            return False
+        self._outbox.write(route.owner.connection, asked)
         for earlier in self._by_sender.get(sender.id, {}).values():
             if earlier.message_id == request.message_id and earlier.signature == signature:
                 earlier.is_replaced = True
@@ -299,11 +298,8 @@ class Owners:
             session = self._live_in(request.target, text)
             if session is None or session is request.sender:
                 continue
-            if not owns_group(request.target.invocation_group, session.home_group):
-                continue
             if session.id not in written:
-                if not self._outbox.write(session.connection, MessageFrame(request.sender_info, request.frame.message)):
-                    continue
+                self._outbox.write(session.connection, MessageFrame(request.sender_info, request.frame.message))
                 written.add(session.id)
             reached[text] = None
         return list(reached)

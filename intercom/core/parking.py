@@ -301,10 +301,8 @@ class Parking:
         self._take_out(parked, kind, move, now, reason=reason)
         operation = parked.operation
         if operation is not None:
-            dropped = self._operations.drop(operation)
-            if dropped:
-                move.changes.extend(dropped)
-                move.inverse(lambda now: self._operations.put_back(operation))
+            move.changes.extend(self._operations.drop(operation))
+            move.inverse(lambda now: self._operations.put_back(operation))
         given_up = GivenUp([], [], [])
         record = parked.record
         self._mailing.tell_sender(record, record.inbox_id, kind, reason, move.changes, given_up, now)

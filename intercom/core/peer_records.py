@@ -10,6 +10,9 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+PEER = "peer:"
+"""With this and the id of its broker begins every identity here of somebody who is elsewhere."""
+
 
 class PeerRecord(Struct, frozen=True):
     """Describe another broker that was seen."""
@@ -53,6 +56,30 @@ class DeliveryRecord(Struct, frozen=True, omit_defaults=True):
     """Number of the newest report of that run that was taken."""
 
 
+class OutboxRecord(Struct, frozen=True, omit_defaults=True):
+    """Describe a message on its way to another broker; the letter that brings it is stored beside it."""
+
+    number: int
+    """Key of the row and of the letter."""
+    delivery_id: str
+    """Made of sender, message and peer: the same in every attempt, so that the peer tells a copy."""
+    message_id: str
+    peer: str
+    mark: str
+    """The identity by which its target is known here."""
+    target: str
+    """What the sender called it."""
+    sender_session: str
+    sender_mailbox: str | None
+    """Where its sender is told if nothing is heard of it."""
+    size: int
+    """Bytes of the letter."""
+    queued_at: int
+    """Epoch ms."""
+    valid_until: int | None = None
+    is_ask: bool = False
+
+
 class RemoteName(Struct, frozen=True):
     """Describe a session or an address that a peer answers for."""
 
@@ -76,6 +103,23 @@ class RemoteName(Struct, frozen=True):
     return_hash: str | None = None
     """SHA-256 (hex) of its return address."""
     features: tuple[str, ...] = ()
+    address: tuple[str, str] | None = None
+    """Group and name of the address whose mail it receives."""
+
+
+class AddressHome(Struct, frozen=True):
+    """Say at which broker the mailbox of an address is; all brokers of a cluster know the same."""
+
+    key: str
+    name: str
+    group: str
+    groups: tuple[str, ...]
+    """In which it is reachable."""
+    token_hash: str
+    """SHA-256 (hex) of its token; empty while its first holder registers."""
+    home: str
+    revision: int = 0
+    """Of what the engine holds; who changes it names the one that it knew."""
 
 
 class RemoteTask(Struct, frozen=True):
@@ -169,7 +213,23 @@ class Settle(Struct, frozen=True):
     arrival: int
 
 
-PeerWork: TypeAlias = Forward | Follow | Recall | Announce | Post | Settle
+class ClaimAddress(Struct, frozen=True):
+    """Let an address have this home, if the engine holds what ``address.revision`` names; tell with ``AddressClaimed``.
+
+    Revision 0: if it holds nothing.
+    """
+
+    number: int
+    address: AddressHome
+
+
+class DropAddress(Struct, frozen=True):
+    """Let the engine forget an address whose home this broker is."""
+
+    address: AddressHome
+
+
+PeerWork: TypeAlias = Forward | Follow | Recall | Announce | Post | Settle | ClaimAddress | DropAddress
 
 
 # --- facts ----------------------------------------------------------------------------------------------
@@ -182,6 +242,8 @@ class PeerSeen(Struct, frozen=True):
     name: str
     journal_id: str | None
     names: tuple[RemoteName, ...]
+    epoch: int = 0
+    """Of its process."""
 
 
 class PeerLost(Struct, frozen=True):
@@ -203,6 +265,8 @@ class Forwarded(Struct, frozen=True):
     run: RemoteRun | None = None
     """Of what it has."""
     reason: str = ""
+    peer: str | None = None
+    """Who said so; None: whoever it was sent to."""
 
 
 class Mirrored(Struct, frozen=True):
@@ -212,6 +276,8 @@ class Mirrored(Struct, frozen=True):
     after: int
     seq: int
     run: RemoteRun
+    peer: str | None = None
+    """Who said so; None: whoever has it."""
 
 
 class Posted(Struct, frozen=True):
@@ -230,6 +296,27 @@ class Arrived(Struct, frozen=True):
     body: bytes
 
 
+class AddressSeen(Struct, frozen=True):
+    """Say where the home of an address is now; ``address`` None: nobody is home to it any more."""
+
+    key: str
+    address: AddressHome | None
+
+
+class AddressesKnown(Struct, frozen=True):
+    """Say that the homes of all addresses were told that the engine holds; these are the keys."""
+
+    keys: frozenset[str]
+
+
+class AddressClaimed(Struct, frozen=True):
+    """Say what became of a claim; ``found`` is what the engine holds now, as far as that is known."""
+
+    number: int
+    is_won: bool
+    found: AddressHome | None
+
+
 class ClusterState(Struct, frozen=True):
     """Say how the way to other brokers is."""
 
@@ -243,4 +330,15 @@ class ClusterState(Struct, frozen=True):
     """What came that was made under another key, or by something else."""
 
 
-PeerFact: TypeAlias = PeerSeen | PeerLost | Forwarded | Mirrored | Posted | Arrived | ClusterState
+PeerFact: TypeAlias = (
+    PeerSeen
+    | PeerLost
+    | Forwarded
+    | Mirrored
+    | Posted
+    | Arrived
+    | AddressSeen
+    | AddressesKnown
+    | AddressClaimed
+    | ClusterState
+)

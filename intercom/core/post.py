@@ -77,7 +77,7 @@ class Post(Part):
         return {
             "mail": {
                 **self.boxes.totals(),
-                "addresses": len(self._registry.addresses),
+                "addresses": sum(1 for _ in self._registry.addresses.here),
                 "sessionsAway": lifecycle.away_count,
                 "sessionsRemembered": lifecycle.remembered_count,
             }

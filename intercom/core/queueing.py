@@ -22,14 +22,16 @@ from intercom.core.operation import Standing
 from intercom.core.parking import Meant, Parking, meant_known
 from intercom.core.policies import Inbound, Policies, sender_of
 from intercom.core.records import Change, OperationState, SaveOperation, SessionState
-from intercom.core.resolving import is_prefix
+from intercom.core.resolving import NODE_SIGN, is_prefix
 from intercom.limits import Limits
 from intercom.wire import reasons
+from intercom.wire.codec import parse_message
 from intercom.wire.frames import Delivered, DeliveryFailed, Message, Queued, Send, SupervisorSend, trim
 
 if TYPE_CHECKING:
     from intercom.core.asking import Asking
     from intercom.core.connections import Connection
+    from intercom.core.letters import SendLetter
     from intercom.core.operation import Operation
     from intercom.core.operations import Operations
     from intercom.core.outbox import Outbox
@@ -110,7 +112,9 @@ class Queueing:
         self._crossings = crossings
         self._outbox = outbox
         self._limits = limits
-        self.find_elsewhere: Callable[[str, Session], Away | Several | None] = lambda target, sender: None
+        self.know_named: Callable[[str, Instant], None] = lambda name, now: None
+        """Enters the addresses of a name whose mailboxes are on other machines."""
+        self.find_elsewhere: Callable[[str, Session], Away | Session | Several | None] = lambda target, sender: None
         """Tells whom on other machines a target means that leads to nobody here."""
 
     # --- who is meant -----------------------------------------------------------------------------------
@@ -129,6 +133,7 @@ class Queueing:
         address = self._addresses.get(self._sessions.address_of_retired(target))
         if address is not None:
             return self._of_address(address, target)
+        self.know_named(target.rpartition(NODE_SIGN)[0] or target, now)
         found: dict[str, Away | Session] = {}
         groups: list[str] = []
         session_ids: list[str] = []
@@ -151,6 +156,10 @@ class Queueing:
         if len(found) > 1:
             return Several(tuple(sorted(groups)), tuple(session_ids))
         return next(iter(found.values()), None) or self.find_elsewhere(target, sender)
+
+    def of_address(self, address: Address) -> Away | Session:
+        """Return who holds an address, or that nobody does now."""
+        return self._of_address(address, "")
 
     def _of_address(self, address: Address, session_id: str) -> Away | Session:
         if address.holder is not None:
@@ -361,7 +370,8 @@ class Queueing:
         box = self._boxes.get(unconfirmed.identity)
         if box is None or box.holder is None or not unconfirmed.waiter.may_queue or unconfirmed.waiter.is_ask:
             return False
-        self._take_over_one(unconfirmed, now, is_offered=True)
+        # Who is elsewhere is posted to anew: nothing else would be heard of it if the outcome was lost.
+        self._take_over_one(unconfirmed, now, is_offered=not box.holder.is_remote)
         return not unconfirmed.waiter.is_waiting
 
     def _take_over_one(self, unconfirmed: Unconfirmed, now: Instant, *, is_offered: bool = False) -> None:
@@ -391,6 +401,7 @@ class Queueing:
         )
         box = self._boxes.open(key)
         if not self._boxes.has_room(box, letter.size):
+            self._boxes.discard_if_unused(box)
             return
         self._receipts.remove(unconfirmed)
         changes, question = self._answered(attempt.sender, attempt.target.id, attempt.reply_to)
@@ -413,6 +424,31 @@ class Queueing:
             attempt.settle()
             queued = Queued(attempt.message_id, trim(attempt.wording), operation.position, attempt.attempt_id)
             self._answer(attempt.connection, queued, operation.ticket, reasons.RECEIPT_MISSING)
+
+    def take_back(self, operation: Operation, came: SendLetter, key: str, now: Instant) -> bool:
+        """Let a message wait here again that another broker kept for its address; return whether there is room."""
+        message, before = parse_message(came.message), operation.target
+        if message is None or operation.state is not OperationState.RESERVED or not self._mailing.can_promise:
+            return False
+        sender = self._sessions.get(operation.sender_session)
+        letter = Letter(
+            key,
+            operation.message_id,
+            bytes(came.message),
+            came.sender.session,
+            None if sender is None else sender.return_mailbox,
+            operation.sender_session,
+            "" if came.address is None else came.address[1],
+            None if came.valid_for is None else now.wall + came.valid_for,
+            reply_to=None if message.reply_to is UNSET else message.reply_to,
+        )
+        box = self._boxes.open(key)
+        if not self._boxes.has_room(box, letter.size):
+            self._boxes.discard_if_unused(box)
+            return False
+        operation.state, operation.target, operation.position = OperationState.QUEUED, key, len(box) + 1
+        self._mailing.put(letter, operation, now, self._undo_take_over, (operation, None, before), was_written=True)
+        return True
 
     def _answered(self, sender: Session, asker_id: str, reply_to: Any) -> tuple[tuple[Change, ...], Question | None]:
         if reply_to is UNSET:

@@ -22,14 +22,21 @@ from intercom.core.flow_records import StepRecord as StepRecord
 from intercom.core.flow_records import TargetIdentity as TargetIdentity
 from intercom.core.invocation_records import DiagnosisRecord as DiagnosisRecord
 from intercom.core.invocation_records import InvocationRecord as InvocationRecord
+from intercom.core.peer_records import AddressClaimed as AddressClaimed
+from intercom.core.peer_records import AddressesKnown as AddressesKnown
+from intercom.core.peer_records import AddressHome as AddressHome
+from intercom.core.peer_records import AddressSeen as AddressSeen
 from intercom.core.peer_records import Announce as Announce
 from intercom.core.peer_records import Arrived as Arrived
+from intercom.core.peer_records import ClaimAddress as ClaimAddress
 from intercom.core.peer_records import ClusterState as ClusterState
 from intercom.core.peer_records import DeliveryRecord as DeliveryRecord
+from intercom.core.peer_records import DropAddress as DropAddress
 from intercom.core.peer_records import Follow as Follow
 from intercom.core.peer_records import Forward as Forward
 from intercom.core.peer_records import Forwarded as Forwarded
 from intercom.core.peer_records import Mirrored as Mirrored
+from intercom.core.peer_records import OutboxRecord as OutboxRecord
 from intercom.core.peer_records import PeerFact as PeerFact
 from intercom.core.peer_records import PeerLost as PeerLost
 from intercom.core.peer_records import PeerRecord as PeerRecord
@@ -124,6 +131,8 @@ class AddressRecord(Struct, frozen=True):
     """Epoch ms, both."""
     takes_work: bool = False
     """Whoever came to take something under it last takes assignments."""
+    home: str | None = None
+    """The broker at which its mailbox is; ``None``: here."""
 
 
 class SessionState(str, Enum):
@@ -387,6 +396,7 @@ Row: TypeAlias = (
     | DiagnosisRecord
     | DeliveryRecord
     | PeerRecord
+    | OutboxRecord
 )
 
 
@@ -444,8 +454,8 @@ class Happened(Struct, gc=False):
     stream: str
     """What it is about, such as ``session:ID``, ``address:NUMBER``, ``mail:MESSAGE-ID``, ``idempotency:NUMBER``,
     ``policy:NUMBER``, ``flow:NUMBER``, ``dispatch:ID``, ``link:ID``, ``command:NUMBER``,
-    ``event:NUMBER``, ``invocation:NUMBER``, ``route:DIAGNOSIS-ID``, ``delivery:ID`` or
-    ``peer:ID``."""
+    ``event:NUMBER``, ``invocation:NUMBER``, ``route:DIAGNOSIS-ID``, ``delivery:ID``,
+    ``peer:ID`` or ``outbox:NUMBER``."""
     kind: str
     event_id: str | None
     """Unique in the journal; None: its sequence number is all that names it."""
@@ -484,6 +494,12 @@ class ReleaseBody(Struct, frozen=True):
     """None: as long as it is needed, after all."""
 
 
+class DropBody(Struct, frozen=True):
+    """Delete a body at once; a missing one is fine."""
+
+    number: int
+
+
 class DropBodies(Struct, frozen=True):
     """Delete the bodies whose time is over at this moment (epoch ms)."""
 
@@ -510,6 +526,7 @@ Change: TypeAlias = (
     | Happened
     | SaveBody
     | ReleaseBody
+    | DropBody
     | DropBodies
     | DropHistory
 )
@@ -559,6 +576,7 @@ class Recovered(Struct, frozen=True, kw_only=True):
     diagnoses: list[DiagnosisRecord] = []
     deliveries: list[DeliveryRecord] = []
     peers: list[PeerRecord] = []
+    outbox: list[OutboxRecord] = []
     lost_texts: frozenset[int] = frozenset()
     """Numbers of the prompts that are not there of flows that may go on: a rebuilt store has states, not texts."""
     last_sequence: int = 0

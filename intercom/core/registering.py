@@ -40,7 +40,6 @@ class ToldOf(Struct, frozen=True):
     """Mark the answer that tells a client of its session: one that never reached it leaves nobody who could return."""
 
     known: Any
-    generation: int
 
 
 class Reattaching(Struct, frozen=True):
@@ -93,6 +92,8 @@ class Registering:
         """Are told of each session that is here, before its mail is offered."""
         self.on_spawned: Callable[[Session, Any, Instant], None] = lambda session, token, now: None
         """Is told of each registration that says it was started on somebody's behalf, with what it shows."""
+        self.hold: Callable[[Connection, Register, Instant], bool] = lambda connection, frame, now: False
+        """Holds a registration that something has to be heard for first; tells whether it does."""
         self.on_arrived: list[Callable[[Session, Instant], None]] = []
         """Are told of each session that has come or come back, after it was answered."""
 
@@ -102,6 +103,8 @@ class Registering:
             return self._departing.violation(connection, "register on a registered connection", now)
         if len(frame.session.get("groups", ())) > self._limits.groups:
             return self._departing.violation(connection, f"register with more than {self._limits.groups} groups", now)
+        if self.hold(connection, frame, now):
+            return None
         supervisor_id: str | UnsetType = UNSET
         if frame.supervisor is not UNSET:
             claimed = self._supervisor_of(frame)
@@ -139,7 +142,7 @@ class Registering:
             **told,
         )
         known = session.known
-        token = ToldOf(known, known.record.generation) if known is not None and arrival.known is None else None
+        token = ToldOf(known) if known is not None and arrival.known is None else None
         self._outbox.write(connection, registered, ticket, token)
         self._arrived(session, now, is_proven=arrival.known is not None)
         if supervisor_id is not UNSET:

@@ -17,15 +17,18 @@ from intercom.core import groups
 from intercom.core.clock import Instant
 from intercom.core.peer_records import PeerSeen, RemoteName
 from intercom.core.queueing import Away, Several
-from intercom.core.resolving import NODE_SIGN, is_prefix
+from intercom.core.resolving import NODE_SIGN, is_prefix, node_of
 from intercom.core.sessions import NODE
 from intercom.core.standins import RemoteConnection, StandIn, Way, groups_of
 
 if TYPE_CHECKING:
+    from intercom.core.addresses import Address
     from intercom.core.delivery import Delivery
     from intercom.core.departing import Departing
     from intercom.core.ground import Ground
+    from intercom.core.homes import Homes
     from intercom.core.letters import SendLetter
+    from intercom.core.mailboxes import Mailbox
     from intercom.core.messages import Messages
     from intercom.core.post import Post
     from intercom.core.sessions import Session, SessionTable
@@ -43,6 +46,11 @@ class RemoteSessions:
 
     way: Way
     """By which frames get to their sessions."""
+    _homes: Homes
+
+    def know(self, homes: Homes) -> None:
+        """Take who knows the homes of the addresses."""
+        self._homes = homes
 
     def __init__(
         self,
@@ -60,6 +68,7 @@ class RemoteSessions:
         self._sessions = sessions
         self._asking = messages.asking
         self._mailing = post.mailing
+        self._boxes = post.boxes
         self._delivery = delivery
         self._departing = departing
         self._node_of = node_of
@@ -67,6 +76,10 @@ class RemoteSessions:
         self._of: dict[str, dict[str, StandIn]] = {}
         """By broker and session id."""
         self._left: OrderedDict[str, _Left] = OrderedDict()
+
+    def next_number(self) -> int:
+        """Return a number for the way to something elsewhere."""
+        return next(self._numbers)
 
     # --- who is there -----------------------------------------------------------------------------------
 
@@ -99,20 +112,28 @@ class RemoteSessions:
         anything else it is not needed beyond the message.
         """
         present = self._sessions.get(letter.sender.target_id)
-        if isinstance(present, StandIn) and present.connection.session is present:
+        if isinstance(present, StandIn) and present.connection.session is present and present.is_at(peer):
             return present
         stand_in = self._made(peer, letter.sender)
+        if letter.was_forwarded:
+            if isinstance(present, StandIn):
+                stand_in.update(**{NODE: node_of(present, "")})
+            return stand_in
         if present is None and letter.is_ask:
             self._enter(stand_in, now, is_confirmed=False)
             self._deadlines.add(now.mono + self._limits.peer_confirm_ms, self._is_confirmed, stand_in)
         return stand_in
+
+    def shape_of(self, peer: str, name: RemoteName) -> StandIn:
+        """Return a stand-in by which somebody is judged whom a letter names; it is in no table."""
+        return self._made(peer, name)
 
     def _is_confirmed(self, stand_in: StandIn, now: Instant) -> None:
         if not stand_in.is_confirmed and self._sessions.get(stand_in.id) is stand_in:
             self._retire(stand_in, now)
 
     def _made(self, peer: str, name: RemoteName) -> StandIn:
-        connection = RemoteConnection(next(self._numbers), peer, self.way)
+        connection = RemoteConnection(self.next_number(), peer, self.way)
         stand_in = StandIn(connection, name, self._node_of(peer))
         connection.session = stand_in
         return stand_in
@@ -121,14 +142,34 @@ class RemoteSessions:
         connection = stand_in.connection
         assert isinstance(connection, RemoteConnection)
         stand_in.is_confirmed = is_confirmed
+        box = self._act(stand_in, connection.peer_id, now)
         self._sessions.enter_remote(stand_in)
         self._of.setdefault(connection.peer_id, {})[stand_in.id] = stand_in
         self._left.pop(stand_in.id, None)
-        box = self._mailing.holder_came(stand_in, stand_in.target_identity)
+        if box is None:
+            box = self._mailing.holder_came(stand_in, stand_in.target_identity)
         groups.announce(stand_in, self._sessions, self._outbox)
         self._delivery.resend_unconfirmed(stand_in, now)
         self._asking.session_returned(stand_in, now)
         self._mailing.offer(box, now)
+
+    def _act(self, stand_in: StandIn, peer: str, now: Instant) -> Mailbox | None:
+        """Let a stand-in hold the address that its session holds; return the mailbox of that."""
+        wanted = stand_in.wanted_address
+        address = None if wanted is None else self._homes.at(*wanted, peer, stand_in.groups, now)
+        if address is None:
+            return None
+        self.release(address, now)
+        stand_in.address, stand_in.target_identity = address, address.key
+        address.holder = stand_in
+        stand_in.mailbox = self._boxes.open(address.key)
+        return stand_in.mailbox
+
+    def release(self, address: Address, now: Instant) -> None:
+        """Let a stand-in go that held an address which somebody else holds now; its broker says so in a moment."""
+        holder = address.holder
+        if isinstance(holder, StandIn):
+            self._retire(holder, now)
 
     def _change(self, stand_in: StandIn, name: RemoteName, peer: str, now: Instant) -> None:
         stand_in.is_confirmed = True
@@ -149,12 +190,24 @@ class RemoteSessions:
         connection = stand_in.connection
         assert isinstance(connection, RemoteConnection)
         self._of.get(connection.peer_id, {}).pop(stand_in.id, None)
+        self._leave_to_its_address(stand_in, now)
         away = Away(stand_in.target_identity, stand_in.name or stand_in.id, stand_in.id, stand_in.groups)
-        if stand_in.is_confirmed:
+        if stand_in.is_confirmed and stand_in.address is None:
             self._left[stand_in.id] = _Left(away, str(stand_in.info.get(NODE, "")))
             if len(self._left) > self._limits.peer_sessions:
                 self._left.popitem(last=False)
         self._departing.retire(connection, now)
+
+    def _leave_to_its_address(self, stand_in: StandIn, now: Instant) -> None:
+        """Let what waits for a session that held an address wait for that, if it was not known for its holder here."""
+        wanted = stand_in.wanted_address
+        address = None if wanted is None else self._homes.known_as(*wanted)
+        if stand_in.address is not None or address is None:
+            return
+        stand_in.address = address  # what it has not confirmed follows
+        box = self._boxes.get(stand_in.target_identity)
+        for mail in [] if box is None else box.in_order():
+            self._mailing.readdress(mail, address.key, now)
 
     # --- who was there ----------------------------------------------------------------------------------
 

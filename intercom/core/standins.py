@@ -6,16 +6,24 @@ A stand-in is in the table of sessions like any other; what is written to it is 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from msgspec import DecodeError
+from msgspec import DecodeError, ValidationError, convert
 from msgspec.json import decode
 
 from intercom.core.connections import Connection
 from intercom.core.features import QUEUE
+from intercom.core.peer_records import PEER as PEER
 from intercom.core.peer_records import RemoteName
 from intercom.core.sessions import NODE, Session, legacy_group_of, memberships_of
-from intercom.wire.frames import Register
+from intercom.wire.frames import Register, SessionInfo
+
+if TYPE_CHECKING:
+    from intercom.core.addresses import Address
+
+
+_NOTHING = {"cwd": "", "model": "", "pid": 0, "startedAt": 0, "lastActivity": 0}
+"""What is shown of one of whom nothing is told that can be read."""
 
 
 class Way(Protocol):
@@ -47,7 +55,7 @@ class RemoteConnection(Connection):
 class StandIn(Session):
     """Stand for one session elsewhere."""
 
-    __slots__ = ("holds_its_name", "is_confirmed")
+    __slots__ = ("holds_its_name", "is_confirmed", "wanted_address")
 
     is_remote = True
 
@@ -62,6 +70,8 @@ class StandIn(Session):
         self.target_identity = mark_of(connection.peer_id, name)
         self.features = frozenset({QUEUE})
         self.holds_its_name = name.is_address
+        self.wanted_address = name.address
+        """Group and name of the address that it holds at its broker."""
         self.is_confirmed = False
         """Its broker has said that it is there; else only something that it sent did."""
 
@@ -70,6 +80,15 @@ class StandIn(Session):
         """Tell whether nothing reaches it now."""
         connection = self.connection
         return isinstance(connection, RemoteConnection) and connection.way.is_cut_off(connection.peer_id)
+
+    def is_at(self, peer: str) -> bool:
+        """Tell whether this broker answers for it."""
+        return isinstance(self.connection, RemoteConnection) and self.connection.peer_id == peer
+
+    @property
+    def return_mailbox(self) -> str | None:
+        """Tell that it is told of its mail where it is."""
+        return None
 
     @property
     def knows_newest_frames(self) -> bool:
@@ -92,13 +111,25 @@ class StandIn(Session):
         self.holds_its_name = name.is_address
 
 
+def proxy_of(address: Address, home: str, number: int, way: Way, node: str) -> StandIn:
+    """Return what stands for an address whose mailbox is at another broker, whoever holds it: its mail goes there."""
+    name = RemoteName("", address.name, address.groups, "away", home, is_address=True, home_group=address.group)
+    connection = RemoteConnection(number, home, way)
+    proxy = connection.session = StandIn(connection, name, node)
+    proxy.target_identity = address.key
+    proxy.address = address
+    return proxy
+
+
 def info_of(name: RemoteName, node: str) -> dict[str, Any]:
     """Return the session object of a session elsewhere, with the machine it is on."""
     info: Any = None
     with suppress(DecodeError):
         info = decode(name.session)
-    if not isinstance(info, dict):
-        return {NODE: node}
+    try:
+        convert(info, SessionInfo)
+    except ValidationError:
+        info = _NOTHING
     return {**info, NODE: node}
 
 
@@ -110,7 +141,7 @@ def groups_of(name: RemoteName) -> tuple[tuple[str, ...], str]:
 
 def mark_of(peer: str, name: RemoteName) -> str:
     """Return the target identity of a session elsewhere: the same while it is the same session."""
-    return f"peer:{peer}:{name.target_id}"
+    return f"{PEER}{peer}:{name.target_id}"
 
 
 def identity_at(peer: str, identity: str) -> str:

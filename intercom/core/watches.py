@@ -92,7 +92,6 @@ class Watch:
         "id",
         "is_live",
         "is_over",
-        "is_reading",
         "keys",
         "position",
         "request_id",
@@ -115,8 +114,6 @@ class Watch:
         self.request_id: str | None = None
         """Of the request, while it is not answered."""
         self.is_live = False
-        self.is_reading = False
-        """The journal is being read for it."""
         self.is_over = False
         self.unsent = 0
         self.unsent_bytes = 0
@@ -399,9 +396,9 @@ class Watches:
 
     def _write_event(self, watch: Watch, seq: int, told: Raw) -> None:
         size = len(told)
-        if self._outbox.write(watch.connection, WatchEvent(watch.id, seq, told), token=Told(watch, size)):
-            watch.unsent += 1
-            watch.unsent_bytes += size
+        self._outbox.write(watch.connection, WatchEvent(watch.id, seq, told), token=Told(watch, size))
+        watch.unsent += 1
+        watch.unsent_bytes += size
 
     def taken(self, told: Told) -> None:
         """Take notice that the kernel has taken an event that was written for a watch."""
@@ -433,14 +430,11 @@ class Watches:
     # --- catching up ------------------------------------------------------------------------------------
 
     def _read_on(self, watch: Watch) -> None:
-        if not watch.is_reading:
-            watch.is_reading = True
-            self._outbox.add(ReadJournal(CatchingUp(watch), watch.position, self._limits.watch_page))
+        self._outbox.add(ReadJournal(CatchingUp(watch), watch.position, self._limits.watch_page))
 
     def journal_read(self, token: CatchingUp, page: JournalPage | None, now: Instant) -> None:
         """Go on after a page of the journal was read; ``None`` says that it could not be."""
         watch: Watch = token.watch
-        watch.is_reading = False
         if watch.is_over:
             return None
         if page is None:

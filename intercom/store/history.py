@@ -27,6 +27,7 @@ from intercom.core.records import (
     DiagnosisRecord,
     DispatchRecord,
     DropBodies,
+    DropBody,
     DropHistory,
     EventRecord,
     FlowRecord,
@@ -39,13 +40,14 @@ from intercom.core.records import (
     KnownSessionRecord,
     LinkRecord,
     MailRecord,
+    OutboxRecord,
     PeerRecord,
     PolicyRecord,
     ReleaseBody,
     Row,
     SaveBody,
 )
-from intercom.store.inserting import Insert
+from intercom.store.inserting import Insert, runs, spans
 from intercom.store.telling import Telling
 
 AnyRecord = TypeVar(
@@ -65,9 +67,10 @@ AnyRecord = TypeVar(
     InvocationRecord,
     DiagnosisRecord,
     DeliveryRecord,
+    OutboxRecord,
     PeerRecord,
 )
-HistoryChange: TypeAlias = Happened | SaveBody | ReleaseBody | DropBodies | DropHistory
+HistoryChange: TypeAlias = Happened | SaveBody | ReleaseBody | DropBody | DropBodies | DropHistory
 
 
 class Table(Struct, frozen=True):
@@ -82,17 +85,16 @@ class Table(Struct, frozen=True):
         marks = ", ".join("?" * len(columns))
         return Insert(f"INSERT OR REPLACE INTO {self.name} ({_listed(columns)}) VALUES ", f"({marks})")
 
-    def change(self, columns: Sequence[str], there: Sequence[bool]) -> Insert:
-        """Return the statement that sets these columns of rows, the key at last; those not ``there`` become NULL."""
-        marks = ", ".join("?" if is_there else "NULL" for is_there in there)
-        values = ", ".join(f'"{column}" = excluded."{column}"' for column in columns)
-        head = f"INSERT INTO {self.name} ({_listed(columns)}, {self.key}) VALUES "
-        return Insert(head, f"({marks}, ?)", f" ON CONFLICT ({self.key}) DO UPDATE SET {values}")
+    def change(self, columns: Sequence[str], there: Sequence[bool]) -> str:
+        """Return the statement that sets these columns of rows with successive keys; those not ``there`` to NULL."""
+        marks = zip(columns, there, strict=True)
+        values = ", ".join(f'"{column}" = {"?" if is_there else "NULL"}' for column, is_there in marks)
+        return f"UPDATE {self.name} SET {values} WHERE {self.key} BETWEEN ? AND ?"
 
     @property
     def drop(self) -> str:
-        """Return the statement that deletes a row."""
-        return f"DELETE FROM {self.name} WHERE {self.key} = ?"
+        """Return the statement that deletes rows with successive keys."""
+        return f"DELETE FROM {self.name} WHERE {self.key} BETWEEN ? AND ?"
 
     @property
     def select(self) -> str:
@@ -121,6 +123,7 @@ TABLES: dict[type[Row], Table] = {
     DiagnosisRecord: Table("diagnoses", "number", DiagnosisRecord.__struct_fields__),
     DeliveryRecord: Table("deliveries", "number", DeliveryRecord.__struct_fields__),
     PeerRecord: Table("peers", "number", PeerRecord.__struct_fields__),
+    OutboxRecord: Table("outbox", "number", OutboxRecord.__struct_fields__),
 }
 _KIND_OF_EVENT: dict[str, type[Row]] = {"inbox": InboxRecord, "assignment": AssignmentRecord}
 """Whose row an event carries, by the beginning of its kind: a message has one stream, wherever it is."""
@@ -139,6 +142,7 @@ _KIND_OF_STREAM: dict[str, type[Row]] = {
     "route": DiagnosisRecord,
     "delivery": DeliveryRecord,
     "peer": PeerRecord,
+    "outbox": OutboxRecord,
 }
 """Whose row all other events carry, by the beginning of their stream."""
 
@@ -147,20 +151,28 @@ _PARTLY_TOLD = {name: TABLES[kind].key for name, kind in _KIND_OF_STREAM.items()
 _encode = Encoder().encode
 
 
-class _Saving(NamedTuple):
-    """Hold the statement that saves rows whose columns hold values of the same classes."""
+class _Binding(NamedTuple):
+    """Say which values of some columns are bound, and as what: the same for all values of the same classes."""
 
-    statement: Insert
     there: tuple[bool, ...]
     """Which of the values are bound; the others are None."""
     conversions: tuple[tuple[int, Callable[[Any], Any]], ...]
     """What is done to those that are bound, by their places."""
 
+    def bound(self, values: Sequence[Any]) -> list[Any]:
+        """Return the values to bind."""
+        bound = list(compress(values, self.there))
+        for place, converted in self.conversions:
+            bound[place] = converted(bound[place])
+        return bound
 
-_saving: dict[tuple[type[Row], tuple[str, ...] | None, tuple[type, ...]], _Saving] = {}
-"""By what is saved, and by the classes of the values: rows of one kind have the same few."""
-_named: dict[tuple[type[Row], tuple[str, ...]], attrgetter[Any]] = {}
-"""Getters of some members of a row, and of its key."""
+
+_saving: dict[tuple[type[Row], tuple[type, ...]], tuple[Insert, _Binding]] = {}
+"""How whole rows are saved, by their kind and the classes of their values: rows of one kind have the same few."""
+_changing: dict[tuple[type[Row], tuple[str, ...], tuple[type, ...]], tuple[str, _Binding]] = {}
+"""Likewise how some columns of rows are changed."""
+_named: dict[tuple[type[Row], tuple[str, ...]], Callable[[Row], tuple[Any, ...]]] = {}
+"""Getters of some members of a row."""
 _ADD_EVENT = Insert(
     "INSERT OR IGNORE INTO journal (seq, at, stream, kind, event_id, epoch, row, is_gone, detail) VALUES ",
     "(?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -171,7 +183,8 @@ _ADD_PLAIN_EVENT = Insert(
 )
 """Add one that has no id of its own, of a row that is there: binding None takes long."""
 _SAVE_BODY = Insert("INSERT OR REPLACE INTO bodies (number, message, until) VALUES ", "(?, ?, NULL)")
-_RELEASE_BODY = "UPDATE bodies SET until = ? WHERE number = ?"
+_RELEASE_BODIES = "UPDATE bodies SET until = ? WHERE number BETWEEN ? AND ?"
+_DROP_BODY = "DELETE FROM bodies WHERE number = ?"
 _DROP_BODIES = "DELETE FROM bodies WHERE until <= ?"
 _KEEP_SEQUENCE = "INSERT OR REPLACE INTO meta SELECT 'sequence', MAX(seq) FROM journal WHERE seq > 0"
 _SUPERSEDED = """
@@ -207,6 +220,7 @@ _OVER = """
         UNION ALL SELECT 'route:' || diagnosis_id FROM diagnoses
         UNION ALL SELECT 'delivery:' || delivery_id FROM deliveries
         UNION ALL SELECT 'peer:' || broker_id FROM peers
+        UNION ALL SELECT 'outbox:' || number FROM outbox
     )
 """
 _KEEP_COMPACTED = """
@@ -225,7 +239,7 @@ def write(connection: sqlite3.Connection, changes: Sequence[HistoryChange], epoc
     last = 0
     written = _Written()
     bodies: list[tuple[int, bytearray]] = []
-    releases: list[tuple[int | None, int]] = []
+    releases: dict[int, int | None] = {}
     for change in changes:
         if isinstance(change, Happened):
             last = change.seq
@@ -235,7 +249,10 @@ def write(connection: sqlite3.Connection, changes: Sequence[HistoryChange], epoc
                 _write_bodies(connection, bodies, releases)
             bodies.append((change.number, bytearray(change.message)))
         elif isinstance(change, ReleaseBody):
-            releases.append((change.until, change.number))
+            releases[change.number] = change.until
+        elif isinstance(change, DropBody):
+            _write_bodies(connection, bodies, releases)
+            connection.execute(_DROP_BODY, (change.number,))
         elif isinstance(change, DropBodies):
             _write_bodies(connection, bodies, releases)
             connection.execute(_DROP_BODIES, (change.before,))
@@ -251,6 +268,10 @@ def write(connection: sqlite3.Connection, changes: Sequence[HistoryChange], epoc
     return last
 
 
+_Change: TypeAlias = tuple[type[Row], tuple[str, ...], tuple[Any, ...]]
+"""A kind of row, columns of it, and what they are set to."""
+
+
 class _Written:
     """Collect events, and what they come to: of what happened to one row only the last is written to it."""
 
@@ -259,13 +280,14 @@ class _Written:
         self._plain: list[tuple[Any, ...]] = []
         self._newest: dict[tuple[type[Row], Any], tuple[Happened, tuple[str, ...] | None]] = {}
         """With the columns to write; None: all."""
+        self._texts: dict[_Change, str] = {}
+        """What the journal holds of changes: one and the same thing happens to many rows at once."""
 
     def add(self, event: Happened, epoch: int) -> None:
         """Take one event."""
         row, changed = event.row, event.changed
         kind = row.__class__
-        told = row if changed is None else dict(zip(changed, _getter(kind, changed)(row), strict=False))
-        text = _encode(told).decode()
+        text = _encode(row).decode() if changed is None else self._told(_change_of(row, changed))
         detail = _encode(event.detail).decode() if event.detail else "{}"
         if event.event_id is None and not event.is_gone:
             self._plain.append((event.seq, event.at, event.stream, event.kind, epoch, text, detail))
@@ -278,83 +300,101 @@ class _Written:
             changed = None if before is None else tuple(dict.fromkeys((*before, *changed)))
         self._newest[place] = event, changed
 
+    def _told(self, change: _Change) -> str:
+        text = self._texts.get(change)
+        if text is None:
+            _, columns, values = change
+            text = self._texts[change] = _encode(dict(zip(columns, values, strict=True))).decode()
+        return text
+
     def write(self, connection: sqlite3.Connection) -> None:
         """Write what was collected."""
         _ADD_PLAIN_EVENT.run(connection, self._plain)
         _ADD_EVENT.run(connection, self._events)
         rows: dict[Insert, list[Sequence[Any]]] = {}
-        gone: dict[str, list[Sequence[Any]]] = {}
-        for event, changed in self._newest.values():
+        gone: dict[type[Row], list[Any]] = {}
+        changes: dict[_Change, list[int]] = {}
+        for (kind, key), (event, changed) in self._newest.items():
             if event.is_gone:
-                drop, key = _dropping(event.row)
-                gone.setdefault(drop, []).append(key)
-            else:
-                statement, values = _projection(event.row, changed)
+                gone.setdefault(kind, []).append(key)
+            elif changed is None:
+                statement, values = _projection(event.row)
                 rows.setdefault(statement, []).append(values)
-        for drop, keys in gone.items():
-            connection.executemany(drop, keys)
+            else:
+                changes.setdefault(_change_of(event.row, changed), []).append(key)
+        for kind, keys in gone.items():
+            connection.executemany(TABLES[kind].drop, runs(keys))
         for statement, many in rows.items():
             statement.run(connection, many)
+        for change, numbers in changes.items():
+            update, bound = _update(*change)
+            connection.executemany(update, [(*bound, *run) for run in runs(numbers)])
 
 
 def _write_bodies(
-    connection: sqlite3.Connection, bodies: list[tuple[int, bytearray]], releases: list[tuple[int | None, int]]
+    connection: sqlite3.Connection, bodies: list[tuple[int, bytearray]], releases: dict[int, int | None]
 ) -> None:
     """Write the bodies that were collected, then the releases that came after them, and begin anew."""
     if bodies:
         _SAVE_BODY.run(connection, bodies)
         bodies.clear()
     if releases:
-        connection.executemany(_RELEASE_BODY, releases)
+        connection.executemany(_RELEASE_BODIES, spans(releases))
         releases.clear()
 
 
 def project(connection: sqlite3.Connection, row: Row, *, is_gone: bool) -> None:
     """Bring the row of an event to what the event says; a replay of the journal does the same."""
     if is_gone:
-        connection.execute(*_dropping(row))
+        kind = row.__class__
+        connection.executemany(TABLES[kind].drop, runs([_KEYS[kind](row)]))
     else:
-        statement, values = _projection(row, None)
+        statement, values = _projection(row)
         statement.run(connection, [values])
 
 
-def _dropping(row: Row) -> tuple[str, Sequence[Any]]:
-    kind = row.__class__
-    return TABLES[kind].drop, (_KEYS[kind](row),)
-
-
-def _projection(row: Row, changed: tuple[str, ...] | None) -> tuple[Insert, Sequence[Any]]:
-    """Return the statement that brings a row to what an event says, with its values."""
+def _projection(row: Row) -> tuple[Insert, Sequence[Any]]:
+    """Return the statement that brings a whole row to what an event says, with its values."""
     # This runs for every change: what is the same for all rows whose values are of the same classes is found once.
     kind = row.__class__
-    found = astuple(row) if changed is None else _getter(kind, changed)(row)
-    classes = tuple(map(type, found))
-    saving = _saving.get((kind, changed, classes))
+    values = astuple(row)
+    classes = tuple(map(type, values))
+    saving = _saving.get((kind, classes))
     if saving is None:
-        saving = _saving[kind, changed, classes] = _saving_of(TABLES[kind], changed, classes)
-    values = list(compress(found, saving.there))
-    for place, converted in saving.conversions:
-        values[place] = converted(values[place])
-    return saving.statement, values
+        table, binding = TABLES[kind], _binding(classes)
+        saving = _saving[kind, classes] = table.save(list(compress(table.columns, binding.there))), binding
+    statement, binding = saving
+    return statement, binding.bound(values)
 
 
-def _getter(kind: type[Row], changed: tuple[str, ...]) -> attrgetter[Any]:
-    getter = _named.get((kind, changed))
+def _update(kind: type[Row], columns: tuple[str, ...], values: tuple[Any, ...]) -> tuple[str, Sequence[Any]]:
+    """Return the statement that sets these columns of successive rows, with its values."""
+    classes = tuple(map(type, values))
+    changing = _changing.get((kind, columns, classes))
+    if changing is None:
+        binding = _binding(classes)
+        changing = _changing[kind, columns, classes] = TABLES[kind].change(columns, binding.there), binding
+    statement, binding = changing
+    return statement, binding.bound(values)
+
+
+def _change_of(row: Row, columns: tuple[str, ...]) -> _Change:
+    kind = row.__class__
+    getter = _named.get((kind, columns))
     if getter is None:
-        getter = _named[kind, changed] = attrgetter(*changed, TABLES[kind].key)
-    return getter
+        getter = _named[kind, columns] = _getter(columns)
+    return kind, columns, getter(row)
 
 
-def _saving_of(table: Table, changed: tuple[str, ...] | None, classes: tuple[type, ...]) -> _Saving:
+def _getter(columns: tuple[str, ...]) -> Callable[[Row], tuple[Any, ...]]:
+    getter = attrgetter(*columns)
+    return getter if len(columns) > 1 else lambda row: (getter(row),)
+
+
+def _binding(classes: tuple[type, ...]) -> _Binding:
     there = tuple(each is not NoneType for each in classes)
-    if changed is None:
-        statement = table.save(list(compress(table.columns, there)))
-    else:
-        statement = table.change(changed, there[:-1])
     bound = enumerate(compress(classes, there))
-    return _Saving(
-        statement, there, tuple((place, _stored_as(each)) for place, each in bound if each not in _AS_THEY_ARE)
-    )
+    return _Binding(there, tuple((place, _stored_as(each)) for place, each in bound if each not in _AS_THEY_ARE))
 
 
 def _stored_as(kind: type) -> Callable[[Any], Any]:

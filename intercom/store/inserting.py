@@ -1,4 +1,4 @@
-"""Insert many rows with few calls of the database.
+"""Write many rows with few calls of the database.
 
 Python's module lets other threads run while the database works, and waits for its turn afterwards: with a call for each
 row a busy program would wait for every one of them.
@@ -7,8 +7,8 @@ row a busy program would wait for every one of them.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, pairwise
 from typing import Any
 
 from msgspec import Struct
@@ -23,7 +23,6 @@ class Insert(Struct, frozen=True):
     """Up to VALUES."""
     marks: str
     """The values of one row, in parentheses."""
-    tail: str = ""
 
     def run(self, connection: sqlite3.Connection, rows: Sequence[Sequence[Any]]) -> None:
         """Insert these rows, in their order."""
@@ -36,4 +35,27 @@ class Insert(Struct, frozen=True):
             connection.executemany(self._statement(1), rows[whole:])
 
     def _statement(self, count: int) -> str:
-        return f"{self.head}{', '.join([self.marks] * count)}{self.tail}"
+        return f"{self.head}{', '.join([self.marks] * count)}"
+
+
+def runs(keys: Iterable[Any]) -> list[tuple[Any, Any]]:
+    """Return the first and the last of each run of successive numbers, which what is written at once has few of.
+
+    Each key that is a text is a run of its own.
+    """
+    ordered = sorted(keys)
+    if not isinstance(ordered[0], int):
+        return list(zip(ordered, ordered, strict=True))
+    if ordered[-1] - ordered[0] == len(ordered) - 1:
+        return [(ordered[0], ordered[-1])]
+    starts = [number for before, number in pairwise((-1, *ordered)) if number != before + 1]
+    ends = [number for number, after in pairwise((*ordered, -1)) if after != number + 1]
+    return list(zip(starts, ends, strict=True))
+
+
+def spans(values: Mapping[int, Any]) -> list[tuple[Any, int, int]]:
+    """Return each value with the first and the last of every run of numbers that have it."""
+    numbers: dict[Any, list[int]] = {}
+    for number, value in values.items():
+        numbers.setdefault(value, []).append(number)
+    return [(value, *run) for value, having in numbers.items() for run in runs(having)]

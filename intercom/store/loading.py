@@ -22,6 +22,7 @@ from intercom.core.records import (
     KnownSessionRecord,
     LinkRecord,
     MailRecord,
+    OutboxRecord,
     PeerRecord,
     PolicyRecord,
     Recovered,
@@ -75,7 +76,7 @@ def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int, *, whole: boo
         last_number = max(last_number, row[0])
         if event is not None:
             events.append(event)
-    diagnoses, deliveries, peers = [], [], []
+    diagnoses, deliveries, peers, outbox = [], [], [], []
     for row, diagnosis in read_records(connection, DiagnosisRecord):
         last_number = max(last_number, row[0])
         if diagnosis is not None:
@@ -88,6 +89,10 @@ def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int, *, whole: boo
         last_number = max(last_number, row[0])
         if peer is not None:
             peers.append(peer)
+    for row, letter in read_records(connection, OutboxRecord):
+        last_number = max(last_number, row[0])
+        if letter is not None:
+            outbox.append(letter)
     invocations = []
     for row, invocation in read_records(connection, InvocationRecord):
         last_number = max(last_number, row[0])
@@ -128,6 +133,7 @@ def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int, *, whole: boo
         diagnoses=diagnoses,
         deliveries=deliveries,
         peers=peers,
+        outbox=outbox,
         lost_texts=frozenset(number for flow in flows for number in _lost(connection, flow)),
         last_sequence=last_sequence(connection),
     )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 from typing import TypeAlias, get_args
 
 from intercom.core.records import (
@@ -21,12 +20,13 @@ from intercom.core.records import (
     answered,
 )
 from intercom.store.history import HistoryChange
+from intercom.store.inserting import runs, spans
 from intercom.store.rows import (
     ACCEPT_OPERATIONS,
     ANSWER_QUESTIONS,
     DROP_OPERATION,
     DROP_RETIRED,
-    MOVE_OPERATION,
+    MOVE_OPERATIONS,
     SAVE_RETIRED,
     WRITERS,
     Row,
@@ -68,12 +68,9 @@ class Merged:
         executemany = cursor.executemany
         # Before the whole rows: what was saved or dropped after it was accepted stays as that left it.
         if self.acceptances:
-            by_time: dict[int, list[int]] = {}
-            for number, accepted_at in self.acceptances.items():
-                by_time.setdefault(accepted_at, []).append(number)
-            executemany(ACCEPT_OPERATIONS, [(at, *run) for at, numbers in by_time.items() for run in runs(numbers)])
+            executemany(ACCEPT_OPERATIONS, spans(self.acceptances))
         if self.moves:
-            executemany(MOVE_OPERATION, [(recipient, number) for number, recipient in self.moves.items()])
+            executemany(MOVE_OPERATIONS, spans(self.moves))
         if self.answers:
             executemany(ANSWER_QUESTIONS, runs(self.answers))
         rows: dict[str, list[Row]] = {statement: [] for statement in (DROP_OPERATION, *WRITERS)}
@@ -90,16 +87,6 @@ class Merged:
             retired = self.retired.items()
             executemany(SAVE_RETIRED, [retired_row(record) for _, record in retired if record is not None])
             executemany(DROP_RETIRED, [(session_id,) for session_id, record in retired if record is None])
-
-
-def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Return the first and the last of each run of successive numbers; what is written at once is one run, mostly."""
-    ordered = sorted(numbers)
-    if ordered[-1] - ordered[0] == len(ordered) - 1:
-        return [(ordered[0], ordered[-1])]
-    starts = [number for before, number in pairwise((-1, *ordered)) if number != before + 1]
-    ends = [number for number, after in pairwise((*ordered, -1)) if after != number + 1]
-    return list(zip(starts, ends, strict=True))
 
 
 def merge(batch: Batch) -> Merged | None:

@@ -191,6 +191,16 @@ STEPS: tuple[Step, ...] = (
         "CREATE UNIQUE INDEX journal_event ON journal (event_id) WHERE event_id IS NOT NULL",
         "CREATE INDEX journal_stream ON journal (stream, seq)",
     ),
+    (
+        """
+        CREATE TABLE outbox (
+            number INTEGER PRIMARY KEY, delivery_id TEXT, message_id TEXT, peer TEXT, mark TEXT, target TEXT,
+            sender_session TEXT, sender_mailbox TEXT, size INTEGER, queued_at INTEGER, valid_until INTEGER,
+            is_ask INTEGER
+        )
+        """,
+        "ALTER TABLE addresses ADD COLUMN home TEXT",
+    ),
 )
 
 

@@ -20,6 +20,7 @@ from intercom.core.records import (
     DiagnosisRecord,
     DispatchRecord,
     DropBodies,
+    DropBody,
     DropOperation,
     DropRetiredId,
     EventRecord,
@@ -35,6 +36,7 @@ from intercom.core.records import (
     MailRecord,
     OperationRecord,
     OperationState,
+    OutboxRecord,
     PeerRecord,
     PolicyRecord,
     Recovered,
@@ -80,6 +82,7 @@ class MemoryDisk:
     diagnoses: dict[int, DiagnosisRecord] = field(default_factory=dict)
     deliveries: dict[int, DeliveryRecord] = field(default_factory=dict)
     peers: dict[int, PeerRecord] = field(default_factory=dict)
+    outbox: dict[int, OutboxRecord] = field(default_factory=dict)
     bodies: dict[int, Body] = field(default_factory=dict)
     journal: list[Happened] = field(default_factory=list)
     sequence: int = 0
@@ -113,6 +116,8 @@ class MemoryDisk:
             elif isinstance(change, ReleaseBody):
                 if change.number in self.bodies:
                     self.bodies[change.number].until = change.until
+            elif isinstance(change, DropBody):
+                self.bodies.pop(change.number, None)
             elif isinstance(change, DropBodies):
                 self._drop_bodies(change.before)
             else:
@@ -156,6 +161,8 @@ class MemoryDisk:
             return self.deliveries, row.number
         if isinstance(row, PeerRecord):
             return self.peers, row.number
+        if isinstance(row, OutboxRecord):
+            return self.outbox, row.number
         return self.mail, row.number
 
     def _drop_bodies(self, before: int) -> None:
@@ -181,6 +188,7 @@ class MemoryDisk:
             *self.diagnoses.values(),
             *self.deliveries.values(),
             *self.peers.values(),
+            *self.outbox.values(),
         ]
         there = {stream_of(row) for row in rows}
         newest = {event.stream: event.seq for event in self.journal}
@@ -206,7 +214,7 @@ class MemoryDisk:
     def _numbers(self) -> list[int]:
         rows = (
             *(self.operations, self.mail, self.inbox, self.bodies, self.commands, self.events, self.invocations),
-            *(self.diagnoses, self.deliveries, self.peers),
+            *(self.diagnoses, self.deliveries, self.peers, self.outbox),
         )
         results = (row.result or 0 for row in self.invocations.values())
         texts = (number for each in (self.flows, self.dispatches) for row in each.values() for number in row.texts)
@@ -269,6 +277,7 @@ class MemoryDisk:
             diagnoses=[self.diagnoses[number] for number in sorted(self.diagnoses)],
             deliveries=[self.deliveries[number] for number in sorted(self.deliveries)],
             peers=[self.peers[number] for number in sorted(self.peers)],
+            outbox=[self.outbox[number] for number in sorted(self.outbox)],
             lost_texts=frozenset(
                 number for flow in self.flows.values() for number in flow.needed_texts if number not in self.bodies
             ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from intercom.client.mailing import MailRequests
-from intercom.client.mailviews import AddressView, Mailbox, Peeked, PendingAsk, Purged, SessionRecord, Trace
+from intercom.client.mailviews import AddressView, Mailbox, OutboxPage, Peeked, PendingAsk, Purged, SessionRecord, Trace
 from intercom.client.operations import Operation
 from intercom.client.session import ClientSession
 from intercom.limits import MAILBOX_PAGE, REQUEST_MS
@@ -62,6 +62,27 @@ class Inquiries:
     def addresses(self, *, timeout: float = REQUEST_MS / 1000) -> AddressViews:
         """Return the addresses: who holds each, and how much waits there."""
         return self._now(self._mail.addresses(timeout))
+
+    def outbox(
+        self,
+        *,
+        peer: str | None = None,
+        status: str | None = None,
+        delivery_id: str | None = None,
+        after: int = 0,
+        limit: int = 100,
+        timeout: float = REQUEST_MS / 1000,
+    ) -> OutboxPage:
+        """Return what is on its way to other machines; a broker in memory knows none."""
+        return self._now(self._mail.outbox(peer, status, delivery_id, after, limit, timeout))
+
+    def retry_outbox(self, delivery_id: str, *, timeout: float = REQUEST_MS / 1000) -> str:
+        """Bring an entry of the outbox away now."""
+        return self._now(self._mail.outbox_retry(delivery_id, timeout))
+
+    def cancel_outbox(self, delivery_id: str, *, timeout: float = REQUEST_MS / 1000) -> str:
+        """Give up a message in the outbox."""
+        return self._now(self._mail.outbox_cancel(delivery_id, timeout))
 
     def session_records(self, *, timeout: float = REQUEST_MS / 1000) -> SessionRecords:
         """Return the sessions that are known: here, away with time to return, or closed; for control sessions."""

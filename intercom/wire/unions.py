@@ -70,11 +70,19 @@ from intercom.wire.frames import (
 from intercom.wire.invocations import InvocationAnswer, InvocationRequest
 from intercom.wire.links import LinkAnswer, LinkReport, LinkRequest
 from intercom.wire.mail import MailAnswer, MailRequest
+from intercom.wire.outbox import OutboxAnswer, OutboxRequest
 from intercom.wire.watching import FollowingAnswer, FollowingRequest
 from intercom.wire.work import WorkAnswer, WorkRequest
 
 FeatureRequests: TypeAlias = (
-    MailRequest | WorkRequest | FollowingRequest | AttentionRequest | FlowRequest | LinkRequest | InvocationRequest
+    MailRequest
+    | WorkRequest
+    | FollowingRequest
+    | AttentionRequest
+    | FlowRequest
+    | LinkRequest
+    | InvocationRequest
+    | OutboxRequest
 )
 """Every frame that belongs to a feature: it is refused in-band when a member is wrong."""
 
@@ -147,5 +155,6 @@ Answer: TypeAlias = (
     | AttentionAnswer
     | LinkAnswer
     | InvocationAnswer
+    | OutboxAnswer
 )
 """Every frame the broker may write."""

@@ -9,12 +9,18 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from intercom.core.records import (
+    AddressClaimed,
+    AddressesKnown,
+    AddressHome,
+    AddressSeen,
     Announce,
     Arrived,
+    ClaimAddress,
     ClusterState,
+    DropAddress,
     PeerLost,
     PeerSeen,
     Post,
@@ -82,6 +88,11 @@ class Cluster:
         self.nodes = {name: Node(name, **more) for name in names}
         self.seen_ids: set[str] = set()
         self.posts: list[Post] = []
+        self.addresses: dict[str, AddressHome] = {}
+        """Where they are at home, as the engine holds it."""
+        self.revision = 0
+        self.held_claims: list[tuple[Node, ClaimAddress]] | None = None
+        """Claims that the engine has not decided about, while it is a list."""
         for node in self.nodes.values():
             self._connect(node)
         self.run()
@@ -98,6 +109,9 @@ class Cluster:
             if other is not node and other.is_up and not other.is_cut:
                 self._tell(node, other)
                 self._tell(other, node)
+        for address in self.addresses.values():
+            node.world.peer_told(AddressSeen(address.key, address))
+        node.world.peer_told(AddressesKnown(frozenset(self.addresses)))
 
     def _tell(self, node: Node, other: Node) -> None:
         node.world.peer_told(PeerSeen(other.broker_id, other.name, None, tuple(other.names.values())))
@@ -162,7 +176,18 @@ class Cluster:
                 node.held.append(each)
                 continue
             moved = True
-            if isinstance(each, Post):
+            if isinstance(each, ClaimAddress | DropAddress) and node.is_cut:
+                continue  # it has no connection, and begins anew with the next one
+            if isinstance(each, ClaimAddress):
+                if self.held_claims is None:
+                    self.decide(node, each)
+                else:
+                    self.held_claims.append((node, each))
+            elif isinstance(each, DropAddress):
+                if self.addresses.get(each.address.key) == each.address:
+                    del self.addresses[each.address.key]
+                    self._tell_all(AddressSeen(each.address.key, None))
+            elif isinstance(each, Post):
                 self.post(node, each)
                 world.peer_told(Posted(each.number))
             elif isinstance(each, Settle):
@@ -176,6 +201,23 @@ class Cluster:
                     if other is not node and not other.is_cut and not node.is_cut:
                         self._tell(other, node)
         return moved
+
+    def decide(self, node: Node, claim: ClaimAddress) -> None:
+        """Let a claim win if it names what the engine holds."""
+        wanted = claim.address
+        found = self.addresses.get(wanted.key)
+        if (0 if found is None else found.revision) != wanted.revision:
+            node.world.peer_told(AddressClaimed(claim.number, False, found))
+            return
+        self.revision += 1
+        self.addresses[wanted.key] = won = structs.replace(wanted, revision=self.revision)
+        node.world.peer_told(AddressClaimed(claim.number, True, won))
+        self._tell_all(AddressSeen(wanted.key, won))
+
+    def _tell_all(self, fact: AddressSeen) -> None:
+        for node in self.nodes.values():
+            if node.is_up and not node.is_cut:
+                node.world.peer_told(fact)
 
     def post(self, node: Node, post: Post) -> None:
         """Keep what a broker posted, unless it is a copy."""

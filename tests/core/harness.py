@@ -29,6 +29,8 @@ from intercom.core.effects import (
 from intercom.core.operation import Operation
 from intercom.core.records import (
     Announce,
+    ClaimAddress,
+    DropAddress,
     Follow,
     Forward,
     Happened,
@@ -279,7 +281,7 @@ class World:
                     self.watched[effect.ref] = effect
                 case Spawn():
                     self.spawned.append(effect)
-                case Forward() | Follow() | Recall() | Announce() | Post() | Settle():
+                case Forward() | Follow() | Recall() | Announce() | Post() | Settle() | ClaimAddress() | DropAddress():
                     self.peer_work.append(effect)
                 case ForgetProcess(ref):
                     self.watched.pop(ref, None)

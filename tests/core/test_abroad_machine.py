@@ -43,7 +43,7 @@ class Person:
 
     def come(self) -> None:
         """Be registered with the broker that is there now."""
-        again = {} if self.session_id is None else {"preferredSessionId": self.session_id}
+        again: dict[str, Any] = {} if self.session_id is None else {"preferredSessionId": self.session_id}
         if self.owner_token is not None:
             again["ownerToken"] = self.owner_token
         self.unconfirmed.clear()  # a receipt is for the process of the broker that wrote the message

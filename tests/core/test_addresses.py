@@ -15,9 +15,14 @@ from tests.core.mail import AGENT, PEER, Agent, enter, holder, reattach
 
 def claim(world: World, name: str, group: str | None = None, **address: Any) -> dict[str, Any]:
     """Try to register under an address; return the first answer."""
+    return claim_later(world, name, group, **address)[0]
+
+
+def claim_later(world: World, name: str, group: str | None = None, **address: Any) -> list[dict[str, Any]]:
+    """Try to register under an address; return what came at once."""
     conn = world.connect(PEER)
     info = {**INFO, "name": name, **({} if group is None else {"groups": [group]})}
-    answer = world.send(
+    return world.send(
         conn,
         type="register",
         session=info,
@@ -27,8 +32,7 @@ def claim(world: World, name: str, group: str | None = None, **address: Any) -> 
         clientProtocolVersion="1.0",
         kind="custom",
         address={"name": name, **address},
-    )[0]
-    return answer
+    )
 
 
 def ids(frames: list[dict[str, Any]]) -> list[str]:
@@ -409,3 +413,32 @@ def test_peers_see_who_is_the_person_and_nobody_says_so_of_itself() -> None:
     person.leave()
     person = reattach(world, person)
     assert said_by(person, "m3") is True
+
+
+def test_one_of_two_addresses_of_a_name_is_taken_back_and_the_other_stays() -> None:
+    """design 3.6: an address that was not recorded was never there"""
+    world = World()
+    first = claim(world, "desk", group="one")
+    world.auto = False
+    claim_later(world, "desk", "two")
+    assert {address.group for address in world.broker._registry.addresses.named("desk")} == {"one", "two"}
+    world.fail_commit()
+    world.settle()
+    assert {address.group for address in world.broker._registry.addresses.named("desk")} == {"one"}
+    world.auto = True
+    assert claim(world, "desk", group="one", token=first["addressToken"])["type"] == "registered"
+
+
+def test_the_groups_of_a_holder_are_recorded_a_little_later_when_they_could_not_be_at_once() -> None:
+    """design 3.6: where somebody is has happened, whatever the disk says"""
+    world = World()
+    desk = holder(world, "desk")
+    world.auto = False
+    desk.write("presence", requestId="p", groups=["default", "more"])
+    world.fail_commit()
+    world.auto = True
+    [record] = world.disk.addresses.values()
+    assert record.groups == ("default",)
+    world.pass_time(world.limits.mail_retry_ms)
+    [record] = world.disk.addresses.values()
+    assert record.groups == ("default", "more")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from intercom.limits import STAGE_TARGET_CHARACTERS
 from tests.core.harness import World
 from tests.core.runs import (
     CHILD,
@@ -169,3 +170,8 @@ def test_a_subgroups_own_run_is_not_the_invocation() -> None:
     assert went_live(live(client, "a"))
     owned(world, OTHER)
     assert lead(world, path("a")) is None
+
+
+def test_a_key_that_makes_no_target_leads_nowhere_and_stands_in_no_other_keys_way() -> None:
+    """protocol 6.12.1: a target has a bounded length"""
+    assert leads(None, ("x" * STAGE_TARGET_CHARACTERS, "c"), path("c")) == [True]

@@ -279,3 +279,17 @@ def test_a_plain_send_to_somebody_who_is_here_is_never_joined() -> None:
 def test_members_that_are_not_known_may_say_more(message: bytes, *, expected: bool) -> None:
     """Protocol 4: unknown members of a message are handed on."""
     assert is_plain(message) is expected
+
+
+def test_a_receipt_of_one_that_came_with_another_counts_for_that_one() -> None:
+    """Protocol 15.3.2: each of it has an end of its own"""
+    world = World()
+    sender, target = away(world)
+    sender.queue("b", "m1")
+    sender.queue("b", "m2")
+    back = reattach(world, target)
+    assert shown(back.first) == [("m1", 2)]
+    back.confirm("m2")
+    assert [record.message_id for record in world.disk.mail.values()] == ["m1"]
+    back.confirm("m1")
+    assert world.disk.mail == {}

@@ -412,3 +412,19 @@ def test_a_worker_whose_readiness_is_under_way_is_awaited() -> None:
     world.auto = True
     world.settle()
     assert drainer.wait() == drained()
+
+
+def test_a_link_that_is_emptied_after_the_time_was_over_changes_nothing_any_more() -> None:
+    """protocol 3.10: whoever asked is told once how it ended"""
+    world = World()
+    one = ready(world)
+    world.auto = False
+    one.event(1)
+    drainer = Drainer(world, within_ms=3 * LOOK_MS)
+    world.pass_time(3 * LOOK_MS)
+    world.take()
+    assert drainer.answer() is not None
+    for seq in range(2, 131):
+        one.event(seq)
+    world.take()
+    assert drainer.answer() is None and world.stopped == ["it was drained"]

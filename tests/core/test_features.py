@@ -53,10 +53,30 @@ def test_control_sessions_may_operate_and_own_nothing() -> None:
 )
 def test_a_wrong_request_is_refused(members: dict[str, Any], code: str) -> None:
     """FE 1.6, handshake; F18: a version that is newer, or none."""
-    features = members.pop("features", ["queue"])
-    refused = grant(register(features, **members), is_durable=True)
+    refused = grant(register(**{"features": ["queue"], **members}), is_durable=True)
     assert isinstance(refused, Refused)
     assert refused.code == code
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"work_mode": "sometimes"},
+        {"work_mode": "managed_turn"},
+        {"work_mode": "managed_turn", "runtime_session_id": " "},
+        {"execution_surface": "elsewhere"},
+        {"workspace": {"root": "/w"}},
+        {"workspace": {"root": "/w", "cwd": ""}},
+        {"workspace": 5},
+    ],
+)
+def test_a_worker_says_how_it_works(wrong: dict[str, Any]) -> None:
+    """protocol 10.1: a worker that breaks the rules for one of its members is no worker of another kind"""
+    asked = {"features": [*AGENT, "work.assignments"], "acknowledges_receipt": True, "work_mode": "resident"}
+    assert "work.assignments" in grant(register(**asked), is_durable=True)
+    refused = grant(register(**{**asked, **wrong}), is_durable=True)
+    assert isinstance(refused, Refused)
+    assert refused.code == "bad_request"
 
 
 def test_a_refusal_ends_the_connection() -> None:

@@ -178,3 +178,21 @@ def test_a_broker_that_leaves_soon_begins_nothing_not_even_what_is_read() -> Non
     play.boss, play.worker = play.back(play.boss), play.back(play.worker)
     play.report(play.take())
     assert play.states() == ("active", ["completed", "dispatching"])
+
+
+def test_who_takes_no_steps_is_named_with_the_reason() -> None:
+    """FE 2.3: an agent of this machine that can report"""
+    play = Play()
+    control = enter(play.world, "ctl", features=("operator",), info={"recipientPurpose": "control"})
+    play.begin("f", "one", target=f"session:{control.id}")
+    assert "is an internal connection" in str(play.flow()["flow"]["waiting"])
+
+
+def test_a_target_that_left_while_the_text_of_its_step_was_read_is_waited_for() -> None:
+    """FE 2.4: it is looked at again before anything is recorded"""
+    play = Play()
+    reading(play)
+    play.worker.write("unregister")
+    play.world.auto = True
+    play.world.settle()
+    assert play.states()[1][0] == "pending" and play.world.disk.dispatches == {}

@@ -595,3 +595,61 @@ def test_mail_for_a_session_that_is_gone_reaches_no_other_holder_of_its_address(
     play.world.pass_time(LIMITS.flow_end_grace_ms)
     assert play.dispatches(again) == []
     assert play.states() == ("active", ["ambiguous"])
+
+
+def test_a_receipt_that_waits_to_be_recorded_is_not_taken_back_by_the_report() -> None:
+    """Design section 3.6: it is recorded as soon as that can be"""
+    play = Play()
+    play.begin("f", "one")
+    [frame] = play.dispatches()
+    play.world.auto = False
+    play.worker.write("received", messageId=frame["message"]["id"])
+    play.world.fail_commit()
+    play.world.auto = True
+    play.world.settle()
+    assert play.report(frame["message"]["flowDispatch"]["dispatchId"])["stepState"] == "completed"
+    play.world.pass_time(Limits().mail_retry_ms)
+    assert play.world.disk.mail == {} and play.states() == ("completed", ["completed"])
+
+
+def test_a_step_behind_other_mail_is_shown_as_on_its_way() -> None:
+    """FE 2.6: what a flow waits for"""
+    play = Play(World(limits=Limits(mail_offers=1)))
+    play.worker.leave()
+    play.boss.queue("worker", "m1")
+    play.worker = play.back(play.worker)
+    play.begin("f", "one")
+    assert "step one to reach worker" in str(play.flow())
+
+
+def test_a_message_of_a_step_that_was_taken_is_not_handed_over_by_the_next_broker() -> None:
+    """FE 2.4: it was to leave with the receipt"""
+    play = Play()
+    play.begin("f", "one")
+    mail = dict(play.world.disk.mail)
+    play.take()
+    play.world.disk.mail.update(mail)
+    play.restart()
+    play.boss = play.back(play.boss)
+    assert play.dispatches(play.back(play.worker)) == [] and play.world.disk.mail == {}
+    assert play.states() == ("active", ["awaiting_result"])
+
+
+def test_the_second_attempt_that_could_not_be_recorded_leaves_the_first_where_it_was() -> None:
+    """Design section 3.6"""
+    play = Play()
+    play.begin("f", "one", "two")
+    dispatch = play.take()
+    play.world.auto = False
+    play.worker.write("flow_report", requestId="r", dispatchId=dispatch, outcome="completed", summary="done")
+    play.world.commit()
+    play.world.perform(play.world.broker.deadline_passed(play.world.now))
+    play.world.read()
+    assert play.world.appends
+    play.world.fail_commit()
+    play.world.auto = True
+    play.world.settle()
+    assert len(play.world.disk.dispatches) == 1
+    play.world.pass_time(PASS)
+    play.report(play.take())
+    assert play.states() == ("completed", ["completed", "completed"])

@@ -278,3 +278,21 @@ def test_a_message_that_was_given_up_is_an_event_of_its_own() -> None:
     play.worker.leave()
     play.world.pass_time(30_000)
     assert events_of(play, dispatch_id)[-2:] == ["dispatch.rejected", "dispatch.ambiguous"]
+
+
+def test_who_reads_slowly_misses_what_no_journal_keeps_and_nothing_else() -> None:
+    """FE 2.9, protocol 5.66: a mention is not worth the end of a watch"""
+    play = Play(World(limits=Limits(watch_unsent_frames=1)))
+    play.create("f", "one")
+    boss = follows(play)
+    play.world.auto = False
+    play.boss.write("flow_start", requestId="s", flowId="f")
+    play.world.commit()
+    play.world.take()
+    assert [event["kind"] for event in everything(boss)] == ["flow.started"]
+    play.world.deaf.add(boss.conn)
+    play.world.perform(play.world.broker.deadline_passed(play.world.now))
+    assert play.world.reads, "a look that did something"
+    play.world.deaf.clear()
+    play.world.take()
+    assert [event["kind"] for event in everything(boss)] == ["reconcile_start"]

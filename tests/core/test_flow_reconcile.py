@@ -241,3 +241,79 @@ def test_a_text_whose_commit_is_under_way_is_not_lost() -> None:
     play.world.pass_time(Limits().flow_reconcile_ms)
     assert [frame["message"]["flowDispatch"]["stepId"] for frame in play.dispatches()] == ["one"]
     assert play.states() == ("active", ["dispatching"])
+
+
+def test_only_who_had_to_report_is_given_time_back() -> None:
+    """F106: a flow that waits for its target has no window"""
+    play = Play(features=TODO_WORKER)
+    play.begin("waiting", "one", target="nobody")
+    play.begin("f", gated(requireCompleted=True))
+    play.report(play.take())
+    play.world.mono += 600_000
+    play.world.wall += 600_000
+    play.world.perform(play.world.broker.deadline_passed(play.world.now))
+    assert play.states() == ("active", ["awaiting_result"])
+
+
+def test_a_sign_that_the_work_has_ended_outlives_the_broker() -> None:
+    """A2.7, F104: what is left of its window after a restart is never more than the whole"""
+    play = Play()
+    play.begin("f", "one")
+    play.take()
+    play.worker.write("presence", replyCapability="terminal")
+    play.world.pass_time(LIMITS.flow_end_grace_ms - 1_000)
+    play.restart()
+    play.boss = play.back(play.boss)
+    play.world.pass_time(999)
+    assert play.states() == ("active", ["awaiting_result"])
+    play.world.pass_time(1)
+    assert play.states() == ("active", ["ambiguous"])
+
+
+def test_a_session_that_has_finished_and_owes_the_answer_is_a_sign_of_its_own() -> None:
+    """A2.7 with a correlation: the reason says that the question is not answered"""
+    play = Play()
+    play.boss.ask("worker", "q")
+    play.worker.confirm("q")
+    play.begin("f", "one")
+    play.take()
+    play.worker.write("presence", replyCapability="terminal")
+    play.world.pass_time(PASS)
+    evidence = play.flow()["dispatch"]["evidence"]["detail"]
+    assert evidence == "its session says that it has finished, although question q is not answered"
+
+
+def test_a_step_whose_message_is_lost_is_ambiguous() -> None:
+    """FE 2.4: rejected; rebuilding restores states, not what lay in mailboxes"""
+    play = Play()
+    play.begin("f", "one")
+    play.world.disk.mail.clear()
+    play.restart()
+    play.boss = play.back(play.boss)
+    play.world.pass_time(PASS)
+    assert play.states() == ("active", ["ambiguous"])
+    assert play.flow()["dispatch"]["reason"] == "its message is lost"
+
+
+def test_a_step_of_a_session_nobody_knows_any_more_is_ambiguous() -> None:
+    """A2.12: it will not come back"""
+    play = Play()
+    play.begin("f", "one")
+    play.take()
+    del play.world.disk.known_sessions[play.worker.id]
+    play.restart()
+    play.boss = play.back(play.boss)
+    play.world.pass_time(PASS)
+    assert play.states() == ("active", ["ambiguous"])
+
+
+def test_what_was_reported_is_decided_by_its_own_rule_though_its_session_has_left() -> None:
+    """protocol 12.6: the report waits for word of the to-do item"""
+    play = Play(features=TODO_WORKER)
+    play.begin("f", gated(requireCompleted=True))
+    play.report(play.take())
+    play.worker.write("unregister")
+    play.world.pass_time(PASS)
+    assert play.states() == ("active", ["awaiting_result"])
+    play.world.pass_time(LIMITS.flow_todo_gate_ms)
+    assert play.states() == ("active", ["ambiguous"])

@@ -381,6 +381,41 @@ def test_a_list_shows_the_newest_first() -> None:
     assert (listed["flows"][0]["stepsCompleted"], listed["flows"][0]["steps"]) == (0, 2)
 
 
+def test_prompts_of_a_flow_are_bounded_together() -> None:
+    """FE 2.1: each may be allowed, and all of them too much"""
+    play = Play(World(limits=Limits(flow_bytes=1_000)))
+    steps = [{"stepId": step, "prompt": "p" * 600} for step in ("one", "two")]
+    refused = play.create("f", *steps)
+    assert (refused["type"], refused["code"]) == ("request_failed", "flow_limit")
+    assert play.create("g", steps[0])["type"] == "flow"
+
+
+def test_a_repeated_request_tells_nothing_to_who_may_not_see_the_flow_any_more() -> None:
+    """FE 0.5: a coordinator of its group"""
+    play = Play()
+    play.begin("f")
+    assert play.ask("flow_pause", flowId="f", requestKey="k")["type"] == "flow"
+    play.boss.write("presence", requestId="p", groups=["elsewhere"])
+    assert play.ask("flow_pause", flowId="f", requestKey="k")["type"] == "request_failed"
+
+
+@pytest.mark.parametrize("what", ["fails", "left"])
+def test_texts_of_a_flow_that_cannot_be_shown(what: str) -> None:
+    """FE 2.1: not read now, or nobody is there who asked"""
+    play = Play()
+    play.create("f")
+    play.world.auto = False
+    play.boss.write("flow_status", requestId="s", flowId="f")
+    assert len(play.world.reads) == 1
+    if what == "left":
+        play.boss.leave()
+    play.world.read(fails=what == "fails")
+    play.world.auto = True
+    play.world.settle()
+    told = [(frame["code"], frame["retryable"]) for frame in play.boss.got() if frame.get("requestId") == "s"]
+    assert told == ([("not_read", True)] if what == "fails" else [])
+
+
 def test_a_flow_that_was_never_recorded_is_shown_to_nobody() -> None:
     """Design section 3.6: its texts were being read while its commit failed."""
     play = Play()

@@ -6,6 +6,10 @@ import pytest
 
 from intercom.core.flow_records import BindingRecord, DispatchRecord, GatesRecord, ReportRecord, TargetIdentity
 from intercom.core.flow_settling import binding_after, judge
+from intercom.limits import Limits
+from tests.core.flow_play import TODO_WORKER, WORKER, Play, gated
+from tests.core.mail import holder
+from tests.core.test_flow_reconcile import PASS
 
 REQUIRE = GatesRecord(require_completed=True)
 CONFLICT = GatesRecord(conflict_check=True)
@@ -82,3 +86,33 @@ def test_what_becomes_of_a_binding(status: str | None, outcome: str, state: str)
     """FE 2.3, todo binding."""
     after = binding_after(reported("completed", status, is_bound=True), outcome, "because")
     assert after is not None and after.state == state
+
+
+def test_a_retry_ends_the_binding_of_an_attempt_that_failed_without_a_word_of_its_item() -> None:
+    """protocol 12.6: nobody will say any more what became of the item"""
+    play = Play(features=TODO_WORKER)
+    play.begin("f", gated(requireCompleted=True))
+    play.report(play.take(), "failed")
+    assert play.ask("flow_retry", flowId="f", stepId="one", reason="again")["type"] == "flow"
+    [first, *_] = sorted(play.world.disk.dispatches.values(), key=lambda record: record.number)
+    assert first.binding is not None
+    assert (first.binding.state, first.binding.reason) == ("ambiguous", "retried: again")
+
+
+@pytest.mark.parametrize("is_confirmed", [True, False])
+def test_a_worker_that_leaves_after_another_sign_of_its_end_is_still_waited_for(is_confirmed: bool) -> None:
+    """A2.7, A2.12: the first sign counts; what was not confirmed is withdrawn, so that nobody else does it"""
+    play = Play()
+    desk = holder(play.world, "desk", features=WORKER)
+    play.begin("f", "one", target="desk")
+    if is_confirmed:
+        play.take(desk)
+    desk.write("presence", replyCapability="terminal")
+    play.world.pass_time(PASS)
+    evidence = play.flow()["dispatch"]["evidence"]
+    desk.write("unregister")
+    play.world.pass_time(0)
+    assert play.flow()["dispatch"]["evidence"] == evidence
+    assert play.world.disk.mail == {}
+    play.world.pass_time(Limits().flow_end_grace_ms)
+    assert play.states() == ("active", ["ambiguous"])

@@ -277,6 +277,23 @@ def test_a_gap_between_reports_is_filled_and_a_repetition_says_nothing() -> None
     assert run_of(asker)["state"] == "completed"
 
 
+@pytest.mark.parametrize(
+    ("state", "expected"), [("running", "running"), ("queued", "peer_acked"), ("completed", "completed")]
+)
+def test_a_report_may_overtake_the_answer_to_an_attempt(state: str, expected: str) -> None:
+    """FE 3.3: the peer has it, whoever says so; what waits for the answer is not tried again."""
+    world, asker, peer = scene()
+    peer.loses_answers = True
+    invoke(asker)
+    peer.serve()
+    [delivery_id] = peer.runs
+    peer.report(delivery_id, state)
+    assert (delivery_of(asker)["status"], run_of(asker)["state"]) == (expected, state)
+    world.pass_time(60_000)
+    peer.serve()
+    assert (delivery_of(asker)["status"], len(peer.tasks)) == (expected, 1)
+
+
 def test_a_report_whose_commit_fails_is_asked_for_again() -> None:
     """design section 3.6"""
     world, asker, peer = scene()

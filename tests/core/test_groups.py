@@ -8,6 +8,8 @@ import pytest
 
 from intercom.limits import Limits
 from tests.core.harness import Client, World, is_delivered, only, reason, types
+from tests.core.mail import enter, holder
+from tests.core.runs import group_of, owned, stage
 
 KINDS = ["presence", "join_group", "leave_group"]
 
@@ -381,3 +383,36 @@ def test_the_answer_comes_after_the_peers_are_told() -> None:
     world.auto = False
     client.write("presence", requestId="q", status="s")
     assert [write.to for write in world.waiting] == [peer.conn, client.conn]
+
+
+def test_who_is_away_in_an_invocation_is_shown_to_its_members_only() -> None:
+    """protocol 4.3, 6.12.6: for everybody else there is nobody in it"""
+    world = World()
+    owned(world, stages=[stage()])
+    gone, member, outsider = (enter(world, name) for name in ("gone", "member", "outsider"))
+    for session in (gone, member):
+        session.write("join_group", group=group_of())
+    gone.leave()
+    member.got(), outsider.got()
+    assert only(outsider.write("list", requestId="l", group=group_of()), "sessions")["sessions"] == []
+    shown = only(member.write("list", requestId="l", group=group_of()), "sessions")["sessions"]
+    assert [entry["name"] for entry in shown] == ["member", "gone"]
+
+
+def test_nobody_is_told_what_a_control_session_does() -> None:
+    """protocol 4.5: presence is that of agents"""
+    world = World()
+    agent = world.register("a")
+    control = world.register("c", info={"recipientPurpose": "control"})
+    agent.got()
+    control.write("presence", status="busy")
+    assert agent.got() == []
+
+
+def test_the_groups_of_an_address_without_a_lasting_session_are_kept_too() -> None:
+    """protocol 9.3: an address is found in the groups it last had"""
+    world = World()
+    desk = holder(world, "desk", features=("address", "push.receipts", "queue"))
+    desk.write("presence", requestId="p", groups=["default", "more"])
+    [record] = world.disk.addresses.values()
+    assert record.groups == ("default", "more")

@@ -509,8 +509,7 @@ def test_other_content_under_a_held_id_is_a_conflict(change: dict[str, Any]) -> 
     family.reserve(aliases=[OLD_ID])
     writer = family.sender()
     hold(writer, "m1")
-    to = change.pop("to", CHILD)
-    failed = only(answers(writer.message(to, "m1", extra=UNDERSTANDS, **change)))
+    failed = only(answers(writer.message(**{"to": CHILD, "message_id": "m1", "extra": UNDERSTANDS, **change})))
     assert failed["reasonCode"] == "message_id_conflict" and failed["reason"] == reasons.conflict("m1")
     child = family.child()
     assert ids(child.first + child.got()) == ["m1"]

@@ -195,3 +195,28 @@ def test_a_clock_that_was_set_back_keeps_nothing_longer() -> None:
 def test_numbers_are_not_used_twice() -> None:
     books = Books([record(IdempotencyState.DONE)])
     assert books.begin("other")[1].number == 8
+
+
+def test_a_key_of_a_scope_that_is_not_known_any_more_is_left_alone_and_its_number_is_not_given_again() -> None:
+    """A store may be older or newer than the broker"""
+    row = IdempotencyRecord(7, "gone", "k", "f", IdempotencyState.DONE, b"{}", NOW.wall + TTL_MS)
+    books = Books([row])
+    assert len(books.register) == 0 and books.register.find("gone", "k") is None
+    assert books.begin()[1].number == 8
+
+
+@pytest.mark.parametrize("how", ["failed", "withdraw"])
+def test_the_end_of_one_that_gave_way_takes_nothing_from_its_successor(how: str) -> None:
+    """P9: the key belongs to whoever has it now"""
+    books = Books(entries=1)
+    _, first = books.begin()
+    books.finish(first, {})
+    books.begin("other")
+    _, second = books.begin()
+    assert second is not first
+    books.register.reopen(first, NOW)
+    if how == "failed":
+        books.register.failed(first, {"code": "no"}, NOW)
+    else:
+        books.register.withdraw(first)
+    assert books.register.find("order", "k") is second

@@ -598,7 +598,7 @@ def test_a_run_whose_target_is_gone_fails_after_a_while() -> None:
     run = run_of(asker)
     assert (run["state"], run["reconciled"]) == ("failed", True)
     assert "did not finish" in run["error"]
-    assert not world.broker._invoking._dispatching._gone_since, "nobody is looked for any more"
+    assert not world.broker._invoking.dispatching._gone_since, "nobody is looked for any more"
 
 
 @pytest.mark.parametrize("end", ["killed", "restarted broker"])
@@ -969,6 +969,24 @@ def test_one_who_stops_to_wait_changes_nothing() -> None:
     tasks(builder)
     update(builder, "completed", output="built")
     assert run_of(reattach(world, asker))["output"] == "built"
+
+
+def test_a_view_has_the_texts_also_of_what_is_still_being_recorded() -> None:
+    """design section 4: texts are read up to what was committed when they were asked for."""
+    world, asker, builder = scene()
+    invoke(asker)
+    tasks(builder)
+    world.auto = False
+    builder.write("run_update", requestId="1", invocationId="inv-1", updateId="1", state="waiting")
+    asker.write("invocation_get", requestId="g", invocationId="inv-1")
+    builder.write("run_update", requestId="2", invocationId="inv-1", updateId="2", state="completed", output="built")
+    world.commit(1)
+    world.read()
+    world.commit()
+    world.auto = True
+    world.settle()
+    [shown] = [frame for frame in asker.got() if frame.get("requestId") == "g"]
+    assert (shown["run"]["state"], shown["run"]["output"]) == ("completed", "built")
 
 
 def test_a_task_waits_in_no_mailbox_of_a_session_that_was_never_told_that_it_is_one() -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from intercom.core.invocation_targets import Targets
 from intercom.core.records import StoreIdentity
 from intercom.limits import Limits
 from tests.core.harness import World
 from tests.core.invoking import INVOKER, invoke, invoker, kinds, run_of, task_worker, tasks, update
-from tests.core.mail import Agent, enter, holder, reattach
+from tests.core.mail import Agent, enter, holder, operator, reattach
 from tests.core.work import ask, begin, coordinator, items
 
 LIMITS = Limits()
@@ -190,3 +191,238 @@ def test_a_look_at_what_is_open_looks_for_its_holders_only(monkeypatch: pytest.M
     world.pass_time(LIMITS.run_stale_ms)
     assert {run_of(asker, f"inv-{number}")["state"] for number in range(20)} == {"failed"}
     assert world.broker.due_soon_count(world.now) == 0
+
+
+# --- what cannot be handed over, or recorded ------------------------------------------------------------
+
+
+def full() -> tuple[World, Agent, Agent]:
+    """Return a world in which one task waits for somebody who is away, and a second one has no room."""
+    world = World(limits=Limits(mailbox_entries=1))
+    asker, builder = invoker(world), invoker(world, "builder")
+    builder.leave()
+    invoke(asker)
+    invoke(asker, invocation_id="inv-2", timeoutMs=600_000)
+    assert "placement" not in run_of(asker, "inv-2")
+    return world, asker, builder
+
+
+def test_what_finds_no_room_again_is_not_written_again() -> None:
+    """Rule 2: it is tried again, and the reason is told once"""
+    world, asker, _ = full()
+    before = len(kinds(world, "inv-2"))
+    world.pass_time(3 * LIMITS.mailbox_full_retry_ms)
+    assert len(kinds(world, "inv-2")) == before
+    assert run_of(asker, "inv-2")["state"] == "queued"
+
+
+def test_what_finds_no_room_in_its_time_has_failed() -> None:
+    """FE 3.3: nothing is obeyed hours too late"""
+    world = World(limits=Limits(mailbox_entries=1))
+    asker, builder = invoker(world), invoker(world, "builder")
+    builder.leave()
+    invoke(asker)
+    invoke(asker, invocation_id="inv-2", timeoutMs=60_000)
+    world.pass_time(60_000 + 2 * LIMITS.job_retry_ms)
+    assert run_of(asker, "inv-2")["state"] == "failed" and run_of(asker)["state"] == "queued"
+
+
+def test_what_finds_no_room_until_its_target_is_gone_has_failed() -> None:
+    """FE 3.3: target gone, 120,000 ms grace over"""
+    world, asker, builder = full()
+    ask(operator(world), "session_force_close", sessionId=builder.id)
+    world.pass_time(LIMITS.run_stale_ms + 3 * LIMITS.job_retry_ms)
+    run = run_of(asker, "inv-2")
+    assert (run["state"], run["reconciled"]) == ("failed", True)
+
+
+def test_while_the_store_is_shut_nothing_is_given_up() -> None:
+    """design 5 "Fail closed" """
+    world, asker, _ = full()
+    world.perform(world.broker.commit_failed(world.last_ticket + 1, "disk gone", True, world.now))
+    before = len(world.disk.journal)
+    world.pass_time(LIMITS.run_stale_ms)
+    assert len(world.disk.journal) == before and not world.appends
+    assert invoke(asker, invocation_id="inv-3")["code"] == "store_unusable"
+
+
+def pushed_later() -> tuple[World, Agent, Agent]:
+    """Return a world in which a task is about to be pushed again to somebody without a mailbox who did not confirm."""
+    world = World()
+    asker, builder = invoker(world), enter(world, "builder", features=("push.receipts", "invoke"))
+    invoke(asker)
+    assert len(ids(builder)) == 1
+    world.pass_time(LIMITS.push_receipt_ms)
+    world.auto = False
+    return world, asker, builder
+
+
+def test_a_hand_over_whose_lease_could_not_be_recorded_is_made_later() -> None:
+    """FE 3.6, design 3.6"""
+    world, _, builder = pushed_later()
+    world.pass_time(2 * LIMITS.job_retry_ms)
+    assert world.appends
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    assert ids(builder) == []
+    world.pass_time(3 * LIMITS.job_retry_ms)
+    assert len(ids(builder)) == 1
+
+
+@pytest.mark.parametrize("what", ["fails", "lost", "ended"])
+def test_a_task_that_cannot_be_read(what: str) -> None:
+    """FE 3.6: tried again, given up, or over by then"""
+    world, asker, builder = pushed_later()
+    world.pass_time(2 * LIMITS.job_retry_ms)
+    world.commit()
+    assert world.reads
+    if what == "lost":
+        world.disk.bodies.clear()
+    if what == "ended":
+        update_later(builder)
+    world.read(fails=what == "fails")
+    world.auto = True
+    world.settle()
+    assert [each for each in ids(builder) if each.startswith("run:")] == []
+    run = run_of(asker)
+    assert run["state"] == {"fails": "queued", "lost": "failed", "ended": "completed"}[what]
+    if what == "fails":
+        world.pass_time(3 * LIMITS.job_retry_ms)
+        assert len(ids(builder)) == 1
+
+
+def update_later(builder: Agent) -> None:
+    """Report the end of the run, also while nothing is committed."""
+    builder.write("run_update", requestId="u", invocationId="inv-1", updateId="u", state="completed")
+
+
+def test_a_receipt_is_not_recorded_while_the_store_is_shut() -> None:
+    """design 5 "Fail closed" """
+    world = World()
+    asker, builder = invoker(world), invoker(world, "builder")
+    invoke(asker)
+    [task] = [frame["message"]["id"] for frame in builder.mail()]
+    world.perform(world.broker.commit_failed(world.last_ticket + 1, "disk gone", True, world.now))
+    builder.confirm(task)
+    assert kinds(world)[-1][1] == "queued" and not world.appends
+
+
+@pytest.mark.parametrize("how", ["confirmed", "left"])
+def test_a_run_that_ended_before_its_task_was_confirmed_stays_ended(how: str) -> None:
+    """protocol 13.4: the first end counts"""
+    world = World()
+    asker, builder = invoker(world), enter(world, "builder", features=("push.receipts", "invoke"))
+    invoke(asker)
+    [task] = ids(builder)
+    assert update(builder, "completed", output="built")["state"] == "completed"
+    if how == "left":
+        builder.leave()
+    else:
+        builder.confirm(task)
+    run = run_of(asker)
+    assert (run["state"], run["output"]) == ("completed", "built")
+
+
+def test_who_leaves_with_a_task_that_is_not_wanted_any_more_ends_it() -> None:
+    """protocol 13.4: nobody has it then"""
+    world = World()
+    asker, builder = invoker(world), invoker(world, "builder")
+    invoke(asker)
+    assert cancel(asker) == "queued"
+    builder.leave()
+    assert run_of(asker)["state"] == "cancelled" and world.disk.mail == {}
+
+
+@pytest.mark.parametrize("how", ["settled", "expired"])
+def test_what_leaves_the_inbox_without_an_assignment_ends_its_run(how: str) -> None:
+    """protocol 10.2: settled by hand, or nobody took it"""
+    world = World()
+    asker, _, boss = invoker(world), task_worker(world), coordinator(world)
+    invoke(asker)
+    [item] = items(boss)
+    if how == "settled":
+        assert ask(boss, "inbox_settle", inboxId=item["inboxId"])["type"] == "inbox_settled"
+        run = run_of(asker)
+        assert (run["state"], run["summary"]) == ("completed", "Settled in the inbox, without a reply")
+    else:
+        world.pass_time(LIMITS.mail_ttl_ms + LIMITS.tidy_ms)
+        run = run_of(asker)
+        assert run["state"] == "failed" and "was not handed over" in run["error"]
+
+
+def test_an_answer_of_somebody_else_is_no_result_and_a_second_one_changes_nothing() -> None:
+    """FE 3.4: only who has the task says what became of it"""
+    world = World()
+    asker, builder, other = invoker(world), invoker(world, "builder"), enter(world, "other")
+    invoke(asker)
+    [task] = [frame["message"]["id"] for frame in tasks(builder)]
+    other.message("asker", "m1", "mine", replyTo=task)
+    assert run_of(asker)["state"] == "running"
+    builder.message("asker", "m2", "first", replyTo=task)
+    asker.confirm("m1", "m2")
+    builder.message("asker", "m3", "second", replyTo=task)
+    asker.confirm("m3")
+    run = run_of(asker)
+    assert (run["state"], run["output"]) == ("completed", "first")
+
+
+def test_what_waits_in_the_inbox_is_in_nobodys_work() -> None:
+    """protocol 3.10: a drain does not wait for it"""
+    world = World()
+    asker, _ = invoker(world), task_worker(world)
+    invoke(asker)
+    conn = world.connect()
+    world.send(conn, type="broker_drain", requestId="d", timeoutMs=60_000)
+    world.pass_time(2 * LIMITS.drain_look_ms)
+    [told] = world.got(conn)
+    assert (told["finished"], told["open"]) == (True, {})
+
+
+def test_a_task_whose_run_had_ended_is_not_handed_over_by_the_next_broker() -> None:
+    """protocol 13.4: its message was to leave with it"""
+    world = World()
+    asker, builder = invoker(world), invoker(world, "builder")
+    builder.leave()
+    invoke(asker)
+    [row] = world.disk.invocations.values()
+    world.disk.invocations[row.number] = replace(row, state="completed", job="completed")
+    world.start()
+    asker = reattach(world, asker)
+    assert ids(reattach(world, builder)) == [] and world.disk.mail == {}
+
+
+@pytest.mark.parametrize("features", [INVOKER, ("push.receipts", "invoke")])
+def test_a_task_that_is_not_wanted_ends_with_the_connection_it_was_written_to(features: tuple[str, ...]) -> None:
+    """protocol 13.4: whoever breaks the protocol is gone at once, and nobody has its task"""
+    world = World()
+    asker, builder = invoker(world), enter(world, "builder", features=features)
+    invoke(asker)
+    assert cancel(asker) == "queued"
+    world.perform(world.broker.protocol_error(builder.conn, "no JSON", world.now))
+    assert run_of(asker)["state"] == "cancelled"
+
+
+def test_who_is_gone_is_not_asked_to_stop() -> None:
+    """protocol 13.4: the run stays as it is until it is looked for"""
+    world = World()
+    asker, builder = invoker(world), invoker(world, "builder")
+    invoke(asker)
+    tasks(builder)
+    builder.write("unregister")
+    assert cancel(asker) in ("running", "cancelled")
+    assert world.disk.mail == {}
+
+
+def test_what_says_that_a_forgotten_task_is_not_wanted_is_handed_over_without_it() -> None:
+    """protocol 13.4: the message stands by itself"""
+    world = World()
+    asker, builder = invoker(world), invoker(world, "builder")
+    invoke(asker)
+    tasks(builder)
+    builder.leave()
+    assert cancel(asker) == "running"
+    world.disk.invocations.clear()
+    world.start()
+    [notice] = [each for each in ids(reattach(world, builder)) if each.startswith("cancel:")]
+    assert notice

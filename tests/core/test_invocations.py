@@ -141,3 +141,20 @@ def test_any_moves_leave_one_end_and_can_be_taken_back(steps: list[tuple[str, bo
         holders = [(record.target, record.worker)] if record.state not in ENDED and not is_going else []
         assert found.held() == holders and [found.held_by(each) for each in holders] == [[invocation]] * len(holders)
     assert ends <= 1
+
+
+def test_a_run_ends_once() -> None:
+    """FE 3.3: the first end counts"""
+    found, invocation = book(state="completed", job="completed")
+    before, move = invocation.record, Move()
+    with pytest.raises(IllegalMove, match="ends once"):
+        found.end(invocation, "completed", Texts(output="again"), move, NOW, 9)
+    assert invocation.record is before and not move.changes
+
+
+def test_what_has_left_is_found_nowhere_whatever_is_said_of_it() -> None:
+    """Rule 1: a row that was taken back is not entered again by what rested on it"""
+    found, invocation = book()
+    found.leave(invocation)
+    found.change(invocation, "run.updated", Move(), NOW, state="running", worker="w")
+    assert found.get("i") is None and found.open_count == 0 and found.held() == []

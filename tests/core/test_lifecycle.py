@@ -12,7 +12,7 @@ from intercom.core.sessions import Session
 from intercom.limits import Limits
 from intercom.wire import reasons
 from tests.core.harness import INFO, Client, World, answers, only, reason, without_announcements
-from tests.core.mail import PEER, enter, operator, reattach
+from tests.core.mail import AGENT, PEER, enter, operator, reattach
 
 
 def state(world: World, session_id: str) -> SessionState:
@@ -416,3 +416,147 @@ def test_a_session_the_operator_closed_does_not_come_back() -> None:
     }
     refused = world.send(conn, type="register", **request)[0]
     assert (refused["type"], refused["code"]) == ("registration_failed", "force_closed")
+
+
+# --- commits that fail, and reads that come too late ----------------------------------------------------
+
+
+def register_later(world: World, name: str = "a", **members: object) -> int:
+    """Register a session whose answer comes later; return its connection."""
+    conn = world.connect(PEER)
+    request = {
+        "session": {**INFO, "name": name},
+        "acknowledgesReceipt": True,
+        "returnAddress": f"return-{conn}",
+        "features": ["session.lifecycle", "push.receipts", "queue"],
+        "clientProtocolVersion": "1.0",
+        "kind": "custom",
+        **members,
+    }
+    world.send(conn, type="register", **request)
+    return conn
+
+
+def test_what_a_session_said_of_itself_goes_with_its_registration() -> None:
+    """design 3.6: a session that could not be recorded was never there, whatever it said behind its registration"""
+    world = World()
+    world.auto = False
+    conn = register_later(world)
+    world.send(conn, type="presence", requestId="p", status="busy")
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    world.pass_time(world.limits.presence_stored_ms)
+    assert world.disk.known_sessions == {}
+
+
+def test_a_registration_that_could_not_be_recorded_leaves_its_session_as_away_as_it_was() -> None:
+    """FE 1.3: nobody was told of it, so the grace goes on"""
+    world = World()
+    session = enter(world, "a")
+    session.leave()
+    world.pass_time(60_000)
+    world.auto = False
+    conn = register_later(world, preferredSessionId=session.id, ownerToken=session.token)
+    world.end(conn)
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    assert state(world, session.id) is SessionState.RECONNECTING
+    assert reattach(world, session).first[0]["type"] == "session_reattached"
+
+
+def test_one_the_operator_closed_stays_closed_by_the_operator() -> None:
+    """FE 1.3: closed is for good"""
+    world = World()
+    person = operator(world)
+    world.auto = False
+    conn = register_later(world)
+    world.commit()
+    [record] = world.disk.known_sessions.values()
+    person.write("session_force_close", requestId="r", sessionId=record.session_id)
+    world.break_off(conn)
+    world.lose(conn)
+    world.auto = True
+    world.settle()
+    [record] = world.disk.known_sessions.values()
+    assert record.state is SessionState.CLOSED and record.closed_reason != "never_told"
+
+
+def test_the_end_of_a_session_that_is_forgotten_meanwhile_is_not_recorded_again() -> None:
+    """FE 1.3: a tombstone is kept as long as there is room"""
+    world = World(limits=Limits(known_sessions=1))
+    session = enter(world, "a")
+    world.auto = False
+    session.write("unregister")
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    enter(world, "b")
+    enter(world, "c")
+    world.pass_time(world.limits.mail_retry_ms)
+    assert session.id not in world.disk.known_sessions
+    kinds = [event.kind for event in world.disk.journal if event.stream == f"session:{session.id}"]
+    assert "session.closed" not in kinds
+
+
+def test_what_has_not_changed_is_not_stored() -> None:
+    """Somebody who says the same again must not fill the disk"""
+    world = World()
+    session = enter(world, "a", features=(*AGENT, "policy"))
+    session.write("task_hint", requestId="t", taskHint="fix it")
+    session.write("presence", requestId="p", status="busy")
+    session.write("policy_set", requestId="p", policy={"rules": [{"action": "quiet"}]})
+    before = len(world.disk.journal)
+    session.write("task_hint", requestId="t", taskHint="fix it")
+    session.write("presence", requestId="p", status="idle")
+    session.write("presence", requestId="p", status="busy")
+    world.pass_time(world.limits.presence_stored_ms)
+    assert len(world.disk.journal) == before
+
+
+def test_a_process_without_a_number_is_not_watched() -> None:
+    """FE 1.3: only the grace ends such a session"""
+    world = World()
+    session = enter(world, "a", peer=None, info={"pid": 0})
+    session.leave()
+    assert world.watched == {}
+    assert reattach(world, session, peer=None).first[0]["type"] == "session_reattached"
+
+
+def test_a_forgotten_session_whose_end_could_not_be_recorded_is_remembered() -> None:
+    """design 3.6"""
+    world = World(limits=Limits(known_sessions=1))
+    session = enter(world, "a")
+    session.write("unregister")
+    world.auto = False
+    conn = register_later(world, "b")
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    assert only(reattach(world, session).first)["code"] == "session_not_active"
+    assert conn in world.finished
+
+
+@pytest.mark.parametrize("what", ["left", "registered", "closed"])
+def test_mail_that_is_read_too_late_is_handed_to_nobody(what: str) -> None:
+    """A1.3: meanwhile the connection ended, is somebody, or the session is closed"""
+    world = World()
+    sender, session, person = enter(world, "s"), enter(world, "a"), operator(world)
+    session.leave()
+    sender.queue("a", "m1")
+    world.auto = False
+    back = reattach(world, session)
+    assert len(world.reads) == 1
+    if what == "left":
+        world.end(back.conn)
+    elif what == "registered":
+        world.send(back.conn, type="register", session={**INFO, "name": "x"})
+    else:
+        person.write("session_force_close", requestId="r", sessionId=session.id)
+    world.auto = True
+    world.settle()
+    answers_ = [frame for frame in back.got() if frame["type"] == "request_failed"]
+    codes = {"left": [], "registered": ["session_not_reconnecting"], "closed": ["force_closed"]}
+    assert [frame["code"] for frame in answers_] == codes[what]
+    assert state(world, session.id) is (SessionState.CLOSED if what == "closed" else SessionState.RECONNECTING)

@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 from msgspec import Raw
+from msgspec.structs import replace
 
+from intercom.core.link import Stage
+from intercom.core.links import Links
 from intercom.limits import KIB, Limits
 from intercom.wire.links import DurableEvent
 from tests.core.harness import World, only, without_announcements
@@ -313,6 +316,9 @@ def test_a_link_that_fails_again_and_again_rests() -> None:
     refused = [frame for frame in [*one.agent.first, *one.got()] if frame["type"] == "link_refused"]
     assert [frame["code"] for frame in refused] == ["exhausted"]
     assert one.is_connected
+    assert [event.kind for event in world.disk.journal].count("link.exhausted") == 1
+    one = again(world, one)
+    assert (one.bootstrap, one.is_connected) == ({}, True)
     assert [event.kind for event in world.disk.journal].count("link.exhausted") == 1
     world.pass_time(600_000)
     assert "link_bootstrap" in [frame["type"] for frame in one.got()]
@@ -634,6 +640,17 @@ def test_receipts_of_what_is_not_known_or_has_another_number() -> None:
     assert states(boss) == {"c1": "pending"}
 
 
+def test_a_receipt_that_comes_again_changes_nothing() -> None:
+    """FE 4.6: at least once, from both sides"""
+    world = World()
+    one, boss = ready(world), operator(world)
+    send(boss, one, "c1")
+    one.received("c1", 1)
+    before = len(world.disk.journal)
+    one.received("c1", 1)
+    assert (states(boss), len(world.disk.journal), one.is_connected) == ({"c1": "received"}, before, True)
+
+
 def test_a_command_is_stored_once() -> None:
     """FE 4.8: commands by commandId."""
     world = World()
@@ -685,6 +702,17 @@ def test_who_may_send_commands() -> None:
     assert ask(there, "link_repin", linkId=one.link, journalId="J2")["code"] == "feature_not_granted"
     assert ask(one.agent, "links")["links"][0]["linkId"] == one.link
     assert ask(elsewhere, "links")["links"] == []
+
+
+def test_who_acts_for_a_worker_from_other_groups_sees_its_link_and_does_not_rule_it() -> None:
+    """FE 0.5: a coordinator hands out work in the groups it is in"""
+    world = World()
+    one = ready(world)
+    address = {"name": "w", "hold": "none", "token": one.agent.registered["addressToken"]}
+    members = {"info": {"groups": ["far"]}, "registrationGroup": "default", "address": address}
+    command = enter(world, "c", features=(*COORDINATOR, "address"), **members)
+    assert [link["linkId"] for link in ask(command, "links")["links"]] == [one.link]
+    assert ask(command, "command_send", commandId="a", linkId=one.link, body={})["code"] == "not_allowed"
 
 
 @pytest.mark.parametrize(
@@ -891,3 +919,124 @@ def test_a_buffer_that_is_used_again() -> None:
     world.settle()
     [second] = [row for row in world.disk.events.values() if row.seq == 2]
     assert world.disk.bodies[second.number].message == came
+
+
+# --- commits and ends that cross ------------------------------------------------------------------------
+
+
+def test_a_claim_that_is_not_recorded_of_a_worker_that_has_left_is_not_made_again() -> None:
+    """FE 4.3: nobody is there to have the link"""
+    world = World()
+    one = ready(world)
+    one.agent.leave()
+    world.auto = False
+    two = reattach(world, one.agent)
+    world.end(two.conn)
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    world.pass_time(world.limits.link_retry_ms)
+    assert world.disk.links[one.link].generation == 1
+    assert again(world, one).bootstrap["generation"] == 2
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_worker_that_left_is_not_told_what_became_of_its_readiness(fails: bool) -> None:
+    """FE 4.6: what belongs to a claim ends with it"""
+    world = World()
+    one = worker(world)
+    world.auto = False
+    one.ready()
+    one.agent.leave()
+    if fails:
+        world.fail_commit()
+    world.auto = True
+    world.settle()
+    two = again(world, one)
+    assert [frame["type"] for frame in two.ready()] == ["link_confirmed"]
+
+
+def test_a_refusal_stands_though_it_could_not_be_recorded() -> None:
+    """FE 4.4: a readiness without a journal is refused either way"""
+    world = World()
+    one = worker(world)
+    world.auto = False
+    one.ready(journal=None)
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    assert [frame["code"] for frame in one.got() if frame["type"] == "link_refused"] == ["journal_identity_missing"]
+
+
+def test_events_are_there_again_when_another_journal_could_not_be_recorded() -> None:
+    """A4.8, design 3.6"""
+    world = World()
+    one, boss = ready(world), operator(world)
+    one.event(1)
+    world.auto = False
+    ask_repin(boss, one, "J2")
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    assert stored(world) == [("J1", 1, "e1")]
+    events = ask(boss, "link_events", linkId=one.link)["events"]
+    assert [event["seq"] for event in events] == [1]
+
+
+def test_events_of_another_journal_are_left_on_the_disk() -> None:
+    """A4.8: a number counts in its journal only"""
+    world = World()
+    one = ready(world)
+    one.event(1)
+    [event] = world.disk.events.values()
+    world.disk.events[event.number + 1] = replace(event, number=event.number + 1, journal_id="J0", seq=2)
+    world.crash()
+    boss = operator(world)
+    assert [each["seq"] for each in ask(boss, "link_events", linkId=one.link)["events"]] == [1]
+
+
+def test_a_broker_that_stops_after_it_drained_says_so_once() -> None:
+    """Protocol 5.100: link_drain comes once"""
+    world = World()
+    one = ready(world)
+    person = world.connect()
+    world.send(person, type="broker_drain", requestId="d", timeoutMs=9_000)
+    assert [frame["type"] for frame in one.got()] == ["link_drain"]
+    world.perform(world.broker.draining(world.now))
+    assert one.got() == []
+
+
+def test_while_the_store_is_shut_every_frame_of_a_worker_ends_its_link() -> None:
+    """design 5 "Fail closed": what is not recorded comes again"""
+    world = World()
+    one = ready(world)
+    world.perform(world.broker.commit_failed(world.last_ticket + 1, "disk gone", True, world.now))
+    refused = only([frame for frame in one.event(1) if frame["type"] == "link_refused"])
+    assert (refused["code"], refused["retryable"]) == ("not_recorded", True)
+    assert not one.is_connected
+
+
+def test_a_fault_of_the_broker_is_no_fault_of_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """design 4: an exception is a bug; it is raised, and takes the link of that connection with it only"""
+    world = World()
+    one = ready(world)
+
+    def broken(*_: object) -> bool:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Links, "_event", broken)
+    with pytest.raises(RuntimeError, match="a bug"):
+        one.event(1)
+    monkeypatch.undo()
+    two = again(world, one)
+    assert [frame["type"] for frame in two.ready()] == ["link_confirmed"]
+
+
+def test_a_claim_goes_only_where_its_table_says() -> None:
+    """Rule 2 of the core: an illegal move raises and changes nothing"""
+    world = World()
+    one = worker(world)
+    claim = world.broker._linking.links._claims[one.agent.conn]
+    with pytest.raises(ValueError, match="does not go from"):
+        claim.move(Stage.READY)
+    assert claim.stage is Stage.AWAITING

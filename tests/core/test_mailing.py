@@ -10,7 +10,7 @@ from intercom.core.records import OperationState
 from intercom.limits import Limits
 from intercom.wire import notices, reasons
 from tests.core.harness import World, answers, only, reason
-from tests.core.mail import Agent, enter, holder, reattach
+from tests.core.mail import Agent, enter, holder, operator, reattach
 
 FULL = Limits(inbox_entries=0)
 """Nothing can be parked."""
@@ -541,3 +541,106 @@ def test_what_is_handed_over_together_is_numbered_behind_what_its_listeners_reco
     offered = [event.seq for event in world.disk.journal if event.kind == "mail.offered"]
     assert len(offered) == 2 and offered == sorted(offered)
     assert [event.seq for event in world.disk.journal] == sorted(event.seq for event in world.disk.journal)
+
+
+# --- what fails on the way ------------------------------------------------------------------------------
+
+
+def window_of_one() -> tuple[World, Agent, Agent, Agent]:
+    """Return a world in which two messages wait for a session that has come back, and has the first of them.
+
+    The session is there twice: as it registered, and as it is now.
+    """
+    world = World(limits=Limits(mail_offers=1))
+    sender, target = away(world)
+    sender.queue("b", "m1", "one")
+    sender.queue("b", "m2", "two")
+    back = reattach(world, target)
+    assert ids(back.first) == ["m1"]
+    return world, sender, target, back
+
+
+def test_bodies_that_cannot_be_read_now_are_read_a_little_later() -> None:
+    """FE 1.2: nothing is handed over that could not be read, and nothing is lost by that"""
+    world, _, _, target = window_of_one()
+    world.auto = False
+    target.confirm("m1")
+    world.commit()
+    world.read(fails=True)
+    world.auto = True
+    assert ids(target.mail()) == []
+    world.pass_time(world.limits.mail_retry_ms)
+    assert ids(target.mail()) == ["m2"]
+
+
+def test_a_store_that_closed_while_bodies_were_read_hands_nothing_over() -> None:
+    """design 5 "Fail closed": what cannot be recorded is not offered"""
+    world, sender, _, target = window_of_one()
+    world.auto = False
+    target.confirm("m1")
+    world.commit()
+    assert world.reads
+    sender.message("b", "m3")
+    world.fail_commit(final=True)
+    world.auto = True
+    world.settle()
+    assert ids(target.mail()) == []
+    assert [record.message_id for record in world.disk.mail.values()] == ["m2"]
+
+
+def test_an_offer_that_was_not_recorded_is_made_again_though_its_mailbox_was_emptied_meanwhile() -> None:
+    """design 3.6: a failed commit takes back every change behind it, the newest first"""
+    world, _, before, target = window_of_one()
+    person = operator(world)
+    world.auto = False
+    target.confirm("m1")
+    world.commit()
+    world.read()
+    target.leave()
+    person.write("purge", requestId="p", of={"sessionId": target.id})
+    assert world.broker._post.boxes.get(f"session:{target.id}") is None
+    world.fail_commit()
+    world.auto = True
+    world.pass_time(world.limits.mail_retry_ms)
+    assert ids(reattach(world, before).first) == ["m2"]
+
+
+def test_a_notice_whose_receipt_could_not_be_recorded_does_not_come_again() -> None:
+    """The sender has the notice, whatever the disk says"""
+    world = World()
+    sender, _ = away(world)
+    sender.queue("b", "m1", validFor=1_000)
+    world.pass_time(1_000)
+    [notice] = sender.mail()
+    world.auto = False
+    sender.confirm(notice["message"]["id"])
+    world.fail_commit()
+    world.auto = True
+    world.pass_time(world.limits.mail_retry_ms)
+    assert sender.mail() == [] and world.disk.mail == {}
+
+
+def test_a_receipt_is_not_recorded_once_the_store_is_closed() -> None:
+    """design 5 "Fail closed" """
+    world = World()
+    sender, target = away(world)
+    sender.queue("b", "m1")
+    back = reattach(world, target)
+    world.auto = False
+    back.confirm("m1")
+    world.fail_commit()
+    sender.message("b", "m2")
+    world.fail_commit(final=True)
+    world.auto = True
+    world.pass_time(world.limits.mail_retry_ms)
+    assert [record.message_id for record in world.disk.mail.values()] == ["m1"]
+
+
+def test_to_purge_an_empty_mailbox_changes_nothing() -> None:
+    """FE 1.7"""
+    world = World()
+    desk = holder(world, "desk")
+    before = len(world.disk.journal)
+    purged = only(operator(world).write("purge", requestId="p", of={"address": "desk"}, olderThanMs=0))
+    assert (purged["type"], purged.get("mail", 0)) == ("purged", 0)
+    assert len(world.disk.journal) == before and desk.mail() == []

@@ -203,7 +203,7 @@ def test_the_same_id_for_something_else_is_a_conflict(change: dict[str, Any]) ->
     notify(owner, sender.id)
     reply(sender, told(sender))
     owner.got()
-    frame = only(notify(owner, change.pop("to", sender.id), **change), "delivery_failed")
+    frame = only(notify(owner, **{"to": sender.id, **change}), "delivery_failed")
     assert frame["reasonCode"] == "message_id_conflict"
 
 
@@ -484,3 +484,40 @@ def test_its_answer_needs_both_members() -> None:
     sender = original(world)
     sender.write("pending_stage_notification_result", requestId="q")
     assert sender.conn in world.destroyed
+
+
+def test_others_that_leave_do_not_matter() -> None:
+    """protocol 6.15.6: only a departing owner or recipient ends a notification"""
+    world = World()
+    owner, sender = owned(world), original(world)
+    notify(owner, sender.id)
+    world.register("passer-by").leave()
+    reply(sender, told(sender))
+    assert is_delivered(owner.got())
+
+
+def test_a_frame_that_is_lost_after_its_owner_left_is_told_to_nobody() -> None:
+    """protocol 6.15.6, design 4: one final answer"""
+    world = World()
+    owner, sender = owned(world), original(world)
+    world.deaf.add(sender.conn)
+    notify(owner, sender.id)
+    owner.write("unregister")
+    world.lose(sender.conn)
+    assert owner.got() == [] and world.disk.operations == {}
+
+
+def test_an_answer_that_was_given_again_is_taken_back_with_the_acceptance_it_rests_on() -> None:
+    """design 3.6: every answer that rests on a row carries its ticket"""
+    world = World()
+    owner, sender = owned(world), original(world)
+    notify(owner, sender.id)
+    frame = told(sender)
+    world.auto = False
+    reply(sender, frame)
+    notify(owner, sender.id)
+    world.fail_commit()
+    world.settle()
+    told_of = [answer for answer in owner.got() if answer["type"] == "delivery_failed"]
+    assert [answer["reason"] for answer in told_of] == [reasons.NOT_CONFIRMED_DURABLY] * 2
+    assert len({answer["attemptId"] for answer in told_of}) == 2

@@ -155,3 +155,13 @@ def test_what_is_on_its_way_to_one_session_is_counted() -> None:
     scene.offers.withdraw(offered)
     scene.offers.received(session, "m2", UNSET, scene.now)
     assert scene.offers.count(session) == 0
+
+
+def test_what_has_ended_is_not_ended_again() -> None:
+    """A1.10: an acceptance that overtakes the receipt stands for it"""
+    scene = Scene()
+    session = scene.session()
+    offered = scene.offer(session)
+    assert scene.offers.received(session, "m", UNSET, scene.now)
+    scene.offers.withdraw(offered)
+    assert scene.ends == [("p", "received")] and len(scene.offers) == 0

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from intercom.core.records import OperationRecord, OperationState, Recovered
+from intercom.core.records import DropOperation, OperationRecord, OperationsPage, OperationState, Recovered
 from intercom.limits import SECOND_MS, Limits
 from intercom.wire import reasons
 from tests.core.harness import Client, World, answers, is_delivered, only, reason
@@ -649,3 +650,85 @@ def test_bounds_are_those_of_the_design() -> None:
     limits = Limits()
     assert limits.operations == 300_000 and limits.operation_bytes == 96 * 1024 * 1024
     assert limits.sender_share == 4 and limits.evictable_after_ms == 15_000
+
+
+def test_a_question_that_is_taken_back_while_the_store_is_shut_is_not_written() -> None:
+    """design 5 "Fail closed" """
+    world = World()
+    a, _ = world.register("a"), world.register("b")
+    assert is_delivered(a.ask("b", "q1"))
+    world.perform(world.broker.commit_failed(world.last_ticket + 1, "disk gone", True, world.now))
+    a.write("cancel_ask", messageId="q1")
+    assert not world.appends
+
+
+def test_of_two_rows_of_one_message_the_newest_counts() -> None:
+    """protocol 6.9.3: a row that could not be deleted before its id was used again is deleted now"""
+    world = World(leaves=True)
+    a, _ = world.register("a"), world.register("b")
+    assert is_delivered(a.message("b", "m1"))
+    [row] = world.disk.operations.values()
+    world.disk.operations[row.number + 5] = replace(row, number=row.number + 5)
+    world.crash()
+    assert list(world.disk.operations) == [row.number + 5]
+
+
+def test_an_older_row_of_a_message_that_is_known_already_is_deleted() -> None:
+    """protocol 6.9.3"""
+    world = World(leaves=True)
+    a, _ = world.register("a"), world.register("b", acknowledgesReceipt=True)
+    a.message("b", "m1")
+    [row] = world.disk.operations.values()
+    assert row.state is OperationState.RESERVED
+    newer = replace(row, number=row.number + 5)
+    older = replace(row, state=OperationState.ACCEPTED, accepted_at=world.wall)
+    world.disk.operations = {older.number: older, newer.number: newer}
+    world.crash()
+    assert list(world.disk.operations) == [newer.number]
+
+
+def test_a_row_that_is_not_there_any_more_is_not_dropped_twice_and_takes_nobodys_place() -> None:
+    """protocol 6.9.1: an id belongs to the newest row"""
+    world = World()
+    a, _ = world.register("a"), world.register("b")
+    assert is_delivered(a.message("b", "m1"))
+    operations = world.broker._messages.operations
+    first = operations.by_id("m1")
+    assert first is not None and len(operations.drop(first)) == 1
+    assert operations.drop(first) == ()
+    assert is_delivered(a.message("b", "m1"))
+    second = operations.by_id("m1")
+    operations.put_back(first)
+    assert operations.by_id("m1") is second is not first
+
+
+def test_a_settled_row_on_disk_gives_way_to_a_newer_one_that_is_known() -> None:
+    """protocol 6.9.3: nothing older than what is known is entered"""
+    world = World(leaves=True)
+    a, _ = world.register("a"), world.register("b", acknowledgesReceipt=True)
+    a.message("b", "m0")
+    a.message("b", "m1")
+    first, second = world.disk.operations.values()
+    older = replace(second, number=first.number, state=OperationState.ACCEPTED, accepted_at=world.wall)
+    world.crash()
+    world.auto = False
+    world.perform(world.broker.operations_read(OperationsPage([older], set(), [], second.number), world.now))
+    assert [change for append in world.appends for change in append.changes] == [DropOperation(older.number)]
+
+
+def test_a_row_that_was_settled_since_the_start_is_met_again_on_disk() -> None:
+    """protocol 6.9.3: it is the one that is known"""
+    world = World(leaves=True)
+    a, b = world.register("a", returnAddress="ra"), world.register("b", returnAddress="rb", acknowledgesReceipt=True)
+    assert is_delivered(b.message("a", "m0"))
+    a.message("b", "m1")
+    world.auto = False
+    world.crash()
+    assert world.reads
+    row = next(row for row in world.disk.operations.values() if row.message_id == "m1")
+    settled = replace(row, state=OperationState.ACCEPTED, accepted_at=world.wall)
+    known = world.broker._messages.operations.by_id("m1")
+    page = OperationsPage([settled], set(), [], row.number)
+    world.perform(world.broker.operations_read(page, world.now))
+    assert world.broker._messages.operations.by_id("m1") is known is not None
+    assert not [append for append in world.appends for change in append.changes if isinstance(change, DropOperation)]

@@ -11,6 +11,7 @@ from intercom.limits import Limits
 from intercom.wire import reasons
 from tests.core.harness import Client, World, answers, is_delivered, only, reason, types
 from tests.core.runs import (
+    CHILD,
     OTHER,
     RUN,
     asked,
@@ -507,6 +508,21 @@ def test_a_withdrawn_ask_opens_no_question_when_it_is_forwarded() -> None:
     assert reason(stage_session.reply(sender.id, "r", "q")) == reasons.NO_OPEN_QUESTION
 
 
+def test_what_is_withdrawn_is_that_question_alone() -> None:
+    """protocol 4.24, OP-6"""
+    world = World()
+    owner, sender = owned(world), member(world)
+    running(world, "st-1")
+    requests = []
+    for message_id in ("q1", "q2"):
+        sender.ask(path("st-1"), message_id)
+        requests.append(asked(owner))
+    sender.write("cancel_ask", messageId="q1")
+    for request in requests:
+        decide(owner, request, "forward", target=path("st-1"))
+    assert world.broker._messages.questions.count_asked_by(sender.id) == 1
+
+
 def test_an_uncertain_forward_to_a_stage_without_receipts_is_refused() -> None:
     """protocol 6.9.2, D11: the same rule as for any send"""
     world = World(auto=False)
@@ -637,3 +653,13 @@ def test_a_protocol_error_of_an_owner_counts_as_its_departure() -> None:
     world.feed(owner.conn, to_json({"type": "pending_stage_message_result", "requestId": "x", "outcome": "lost"}))
     assert owner.conn in world.destroyed
     assert reason(sender.got()) == reasons.STAGE_OWNER_LEFT
+
+
+def test_a_live_stage_without_an_owner_of_its_path_is_written_to_at_once() -> None:
+    """protocol 6.12.4: nobody decides about it"""
+    world = World()
+    own(host(world, CHILD, group=group_of()), CHILD, group=group_of(), stages=[stage("st-1", target=path("b", "st-1"))])
+    client = worker(world)
+    assert went_live(live(client, "st-1", run=CHILD))
+    sender = world.register("sender", info={"groups": ["default", "own-worker"]})
+    assert is_delivered(sender.message(path("b", "st-1"), "m1")) and client.texts() == ["x"]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from intercom.core.records import OperationState
+from intercom.limits import Limits
 from tests.core.harness import World, answers, only
 from tests.core.mail import Agent, enter, holder, reattach
 
@@ -149,3 +150,30 @@ def test_a_session_without_an_address_may_look_as_well() -> None:
     sender.queue("b", "m1")
     back = reattach(world, target)
     assert ids(peek(back)) == ["m1"]
+
+
+def test_a_page_has_no_more_bytes_than_mail_that_is_handed_over() -> None:
+    """The first one comes whatever its size, the others as far as there is room (protocol 4.130)."""
+    world = World(limits=Limits(mail_offer_bytes=600))
+    sender, me = enter(world, "a"), person(world)
+    for number in range(3):
+        sender.queue("@me", f"m{number}", f"{number}" * 500)
+    told = peek(me)
+    assert (ids(told), told["left"]) == (["m0"], 2)
+
+
+def test_nothing_is_shown_while_the_store_cannot_be_used() -> None:
+    """design 5 "Fail closed": the answer says why."""
+    world = World()
+    me = person(world)
+    world.perform(world.broker.commit_failed(world.last_ticket + 1, "disk gone", True, world.now))
+    told = peek(me)
+    assert (told["type"], told["code"]) == ("request_failed", "store_unusable")
+    assert "disk gone" in told["reason"]
+
+
+def test_who_acts_under_no_address_has_nothing_to_look_into() -> None:
+    """Protocol 4.130: the feature alone makes no mailbox."""
+    world = World()
+    told = peek(enter(world, "a", features=("address", "push.receipts")))
+    assert (told["type"], told["code"]) == ("request_failed", "unknown_mailbox")

@@ -11,6 +11,7 @@ from intercom.core.policies import Inbound, Sender
 from intercom.limits import Limits
 from intercom.wire import notices, reasons
 from intercom.wire.attention import Policy, PolicyRule
+from tests.core.flow_play import WORKER, Play
 from tests.core.harness import World
 from tests.core.mail import AGENT, Agent, enter, holder, reattach
 
@@ -461,6 +462,60 @@ def test_a_policy_of_a_session_that_is_away_is_set_by_its_id() -> None:
     members = {"policy": policy("refuse"), "of": {"sessionId": receiver.id}}
     only(operator.write("policy_set", requestId="p", **members), "policy_stored")
     assert fate(enter(world, "ann", features=FULL).queue("bob", "m1")) == "refused_by_policy"
+
+
+def test_what_the_recipient_has_already_is_not_judged_again() -> None:
+    """Protocol 15.2: it may be done with it"""
+    world = World()
+    receiver, sender = desk(world), enter(world, "ann", features=FULL)
+    receiver.leave()
+    sender.queue("desk", "m1")
+    back = desk_again(world, receiver)
+    receiver_has = [frame["message"]["id"] for frame in back.first if frame["type"] == "message"]
+    assert receiver_has == ["m1"]
+    back.write("policy_set", requestId="p", policy=policy("refuse"))
+    assert [mail.kept for mail in world.disk.mail.values()] == [None]
+    back.confirm("m1")
+    assert world.disk.mail == {}
+
+
+def desk_again(world: World, before: Agent) -> Agent:
+    """Let the holder of the address come again."""
+    return holder(world, "desk", before.registered["addressToken"], features=FULL)
+
+
+@pytest.mark.parametrize(
+    ("action", "where"), [("hold", "until the person lets it through"), ("quiet", "must not wake")]
+)
+def test_a_sender_is_told_where_its_message_is_kept(action: str, where: str) -> None:
+    """Protocol 4.32: where a message is"""
+    world = World()
+    receiver, sender = desk(world), enter(world, "ann", features=FULL)
+    receiver.write("policy_set", requestId="p", policy=policy(action))
+    sender.queue("desk", "m1")
+    assert where in only(sender.write("trace", requestId="t", messageId="m1"), "trace")["where"]
+
+
+def test_a_step_of_a_flow_is_not_judged() -> None:
+    """Protocol 15.2: what the broker itself wrote always passes"""
+    play = Play(features=(*WORKER, "policy"))
+    play.begin("f", "one")
+    play.worker.leave()
+    members = {"policy": policy("refuse"), "of": {"sessionId": play.worker.id}}
+    only(person(play.world).write("policy_set", requestId="p", **members), "policy_stored")
+    assert play.states() == ("active", ["dispatching"])
+    assert len(play.dispatches(play.back(play.worker))) == 1
+
+
+def test_nobody_is_told_what_a_person_lets_through_to_itself() -> None:
+    """Protocol 15.2: a control session is seen by nobody"""
+    world = World()
+    peer, boss = enter(world, "peer"), person(world)
+    peer.got()
+    refused = only(boss.write("policy_set", requestId="p", policy=policy("refuse")), "request_failed")
+    assert refused["code"] == "not_allowed"
+    boss.write("policy_set", requestId="p", policy=policy("refuse"), of={"sessionId": boss.id})
+    assert peer.got() == []
 
 
 def test_what_a_session_set_itself_and_could_not_be_recorded_is_not_in_force() -> None:

@@ -343,3 +343,16 @@ def test_a_live_stage_is_an_agent_whatever_the_roster_says() -> None:
     owner.got()
     sender.message(path("st-1"), "m")
     assert asked(owner)["live"] is True
+
+
+def test_of_two_runs_below_one_stage_one_may_end() -> None:
+    """protocol 6.12.9: the other is found below it still"""
+    world = World()
+    owner = owned(world)
+    parent = {"runId": RUN, "stageKeys": ["loop"]}
+    second = host(world, OTHER, group=group_of())
+    own(owner, CHILD, stages=[stage("a", target=path("loop", "a"))], parent=parent)
+    own(second, OTHER, group=group_of(), stages=[stage("b", target=path("loop", "b"))], parent=parent)
+    second.leave()
+    assert world.broker._staging.stages.rosters.get(CHILD) is not None
+    assert world.broker._staging.stages.rosters.get(OTHER) is None

@@ -9,7 +9,9 @@ import pytest
 from intercom.core.connections import PeerCredentials
 from intercom.core.sessions import is_uuid
 from intercom.limits import Limits
+from tests.core.cluster import Cluster
 from tests.core.harness import INFO, Client, World, is_delivered, only, reason
+from tests.core.mail import enter, holder
 
 WISH = "AAAAAAAA-bbbb-4ccc-8ddd-eeeeeeeeeeee"
 
@@ -312,3 +314,26 @@ def test_more_groups_than_the_limit_are_no_registration() -> None:
     conn = world.connect()
     assert world.send(conn, type="register", session={**INFO, "groups": ["a", "b", "c"]}) == []
     assert conn in world.destroyed and world.broker.session_count == 1
+
+
+def test_who_speaks_for_an_address_is_not_found_by_the_name_it_takes() -> None:
+    """design section 7, Addresses: of those who act under an address only the holder is found"""
+    world = World()
+    sender = enter(world, "s")
+    desk = holder(world, "desk")
+    command = holder(world, "desk", desk.registered["addressToken"], hold="none")
+    command.write("presence", name="desk")
+    sender.queue("desk", "m1")
+    assert [frame["message"]["id"] for frame in desk.mail()] == ["m1"] and command.mail() == []
+
+
+def test_a_session_that_moves_to_this_machine_is_one() -> None:
+    """protocol 6.13: the stand-in gives way to the session itself"""
+    cluster = Cluster()
+    there = cluster["b"].register("bob", returnAddress="rb")
+    cluster.run(cluster["a"].limits.announce_ms)
+    cluster.cut("b", leases_end=False)
+    here = cluster["a"].register("bob", returnAddress="rb", preferredSessionId=there.id)
+    assert here.id == there.id
+    sender = cluster["a"].register("s")
+    assert is_delivered(sender.message("bob", "m1")) and here.texts() == ["x"]

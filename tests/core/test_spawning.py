@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from intercom.core import spawning
 from intercom.core.effects import Spawn
 from intercom.limits import Limits
 from tests.core.harness import World, only
@@ -329,3 +330,28 @@ def test_an_effect_is_made_for_each_kind() -> None:
     world = world_with()
     spawn(operator(world), kind="tester", prompt="")
     assert [(type(each), each.kind, each.prompt) for each in world.spawned] == [(Spawn, "tester", "")]
+
+
+def test_an_order_that_is_carried_out_while_the_store_is_shut_has_no_known_outcome() -> None:
+    """design 5 "Fail closed": whoever ordered is told that"""
+    world = world_with()
+    boss = operator(world)
+    spawn(boss)
+    [order] = world.spawned
+    boss.got()
+    world.perform(world.broker.commit_failed(world.last_ticket + 1, "disk gone", True, world.now))
+    world.register("child", spawnToken=order.token, features=["queue"], kind="custom", clientProtocolVersion="1.0")
+    assert statuses(boss) == [("r-k1", "spawn_outcome_unknown")]
+
+
+def test_only_the_newest_spent_tokens_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FE 1.5: a token that is shown again is no news, as long as it is remembered"""
+    monkeypatch.setattr(spawning, "SPENT_TOKENS", 1)
+    world = world_with()
+    boss = operator(world)
+    for number in range(2):
+        spawn(boss, f"k{number}")
+        enter(world, f"child{number}", spawnToken=world.spawned[number].token)
+    for order in world.spawned:
+        enter(world, "again", spawnToken=order.token)
+    assert notes(world).count("spawn_token_unknown") == 1

@@ -630,3 +630,111 @@ def test_without_the_feature() -> None:
         assert only(bob.write(kind, requestId="r", **more))["code"] == "feature_not_granted"
     without_store = World(store_trouble="it is damaged")
     assert "watch" not in enter(without_store, "ann", features=("watch", "queue")).registered["features"]
+
+
+# --- what crosses ---------------------------------------------------------------------------------------
+
+
+def catching_up(limits: Limits) -> tuple[World, Agent]:
+    """Return a world in which somebody has asked for everything from the beginning on, and the journal is being read.
+
+    Nothing moves by itself from then on.
+    """
+    world = World(limits=limits)
+    enter(world, "bob").leave()
+    me = person(world)
+    world.auto = False
+    me.write("watch", requestId="r", afterSeq=0, journalId=world.broker._ground.identity.journal_id)
+    assert len(world.reads) == 1
+    return world, me
+
+
+def test_who_left_is_not_told_that_its_snapshot_could_not_be_recorded() -> None:
+    """design 3.6: every answer that rests on a row"""
+    world = World()
+    bob, me = enter(world, "bob"), person(world)
+    world.auto = False
+    bob.leave()
+    me.write("watch", requestId="r")
+    world.end(me.conn)
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    assert told(me) == []
+
+
+def test_who_reads_nothing_is_shown_no_life() -> None:
+    """protocol 5.67: it would only wait behind what waits already"""
+    world = World()
+    bob, me = enter(world, "bob"), person(world)
+    watch(me)
+    world.deaf.add(me.conn)
+    bob.leave()
+    world.pass_time(3 * world.limits.watch_alive_ms)
+    world.deaf.clear()
+    world.settle()
+    assert [frame["type"] for frame in told(me)] == ["watch_event"]
+
+
+def test_who_catches_up_is_shown_life_at_the_place_it_has_come_to() -> None:
+    """protocol 5.67: a client may go on from there"""
+    world, me = catching_up(Limits(watch_page=1))
+    world.read()
+    world.take()
+    assert len(world.reads) == 1, "the next page"
+    world.pass_time(world.limits.watch_alive_ms)
+    world.take()
+    assert [(frame["type"], frame["seq"]) for frame in told(me)] == [
+        ("watching", 0),
+        ("watch_event", 1),
+        ("watch_alive", 1),
+    ]
+
+
+def test_what_is_read_for_a_watch_that_was_ended_is_told_to_nobody() -> None:
+    """protocol 4.56: nothing comes behind the answer"""
+    world, me = catching_up(Limits(watch_page=1))
+    world.read()
+    world.take()
+    [begun, _] = told(me)
+    me.write("unwatch", requestId="u", watchId=begun["watchId"])
+    world.take()
+    assert [frame["type"] for frame in told(me)] == ["watch_ended"]
+    world.read()
+    world.take()
+    assert told(me) == []
+
+
+def test_a_watch_that_is_not_answered_yet_is_refused_when_the_store_is_lost() -> None:
+    """protocol 5.65: every request has an answer"""
+    world, me = catching_up(Limits())
+    world.perform(world.broker.operations_read(None, world.now))
+    world.take()
+    refused = only(me.got())
+    assert (refused["type"], refused["code"], refused["retryable"]) == ("request_failed", "not_read", True)
+
+
+def test_a_stop_is_followed_by_no_event() -> None:
+    """protocol 3.8: nobody is told anything any more"""
+    world = World()
+    bob, me = enter(world, "bob"), person(world)
+    watch(me)
+    world.auto = False
+    bob.leave()
+    world.perform(world.broker.stop(world.now))
+    world.commit()
+    world.take()
+    assert "watch_event" not in [frame["type"] for frame in told(me)]
+
+
+def test_a_message_that_waits_is_shown_to_who_may_open_its_mailbox() -> None:
+    """protocol 11.1: it concerns its sender and its recipient"""
+    world = World()
+    sender, desk = enter(world, "a", features=WATCHER), holder(world, "desk", features=WATCHER)
+    desk.write("unregister")
+    sender.queue("desk", "m1")
+    again = holder(world, "desk", desk.registered["addressToken"], "none", features=WATCHER)
+    for each in (sender, again):
+        [state] = watch(each, {"messageId": "m1"})["snapshot"]
+        assert (state["kind"], state["state"]) == ("message", "queued")
+    assert watch(watcher(world, "other"), {"messageId": "m1"})["code"] == "not_allowed"

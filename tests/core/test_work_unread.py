@@ -7,7 +7,7 @@ import pytest
 from intercom.limits import Limits
 from intercom.wire import notices
 from tests.core.harness import World, answers, only
-from tests.core.mail import Agent, enter, reattach
+from tests.core.mail import Agent, enter, operator, reattach
 from tests.core.work import ask, begin, coordinator, items, later, parked, push, reply, report, worker
 
 ACCEPT_MS = Limits().accept_ms
@@ -266,3 +266,53 @@ def test_a_reply_is_not_the_answer_of_other_work() -> None:
     target.message(sender.id, "other", replyTo="m3")
     sender.confirm("other")
     assert [item["inboxId"] for item in items(boss)] == ["m1"]
+
+
+def test_a_reply_whose_receipt_could_not_be_recorded_is_sent_again_under_its_id() -> None:
+    """A1.11: its recipient knows it"""
+    world, target, sender, assignment = accepted()
+    assert begin(target, "assignment_reply", **request(assignment)) == []
+    [message] = sender.mail()
+    world.auto = False
+    sender.write("received", messageId=message["message"]["id"])
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    assert later(target)["code"] == "not_recorded"
+    assert begin(target, "assignment_reply", **request(assignment)) == []
+    [again] = sender.mail()
+    assert again["message"]["id"] == message["message"]["id"]
+    sender.confirm(again["message"]["id"])
+    assert later(target)["status"] == "sent"
+
+
+def test_work_for_somebody_who_is_away_is_in_nobodys_mailbox_when_it_could_not_be_recorded() -> None:
+    """Design 3.6: handed out into a mailbox, and taken back"""
+    world = World()
+    target, boss = worker(world), coordinator(world)
+    parked(world, target)
+    target.leave()
+    world.auto = False
+    begin(boss, "inbox_dispatch", inboxId="m1", targetSessionId=target.id)
+    assert world.appends
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    assert later(boss)["code"] == "not_recorded" and world.disk.mail == {}
+    assert ask(boss, "inbox_dispatch", inboxId="m1", targetSessionId=target.id)["handedTo"] == "mailbox"
+
+
+def test_work_that_went_back_before_its_dispatch_could_be_recorded_is_in_no_mailbox() -> None:
+    """Design 3.6: the newest change is taken back first"""
+    world = World()
+    target, boss, person = worker(world), coordinator(world), operator(world)
+    parked(world, target)
+    target.leave()
+    world.auto = False
+    begin(boss, "inbox_dispatch", inboxId="m1", targetSessionId=target.id)
+    person.write("session_force_close", requestId="c", sessionId=target.id)
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    world.pass_time(Limits().mail_retry_ms)
+    assert world.disk.mail == {} and len(world.broker._post.boxes) == 0

@@ -31,6 +31,7 @@ from intercom.core import (
     invocation_texts,
     linkdesk,
     links,
+    outbox_requests,
     peeking,
     registering,
     replies,
@@ -313,7 +314,9 @@ def test_the_codes_of_features() -> None:
     reattach = codes_in(arrivals, pattern=r'_no\(\s*frame,\s*"(\w+)"')
     reattach |= codes_in(registering, pattern=r'RequestFailed\((?:\w+\.)?request_id, "(\w+)"')
     assert codes_of("9.4.2 Coming back") == reattach | {"bad_request"}
-    assert codes_of("9.6.2 Refused requests") == codes_in(inquiries, peeking, giving, pattern=r'No\(\s*"(\w+)"')
+    assert codes_of("9.6.2 Refused requests") == codes_in(
+        inquiries, peeking, outbox_requests, giving, pattern=r'No\(\s*"(\w+)"'
+    )
 
 
 def test_the_codes_of_following_and_starting() -> None:
@@ -337,7 +340,7 @@ def test_the_features_and_what_they_open() -> None:
     assert {code(row[0]) for row in rows} == names
     [rows] = tables(SECTIONS["9.6.1 Requests"], ["request", "answer", "features, one of"])
     told = {code(row[0]): set(re.findall("`([^`]+)`", row[2])) for row in rows}
-    needed_of = inquiries._NEEDED | peeking.NEEDED
+    needed_of = inquiries._NEEDED | peeking.NEEDED | outbox_requests.NEEDED | outbox_requests.NEEDED
     assert told == {kind.__struct_config__.tag: set(needed) for kind, needed in needed_of.items()}
 
 

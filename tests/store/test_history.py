@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from intercom.core.records import (
     AddressRecord,
     DropBodies,
+    DropBody,
     DropHistory,
     DropOperation,
     Happened,
@@ -202,6 +203,8 @@ def test_bodies_stay_until_their_time(connection: sqlite3.Connection) -> None:
     assert history.read_bodies(connection, (1, 2)) == {1: b"one", 2: b"two"}
     history.write(connection, [DropBodies(100)], 1)
     assert history.read_bodies(connection, (1, 2)) == {2: b"two"}
+    history.write(connection, [SaveBody(3, b"three"), DropBody(3), DropBody(2), DropBody(9)], 1)
+    assert history.read_bodies(connection, (2, 3)) == {}
 
 
 def test_only_history_of_what_is_over_goes(connection: sqlite3.Connection) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import sqlite3
-from itertools import pairwise
 from typing import get_args
 
 from hypothesis import given
@@ -23,7 +22,7 @@ from intercom.core.records import (
 )
 from intercom.store import schema
 from intercom.store.history import HistoryChange
-from intercom.store.merging import merge, runs
+from intercom.store.merging import merge
 from intercom.store.rows import OPERATION_COLUMNS, RETIRED_COLUMNS, operation_from_row, retired_from_row
 from intercom.testing.disk import MemoryDisk
 
@@ -88,14 +87,6 @@ def test_what_is_written_is_what_the_changes_one_by_one_come_to(batches: list[li
         connection.close()
     assert {row[0]: operation_from_row(row) for row in operations} == disk.operations
     assert {row[0]: retired_from_row(row) for row in retired} == disk.retired
-
-
-@given(st.lists(st.integers(1, 30), min_size=1, unique=True))
-def test_runs_hold_the_numbers_and_nothing_else(numbers: list[int]) -> None:
-    """What is between two runs was not accepted."""
-    found = runs(numbers)
-    assert [number for first, last in found for number in range(first, last + 1)] == sorted(numbers)
-    assert all(last + 1 < first for (_, last), (first, _) in pairwise(found))
 
 
 def test_every_kind_of_change_is_merged() -> None:

@@ -82,6 +82,28 @@ def test_what_changed_tells_the_row(steps: list[dict[str, Any]], cuts: list[bool
     connection.close()
 
 
+@given(
+    changes=st.lists(
+        st.tuples(st.integers(1, 9), st.fixed_dictionaries({}, optional=MEMBERS).filter(bool)), min_size=1, max_size=20
+    )
+)
+def test_what_changed_in_many_rows_at_once_tells_each_of_them(changes: list[tuple[int, dict[str, Any]]]) -> None:
+    """A5.5: the same change of rows that follow each other is one statement, which reaches none between them."""
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    schema.advance(connection, 0)
+    expected = {number: replace(FIRST, number=number, invocation_id=f"i{number}") for number in range(1, 10)}
+    history.write(connection, [event(number, row) for number, row in expected.items()], 1)
+    batch = []
+    for number, members in changes:
+        batch.append(changed(10 + len(batch), expected[number], **members))
+        expected[number] = replace(expected[number], **members)
+    history.write(connection, batch, 1)
+    assert rows(connection) == list(expected.values())
+    history.replay(connection)
+    assert rows(connection) == list(expected.values())
+    connection.close()
+
+
 def test_the_journal_holds_only_what_changed(connection: sqlite3.Connection) -> None:
     history.write(connection, [event(1, FIRST), changed(2, FIRST, state="running", worker="s2")], 1)
     (told,) = connection.execute("SELECT row FROM journal WHERE seq = 2").fetchone()

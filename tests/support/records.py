@@ -32,6 +32,7 @@ from intercom.core.records import (
     MailRecord,
     OperationRecord,
     OperationState,
+    OutboxRecord,
     PeerRecord,
     QuestionRecord,
     RetiredIdRecord,
@@ -114,6 +115,7 @@ addresses = st.builds(
     groups=st.lists(texts, max_size=3).map(tuple),
     created_at=counts,
     last_held_at=counts,
+    home=st.none() | texts,
 )
 known_sessions = st.builds(
     KnownSessionRecord,
@@ -406,7 +408,23 @@ deliveries = st.builds(
 peers = st.builds(
     PeerRecord, number=counted, broker_id=texts, name=texts, journal_id=st.none() | texts, first_seen_at=counts
 )
+on_their_way = st.builds(
+    OutboxRecord,
+    number=counted,
+    delivery_id=texts,
+    message_id=texts,
+    peer=texts,
+    mark=texts,
+    target=texts,
+    sender_session=texts,
+    sender_mailbox=st.none() | texts,
+    size=counts,
+    queued_at=counts,
+    valid_until=st.none() | counts,
+    is_ask=st.booleans(),
+)
 rows = st.one_of(
+    on_their_way,
     addresses,
     known_sessions,
     mail,

@@ -220,6 +220,10 @@ async def mail(session: intercom.Session, message: intercom.IncomingMessage) -> 
     assert_type(records[0].state, Literal["active", "reconnecting", "closed"])
     assert_type(await session.force_close("s", "why"), bool)
     assert_type(await session.task_hint("reviews"), str)
+    assert_type(await session.outbox(peer="studio", status="posted", limit=10), intercom.OutboxPage)
+    assert_type((await session.outbox(delivery_id="d")).entries[0].next_attempt_at, int | None)
+    assert_type(await session.retry_outbox("d"), str)
+    assert_type(await session.cancel_outbox("d"), str)
     assert_type(await session.purge(older_than=60, address="bob"), intercom.Purged)
 
 

@@ -767,3 +767,44 @@ def test_an_answer_whose_type_is_loaded_is_decoded_without_all_the_others(monkey
     frame = decode_answer(b'{"type":"queued","messageId":"m","target":"t","position":1}')
     assert isinstance(frame, Queued)
     assert answers._everything is not None
+
+
+class _Base(Struct, tag_field="type", tag="_Base"):
+    """Be what frames of a feature have in common."""
+
+
+class _Middle(_Base, tag="_Middle"):
+    """Be what some of them have in common."""
+
+
+class _Leaf(_Middle, tag="leaf"):
+    """Be a frame."""
+
+
+class _Plain(Struct, tag_field="type", tag="plain"):
+    """Be a frame of every session."""
+
+
+def test_a_rare_frame_whose_type_is_loaded_is_decoded_alone() -> None:
+    """design 6: a command that waits for it needs no decoder for all the others; a base is no frame"""
+    direction: codec._Direction[Any] = codec._Direction(_Plain, (_Base,), lambda: (_Plain | _Leaf, _Plain | _Leaf))
+    assert direction.decode_rare(b'{"type":"leaf"}') == _Leaf()
+    assert direction.decode_rare(b'{"type":"_Middle"}') is None
+    assert direction.decode_rare(b'{"type":5}') is None
+    assert direction.types == frozenset()
+    for _ in range(RARE_FRAMES):
+        direction.decode_rare(b'{"type":"leaf"}')
+    assert direction.decode_rare(b'{"type":"leaf"}') is None, "there are too many for that"
+    assert direction.widen() and not direction.widen()
+    assert direction.decode_rare(b'{"type":"leaf"}') is None
+    assert direction.decode(b'{"type":"leaf"}') == _Leaf() and direction.types == {"plain", "leaf"}
+
+
+def test_half_characters_in_a_registration_are_mended_like_all_others() -> None:
+    """protocol 1.2: what is shown of a session may be anything, so it is read by the standard parser"""
+    frame = decode_request(
+        rb'{"type":"register","session":{"cwd":"/p","model":"m","pid":1,"startedAt":1,"lastActivity":1,'
+        rb'"name":"a\ud83d","more":[1.50]}}'
+    )
+    assert isinstance(frame, Register)
+    assert frame.session["name"] == "a\ufffd" and frame.session["more"] == [1.5]

@@ -34,8 +34,8 @@ NEVER_WRITTEN = {
     "queued": {"delivery", "retryable", "outcomeKnown"},
 }
 """Members that need a thousand things, a crash, another machine, or a command that the settings name."""
-NOT_PLAYED = {"watch_alive", "spawn_status", "link_drain"}
-"""Frames that take 15 s, a command that the settings name, or the end of the broker."""
+NOT_PLAYED = {"watch_alive", "spawn_status", "link_drain", "outbox_changed"}
+"""Frames that take 15 s, a command that the settings name, the end of the broker, or another machine."""
 
 
 def verdict(frame: Any) -> str:

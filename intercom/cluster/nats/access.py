@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,8 @@ def access_to(settings: ClusterSettings) -> Access:
         "max_outstanding_pings": 2,
     }
     if settings.credentials:
+        if find_spec("nkeys") is None:
+            raise Unusable(EXTRA)
         _read("credentials", settings.credentials, is_secret=True)
         options["user_credentials"] = os.path.expanduser(settings.credentials)
     if settings.token_file:

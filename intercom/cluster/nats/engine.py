@@ -15,6 +15,7 @@ from intercom.cluster.nats.access import EXTRA, Access, Unusable
 from intercom.config import ClusterSettings
 from intercom.limits import (
     CLUSTER_ANSWER_MS,
+    CLUSTER_CLOSE_MS,
     CLUSTER_CONNECT_MS,
     CLUSTER_DUPLICATES_MS,
     CLUSTER_LEASE_MS,
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 _ANSWER_S = CLUSTER_ANSWER_MS / 1000
 _BEATS = 3
 """Signs of life of a consumer, of which one must come."""
+_EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+_WRONG_REVISION = 10071
+"""What the engine says no with where a key has another revision than the one that was named."""
 REPLICAS = 3
 """Copies where the engine is a cluster of so many servers."""
 
@@ -90,6 +94,7 @@ class Engine:
                 await self.js.stream_info(self.stream)
             self.leases = await self._bucket("brokers", replicas, CLUSTER_LEASE_MS / 1000)
             self.sessions = await self._bucket("sessions", replicas, None)
+            await self._bucket("addresses", replicas, None)
 
     async def _bucket(self, what: str, replicas: int, ttl_s: float | None) -> KeyValue:
         from nats.js import api
@@ -108,8 +113,49 @@ class Engine:
         others = {server.netloc for server in self.client.discovered_servers}
         return REPLICAS if max(self._named, 1 + len(others)) >= REPLICAS else 1
 
-    async def watch(self, what: str, told: Callable[[str, bytes | None], None], whole: Callable[[], None]) -> None:
-        """Tell every key of a bucket with its value, None: it is gone; ``whole`` once all that was there was told.
+    async def put_if(self, what: str, key: str, value: bytes, revision: int) -> int | None:
+        """Write a key of a bucket if this is its revision, 0: there is none; return the new one, None: it was not.
+
+        A key that was deleted has the revision of that.
+        """
+        from nats.js.errors import APIError
+
+        subject = f"$KV.{self.prefix}_{what}.{key}"
+        try:
+            stored = await self.js.publish(subject, value, headers={_EXPECTED: str(revision)})
+        except APIError as error:
+            if error.err_code == _WRONG_REVISION:
+                return None
+            raise
+        return stored.seq
+
+    async def delete_if(self, what: str, key: str, revision: int) -> None:
+        """Delete a key of a bucket if this is its revision."""
+        from nats.js.errors import APIError
+
+        headers = {_EXPECTED: str(revision), "KV-Operation": "DEL"}
+        try:
+            await self.js.publish(f"$KV.{self.prefix}_{what}.{key}", headers=headers)
+        except APIError as error:
+            if error.err_code != _WRONG_REVISION:
+                raise
+
+    async def get(self, what: str, key: str) -> tuple[int, bytes | None]:
+        """Return the revision of a key of a bucket, 0: there is none, and its value, None: it was deleted."""
+        from nats.js.errors import NotFoundError
+
+        bucket = f"{self.prefix}_{what}"
+        try:
+            found = await self.js.get_last_msg(f"KV_{bucket}", f"$KV.{bucket}.{key}")
+        except NotFoundError:
+            return 0, None
+        is_gone = "KV-Operation" in (found.headers or {})
+        return found.seq or 0, None if is_gone else found.data
+
+    async def watch(self, what: str, told: Callable[[str, bytes | None, int], None], whole: Callable[[], None]) -> None:
+        """Tell every key of a bucket with value and revision; no value: it is gone.
+
+        ``whole`` is called once all that was there was told.
 
         Goes on until the connection ends; raises ``Unusable`` when something was missed, or may have been.
         """
@@ -146,15 +192,25 @@ class Engine:
                 raise Unusable(f"something of {bucket} was missed")
             key = message.subject.removeprefix(f"$KV.{bucket}.")
             is_gone = "KV-Operation" in headers or "Nats-Marker-Reason" in headers
-            told(key, None if is_gone else message.data)
+            told(key, None if is_gone else message.data, place.sequence.stream)
             if not is_whole and not place.num_pending:
                 is_whole = True
                 whole()
 
     async def close(self) -> None:
         """End the connection."""
-        with suppress(Exception):
-            await self.client.close()
+        await _closed(self.client)
+
+
+async def _closed(client: Client) -> None:
+    """Close a client, within a bound: it waits for ever for the end of a handshake that has failed."""
+    closing = asyncio.get_running_loop().create_task(client.close())
+    done, _ = await asyncio.wait({closing}, timeout=CLUSTER_CLOSE_MS / 1000)
+    if not done:
+        closing.cancel()
+        done, _ = await asyncio.wait({closing}, timeout=CLUSTER_CLOSE_MS / 1000)
+    if done and not closing.cancelled():
+        closing.exception()  # whatever it is, the connection is over
 
 
 @contextmanager
@@ -214,8 +270,7 @@ async def _connected_to(url: str, settings: ClusterSettings, access: Access, nam
         async with asyncio.timeout(2 * CLUSTER_CONNECT_MS / 1000):
             await client.connect(servers=[url], name=name, **access.options, **callbacks)
     except (TimeoutError, OSError, Error, ValueError) as error:
-        with suppress(Exception):
-            await client.close()
+        await _closed(client)
         return errors[0] if errors else error
     engine = Engine(client, settings)
     if client.is_closed:

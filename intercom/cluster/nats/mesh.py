@@ -22,15 +22,16 @@ from intercom.cluster.envelope import Envelope, Foreign, seal, unseal
 from intercom.cluster.nats.access import Access, Unusable, access_to
 from intercom.cluster.nats.consumer import Consumer
 from intercom.cluster.nats.engine import Engine, connected, refusals
+from intercom.cluster.nats.homekeys import HomeKeys
 from intercom.cluster.nats.mirror import Lease, Mirror
-from intercom.cluster.nats.pump import Pump
+from intercom.cluster.nats.pump import NotStored, Pump
 from intercom.config import ClusterSettings
 from intercom.core.records import (
     Announce,
     Arrived,
+    ClaimAddress,
     ClusterState,
-    Forward,
-    Forwarded,
+    DropAddress,
     PeerFact,
     PeerWork,
     Post,
@@ -93,6 +94,7 @@ class Mesh:
         self._log = log
         self._facts: list[PeerFact] = []
         self._mirror = Mirror(self._own)
+        self._homes = HomeKeys(self._tell, self._sealed, lambda data: self._opened(data, "", "address"))
         self._names: dict[str, RemoteName] = {}
         """For whom this broker answers."""
         self._unwritten: set[str] = set()
@@ -104,6 +106,8 @@ class Mesh:
         self._consumer: Consumer | None = None
         self._early: list[Post] = []
         """What is to be brought away and came before the key was read."""
+        self._is_refused = False
+        """The last connection ended because the engine stored nothing; it is not called on before it does."""
         self._engine: Engine | None = None
         self._is_closed = False
         self._key = b""
@@ -130,9 +134,8 @@ class Mesh:
                 else:
                     self._names[name_id] = name
             self._must_write.set()
-        elif isinstance(work, Forward):
-            reason = "tasks are not brought to other machines; a message would be"
-            self._tell(Forwarded(work.delivery_id, work.attempt, "refused", reason=reason))
+        elif isinstance(work, ClaimAddress | DropAddress):
+            self._homes.submit(work)
 
     def done(self) -> Sequence[PeerFact]:
         """Return what was heard since the last call, in order."""
@@ -196,6 +199,7 @@ class Mesh:
             self._unwritten.update(self._names)
             self._must_write.set()
             self._mirror.begin_anew()
+            self._homes.begin_anew()
             self._is_filled.clear()
             return await self._first_to_end(
                 engine,
@@ -204,6 +208,8 @@ class Mesh:
                 self._write_names(engine),
                 engine.watch("brokers", self._lease_told, lambda: self._filled("leases")),
                 engine.watch("sessions", self._name_told, lambda: self._filled("sessions")),
+                engine.watch("addresses", self._homes.told, self._homes_known),
+                self._homes.run(engine),
                 self._answer_pings(engine),
                 self._pump.run(engine),
                 self._consumer.run(engine),
@@ -228,15 +234,16 @@ class Mesh:
         from nats.errors import Error
 
         tasks = [asyncio.get_running_loop().create_task(each) for each in running]
+        for task in tasks:
+            task.add_done_callback(_noticed)
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await _end_all(tasks)
         for task in done:
             error = task.exception()
             if isinstance(error, Unusable):
+                self._is_refused = isinstance(error, NotStored)
                 return str(error)
             if error is not None and not isinstance(error, Error | OSError | TimeoutError):
                 raise error
@@ -298,7 +305,7 @@ class Mesh:
 
     # --- what is heard ----------------------------------------------------------------------------------
 
-    def _lease_told(self, broker_id: str, data: bytes | None) -> None:
+    def _lease_told(self, broker_id: str, data: bytes | None, revision: int) -> None:
         if data is None:
             self._mirror.lease_ended(broker_id)
         else:
@@ -308,7 +315,7 @@ class Mesh:
                     self._mirror.lease_seen(broker_id, decode(envelope.body, type=Lease), _now())
         self._tell_of_peers()
 
-    def _name_told(self, key: str, data: bytes | None) -> None:
+    def _name_told(self, key: str, data: bytes | None, revision: int) -> None:
         broker_id, _, name_id = key.partition(".")
         if data is None:
             self._mirror.name_seen(broker_id, name_id, 0, None)
@@ -324,20 +331,30 @@ class Mesh:
         self._tell_of_peers()
 
     def _opened(self, data: bytes, broker_id: str, kind: str) -> Envelope | None:
+        """Return what a broker wrote; the id is empty where any may have."""
         try:
             envelope = unseal(self._key, data)
-            if envelope.from_broker != broker_id or envelope.kind != kind:
+            if (broker_id and envelope.from_broker != broker_id) or envelope.kind != kind:
                 raise Foreign("it is in another's place")
         except Foreign as why:
             self._dropped(str(why))
             return None
         return envelope
 
+    def _homes_known(self) -> None:
+        self._homes.is_whole()
+        self._filled("addresses")
+
     def _filled(self, what: str) -> None:
         self._is_filled.add(what)
         if what == "sessions":
             self._mirror.is_whole()
-        if len(self._is_filled) == len(("leases", "sessions")):
+        self._tell_whether_on()
+
+    def _tell_whether_on(self) -> None:
+        is_refused = self._is_refused and self._pump is not None and len(self._pump) > 0
+        if len(self._is_filled) == len(("leases", "sessions", "addresses")) and not is_refused:
+            self._is_refused = False
             self._tell_of_peers()
             self._set_state("on", "")
 
@@ -346,6 +363,9 @@ class Mesh:
             self._tell(*facts)
 
     def _posted(self, post: Post) -> None:
+        if self._is_refused:
+            self._is_refused = False
+            self._tell_whether_on()
         self._tell(Posted(post.number))
         if post.settles:
             self._settle(post.settles)
@@ -374,6 +394,20 @@ class Mesh:
         if not self._facts:
             self._loop.call_soon(self._notify)
         self._facts.extend(facts)
+
+
+def _noticed(task: asyncio.Task[None]) -> None:
+    """Take note that a task has ended: once the connection is given up it does not matter how."""
+    if not task.cancelled():
+        task.exception()
+
+
+async def _end_all(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel tasks until they have ended: where something comes at the moment of its cancellation, that can be lost."""
+    while waiting := [task for task in tasks if not task.done()]:
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting, timeout=CLUSTER_END_MS / 1000)
 
 
 def _now() -> int:

@@ -101,5 +101,5 @@ class Mirror:
             told = tuple(name for epoch, name in names if epoch == peer.lease.epoch)
             if told != peer.told:
                 peer.told = told
-                facts.append(PeerSeen(broker_id, peer.lease.node, peer.lease.journal_id, told))
+                facts.append(PeerSeen(broker_id, peer.lease.node, peer.lease.journal_id, told, peer.lease.epoch))
         return facts

@@ -45,6 +45,14 @@ def test_credentials(key: Path, tmp_path: Path) -> None:
     assert access_to(settings(key, credentials=str(found))).options["user_credentials"] == str(found)
 
 
+def test_credentials_need_a_library_of_their_own(key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is missing is told as what to install."""
+    monkeypatch.setattr("intercom.cluster.nats.access.find_spec", lambda name: None)
+    found = secret(tmp_path / "user.creds", b"x")
+    with pytest.raises(Unusable, match="client library is missing: install intercom-broker"):
+        access_to(settings(key, credentials=str(found)))
+
+
 def test_tls(key: Path) -> None:
     """Certificates are checked against those of the system when no others are named."""
     import ssl

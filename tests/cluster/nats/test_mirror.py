@@ -20,10 +20,10 @@ def name(of: str, by: str = PEER) -> RemoteName:
 
 
 def test_a_broker_comes_is_renewed_and_ends_when_it_was_not_seen_for_15_seconds() -> None:
-    """The lease of a broker has a time to live of 15 s; no time that another machine wrote is compared."""
+    """The lease of a broker has a time to live of 15 s (F125); no time that another machine wrote is compared."""
     mirror = Mirror(OWN)
     mirror.lease_seen(PEER, lease(), 0)
-    assert mirror.facts(0) == [PeerSeen(PEER, "studio", "journal", ())]
+    assert mirror.facts(0) == [PeerSeen(PEER, "studio", "journal", (), 1)]
     mirror.lease_seen(PEER, lease(), 5_000)
     assert mirror.facts(19_999) == []
     assert mirror.facts(20_000) == [PeerLost(PEER)]
@@ -40,18 +40,19 @@ def test_a_lease_that_is_given_back_ends_at_once() -> None:
 
 
 def test_names_count_while_the_lease_of_their_epoch_lives() -> None:
+    """F125: what an earlier process said, told after what its successor said, changes nothing."""
     mirror = Mirror(OWN)
     mirror.name_seen(PEER, "s", 1, name("s"))
     assert mirror.facts(0) == []
     mirror.lease_seen(PEER, lease(), 0)
-    assert mirror.facts(0) == [PeerSeen(PEER, "studio", "journal", (name("s"),))]
+    assert mirror.facts(0) == [PeerSeen(PEER, "studio", "journal", (name("s"),), 1)]
     mirror.lease_seen(PEER, lease(2), 1)
-    assert mirror.facts(1) == [PeerSeen(PEER, "studio", "journal", ())]
+    assert mirror.facts(1) == [PeerSeen(PEER, "studio", "journal", (), 2)]
     mirror.name_seen(PEER, "s", 2, name("s"))
     mirror.name_seen(PEER, "t", 2, name("t"))
-    assert mirror.facts(1) == [PeerSeen(PEER, "studio", "journal", (name("s"), name("t")))]
+    assert mirror.facts(1) == [PeerSeen(PEER, "studio", "journal", (name("s"), name("t")), 2)]
     mirror.name_seen(PEER, "s", 0, None)
-    assert mirror.facts(1) == [PeerSeen(PEER, "studio", "journal", (name("t"),))]
+    assert mirror.facts(1) == [PeerSeen(PEER, "studio", "journal", (name("t"),), 2)]
 
 
 def test_what_says_nothing_new_is_not_told() -> None:
@@ -73,7 +74,7 @@ def test_one_never_hears_of_oneself() -> None:
 
 
 def test_after_a_cut_nobody_leaves_who_is_told_again() -> None:
-    """Peers see the sessions of a broker leave once and come back once, not at each connection."""
+    """F125: peers see the sessions of a broker leave once and come back once, not at each connection."""
     mirror = Mirror(OWN)
     mirror.lease_seen(PEER, lease(), 0)
     for each in ("s", "t"):
@@ -83,7 +84,7 @@ def test_after_a_cut_nobody_leaves_who_is_told_again() -> None:
     mirror.name_seen(PEER, "s", 1, name("s"))
     assert mirror.facts(1) == []
     mirror.is_whole()
-    assert mirror.facts(1) == [PeerSeen(PEER, "studio", "journal", (name("s"),))]
+    assert mirror.facts(1) == [PeerSeen(PEER, "studio", "journal", (name("s"),), 1)]
     mirror.is_whole()
     assert mirror.facts(1) == []
 

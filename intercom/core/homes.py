@@ -1,0 +1,360 @@
+"""Let every address have one home in the whole cluster, and one holder: at its home (protocol 6.13).
+
+    new --claimed--> here --claimed by another broker, whose holder showed the token--> elsewhere: its mail is sent over
+                      ^                                                                    |
+                      +------------------ claimed, by a holder that showed the token ------+
+
+Rule 1: the engine decides between two claims; whoever lost hears who won, and decides again. Rule 2: nobody waits for
+the engine longer than ``Limits.claim_ms``, and nothing on this machine ends because it cannot be reached: what was
+begun without it is claimed later. Rule 3: an address that two brokers began under different tokens is each one's own;
+the second is told of in the log and in the report, and is not known elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from hashlib import sha256
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.json import encode
+from msgspec.structs import replace
+
+from intercom.core import features
+from intercom.core.addresses import Address, proves
+from intercom.core.clock import Instant
+from intercom.core.connections import Connection
+from intercom.core.peer_records import (
+    AddressClaimed,
+    AddressesKnown,
+    AddressHome,
+    AddressSeen,
+    ClaimAddress,
+    DropAddress,
+)
+from intercom.core.sessions import home_group_of, memberships_of
+from intercom.wire.frames import Register, trim
+from intercom.wire.mail import AddressClaim
+
+if TYPE_CHECKING:
+    from intercom.core.ground import Ground
+    from intercom.core.registry import Registry
+
+
+def key_of(group: str, name: str) -> str:
+    """Return the key of an address in the engine; it tells nothing of the name."""
+    return sha256(encode([group, name.lower()])).hexdigest()[:40]
+
+
+class _Held(Struct, eq=False):
+    """Hold a registration that waits for its claim."""
+
+    connection: Any
+    frame: Any
+    key: str
+    number: int
+    deadline: Any = None
+
+
+class Homes:
+    """Know the homes of all addresses, and claim them.
+
+    Args:
+        is_on: tells whether the engine can be reached.
+        resume: goes on with a registration, which was held.
+        left: is told of each address whose home was here and is not any more.
+        came: is told of each address whose home is here from now on.
+        aimed: is told of each address whose home is elsewhere, when that is new or has changed.
+    """
+
+    def __init__(
+        self,
+        ground: Ground,
+        registry: Registry,
+        is_on: Callable[[], bool],
+        resume: Callable[[Connection, Register, Instant], None],
+        left: Callable[[Address, Instant], None],
+        came: Callable[[Address, Instant], None],
+        aimed: Callable[[Address, Instant], None],
+    ) -> None:
+        self._own = ground.identity.broker_id
+        self._outbox = ground.outbox
+        self._deadlines = ground.deadlines
+        self._limits = ground.limits
+        self._connections = ground.connections
+        self._addresses = registry.addresses
+        self._is_on = is_on
+        self._resume = resume
+        self._left = left
+        self._came = came
+        self._aimed = aimed
+        self._numbers = count(1)
+        self._seen: dict[str, AddressHome] = {}
+        self._by_name: dict[str, dict[str, AddressHome]] = {}
+        self._is_known = False
+        self._held: dict[int, _Held] = {}
+        """By the number of the connection."""
+        self._claims: dict[int, _Held | Address] = {}
+        """What was claimed, and is not decided."""
+        self._publishing: dict[str, int] = {}
+        """Keys that are being published, by the numbers of the claims."""
+        self._ahead: set[str] = set()
+        """Keys of the addresses whose holder came here while the engine could not say so to the others."""
+        self.conflicts: dict[str, str] = {}
+        """Labels of the addresses that somebody else holds elsewhere, by their keys."""
+
+    # --- what the cluster knows -------------------------------------------------------------------------
+
+    def named(self, name: str, now: Instant) -> None:
+        """Enter the addresses of this name that are at home elsewhere and not known here."""
+        for seen in list(self._by_name.get(trim(name).lower(), {}).values()):
+            if seen.home != self._own and seen.token_hash and self._addresses.at(seen.group, seen.name) is None:
+                self._enter(seen, now)
+
+    def all_named(self, name: str) -> list[Address]:
+        """Return the addresses of this name that were used here, wherever they are at home."""
+        return [address for address in self._addresses.named(name) if not address.is_of_broker]
+
+    def at(self, group: str, name: str, home: str, groups: tuple[str, ...], now: Instant) -> Address | None:
+        """Return the address that a session at ``home`` holds; None: as far as is known here it is at home here."""
+        address = self._addresses.at(group, name)
+        if address is None:
+            seen = self._seen.get(key_of(group, name))
+            found = AddressHome("", name, group, groups, "", home) if seen is None else seen
+            address = self._enter(found, now) if found.home != self._own else None
+        return None if address is None or address.home is None else address
+
+    def known_as(self, group: str, name: str) -> Address | None:
+        """Return the address with this name, wherever it is at home."""
+        return self._addresses.at(group, name)
+
+    def _enter(self, seen: AddressHome, now: Instant) -> Address:
+        address = self._addresses.elsewhere(seen.group, seen.name, seen.groups, seen.home, now)
+        address.token_hash = seen.token_hash or None
+        self._aimed(address, now)
+        return address
+
+    def seen(self, fact: AddressSeen, now: Instant) -> None:
+        """Take note of where an address is at home now."""
+        known = self._seen.pop(fact.key, None)
+        if known is not None:
+            self._by_name.get(known.name.lower(), {}).pop(fact.key, None)
+        found = fact.address
+        if found is not None:
+            if known is not None and known.revision > found.revision:
+                found = known  # what was won is known before it is told
+            self._note(found)
+            self._compare(found, now)
+        elif known is not None and known.home == self._own:
+            address = self._addresses.at(known.group, known.name)
+            if address is not None and address.home is None:
+                self._publish(address, now)
+
+    def _note(self, seen: AddressHome) -> None:
+        self._seen[seen.key] = seen
+        self._by_name.setdefault(seen.name.lower(), {})[seen.key] = seen
+
+    def _compare(self, seen: AddressHome, now: Instant) -> None:
+        """Let an address here be as the cluster says."""
+        address = self._addresses.at(seen.group, seen.name)
+        if address is None:
+            return
+        if address.home is None:
+            if seen.home == self._own:
+                self.conflicts.pop(seen.key, None)
+                self._ahead.discard(seen.key)
+                self._publish(address, now)  # what it was claimed with may say less than is known by now
+            elif seen.key not in self._publishing and seen.key not in self._ahead:
+                self._lost(address, seen, now)
+        elif seen.home == self._own:
+            if not any(isinstance(claim, _Held) and claim.key == seen.key for claim in self._claims.values()):
+                self._home_is_here(address, now)  # an earlier process claimed it, and did not hear that it won
+        elif (address.home, address.token_hash, address.groups) != (seen.home, seen.token_hash or None, seen.groups):
+            is_moved = address.home != seen.home
+            address.home, address.token_hash, address.groups = seen.home, seen.token_hash or None, seen.groups
+            self._addresses.change(address, "address.rehomed", now)
+            if is_moved:
+                self._aimed(address, now)
+
+    def _lost(self, address: Address, seen: AddressHome, now: Instant) -> None:
+        """Let the mailbox go where the rightful holder is now; an address that is somebody else's stays apart."""
+        if address.token_hash != seen.token_hash:
+            if seen.token_hash and seen.key not in self.conflicts:
+                self.conflicts[seen.key] = f"{address.name} in {address.group}"
+                self._outbox.note("address_conflict", address=address.name, group=address.group, home=seen.home)
+            return
+        self.conflicts.pop(seen.key, None)
+        address.home, address.groups = seen.home, seen.groups
+        self._addresses.change(address, "address.rehomed", now)
+        self._left(address, now)
+        self._aimed(address, now)
+
+    def _home_is_here(self, address: Address, now: Instant) -> None:
+        address.home = None
+        self._came(address, now)
+        self._addresses.change(address, "address.rehomed", now)
+
+    # --- what is at home here ---------------------------------------------------------------------------
+
+    def known(self, fact: AddressesKnown, now: Instant) -> None:
+        """Forget the homes that the engine does not hold any more."""
+        self._is_known = True
+        for key in self._seen.keys() - fact.keys:
+            self.seen(AddressSeen(key, None), now)
+        self._publishing.clear()
+        self.publish(now)
+
+    def publish(self, now: Instant) -> None:
+        """Publish what the cluster does not know, or knows otherwise, of the addresses that are at home here."""
+        if not self._may_claim:
+            return
+        for address in self._addresses.here:
+            self._publish(address, now)
+        for seen in list(self._seen.values()):
+            if seen.home == self._own and self._addresses.at(seen.group, seen.name) is None:
+                self._outbox.add(DropAddress(seen))
+
+    def changed(self, address: Address, now: Instant) -> None:
+        """Publish an address that has changed."""
+        self._publish(address, now)
+
+    def forgotten(self, address: Address) -> None:
+        """Let the cluster forget an address that has given way."""
+        seen = self._seen.get(key_of(address.group, address.name))
+        if seen is not None and seen.home == self._own and self._is_on():
+            self._outbox.add(DropAddress(seen))
+
+    def _publish(self, address: Address, now: Instant) -> None:
+        key = key_of(address.group, address.name)
+        if not self._may_claim or address.is_of_broker or address.token_hash is None or key in self._publishing:
+            return
+        seen = self._seen.get(key)
+        if seen is not None and seen.home != self._own and seen.token_hash != address.token_hash:
+            self._lost(address, seen, now)
+            return
+        wanted = AddressHome(key, address.name, address.group, address.groups, address.token_hash, self._own)
+        if seen is not None and replace(seen, revision=0) == wanted:
+            return
+        if seen is not None and seen.home != self._own and address.holder is None:
+            self._lost(address, seen, now)
+            return
+        number = self._publishing[key] = next(self._numbers)
+        self._claims[number] = address
+        self._outbox.add(ClaimAddress(number, replace(wanted, revision=0 if seen is None else seen.revision)))
+
+    @property
+    def _may_claim(self) -> bool:
+        return self._is_known and self._is_on()
+
+    def cut_off(self, now: Instant) -> None:
+        """Let nobody wait for what the engine would have said."""
+        self._is_known = False
+        self._publishing.clear()
+        claims, self._claims = self._claims, {}
+        for claim in claims.values():
+            if isinstance(claim, _Held):
+                self._go_on_without(claim, now)
+
+    # --- registrations ----------------------------------------------------------------------------------
+
+    def hold(self, connection: Connection, frame: Register, now: Instant) -> bool:
+        """Hold a registration whose address has to be claimed first; tell whether it is held."""
+        if connection.number in self._held:
+            return True  # once more, while the first one is decided
+        claim = _claim_of(frame)
+        if claim is None:
+            return False
+        group, name = home_group_of(frame), trim(claim.name)
+        key = key_of(group, name)
+        seen, address = self._seen.get(key), self._addresses.at(group, name)
+        groups = memberships_of(frame.session)
+        if seen is None:
+            if not self._may_claim or (address is not None and address.home is None):
+                return False
+            wanted = AddressHome(key, name, group, groups, "", self._own)
+        elif seen.home == self._own or (address is not None and address.home is None):
+            return False
+        else:
+            if address is None:
+                address = self._enter(seen, now)
+            is_proven = proves(claim.token if isinstance(claim.token, str) else None, seen.token_hash)
+            is_free = address is None or address.holder is None
+            if not is_proven or claim.hold == "none" or (claim.hold == "free" and not is_free):
+                return False  # it is refused, or acts under the address, as everywhere
+            if not self._may_claim:
+                if address is not None:
+                    self._ahead.add(key)
+                    self._home_is_here(address, now)
+                return False
+            wanted = replace(seen, home=self._own, groups=groups)
+        held = _Held(connection, frame, key, next(self._numbers))
+        held.deadline = self._deadlines.add(now.mono + self._limits.claim_ms, self._go_on_without, held)
+        self._held[connection.number] = held
+        self._claims[held.number] = held
+        self._outbox.add(ClaimAddress(held.number, wanted))
+        return True
+
+    def claimed(self, fact: AddressClaimed, now: Instant) -> None:
+        """Go on once it is known what became of a claim."""
+        claim = self._claims.pop(fact.number, None)
+        if isinstance(claim, _Held):
+            self._note_found(fact)
+            self._decided(claim, fact, now)
+        elif claim is None:
+            self._note_found(fact)  # nobody waits for it any more
+        else:
+            key = key_of(claim.group, claim.name)
+            if self._publishing.get(key) == fact.number:
+                del self._publishing[key]
+            if fact.found is not None:
+                self._ahead.discard(key)
+            self._note_found(fact)
+            if fact.found is not None:
+                self._compare(fact.found, now)
+            if fact.is_won:
+                self._publish(claim, now)  # it may have changed meanwhile
+
+    def _note_found(self, fact: AddressClaimed) -> None:
+        known = None if fact.found is None else self._seen.get(fact.found.key)
+        if fact.found is not None and (known is None or known.revision <= fact.found.revision):
+            self._note(fact.found)
+
+    def _decided(self, held: _Held, fact: AddressClaimed, now: Instant) -> None:
+        self._deadlines.cancel(held.deadline)
+        del self._held[held.connection.number]
+        found = fact.found
+        if fact.is_won and found is not None:
+            address = self._addresses.at(found.group, found.name)
+            if address is not None and address.home is not None:
+                self._home_is_here(address, now)
+        if held.connection.number in self._connections:
+            self._resume(held.connection, held.frame, now)
+        if fact.is_won and found is not None and self._addresses.at(found.group, found.name) is None:
+            self._outbox.add(DropAddress(found))  # nobody came
+
+    def _go_on_without(self, held: _Held, now: Instant) -> None:
+        """Go on here: what the engine has not said by now is claimed once more, by the address itself."""
+        self._deadlines.cancel(held.deadline)
+        self._claims.pop(held.number, None)
+        if self._held.pop(held.connection.number, None) is None or held.connection.number not in self._connections:
+            return
+        seen = self._seen.get(held.key)
+        address = None if seen is None else self._addresses.at(seen.group, seen.name)
+        if address is not None and address.home is not None:
+            self._ahead.add(held.key)
+            self._home_is_here(address, now)
+        was_known, self._is_known = self._is_known, False
+        self._resume(held.connection, held.frame, now)
+        self._is_known = was_known
+
+
+def _claim_of(frame: Register) -> AddressClaim | None:
+    """Return the claim of a registration, as far as it has one that may be granted, of an address of its own."""
+    granted = features.grant(frame, is_durable=True)
+    if isinstance(granted, features.Refused) or features.ADDRESS not in granted:
+        return None
+    claim = features.address_claim(frame)
+    if not isinstance(claim, AddressClaim) or trim(claim.name)[:1] in ("", "@"):
+        return None
+    return claim

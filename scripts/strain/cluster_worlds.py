@@ -1,0 +1,43 @@
+"""Let many worlds of brokers and a played engine go wrong, and hold each ledger: messages, and tasks.
+
+Of each number there is one world of either kind; the test suite runs the first few. What fails is told with its number.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tests.core import test_abroad_machine as messages
+from tests.core import test_tasks_machine as tasks
+
+KINDS: dict[str, Callable[[int], Any]] = {
+    "messages": messages.test_whatever_fails_every_message_has_one_true_outcome,
+    "tasks": tasks.test_whatever_fails_every_task_has_one_run_with_one_end,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run; return 0 when every ledger is in order."""
+    parser = argparse.ArgumentParser(prog="scripts/cluster-worlds", description=__doc__)
+    parser.add_argument("--worlds", type=int, default=500, help="of each kind (default 500)")
+    parser.add_argument("--first", type=int, default=0, help="number of the first (default 0)")
+    parser.add_argument("--kind", choices=sorted(KINDS), help="only these")
+    options = parser.parse_args(arguments)
+    failed = 0
+    for number in range(options.first, options.first + options.worlds):
+        for kind, play in KINDS.items():
+            if options.kind in (None, kind):
+                try:
+                    play(number)
+                except Exception as error:
+                    failed += 1
+                    print(f"{kind} {number}: {error!r}"[:500], flush=True)
+    print(f"{options.worlds} worlds of each kind, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

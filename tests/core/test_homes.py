@@ -1,0 +1,436 @@
+"""Test addresses in a cluster: one home and one holder, mail wherever that is, and the move (protocol 6.13, FE 3.2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from intercom.limits import Limits
+from intercom.wire import reasons
+from tests.core.cluster import IDS, Cluster
+from tests.core.harness import Client, World, answers, only, reason
+from tests.core.test_abroad import QUEUE, client, confirm, message_in
+
+FEATURES = ["address", *QUEUE["features"]]
+TOKEN = "t" * 64
+OTHER = "o" * 64
+AWAY = {"queueIfAway": True}
+
+
+def holder(cluster: Cluster, broker: str, name: str = "bob", token: str = TOKEN, **more: Any) -> Client:
+    """Return a session that holds an address, once everybody knows."""
+    found = claim(cluster, broker, name, token, **more)
+    cluster.run(Limits().announce_ms)
+    return found
+
+
+def claim(cluster: Cluster, broker: str, name: str = "bob", token: str = TOKEN, **more: Any) -> Client:
+    """Ask to hold an address and let everything move; the answer is among what came."""
+    world: World = cluster[broker]
+    conn = world.connect()
+    address = {"name": name, "token": token, **more}
+    info = {"cwd": "/p", "model": "m", "pid": 10, "startedAt": 1, "lastActivity": 1, "name": name}
+    members = {**QUEUE, "features": FEATURES, "returnAddress": f"return-{broker}-{name}-{conn}"}
+    frames = world.send(conn, type="register", session=info, acknowledgesReceipt=True, address=address, **members)
+    cluster.run()
+    frames += world.got(conn)
+    ids = [frame["sessionId"] for frame in frames if frame["type"] == "registered"]
+    return Client(world, conn, ids[0] if ids else "", frames)
+
+
+def refusal(who: Client) -> str:
+    return str(only([frame for frame in who.first if frame["type"] == "registration_failed"])["code"])
+
+
+def send(cluster: Cluster, who: Client, message_id: str, to: str = "bob", **more: Any) -> str:
+    frames = who.message(to, message_id, message_id, extra={**AWAY, **more})
+    cluster.run()
+    return str(only(answers([*frames, *who.got()]))["type"])
+
+
+def home_of(cluster: Cluster, name: str = "bob") -> str:
+    [address] = [each for each in cluster.addresses.values() if each.name == name]
+    return next(broker for broker, broker_id in IDS.items() if broker_id == address.home)
+
+
+def asker(cluster: Cluster, broker: str = "a", name: str = "alice") -> Client:
+    found = client(cluster, broker, name, **QUEUE)
+    found.got()
+    return found
+
+
+# --- one holder in the whole cluster --------------------------------------------------------------------
+
+
+def test_an_address_is_claimed_for_its_broker_before_its_holder_is_told() -> None:
+    """It exists once: its home and the digest of its token are known to all, the token to nobody."""
+    cluster = Cluster()
+    cluster.held_claims = []
+    bob = claim(cluster, "b")
+    assert bob.first == []
+    held, cluster.held_claims = cluster.held_claims, None
+    for node, each in held:
+        cluster.decide(node, each)
+    cluster.run()
+    assert only([f for f in cluster["b"].got(bob.conn) if f["type"] == "registered"])["features"]
+    assert home_of(cluster) == "b"
+    [address] = cluster.addresses.values()
+    assert address.token_hash and TOKEN not in repr(address)
+
+
+def test_somebody_without_the_token_is_refused_on_every_machine() -> None:
+    cluster = Cluster()
+    holder(cluster, "b")
+    assert refusal(claim(cluster, "a", token=OTHER)) == "address_taken"
+    assert refusal(claim(cluster, "a", hold="free")) == "address_held"
+    assert home_of(cluster) == "b"
+
+
+@pytest.mark.parametrize("same_token", [False, True])
+def test_two_that_register_at_the_same_moment(same_token: bool) -> None:
+    """One holder; the other is told ``address_taken``, or becomes the holder with the token."""
+    cluster = Cluster()
+    cluster.held_claims = []
+    first, second = claim(cluster, "a"), claim(cluster, "b", token=TOKEN if same_token else OTHER)
+    held, cluster.held_claims = cluster.held_claims, None
+    for node, each in held:
+        cluster.decide(node, each)
+    cluster.run(Limits().announce_ms)
+    first.first += first.got()
+    second.first += second.got()
+    assert [frame["type"] for frame in first.first if frame["type"].startswith("regist")] == ["registered"]
+    if same_token:
+        # The first had not said yet under which token; the client tries again, and is the newest rightful holder.
+        if any(frame["type"] == "registration_failed" for frame in second.first):
+            assert refusal(second) == "address_taken"
+            second = holder(cluster, "b")
+        assert home_of(cluster) == "b"
+        assert "replaced" in [frame["type"] for frame in [*first.first, *first.got()]]
+    else:
+        assert refusal(second) == "address_taken" and home_of(cluster) == "a"
+
+
+def test_the_newest_rightful_holder_replaces_the_older_one_elsewhere() -> None:
+    cluster = Cluster()
+    old = holder(cluster, "b")
+    old.got()
+    holder(cluster, "a")
+    assert "replaced" in [frame["type"] for frame in old.got()]
+    assert home_of(cluster) == "a"
+    holder(cluster, "b")
+    assert home_of(cluster) == "b"
+
+
+def test_nobody_waits_for_the_engine_longer_than_two_seconds() -> None:
+    """Held writes (protocol 6.13): then it goes on here, and the address is claimed when the engine is back."""
+    cluster = Cluster()
+    cluster.held_claims = []
+    bob = claim(cluster, "b")
+    cluster.run(Limits().claim_ms - 1)
+    assert bob.got() == []
+    cluster.run(1)
+    assert "registered" in [frame["type"] for frame in bob.got()]
+    cluster.held_claims = None
+    cluster.cut("b")
+    cluster.join("b")
+    assert home_of(cluster) == "b"
+
+
+def test_without_the_engine_a_new_address_is_given_at_once_and_claimed_later() -> None:
+    cluster = Cluster()
+    cluster.cut("b")
+    assert claim(cluster, "b").id
+    assert not cluster.addresses
+    cluster.join("b")
+    assert home_of(cluster) == "b"
+
+
+def test_an_address_begun_on_both_sides_of_a_cut_stays_each_ones_own() -> None:
+    """Nothing on this machine ends because of another one; the report tells of it."""
+    cluster = Cluster()
+    cluster.cut("b")
+    holder(cluster, "a")
+    bob = claim(cluster, "b", token=OTHER)
+    cluster.join("b")
+    assert home_of(cluster) == "a" and "replaced" not in [frame["type"] for frame in bob.got()]
+    [status] = cluster["b"].send(cluster["b"].connect(), type="broker_status", requestId="1")
+    assert status["report"]["multiNode"]["addressConflicts"] == ["bob in default"]
+
+
+def test_a_holder_that_came_while_the_engine_was_away_is_the_newest_one() -> None:
+    cluster = Cluster()
+    old = holder(cluster, "a")
+    old.got()
+    cluster.run()
+    cluster.cut("b")
+    bob = claim(cluster, "b")
+    assert bob.id
+    cluster.join("b")
+    assert home_of(cluster) == "b" and "replaced" in [frame["type"] for frame in old.got()]
+
+
+# --- mail -----------------------------------------------------------------------------------------------
+
+
+def test_mail_for_an_address_elsewhere_whose_holder_is_away_waits_at_its_home() -> None:
+    """Also when nobody has held it since that broker was started."""
+    cluster = Cluster()
+    holder(cluster, "b").leave()
+    cluster.crash("b")
+    alice = asker(cluster)
+    assert send(cluster, alice, "m1") == "queued"
+    assert [mail.message_id for mail in cluster["b"].disk.mail.values()] == ["m1"]
+    assert not cluster["a"].disk.mail
+    bob = holder(cluster, "b")
+    assert "m1" in [f["message"]["id"] for f in [*bob.first, *bob.got()] if f["type"] == "message"]
+
+
+def test_who_comes_back_to_its_address_gets_what_was_sent_from_elsewhere_once_and_in_order() -> None:
+    cluster = Cluster()
+    holder(cluster, "b").leave()
+    cluster.run(2 * Limits().announce_ms)
+    alice = asker(cluster)
+    assert [send(cluster, alice, f"m{number}") for number in range(3)] == ["queued"] * 3
+    bob = holder(cluster, "b")
+    frames = [*bob.first, *bob.got()]
+    assert [f["message"]["content"]["text"] for f in frames if f["type"] == "message"] == ["m0", "m1", "m2"]
+    for number in range(3):
+        confirm(cluster, bob, f"m{number}")
+    assert not cluster["a"].disk.mail and not cluster["b"].disk.mail
+
+
+def test_mail_for_an_address_whose_broker_is_away_waits_in_the_engine() -> None:
+    """``queued`` at once; it is brought there also when the sender's broker has ended meanwhile."""
+    cluster = Cluster()
+    holder(cluster, "b")
+    alice = asker(cluster)
+    cluster.cut("b")
+    assert send(cluster, alice, "m1") == "queued"
+    assert [kept.kind for kept in cluster.nodes["b"].queue if kept.kind == "send"] == ["send"]
+    cluster.cut("a")
+    cluster.join("b")
+    bob = holder(cluster, "b")
+    assert [f["message"]["content"]["text"] for f in [*bob.first, *bob.got()] if f["type"] == "message"] == ["m1"]
+    confirm(cluster, bob, "m1")
+    cluster.join("a")
+    assert not cluster["a"].disk.mail and bob.texts() == []
+
+
+def test_what_the_engine_gave_up_is_posted_again_when_the_broker_is_back() -> None:
+    cluster = Cluster()
+    holder(cluster, "b").leave()
+    alice = asker(cluster)
+    cluster.cut("b")
+    assert send(cluster, alice, "m1") == "queued"
+    cluster.nodes["b"].queue.clear()
+    cluster.join("b")
+    cluster.run(Limits().announce_ms)
+    bob = holder(cluster, "b")
+    assert [f["message"]["content"]["text"] for f in [*bob.first, *bob.got()] if f["type"] == "message"] == ["m1"]
+
+
+def test_what_is_valid_for_a_time_only_never_lies_in_the_engine() -> None:
+    """Clocks of two machines are not compared: it expires here, and its sender is told."""
+    cluster = Cluster()
+    holder(cluster, "b").leave()
+    alice = asker(cluster)
+    cluster.cut("b")
+    assert send(cluster, alice, "m1", validFor=60_000) == "queued"
+    assert not [kept for kept in cluster.nodes["b"].queue if kept.kind == "send"]
+    cluster.run(60_000 + Limits().peer_absent_ms)
+    assert not cluster["a"].disk.mail or all(mail.notice for mail in cluster["a"].disk.mail.values())
+    assert [f["notice"]["kind"] for f in alice.got() if f["type"] == "message"] == ["expired"]
+
+
+def test_a_live_holder_elsewhere_is_sent_to_as_ever_and_what_it_does_not_confirm_follows_its_address() -> None:
+    cluster = Cluster()
+    bob = holder(cluster, "b")
+    alice = asker(cluster)
+    alice.message("bob", "m1", "one", extra=AWAY)
+    cluster.run()
+    assert bob.texts() == ["one"]
+    cluster.end_leases("b")
+    cluster.nodes["b"].is_cut = True
+    cluster.run()
+    assert only(answers(alice.got()))["type"] == "queued"
+    bob.leave()
+    cluster.join("b")
+    again = holder(cluster, "b")
+    cluster.run(Limits().peer_absent_ms)
+    shown = [f["message"]["content"]["text"] for f in [*again.first, *again.got()] if f["type"] == "message"]
+    assert shown == ["one"]
+    confirm(cluster, again, "m1")
+    assert not cluster["a"].disk.mail and not cluster["b"].disk.mail and again.texts() == []
+
+
+def test_without_leave_to_wait_a_send_to_an_address_that_is_away_fails_at_once() -> None:
+    cluster = Cluster()
+    holder(cluster, "b").leave()
+    cluster.run(2 * Limits().announce_ms)
+    alice = asker(cluster)
+    assert reason(alice.message("bob", "m1")) == reasons.away_unqueued("bob")
+    assert reason(alice.ask("bob", "q", extra=AWAY)) == reasons.away("bob")
+
+
+def test_groups_wall_an_address_off_on_every_machine() -> None:
+    cluster = Cluster()
+    holder(cluster, "b").leave()
+    cluster.run(2 * Limits().announce_ms)
+    eve = client(cluster, "a", "eve", info={"groups": ["other"]}, **QUEUE)
+    eve.got()
+    assert reason(eve.message("bob", "m1", extra=AWAY)) == reasons.SESSION_NOT_FOUND
+
+
+# --- the move -------------------------------------------------------------------------------------------
+
+
+def test_the_old_home_sends_the_mailbox_over() -> None:
+    """Everything that waited comes once, in order, and nothing stays behind."""
+    cluster = Cluster("abc")
+    holder(cluster, "b").leave()
+    cluster.run(2 * Limits().announce_ms)
+    near, far = asker(cluster, "b", "near"), asker(cluster, "c", "far")
+    assert [send(cluster, near, "m1"), send(cluster, far, "m2"), send(cluster, near, "m3")] == ["queued"] * 3
+    bob = holder(cluster, "a")
+    cluster.run(Limits().mail_retry_ms)
+    frames = [*bob.first, *bob.got()]
+    assert [f["message"]["content"]["text"] for f in frames if f["type"] == "message"] == ["m1", "m2", "m3"]
+    for number in (1, 2, 3):
+        confirm(cluster, bob, f"m{number}")
+    assert not cluster["a"].disk.mail and not cluster["b"].disk.mail and bob.texts() == []
+    near.got()
+    assert send(cluster, near, "m1") == "delivered"
+
+
+def test_while_the_move_goes_on_the_old_home_forwards() -> None:
+    """F122, F123: who has not heard of the move posts to the old home, which passes it on, once."""
+    cluster = Cluster("abc")
+    holder(cluster, "b").leave()
+    cluster.run(2 * Limits().announce_ms)
+    far = asker(cluster, "c", "far")
+    cluster.cut("b", leases_end=False)
+    assert far.message("bob", "m1", "m1", extra=AWAY)
+    cluster.run()
+    bob = holder(cluster, "a")
+    assert bob.id and home_of(cluster) == "a"
+    cluster.join("b")
+    cluster.run(Limits().peer_absent_ms)
+    shown = [f["message"]["content"]["text"] for f in [*bob.first, *bob.got()] if f["type"] == "message"]
+    assert set(shown) == {"m1"}, "it may be shown again under its id until it was confirmed"
+    confirm(cluster, bob, "m1")
+    cluster.run(Limits().peer_outcome_ms)
+    assert bob.texts() == []
+    assert not any(cluster[name].disk.mail for name in "abc")
+
+
+def test_two_that_take_each_other_for_the_home_do_not_pass_mail_round() -> None:
+    """F122: what was passed on once is kept by whoever has it, never sent back to where it came from."""
+    cluster = Cluster("abc")
+    holder(cluster, "b").leave()
+    cluster.run(2 * Limits().announce_ms)
+    far = asker(cluster, "c", "far")
+    row = next(iter(cluster["b"].broker._registry.addresses))
+    row.home = IDS["a"]
+    assert send(cluster, far, "m1") == "queued"
+    cluster.run(10 * Limits().peer_absent_ms)
+    letters = [post for post in cluster.posts if post.kind == "send"]
+    assert not [post for post in letters if post.peer == IDS["c"]]
+    held = [mail.message_id for name in "abc" for mail in cluster[name].disk.mail.values()]
+    assert held == ["m1"], "it waits in one place"
+
+
+@pytest.mark.parametrize("killed", ["a", "b"])
+def test_a_broker_that_is_killed_during_the_move(killed: str) -> None:
+    cluster = Cluster()
+    holder(cluster, "b").leave()
+    near = asker(cluster, "b", "near")
+    assert [send(cluster, near, f"m{number}") for number in range(3)] == ["queued"] * 3
+    world = cluster["a"]
+    claim(cluster, "a")
+    cluster.crash(killed)
+    assert home_of(cluster) == "a"
+    bob = holder(cluster, "a")
+    cluster.run(Limits().peer_absent_ms)
+    shown = [f["message"]["content"]["text"] for f in [*bob.first, *bob.got()] if f["type"] == "message"]
+    assert sorted(set(shown)) == ["m0", "m1", "m2"] and world is cluster["a"]
+    for number in range(3):
+        confirm(cluster, bob, f"m{number}")
+    cluster.run(Limits().peer_absent_ms)
+    assert not cluster["a"].disk.mail and not cluster["b"].disk.mail
+
+
+def test_a_question_to_an_address_elsewhere_is_answered_by_whoever_holds_it() -> None:
+    cluster = Cluster()
+    bob = holder(cluster, "b")
+    alice = asker(cluster)
+    alice.ask("bob", "q", "why?")
+    cluster.run()
+    confirm(cluster, bob, "q")
+    assert only(answers(alice.got()))["type"] == "delivered"
+    bob.got()
+    bob.reply(alice.id, "r", "q", "because")
+    cluster.run()
+    reply = message_in(alice.got())
+    assert (reply["message"]["replyTo"], reply["message"]["content"]["text"]) == ("q", "because")
+
+
+def test_mail_that_comes_back_to_the_broker_of_its_sender_is_its_own() -> None:
+    """It was handed to another home, and that has moved here since: it waits here again, and arrives once."""
+    cluster = Cluster()
+    holder(cluster, "b").leave()
+    cluster.run(2 * Limits().announce_ms)
+    alice = asker(cluster)
+    assert [send(cluster, alice, f"m{number}") for number in range(2)] == ["queued"] * 2
+    assert not cluster["a"].disk.mail
+    bob = holder(cluster, "a")
+    cluster.run(Limits().mail_retry_ms)
+    shown = [f["message"]["content"]["text"] for f in [*bob.first, *bob.got()] if f["type"] == "message"]
+    assert shown == ["m0", "m1"]
+    assert not cluster["b"].disk.mail
+    for number in range(2):
+        confirm(cluster, bob, f"m{number}")
+    assert not cluster["a"].disk.mail
+    assert send(cluster, alice, "m0") == "delivered"
+
+
+def test_a_name_and_a_machine_pick_one_address() -> None:
+    """FE 3.4, ``name@node``: also while its holder is away; a machine it is not at home on leads to nobody."""
+    cluster = Cluster()
+    holder(cluster, "b").leave()
+    holder(cluster, "a", "depot").leave()
+    cluster.run(2 * Limits().announce_ms)
+    alice = asker(cluster)
+    assert send(cluster, alice, "m1", "bob@b") == "queued"
+    assert send(cluster, alice, "m2", "Depot@A") == "queued"
+    assert reason(alice.message("bob@a", "m3", extra=AWAY)) == reasons.SESSION_NOT_FOUND
+    assert [mail.message_id for mail in cluster["b"].disk.mail.values()] == ["m1"]
+    assert [mail.message_id for mail in cluster["a"].disk.mail.values()] == ["m2"]
+
+
+def test_a_claim_that_is_decided_after_nobody_waits_for_it_is_completed() -> None:
+    """Others can take the address over by its token, although its first holder was registered before it was claimed."""
+    cluster = Cluster()
+    cluster.held_claims = []
+    bob = claim(cluster, "b")
+    cluster.run(Limits().claim_ms)
+    assert "registered" in [frame["type"] for frame in bob.got()]
+    held, cluster.held_claims = cluster.held_claims, None
+    for node, each in held:
+        cluster.decide(node, each)
+    cluster.run(Limits().announce_ms)
+    holder(cluster, "a")
+    assert home_of(cluster) == "a"
+
+
+def test_an_address_nobody_came_for_is_given_back() -> None:
+    """Its registration was refused, or its connection ended, after it was claimed."""
+    cluster = Cluster()
+    cluster.held_claims = []
+    bob = claim(cluster, "b")
+    bob.world.end(bob.conn)
+    held, cluster.held_claims = cluster.held_claims, None
+    for node, each in held:
+        cluster.decide(node, each)
+    cluster.run(Limits().announce_ms)
+    assert not cluster.addresses
