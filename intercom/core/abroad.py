@@ -343,7 +343,7 @@ class Abroad:
             valid_for=UNSET if letter.valid_for is None else letter.valid_for,
             logical_target=UNSET if letter.address is None else _wording_of(*letter.address),
         )
-        if letter.address is not None and not letter.to:
+        if letter.address is not None and self._sessions.get(letter.to) is None:
             self._decide_for_address(fact.peer, connection, frame, letter, *letter.address, now)
             return
         target = self._sessions.get(letter.to)
@@ -391,7 +391,8 @@ class Abroad:
         operation = self._operations.by_id(letter.message_id)
         if (
             operation is None
-            or operation.target != address.key
+            or operation.target is None
+            or not (operation.target == address.key or operation.target.startswith(PEER))
             or operation.sender_session != letter.sender.target_id
             or operation.unconfirmed is not None
         ):
@@ -400,7 +401,9 @@ class Abroad:
         if operation.state is OperationState.ACCEPTED:
             answer = Delivered(letter.message_id, letter.attempt)
         else:
-            if operation.state is OperationState.RESERVED and not self._queueing.take_back(operation, letter, now):
+            if operation.mail is not None and operation.target != address.key:
+                self._mailing.readdress(operation.mail, address.key, now)
+            elif operation.mail is None and not self._queueing.take_back(operation, letter, address.key, now):
                 return False
             position = 1 if operation.position is None else operation.position
             answer = Queued(letter.message_id, address.name, position, letter.attempt)
@@ -475,10 +478,16 @@ class Abroad:
             self._mailing.offer(box, now)
         elif not mail.is_offered:
             return  # it is offered again anyhow
-        elif letter.is_known or reasons.code_of(letter.reason) in _PASSING or letter.code == "away":
+        elif letter.is_known or self._may_pass(letter):
             self._mailing.keep_for_later(mail, self._limits.peer_absent_ms, now)
         else:
             self._mailing.refused_elsewhere(mail, letter.reason, now)
+
+    def _may_pass(self, letter: OutcomeLetter) -> bool:
+        """Tell whether mail that was refused may be taken later; a home that knows nothing of it may have moved."""
+        if letter.reason == reasons.SESSION_NOT_FOUND and self._addresses.of_key(letter.mark) is not None:
+            return True
+        return reasons.code_of(letter.reason) in _PASSING or letter.code == "away"
 
     def _take_withdrawn(self, peer: str, letter: WithdrawnLetter, now: Instant) -> None:
         asker = self._sessions.get(letter.asker)

@@ -179,6 +179,9 @@ class FlowRequests:
         if not may_control(token.session, flow):
             refused = No("authority_changed", "You have left the group of this flow meanwhile")
             return self._giving.refuse(connection, token.request_id, refused)
+        is_known = self._book.flow(flow.id) is flow
+        if not is_known:  # it was never recorded, or was deleted
+            return self._giving.refuse(connection, token.request_id, self._giving.not_read)
         flow.read(token.texts, bodies)
         answer = self._answer(token.request_id, token.session, flow, bodies, now)
         answer.dispatches = [

@@ -41,9 +41,9 @@ class Ground:
         self.limits = limits
         self.identity = identity
         self.outbox = Outbox()
-        self.ledger = Ledger(self.outbox)
-        self.deadlines = Deadlines()
         self.journal = Journal(last_sequence)
+        self.ledger = Ledger(self.outbox, self.journal)
+        self.deadlines = Deadlines()
         self.keeping = Keeping(self.ledger, self.journal, self.deadlines, limits.mail_retry_ms)
         self.connections: dict[int, Connection] = {}
         """Those that are open, by their numbers."""

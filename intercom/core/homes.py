@@ -112,14 +112,22 @@ class Homes:
             if seen.home != self._own and seen.token_hash and self._addresses.at(seen.group, seen.name) is None:
                 self._enter(seen, now)
 
+    def all_named(self, name: str) -> list[Address]:
+        """Return the addresses of this name that were used here, wherever they are at home."""
+        return [address for address in self._addresses.named(name) if not address.is_of_broker]
+
     def at(self, group: str, name: str, home: str, groups: tuple[str, ...], now: Instant) -> Address | None:
-        """Return the address that a session elsewhere holds, whose home is ``home``; None: it has another one here."""
+        """Return the address that a session at ``home`` holds; None: as far as is known here it is at home here."""
         address = self._addresses.at(group, name)
         if address is None:
             seen = self._seen.get(key_of(group, name))
             found = AddressHome("", name, group, groups, "", home) if seen is None else seen
-            address = self._enter(found, now) if found.home == home else None
-        return address if address is not None and address.home == home else None
+            address = self._enter(found, now) if found.home != self._own else None
+        return None if address is None or address.home is None else address
+
+    def known_as(self, group: str, name: str) -> Address | None:
+        """Return the address with this name, wherever it is at home."""
+        return self._addresses.at(group, name)
 
     def _enter(self, seen: AddressHome, now: Instant) -> Address:
         address = self._addresses.elsewhere(seen.group, seen.name, seen.groups, seen.home, now)
@@ -155,6 +163,8 @@ class Homes:
         if address.home is None:
             if seen.home == self._own:
                 self.conflicts.pop(seen.key, None)
+                self._ahead.discard(seen.key)
+                self._publish(address, now)  # what it was claimed with may say less than is known by now
             elif seen.key not in self._publishing and seen.key not in self._ahead:
                 self._lost(address, seen, now)
         elif seen.home == self._own:
@@ -291,7 +301,9 @@ class Homes:
         if isinstance(claim, _Held):
             self._note_found(fact)
             self._decided(claim, fact, now)
-        elif claim is not None:
+        elif claim is None:
+            self._note_found(fact)  # nobody waits for it any more
+        else:
             key = key_of(claim.group, claim.name)
             if self._publishing.get(key) == fact.number:
                 del self._publishing[key]

@@ -32,11 +32,17 @@ from intercom.core.records import (
 class Journal:
     """Make events; each is committed together with the row it carries.
 
-    Sequence numbers only grow. One that was given to an event whose commit failed is not given again.
+    Sequence numbers only grow, in the order of the appends, and are given there: what happens between the making of an
+    event and its append may append events of its own. A number of an event whose commit failed is not given again.
     """
 
     def __init__(self, last_sequence: int) -> None:
         self.last_sequence = last_sequence
+
+    def number(self, event: Happened) -> None:
+        """Give an event that is being appended its number."""
+        self.last_sequence += 1
+        event.seq = self.last_sequence
 
     def event(
         self,
@@ -49,13 +55,11 @@ class Journal:
         **detail: Any,
     ) -> Happened:
         """Return the event of this kind as a change for an append; ``event_id`` names what can happen only once."""
-        self.last_sequence += 1
-        return Happened(self.last_sequence, now.wall, stream_of(row), kind, event_id, row, is_gone, detail)
+        return Happened(0, now.wall, stream_of(row), kind, event_id, row, is_gone, detail)
 
     def changed(self, kind: str, row: Row, members: tuple[str, ...], now: Instant, detail: dict[str, Any]) -> Happened:
         """Return the event of a row of which only these members have changed: the journal holds no more of it."""
-        self.last_sequence += 1
-        return Happened(self.last_sequence, now.wall, stream_of(row), kind, None, row, False, detail, members)
+        return Happened(0, now.wall, stream_of(row), kind, None, row, False, detail, members)
 
 
 def stream_of(row: Row) -> str:

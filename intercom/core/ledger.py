@@ -13,6 +13,7 @@ from typing import Any
 
 from intercom.core.clock import Instant
 from intercom.core.effects import Append
+from intercom.core.journal import Journal
 from intercom.core.outbox import Outbox
 from intercom.core.records import Change, Happened
 
@@ -20,8 +21,9 @@ from intercom.core.records import Change, Happened
 class Ledger:
     """Number appends and remember how to take back the uncommitted ones."""
 
-    def __init__(self, outbox: Outbox) -> None:
+    def __init__(self, outbox: Outbox, journal: Journal | None = None) -> None:
         self._outbox = outbox
+        self._journal = journal or Journal(0)
         self._uncommitted: deque[tuple[int, Callable[[Any, Instant], None], Any]] = deque()
         self._resting: list[tuple[int, Callable[[Any, Instant], None], Any]] = []
         self._awaiting: deque[tuple[int, Callable[[Any, Instant], None], Any]] = deque()
@@ -70,6 +72,7 @@ class Ledger:
             self._uncommitted.append((ticket, undo, subject))
         for change in changes:
             if type(change) is Happened:
+                self._journal.number(change)
                 self._events.append((ticket, change))
         self._outbox.effects.append(Append(ticket, changes))
         return ticket
@@ -86,7 +89,10 @@ class Ledger:
             return self.append(changes, undo, subject)
         effects[place] = Append(ticket, (*newest.changes, *changes))
         self._uncommitted.append((ticket, undo, subject))
-        self._events.extend((ticket, change) for change in changes if type(change) is Happened)
+        for change in changes:
+            if type(change) is Happened:
+                self._journal.number(change)
+                self._events.append((ticket, change))
         return ticket
 
     def rest(self, ticket: int, told: Callable[[Any, Instant], None], subject: Any) -> None:

@@ -559,6 +559,27 @@ class Mailing:
         mail.operation.state = OperationState.QUEUED
         self.put_back(mail, now)
 
+    def readdress(self, mail: Mail, key: str, now: Instant) -> None:
+        """Let mail wait in another mailbox, since whoever it is for is known by that."""
+        before = mail.record.mailbox
+        self._put_into(mail, key)
+        rows: tuple[Change, ...] = () if mail.operation is None else (SaveOperation(mail.operation.record()),)
+        event = self._journal.event("mail.readdressed", mail.record, now)
+        mail.ticket = self._ledger.append((*rows, event), self._undo_readdress, (mail, before))
+        self._ledger.when_committed(mail.ticket, self._offer_when_committed, self._boxes.open(key))
+
+    def _put_into(self, mail: Mail, key: str) -> None:
+        self._boxes.discard_if_unused(self._boxes.remove(mail))
+        mail.record = replace(mail.record, mailbox=key)
+        self._boxes.add(mail)
+        if mail.operation is not None:
+            mail.operation.target = key
+
+    def _undo_readdress(self, subject: tuple[Mail, str], now: Instant) -> None:
+        mail, key = subject
+        self._put_into(mail, key)
+        mail.ticket = 0
+
     def keep_for_later(self, mail: Mail, pause_ms: int, now: Instant) -> None:
         """Let mail wait again that its recipient could not be given, and offer it after a pause."""
         box = self._boxes.open(mail.record.mailbox)

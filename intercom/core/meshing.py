@@ -28,7 +28,9 @@ from intercom.core.peer_records import (
     Settle,
 )
 from intercom.core.proxies import Proxies
+from intercom.core.queueing import Away, Several
 from intercom.core.remote_sessions import RemoteSessions
+from intercom.core.resolving import NODE_SIGN
 from intercom.core.standins import PEER
 from intercom.core.tasks_in import Reporting, TasksIn
 from intercom.core.tasks_out import TasksOut
@@ -66,6 +68,9 @@ class Meshing(Part):
         now: Instant,
     ) -> None:
         self._state = state
+        self._here = node
+        """What this machine is called."""
+        self._queueing = post.queueing
         self._outbox = ground.outbox
         self._deadlines = ground.deadlines
         self._limits = ground.limits
@@ -135,7 +140,7 @@ class Meshing(Part):
         if state.status != "off":
             invoking.forwarding.carry = self._tasks_out.carry
             sending.resolver.node = node
-            post.queueing.find_elsewhere = self._remote.find_away
+            post.queueing.find_elsewhere = self._find_away
             post.queueing.know_named = self._homes.named
             membership.registering.hold = self._homes.hold
             registry.addresses.on_change = self._homes.changed
@@ -152,6 +157,22 @@ class Meshing(Part):
         self, token: PostAgain, numbers: tuple[int, ...], bodies: dict[int, bytes] | None, now: Instant
     ) -> None:
         self._abroad.outgoing.read(token, bodies, now)
+
+    def _find_away(self, target: str, sender: Session) -> Away | Session | Several | None:
+        """Return whom a target means that leads to nobody here: ``name@node`` may be an address, too."""
+        found = self._remote.find_away(target, sender)
+        name, sign, node = target.rpartition(NODE_SIGN)
+        if found is not None or not sign:
+            return found
+        meant = [
+            address
+            for address in self._homes.all_named(name)
+            if address.is_reachable_from(sender.groups)
+            and (self._here if address.home is None else self._node(address.home)).lower() == node.lower()
+        ]
+        if len(meant) > 1:
+            return Several(tuple(sorted(address.group for address in meant)), ())
+        return self._queueing.of_address(meant[0]) if meant else None
 
     @property
     def outgoing(self) -> Outgoing:

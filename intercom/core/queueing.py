@@ -22,7 +22,7 @@ from intercom.core.operation import Standing
 from intercom.core.parking import Meant, Parking, meant_known
 from intercom.core.policies import Inbound, Policies, sender_of
 from intercom.core.records import Change, OperationState, SaveOperation, SessionState
-from intercom.core.resolving import is_prefix
+from intercom.core.resolving import NODE_SIGN, is_prefix
 from intercom.limits import Limits
 from intercom.wire import reasons
 from intercom.wire.codec import parse_message
@@ -114,7 +114,7 @@ class Queueing:
         self._limits = limits
         self.know_named: Callable[[str, Instant], None] = lambda name, now: None
         """Enters the addresses of a name whose mailboxes are on other machines."""
-        self.find_elsewhere: Callable[[str, Session], Away | Several | None] = lambda target, sender: None
+        self.find_elsewhere: Callable[[str, Session], Away | Session | Several | None] = lambda target, sender: None
         """Tells whom on other machines a target means that leads to nobody here."""
 
     # --- who is meant -----------------------------------------------------------------------------------
@@ -133,7 +133,7 @@ class Queueing:
         address = self._addresses.get(self._sessions.address_of_retired(target))
         if address is not None:
             return self._of_address(address, target)
-        self.know_named(target, now)
+        self.know_named(target.rpartition(NODE_SIGN)[0] or target, now)
         found: dict[str, Away | Session] = {}
         groups: list[str] = []
         session_ids: list[str] = []
@@ -370,7 +370,8 @@ class Queueing:
         box = self._boxes.get(unconfirmed.identity)
         if box is None or box.holder is None or not unconfirmed.waiter.may_queue or unconfirmed.waiter.is_ask:
             return False
-        self._take_over_one(unconfirmed, now, is_offered=True)
+        # Who is elsewhere is posted to anew: nothing else would be heard of it if the outcome was lost.
+        self._take_over_one(unconfirmed, now, is_offered=not box.holder.is_remote)
         return not unconfirmed.waiter.is_waiting
 
     def _take_over_one(self, unconfirmed: Unconfirmed, now: Instant, *, is_offered: bool = False) -> None:
@@ -424,10 +425,10 @@ class Queueing:
             queued = Queued(attempt.message_id, trim(attempt.wording), operation.position, attempt.attempt_id)
             self._answer(attempt.connection, queued, operation.ticket, reasons.RECEIPT_MISSING)
 
-    def take_back(self, operation: Operation, came: SendLetter, now: Instant) -> bool:
+    def take_back(self, operation: Operation, came: SendLetter, key: str, now: Instant) -> bool:
         """Let a message wait here again that another broker kept for its address; return whether there is room."""
-        message, key = parse_message(came.message), operation.target
-        if message is None or key is None or not self._mailing.can_promise:
+        message, before = parse_message(came.message), operation.target
+        if message is None or operation.state is not OperationState.RESERVED or not self._mailing.can_promise:
             return False
         sender = self._sessions.get(operation.sender_session)
         letter = Letter(
@@ -443,9 +444,10 @@ class Queueing:
         )
         box = self._boxes.open(key)
         if not self._boxes.has_room(box, letter.size):
+            self._boxes.discard_if_unused(box)
             return False
-        operation.state, operation.position = OperationState.QUEUED, len(box) + 1
-        self._mailing.put(letter, operation, now, self._undo_take_over, (operation, None, key), was_written=True)
+        operation.state, operation.target, operation.position = OperationState.QUEUED, key, len(box) + 1
+        self._mailing.put(letter, operation, now, self._undo_take_over, (operation, None, before), was_written=True)
         return True
 
     def _answered(self, sender: Session, asker_id: str, reply_to: Any) -> tuple[tuple[Change, ...], Question | None]:

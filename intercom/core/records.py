@@ -444,11 +444,11 @@ class DropRetiredId(Struct, frozen=True):
     session_id: str
 
 
-class Happened(Struct, frozen=True, gc=False):
+class Happened(Struct, gc=False):
     """Write an event of the journal and bring its row to what the event says, together."""
 
     seq: int
-    """Grows with every event in the life of the journal."""
+    """Grows with every event in the life of the journal; 0 until it is appended."""
     at: int
     """Epoch ms."""
     stream: str

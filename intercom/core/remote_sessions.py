@@ -190,12 +190,24 @@ class RemoteSessions:
         connection = stand_in.connection
         assert isinstance(connection, RemoteConnection)
         self._of.get(connection.peer_id, {}).pop(stand_in.id, None)
+        self._leave_to_its_address(stand_in, now)
         away = Away(stand_in.target_identity, stand_in.name or stand_in.id, stand_in.id, stand_in.groups)
         if stand_in.is_confirmed and stand_in.address is None:
             self._left[stand_in.id] = _Left(away, str(stand_in.info.get(NODE, "")))
             if len(self._left) > self._limits.peer_sessions:
                 self._left.popitem(last=False)
         self._departing.retire(connection, now)
+
+    def _leave_to_its_address(self, stand_in: StandIn, now: Instant) -> None:
+        """Let what waits for a session that held an address wait for that, if it was not known for its holder here."""
+        wanted = stand_in.wanted_address
+        address = None if wanted is None else self._homes.known_as(*wanted)
+        if stand_in.address is not None or address is None:
+            return
+        stand_in.address = address  # what it has not confirmed follows
+        box = self._boxes.get(stand_in.target_identity)
+        for mail in [] if box is None else box.in_order():
+            self._mailing.readdress(mail, address.key, now)
 
     # --- who was there ----------------------------------------------------------------------------------
 

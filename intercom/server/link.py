@@ -281,10 +281,14 @@ class Link:
         except (BlockingIOError, InterruptedError):
             return 0
         except OSError as error:
-            self.broken = error
+            self._break(error)
             return 0
         self._progress = True
         return count
+
+    def _break(self, error: OSError) -> None:
+        """Remember why the link failed, without the frames it failed in, which hold the link for ever."""
+        self.broken = error.with_traceback(None)
 
     def _watch_writable(self) -> None:
         if self.blocked:
@@ -367,5 +371,5 @@ class Link:
 
     def _fail(self, error: OSError) -> None:
         self.stop_reading()
-        self.broken = error
+        self._break(error)
         self._performer.broke(self)

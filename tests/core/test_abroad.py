@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.json import encode
 
+from intercom.core.letters import NOTICE, OUTCOME, SEND, WITHDRAWN, WithdrawnLetter
+from intercom.core.records import Arrived, Settle
 from intercom.limits import Limits
 from intercom.wire import reasons
 from tests.core.cluster import IDS, Cluster
 from tests.core.flow_play import COORDINATOR
 from tests.core.harness import Client, answers, only, reason
-from tests.core.mail import enter
+from tests.core.mail import Agent, enter, reattach
 from tests.core.work import WORKER, coordinator, push, reply, report
 
 QUEUE = {"features": ["queue", "session.lifecycle", "push.receipts"], "clientProtocolVersion": "1.0", "kind": "custom"}
@@ -314,3 +317,145 @@ def test_what_is_sent_to_a_worker_elsewhere_is_parked_there_and_its_reply_comes_
     assert (answered["message"]["content"]["text"], answered["message"]["replyTo"]) == ("done", "m1")
     confirm(cluster, a, answered["message"]["id"])
     assert cluster["b"].disk.mail == {}
+
+
+# --- what else is brought ------------------------------------------------------------------------------
+
+
+def two(**limits: Any) -> tuple[Cluster, Agent, Agent]:
+    """Return a cluster that has run for a while, with a session at each broker."""
+    cluster = Cluster(**({"limits": Limits(**limits)} if limits else {}))
+    alice, bob = enter(cluster["a"], "alice"), enter(cluster["b"], "bob")
+    cluster.run(Limits().peer_return_ms)
+    alice.got(), bob.got()
+    return cluster, alice, bob
+
+
+def come_back(cluster: Cluster, session: Agent) -> Agent:
+    """Let a session of the second broker reattach, and everybody hear of it."""
+    back = reattach(cluster["b"], session)
+    cluster.run(Limits().announce_ms)
+    return back
+
+
+def test_who_was_asked_elsewhere_hears_that_the_question_was_taken_back() -> None:
+    """protocol 5.42, 6.13"""
+    cluster, alice, bob = two()
+    alice.ask("bob", "q1")
+    cluster.run()
+    confirm(cluster, bob, "q1")
+    bob.got()
+    alice.write("cancel_ask", messageId="q1")
+    cluster.run()
+    withdrawn = only([frame for frame in bob.got() if frame["type"] == "question_withdrawn"])
+    assert (withdrawn["messageId"], withdrawn["sessionId"]) == ("q1", alice.id)
+    assert reason(bob.reply(alice.id, "r1", "q1")) == reasons.NO_OPEN_QUESTION
+
+
+def test_nobody_takes_back_what_a_session_of_another_broker_asked() -> None:
+    """protocol 6.13: only the broker of the asker speaks for it"""
+    cluster, alice, bob = two()
+    alice.ask("bob", "q1")
+    cluster.run()
+    confirm(cluster, bob, "q1")
+    bob.got()
+    body = encode(WithdrawnLetter("q1", alice.id))
+    cluster["b"].peer_told(Arrived(99, IDS["c"], WITHDRAWN, "x", body))
+    assert [frame for frame in bob.got() if frame["type"] == "question_withdrawn"] == []
+
+
+def test_a_sender_elsewhere_hears_that_its_message_expired() -> None:
+    """F87, protocol 9.5.6: once, wherever it is"""
+    cluster, alice, bob = two()
+    alice.queue("bob", "m1", validFor=60_000)
+    bob.leave()
+    cluster.run()
+    assert only(answers(alice.got()))["type"] == "queued"
+    cluster.run(60_000)
+    [notice] = [frame for frame in alice.got() if frame["type"] == "message"]
+    assert (notice["notice"]["kind"], notice["notice"]["messageId"]) == ("expired", "m1")
+
+
+def test_how_long_a_message_is_of_use_is_told_elsewhere_too() -> None:
+    """protocol 9.5.5: live, and after it waited here"""
+    cluster, alice, bob = two()
+    alice.message("bob", "m1", extra={"validFor": 60_000})
+    cluster.run()
+    assert message_in(bob.got())["validUntil"] == cluster["b"].wall + 60_000
+    confirm(cluster, bob, "m1")
+    alice.got()
+    cluster.cut("b")
+    alice.queue("bob", "m2", validFor=60_000)
+    cluster.run(10_000)
+    cluster.join("b")
+    assert message_in(bob.got())["validUntil"] <= cluster["b"].wall + 60_000
+
+
+def test_of_too_much_that_has_no_outcome_the_oldest_is_told_by_any() -> None:
+    """Charge before you link"""
+    cluster, alice, bob = two(unconfirmed_total_frames=2)
+    for number in range(3):
+        alice.message("bob", f"m{number}")
+        cluster.run()
+    assert len(bob.texts()) >= 2
+    world = cluster["a"]
+    [told] = world.send(world.connect(), type="broker_status", requestId="1")
+    assert told["report"]["multiNode"]["outbox"] <= 2
+
+
+@pytest.mark.parametrize("kind", [SEND, OUTCOME, WITHDRAWN, NOTICE])
+def test_what_cannot_be_read_is_let_go_of(kind: str) -> None:
+    """protocol 6.13: it would come again for ever"""
+    cluster, _, _ = two()
+    cluster["b"].peer_told(Arrived(99, IDS["a"], kind, "x", b"{"))
+    assert [work for work in cluster["b"].peer_work if isinstance(work, Settle)] == [Settle(99)]
+
+
+def posted_mail(**validity: int) -> tuple[Cluster, Agent, Agent]:
+    """Return a cluster in which a message that waited for another machine is on its way there."""
+    cluster, alice, bob = two()
+    cluster.cut("b")
+    assert only(answers(alice.queue("bob", "m1", "later", **validity)))["type"] == "queued"
+    cluster._connect(cluster.nodes["b"])
+    world = cluster["a"]
+    while world.reads:
+        world.read()
+    world.settle()
+    return cluster, alice, bob
+
+
+def test_mail_whose_recipient_left_before_it_came_waits_here_and_comes_when_it_is_back() -> None:
+    """protocol 6.13: code away"""
+    cluster, alice, bob = posted_mail()
+    bob.leave()
+    cluster.run()
+    assert len(cluster["a"].disk.mail) == 1
+    back = come_back(cluster, bob)
+    cluster.run(2 * Limits().peer_absent_ms)
+    frames = [frame for frame in [*back.first, *back.got()] if frame["type"] == "message"]
+    assert [frame["message"]["id"] for frame in frames] == ["m1"]
+    confirm(cluster, back, "m1")
+    assert cluster["a"].disk.mail == {} and alice.mail() == []
+
+
+def test_mail_that_is_of_no_use_by_the_time_it_could_not_be_given_is_told_so() -> None:
+    """F87: expired, once"""
+    cluster, alice, bob = posted_mail(validFor=1_000)
+    bob.leave()
+    cluster.run()
+    cluster.run(2 * Limits().peer_absent_ms)
+    [notice] = alice.mail()
+    assert notice["notice"]["kind"] == "expired" and notice["notice"]["messageId"] == "m1"
+
+
+def test_mail_for_a_session_that_is_gone_for_good_is_given_up() -> None:
+    """protocol 6.13: the broker of the recipient knows that nobody is there under that id; the sender is told"""
+    cluster, alice, bob = two()
+    cluster.cut("b")
+    alice.queue("bob", "m1", "later")
+    bob.write("unregister")
+    another = enter(cluster["b"], "bob", preferredSessionId=bob.id)
+    cluster.join("b")
+    cluster.run(2 * Limits().peer_absent_ms)
+    assert [mail["notice"]["kind"] for mail in alice.mail()] == ["undeliverable"]
+    assert another.mail() == []

@@ -414,3 +414,18 @@ def test_texts_of_a_flow_that_cannot_be_shown(what: str) -> None:
     play.world.settle()
     told = [(frame["code"], frame["retryable"]) for frame in play.boss.got() if frame.get("requestId") == "s"]
     assert told == ([("not_read", True)] if what == "fails" else [])
+
+
+def test_a_flow_that_was_never_recorded_is_shown_to_nobody() -> None:
+    """Design section 3.6: its texts were being read while its commit failed."""
+    play = Play()
+    play.world.auto = False
+    steps = [{"stepId": "one", "prompt": "do it"}]
+    play.boss.write("flow_create", requestId="c", flowId="f", target="worker", steps=steps)
+    play.boss.write("flow_status", requestId="s", flowId="f")
+    play.world.fail_commit()
+    play.world.auto = True
+    play.world.settle()
+    told = {frame["requestId"]: frame["code"] for frame in play.boss.got() if "requestId" in frame}
+    assert told == {"c": "not_recorded", "s": "not_read"}
+    assert play.ask("flow_status", flowId="f")["code"] == "flow_unknown"

@@ -392,3 +392,45 @@ def test_mail_that_comes_back_to_the_broker_of_its_sender_is_its_own() -> None:
         confirm(cluster, bob, f"m{number}")
     assert not cluster["a"].disk.mail
     assert send(cluster, alice, "m0") == "delivered"
+
+
+def test_a_name_and_a_machine_pick_one_address() -> None:
+    """FE 3.4, ``name@node``: also while its holder is away; a machine it is not at home on leads to nobody."""
+    cluster = Cluster()
+    holder(cluster, "b").leave()
+    holder(cluster, "a", "depot").leave()
+    cluster.run(2 * Limits().announce_ms)
+    alice = asker(cluster)
+    assert send(cluster, alice, "m1", "bob@b") == "queued"
+    assert send(cluster, alice, "m2", "Depot@A") == "queued"
+    assert reason(alice.message("bob@a", "m3", extra=AWAY)) == reasons.SESSION_NOT_FOUND
+    assert [mail.message_id for mail in cluster["b"].disk.mail.values()] == ["m1"]
+    assert [mail.message_id for mail in cluster["a"].disk.mail.values()] == ["m2"]
+
+
+def test_a_claim_that_is_decided_after_nobody_waits_for_it_is_completed() -> None:
+    """Others can take the address over by its token, although its first holder was registered before it was claimed."""
+    cluster = Cluster()
+    cluster.held_claims = []
+    bob = claim(cluster, "b")
+    cluster.run(Limits().claim_ms)
+    assert "registered" in [frame["type"] for frame in bob.got()]
+    held, cluster.held_claims = cluster.held_claims, None
+    for node, each in held:
+        cluster.decide(node, each)
+    cluster.run(Limits().announce_ms)
+    holder(cluster, "a")
+    assert home_of(cluster) == "a"
+
+
+def test_an_address_nobody_came_for_is_given_back() -> None:
+    """Its registration was refused, or its connection ended, after it was claimed."""
+    cluster = Cluster()
+    cluster.held_claims = []
+    bob = claim(cluster, "b")
+    bob.world.end(bob.conn)
+    held, cluster.held_claims = cluster.held_claims, None
+    for node, each in held:
+        cluster.decide(node, each)
+    cluster.run(Limits().announce_ms)
+    assert not cluster.addresses

@@ -8,6 +8,7 @@ import pytest
 
 from intercom.core.clock import Instant
 from intercom.core.effects import Append
+from intercom.core.journal import Journal
 from intercom.core.ledger import Ledger
 from intercom.core.outbox import Outbox
 from intercom.core.records import AddressRecord, DropOperation, Happened, OperationState
@@ -665,7 +666,15 @@ def test_rows_expire_from_memory_after_the_store_closed() -> None:
 def test_a_closed_ledger_takes_no_row_either() -> None:
     """design 5 "Fail closed": what rests on ticket 0 rests on nothing"""
     outbox = Outbox()
-    ledger = Ledger(outbox)
+    ledger = Ledger(outbox, Journal(0))
     ledger.is_closed = True
     assert ledger.append_row(DropOperation(1), lambda subject, now: None, None) == 0
     assert outbox.take() == []
+
+
+def test_events_are_numbered_in_the_order_of_their_appends() -> None:
+    """Design section 4, FE 5.1: whoever follows misses one that comes behind a later number"""
+    ledger, outer, inner = Ledger(Outbox(), Journal(6)), happening(0), happening(0)
+    ledger.append((inner,))
+    ledger.append((outer,))
+    assert (inner.seq, outer.seq, ledger.last_sequence) == (7, 8, 8)

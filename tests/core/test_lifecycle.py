@@ -506,7 +506,7 @@ def test_what_has_not_changed_is_not_stored() -> None:
     session = enter(world, "a", features=(*AGENT, "policy"))
     session.write("task_hint", requestId="t", taskHint="fix it")
     session.write("presence", requestId="p", status="busy")
-    session.write("policy_set", requestId="p", policy={"rules": []})
+    session.write("policy_set", requestId="p", policy={"rules": [{"action": "quiet"}]})
     before = len(world.disk.journal)
     session.write("task_hint", requestId="t", taskHint="fix it")
     session.write("presence", requestId="p", status="idle")

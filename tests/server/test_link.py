@@ -125,6 +125,7 @@ def test_a_reset_breaks_the_link(pair: Pair) -> None:
     pair.loop.settle()
     assert pair.owner.broken == [pair.link]
     assert isinstance(pair.link.broken, ConnectionResetError)
+    assert pair.link.broken.__traceback__ is None, "its frames hold the link: nobody would ever free it"
 
 
 # --- output
@@ -191,7 +192,7 @@ def test_the_frames_a_dead_link_loses_are_exactly_those_the_kernel_did_not_take(
     pair.peer.close()
     pair.loop.poll()
     assert list(pair.link.flush(0)) == []
-    assert pair.link.broken is not None
+    assert pair.link.broken is not None and pair.link.broken.__traceback__ is None
     assert pair.link.close() == ["in part", "behind", "gated"]
     assert pair.link.close() == []
 

@@ -15,8 +15,6 @@ from tests.support.raw import PATIENCE_S, RawClient
 
 TOP = Path(__file__).resolve().parents[2]
 SERVE = (sys.executable, "-m", "intercom", "serve")
-MEASURED_BY = ("COVERAGE_PROCESS_START", "COVERAGE_FILE")
-"""What a process finds in its environment that is to count what it runs (``scripts/test --coverage``)."""
 POLL_S = 0.005
 UNHURRIED_MS = 60_000
 """How long a broker waits for whom a slow machine lets come late, unless a test says otherwise."""
@@ -46,7 +44,7 @@ def patched(code: str) -> tuple[str, ...]:
 
 def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return a small environment in which commands find the package and the home, and nothing of this machine."""
-    names = ("PATH", "LANG", *MEASURED_BY, "PYTHONPYCACHEPREFIX", "PYTHONDEVMODE", "PYTHONASYNCIODEBUG")
+    names = ("PATH", "LANG", "COVERAGE_PROCESS_START", "PYTHONPYCACHEPREFIX", "PYTHONDEVMODE", "PYTHONASYNCIODEBUG")
     kept = {name: os.environ[name] for name in names if name in os.environ}
     return {
         **kept,

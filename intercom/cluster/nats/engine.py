@@ -55,7 +55,6 @@ class Engine:
         self.js: JetStreamContext = client.jetstream(timeout=_ANSWER_S)
         self.leases: KeyValue
         self.sessions: KeyValue
-        self.addresses: KeyValue
 
     @property
     def stream(self) -> str:
@@ -95,7 +94,7 @@ class Engine:
                 await self.js.stream_info(self.stream)
             self.leases = await self._bucket("brokers", replicas, CLUSTER_LEASE_MS / 1000)
             self.sessions = await self._bucket("sessions", replicas, None)
-            self.addresses = await self._bucket("addresses", replicas, None)
+            await self._bucket("addresses", replicas, None)
 
     async def _bucket(self, what: str, replicas: int, ttl_s: float | None) -> KeyValue:
         from nats.js import api
@@ -129,6 +128,17 @@ class Engine:
                 return None
             raise
         return stored.seq
+
+    async def delete_if(self, what: str, key: str, revision: int) -> None:
+        """Delete a key of a bucket if this is its revision."""
+        from nats.js.errors import APIError
+
+        headers = {_EXPECTED: str(revision), "KV-Operation": "DEL"}
+        try:
+            await self.js.publish(f"$KV.{self.prefix}_{what}.{key}", headers=headers)
+        except APIError as error:
+            if error.err_code != _WRONG_REVISION:
+                raise
 
     async def get(self, what: str, key: str) -> tuple[int, bytes | None]:
         """Return the revision of a key of a bucket, 0: there is none, and its value, None: it was deleted."""

@@ -101,7 +101,7 @@ class HomeKeys:
                 if isinstance(work, ClaimAddress):
                     await self._claim(engine, work)
                 else:
-                    await engine.addresses.purge(work.address.key)
+                    await engine.delete_if(_BUCKET, work.address.key, work.address.revision)
                 if self._work and self._work[0] is work:
                     self._work.popleft()
 
