@@ -269,14 +269,16 @@ class Queueing:
         return sent is not None and sent.sender == away.key
 
     def open_question(self, asker: Session, sender: Session, message_id: str) -> Question | None:
-        """Return the open question of an asker who is here that a reply of this sender answers."""
-        if sender.address is None:
-            return self._asking.find(asker.id, sender.id, message_id)
+        """Return the open question of an asker who is here that a reply of this sender answers.
+
+        Whoever has the id of who was asked meanwhile, and is another, answers nothing.
+        """
         question = self.question_of(asker.id, sender, message_id)
         if question is None or question.dormant:
             return None
-        acts_for_it = question.operation.target == sender.address.key
-        return question if acts_for_it or not question.is_waiting else None
+        # An answer may come before it is known that its sender is back.
+        mine = sender.target_identity if sender.address is None else sender.address.key
+        return question if question.operation.target == mine or not question.is_waiting else None
 
     def question_of(self, asker_id: str, sender: Session, message_id: str) -> Question | None:
         """Return the question that a reply of this sender answers: its own, or that of whoever acts for its address."""
