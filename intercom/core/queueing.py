@@ -308,14 +308,17 @@ class Queueing:
     # --- sends to somebody who is here ------------------------------------------------------------------
 
     def must_wait(self, sender: Session, target: Session, frame: Send, message: Message) -> bool:
-        """Tell whether a send that may wait has to: older mail of its target has not been handed over."""
+        """Tell whether a send that may wait has to: older mail of its target has not been handed over.
+
+        An answer overtakes that mail, but waits, too, while its target's machine cannot be reached.
+        """
         return (
             target.mailbox is not None
             and (target.mailbox.holds_others_up or target.is_cut_off)
             and frame.queue_if_away is True
             and QUEUE in sender.features
             and message.expects_reply is not True
-            and message.reply_to is UNSET
+            and (message.reply_to is UNSET or target.is_cut_off)
             and type(frame) is not SupervisorSend
         )
 
@@ -328,12 +331,13 @@ class Queueing:
         message: Message,
         signature: bytes,
         operation: Operation | None,
+        answered: Question | None,
         now: Instant,
     ) -> Refusal | None:
-        """Let a send wait behind the mail of somebody who is here."""
+        """Let a send wait behind the mail of somebody who is here; ``answered`` is the question that it answers."""
         label = target.name or target.id
         key = target.target_identity
-        return self._put(connection, sender, key, label, frame, message, signature, operation, None, now)
+        return self._put(connection, sender, key, label, frame, message, signature, operation, answered, now)
 
     def put_aside(
         self,

@@ -150,6 +150,27 @@ def test_who_waits_for_a_machine_that_is_lost_is_told_when_its_lease_has_ended()
     assert only(a.got(), "peer_disconnected")["replyTo"] == "q"
 
 
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_an_answer_that_is_given_while_the_engine_is_gone_arrives_when_it_is_back(is_killed: bool) -> None:
+    """protocol 6.13.4, 9.5.2: queued, counts as the answer, arrives once; without leave to wait it is refused"""
+    cluster = Cluster()
+    alice, bob = asked(cluster)
+    cluster.cut("b", leases_end=False)
+    assert reason(bob.reply(alice.id, "r0", "q", "because")) == reasons.CLUSTER_UNAVAILABLE
+    may_wait = {"requirePendingReply": True, "queueIfAway": True}
+    assert only(answers(bob.message(alice.id, "r", "because", extra=may_wait, replyTo="q")))["type"] == "queued"
+    assert reason(bob.reply(alice.id, "r2", "q", "again")) == reasons.NO_OPEN_QUESTION
+    if is_killed:
+        cluster.crash("b", "renewed")
+    else:
+        cluster.join("b")
+    message = message_in(alice.got())["message"]
+    assert (message["id"], message["replyTo"], message["content"]["text"]) == ("r", "q", "because")
+    confirm(cluster, alice, "r")
+    assert not cluster["b"].disk.mail and alice.texts() == []
+    assert reason(alice.ask("bob", "q", "why?")) == reasons.ALREADY_ANSWERED
+
+
 REPLACED: tuple[Any, ...] = ("renewed", "given back")
 """What becomes of the lease of a broker that is killed, or stopped, and begins anew at once."""
 
