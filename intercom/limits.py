@@ -648,6 +648,14 @@ CLUSTER_UNSETTLED = 256
 """What one broker may have fetched and not settled."""
 CLUSTER_IN_FLIGHT = 1_000
 """What one broker may have given to the engine without an answer."""
+CLUSTER_LETTERS = 64
+"""What one broker puts into one envelope for another, if so much waits."""
+CLUSTER_LETTERS_BYTES = 128 * KIB
+"""Their bytes, unless one has more by itself."""
+CLUSTER_PART_BYTES = 512 * KIB
+"""What the engine is given at a time: a longer envelope goes in parts. Without settings an engine takes 1 MiB."""
+CLUSTER_PARTS = 64
+"""Of how many parts an envelope may be, and of how many envelopes parts are kept whose others have not come."""
 CLUSTER_BATCH = 64
 """What is asked of the engine at a time."""
 CLUSTER_CLOSE_MS = 250

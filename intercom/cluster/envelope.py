@@ -6,10 +6,12 @@ that one that was seen elsewhere is nothing here.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from hmac import compare_digest, digest
 
 from msgspec import DecodeError, Raw, Struct
 from msgspec.json import decode, encode
+from msgspec.structs import replace
 
 VERSION = 1
 
@@ -28,6 +30,18 @@ class Envelope(Struct, frozen=True):
     """Of the process that wrote it."""
     body: Raw
     mac: str = ""
+
+
+class Enclosed(Struct, frozen=True, array_like=True):
+    """Hold one of several letters in one envelope."""
+
+    kind: str
+    delivery_id: str
+    body: Raw
+
+
+SEVERAL = "several"
+"""The kind of an envelope whose body is a list of ``Enclosed``."""
 
 
 class Foreign(Exception):
@@ -74,3 +88,19 @@ def unseal(key: bytes, data: bytes, *, to_broker: str = "") -> Envelope:
 def _open_end(bare: bytes) -> bytes:
     """Return an envelope without its empty mac and its end."""
     return bare[: -len(b',"mac":""}')]
+
+
+def enclose(letters: Iterable[Enclosed]) -> bytes:
+    """Return letters as the body of one envelope."""
+    return encode(list(letters))
+
+
+def enclosed(envelope: Envelope) -> list[Envelope]:
+    """Return an envelope as one for each letter in it, in order; raise ``Foreign`` if it cannot be read."""
+    if envelope.kind != SEVERAL:
+        return [envelope]
+    try:
+        letters = decode(envelope.body, type=list[Enclosed])
+    except DecodeError as error:
+        raise Foreign(f"it cannot be read: {error}") from None
+    return [replace(envelope, kind=each.kind, delivery_id=each.delivery_id, body=each.body) for each in letters]

@@ -134,8 +134,7 @@ class Abroad:
                 return self._post_send(to, frame, after, token)
             if frame.mail is not UNSET:
                 return self._post_mail(to, frame, after)
-            if frame.notice is not UNSET:
-                return self._post_notice(to, frame, after)
+            return frame.notice is not UNSET and self._post_notice(to, frame, after)
         elif isinstance(frame, Delivered | DeliveryFailed | Queued):
             self._post_outcome(to, frame, after)
         elif isinstance(frame, QuestionWithdrawn):
@@ -467,10 +466,11 @@ class Abroad:
 
     def _take_outcome_of_mail(self, letter: OutcomeLetter, now: Instant) -> None:
         box = self._boxes.get(letter.mark)
-        mail = None if box is None else box.under(letter.message_id)
+        # What was put there without a row, such as the reply to an assignment, has no other under its id.
+        mail = None if box is None else box.under(letter.message_id) or box.oldest(letter.message_id)
         if box is None or mail is None:
             return
-        if letter.result == "delivered":
+        if letter.result == "delivered" or (letter.result == "queued" and mail.operation is None):
             self._mailing.confirmed_elsewhere(mail, letter.recipient or letter.mark.rpartition(":")[2], now)
             self._mailing.offer(box, now)
         elif letter.result == "queued":

@@ -176,6 +176,10 @@ class Mailbox:
         found = [mail for mail in self._by_message.get(message_id, ()) if mail.operation is not None]
         return min(found, key=lambda mail: mail.number, default=None)
 
+    def oldest(self, message_id: str) -> Mail | None:
+        """Return the oldest entry under this message id, whoever wrote it."""
+        return min(self._by_message.get(message_id, ()), key=lambda mail: mail.number, default=None)
+
     def has_answer_to(self, message_id: str) -> bool:
         """Tell whether something waits here that replies to this message."""
         return any(mail.record.reply_to == message_id for mail in self.entries.values())

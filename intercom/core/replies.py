@@ -143,8 +143,11 @@ class Replies:
         message = encode(
             {"id": message_id, "timestamp": now.wall, "content": frame.content, "replyTo": record.inbox_id}
         )
-        box = record.sender_mailbox
-        if box is not None and self._mailing.is_open(box):
+        asker = self._sessions.get(record.sender_session)
+        # Of whoever is elsewhere no mailbox is known here but that in which what is for it waits for its outcome.
+        is_elsewhere = asker is not None and asker.is_remote
+        box = asker.target_identity if asker is not None and is_elsewhere else record.sender_mailbox
+        if box is not None and (is_elsewhere or self._mailing.is_open(box)):
             letter = Letter(
                 box,
                 message_id,
@@ -156,7 +159,6 @@ class Replies:
                 reply_to=record.inbox_id,
             )
             return self._put(assignment, entry, letter, now)
-        asker = self._sessions.get(record.sender_session)
         if asker is None:
             self._register.withdraw(entry)
             entry.sharers.clear()

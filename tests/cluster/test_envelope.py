@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import Raw
 from msgspec.json import encode
 
-from intercom.cluster.envelope import Foreign, seal, unseal
+from intercom.cluster.envelope import SEVERAL, Enclosed, Foreign, enclose, enclosed, seal, unseal
 
 KEY, OTHER = bytes(32), bytes(31) + b"\1"
 
@@ -53,6 +54,24 @@ def test_no_byte_can_be_changed(place: int, by: int) -> None:
 def test_what_is_foreign_is_told(data: bytes, why: str) -> None:
     with pytest.raises(Foreign, match=why):
         unseal(KEY, data, to_broker="b")
+
+
+def test_several_letters_in_one_envelope_are_read_in_order() -> None:
+    letters = [Enclosed("send", "d", Raw(b'{"a":1}')), Enclosed("outcome", "e", Raw(b"[]"))]
+    body = enclose(letters)
+    envelope = unseal(KEY, seal(KEY, SEVERAL, body, from_broker="a", epoch=1, to_broker="b"), to_broker="b")
+    read = enclosed(envelope)
+    assert [(each.kind, each.delivery_id, bytes(each.body)) for each in read] == [
+        ("send", "d", b'{"a":1}'),
+        ("outcome", "e", b"[]"),
+    ]
+    assert {(each.from_broker, each.to_broker, each.epoch) for each in read} == {("a", "b", 1)}
+
+
+def test_letters_that_cannot_be_read_are_foreign() -> None:
+    envelope = unseal(KEY, seal(KEY, SEVERAL, b'[["send"]]', from_broker="a", epoch=1))
+    with pytest.raises(Foreign, match="cannot be read"):
+        enclosed(envelope)
 
 
 def test_another_version_is_foreign(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from tests.core.cluster import IDS, Cluster
 from tests.core.flow_play import COORDINATOR
 from tests.core.harness import Client, answers, only, reason
 from tests.core.mail import Agent, enter, reattach
+from tests.core.work import WORKER, coordinator, push, reply, report
 
 QUEUE = {"features": ["queue", "session.lifecycle", "push.receipts"], "clientProtocolVersion": "1.0", "kind": "custom"}
 
@@ -296,6 +297,26 @@ def test_a_flow_takes_nobody_on_another_machine() -> None:
     cluster.run()
     [status] = [frame for frame in [*frames, *boss.got()] if frame.get("requestId") == "t"]
     assert "is on another machine" in str(status["flow"]["waiting"])
+
+
+def test_what_is_sent_to_a_worker_elsewhere_is_parked_there_and_its_reply_comes_back() -> None:
+    """Chapter 10 across machines: the inbox is at the broker of the worker, and the answer goes where it was asked."""
+    cluster = Cluster()
+    a = client(cluster, "a", "alice", **QUEUE)
+    worker = enter(cluster["b"], "worker", features=(*WORKER, "inbox"), workMode="resident")
+    boss = coordinator(cluster["b"])
+    cluster.run(Limits().announce_ms)
+    [answer] = sent(cluster, a, "worker", "m1", "do it", extra={"queueIfAway": True})
+    assert answer["type"] == "queued"
+    a.got()
+    assignment = push(cluster["b"], boss, worker)
+    report(worker, assignment, "accepted")
+    assert reply(worker, assignment)["status"] == "sent"
+    cluster.run()
+    answered = message_in(a.got())
+    assert (answered["message"]["content"]["text"], answered["message"]["replyTo"]) == ("done", "m1")
+    confirm(cluster, a, answered["message"]["id"])
+    assert cluster["b"].disk.mail == {}
 
 
 # --- what else is brought ------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from msgspec.json import decode, encode
+from msgspec.structs import replace
 
 from intercom.core.peer_records import RemoteName
 from intercom.core.records import Arrived, PeerSeen, Post
@@ -25,8 +26,10 @@ LIMITS = Limits()
 class Scene:
     """Hold two brokers, somebody at ``a`` who asks, and a builder at ``b``."""
 
-    def __init__(self, *, features: tuple[str, ...] = (), **members: Any) -> None:
-        self.cluster = Cluster()
+    def __init__(
+        self, *, features: tuple[str, ...] = (), names: str = "ab", limits: Limits = LIMITS, **members: Any
+    ) -> None:
+        self.cluster = Cluster(names, limits=limits)
         self.asker = invoker(self.cluster["a"])
         if features:
             self.worker = enter(self.cluster["b"], "builder", features=features, **members)
@@ -444,3 +447,45 @@ def test_a_report_has_the_texts_also_of_what_is_still_being_recorded() -> None:
     world.auto = True
     scene.run()
     assert (scene.state, run_of(scene.asker)["output"]) == (("completed", "completed"), "built")
+
+
+@pytest.mark.parametrize("why", ["full", "closed", "leaving"])
+def test_an_authority_that_cannot_take_it_now_is_asked_again(why: str) -> None:
+    """FE 3.3: what may pass is no refusal: deferred, and tried again."""
+    scene = Scene(features=(*AGENT, "invoke"), limits=replace(LIMITS, invocations=1))
+    world = scene.cluster["b"]
+    if why == "full":
+        assert "runId" in invoke(invoker(world, "other"), invocation_id="inv-0")
+    elif why == "closed":
+        other = world.register("other")
+        world.auto = False
+        other.message(scene.worker.id, "m-1")
+        world.fail_commit(final=True)
+        world.auto = True
+    else:
+        world.broker._invoking.shut(60_000)
+    scene.invoke()
+    expected = {"full": "open there", "closed": "store", "leaving": "about to leave"}[why]
+    assert scene.state == ("queued", "deferred") and expected in scene.delivery["failureDetail"]
+    if why == "full":
+        update(scene.worker, "completed", "inv-0", output="done")
+        scene.run(LIMITS.peer_retry_most_ms)
+        assert scene.delivery["status"] == "peer_acked"
+
+
+def test_a_broker_that_is_not_the_authority_says_who_is() -> None:
+    """FE 3.4 Receive from a peer: refused ``not_authority``, naming the owner; nothing is passed on."""
+    scene = Scene(features=(*AGENT, "invoke"), names="abc")
+    third = task_worker(scene.cluster["c"], "third")
+    scene.run(LIMITS.announce_ms)
+    scene.cluster.cut("b", leases_end=False)
+    scene.invoke()
+    [letter] = scene.posted(INVOKE)
+    node = scene.cluster.nodes["b"]
+    node.queue.clear()
+    node.is_cut = False
+    body = encode(decode(letter.body) | {"to": third.id})
+    node.queue.append(Kept(IDS["a"], INVOKE, letter.delivery_id, body))
+    scene.run()
+    assert scene.state == ("failed", "failed")
+    assert f"not_authority: broker {IDS['c']}" in run_of(scene.asker)["error"]

@@ -315,7 +315,7 @@ def test_the_codes_of_features() -> None:
     reattach |= codes_in(registering, pattern=r'RequestFailed\((?:\w+\.)?request_id, "(\w+)"')
     assert codes_of("9.4.2 Coming back") == reattach | {"bad_request"}
     assert codes_of("9.6.2 Refused requests") == codes_in(
-        inquiries, peeking, outbox_requests, pattern=r'No\(\s*"(\w+)"'
+        inquiries, peeking, outbox_requests, giving, pattern=r'No\(\s*"(\w+)"'
     )
 
 
@@ -519,7 +519,8 @@ def test_every_conversation_of_section_8_is_named() -> None:
 
 def test_the_codes_of_flows() -> None:
     """protocol 12.7"""
-    refused = codes_in(flow_changes, flow_requests, flow_reports, flow_validation, pattern=r'Invalid\(\s*"(\w+)"')
+    modules = flow_changes, flow_requests, flow_reports, flow_validation, giving
+    refused = codes_in(*modules, pattern=r'No\(\s*"(\w+)"')
     assert codes_of("12.7 Who may, and refusals") == refused
 
 

@@ -71,6 +71,8 @@ class Letter:
     is_refused: bool = False
     """Nothing its sender was told leaves a chance that it arrives."""
     may_be_under_way: bool = False
+    refused_for: str = ""
+    """The code with which its sender was told that it was not sent."""
     is_kept: bool = False
     """Its sender was told that it waits on disk."""
 
@@ -97,7 +99,7 @@ class Account:
         known = self.letters.setdefault(letter.id, letter)
         assert known is letter, "an id is used for one letter"
         if not letter.begins:
-            letter.begun, letter.begun_wall = self._next(), wall
+            letter.begun, letter.begun_wall = self.moment(), wall
         known.outcome = "open"
         known.begins += 1
         self.tell(f"{letter.sender} begins {letter.id} for {letter.target}{' (ask)' if letter.is_ask else ''}")
@@ -126,7 +128,8 @@ class Account:
             told = "unanswered"
         letter.outcome = told
         self.tell(f"{letter.sender} is told of {letter.id}: {told} {'' if error is None else repr(error)}")
-        letter.settled = self._next()
+        letter.settled = self.moment()
+        letter.refused_for = error.code if isinstance(error, SendError) else ""
         letter.is_kept |= told == "queued"
         letter.was_delivered |= told == "delivered"
         if error is not None and not isinstance(error, IntercomError):
@@ -179,7 +182,7 @@ class Account:
             self._keeps_order(letter)
         letter.shown.append((program, incarnation))
         if letter.first_shown is None:
-            letter.first_shown = self._next()
+            letter.first_shown = self.moment()
         return letter
 
     def finished(self, program: str, incarnation: int, message_id: str) -> None:
@@ -260,7 +263,8 @@ class Account:
             ):
                 raise Broken("order-of-mail", f"{letter.id} overtook {other.id}")
 
-    def _next(self) -> int:
+    def moment(self) -> int:
+        """Return the next place among everything that was begun and settled."""
         self._moment += 1
         return self._moment
 

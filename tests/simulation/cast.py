@@ -10,6 +10,7 @@ from intercom.config import Durability
 from tests.simulation.flows import Flows
 from tests.simulation.invocations import Invocations
 from tests.simulation.links import Links
+from tests.simulation.policies import Policies
 from tests.simulation.programs import Role
 from tests.simulation.watching import Watching
 from tests.simulation.works import Works
@@ -48,6 +49,7 @@ _LETTERS = Cast()
 _FLOWS = Cast(_SOME, (Flows,))
 _LINKS = Cast(_SOME, (Links,))
 _WORK = Cast(_ADDRESSES, (Works,), inbox_entries=6)
+_PARTICULAR = Cast(_SOME, (Policies,))
 _TASKS = Cast(_SOME, (Invocations,))
 _CASTS = {
     0: _FLOWS,
@@ -61,6 +63,7 @@ _CASTS = {
     10: _TASKS,
     11: _LINKS,
     12: Cast(_SOME, (Invocations, Watching)),
+    14: _PARTICULAR,
     15: Cast(_SOME, (Links, Watching)),
 }
 """By the rest of a number divided by ``_EVERY``; all others are letters alone."""

@@ -15,5 +15,9 @@ FOUND: dict[int, str] = {
     931: "a link that was confirmed too late was tried no more, on a connection that worked",
     1362: "whoever was looked for when the last open invocation was given up was remembered for ever",
     20343: "events were numbered in another order than they were written, so that a watch could miss one",
+    3001276: "a run was refused as ended whose end was never recorded, so that its worker said nothing more of it",
+    3004124: "a task waited in the mailbox of a session that was never told that it is one",
+    3004376: "a message that had been the answer to a question went out as a plain one under its id",
+    5001159: "a flow was shown whose commit had failed while its texts were read",
     54: "the row of a message that waited stayed on disk for ever when its deletion failed, with durability in memory",
 }

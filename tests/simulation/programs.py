@@ -36,6 +36,8 @@ class Role:
     """It shows the same return address in every life, as older clients do."""
     takes_work: bool = False
     """Messages to it are work, which is parked until somebody takes it."""
+    is_particular: bool = False
+    """What it lets through changes, so that messages to it may be given up, or overtake each other."""
     also: tuple[tuple[str, Any], ...] = ()
     """What else it says of itself when it registers."""
 

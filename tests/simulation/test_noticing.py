@@ -13,11 +13,13 @@ from intercom.client.workerjournal import WorkerJournal
 from intercom.core.deadlines import Deadlines
 from intercom.core.flow_book import FlowBook
 from intercom.core.flow_reports import Reports
+from intercom.core.giving import Giving
 from intercom.core.invocations import Invocations
 from intercom.core.ledger import Ledger
 from intercom.core.mailing import Mailing
 from intercom.core.operation import Standing
 from intercom.core.operations import Operations
+from intercom.core.policies import Policies
 from intercom.core.watches import Watches
 from intercom.server.perform import Performer
 from intercom.store import database
@@ -156,6 +158,19 @@ def skip_what_happened(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Watches, "happened", careless)
 
 
+def forget_what_the_person_set(patch: pytest.MonkeyPatch) -> None:
+    """Read no policy of the person at a start."""
+    made = Policies.__init__
+    patch.setattr(
+        Policies, "__init__", lambda self, ledger, journal, records, limit: made(self, ledger, journal, (), limit)
+    )
+
+
+def refuse_before_it_is_recorded(patch: pytest.MonkeyPatch) -> None:
+    """Refuse a request for what may never be recorded."""
+    patch.setattr(Giving, "decline", lambda self, connection, request_id, no: self.refuse(connection, request_id, no))
+
+
 PLANTED: dict[Plant, tuple[int, set[str]]] = {
     drop_commits: (4, {"queued-arrives", "order-of-mail", "nothing-is-left", "journal-tells-all"}),
     answer_before_the_commit: (132, {"refused-is-true", "queued-arrives", "given-up-is-true", "effect-once"}),
@@ -173,6 +188,8 @@ PLANTED: dict[Plant, tuple[int, set[str]]] = {
     leave_the_journal_to_the_kernel: (19, {"events-arrive-once", "accepted-is-kept"}),
     forget_invocations: (18, {"accepted-is-kept", "comes-to-rest"}),
     skip_what_happened: (7, {"watchers-see-all"}),
+    forget_what_the_person_set: (62, {"policies-hold"}),
+    refuse_before_it_is_recorded: (3001276, {"comes-to-rest"}),
 }
 
 

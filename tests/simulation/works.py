@@ -167,19 +167,22 @@ class Worker(Actor):
 
     part: Works
     hands: dict[str, Assignment | AssignmentView]
+    claimed: set[str]
+    """Assignments of which it said that it accepts them, whether it was heard or not."""
     has_looked: bool
     """It knows what those had accepted that acted under its address before."""
 
     def start(self) -> None:
         """Begin with nothing in hand."""
         self.hands = {}
+        self.claimed = set()
         self.has_looked = self.role.address is False
         super().start()
 
     def die(self) -> None:
         """Leave what was taken to be cut off."""
         for work in self.hands.values():
-            self.part.jobs[work.source_message_id].may_have_ended |= work.accepted
+            self.part.jobs[work.source_message_id].may_have_ended |= work.accepted or work.id in self.claimed
         self.hands = {}
         super().die()
 
@@ -233,6 +236,8 @@ class Worker(Actor):
         self.part.tell(f"{self.name} {self.pid} says {word} of {work.id} ({work.source_message_id})")
         if word == "reply" and not work.accepted:
             word = "accepted"
+        if word == "accepted":
+            self.claimed.add(work.id)
         if word == "reply":
             text = f"answer of {work.id}"
             self.part.answers.setdefault(work.source_message_id, set()).add(text)

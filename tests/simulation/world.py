@@ -201,7 +201,7 @@ class World:
             may_be_told=program.role.address is not False,
             is_for_forgetful=self._role_of(target).is_retaken,
             has_mailbox=not program.role.is_retaken,
-            may_be_given_up=self._role_of(target).address is not True,
+            may_be_given_up=self._role_of(target).address is not True or self._role_of(target).is_particular,
         )
 
     def _role_of(self, name: str) -> Role:

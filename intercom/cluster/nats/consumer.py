@@ -8,9 +8,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from intercom.cluster.envelope import Envelope, Foreign, unseal
+from intercom.cluster.envelope import Envelope, Foreign, enclosed, unseal
 from intercom.cluster.nats.access import Unusable
 from intercom.cluster.nats.engine import Engine
+from intercom.cluster.parts import HEADER, Odd, Parts, Whole
 from intercom.limits import CLUSTER_ANSWER_MS, CLUSTER_BATCH, CLUSTER_REDELIVERY_MS, CLUSTER_UNSETTLED
 
 if TYPE_CHECKING:
@@ -26,6 +27,16 @@ _MARGIN_S = CLUSTER_ANSWER_MS / 1000
 def consumer_name(broker_id: str) -> str:
     """Return the name of the consumer of a broker in the engine."""
     return f"broker_{broker_id}"
+
+
+class _Fetched:
+    """Count what is not settled of the letters that came in one envelope."""
+
+    __slots__ = ("left", "replies")
+
+    def __init__(self, replies: tuple[str, ...], left: int) -> None:
+        self.replies = replies
+        self.left = left
 
 
 class Consumer:
@@ -46,9 +57,10 @@ class Consumer:
         self._arrived = arrived
         self._foreign = foreign
         self._arrivals = 0
-        self._unsettled: dict[int, Msg] = {}
+        self._unsettled: dict[int, _Fetched] = {}
         self._settled: deque[str] = deque()
         """Where the engine is told of what it may forget."""
+        self._parts = Parts()
         self._wake = asyncio.Event()
 
     @property
@@ -73,6 +85,7 @@ class Consumer:
     async def run(self, engine: Engine) -> None:
         """Fetch for the life of the connection."""
         self._unsettled.clear()
+        self._parts = Parts()
         client = engine.client
         inbox = client.new_inbox()
         messages = await client.subscribe(inbox)
@@ -92,21 +105,34 @@ class Consumer:
 
     async def _take(self, message: Msg) -> None:
         try:
-            envelope = unseal(self._key, message.data, to_broker=self._own)
-        except Foreign as why:
+            found = self._whole(message)
+            if found is None:
+                return
+            envelopes = enclosed(unseal(self._key, found.data, to_broker=self._own))
+        except (Foreign, Odd) as why:
             self._foreign(str(why))
             await message.ack()
             return
-        self._arrivals += 1
-        self._unsettled[self._arrivals] = message
-        self._arrived(self._arrivals, envelope)
+        fetched = _Fetched(found.came_with, len(envelopes))
+        for envelope in envelopes:
+            self._arrivals += 1
+            self._unsettled[self._arrivals] = fetched
+            self._arrived(self._arrivals, envelope)
+
+    def _whole(self, message: Msg) -> Whole | None:
+        header = (message.headers or {}).get(HEADER)
+        if header is None:
+            return Whole(message.data, (message.reply,))
+        return self._parts.add(header, message.data, message.reply)
 
     def settle(self, arrival: int) -> None:
         """Let the engine forget something; what came on an earlier connection comes again."""
-        message = self._unsettled.pop(arrival, None)
-        if message is not None:
-            self._settled.append(message.reply)
-            self._wake.set()
+        fetched = self._unsettled.pop(arrival, None)
+        if fetched is not None:
+            fetched.left -= 1
+            if not fetched.left:
+                self._settled.extend(fetched.replies)
+                self._wake.set()
 
     async def tell_settled(self, engine: Engine) -> None:
         """Tell the engine of what was settled, for the life of the connection."""

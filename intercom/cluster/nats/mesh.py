@@ -10,7 +10,7 @@ import asyncio
 import os
 import platform
 import traceback
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import Any
@@ -234,6 +234,8 @@ class Mesh:
         from nats.errors import Error
 
         tasks = [asyncio.get_running_loop().create_task(each) for each in running]
+        for task in tasks:
+            task.add_done_callback(_noticed)
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -394,7 +396,13 @@ class Mesh:
         self._facts.extend(facts)
 
 
-async def _end_all(tasks: Iterable[asyncio.Task[None]]) -> None:
+def _noticed(task: asyncio.Task[None]) -> None:
+    """Take note that a task has ended: once the connection is given up it does not matter how."""
+    if not task.cancelled():
+        task.exception()
+
+
+async def _end_all(tasks: Sequence[asyncio.Task[None]]) -> None:
     """Cancel tasks until they have ended: where something comes at the moment of its cancellation, that can be lost."""
     while waiting := [task for task in tasks if not task.done()]:
         for task in waiting:

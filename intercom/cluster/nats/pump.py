@@ -9,17 +9,19 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from hashlib import sha256
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from msgspec import DecodeError, Struct
+from msgspec import DecodeError, Raw, Struct
 from msgspec.json import decode
 
-from intercom.cluster.envelope import seal
+from intercom.cluster.envelope import SEVERAL, Enclosed, enclose, seal
 from intercom.cluster.nats.access import Unusable
 from intercom.cluster.nats.engine import Engine
+from intercom.cluster.parts import HEADER, cut, header_of
 from intercom.core.records import Post
-from intercom.limits import CLUSTER_ANSWER_MS, CLUSTER_IN_FLIGHT
+from intercom.limits import CLUSTER_ANSWER_MS, CLUSTER_IN_FLIGHT, CLUSTER_LETTERS, CLUSTER_LETTERS_BYTES
 
 if TYPE_CHECKING:
     from nats.aio.msg import Msg
@@ -56,13 +58,15 @@ class Pump:
         self._epoch = epoch
         self._posted = posted
         self._waiting: deque[Post] = deque()
-        self._in_flight: dict[int, tuple[Post, float]] = {}
-        """With when each was given away, in order."""
+        self._in_flight: dict[int, tuple[list[Post], float]] = {}
+        """What was given away together, with when, in order; by the number of the first."""
+        self._unanswered: dict[int, int] = {}
+        """How many parts of what is in flight the engine is not known to have stored."""
         self._wake = asyncio.Event()
         self._refused: str | None = None
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._in_flight)
+        return len(self._waiting) + sum(len(posts) for posts, _ in self._in_flight.values())
 
     def submit(self, post: Post) -> None:
         """Bring something away as soon as there is a connection."""
@@ -71,21 +75,23 @@ class Pump:
 
     def waiting(self) -> list[Post]:
         """Return what the engine is not known to have stored, in order."""
-        return [*(post for post, _ in self._in_flight.values()), *self._waiting]
+        return [*(post for posts, _ in self._in_flight.values() for post in posts), *self._waiting]
 
     async def run(self, engine: Engine) -> None:
         """Use this connection until something cannot be stored; raise ``NotStored`` then."""
         self._waiting = deque(self.waiting())
         self._in_flight.clear()
+        self._unanswered.clear()
         self._refused = None
         inbox: str = engine.client.new_inbox()
         # One subscription takes all answers: a request for each would cost a task and a timer each.
         await engine.client.subscribe(f"{inbox}.*", cb=self._answered)
         while True:
             while self._waiting and len(self._in_flight) < CLUSTER_IN_FLIGHT:
-                post = self._waiting.popleft()
-                self._in_flight[post.number] = (post, monotonic())
-                await self._publish(engine, post, f"{inbox}.{post.number}")
+                posts = self._next()
+                number = posts[0].number
+                self._in_flight[number] = (posts, monotonic())
+                await self._publish(engine, posts, f"{inbox}.{number}")
             self._wake.clear()
             oldest = next(iter(self._in_flight.values()), None)
             left = None if oldest is None else oldest[1] + _ANSWER_S - monotonic()
@@ -99,18 +105,48 @@ class Pump:
             if self._refused is not None:
                 raise NotStored(f"the engine did not store what was sent: {self._refused}")
 
-    async def _publish(self, engine: Engine, post: Post, reply: str) -> None:
+    def _next(self) -> list[Post]:
+        """Return what goes away next: all that waits for one broker, as far as it goes into one envelope."""
+        first = self._waiting.popleft()
+        posts, size = [first], len(first.body)
+        others: list[Post] = []
+        while self._waiting and len(posts) < CLUSTER_LETTERS and len(others) < CLUSTER_LETTERS:
+            post = self._waiting.popleft()
+            if post.peer != first.peer:
+                others.append(post)
+            elif size + len(post.body) > CLUSTER_LETTERS_BYTES:
+                self._waiting.appendleft(post)
+                break
+            else:
+                posts.append(post)
+                size += len(post.body)
+        self._waiting.extendleft(reversed(others))
+        return posts
+
+    async def _publish(self, engine: Engine, posts: list[Post], reply: str) -> None:
+        first = posts[0]
+        kind, delivery_id, body = first.kind, first.delivery_id, first.body
+        if len(posts) > 1:
+            kind, delivery_id = SEVERAL, ""
+            body = enclose(Enclosed(post.kind, post.delivery_id, Raw(post.body)) for post in posts)
         data = seal(
             self._key,
-            post.kind,
-            post.body,
+            kind,
+            body,
             from_broker=self._own,
             epoch=self._epoch,
-            to_broker=post.peer,
-            delivery_id=post.delivery_id,
+            to_broker=first.peer,
+            delivery_id=delivery_id,
         )
-        headers = {_MESSAGE_ID: f"{self._own}.{post.delivery_id}.{post.kind}.{post.attempt}"}
-        await engine.client.publish(engine.subject(post.peer), data, reply=reply, headers=headers)
+        ids = "\n".join(f"{post.delivery_id}.{post.kind}.{post.attempt}" for post in posts)
+        name = f"{self._own}.{ids if len(posts) == 1 else sha256(ids.encode()).hexdigest()}"
+        parts = cut(data)
+        self._unanswered[posts[0].number] = len(parts)
+        for number, part in enumerate(parts):
+            headers = {_MESSAGE_ID: name if len(parts) == 1 else f"{name}.{number}"}
+            if len(parts) > 1:
+                headers[HEADER] = header_of(number, len(parts), sha256(data).hexdigest())
+            await engine.client.publish(engine.subject(first.peer), part, reply=reply, headers=headers)
 
     async def _answered(self, message: Msg) -> None:
         number = int(message.subject.rpartition(".")[2])
@@ -125,8 +161,13 @@ class Pump:
                 self._refused = f"its answer cannot be read: {error}"
             else:
                 if answer.error is None:
-                    post, _ = self._in_flight.pop(number)
-                    self._posted(post)
+                    self._unanswered[number] -= 1
+                    if self._unanswered[number]:
+                        return
+                    del self._unanswered[number]
+                    posts, _ = self._in_flight.pop(number)
+                    for post in posts:
+                        self._posted(post)
                     if self._waiting:
                         self._wake.set()
                     return

@@ -40,7 +40,8 @@ def test_a_path_may_begin_at_the_home_of_the_user(key: Path, monkeypatch: pytest
     assert access_to(ClusterSettings(url=("nats://h",), key_file="~/mesh.key")).key == bytes(range(32))
 
 
-def test_credentials(key: Path, tmp_path: Path) -> None:
+def test_credentials(key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("intercom.cluster.nats.access.find_spec", lambda name: name)
     found = secret(tmp_path / "user.creds", b"x")
     assert access_to(settings(key, credentials=str(found))).options["user_credentials"] == str(found)
 

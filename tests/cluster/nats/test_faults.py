@@ -206,6 +206,20 @@ def test_a_clock_that_is_an_hour_off_changes_nothing(make: Make, ahead: str) -> 
         sender.settle(bob)
 
 
+def test_a_message_longer_than_the_engine_takes_crosses_and_costs_nobody_anything(make: Make) -> None:
+    """An engine takes 1 MiB at a time; a message may have more, and what comes behind it must not wait for ever."""
+    machines = make()
+    bob = Listener("bob", machines.home("studio"))
+    with at(machines, "laptop") as alice:
+        until_seen(alice, "bob")
+        sender = Sender(alice, "bob")
+        long = "long " * 300_000
+        assert sender.send(long, queue=True) in ("delivered", "queued")
+        bob.wait_for([long])
+        assert machines.report("laptop")["status"] == "on"
+        sender.settle(bob)
+
+
 def test_two_clusters_with_one_prefix_and_two_keys_do_not_hear_each_other(make: Make) -> None:
     """Section 5: each drops the other's envelopes; and it is said."""
     machines = make(keys={"studio": bytes(32)})

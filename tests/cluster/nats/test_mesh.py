@@ -24,6 +24,7 @@ from intercom.core.records import (
     Settle,
     StoreIdentity,
 )
+from intercom.limits import CLUSTER_LETTERS
 from tests.support.engines import NatsServer, one_server
 from tests.support.raw import PATIENCE_S
 
@@ -169,7 +170,9 @@ def test_what_was_sent_to_a_broker_that_is_away_reaches_its_next_process_once(
     b.mesh.close(PATIENCE_S)
     a = side(server, "a", prefix="two")
     a.mesh.submit(Post(1, "b", "send", "d", "1", b"1"))
+    a.until(lambda fact: fact == Posted(1))
     a.mesh.submit(Post(2, "b", "send", "d", "1", b"1"))
+    a.until(lambda fact: fact == Posted(2))
     a.mesh.submit(Post(3, "b", "send", "e", "1", b"2"))
     a.until(lambda fact: isinstance(fact, Posted) and fact.number == 3)
     b = side(server, "b", prefix="two")
@@ -179,6 +182,23 @@ def test_what_was_sent_to_a_broker_that_is_away_reaches_its_next_process_once(
         assert isinstance(fact, Arrived)
         bodies.append(fact.body)
     assert bodies == [b"1", b"2"]
+
+
+def test_letters_that_wait_go_together_in_order_for_each_broker(side: Callable[..., Side], server: NatsServer) -> None:
+    """Order is kept for each target broker, and every letter is one to those it is for."""
+    both = [side(server, each, prefix="five") for each in "bc"]
+    for each in both:
+        each.is_on()
+    a = side(server, "a", prefix="five")
+    numbers = range(1, 2 * CLUSTER_LETTERS + 9)
+    for number in numbers:
+        a.mesh.submit(Post(number, "bc"[number % 2], "send", f"d{number}", "1", b"%d" % number))
+    for rest, each in enumerate(both):
+        arrived = [each.until(lambda fact: isinstance(fact, Arrived)) for _ in range(len(numbers) // 2)]
+        found = [(fact.delivery_id, fact.body) for fact in arrived if isinstance(fact, Arrived)]
+        assert found == [(f"d{number}", b"%d" % number) for number in numbers if number % 2 == rest]
+    posted = [a.until(lambda fact: isinstance(fact, Posted)) for _ in numbers]
+    assert {fact.number for fact in posted if isinstance(fact, Posted)} == set(numbers)
 
 
 def test_whoever_has_another_key_is_not_heard_and_that_is_told(side: Callable[..., Side], server: NatsServer) -> None:

@@ -79,13 +79,49 @@ def test_an_engine_that_does_not_answer_is_given_up_and_keeps_nothing(later: boo
         engine = PlayedEngine()
         pump = Pump(b"k" * 32, "a", 1, lambda post: None)
         running = asyncio.create_task(pump.run(engine))  # type: ignore[arg-type]
-        for number in (1, 2, 3):
+        pump.submit(post(1))
+        reply, _ = await engine.published.get()
+        for number in (2, 3):
             pump.submit(post(number))
         if later:
-            reply, _ = await engine.published.get()
             await engine.answer(reply)
         with pytest.raises(Unusable, match="it does not answer"):
             await asyncio.wait_for(running, 10)
         assert [each.number for each in pump.waiting()] == ([2, 3] if later else [1, 2, 3])
+
+    asyncio.run(play())
+
+
+def test_what_waits_for_one_broker_goes_together_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Section 3: in order for each target broker; a copy of the same letters has the same id."""
+    monkeypatch.setattr(pumping, "CLUSTER_LETTERS", 3)
+    monkeypatch.setattr(pumping, "CLUSTER_LETTERS_BYTES", 20)
+    pump = Pump(b"k" * 32, "a", 1, lambda post: None)
+    sizes = {1: "b", 2: "c", 3: "b", 4: "b", 5: "b", 6: "c", 7: "b"}
+    for number, peer in sizes.items():
+        body = b"1" * (15 if number == 5 else 4)
+        pump.submit(Post(number, peer, "send", f"d{number}", "1", body))
+    together = []
+    while pump._waiting:
+        together.append([each.number for each in pump._next()])
+    assert together == [[1, 3, 4], [2, 6], [5, 7]]
+
+
+def test_a_copy_of_the_same_letters_is_known_by_the_engine() -> None:
+    """The id is made of what names the attempts."""
+
+    async def play() -> None:
+        found = []
+        for _ in range(2):
+            engine = PlayedEngine()
+            pump = Pump(b"k" * 32, "a", 1, lambda post: None)
+            for number in (1, 2):
+                pump.submit(post(number))
+            running = asyncio.create_task(pump.run(engine))  # type: ignore[arg-type]
+            _, headers = await engine.published.get()
+            found.append(headers["Nats-Msg-Id"])
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        assert found[0] == found[1]
 
     asyncio.run(play())
