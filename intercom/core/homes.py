@@ -298,7 +298,9 @@ class Homes:
     def claimed(self, fact: AddressClaimed, now: Instant) -> None:
         """Go on once it is known what became of a claim."""
         claim = self._claims.pop(fact.number, None)
-        if isinstance(claim, _Held):
+        if isinstance(claim, _Held) and fact.found is None:
+            self._go_on_without(claim, now)  # asked again, the engine would only say the same
+        elif isinstance(claim, _Held):
             self._note_found(fact)
             self._decided(claim, fact, now)
         elif claim is None:

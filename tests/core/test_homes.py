@@ -9,7 +9,7 @@ from msgspec import Raw
 from msgspec.json import decode, encode
 
 from intercom.core.letters import SEND, OutcomeLetter, SendLetter
-from intercom.core.records import Arrived, Post, RemoteName
+from intercom.core.records import AddressClaimed, Arrived, Post, RemoteName
 from intercom.limits import Limits
 from intercom.wire import reasons
 from tests.core.cluster import IDS, Cluster
@@ -139,6 +139,21 @@ def test_nobody_waits_for_the_engine_longer_than_two_seconds() -> None:
     cluster.cut("b")
     cluster.join("b")
     assert home_of(cluster) == "b"
+
+
+def test_a_registration_whose_claim_the_engine_cannot_decide_goes_on_and_asks_no_more() -> None:
+    """Another cluster holds the address under the same prefix: this one's holder works here, and the engine rests."""
+    cluster = Cluster()
+    cluster.held_claims = []
+    bob = claim(cluster, "b")
+    asked = 0
+    while cluster.held_claims and asked < 9:
+        node, each = cluster.held_claims.pop()
+        node.world.peer_told(AddressClaimed(each.number, False, None))
+        asked += 1
+        cluster.run()
+    assert asked == 1
+    assert "registered" in [frame["type"] for frame in bob.got()]
 
 
 def test_without_the_engine_a_new_address_is_given_at_once_and_claimed_later() -> None:
