@@ -44,7 +44,11 @@ class Paths:
     """
 
     __slots__ = (
+        "adapters",
+        "addresses",
+        "answers",
         "database",
+        "groups",
         "head",
         "home",
         "identities",
@@ -52,12 +56,14 @@ class Paths:
         "lock",
         "log",
         "pid",
+        "reports",
         "settings",
         "socket",
         "socket_is_elsewhere",
         "spawn_lock",
         "start_failure",
         "stderr_log",
+        "stops",
     )
 
     def __init__(self, home: Path) -> None:
@@ -73,6 +79,12 @@ class Paths:
         self.start_failure = home / "broker.failed"
         self.settings = home / "intercom.toml"
         self.identities = home / "identities"
+        self.addresses = self.identities / "addresses"
+        self.answers = self.identities / "answers"
+        self.groups = self.identities / "groups"
+        self.reports = self.identities / "reports"
+        self.adapters = home / "adapters"
+        self.stops = home / "stops"
         self.socket = home / "broker.sock"
         self.socket_is_elsewhere = len(os.fsencode(self.socket)) > _socket_limit()
         if self.socket_is_elsewhere:
@@ -80,6 +92,12 @@ class Paths:
 
     def __repr__(self) -> str:
         return f"Paths({str(self.home)!r})"
+
+    @property
+    def kept_directories(self) -> tuple[Path, ...]:
+        """Every directory that clients keep files in, those above others first; ``reports`` holds one an address."""
+        beside = (self.addresses, self.answers, self.groups, self.reports)
+        return (self.identities, *beside, self.adapters, self.stops)
 
 
 def resolve_home(explicit: str | None, environ: Mapping[str, str]) -> Path:

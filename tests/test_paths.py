@@ -152,6 +152,12 @@ def test_names_in_the_home() -> None:
         "start_failure": "/h/broker.failed",
         "settings": "/h/intercom.toml",
         "identities": "/h/identities",
+        "addresses": "/h/identities/addresses",
+        "answers": "/h/identities/answers",
+        "groups": "/h/identities/groups",
+        "reports": "/h/identities/reports",
+        "adapters": "/h/adapters",
+        "stops": "/h/stops",
     }
     assert not paths.socket_is_elsewhere
     assert repr(paths) == "Paths('/h')"

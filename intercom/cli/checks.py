@@ -73,8 +73,8 @@ def permissions(paths: Paths) -> Finding:
     if paths.home.exists() and not paths.home.is_dir():
         return Finding("permissions", "ok", "there is no home whose files could be open")
     wrong = []
-    places = (paths.home, paths.identities, *_inside(paths.identities))
-    wanted = [(place, PRIVATE_DIRECTORY) for place in places]
+    directories = (*paths.kept_directories, *_each_of(paths.reports))
+    wanted = [(place, PRIVATE_DIRECTORY) for place in (paths.home, *directories)]
     if paths.socket_is_elsewhere:
         wanted.append((paths.socket.parent, PRIVATE_DIRECTORY))
     files = (
@@ -88,7 +88,7 @@ def permissions(paths: Paths) -> Finding:
         paths.stderr_log,
         paths.start_failure,
     )
-    wanted += [(path, PRIVATE_FILE) for path in (*files, *_kept(paths.identities))]
+    wanted += [(path, PRIVATE_FILE) for path in (*files, *_kept(directories))]
     for path, mode in wanted:
         try:
             found = os.lstat(path).st_mode
@@ -118,18 +118,15 @@ def permissions(paths: Paths) -> Finding:
     return Finding("permissions", "ok", "nobody else can use the files of the home")
 
 
-def _kept(identities: Path) -> list[Path]:
-    """Return what lies in the directory of the identities and in those inside; only ordinary files belong there."""
-    found = []
-    for directory in (identities, *_inside(identities)):
-        with suppress(FileNotFoundError, NotADirectoryError):
-            found += [directory / name for name in sorted(os.listdir(directory))]
-    return [path for path in found if path not in _inside(identities)]
+def _kept(directories: tuple[Path, ...]) -> list[Path]:
+    """Return what else lies in these directories; only ordinary files belong there."""
+    return [path for directory in directories for path in _each_of(directory) if path not in directories]
 
 
-def _inside(identities: Path) -> tuple[Path, Path]:
-    """Return the directories that belong into that of the identities."""
-    return identities / "groups", identities / "addresses"
+def _each_of(directory: Path) -> list[Path]:
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return [directory / name for name in sorted(os.listdir(directory))]
+    return []
 
 
 def file_system(paths: Paths) -> Finding:

@@ -59,7 +59,7 @@ class AdapterFiles:
     def __init__(self, paths: Paths, host: str, host_pid: int, pid: int) -> None:
         """Name the files; nothing is made yet."""
         self._paths = paths
-        self._file = directory_of(paths) / f"{host}-{host_pid}-{pid}.json"
+        self._file = paths.adapters / f"{host}-{host_pid}-{pid}.json"
         self._about = {"host": host, "hostPid": host_pid, "hostStarted": start_of(host_pid), "pid": pid}
         self.note_file = _note_file(paths, host, host_pid)
         self.socket = paths.socket.parent / f"a{pid}.s"
@@ -104,7 +104,7 @@ class AdapterFiles:
 def records(paths: Paths) -> list[AdapterRecord]:
     """Return the adapters that are there; the files of those that are gone are removed on the way."""
     found = []
-    for file in sorted(directory_of(paths).glob("*.json")):
+    for file in sorted(paths.adapters.glob("*.json")):
         record = _record_of(file)
         if record is not None:
             found.append(record)
@@ -193,7 +193,7 @@ class Asking:
 def note_session(paths: Paths, host: str, host_pid: int, session: str, source: str) -> None:
     """Tell an adapter that does not listen yet which session it is in; raises ``HomeError`` or ``OSError``."""
     prepare_home(paths)
-    make_private_directory(directory_of(paths))
+    make_private_directory(paths.adapters)
     file = _note_file(paths, host, host_pid)
     document = {"session": session, "source": source, "hostStarted": start_of(host_pid)}
     _write(file, json.dumps(document).encode())
@@ -231,13 +231,8 @@ def _working_directory() -> str:
         return ""
 
 
-def directory_of(paths: Paths) -> Path:
-    """Return where adapters and hooks of a home find each other."""
-    return paths.home / "adapters"
-
-
 def _note_file(paths: Paths, host: str, host_pid: int) -> Path:
-    return directory_of(paths) / f"{host}-{host_pid}.session"
+    return paths.adapters / f"{host}-{host_pid}.session"
 
 
 def _record_of(file: Path) -> AdapterRecord | None:
@@ -285,7 +280,7 @@ def _write(file: Path, content: bytes) -> None:
 
 
 def _forget_old_notes(paths: Paths) -> None:
-    for file in directory_of(paths).glob("*.session"):
+    for file in paths.adapters.glob("*.session"):
         with suppress(OSError, ValueError):
             is_old = time.time() - file.stat().st_mtime > SESSION_NOTE_AGE_MS / 1000
             if is_old and not _is_there(int(file.stem.rpartition("-")[2])):

@@ -54,7 +54,7 @@ class JournalFile(WorkerJournal):
         """Name the files; nothing is read or made yet. ``key`` tells the address from others."""
         super().__init__(ids)
         self._paths = paths
-        self._place = paths.identities / "addresses"
+        self._place = paths.addresses
         self._file = self._place / f"{key}{SUFFIX}"
         self._lock_file = self._place / f"{key}.link.lock"
         self._lock: int | None = None
@@ -199,7 +199,7 @@ def _refused(error: OSError, path: Path) -> IntercomError:
 def damaged(paths: Paths) -> list[IntercomError]:
     """Return what is wrong with the journals of the durable workers of a home."""
     found: list[IntercomError] = []
-    for file in sorted((paths.identities / "addresses").glob(f"*{SUFFIX}")):
+    for file in sorted(paths.addresses.glob(f"*{SUFFIX}")):
         try:
             JournalFile(paths, file.name.removesuffix(SUFFIX), str).check()
         except FileNotFoundError:

@@ -31,7 +31,7 @@ class AddressKeeper:
     def __init__(self, paths: Paths, name: str, group: str) -> None:
         """Name the files; nothing is read or made yet. Names are the same whatever their case, as for the broker."""
         self._paths = paths
-        self._place = paths.identities / "addresses"
+        self._place = paths.addresses
         key = key_of(name, group)
         self._token_file = self._place / f"{key}.json"
         self._seen_file = self._place / f"{key}.seen"

@@ -25,7 +25,7 @@ def remembered(paths: Paths, identity: Identity) -> tuple[str, ...]:
 
     Raises ``AccessDenied`` or ``HomeError`` when that cannot be read: acting in the wrong groups would be worse.
     """
-    place = _directory(paths)
+    place = paths.groups
     if identity.key is None or not os.path.isdir(place):
         return ()
     file = _file(place, identity.key)
@@ -50,7 +50,7 @@ def change(paths: Paths, identity: Identity, what: Callable[[tuple[str, ...]], t
     ``what`` gets at least one group and returns at least one. Raises ``AccessDenied`` or ``HomeError``.
     """
     assert identity.key is not None, "nothing is remembered of a guest"
-    place = _directory(paths)
+    place = paths.groups
     prepare_home(paths)
     make_private_directory(paths.identities)
     make_private_directory(place)
@@ -67,10 +67,6 @@ def change(paths: Paths, identity: Identity, what: Callable[[tuple[str, ...]], t
     except OSError as error:
         raise _refused(error, file) from error
     return groups
-
-
-def _directory(paths: Paths) -> Path:
-    return paths.identities / "groups"
 
 
 def _file(place: Path, key: str) -> Path:

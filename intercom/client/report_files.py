@@ -24,7 +24,7 @@ class ReportFiles:
     def __init__(self, paths: Paths, name: str, group: str) -> None:
         """Name the files; nothing is read or made yet."""
         self._paths = paths
-        self._above = paths.identities / "reports"
+        self._above = paths.reports
         self._place = self._above / digest(f"{name.lower()}\0{group}")
 
     def load(self) -> list[ReportRecord]:

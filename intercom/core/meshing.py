@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from intercom.core.abroad import Abroad
+from intercom.core.abroad import Abroad, wording_at_home
 from intercom.core.clock import Instant
 from intercom.core.homes import Homes
 from intercom.core.outgoing import OnItsWay, Outgoing, PostAgain
@@ -246,6 +246,7 @@ class Meshing(Part):
             return_hash=session.return_hash,
             features=tuple(sorted(session.features)),
             address=_address_of(session),
+            acts_for=wording_at_home(session.address),
         )
 
     # --- how the way is ---------------------------------------------------------------------------------

@@ -113,8 +113,10 @@ class RemoteSessions:
         """
         present = self._sessions.get(letter.sender.target_id)
         if isinstance(present, StandIn) and present.connection.session is present and present.is_at(peer):
+            self._let_act(present, peer, letter.sender)
             return present
         stand_in = self._made(peer, letter.sender)
+        self._let_act(stand_in, peer, letter.sender)
         if letter.was_forwarded:
             if isinstance(present, StandIn):
                 stand_in.update(**{NODE: node_of(present, "")})
@@ -123,6 +125,12 @@ class RemoteSessions:
             self._enter(stand_in, now, is_confirmed=False)
             self._deadlines.add(now.mono + self._limits.peer_confirm_ms, self._is_confirmed, stand_in)
         return stand_in
+
+    def _let_act(self, stand_in: StandIn, peer: str, name: RemoteName) -> None:
+        """Let a sender answer for the address under which it acts: only the home of that knows who may."""
+        if not stand_in.holds_address:
+            address = None if name.acts_for is None else self._homes.known_as(*name.acts_for)
+            stand_in.address = address if address is not None and address.home == peer else None
 
     def shape_of(self, peer: str, name: RemoteName) -> StandIn:
         """Return a stand-in by which somebody is judged whom a letter names; it is in no table."""

@@ -18,7 +18,6 @@ from intercom.client.adapters import (
     Asking,
     ancestors,
     ask_adapter,
-    directory_of,
     nearest_adapter,
     note_session,
 )
@@ -76,7 +75,7 @@ def _adapter_of(call: Call) -> AdapterRecord | None:
     until = time.monotonic() + REWAKE_LOOK_MS / 1000
     while True:
         record = nearest_adapter(call.paths, call.facts.name, call.seat or None)
-        is_expected = call.moment == "rewake" and directory_of(call.paths).is_dir()
+        is_expected = call.moment == "rewake" and call.paths.adapters.is_dir()
         if record is not None or not is_expected or time.monotonic() > until:
             return record
         time.sleep(REWAKE_LOOK_PAUSE_MS / 1000)

@@ -15,8 +15,6 @@ from intercom.errors import HomeError
 from intercom.limits import STOPS
 from intercom.paths import Paths, make_private_directory
 
-_DIRECTORY = "stops"
-
 
 class Stops:
     """Hold the count of one session of a host; a file that cannot be written lets the host stop."""
@@ -24,7 +22,7 @@ class Stops:
     def __init__(self, paths: Paths, host: str, session: str) -> None:
         """Name the file; nothing is read yet."""
         name = hashlib.sha256(f"{host}\0{session}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
-        self._file: Path = paths.home / _DIRECTORY / name
+        self._file: Path = paths.stops / name
 
     def may_hold(self) -> bool:
         """Tell whether the host may be kept from stopping once more, and count that it is."""

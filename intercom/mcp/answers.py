@@ -48,7 +48,7 @@ class AnswerFiles:
     def __init__(self, paths: Paths, address: str, group: str) -> None:
         """Name the files; nothing is read or made yet."""
         self._paths = paths
-        self._place = paths.identities / "answers"
+        self._place = paths.answers
         self._begin = digest(f"{address.lower()}\0{group}")
 
     def save(self, answer: IncomingMessage) -> bool:

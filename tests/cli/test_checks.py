@@ -7,13 +7,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Raw
+from msgspec.json import encode
 
+import intercom
 from intercom.cli import checks, hostconfig
 from intercom.cli.checks import Finding, concluded
+from intercom.client.adapters import note_session
+from intercom.client.keeping import AddressKeeper
+from intercom.client.memberships import change
 from intercom.client.program import our_command
+from intercom.client.report_files import ReportFiles
+from intercom.client.reporting import ReportRecord
+from intercom.client.views import IncomingMessage, message_of
+from intercom.client.who import Identity
 from intercom.errors import HomeError
+from intercom.hosts.stops import Stops
 from intercom.limits import MIB
+from intercom.mcp.answers import AnswerFiles
 from intercom.paths import Paths
+from intercom.wire.frames import MessageFrame
+from tests.support.client import PEER
 
 
 @pytest.fixture
@@ -208,6 +222,13 @@ def test_a_pipe_in_place_of_the_settings(home: Path) -> None:
         "identities/groups",
         "identities/addresses",
         "identities/addresses/a.json",
+        "identities/answers",
+        "identities/reports",
+        "identities/reports/a",
+        "identities/reports/a/b.report",
+        "adapters",
+        "stops",
+        "stops/a",
     ],
 )
 def test_a_pipe_in_place_of_what_commands_read(home: Path, name: str) -> None:
@@ -215,9 +236,44 @@ def test_a_pipe_in_place_of_what_commands_read(home: Path, name: str) -> None:
     home.chmod(0o700)
     os.mkfifo(home / name)
     finding = checks.permissions(Paths(home))
-    kind = "a directory" if name in ("identities", "identities/groups", "identities/addresses") else "a regular file"
+    directories = {path.relative_to(home).as_posix() for path in Paths(home).kept_directories}
+    kind = "a directory" if name in directories | {"identities/reports/a"} else "a regular file"
     assert (finding.state, finding.found) == ("bad", f"{home / name} is not {kind}")
     assert finding.hint == f"Move {home / name} away."
+
+
+def test_what_clients_keep_is_in_order(home: Path) -> None:
+    """Whoever followed a hint to move such a directory away would lose what is in it."""
+    paths = Paths(home)
+    ReportFiles(paths, "desk", "default").save(ReportRecord("d1", "completed", "done", [], written_at=1))
+    message = message_of(
+        MessageFrame(
+            Raw(encode(PEER)),
+            Raw(b'{"id":"a","timestamp":1,"content":{"text":"x"}}'),
+        ),
+        IncomingMessage,
+    )
+    assert AnswerFiles(paths, "desk", "default").save(message)
+    change(paths, Identity("name", "name\0me", "me", "the name"), lambda present: (*present, "team"))
+    AddressKeeper(paths, "desk", "default").keep_token("t" * 43)
+    note_session(paths, "claude", os.getppid(), "s-1", "startup")
+    assert Stops(paths, "codex", "s-1").may_hold()
+    made = {path for path in home.rglob("*") if path.is_dir()}
+    assert made == {*paths.kept_directories, *paths.reports.iterdir()}
+    assert checks.permissions(paths).state == "ok"
+    [directory] = paths.reports.iterdir()
+    for path in (directory, next(directory.iterdir()), next(paths.stops.iterdir())):
+        mode = path.stat().st_mode & 0o777
+        path.chmod(mode | 0o040)
+        finding = checks.permissions(paths)
+        assert (finding.state, finding.hint) == ("bad", f"Run `chmod {mode:o} {path}`.")
+        path.chmod(mode)
+
+
+def test_every_directory_that_is_kept_is_in_the_documentation(home: Path) -> None:
+    told = (Path(intercom.__file__).parent / "docs" / "files.md").read_text(encoding="utf-8")
+    for path in Paths(home).kept_directories:
+        assert f"`{path.relative_to(home)}/" in told
 
 
 def test_a_pipe_in_place_of_the_log(home: Path) -> None:

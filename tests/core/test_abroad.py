@@ -457,5 +457,6 @@ def test_mail_for_a_session_that_is_gone_for_good_is_given_up() -> None:
     another = enter(cluster["b"], "bob", preferredSessionId=bob.id)
     cluster.join("b")
     cluster.run(2 * Limits().peer_absent_ms)
-    assert [mail["notice"]["kind"] for mail in alice.mail()] == ["undeliverable"]
+    [notice] = [mail["notice"] for mail in alice.mail()]
+    assert (notice["kind"], notice["reason"]) == ("undeliverable", reasons.SESSION_NOT_FOUND)
     assert another.mail() == []

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import Raw
+from msgspec.json import decode, encode
 
-from intercom.core.records import AddressClaimed
+from intercom.core.letters import SEND, OutcomeLetter, SendLetter
+from intercom.core.records import AddressClaimed, Arrived, Post, RemoteName
 from intercom.limits import Limits
 from intercom.wire import reasons
 from tests.core.cluster import IDS, Cluster
@@ -424,6 +427,58 @@ def test_a_question_to_an_address_elsewhere_is_answered_by_whoever_holds_it() ->
     cluster.run()
     reply = message_in(alice.got())
     assert (reply["message"]["replyTo"], reply["message"]["content"]["text"]) == ("q", "because")
+
+
+def asked(names: str = "ab") -> tuple[Cluster, Client, Client]:
+    """Return an asker and the holder of an address on another machine that has its question."""
+    cluster = Cluster(names)
+    bob = holder(cluster, "b")
+    alice = asker(cluster)
+    alice.ask("bob", "q", "why?")
+    cluster.run()
+    confirm(cluster, bob, "q")
+    alice.got(), bob.got()
+    return cluster, alice, bob
+
+
+def replied(cluster: Cluster, who: Client, asker_id: str, message_id: str) -> list[dict[str, Any]]:
+    """Answer the question, as ``intercom reply`` does; return what came by then."""
+    frames = who.reply(asker_id, message_id, "q", "because")
+    cluster.run()
+    return [*frames, *who.got()]
+
+
+@pytest.mark.parametrize("is_known_for_long", [True, False])
+def test_who_acts_under_the_address_that_was_asked_answers_across_machines(is_known_for_long: bool) -> None:
+    """protocol 6.13.7, 6.5: as on one machine; a command is gone before other brokers hear of it."""
+    cluster, alice, bob = asked()
+    command = claim(cluster, "b", hold="none")
+    if is_known_for_long:
+        cluster.run(Limits().announce_ms)
+        alice.got()
+    replied(cluster, command, alice.id, "r")
+    frames = alice.got()
+    told = only([frame for frame in frames if frame["type"] == "question_target"])
+    assert (told["messageId"], told["sessionId"]) == ("q", command.id)
+    reply = message_in(frames)["message"]
+    assert (reply["replyTo"], reply["content"]["text"]) == ("q", "because")
+    confirm(cluster, alice, "r")
+    assert only(answers(command.got()))["type"] == "delivered"
+    assert reason(replied(cluster, bob, alice.id, "r2")) == reasons.NO_OPEN_QUESTION
+
+
+def test_nobody_else_answers_what_an_address_elsewhere_was_asked() -> None:
+    """protocol 6.13.7: another session there does not, nor one whose broker is not the home of the address."""
+    cluster, alice, _ = asked("abc")
+    near_bob = client(cluster, "b", "carol", **QUEUE)
+    assert reason(replied(cluster, near_bob, alice.id, "r1")) == reasons.NO_OPEN_QUESTION
+    sender = RemoteName("x", "bob", ("default",), "active", IDS["c"], session=b"{}", acts_for=("default", "bob"))
+    message = Raw(encode({"id": "r2", "timestamp": 1, "replyTo": "q", "content": {"text": "forged"}}))
+    letter = SendLetter("r2", alice.id, "m", "1", sender, message, pending_reply=True)
+    cluster["a"].peer_told(Arrived(99, IDS["c"], SEND, "x", encode(letter)))
+    [posted] = [post for post in cluster["a"].peer_work if isinstance(post, Post)]
+    assert decode(posted.body, type=OutcomeLetter).reason == reasons.NO_OPEN_QUESTION
+    assert alice.texts() == []
 
 
 def test_mail_that_comes_back_to_the_broker_of_its_sender_is_its_own() -> None:
