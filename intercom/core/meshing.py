@@ -318,8 +318,6 @@ class Meshing(Part):
         waiting = self._waiting()
         if waiting:
             told["outbox"], told["outboxOldestAt"] = len(waiting), min(waiting)
-        if self._homes.conflicts:
-            told["addressConflicts"] = sorted(self._homes.conflicts.values())
         if state.status == "on":
             told["peers"] = [
                 {"brokerId": peer.broker_id, "node": peer.name, "names": self._peers.name_count(peer.broker_id)}

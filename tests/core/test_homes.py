@@ -165,16 +165,51 @@ def test_without_the_engine_a_new_address_is_given_at_once_and_claimed_later() -
     assert home_of(cluster) == "b"
 
 
-def test_an_address_begun_on_both_sides_of_a_cut_stays_each_ones_own() -> None:
-    """Nothing on this machine ends because of another one; the report tells of it."""
+def test_an_address_begun_on_both_sides_of_a_cut_has_one_holder_when_that_ends() -> None:
+    """Whoever was claimed first holds it; the other is told, and its token opens nothing any more."""
     cluster = Cluster()
     cluster.cut("b")
-    holder(cluster, "a")
-    bob = claim(cluster, "b", token=OTHER)
+    first = holder(cluster, "a")
+    claim(cluster, "b", token=OTHER).leave()
+    near = asker(cluster, "b", "near")
+    assert send(cluster, near, "m1") == "queued"
+    second = claim(cluster, "b", token=OTHER)
+    assert second.id
+    first.got()
     cluster.join("b")
-    assert home_of(cluster) == "a" and "replaced" not in [frame["type"] for frame in bob.got()]
-    [status] = cluster["b"].send(cluster["b"].connect(), type="broker_status", requestId="1")
-    assert status["report"]["multiNode"]["addressConflicts"] == ["bob in default"]
+    cluster.run(2 * Limits().announce_ms)
+    assert home_of(cluster) == "a"
+    assert [frame["by"] for frame in second.got() if frame["type"] == "replaced"] == ["address"]
+    assert refusal(claim(cluster, "b", token=OTHER)) == "address_taken"
+    near.message("bob", "m2", "m2", extra=AWAY)
+    cluster.run()
+    assert first.texts() == ["m1", "m2"]
+    cluster.crash("b")
+    assert refusal(claim(cluster, "b", token=OTHER)) == "address_taken"
+    assert holder(cluster, "b").id and home_of(cluster) == "b", "its token opens it there, too"
+
+
+def test_of_two_that_are_claimed_at_once_when_the_engine_is_back_one_holds() -> None:
+    """Cluster, section 5: the same address registered at two machines while the engine was down."""
+    cluster = Cluster()
+    cluster.cut("a")
+    cluster.cut("b")
+    both = {"a": claim(cluster, "a"), "b": claim(cluster, "b", token=OTHER)}
+    cluster.held_claims = []
+    cluster.join("a")
+    cluster.join("b")
+    held, cluster.held_claims = cluster.held_claims, None
+    assert len(held) == len(both)
+    for node, each in reversed(held):
+        cluster.decide(node, each)
+    cluster.run(2 * Limits().announce_ms)
+    assert home_of(cluster) == "b"
+    ends = {name: [f["type"] for f in who.got() if f["type"] == "replaced"] for name, who in both.items()}
+    assert ends == {"a": ["replaced"], "b": []}
+    alice = asker(cluster)
+    alice.message("bob", "m1", "m1", extra=AWAY)
+    cluster.run()
+    assert both["b"].texts() == ["m1"]
 
 
 def test_a_holder_that_came_while_the_engine_was_away_is_the_newest_one() -> None:
