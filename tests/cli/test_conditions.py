@@ -141,6 +141,7 @@ def test_no_broker(shell: Shell, verb: str) -> None:
                 "invocation",
                 "waits",
                 "policy",
+                "outbox",
             ),
             (0, None),
         ),
