@@ -267,7 +267,7 @@ class Meshing(Part):
                 self._proxies.peer_seen(fact.broker_id, now)
         elif isinstance(fact, PeerLost):
             self._there.discard(fact.broker_id)
-            self._remote.lost(fact.broker_id, now)
+            self._remote.lost(fact, now)
             self._abroad.outgoing.look(fact.broker_id, now)
         elif isinstance(fact, Posted):
             self._abroad.posted(fact, now)

@@ -252,6 +252,8 @@ class PeerLost(Struct, frozen=True):
     """Say that a peer is not there any more."""
 
     broker_id: str
+    said_goodbye: bool = False
+    """It went in order, and may be back in a moment; else nothing was heard of it for long."""
 
 
 class Forwarded(Struct, frozen=True):

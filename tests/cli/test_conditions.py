@@ -142,6 +142,7 @@ def test_no_broker(shell: Shell, verb: str) -> None:
                 "waits",
                 "policy",
                 "restart",
+                "outbox",
             ),
             (0, None),
         ),

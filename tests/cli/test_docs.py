@@ -151,7 +151,7 @@ def test_every_code_is_explained() -> None:
     assert codes() - explained == set()
     assert explained - codes() <= {
         *("already_served", "cannot_serve", "held_elsewhere", "not_told", "unhealthy"),
-        *("expired", "undeliverable", "invocation_conflict"),
+        *("expired", "undeliverable", "invocation_conflict", "not_a_message"),
     }
 
 

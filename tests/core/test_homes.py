@@ -467,6 +467,21 @@ def test_who_acts_under_the_address_that_was_asked_answers_across_machines(is_kn
     assert reason(replied(cluster, bob, alice.id, "r2")) == reasons.NO_OPEN_QUESTION
 
 
+def test_a_command_answers_for_an_address_while_the_engine_is_gone() -> None:
+    """protocol 6.13.3, 6.13.4: it has ended by the time its answer arrives, which closes the question all the same"""
+    cluster, alice, _ = asked()
+    cluster.cut("b", leases_end=False)
+    command = claim(cluster, "b", hold="none")
+    may_wait = {"requirePendingReply": True, **AWAY}
+    frames = command.message(alice.id, "r", "because", extra=may_wait, replyTo="q")
+    assert only(answers(frames))["type"] == "queued"
+    command.leave()
+    cluster.join("b")
+    assert message_in(alice.got())["message"]["replyTo"] == "q"
+    confirm(cluster, alice, "r")
+    assert reason(alice.ask("bob", "q", "why?")) == reasons.ALREADY_ANSWERED
+
+
 def test_nobody_else_answers_what_an_address_elsewhere_was_asked() -> None:
     """protocol 6.13.7: another session there does not, nor one whose broker is not the home of the address."""
     cluster, alice, _ = asked("abc")

@@ -163,7 +163,7 @@ def test_brokers_see_each_other_and_each_others_sessions_and_letters_pass(
     assert arrived == [b'{"n":%d}' % number for number in range(1, 6)]
     a.until(lambda fact: isinstance(fact, Posted) and fact.number == 5)
     a.mesh.close(PATIENCE_S)
-    b.until(lambda fact: fact == PeerLost("a"))
+    b.until(lambda fact: fact == PeerLost("a", said_goodbye=True))
 
 
 def test_what_was_sent_to_a_broker_that_is_away_reaches_its_next_process_once(
