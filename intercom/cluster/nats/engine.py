@@ -263,7 +263,18 @@ async def connected(settings: ClusterSettings, access: Access, *, name: str) -> 
         if isinstance(found, Engine):
             return found
         why = found
-    raise Unusable(f"no server of {', '.join(settings.url)} can be used: {str(why) or type(why).__name__}")
+    told = str(why) or type(why).__name__
+    if "authorization" in told.lower():
+        told = f"{told}: {_shown(settings)}"
+    raise Unusable(f"no server of {', '.join(settings.url)} can be used: {told}")
+
+
+def _shown(settings: ClusterSettings) -> str:
+    """Return which setting the engine was not content with."""
+    for name in ("token_file", "credentials"):
+        if path := getattr(settings, name):
+            return f"it does not take what is in {name} {path}"
+    return "it wants token_file or credentials, and neither is set"
 
 
 async def _connected_to(url: str, settings: ClusterSettings, access: Access, name: str) -> Engine | Exception:
