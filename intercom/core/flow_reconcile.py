@@ -78,7 +78,7 @@ class Reconciler:
         self.passes += 1
         gap = now.mono - self._due if self._due else 0
         if gap > self._limits.late_ms:
-            self._forgive(gap)
+            self._forgive(gap, now)
         for flow in sorted(self._book.live(), key=lambda flow: flow.turn):
             self._look_after(flow, now)
         self._arm(now)
@@ -117,14 +117,17 @@ class Reconciler:
         more = {"reads": flow.next_step.step_id} if flow.is_read and flow.next_step is not None else {}
         self._mentions.mention("reconcile_finish", flow.record, attempt, now, **{"pass": number}, **more)
 
-    def _forgive(self, gap: int) -> None:
-        """Give everybody the time back in which this process stood still: nobody could report."""
+    def _forgive(self, gap: int, now: Instant) -> None:
+        """Give everybody the time back in which this process stood still: nobody could report.
+
+        What began behind the standstill, before this pass, has lost less of its time, or none.
+        """
         for flow in self._book.live():
             dispatch = self._book.open_of(flow)
             if dispatch is not None:
-                dispatch.accepted_since += gap
-                dispatch.report_since += gap
-                dispatch.evidence_since += gap
+                dispatch.accepted_since = min(dispatch.accepted_since + gap, now.mono)
+                dispatch.report_since = min(dispatch.report_since + gap, now.mono)
+                dispatch.evidence_since = min(dispatch.evidence_since + gap, now.mono)
 
     def _arm(self, now: Instant) -> None:
         """Set the next pass: after the pause while something is to be done, or when the next time is over."""

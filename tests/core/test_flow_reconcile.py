@@ -115,6 +115,52 @@ def test_time_in_which_the_broker_stood_still_is_given_back() -> None:
     assert play.states() == ("active", ["ambiguous"])
 
 
+def test_what_began_behind_a_standstill_gets_no_more_than_its_time() -> None:
+    """Protocol 12.5, F106: given back is the time that was lost, which is none of a window that began later."""
+    play = Play(features=TODO_WORKER)
+    play.begin("f", gated(requireCompleted=True))
+    dispatch_id = play.take()
+    play.world.pass_time(PASS)
+    play.world.mono += 600_000
+    play.world.wall += 600_000
+    play.report(dispatch_id)
+    play.world.pass_time(LIMITS.flow_todo_gate_ms - 1)
+    assert play.states() == ("active", ["awaiting_result"])
+    play.world.pass_time(1)
+    assert play.states() == ("active", ["ambiguous"])
+
+
+def test_a_worker_that_ends_behind_a_standstill_may_be_reported_for_no_longer_than_its_time() -> None:
+    """Protocol 12.5.2: found by the simulator, where the step was under way for ever."""
+    play = Play()
+    play.worker.write("unregister")
+    play.worker = play.work_as("worker", address={"name": "desk", "token": "t" * 32})
+    play.begin("f", "one", target="desk")
+    play.take()
+    play.world.pass_time(PASS)
+    play.world.mono += 600_000
+    play.world.wall += 600_000
+    play.worker.write("unregister")
+    play.world.pass_time(LIMITS.flow_end_grace_ms - 1)
+    assert play.states() == ("active", ["awaiting_result"])
+    play.world.pass_time(1)
+    assert play.states() == ("active", ["ambiguous"])
+
+
+def test_a_step_that_is_taken_behind_a_standstill_has_no_more_than_its_time() -> None:
+    """Protocol 12.5: the time a step has of its own is counted from when the worker has it."""
+    play = Play()
+    play.begin("f", {"stepId": "one", "prompt": "p", "reportTimeoutMs": 90_000})
+    play.world.pass_time(PASS)
+    play.world.mono += 600_000
+    play.world.wall += 600_000
+    play.take()
+    play.world.pass_time(89_999)
+    assert play.states() == ("active", ["awaiting_result"])
+    play.world.pass_time(1)
+    assert play.states() == ("active", ["ambiguous"])
+
+
 @pytest.mark.parametrize("shift", [-7_200_000, 86_400_000], ids=["back two hours", "forward a day"])
 def test_a_clock_that_jumps_ends_nothing(shift: int) -> None:
     """F104, F106: windows are measured with the monotonic clock."""
