@@ -68,6 +68,7 @@ class Letter:
     noticed: str | None = None
     """The sender was told that it will not arrive."""
     was_delivered: bool = False
+    """Its sender was told so, and no broker was started since that may have forgotten it."""
     is_refused: bool = False
     """Nothing its sender was told leaves a chance that it arrives."""
     may_be_under_way: bool = False
@@ -119,7 +120,8 @@ class Account:
         where the account of plain sends is in memory only.
         """
         for letter in self.letters.values():
-            letter.may_be_forgotten |= not kept_ms or letter.begun_wall + kept_ms < wall
+            if not kept_ms or letter.begun_wall + kept_ms < wall:
+                letter.may_be_forgotten, letter.was_delivered = True, False
 
     def settled(self, letter: Letter, result: object, error: Exception | None) -> None:
         """Take notice of what a sender was told, and hold it against what happened."""

@@ -20,5 +20,6 @@ FOUND: dict[int, str] = {
     3004376: "a message that had been the answer to a question went out as a plain one under its id",
     5001159: "a flow was shown whose commit had failed while its texts were read",
     54: "the row of a message that waited stayed on disk for ever when its deletion failed, with durability in memory",
+    7007104: "no fault but of the account: a broker whose clock was set forward had forgotten that it was delivered",
     7008424: "a grace that began behind a standstill of the broker was longer by that: a step was under way for ever",
 }
