@@ -298,6 +298,8 @@ def _cluster(origin: str, table: object) -> ClusterSettings:
         return ClusterSettings()
     if isinstance(table, dict) and isinstance(table.get("url"), str):
         table = {**table, "url": (table["url"],) if table["url"] else ()}
+    elif isinstance(table, dict) and not isinstance(table.get("url", []), list | tuple):
+        raise ConfigError(f"{origin}.url must be a text or an array of texts, not {table['url']!r}", hint=_CLUSTER_HINT)
     try:
         found = convert(table, ClusterSettings)
     except ValidationError as error:

@@ -259,6 +259,7 @@ def test_how_other_machines_are_reached_is_said_in_the_file(paths: Paths) -> Non
     ("line", "shown"),
     [
         ("urls = 'nats://h'", "urls"),
+        ("url = 5", "cluster.url must be a text or an array of texts, not 5"),
         ("url = 'http://h'", "cluster.url must begin with nats:// or tls://"),
         ("url = 7", "url"),
         ("url = 'nats://h'", "cluster.key_file must name"),

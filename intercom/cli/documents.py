@@ -422,7 +422,7 @@ _MEMBERSHIP = _success(
 )
 _BROKER = _object({"pid": _COUNT}, {"version": _TEXT})
 _REPLACED: Schema = {
-    "old": _BROKER,
+    "old": {"anyOf": [_BROKER, {"type": "null"}]},
     "new": _BROKER,
     "sessions": _array(_object({"id": _TEXT, "name": _OPTIONAL_TEXT, "state": {"enum": ["back", "ended", "missing"]}})),
 }

@@ -17,7 +17,7 @@ from intercom.limits import CLUSTER_CHECK_MS, REQUEST_MS
 
 USAGE = "list | ping NODE"
 DESCRIPTION = """`list` shows the brokers of other machines that the broker of this one knows to be there, and how the
-way to them is. It starts no broker.
+way to them is. It starts no broker. SESSIONS, `names` with --json, says how many sessions each answers for.
 
 `ping NODE` asks the broker of that machine for a sign of life, past the broker of this one, and prints how long that
 took; in place of the name of the machine stands the id of its broker, or eight characters or more with which it begins.

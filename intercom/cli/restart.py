@@ -28,9 +28,10 @@ USAGE = ""
 DESCRIPTION = """Have the broker finish what it began and leave, see a new one start and the sessions move to it.
 
 What was delivered stays delivered, and open questions stay open. Printed are the old and the new process, and of every
-session whether it is `back`, whether its process has `ended` meanwhile, or whether it is `missing` still.
+session whether it is `back`, whether its process has `ended` meanwhile, or whether it is `missing` still. Where no
+broker runs one is started, and that is said.
 
-Ends with 5 when no broker answers, and with 6 when sessions are missing after the wait.
+Ends with 5 when a broker leaves while it is asked, and with 6 when sessions are missing after the wait.
 """
 
 
@@ -44,9 +45,9 @@ class NotBack(IntercomError):
 
 
 class Replaced(NamedTuple):
-    """Hold what was seen: report of the old and the new broker, and the fate of each session."""
+    """Hold what was seen: report of the old broker, if one ran, and the new one, and the fate of each session."""
 
-    old: dict[str, Any]
+    old: dict[str, Any] | None
     new: dict[str, Any]
     sessions: list[tuple[SessionView, Fate]]
 
@@ -63,7 +64,7 @@ def run(arguments: Namespace, output: Output) -> int:
     seen = restart(paths_of(arguments), time_left(arguments, RETURN_WAIT_MS))
     missing = [view for view, fate in seen.sessions if fate == "missing"]
     document = {
-        "old": _broker(seen.old),
+        "old": None if seen.old is None else _broker(seen.old),
         "new": _broker(seen.new),
         "sessions": [{"id": view.id, "name": view.name, "state": fate} for view, fate in seen.sessions],
     }
@@ -72,7 +73,8 @@ def run(arguments: Namespace, output: Output) -> int:
         output.failure({**error.as_dict(), **document})
     else:
         output.document({"ok": True, **document})
-    output.line(f"old broker  pid {seen.old.get('pid')}, {_version(seen.old)}")
+    old = "none ran" if seen.old is None else f"pid {seen.old.get('pid')}, {_version(seen.old)}"
+    output.line(f"old broker  {old}")
     output.line(f"new broker  pid {seen.new.get('pid')}, {_version(seen.new)}")
     for view, fate in seen.sessions:
         output.line(f"{fate:<11} {who(view.name, view.id)}")
@@ -87,13 +89,15 @@ def restart(paths: Paths, seconds: float) -> Replaced:
     Raises what ``intercom.client.control.health`` raises while nothing was done, and ``RequestTimeout`` when the old
     process does not leave.
     """
-    try:
-        old = quiet_report(paths, min(seconds, CONNECT_MS / 1000))
-        before = _everybody(paths)
-    except (NoBroker, ConnectionLost) as error:
-        error.hint = LEAVING_HINT
-        raise
-    end(paths, old, STOP_WAIT_MS / 1000)
+    old = _running(paths, min(seconds, CONNECT_MS / 1000))
+    before: list[SessionView] = []
+    if old is not None:
+        try:
+            before = _everybody(paths)
+        except (NoBroker, ConnectionLost) as error:
+            error.hint = LEAVING_HINT
+            raise
+        end(paths, old, STOP_WAIT_MS / 1000)
     until = time.monotonic() + seconds
     with blocking.connect(
         home=paths.home, purpose="control", model="intercom restart", timeout=CONNECT_MS / 1000
@@ -104,6 +108,17 @@ def restart(paths: Paths, seconds: float) -> Replaced:
             if all(fate != "missing" for _, fate in fates) or time.monotonic() >= until:
                 return Replaced(old, new, fates)
             time.sleep(GONE_POLL_MS / 1000)
+
+
+def _running(paths: Paths, seconds: float) -> dict[str, Any] | None:
+    """Return the report of the broker that runs, None: none does."""
+    try:
+        return quiet_report(paths, seconds)
+    except NoBroker:
+        return None
+    except ConnectionLost as error:
+        error.hint = LEAVING_HINT
+        raise
 
 
 def _everybody(paths: Paths) -> list[SessionView]:

@@ -113,8 +113,6 @@ def machines(cluster: dict[str, Any]) -> str:
         oldest = cluster.get("outboxOldestAt")
         since = f", the oldest since {duration(time.time() * 1000 - oldest)}" if isinstance(oldest, int) else ""
         told += f"; {waiting} in the outbox{since}"
-    if conflicts := cluster.get("addressConflicts"):
-        told += f"; held elsewhere by somebody else: {', '.join(map(str, conflicts))}"
     if cluster.get("foreign"):
         told += f"; {cluster['foreign']} things came that were made under another key"
     return told

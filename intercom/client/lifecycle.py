@@ -252,7 +252,8 @@ def end_of(code: str, reason: str) -> IntercomError | None:
 def told_of_replacement(answer: Replaced, address: str | None) -> SessionReplaced:
     """Return the error for ``replaced``."""
     if answer.by == "address":
-        return SessionReplaced(f"Session {answer.session_id} took the address {address or 'of this one'}")
+        taker = f"Session {answer.session_id}" if answer.session_id else "A session on another machine"
+        return SessionReplaced(f"{taker} took the address {address or 'of this one'}")
     return SessionReplaced(f"Another connection of this process is session {answer.session_id} now")
 
 

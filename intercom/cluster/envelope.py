@@ -85,6 +85,14 @@ def unseal(key: bytes, data: bytes, *, to_broker: str = "") -> Envelope:
     return envelope
 
 
+def writer_of(data: bytes) -> str:
+    """Return whom an envelope names as its broker, whatever key it was made under; empty: it names none."""
+    try:
+        return decode(data, type=Envelope).from_broker
+    except DecodeError:
+        return ""
+
+
 def _open_end(bare: bytes) -> bytes:
     """Return an envelope without its empty mac and its end."""
     return bare[: -len(b',"mac":""}')]

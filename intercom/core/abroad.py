@@ -196,7 +196,7 @@ class Abroad:
             target.id,
             target.target_identity,
             self._next_attempt(),
-            _sender_of(mail, identity, self._own),
+            _sender_of(mail, identity, self._own, self._addresses.of_key(identity)),
             frame.message,
             record.is_ask,
             may_queue=not target.id,
@@ -525,7 +525,14 @@ def _read(fact: Arrived, kind: type[Letter]) -> Letter | None:
         return None
 
 
-def _sender_of(mail: Mail, identity: str, own: str) -> RemoteName:
+def wording_at_home(address: Address | None) -> tuple[str, str] | None:
+    """Return group and name of an address, if this broker may tell others who acts under it."""
+    if address is None or address.home is not None or address.is_of_broker:
+        return None
+    return address.group, address.name
+
+
+def _sender_of(mail: Mail, identity: str, own: str, address: Address | None) -> RemoteName:
     """Return whoever sent mail, as it was then."""
     record = mail.record
     info = decode(record.sender_info)
@@ -542,4 +549,5 @@ def _sender_of(mail: Mail, identity: str, own: str) -> RemoteName:
         identity=identity,
         home_group=str(info.get("group", "")),
         return_hash=return_hash,
+        acts_for=wording_at_home(address),
     )

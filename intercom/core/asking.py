@@ -53,14 +53,8 @@ class Asking:
         """The broker leaves soon: nothing new is asked."""
         self.holder_of: Callable[[str], Session | None] = lambda key: None
         """Tells who receives the mail of a mailbox."""
-
-    def find(self, asker_id: str, target_id: str, message_id: str) -> Question | None:
-        """Return the open question of this triple; one that waits for a side to return is not open.
-
-        Whoever holds the target's id meanwhile is not the target.
-        """
-        question = self._questions.find(asker_id, target_id, message_id)
-        return None if question is None or question.is_waiting else question
+        self.returns_by: Callable[[str], int | None] = lambda session_id: None
+        """Tells until when (monotonic ms) a session elsewhere may come back whose broker begins anew."""
 
     def refusal(self, asker: Session) -> Refusal | None:
         """Return why this session may ask nothing more now, or None when it may."""
@@ -234,9 +228,17 @@ class Asking:
         """Tell everybody who waits for a departing session; what waits for a side to return stays."""
         for question in self._questions.owed_by(target.id):
             asker = self._sessions.get(question.asker_id)
-            if asker is not None and not question.is_waiting:
+            if asker is not None and not question.is_waiting and not self._waits_for_return(question):
                 self._questions.close(question)
                 self._tell_gone(asker, question, target)
+
+    def _waits_for_return(self, question: Question) -> bool:
+        """Let a question wait for who was asked, if that may come back; return whether it does."""
+        due = self.returns_by(question.target_id)
+        if due is not None:
+            self._questions.target_returned([question])
+            self._questions.wait_for_target(question, due, self._target_stayed_away)
+        return due is not None
 
     def target_ended(self, target: Session, now: Instant) -> None:
         """Settle every question to a session that turned terminal."""
@@ -253,8 +255,9 @@ class Asking:
             return
         target = self._sessions.get(target_id)
         if target is None:
-            self._questions.close(question)
-            self._tell_gone(asker, question, None)
+            if not self._waits_for_return(question):
+                self._questions.close(question)
+                self._tell_gone(asker, question, None)
         elif target.is_terminal:
             self._questions.close(question)
             self._tell_terminal(asker, question, target, now)

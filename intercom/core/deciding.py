@@ -451,7 +451,9 @@ class Deciding:
             if target.is_cut_off and not self._queueing.must_wait(sender, target, frame, message):
                 return Refusal("D13", reasons.CLUSTER_UNAVAILABLE, after=after)
             if self._queueing.must_wait(sender, target, frame, message):
-                return self._queueing.put_behind(connection, sender, target, frame, message, signature, operation, now)
+                return self._queueing.put_behind(
+                    connection, sender, target, frame, message, signature, operation, answered, now
+                )
         return self._delivery.carry(
             connection, sender, target, frame, message, signature, operation, answered, request, now
         )

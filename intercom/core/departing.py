@@ -71,6 +71,8 @@ class Departing:
         if session.known is not None and cause in (Cause.LOST, Cause.MOVED):
             self._asking.asker_away(session)
             self._sessions.reserve_id(session.id)
+        elif self._asking.returns_by(session.id) is not None:
+            self._asking.asker_away(session)
         else:
             self._asking.asker_left(session.id)
         if session.holds_address and (cause is Cause.REPLACED or session.keeps_questions):

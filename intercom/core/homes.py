@@ -6,8 +6,8 @@
 
 Rule 1: the engine decides between two claims; whoever lost hears who won, and decides again. Rule 2: nobody waits for
 the engine longer than ``Limits.claim_ms``, and nothing on this machine ends because it cannot be reached: what was
-begun without it is claimed later. Rule 3: an address that two brokers began under different tokens is each one's own;
-the second is told of in the log and in the report, and is not known elsewhere.
+begun without it is claimed later. Rule 3: of two brokers that began an address under different tokens the one that the
+engine heard first has it: the holder at the other is replaced, and its mail follows the address.
 """
 
 from __future__ import annotations
@@ -101,8 +101,6 @@ class Homes:
         """Keys that are being published, by the numbers of the claims."""
         self._ahead: set[str] = set()
         """Keys of the addresses whose holder came here while the engine could not say so to the others."""
-        self.conflicts: dict[str, str] = {}
-        """Labels of the addresses that somebody else holds elsewhere, by their keys."""
 
     # --- what the cluster knows -------------------------------------------------------------------------
 
@@ -162,7 +160,6 @@ class Homes:
             return
         if address.home is None:
             if seen.home == self._own:
-                self.conflicts.pop(seen.key, None)
                 self._ahead.discard(seen.key)
                 self._publish(address, now)  # what it was claimed with may say less than is known by now
             elif seen.key not in self._publishing and seen.key not in self._ahead:
@@ -178,13 +175,13 @@ class Homes:
                 self._aimed(address, now)
 
     def _lost(self, address: Address, seen: AddressHome, now: Instant) -> None:
-        """Let the mailbox go where the rightful holder is now; an address that is somebody else's stays apart."""
+        """Let the mailbox go where the rightful holder is now, and let its token be the one that opens the address."""
+        if not seen.token_hash:
+            return  # whose it is will be told
         if address.token_hash != seen.token_hash:
-            if seen.token_hash and seen.key not in self.conflicts:
-                self.conflicts[seen.key] = f"{address.name} in {address.group}"
-                self._outbox.note("address_conflict", address=address.name, group=address.group, home=seen.home)
-            return
-        self.conflicts.pop(seen.key, None)
+            self._outbox.note("address_lost", address=address.name, group=address.group, home=seen.home)
+            address.token_hash = seen.token_hash
+        self._ahead.discard(seen.key)
         address.home, address.groups = seen.home, seen.groups
         self._addresses.change(address, "address.rehomed", now)
         self._left(address, now)
@@ -298,7 +295,9 @@ class Homes:
     def claimed(self, fact: AddressClaimed, now: Instant) -> None:
         """Go on once it is known what became of a claim."""
         claim = self._claims.pop(fact.number, None)
-        if isinstance(claim, _Held):
+        if isinstance(claim, _Held) and fact.found is None:
+            self._go_on_without(claim, now)  # asked again, the engine would only say the same
+        elif isinstance(claim, _Held):
             self._note_found(fact)
             self._decided(claim, fact, now)
         elif claim is None:

@@ -596,7 +596,7 @@ class Mailing:
 
     def refused_elsewhere(self, mail: Mail, reason: str, now: Instant) -> None:
         """Give up mail that the broker of its recipient will never take; its sender is told."""
-        self._give_up([mail], "undeliverable", reason, now)
+        self._give_up([mail], "undeliverable", reason, now, was_taken=False)
 
     def take_out(self, mail: Mail, now: Instant) -> None:
         """Give up one mail because the operator wants that; its sender is told."""
@@ -702,17 +702,20 @@ class Mailing:
         """Take back mail of the broker itself that has become pointless."""
         self._give_up([mail], "withdrawn", reason, now)
 
-    def _give_up(self, mail: list[Mail], kind: Any, reason: str, now: Instant) -> None:
+    def _give_up(self, mail: list[Mail], kind: Any, reason: str, now: Instant, *, was_taken: bool = True) -> None:
         """End mail undelivered, in an append of its own."""
         changes: list[Change] = []
-        given_up = self.give_up(mail, kind, reason, changes, now)
+        given_up = self.give_up(mail, kind, reason, changes, now, was_taken=was_taken)
         self.given_up(given_up, self._ledger.append(tuple(changes), self.unsettle_given_up, given_up), now)
 
-    def give_up(self, mail: list[Mail], kind: Any, reason: str, changes: list[Change], now: Instant) -> GivenUp:
+    def give_up(
+        self, mail: list[Mail], kind: Any, reason: str, changes: list[Change], now: Instant, *, was_taken: bool = True
+    ) -> GivenUp:
         """End mail undelivered and tell each sender once: in its mailbox, or at once when it has none and is here.
 
-        Of what was handed over before nobody says that it was not delivered: its recipient may be done with it.
-        The caller appends ``changes`` and hands the ticket to ``given_up``.
+        Of what was handed over before nobody says that it was not delivered: its recipient may be done with it, unless
+        not ``was_taken``: whoever it was handed to did not take it. The caller appends ``changes`` and hands the ticket
+        to ``given_up``.
         """
         given_up = GivenUp(mail, [], [])
         for one in mail:
@@ -720,7 +723,7 @@ class Mailing:
                 tell(one, kind, reason, now)
         for one in mail:
             record = one.record
-            is_open = one.offers and kind != "withdrawn" and reason != notices.SHOWN_LATE
+            is_open = one.offers and was_taken and kind != "withdrawn" and reason != notices.SHOWN_LATE
             why = notices.never_confirmed(reason) if is_open else reason
             self._deadlines.cancel(one.deadline)
             one.deadline = None

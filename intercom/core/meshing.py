@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from intercom.core.abroad import Abroad
+from intercom.core.abroad import Abroad, wording_at_home
 from intercom.core.clock import Instant
 from intercom.core.homes import Homes
 from intercom.core.outgoing import OnItsWay, Outgoing, PostAgain
@@ -247,6 +247,7 @@ class Meshing(Part):
             return_hash=session.return_hash,
             features=tuple(sorted(session.features)),
             address=_address_of(session),
+            acts_for=wording_at_home(session.address),
         )
 
     # --- how the way is ---------------------------------------------------------------------------------
@@ -267,7 +268,7 @@ class Meshing(Part):
                 self._proxies.peer_seen(fact.broker_id, now)
         elif isinstance(fact, PeerLost):
             self._there.discard(fact.broker_id)
-            self._remote.lost(fact.broker_id, now)
+            self._remote.lost(fact, now)
             self._abroad.outgoing.look(fact.broker_id, now)
         elif isinstance(fact, Posted):
             self._abroad.posted(fact, now)
@@ -329,8 +330,6 @@ class Meshing(Part):
         waiting = self._waiting()
         if waiting:
             told["outbox"], told["outboxOldestAt"] = len(waiting), min(waiting)
-        if self._homes.conflicts:
-            told["addressConflicts"] = sorted(self._homes.conflicts.values())
         if state.status == "on":
             told["peers"] = [
                 {"brokerId": peer.broker_id, "node": peer.name, "names": self._peers.name_count(peer.broker_id)}

@@ -105,6 +105,8 @@ class RemoteName(Struct, frozen=True):
     features: tuple[str, ...] = ()
     address: tuple[str, str] | None = None
     """Group and name of the address whose mail it receives."""
+    acts_for: tuple[str, str] | None = None
+    """Those of the address under which it acts, whoever receives for that, if its home is there."""
 
 
 class AddressHome(Struct, frozen=True):
@@ -250,6 +252,8 @@ class PeerLost(Struct, frozen=True):
     """Say that a peer is not there any more."""
 
     broker_id: str
+    said_goodbye: bool = False
+    """It went in order, and may be back in a moment; else nothing was heard of it for long."""
 
 
 class Forwarded(Struct, frozen=True):

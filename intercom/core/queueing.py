@@ -270,14 +270,16 @@ class Queueing:
         return sent is not None and sent.sender == away.key
 
     def open_question(self, asker: Session, sender: Session, message_id: str) -> Question | None:
-        """Return the open question of an asker who is here that a reply of this sender answers."""
-        if sender.address is None:
-            return self._asking.find(asker.id, sender.id, message_id)
+        """Return the open question of an asker who is here that a reply of this sender answers.
+
+        Whoever has the id of who was asked meanwhile, and is another, answers nothing.
+        """
         question = self.question_of(asker.id, sender, message_id)
         if question is None or question.dormant:
             return None
-        acts_for_it = question.operation.target == sender.address.key
-        return question if acts_for_it or not question.is_waiting else None
+        # An answer may come before it is known that its sender is back.
+        mine = sender.target_identity if sender.address is None else sender.address.key
+        return question if question.operation.target == mine or not question.is_waiting else None
 
     def question_of(self, asker_id: str, sender: Session, message_id: str) -> Question | None:
         """Return the question that a reply of this sender answers: its own, or that of whoever acts for its address."""
@@ -307,14 +309,17 @@ class Queueing:
     # --- sends to somebody who is here ------------------------------------------------------------------
 
     def must_wait(self, sender: Session, target: Session, frame: Send, message: Message) -> bool:
-        """Tell whether a send that may wait has to: older mail of its target has not been handed over."""
+        """Tell whether a send that may wait has to: older mail of its target has not been handed over.
+
+        An answer overtakes that mail, but waits, too, while its target's machine cannot be reached.
+        """
         return (
             target.mailbox is not None
             and (target.mailbox.holds_others_up or target.is_cut_off)
             and frame.queue_if_away is True
             and QUEUE in sender.features
             and message.expects_reply is not True
-            and message.reply_to is UNSET
+            and (message.reply_to is UNSET or target.is_cut_off)
             and type(frame) is not SupervisorSend
         )
 
@@ -327,12 +332,13 @@ class Queueing:
         message: Message,
         signature: bytes,
         operation: Operation | None,
+        answered: Question | None,
         now: Instant,
     ) -> Refusal | None:
-        """Let a send wait behind the mail of somebody who is here."""
+        """Let a send wait behind the mail of somebody who is here; ``answered`` is the question that it answers."""
         label = target.name or target.id
         key = target.target_identity
-        return self._put(connection, sender, key, label, frame, message, signature, operation, None, now)
+        return self._put(connection, sender, key, label, frame, message, signature, operation, answered, now)
 
     def put_aside(
         self,

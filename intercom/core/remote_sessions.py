@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from intercom.core import groups
 from intercom.core.clock import Instant
-from intercom.core.peer_records import PeerSeen, RemoteName
+from intercom.core.peer_records import PeerLost, PeerSeen, RemoteName
 from intercom.core.queueing import Away, Several
 from intercom.core.resolving import NODE_SIGN, is_prefix, node_of
 from intercom.core.sessions import NODE
@@ -23,6 +23,7 @@ from intercom.core.standins import RemoteConnection, StandIn, Way, groups_of
 
 if TYPE_CHECKING:
     from intercom.core.addresses import Address
+    from intercom.core.deadlines import Deadline
     from intercom.core.delivery import Delivery
     from intercom.core.departing import Departing
     from intercom.core.ground import Ground
@@ -75,7 +76,12 @@ class RemoteSessions:
         self._numbers = count(-1, -1)
         self._of: dict[str, dict[str, StandIn]] = {}
         """By broker and session id."""
+        self._epochs: dict[str, int] = {}
+        """Of the processes of the brokers that were heard of last."""
+        self._returning: dict[str, Deadline] = {}
+        """Until when the sessions may come back whose broker has ended, and begins anew, by their ids."""
         self._left: OrderedDict[str, _Left] = OrderedDict()
+        self._asking.returns_by = self._returns_by
 
     def next_number(self) -> int:
         """Return a number for the way to something elsewhere."""
@@ -86,12 +92,14 @@ class RemoteSessions:
     def seen(self, fact: PeerSeen, now: Instant) -> None:
         """Let those be here for whom a broker says that it answers, and no others of it."""
         mine = self._of.setdefault(fact.broker_id, {})
+        begins_anew = self._epochs.get(fact.broker_id, fact.epoch) != fact.epoch
+        self._epochs[fact.broker_id] = fact.epoch
         wanted = {name.target_id: name for name in fact.names if name.session and name.home == fact.broker_id}
         for session_id, stand_in in list(mine.items()):
             if self._sessions.get(session_id) is not stand_in:
                 del mine[session_id]  # it is at another broker now
             elif session_id not in wanted and stand_in.is_confirmed:
-                self._retire(stand_in, now)
+                self._retire(stand_in, now, may_return=begins_anew)
         for session_id, name in list(wanted.items())[: self._limits.peer_sessions]:
             stand_in_here = mine.get(session_id)
             if stand_in_here is not None:
@@ -99,11 +107,11 @@ class RemoteSessions:
             elif self._sessions.get(session_id) is None:
                 self._enter(self._made(fact.broker_id, name), now)
 
-    def lost(self, broker_id: str, now: Instant) -> None:
-        """Let all sessions of a broker be gone."""
-        for stand_in in list(self._of.pop(broker_id, {}).values()):
+    def lost(self, fact: PeerLost, now: Instant) -> None:
+        """Let all sessions of a broker be gone; one that said goodbye may be replaced at this moment."""
+        for stand_in in list(self._of.pop(fact.broker_id, {}).values()):
             if self._sessions.get(stand_in.id) is stand_in:
-                self._retire(stand_in, now)
+                self._retire(stand_in, now, may_return=fact.said_goodbye)
 
     def sender_of(self, peer: str, letter: SendLetter, now: Instant) -> StandIn:
         """Return the stand-in of whoever sent this.
@@ -113,8 +121,10 @@ class RemoteSessions:
         """
         present = self._sessions.get(letter.sender.target_id)
         if isinstance(present, StandIn) and present.connection.session is present and present.is_at(peer):
+            self._let_act(present, peer, letter.sender)
             return present
         stand_in = self._made(peer, letter.sender)
+        self._let_act(stand_in, peer, letter.sender)
         if letter.was_forwarded:
             if isinstance(present, StandIn):
                 stand_in.update(**{NODE: node_of(present, "")})
@@ -123,6 +133,12 @@ class RemoteSessions:
             self._enter(stand_in, now, is_confirmed=False)
             self._deadlines.add(now.mono + self._limits.peer_confirm_ms, self._is_confirmed, stand_in)
         return stand_in
+
+    def _let_act(self, stand_in: StandIn, peer: str, name: RemoteName) -> None:
+        """Let a sender answer for the address under which it acts: only the home of that knows who may."""
+        if not stand_in.holds_address:
+            address = None if name.acts_for is None else self._homes.known_as(*name.acts_for)
+            stand_in.address = address if address is not None and address.home == peer else None
 
     def shape_of(self, peer: str, name: RemoteName) -> StandIn:
         """Return a stand-in by which somebody is judged whom a letter names; it is in no table."""
@@ -142,6 +158,7 @@ class RemoteSessions:
         connection = stand_in.connection
         assert isinstance(connection, RemoteConnection)
         stand_in.is_confirmed = is_confirmed
+        self._deadlines.cancel(self._returning.pop(stand_in.id, None))
         box = self._act(stand_in, connection.peer_id, now)
         self._sessions.enter_remote(stand_in)
         self._of.setdefault(connection.peer_id, {})[stand_in.id] = stand_in
@@ -186,7 +203,10 @@ class RemoteSessions:
         if stand_in.is_terminal and not was_terminal:
             self._asking.target_ended(stand_in, now)
 
-    def _retire(self, stand_in: StandIn, now: Instant) -> None:
+    def _retire(self, stand_in: StandIn, now: Instant, *, may_return: bool = False) -> None:
+        if may_return:
+            due = now.mono + self._limits.dormant_target_ms
+            self._returning[stand_in.id] = self._deadlines.add(due, self._stayed_away, stand_in.id)
         connection = stand_in.connection
         assert isinstance(connection, RemoteConnection)
         self._of.get(connection.peer_id, {}).pop(stand_in.id, None)
@@ -197,6 +217,15 @@ class RemoteSessions:
             if len(self._left) > self._limits.peer_sessions:
                 self._left.popitem(last=False)
         self._departing.retire(connection, now)
+
+    def _returns_by(self, session_id: str) -> int | None:
+        deadline = self._returning.get(session_id)
+        return None if deadline is None else deadline.due
+
+    def _stayed_away(self, session_id: str, now: Instant) -> None:
+        del self._returning[session_id]
+        if self._sessions.get(session_id) is None:
+            self._asking.asker_left(session_id)
 
     def _leave_to_its_address(self, stand_in: StandIn, now: Instant) -> None:
         """Let what waits for a session that held an address wait for that, if it was not known for its holder here."""

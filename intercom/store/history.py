@@ -184,7 +184,7 @@ _ADD_PLAIN_EVENT = Insert(
 """Add one that has no id of its own, of a row that is there: binding None takes long."""
 _SAVE_BODY = Insert("INSERT OR REPLACE INTO bodies (number, message, until) VALUES ", "(?, ?, NULL)")
 _RELEASE_BODIES = "UPDATE bodies SET until = ? WHERE number BETWEEN ? AND ?"
-_DROP_BODY = "DELETE FROM bodies WHERE number = ?"
+_DROP_BODY = "DELETE FROM bodies WHERE number BETWEEN ? AND ?"
 _DROP_BODIES = "DELETE FROM bodies WHERE until <= ?"
 _KEEP_SEQUENCE = "INSERT OR REPLACE INTO meta SELECT 'sequence', MAX(seq) FROM journal WHERE seq > 0"
 _SUPERSEDED = """
@@ -238,23 +238,20 @@ def write(connection: sqlite3.Connection, changes: Sequence[HistoryChange], epoc
     """Apply changes in their order within the transaction of the caller; return the greatest sequence number."""
     last = 0
     written = _Written()
-    bodies: list[tuple[int, bytearray]] = []
-    releases: dict[int, int | None] = {}
+    bodies = _Bodies()
     for change in changes:
         if isinstance(change, Happened):
             last = change.seq
             written.add(change, epoch)
         elif isinstance(change, SaveBody):
-            if releases:
-                _write_bodies(connection, bodies, releases)
-            bodies.append((change.number, bytearray(change.message)))
+            bodies.save(change.number, change.message)
         elif isinstance(change, ReleaseBody):
-            releases[change.number] = change.until
+            bodies.released[change.number] = change.until
         elif isinstance(change, DropBody):
-            _write_bodies(connection, bodies, releases)
-            connection.execute(_DROP_BODY, (change.number,))
+            bodies.drop(change.number)
         elif isinstance(change, DropBodies):
-            _write_bodies(connection, bodies, releases)
+            bodies.write(connection)
+            bodies = _Bodies()
             connection.execute(_DROP_BODIES, (change.before,))
         else:
             written.write(connection)
@@ -264,7 +261,7 @@ def write(connection: sqlite3.Connection, changes: Sequence[HistoryChange], epoc
                 connection.execute(_KEEP_COMPACTED.format(deleted), (change.before,))
                 connection.execute(f"DELETE FROM journal WHERE {deleted}", (change.before,))
     written.write(connection)
-    _write_bodies(connection, bodies, releases)
+    bodies.write(connection)
     return last
 
 
@@ -331,16 +328,33 @@ class _Written:
             connection.executemany(update, [(*bound, *run) for run in runs(numbers)])
 
 
-def _write_bodies(
-    connection: sqlite3.Connection, bodies: list[tuple[int, bytearray]], releases: dict[int, int | None]
-) -> None:
-    """Write the bodies that were collected, then the releases that came after them, and begin anew."""
-    if bodies:
-        _SAVE_BODY.run(connection, bodies)
-        bodies.clear()
-    if releases:
-        connection.executemany(_RELEASE_BODIES, spans(releases))
-        releases.clear()
+class _Bodies:
+    """Collect what becomes of texts."""
+
+    def __init__(self) -> None:
+        self._saved: dict[int, bytearray] = {}
+        self.released: dict[int, int | None] = {}
+        """Until when each is kept."""
+        self._gone: dict[int, None] = {}
+
+    def save(self, number: int, message: bytes) -> None:
+        """Keep a text, whatever became of one with this number before."""
+        self._saved[number] = bytearray(message)
+        self.released.pop(number, None)
+
+    def drop(self, number: int) -> None:
+        """Delete a text."""
+        self._saved.pop(number, None)
+        self.released.pop(number, None)
+        self._gone[number] = None
+
+    def write(self, connection: sqlite3.Connection) -> None:
+        """Write what was collected."""
+        if self._gone:
+            connection.executemany(_DROP_BODY, runs(self._gone))
+        _SAVE_BODY.run(connection, list(self._saved.items()))
+        if self.released:
+            connection.executemany(_RELEASE_BODIES, spans(self.released))
 
 
 def project(connection: sqlite3.Connection, row: Row, *, is_gone: bool) -> None:

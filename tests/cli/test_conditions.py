@@ -141,6 +141,8 @@ def test_no_broker(shell: Shell, verb: str) -> None:
                 "invocation",
                 "waits",
                 "policy",
+                "restart",
+                "outbox",
             ),
             (0, None),
         ),

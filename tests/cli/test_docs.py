@@ -151,7 +151,7 @@ def test_every_code_is_explained() -> None:
     assert codes() - explained == set()
     assert explained - codes() <= {
         *("already_served", "cannot_serve", "held_elsewhere", "not_told", "unhealthy"),
-        *("expired", "undeliverable", "invocation_conflict"),
+        *("expired", "undeliverable", "invocation_conflict", "not_a_message"),
     }
 
 
@@ -167,4 +167,4 @@ def test_every_file_of_a_home_is_explained() -> None:
     for name in Paths.__slots__:
         path = getattr(paths, name)
         if isinstance(path, Path) and name != "home":
-            assert f"`{path.name}" in PAGES["files"], path.name
+            assert f"`{path.relative_to(paths.home)}" in PAGES["files"], path

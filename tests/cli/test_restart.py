@@ -72,15 +72,24 @@ def test_a_session_whose_process_ended_is_not_missed(shell: Shell) -> None:
     assert b'"state":"ended"' in ended.out
 
 
-def test_without_a_broker_none_is_started(shell: Shell) -> None:
+def test_where_no_broker_runs_one_is_started_and_that_is_said(shell: Shell) -> None:
+    """The lines of `intercom docs cluster` work on a machine on which nothing ran before."""
     result = shell.run("restart", "--json")
-    assert (result.status, result.document["code"]) == (5, "no_broker")
-    assert result.document["hint"] == LEAVING_HINT
-    assert not shell.home.exists()
+    assert result.status == 0, result
+    assert result.document["old"] is None and result.document["sessions"] == []
+    assert result.document["new"] == {"pid": shell.broker_pid(), "version": __version__}
+    shell.run("stop")
+    assert shell.run("restart").text.splitlines()[0] == "old broker  none ran"
 
 
-@pytest.mark.parametrize("error", [NoBroker("No broker answers"), ConnectionLost("The broker closed the connection")])
-@pytest.mark.parametrize("step", ["quiet_report", "_everybody"])
+@pytest.mark.parametrize(
+    ("step", "error"),
+    [
+        ("quiet_report", ConnectionLost("The broker closed the connection")),
+        ("_everybody", ConnectionLost("The broker closed the connection")),
+        ("_everybody", NoBroker("No broker answers")),
+    ],
+)
 def test_a_broker_that_somebody_else_restarts_just_now(
     shell: Shell, monkeypatch: pytest.MonkeyPatch, error: IntercomError, step: str
 ) -> None:

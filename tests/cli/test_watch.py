@@ -63,7 +63,7 @@ def test_a_later_one_goes_on_where_it_was(shell: Shell) -> None:
 
 def test_it_ends_when_its_time_is_over(shell: Shell) -> None:
     shell.serve()
-    result = shell.run("watch", "--timeout", "0.05", "--json")
+    result = shell.run("watch", "--timeout", "1", "--json")
     assert (result.status, result.documents[-1]["event"]) == (0, "ended")
 
 

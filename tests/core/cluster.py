@@ -7,7 +7,7 @@ ended had not settled. ``cut`` takes a broker off it.
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct, structs
 
@@ -114,7 +114,9 @@ class Cluster:
         node.world.peer_told(AddressesKnown(frozenset(self.addresses)))
 
     def _tell(self, node: Node, other: Node) -> None:
-        node.world.peer_told(PeerSeen(other.broker_id, other.name, None, tuple(other.names.values())))
+        node.world.peer_told(
+            PeerSeen(other.broker_id, other.name, None, tuple(other.names.values()), other.world.epoch)
+        )
 
     def cut(self, name: str, *, leases_end: bool = True) -> None:
         """Take a broker off the engine; with its leases the others see it leave, and it them."""
@@ -124,12 +126,12 @@ class Cluster:
         if leases_end:
             self.end_leases(name)
 
-    def end_leases(self, name: str) -> None:
+    def end_leases(self, name: str, *, said_goodbye: bool = False) -> None:
         node = self.nodes[name]
         for other in self.nodes.values():
             if other is not node:
                 if other.is_up and not other.is_cut:
-                    other.world.peer_told(PeerLost(node.broker_id))
+                    other.world.peer_told(PeerLost(node.broker_id, said_goodbye))
                 if node.is_up:
                     node.world.peer_told(PeerLost(other.broker_id))
 
@@ -138,15 +140,19 @@ class Cluster:
         self._connect(self.nodes[name])
         self.run()
 
-    def crash(self, name: str) -> None:
-        """Kill a broker and start it again; its lease ends, and what it had not settled is handed out again."""
+    def crash(self, name: str, lease: Literal["expired", "renewed", "given back"] = "expired") -> None:
+        """Kill a broker and start it again; what it had not settled is handed out again.
+
+        Its lease has expired by then, or is that of its successor from one moment to the next; or it was given back.
+        """
         node = self.nodes[name]
         node.world.kwargs["identity"] = node.identity(node.world.epoch + 1)
         node.world.crash()
         node.names, node.held = {}, []
         node.queue.extendleft(reversed(node.handed_out.values()))
         node.handed_out = {}
-        self.end_leases(name)
+        if lease != "renewed":
+            self.end_leases(name, said_goodbye=lease == "given back")
         self._connect(node)
         self.run()
 

@@ -150,6 +150,111 @@ def test_who_waits_for_a_machine_that_is_lost_is_told_when_its_lease_has_ended()
     assert only(a.got(), "peer_disconnected")["replyTo"] == "q"
 
 
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_an_answer_that_is_given_while_the_engine_is_gone_arrives_when_it_is_back(is_killed: bool) -> None:
+    """protocol 6.13.4, 9.5.2: queued, counts as the answer, arrives once; without leave to wait it is refused"""
+    cluster = Cluster()
+    alice, bob = asked(cluster)
+    cluster.cut("b", leases_end=False)
+    assert reason(bob.reply(alice.id, "r0", "q", "because")) == reasons.CLUSTER_UNAVAILABLE
+    may_wait = {"requirePendingReply": True, "queueIfAway": True}
+    assert only(answers(bob.message(alice.id, "r", "because", extra=may_wait, replyTo="q")))["type"] == "queued"
+    assert reason(bob.reply(alice.id, "r2", "q", "again")) == reasons.NO_OPEN_QUESTION
+    if is_killed:
+        cluster.crash("b", "renewed")
+    else:
+        cluster.join("b")
+    message = message_in(alice.got())["message"]
+    assert (message["id"], message["replyTo"], message["content"]["text"]) == ("r", "q", "because")
+    confirm(cluster, alice, "r")
+    assert not cluster["b"].disk.mail and alice.texts() == []
+    assert reason(alice.ask("bob", "q", "why?")) == reasons.ALREADY_ANSWERED
+
+
+REPLACED: tuple[Any, ...] = ("renewed", "given back")
+"""What becomes of the lease of a broker that is killed, or stopped, and begins anew at once."""
+
+
+def asked(cluster: Cluster) -> tuple[Agent, Agent]:
+    """Return an asker at the first broker and who has its question at the second; both hold no address."""
+    alice, bob = enter(cluster["a"], "alice"), enter(cluster["b"], "bob")
+    cluster.run(Limits().announce_ms)
+    alice.ask("bob", "q", "why?")
+    cluster.run()
+    confirm(cluster, bob, "q")
+    alice.got(), bob.got()
+    return alice, bob
+
+
+def again(cluster: Cluster, broker: str, who: Agent, name: str) -> Agent:
+    """Register anew after the death of the broker, as the same session."""
+    back = enter(
+        cluster[broker], name, preferredSessionId=who.id, ownerToken=who.token, returnAddress=f"return-{who.conn}"
+    )
+    assert back.id == who.id
+    return back
+
+
+def assert_answered(cluster: Cluster, alice: Agent, bob: Agent) -> None:
+    bob.reply(alice.id, "r", "q", "because")
+    cluster.run()
+    frames = [*alice.first, *alice.got()]
+    assert [frame for frame in frames if frame["type"] == "peer_disconnected"] == []
+    message = message_in(frames)["message"]
+    assert (message["replyTo"], message["content"]["text"]) == ("q", "because")
+    confirm(cluster, alice, "r")
+    assert only(answers(bob.got()))["type"] == "delivered"
+    assert reason(bob.reply(alice.id, "r2", "q", "again")) == reasons.NO_OPEN_QUESTION
+
+
+@pytest.mark.parametrize("lease", REPLACED)
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_question_survives_the_broker_of_who_was_asked(lease: Any, is_known: bool) -> None:
+    """protocol 6.13.3, 6.5: nothing is told while it begins anew; the answer may come before its sender is known."""
+    cluster = Cluster()
+    alice, bob = asked(cluster)
+    cluster.crash("b", lease)
+    assert {frame["type"] for frame in alice.got()} <= {"session_left"}
+    bob = again(cluster, "b", bob, "bob")
+    if is_known:
+        cluster.run(Limits().announce_ms)
+    assert_answered(cluster, alice, bob)
+
+
+@pytest.mark.parametrize("lease", REPLACED)
+@pytest.mark.parametrize("repeats", [True, False])
+def test_a_question_survives_the_broker_of_who_asked(lease: Any, repeats: bool) -> None:
+    """protocol 6.13.3, 6.5: who was asked hears nothing meanwhile, and answers who is back"""
+    cluster = Cluster()
+    alice, bob = asked(cluster)
+    cluster.crash("a", lease)
+    alice = again(cluster, "a", alice, "alice")
+    told = alice.ask("bob", "q", "why?") if repeats else []
+    cluster.run(Limits().announce_ms)
+    assert [frame["type"] for frame in bob.got() if frame["type"] == "question_withdrawn"] == []
+    assert [frame["type"] for frame in answers(told)] == ["delivered"] * repeats
+    assert_answered(cluster, alice, bob)
+
+
+@pytest.mark.parametrize("lease", REPLACED)
+def test_who_does_not_come_back_with_its_broker_has_left(lease: Any) -> None:
+    """protocol 6.5, 6.13.3: after ``Limits.dormant_target_ms`` on both sides"""
+    cluster = Cluster()
+    alice, _ = asked(cluster)
+    cluster.crash("b", lease)
+    cluster.run(Limits().dormant_target_ms - 1)
+    assert [frame for frame in alice.got() if frame["type"] == "peer_disconnected"] == []
+    cluster.run(1)
+    assert only(alice.got(), "peer_disconnected")["replyTo"] == "q"
+    cluster = Cluster()
+    _, bob = asked(cluster)
+    cluster.crash("a", lease)
+    cluster.run(Limits().dormant_target_ms - 1)
+    assert [frame for frame in bob.got() if frame["type"] == "question_withdrawn"] == []
+    cluster.run(1)
+    assert only([frame for frame in bob.got() if frame["type"] == "question_withdrawn"])["messageId"] == "q"
+
+
 def test_what_may_wait_for_a_machine_that_is_away_arrives_once_when_it_is_back() -> None:
     """Away with ``queueIfAway``: queued at once; without: refused, code away."""
     cluster = Cluster()
@@ -457,5 +562,6 @@ def test_mail_for_a_session_that_is_gone_for_good_is_given_up() -> None:
     another = enter(cluster["b"], "bob", preferredSessionId=bob.id)
     cluster.join("b")
     cluster.run(2 * Limits().peer_absent_ms)
-    assert [mail["notice"]["kind"] for mail in alice.mail()] == ["undeliverable"]
+    [notice] = [mail["notice"] for mail in alice.mail()]
+    assert (notice["kind"], notice["reason"]) == ("undeliverable", reasons.SESSION_NOT_FOUND)
     assert another.mail() == []

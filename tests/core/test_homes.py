@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import Raw
+from msgspec.json import decode, encode
 
+from intercom.core.letters import SEND, OutcomeLetter, SendLetter
+from intercom.core.records import AddressClaimed, Arrived, Post, RemoteName
 from intercom.limits import Limits
 from intercom.wire import reasons
 from tests.core.cluster import IDS, Cluster
@@ -137,6 +141,21 @@ def test_nobody_waits_for_the_engine_longer_than_two_seconds() -> None:
     assert home_of(cluster) == "b"
 
 
+def test_a_registration_whose_claim_the_engine_cannot_decide_goes_on_and_asks_no_more() -> None:
+    """Another cluster holds the address under the same prefix: this one's holder works here, and the engine rests."""
+    cluster = Cluster()
+    cluster.held_claims = []
+    bob = claim(cluster, "b")
+    asked = 0
+    while cluster.held_claims and asked < 9:
+        node, each = cluster.held_claims.pop()
+        node.world.peer_told(AddressClaimed(each.number, False, None))
+        asked += 1
+        cluster.run()
+    assert asked == 1
+    assert "registered" in [frame["type"] for frame in bob.got()]
+
+
 def test_without_the_engine_a_new_address_is_given_at_once_and_claimed_later() -> None:
     cluster = Cluster()
     cluster.cut("b")
@@ -146,16 +165,51 @@ def test_without_the_engine_a_new_address_is_given_at_once_and_claimed_later() -
     assert home_of(cluster) == "b"
 
 
-def test_an_address_begun_on_both_sides_of_a_cut_stays_each_ones_own() -> None:
-    """Nothing on this machine ends because of another one; the report tells of it."""
+def test_an_address_begun_on_both_sides_of_a_cut_has_one_holder_when_that_ends() -> None:
+    """Whoever was claimed first holds it; the other is told, and its token opens nothing any more."""
     cluster = Cluster()
     cluster.cut("b")
-    holder(cluster, "a")
-    bob = claim(cluster, "b", token=OTHER)
+    first = holder(cluster, "a")
+    claim(cluster, "b", token=OTHER).leave()
+    near = asker(cluster, "b", "near")
+    assert send(cluster, near, "m1") == "queued"
+    second = claim(cluster, "b", token=OTHER)
+    assert second.id
+    first.got()
     cluster.join("b")
-    assert home_of(cluster) == "a" and "replaced" not in [frame["type"] for frame in bob.got()]
-    [status] = cluster["b"].send(cluster["b"].connect(), type="broker_status", requestId="1")
-    assert status["report"]["multiNode"]["addressConflicts"] == ["bob in default"]
+    cluster.run(2 * Limits().announce_ms)
+    assert home_of(cluster) == "a"
+    assert [frame["by"] for frame in second.got() if frame["type"] == "replaced"] == ["address"]
+    assert refusal(claim(cluster, "b", token=OTHER)) == "address_taken"
+    near.message("bob", "m2", "m2", extra=AWAY)
+    cluster.run()
+    assert first.texts() == ["m1", "m2"]
+    cluster.crash("b")
+    assert refusal(claim(cluster, "b", token=OTHER)) == "address_taken"
+    assert holder(cluster, "b").id and home_of(cluster) == "b", "its token opens it there, too"
+
+
+def test_of_two_that_are_claimed_at_once_when_the_engine_is_back_one_holds() -> None:
+    """Cluster, section 5: the same address registered at two machines while the engine was down."""
+    cluster = Cluster()
+    cluster.cut("a")
+    cluster.cut("b")
+    both = {"a": claim(cluster, "a"), "b": claim(cluster, "b", token=OTHER)}
+    cluster.held_claims = []
+    cluster.join("a")
+    cluster.join("b")
+    held, cluster.held_claims = cluster.held_claims, None
+    assert len(held) == len(both)
+    for node, each in reversed(held):
+        cluster.decide(node, each)
+    cluster.run(2 * Limits().announce_ms)
+    assert home_of(cluster) == "b"
+    ends = {name: [f["type"] for f in who.got() if f["type"] == "replaced"] for name, who in both.items()}
+    assert ends == {"a": ["replaced"], "b": []}
+    alice = asker(cluster)
+    alice.message("bob", "m1", "m1", extra=AWAY)
+    cluster.run()
+    assert both["b"].texts() == ["m1"]
 
 
 def test_a_holder_that_came_while_the_engine_was_away_is_the_newest_one() -> None:
@@ -419,6 +473,73 @@ def test_a_question_to_an_address_elsewhere_is_answered_by_whoever_holds_it() ->
     cluster.run()
     reply = message_in(alice.got())
     assert (reply["message"]["replyTo"], reply["message"]["content"]["text"]) == ("q", "because")
+
+
+def asked(names: str = "ab") -> tuple[Cluster, Client, Client]:
+    """Return an asker and the holder of an address on another machine that has its question."""
+    cluster = Cluster(names)
+    bob = holder(cluster, "b")
+    alice = asker(cluster)
+    alice.ask("bob", "q", "why?")
+    cluster.run()
+    confirm(cluster, bob, "q")
+    alice.got(), bob.got()
+    return cluster, alice, bob
+
+
+def replied(cluster: Cluster, who: Client, asker_id: str, message_id: str) -> list[dict[str, Any]]:
+    """Answer the question, as ``intercom reply`` does; return what came by then."""
+    frames = who.reply(asker_id, message_id, "q", "because")
+    cluster.run()
+    return [*frames, *who.got()]
+
+
+@pytest.mark.parametrize("is_known_for_long", [True, False])
+def test_who_acts_under_the_address_that_was_asked_answers_across_machines(is_known_for_long: bool) -> None:
+    """protocol 6.13.7, 6.5: as on one machine; a command is gone before other brokers hear of it."""
+    cluster, alice, bob = asked()
+    command = claim(cluster, "b", hold="none")
+    if is_known_for_long:
+        cluster.run(Limits().announce_ms)
+        alice.got()
+    replied(cluster, command, alice.id, "r")
+    frames = alice.got()
+    told = only([frame for frame in frames if frame["type"] == "question_target"])
+    assert (told["messageId"], told["sessionId"]) == ("q", command.id)
+    reply = message_in(frames)["message"]
+    assert (reply["replyTo"], reply["content"]["text"]) == ("q", "because")
+    confirm(cluster, alice, "r")
+    assert only(answers(command.got()))["type"] == "delivered"
+    assert reason(replied(cluster, bob, alice.id, "r2")) == reasons.NO_OPEN_QUESTION
+
+
+def test_a_command_answers_for_an_address_while_the_engine_is_gone() -> None:
+    """protocol 6.13.3, 6.13.4: it has ended by the time its answer arrives, which closes the question all the same"""
+    cluster, alice, _ = asked()
+    cluster.cut("b", leases_end=False)
+    command = claim(cluster, "b", hold="none")
+    may_wait = {"requirePendingReply": True, **AWAY}
+    frames = command.message(alice.id, "r", "because", extra=may_wait, replyTo="q")
+    assert only(answers(frames))["type"] == "queued"
+    command.leave()
+    cluster.join("b")
+    assert message_in(alice.got())["message"]["replyTo"] == "q"
+    confirm(cluster, alice, "r")
+    assert reason(alice.ask("bob", "q", "why?")) == reasons.ALREADY_ANSWERED
+
+
+def test_nobody_else_answers_what_an_address_elsewhere_was_asked() -> None:
+    """protocol 6.13.7: another session there does not, nor one whose broker is not the home of the address."""
+    cluster, alice, _ = asked("abc")
+    near_bob = client(cluster, "b", "carol", **QUEUE)
+    assert reason(replied(cluster, near_bob, alice.id, "r1")) == reasons.NO_OPEN_QUESTION
+    sender = RemoteName("x", "bob", ("default",), "active", IDS["c"], session=b"{}", acts_for=("default", "bob"))
+    message = Raw(encode({"id": "r2", "timestamp": 1, "replyTo": "q", "content": {"text": "forged"}}))
+    letter = SendLetter("r2", alice.id, "m", "1", sender, message, pending_reply=True)
+    cluster["a"].peer_told(Arrived(99, IDS["c"], SEND, "x", encode(letter)))
+    [posted] = [post for post in cluster["a"].peer_work if isinstance(post, Post)]
+    assert decode(posted.body, type=OutcomeLetter).reason == reasons.NO_OPEN_QUESTION
+    assert alice.texts() == []
 
 
 def test_mail_that_comes_back_to_the_broker_of_its_sender_is_its_own() -> None:

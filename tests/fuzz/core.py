@@ -440,7 +440,8 @@ def meant(frame: dict[str, Any], shown: dict[str, Any]) -> dict[str, Any]:
         frame["messageId"] = message["id"]
     if frame["type"] == "link_ready":
         frame["journalId"] = "j-1"
-        frame["lastReceivedCommandSeq"] = min(frame["lastReceivedCommandSeq"], 3)
+        if isinstance(frame["lastReceivedCommandSeq"], int):
+            frame["lastReceivedCommandSeq"] = min(frame["lastReceivedCommandSeq"], 3)
     if frame["type"] == "assignment_report":
         frame.pop("stateSequence", None)
     for name in frame:

@@ -5,6 +5,7 @@ A fork has a session of its own, its own standard streams and environment, and n
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import signal
@@ -140,6 +141,7 @@ def _fork(work: Callable[[], int], environ: Mapping[str, str], streams: tuple[in
     status = 1
     try:
         os.setsid()
+        logging.getLogger().handlers.clear()  # they write to descriptors that are somebody else's soon
         for number, stream in enumerate([os.dup(stream) for stream in streams]):
             os.dup2(stream, number)
         os.closerange(3, max(map(int, os.listdir("/proc/self/fd"))) + 1)

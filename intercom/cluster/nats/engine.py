@@ -34,6 +34,7 @@ _BEATS = 3
 _EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 _WRONG_REVISION = 10071
 """What the engine says no with where a key has another revision than the one that was named."""
+_BUCKETS = ("brokers", "sessions", "addresses")
 REPLICAS = 3
 """Copies where the engine is a cluster of so many servers."""
 
@@ -95,6 +96,26 @@ class Engine:
             self.leases = await self._bucket("brokers", replicas, CLUSTER_LEASE_MS / 1000)
             self.sessions = await self._bucket("sessions", replicas, None)
             await self._bucket("addresses", replicas, None)
+
+    async def find(self) -> list[str]:
+        """Find the stream and the buckets, and make nothing; return the names of those that are not there."""
+        from nats.js.errors import NotFoundError
+
+        missing = []
+        with refusals():
+            try:
+                await self.js.stream_info(self.stream)
+            except NotFoundError:
+                missing.append(self.stream)
+            for what in _BUCKETS:
+                try:
+                    bucket = await self.js.key_value(f"{self.prefix}_{what}")
+                except NotFoundError:
+                    missing.append(f"{self.prefix}_{what}")
+                else:
+                    if what == "brokers":
+                        self.leases = bucket
+        return missing
 
     async def _bucket(self, what: str, replicas: int, ttl_s: float | None) -> KeyValue:
         from nats.js import api
@@ -242,7 +263,18 @@ async def connected(settings: ClusterSettings, access: Access, *, name: str) -> 
         if isinstance(found, Engine):
             return found
         why = found
-    raise Unusable(f"no server of {', '.join(settings.url)} can be used: {str(why) or type(why).__name__}")
+    told = str(why) or type(why).__name__
+    if "authorization" in told.lower():
+        told = f"{told}: {_shown(settings)}"
+    raise Unusable(f"no server of {', '.join(settings.url)} can be used: {told}")
+
+
+def _shown(settings: ClusterSettings) -> str:
+    """Return which setting the engine was not content with."""
+    for name in ("token_file", "credentials"):
+        if path := getattr(settings, name):
+            return f"it does not take what is in {name} {path}"
+    return "it wants token_file or credentials, and neither is set"
 
 
 async def _connected_to(url: str, settings: ClusterSettings, access: Access, name: str) -> Engine | Exception:

@@ -1,7 +1,8 @@
 """Keep in the engine where each address is at home, and let one of two claims win.
 
 The engine compares the revision that a claim names with the one it holds; so of two claims made at once one is refused,
-and is told what the other wrote.
+and is told what the other wrote. What was written under another key says nothing here: it gives way, unless a broker
+with that key is there, whose address it is.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from msgspec import DecodeError
 from msgspec.json import decode
 from msgspec.structs import replace
 
-from intercom.cluster.envelope import Envelope
+from intercom.cluster.envelope import Envelope, writer_of
 from intercom.cluster.nats.access import Unusable
 from intercom.cluster.nats.engine import Engine
 from intercom.core.records import (
@@ -46,14 +47,20 @@ class HomeKeys:
         tell: tells the core.
         sealed: puts something of a kind into an envelope.
         opened: returns the envelope in what somebody wrote, None where it is no broker's of this cluster.
+        is_foreign: tells whether the broker with this id is there under another key.
     """
 
     def __init__(
-        self, tell: Tell, sealed: Callable[[str, Any], bytes], opened: Callable[[bytes], Envelope | None]
+        self,
+        tell: Tell,
+        sealed: Callable[[str, Any], bytes],
+        opened: Callable[[bytes], Envelope | None],
+        is_foreign: Callable[[str], bool],
     ) -> None:
         self._tell = tell
         self._sealed = sealed
         self._opened = opened
+        self._is_foreign = is_foreign
         self._work: deque[ClaimAddress | DropAddress] = deque()
         self._wake = asyncio.Event()
         self._filling: set[str] | None = set()
@@ -111,10 +118,11 @@ class HomeKeys:
         revision = await engine.put_if(_BUCKET, wanted.key, value, wanted.revision)
         if revision is None:
             found, data = await engine.get(_BUCKET, wanted.key)
-            if data is not None:
-                self._tell(AddressClaimed(work.number, False, self._read(data, wanted.key, found)))
+            home = None if data is None else self._read(data, wanted.key, found)
+            if home is not None or (data is not None and self._is_foreign(writer_of(data))):
+                self._tell(AddressClaimed(work.number, False, home))
                 return
-            # It was deleted, which is a revision too: what nobody holds may be claimed.
+            # It was deleted, or says nothing under this key: that is a revision too, and nobody holds it.
             revision = await engine.put_if(_BUCKET, wanted.key, value, found)
             if revision is None:
                 raise Unusable(f"the home of an address changed more than once while it was claimed ({wanted.key})")

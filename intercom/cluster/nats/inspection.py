@@ -60,9 +60,10 @@ async def check(settings: ClusterSettings) -> list[Checked]:
     try:
         took_ms = (time.monotonic() - began) * 1000
         version = engine.client.connected_server_version
-        found.append(Checked("engine", "ok", f"nats-server {version} answers, connected in {took_ms:.0f} ms"))
-        await engine.prepare()
-        found.append(await _stream(engine))
+        plain = f"{version.major}.{version.minor}.{version.patch}"
+        found.append(Checked("engine", "ok", f"nats-server {plain} answers, connected in {took_ms:.0f} ms"))
+        missing = await engine.find()
+        found.append(_missing(missing) if missing else await _stream(engine))
         brokers, foreign = await _leases(engine, access)
         found.append(_key(brokers, foreign))
         found.append(_clock(brokers))
@@ -84,7 +85,7 @@ async def ping(settings: ClusterSettings, peer: str) -> tuple[str, str, float]:
     access = access_to(settings)
     engine = await connected(settings, access, name="intercom peer ping")
     try:
-        await engine.prepare()
+        await engine.find()
         brokers, _ = await _leases(engine, access)
         meant = [each for each in brokers if peer in (each.lease.node, each.broker_id)]
         meant = meant or [each for each in brokers if len(peer) >= 8 and each.broker_id.startswith(peer)]
@@ -101,6 +102,10 @@ async def ping(settings: ClusterSettings, peer: str) -> tuple[str, str, float]:
         return broker_id, meant[0].lease.node, took_ms
     finally:
         await engine.close()
+
+
+def _missing(names: list[str]) -> Checked:
+    return Checked("stream", "unknown", f"not there yet: {', '.join(names)}; a broker with these settings makes them")
 
 
 async def _stream(engine: Engine) -> Checked:
@@ -142,8 +147,13 @@ async def _leases(engine: Engine, access: Access) -> tuple[list[Seen], int]:
 
 async def _keys(engine: Engine) -> list[str]:
     """Return the brokers that hold a lease, whatever key it was made under."""
+    from nats.js.errors import NotFoundError
+
     subject = f"$KV.{engine.prefix}_brokers."
-    info = await engine.js.stream_info(f"KV_{engine.prefix}_brokers", subjects_filter=f"{subject}>")
+    try:
+        info = await engine.js.stream_info(f"KV_{engine.prefix}_brokers", subjects_filter=f"{subject}>")
+    except NotFoundError:
+        return []
     return [each.removeprefix(subject) for each in info.state.subjects or ()]
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import DecodeError
 from msgspec.json import decode, encode
 
-from intercom.cluster.envelope import Envelope, Foreign, seal, unseal
+from intercom.cluster.envelope import Envelope, Foreign, seal, unseal, writer_of
 from intercom.cluster.nats.access import Access, Unusable, access_to
 from intercom.cluster.nats.consumer import Consumer
 from intercom.cluster.nats.engine import Engine, connected, refusals
@@ -42,6 +42,7 @@ from intercom.core.records import (
 )
 from intercom.limits import (
     CLUSTER_END_MS,
+    CLUSTER_LEASE_MS,
     CLUSTER_LOOK_MS,
     CLUSTER_NAME_CHARACTERS,
     CLUSTER_PAUSE_MOST_MS,
@@ -94,13 +95,17 @@ class Mesh:
         self._log = log
         self._facts: list[PeerFact] = []
         self._mirror = Mirror(self._own)
-        self._homes = HomeKeys(self._tell, self._sealed, lambda data: self._opened(data, "", "address"))
+        self._homes = HomeKeys(self._tell, self._sealed, self._address_opened, self._is_foreign)
         self._names: dict[str, RemoteName] = {}
         """For whom this broker answers."""
         self._unwritten: set[str] = set()
         self._must_write = asyncio.Event()
         self._is_filled: set[str] = set()
         self._foreign = 0
+        """What came under another key, until nothing of that came for as long as a lease holds."""
+        self._foreign_at = 0
+        self._foreign_leases: dict[str, int] = {}
+        """When each broker was seen last that has a lease under another key (monotonic ms)."""
         self._state = ClusterState("starting", adapter=ADAPTER, prefix=settings.name)
         self._pump: Pump | None = None
         self._consumer: Consumer | None = None
@@ -259,6 +264,7 @@ class Mesh:
         while True:
             await asyncio.sleep(CLUSTER_LOOK_MS / 1000)
             self._tell_of_peers()
+            self._forget_foreign()
 
     # --- the lease, and for whom this broker answers ----------------------------------------------------
 
@@ -306,11 +312,14 @@ class Mesh:
     # --- what is heard ----------------------------------------------------------------------------------
 
     def _lease_told(self, broker_id: str, data: bytes | None, revision: int) -> None:
+        self._foreign_leases.pop(broker_id, None)
         if data is None:
             self._mirror.lease_ended(broker_id)
         else:
             envelope = self._opened(data, broker_id, "lease")
-            if envelope is not None:
+            if envelope is None:
+                self._foreign_leases[broker_id] = _now()
+            else:
                 with suppress(DecodeError):
                     self._mirror.lease_seen(broker_id, decode(envelope.body, type=Lease), _now())
         self._tell_of_peers()
@@ -320,7 +329,7 @@ class Mesh:
         if data is None:
             self._mirror.name_seen(broker_id, name_id, 0, None)
         else:
-            envelope = self._opened(data, broker_id, "name")
+            envelope = self._opened(data, broker_id, "name", is_told=self._is_foreign(broker_id))
             if envelope is not None:
                 if broker_id == self._own and name_id not in self._names:
                     self._unwritten.add(name_id)  # of an earlier process, or it left while there was no connection
@@ -330,16 +339,32 @@ class Mesh:
                     self._mirror.name_seen(broker_id, name_id, envelope.epoch, name)
         self._tell_of_peers()
 
-    def _opened(self, data: bytes, broker_id: str, kind: str) -> Envelope | None:
-        """Return what a broker wrote; the id is empty where any may have."""
+    def _address_opened(self, data: bytes) -> Envelope | None:
+        return self._opened(data, "", "address", is_told=self._is_foreign(writer_of(data)))
+
+    def _opened(self, data: bytes, broker_id: str, kind: str, *, is_told: bool = True) -> Envelope | None:
+        """Return what a broker wrote; the id is empty where any may have.
+
+        What lies there of a broker that is not there under another key is of a mistake long mended: nobody is told.
+        """
         try:
             envelope = unseal(self._key, data)
             if (broker_id and envelope.from_broker != broker_id) or envelope.kind != kind:
                 raise Foreign("it is in another's place")
         except Foreign as why:
-            self._dropped(str(why))
+            if is_told:
+                self._dropped(str(why))
             return None
         return envelope
+
+    def _is_foreign(self, broker_id: str) -> bool:
+        seen = self._foreign_leases.get(broker_id)
+        return seen is not None and _now() - seen < CLUSTER_LEASE_MS
+
+    def _forget_foreign(self) -> None:
+        if self._foreign and _now() - self._foreign_at >= CLUSTER_LEASE_MS:
+            self._foreign = 0
+            self._set_state(self._state.status, self._state.reason)
 
     def _homes_known(self) -> None:
         self._homes.is_whole()
@@ -379,6 +404,7 @@ class Mesh:
 
     def _dropped(self, why: str) -> None:
         self._foreign += 1
+        self._foreign_at = _now()
         self._log("cluster_foreign", level="warning", reason=why)
         self._set_state(self._state.status, self._state.reason)
 

@@ -43,7 +43,7 @@ class Mirror:
         self._names: dict[str, dict[str, tuple[int, RemoteName]]] = {}
         self._filling: dict[str, dict[str, tuple[int, RemoteName]]] | None = None
         self._changed: set[str] = set()
-        self._ended: list[str] = []
+        self._ended: list[PeerLost] = []
 
     def __len__(self) -> int:
         return len(self._peers)
@@ -59,11 +59,11 @@ class Mirror:
         else:
             peer.lease, peer.seen = lease, now
 
-    def lease_ended(self, broker_id: str) -> None:
-        """Take note that a broker gave its lease back."""
+    def lease_ended(self, broker_id: str, *, said_goodbye: bool = True) -> None:
+        """Take note that a broker gave its lease back, or that it did not renew that for too long."""
         if self._peers.pop(broker_id, None) is not None:
             self._changed.discard(broker_id)
-            self._ended.append(broker_id)
+            self._ended.append(PeerLost(broker_id, said_goodbye))
 
     def name_seen(self, broker_id: str, name_id: str, epoch: int, name: RemoteName | None) -> None:
         """Take note of what a broker says of somebody; None: it answers for it no more."""
@@ -91,8 +91,8 @@ class Mirror:
         """Return what has changed since the last call, leases included that have ended by now."""
         for broker_id, peer in list(self._peers.items()):
             if now - peer.seen >= CLUSTER_LEASE_MS:
-                self.lease_ended(broker_id)
-        facts: list[PeerSeen | PeerLost] = [PeerLost(broker_id) for broker_id in self._ended]
+                self.lease_ended(broker_id, said_goodbye=False)
+        facts: list[PeerSeen | PeerLost] = [*self._ended]
         self._ended.clear()
         changed, self._changed = self._changed, set()
         for broker_id in sorted(changed):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -86,6 +87,29 @@ def test_what_is_wrong_is_said(shell: Shell, server: NatsServer, tmp_path: Path)
     assert "no server of nats://127.0.0.1:1 can be used" in result.document["reason"]
     result = shell.run("peer", "ping", "x", "--json")
     assert (result.status, result.document["code"]) == (5, "cluster_unavailable")
+
+
+def test_a_check_makes_nothing_and_says_what_is_not_there_yet(shell: Shell, server: NatsServer, tmp_path: Path) -> None:
+    """It only looks: the first broker decides how many copies are held."""
+    key = secret(tmp_path / "mesh.key", bytes(range(32)))
+    configured(shell.home, server.url, key, name="bare")
+    result = shell.run("cluster", "check", "--json")
+    found = {each["id"]: each for each in result.document["checks"]}
+    assert (result.status, found["stream"]["state"]) == (0, "unknown")
+    assert "bare_mail, bare_brokers, bare_sessions, bare_addresses" in found["stream"]["found"]
+    assert re.search(r"nats-server \d+\.\d+\.\d+ answers", found["engine"]["found"])
+    unknown = shell.run("peer", "ping", "attic", "--json")
+    assert (unknown.status, unknown.document["code"]) == (3, "unknown_peer")
+    settings = ClusterSettings(url=(server.url,), key_file=str(key), name="bare")
+
+    async def names() -> list[str]:
+        engine = await connected(settings, access_to(settings), name="test")
+        try:
+            return [name for name in await engine.find() if name.startswith("bare_")]
+        finally:
+            await engine.close()
+
+    assert len(asyncio.run(names())) == len(("mail", "brokers", "sessions", "addresses"))
 
 
 def test_a_stream_that_was_changed_and_a_key_of_others(server: NatsServer, tmp_path: Path) -> None:

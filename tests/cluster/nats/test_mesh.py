@@ -8,12 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from intercom.cluster.nats.mesh import Mesh
 from intercom.config import ClusterSettings
 from intercom.core.records import (
+    AddressClaimed,
+    AddressHome,
+    AddressSeen,
     Announce,
     Arrived,
+    ClaimAddress,
     ClusterState,
     PeerFact,
     PeerLost,
@@ -158,7 +163,7 @@ def test_brokers_see_each_other_and_each_others_sessions_and_letters_pass(
     assert arrived == [b'{"n":%d}' % number for number in range(1, 6)]
     a.until(lambda fact: isinstance(fact, Posted) and fact.number == 5)
     a.mesh.close(PATIENCE_S)
-    b.until(lambda fact: fact == PeerLost("a"))
+    b.until(lambda fact: fact == PeerLost("a", said_goodbye=True))
 
 
 def test_what_was_sent_to_a_broker_that_is_away_reaches_its_next_process_once(
@@ -211,6 +216,46 @@ def test_whoever_has_another_key_is_not_heard_and_that_is_told(side: Callable[..
     a.until(lambda fact: isinstance(fact, ClusterState) and fact.foreign >= 2)
     assert not [fact for fact in a.facts if isinstance(fact, PeerSeen | Arrived)]
     assert ("cluster_foreign", {"level": "warning", "reason": "it was made under another key"}) in a.lines
+
+
+def claimed(number: int) -> Callable[[PeerFact], bool]:
+    return lambda fact: isinstance(fact, AddressClaimed) and fact.number == number
+
+
+def foreign(count: int) -> Callable[[PeerFact], bool]:
+    return lambda fact: isinstance(fact, ClusterState) and fact.status == "on" and fact.foreign == count
+
+
+def test_what_a_mended_machine_left_under_another_key_gives_way_and_is_told_of_no_more(
+    side: Callable[..., Side], server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine had a wrong key and got the right one: its address can be claimed, and nobody complains for ever.
+
+    While it is there with the other key the address is its own: the claim is refused, and asked once.
+    """
+    monkeypatch.setattr("intercom.cluster.nats.mesh.CLUSTER_LOOK_MS", 20)
+    monkeypatch.setattr("intercom.cluster.nats.mesh.CLUSTER_LEASE_MS", 2 * PATIENCE_S * 1000)
+    home = AddressHome("k", "carl", "default", ("default",), "digest", "b")
+    a, b = side(server, "a", prefix="six"), side(server, "b", prefix="six", key=bytes(32))
+    a.is_on()
+    b.is_on()
+    b.mesh.submit(ClaimAddress(1, home))
+    won = b.until(claimed(1))
+    assert isinstance(won, AddressClaimed) and won.is_won
+    a.until(lambda fact: isinstance(fact, ClusterState) and fact.foreign >= 2)
+    a.mesh.submit(ClaimAddress(1, replace(home, home="a")))
+    assert a.until(claimed(1)) == AddressClaimed(1, False, None)
+    b.mesh.close(PATIENCE_S)
+    b = side(server, "b", prefix="six")
+    a.until(sees("b"))
+    monkeypatch.setattr("intercom.cluster.nats.mesh.CLUSTER_LEASE_MS", 1)
+    a.until(foreign(0))
+    lines = len(a.lines)
+    a.mesh.submit(ClaimAddress(2, replace(home, home="a")))
+    taken = a.until(claimed(2))
+    assert isinstance(taken, AddressClaimed) and taken.is_won and len(a.lines) == lines
+    seen = b.until(lambda fact: isinstance(fact, AddressSeen))
+    assert isinstance(seen, AddressSeen) and seen.address == taken.found
 
 
 def test_what_is_wrong_is_said_and_once_it_is_mended_all_goes_on(

@@ -36,7 +36,7 @@ def test_a_lease_that_is_given_back_ends_at_once() -> None:
     mirror.facts(0)
     mirror.lease_ended(PEER)
     mirror.lease_ended(PEER)
-    assert mirror.facts(1) == [PeerLost(PEER)]
+    assert mirror.facts(1) == [PeerLost(PEER, said_goodbye=True)]
 
 
 def test_names_count_while_the_lease_of_their_epoch_lives() -> None:
