@@ -577,6 +577,7 @@ DOCUMENTS: dict[str, list[Schema]] = {
                         "answered",
                         "failed",
                         "expired",
+                        "handed_on",
                         "undeliverable",
                         "uncertain",
                         "unconfirmed",

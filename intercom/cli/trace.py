@@ -28,6 +28,7 @@ DESCRIPTION = """Show what became of a message: its states with their times, and
     expired        its time was over before anybody had it, and its sender was told; or a worker said that it is too
                    old to be of use
     undeliverable  nobody came for it in time, or its mailbox is gone; its sender was told
+    handed_on      another machine keeps it for its recipient, or gave it to it since; trace it there
     withdrawn      it was a question, and its sender waits for no answer any more
     purged         the person emptied its mailbox; its sender was told
     parked         it waits in the inbox until a worker takes it (`intercom inbox`)
@@ -37,7 +38,7 @@ DESCRIPTION = """Show what became of a message: its states with their times, and
     settled        it was work, and somebody said that it needs nobody any more
     uncertain      it may have arrived or not
 
-Of a message to somebody who was there the broker remembers the fate for 12 minutes, of one that waited for longer.
+Of a message to somebody who was there the broker remembers the fate for 12 minutes, of one that waited here for longer.
 
 Starts a broker when none runs. Ends with 3 when nothing is known of it.
 """

@@ -460,6 +460,8 @@ class Abroad:
             return False
         if letter.result == "delivered":
             self._operations.accept_unwaited(operation, now)
+        elif letter.result == "queued":
+            self._operations.keep_elsewhere(operation, letter.position)
         elif letter.result == "failed" and not letter.is_known:
             self._operations.forget(operation)
         return True

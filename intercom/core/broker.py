@@ -187,6 +187,7 @@ class Broker:
         self._control = Control(ground, registry, messages, instance_id, pid, facts or {}, reporting)
         if self._meshing is not None:
             self._control.multi_node = self._meshing.multi_node
+            inquiries.machines = self._meshing
         registry.addresses.used = AddressUses(
             registry, messages, post, work, flows, linking, limits.address_idle_ms
         ).keys

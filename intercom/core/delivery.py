@@ -316,12 +316,13 @@ class Delivery:
         self._confirm(unconfirmed, unconfirmed.waiter.target, now)
 
     def queued_elsewhere(self, unconfirmed: Unconfirmed, position: int) -> None:
-        """Say that the broker of another machine keeps a message for who is away; its row stays as it is.
+        """Say that the broker of another machine keeps a message for who is away; its row says no more than that.
 
         Sent again it is brought there again, and what has become of it by then is the answer.
         """
         attempt = unconfirmed.waiter
         self._receipts.remove(unconfirmed)
+        self._operations.keep_elsewhere(unconfirmed.operation, position)
         if attempt.reply_to is not UNSET:
             answered = self._queueing.open_question(attempt.target, attempt.sender, attempt.reply_to)
             if answered is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec import UNSET, Raw, Struct
 
@@ -16,7 +16,7 @@ from intercom.core.ground import Ground
 from intercom.core.inbox import Parked
 from intercom.core.journal import mail_stream
 from intercom.core.lifecycle import FORCE_CLOSE, Known
-from intercom.core.mailboxes import Mailbox
+from intercom.core.mailboxes import Mail, Mailbox
 from intercom.core.membership import Membership
 from intercom.core.messages import Messages
 from intercom.core.operation import Operation
@@ -86,6 +86,16 @@ class Tracing(Struct, frozen=True):
     message_id: str
 
 
+class Machines(Protocol):
+    """Know of other machines where messages are."""
+
+    def machine_of(self, mark: str) -> str | None:
+        """Return what the machine is called at whose broker a target of this identity is; None: at this one."""
+
+    def is_on_its_way(self, operation: Operation) -> bool:
+        """Tell whether a message is brought to another broker, and what became of it there is not known."""
+
+
 class Inquiries(Part):
     """Answer requests of features."""
 
@@ -106,6 +116,8 @@ class Inquiries(Part):
         self.giving = Giving(ground.outbox, ground.ledger)
         self._limits = ground.limits
         self._on_force_close = membership.departing.force_close
+        self.machines: Machines | None = None
+        """Of a broker among others."""
         self.on_unreadable: dict[str, Callable[[Connection, BadRequest, Instant], bool]] = {}
         """By types: who may know more of a request that cannot be read than how to refuse it, and tells whether."""
 
@@ -273,7 +285,7 @@ class Inquiries(Part):
                         record.expires_at,
                         record.size,
                         mail.offers,
-                        "offered" if mail.is_offered else "queued",
+                        "offered" if self._is_with_holder(mail) else "queued",
                         valid_until=_or_unset(record.valid_until),
                         expects_reply=True if record.is_ask else UNSET,
                         notice=UNSET if record.notice is None else record.message_id,
@@ -323,7 +335,7 @@ class Inquiries(Part):
         kind, _, rest = key.partition(":")
         address = self._addresses.get(int(rest)) if kind == "address" else None
         if kind == "peer":
-            return f"session {rest.rpartition(':')[2]} on another machine"
+            return f"session {rest.rpartition(':')[2]} on {self._machine_of(key) or 'another machine'}"
         if address is None:
             return f"session {rest}"
         return ME if address.group == NO_GROUP else f"{address.name} in {address.group}"
@@ -392,7 +404,7 @@ class Inquiries(Part):
             is_accepted = operation.state is OperationState.ACCEPTED and not was_parked
             if is_accepted and not any(event.state == "delivered" for event in told):
                 told.append(TraceEvent(operation.accepted_at or operation.reserved_at, "delivered"))
-            state = state if was_parked else operation.fate
+            state = state if was_parked else self._fate_of(operation)
         parked = self._inbox.get(tracing.message_id)
         deeds = [_word_of(event.kind) for event in events if event.kind.startswith("assignment.")]
         if parked is not None:
@@ -409,6 +421,22 @@ class Inquiries(Part):
         self.giving.promise(tracing.connection, answer)
         return None
 
+    def _machine_of(self, mark: str) -> str | None:
+        return None if self.machines is None else self.machines.machine_of(mark)
+
+    def _is_with_holder(self, mail: Mail) -> bool:
+        """Tell whether mail was written to who receives it: what is brought to another broker still waits here."""
+        box = self._boxes.get(mail.record.mailbox)
+        return mail.is_offered and (box is None or box.holder is None or not box.holder.is_remote)
+
+    def _fate_of(self, operation: Operation) -> str:
+        """Return what became of a message; one on its way to another broker was not written to anybody yet."""
+        fate = operation.fate
+        if fate == "offered" and operation.mail is not None and not self._is_with_holder(operation.mail):
+            return "queued"
+        is_on_its_way = self.machines is not None and self.machines.is_on_its_way(operation)
+        return "reserved" if fate in ("unconfirmed", "uncertain", "handed_on") and is_on_its_way else fate
+
     def _where(self, state: str, operation: Operation | None, deeds: list[str]) -> str:
         """Say in a sentence where a message is; ``deeds`` are the states of its assignments."""
         if state == "expired" and deeds[-1:] == [state]:
@@ -418,16 +446,28 @@ class Inquiries(Part):
             box = self._boxes.get(mail.record.mailbox)
             position = 1 if box is None else box.position_of(mail)
             owner = self._owner(mail.record.mailbox)
+            machine = self._machine_of(mail.record.mailbox)
             if mail.record.kept == "hold":
                 return f"in the mailbox of {owner}, until the person lets it through"
             if mail.record.kept == "quiet":
                 return f"in the mailbox of {owner}, until that is read: it must not wake anybody"
+            if machine is not None:
+                on_its_way = f"on its way to {machine}, " if mail.is_offered else ""
+                return f"{on_its_way}kept here until {machine} says that it has it, at position {position} for {owner}"
             if mail.is_offered:
                 return f"written to who receives the mail of {owner}, which has not confirmed it"
             return f"in the mailbox of {owner}, at position {position}"
         if state == "unconfirmed":
             assert operation is not None, "it was in its row that it is not confirmed"
             return self._where_unconfirmed(operation)
+        machine = None if operation is None else self._machine_of(operation.target or "")
+        if state == "reserved" and machine is not None:
+            return f"on its way to {machine}, which has not said what became of it"
+        if state == "handed_on":
+            return (
+                f"handed over to {machine or 'another machine'}, where it waits for its recipient or reached it since: "
+                "`intercom trace` there tells"
+            )
         return {
             "unknown": "nowhere: this broker does not know it, or no longer",
             "reserved": "on its way to its recipient",

@@ -548,7 +548,8 @@ class Mailing:
         self._deadlines.cancel(mail.deadline)
         mail.deadline = None
         self._boxes.discard_if_unused(self._boxes.remove(mail))
-        operation.state, operation.position = OperationState.RESERVED, None
+        operation.state = OperationState.RESERVED
+        operation.position = operation.position or 1
         event_id = f"mail:{mail.number}:handed_on"
         event = self._journal.event("mail.handed_on", mail.record, now, event_id=event_id, is_gone=True)
         changes = (ReleaseBody(mail.record.number, now.wall), SaveOperation(operation.record()), event)

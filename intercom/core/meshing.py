@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from intercom.core.mailboxes import Mailbox
     from intercom.core.membership import Membership
     from intercom.core.messages import Messages
+    from intercom.core.operation import Operation
     from intercom.core.post import Post
     from intercom.core.records import Recovered
     from intercom.core.registry import Registry
@@ -301,6 +302,17 @@ class Meshing(Part):
     def _is_of_others(self, box: Mailbox) -> bool:
         address = self._addresses.of_key(box.key)
         return box.key.startswith(PEER) or (address is not None and address.home is not None)
+
+    def machine_of(self, mark: str) -> str | None:
+        """Return what the machine is called at whose broker a target of this identity is; None: at this one."""
+        if mark.startswith(PEER):
+            return self._node(mark.removeprefix(PEER).partition(":")[0])
+        address = self._addresses.of_key(mark)
+        return None if address is None or address.home is None else self._node(address.home)
+
+    def is_on_its_way(self, operation: Operation) -> bool:
+        """Tell whether a message is brought to another broker, and what became of it there is not known."""
+        return self._abroad.outgoing.has(operation.target or "", operation.message_id)
 
     def _node(self, peer: str) -> str:
         return self._peers.name_of(peer)

@@ -48,6 +48,7 @@ class Operation(Struct, eq=False):
     expires: int
     accepted_at: int | None = None
     position: int | None = None
+    """In the mailbox; of a reserved row in that at the broker of another machine, which said that it waits there."""
     answered: bool = False
     charge: int = 0
     ticket: int = 0
@@ -79,7 +80,9 @@ class Operation(Struct, eq=False):
             return "withdrawn"
         if self.unconfirmed is not None:
             return "unconfirmed"
-        return "reserved" if self.under_way is not None else "uncertain"
+        if self.under_way is not None:
+            return "reserved"
+        return "uncertain" if self.position is None else "handed_on"
 
     def record(self) -> OperationRecord:
         """Return the row as it is stored."""

@@ -97,6 +97,10 @@ class Outgoing:
     def __iter__(self) -> Iterator[OnItsWay]:
         return iter(list(self._entries.values()))
 
+    def has(self, mark: str, message_id: str) -> bool:
+        """Tell whether a message is on its way."""
+        return (mark, message_id) in self._entries
+
     def oldest_at(self) -> int | None:
         """Return since when the oldest entry is on its way, epoch ms."""
         return min((entry.record.queued_at for entry in self._entries.values()), default=None)

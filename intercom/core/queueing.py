@@ -74,6 +74,7 @@ class _Queueing(Struct, frozen=True):
     operation: Operation
     is_new: bool
     question: Question | None
+    position_before: int | None
 
 
 class Queueing:
@@ -411,7 +412,7 @@ class Queueing:
             return
         self._receipts.remove(unconfirmed)
         changes, question = self._answered(attempt.sender, attempt.target.id, attempt.reply_to)
-        subject = (operation, question, operation.target)
+        subject = (operation, question, operation.target, operation.position)
         operation.state, operation.target = OperationState.QUEUED, key
         operation.position = len(box) + 1
         operation.under_way = None
@@ -433,7 +434,8 @@ class Queueing:
 
     def take_back(self, operation: Operation, came: SendLetter, key: str, now: Instant) -> bool:
         """Let a message wait here again that another broker kept for its address; return whether there is room."""
-        message, before = parse_message(came.message), operation.target
+        message = parse_message(came.message)
+        before = (operation, None, operation.target, operation.position)
         if message is None or operation.state is not OperationState.RESERVED or not self._mailing.can_promise:
             return False
         sender = self._sessions.get(operation.sender_session)
@@ -453,7 +455,7 @@ class Queueing:
             self._boxes.discard_if_unused(box)
             return False
         operation.state, operation.target, operation.position = OperationState.QUEUED, key, len(box) + 1
-        self._mailing.put(letter, operation, now, self._undo_take_over, (operation, None, before), was_written=True)
+        self._mailing.put(letter, operation, now, self._undo_take_over, before, was_written=True)
         return True
 
     def _answered(self, sender: Session, asker_id: str, reply_to: Any) -> tuple[tuple[Change, ...], Question | None]:
@@ -469,9 +471,8 @@ class Queueing:
         return (SaveOperation(ask.record()),) if self._operations.is_present(ask) else ()
 
     def _undo_take_over(self, subject: Any, now: Instant) -> None:
-        operation, question, target = subject
-        operation.state, operation.target = OperationState.RESERVED, target
-        operation.position = None
+        operation, question, target, position = subject
+        operation.state, operation.target, operation.position = OperationState.RESERVED, target, position
         self._unanswer(question)
 
     def _unanswer(self, question: Question | None) -> None:
@@ -531,6 +532,7 @@ class Queueing:
             return Refusal("D15", reasons.mailbox_full(label, self._limits.mailbox_full_retry_ms))
         position = len(box) + 1
         is_new = operation is None
+        position_before = None if operation is None else operation.position
         if operation is None:
             retry_after = self._operations.retry_after_ms(sender.sender_identity, now)
             if retry_after is not None:
@@ -546,7 +548,7 @@ class Queueing:
             operation.under_way = None
             operation.state, operation.position = OperationState.QUEUED, position
         changes = () if question is None else self._mark_answered(question)
-        subject = _Queueing(connection, frame, operation, is_new, question)
+        subject = _Queueing(connection, frame, operation, is_new, question, position_before)
         # What was reserved before may have left, and been seen.
         self._mailing.put(letter, operation, now, self._undo_put, subject, *changes, was_written=not is_new)
         told = UNSET if kept is None or POLICY not in sender.features else kept
@@ -576,7 +578,7 @@ class Queueing:
         if subject.is_new:
             self._operations.withdraw(operation)
         else:
-            operation.state, operation.position = OperationState.RESERVED, None
+            operation.state, operation.position = OperationState.RESERVED, subject.position_before
         self._unanswer(subject.question)
         reason = reasons.NOT_RECORDED if subject.is_new else reasons.RECEIPT_MISSING  # an earlier copy may have arrived
         failed = DeliveryFailed(operation.message_id, reason, subject.frame.attempt_id)

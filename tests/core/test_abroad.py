@@ -264,7 +264,7 @@ def test_what_may_wait_for_a_machine_that_is_away_arrives_once_when_it_is_back()
     assert only(answers(a.message("bob", "m1", "later", extra={"queueIfAway": True})))["type"] == "queued"
     assert only(answers(a.message("bob@b", "m2", "then", extra={"queueIfAway": True})))["position"] == 2
     traced = only(a.write("trace", requestId="1", messageId="m1"))
-    assert f"session {b.id} on another machine" in traced["where"]
+    assert f"session {b.id} on b" in traced["where"]
     cluster.join("b")
     assert b.texts() == ["later", "then"]
     confirm(cluster, b, "m1")

@@ -240,6 +240,52 @@ def test_mail_for_an_address_elsewhere_whose_holder_is_away_waits_at_its_home() 
     assert "m1" in [f["message"]["id"] for f in [*bob.first, *bob.got()] if f["type"] == "message"]
 
 
+def traced(who: Client, message_id: str) -> tuple[str, str]:
+    frame = only(who.write("trace", requestId="t", messageId=message_id), "trace")
+    return frame["state"], frame["where"]
+
+
+def test_a_trace_tells_at_which_machine_mail_waits() -> None:
+    """Protocol 9.6.3: what another broker keeps is not uncertain; also once this one was killed."""
+    cluster = Cluster()
+    holder(cluster, "b").leave()
+    cluster.run(2 * Limits().announce_ms)
+    alice = asker(cluster)
+    assert send(cluster, alice, "m1") == "queued"
+    state, where = traced(alice, "m1")
+    assert (state, where.partition(",")[0]) == ("handed_on", "handed over to b")
+    cluster.crash("a")
+    alice = asker(cluster)
+    assert traced(alice, "m1") == (state, where)
+    confirm(cluster, holder(cluster, "b"), "m1")
+    assert send(cluster, alice, "m1") == "delivered"
+    assert traced(alice, "m1")[0] == "delivered"
+
+
+def test_a_trace_tells_that_mail_waits_here_for_another_machine() -> None:
+    """Protocol 9.6.3: in the engine nobody has it, so it is not called offered; then its home keeps it."""
+    cluster = Cluster()
+    holder(cluster, "b").leave()
+    alice = asker(cluster)
+    cluster.cut("b")
+    assert send(cluster, alice, "m1") == "queued"
+    state, where = traced(alice, "m1")
+    assert state == "queued" and "kept here until b says that it has it" in where
+    cluster.join("b")
+    cluster.run(Limits().peer_window_ms)
+    assert traced(alice, "m1")[0] == "handed_on"
+
+
+def test_a_trace_does_not_say_that_what_is_on_its_way_was_written() -> None:
+    """Protocol 9.6.3: `unconfirmed` is what was written; the broker elsewhere has not said that."""
+    cluster = Cluster()
+    holder(cluster, "b")
+    alice = asker(cluster)
+    cluster.cut("b", leases_end=False)
+    alice.message("bob", "m1")
+    assert traced(alice, "m1") == ("reserved", "on its way to b, which has not said what became of it")
+
+
 def test_who_comes_back_to_its_address_gets_what_was_sent_from_elsewhere_once_and_in_order() -> None:
     cluster = Cluster()
     holder(cluster, "b").leave()

@@ -338,7 +338,8 @@ class Fuzz:
         stranger.known.learn(shown)
         kind = shown["type"]
         if "addressToken" in shown:
-            stranger.profile["address"] = {**stranger.profile["address"], "token": shown["addressToken"]}
+            # The profile may be another one by the time it is registered.
+            stranger.profile["address"] = {**stranger.profile.get("address", {}), "token": shown["addressToken"]}
         if kind == "registered" and "ownerToken" in shown:
             again = {"preferredSessionId": shown["sessionId"], "ownerToken": shown["ownerToken"]}
             stranger.invitations = [*stranger.invitations[-2:], again]

@@ -169,6 +169,8 @@ class Worker(Actor):
     hands: dict[str, Assignment | AssignmentView]
     claimed: set[str]
     """Assignments of which it said that it accepts them, whether it was heard or not."""
+    unheard: dict[str, Assignment | AssignmentView]
+    """What it said that it ended, and was not told of yet."""
     has_looked: bool
     """It knows what those had accepted that acted under its address before."""
 
@@ -176,6 +178,7 @@ class Worker(Actor):
         """Begin with nothing in hand."""
         self.hands = {}
         self.claimed = set()
+        self.unheard = {}
         self.has_looked = self.role.address is False
         super().start()
 
@@ -183,7 +186,9 @@ class Worker(Actor):
         """Leave what was taken to be cut off."""
         for work in self.hands.values():
             self.part.jobs[work.source_message_id].may_have_ended |= work.accepted or work.id in self.claimed
-        self.hands = {}
+        for work in self.unheard.values():
+            self.part.jobs[work.source_message_id].may_have_ended = True
+        self.hands, self.unheard = {}, {}
         super().die()
 
     def act(self) -> bool:
@@ -250,9 +255,12 @@ class Worker(Actor):
             operation = self.core.work.report(work, word, None, None, False, None, _TIMEOUT)
         if word in _ENDING or word == "given back":
             self.hands.pop(work.id, None)
+        if word in _ENDING:
+            self.unheard[work.id] = work
         self.does(operation, lambda operation: self._told(work, word, operation))
 
     def _told(self, work: Assignment | AssignmentView, word: str, operation: Operation[Any]) -> None:
+        self.unheard.pop(work.id, None)
         self.part.said(work, word, operation)
         if isinstance(operation.error, AssignmentLost):
             self.hands.pop(work.id, None)
