@@ -33,13 +33,14 @@ def main() -> int:
             return 0
         if _read(PLACE / "made-for") != _origin() or not _works():
             _build()
+        installed = [(_stamp(done), _fingerprint(done)) for done in ([], groups)]
         try:
             _install(groups)
         except subprocess.CalledProcessError as failed:
             print("the installation into .venv failed; the lines above say why", file=sys.stderr)
             return failed.returncode or 1
-        for done in ([], groups):
-            _stamp(done).write_text(_fingerprint(done))
+        for stamp, asked in installed:
+            stamp.write_text(asked)
     return 0
 
 
