@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from scripts.strain import flood
-from scripts.strain.soak import SLACK_DESCRIPTORS, SLACK_KIB, Sample, judge
+from scripts.strain.soak import CHURN_DESCRIPTORS, SLACK_KIB, Sample, judge
 from tests.support.brokers import TOP, environment
 
 pytestmark = pytest.mark.long
@@ -83,7 +83,7 @@ def grown(**growth: int) -> list[Sample]:
         {"memory": SLACK_KIB},
         {"memory": SLACK_KIB + 2_000, "rows": 1_000, "allowed_rows": 1_000},
         {"descriptors": 10, "sessions": 10},
-        {"own_descriptors": SLACK_DESCRIPTORS},
+        {"own_descriptors": CHURN_DESCRIPTORS},
     ],
 )
 def test_what_is_flat_passes(growth: dict[str, int]) -> None:
@@ -95,9 +95,9 @@ def test_what_is_flat_passes(growth: dict[str, int]) -> None:
     [
         ({"memory": SLACK_KIB + 1}, "memory of the broker"),
         ({"own_memory": 2 * SLACK_KIB + 1}, "memory of the library"),
-        ({"descriptors": SLACK_DESCRIPTORS + 1}, "descriptors more"),
-        ({"own_descriptors": SLACK_DESCRIPTORS + 1}, "this process holds"),
-        ({"threads": SLACK_DESCRIPTORS + 1}, "threads grew"),
+        ({"descriptors": CHURN_DESCRIPTORS + 1}, "descriptors more"),
+        ({"own_descriptors": CHURN_DESCRIPTORS + 1}, "this process holds"),
+        ({"threads": CHURN_DESCRIPTORS + 1}, "threads grew"),
         ({"rows": 1_000}, "1100 rows, 100 sent"),
     ],
 )

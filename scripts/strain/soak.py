@@ -43,6 +43,9 @@ ROW_KIB = 2
 SLACK_KIB = 4_096
 """Growth of memory that is taken for noise."""
 SLACK_DESCRIPTORS = 4
+"""When all have left."""
+CHURN_DESCRIPTORS = 16
+"""While some come and others are ended: sessions are not counted at the same moment as descriptors."""
 ROW_TTL_S = Limits().operation_ttl_ms / 1000
 GROUPS = ("default", "red", "blue")
 PEER_ENDS = (PeerGone, TargetNotFound)
@@ -328,7 +331,7 @@ def judge(samples: Sequence[Sample]) -> list[str]:
         faults.append(f"the memory of the library's user grew by {growth('own_memory'):.0f} KiB")
     for who, name in (("the broker", "descriptors"), ("this process", "own_descriptors")):
         beside = growth(name) - growth("sessions")
-        if beside > SLACK_DESCRIPTORS:
+        if beside > CHURN_DESCRIPTORS:
             faults.append(f"{who} holds {beside:.0f} descriptors more beside those of sessions")
     return faults + ([f"threads grew by {growth('threads'):.0f}"] if growth("threads") > SLACK_DESCRIPTORS else [])
 
