@@ -16,7 +16,7 @@ import pytest
 from intercom.client import blocking, journalfile
 from intercom.client.journalfile import JournalFile
 from intercom.errors import NoBroker, RequestTimeout
-from tests.conformance.test_mail_kills import Killed
+from tests.conformance.test_mail_kills import Killed, met
 from tests.support.brokers import BrokerProcess
 from tests.support.processes import was_killed
 from tests.support.raw import EndOfStream, Frame, RawClient
@@ -42,10 +42,7 @@ class Worker:
     def come(self, broker: BrokerProcess) -> None:
         if self.client is not None:
             self.client.close()
-        try:
-            self.client = broker.connect()
-        except OSError:
-            raise Killed from None
+        self.client = met(broker)
         self.write(
             {
                 "type": "register",
@@ -117,7 +114,7 @@ def play(start: Callable[[], BrokerProcess]) -> tuple[Worker, list[Frame], list[
     seen: list[list[Frame]] = []
 
     def ask(kind: str, **members: Any) -> Frame:
-        with broker.connect() as boss:
+        with met(broker) as boss:
             try:
                 boss.register(
                     session={"recipientPurpose": "control"},

@@ -44,6 +44,14 @@ class Killed(Exception):
     """Say that the broker died."""
 
 
+def met(broker: BrokerProcess) -> RawClient:
+    """Return a connection to a broker that may have died just now."""
+    try:
+        return broker.connect()
+    except OSError:
+        raise Killed from None
+
+
 class Party:
     """Play one client that comes back after every death of the broker."""
 
@@ -56,7 +64,7 @@ class Party:
         self.first_offers: dict[str, int] = {}
 
     def come(self, broker: BrokerProcess) -> None:
-        self.client = broker.connect()
+        self.client = met(broker)
         if self.token:
             self.client.send(
                 {"type": "session_reattach", "requestId": "r", "sessionId": self.id, "ownerToken": self.token}
@@ -157,7 +165,7 @@ def play(start: Callable[[], BrokerProcess]) -> tuple[Party, Party, dict[str, st
 
     def check() -> None:
         settle()
-        person = broker.connect()
+        person = met(broker)
         control = {"recipientPurpose": "control"}
         try:
             person.register(session=control, features=["operator"], clientProtocolVersion="1.0", kind="test")

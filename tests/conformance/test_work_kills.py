@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.test_mail_kills import KILLING, Killed
+from tests.conformance.test_mail_kills import KILLING, Killed, met
 from tests.support.brokers import BrokerProcess
 from tests.support.raw import EndOfStream, Frame, RawClient
 
@@ -36,10 +36,7 @@ class Party:
         self.seen: Counter[str] = Counter()
 
     def come(self, broker: BrokerProcess) -> None:
-        try:
-            self.client = broker.connect()
-        except ConnectionError:
-            raise Killed from None
+        self.client = met(broker)
         if self.token:
             self.write({"type": "session_reattach", "requestId": "re", "sessionId": self.id, "ownerToken": self.token})
             if self.next("session_reattached", "request_failed")["type"] == "session_reattached":

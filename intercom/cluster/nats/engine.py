@@ -303,7 +303,10 @@ async def _connected_to(url: str, settings: ClusterSettings, access: Access, nam
             await client.connect(servers=[url], name=name, **access.options, **callbacks)
     except (TimeoutError, OSError, Error, ValueError) as error:
         await _closed(client)
-        return errors[0] if errors else error
+        why = errors[0] if errors else error
+        # its word for no is lost where the server ends the connection before that was read
+        is_no = isinstance(why, ConnectionError) and client._server_info.get("auth_required", False)
+        return PermissionError(f"authorization ended with {why}") if is_no else why
     engine = Engine(client, settings)
     if client.is_closed:
         engine.lost.set()

@@ -1,0 +1,51 @@
+"""Test what connecting to an engine says where the engine itself says nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import struct
+from pathlib import Path
+
+import pytest
+
+from intercom.cluster.nats.access import Access, Unusable
+from intercom.cluster.nats.engine import connected
+from intercom.config import ClusterSettings
+
+AT_ONCE = struct.pack("ii", 1, 0)
+"""Let a connection end with a reset, which throws away what was not read."""
+
+
+def refusal_by(server_info: dict[str, object], token_file: str = "") -> str:
+    """Return what is said of a server that tells this of itself, and resets the connection when asked to let one in."""
+
+    async def let_nobody_in(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"INFO " + json.dumps(server_info).encode() + b"\r\n")
+        await reader.readline()
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, AT_ONCE)
+        writer.transport.abort()
+
+    async def ask() -> str:
+        async with await asyncio.start_server(let_nobody_in, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            settings = ClusterSettings(url=[f"nats://127.0.0.1:{port}"], key_file="key", token_file=token_file)
+            options = {"allow_reconnect": False, "max_reconnect_attempts": 1, "connect_timeout": 5}
+            with pytest.raises(Unusable) as refused:
+                await connected(settings, Access(bytes(32), options), name="near")
+            return str(refused.value)
+
+    return asyncio.run(ask())
+
+
+def test_a_server_that_asks_who_this_is_and_resets_does_not_take_the_token(tmp_path: Path) -> None:
+    """The server's word for no may be lost on the way; the person is told which setting to look at all the same"""
+    token = str(tmp_path / "token")
+    assert f"it does not take what is in token_file {token}" in refusal_by({"auth_required": True}, token)
+    assert "it wants token_file or credentials" in refusal_by({"auth_required": True})
+
+
+def test_a_server_that_takes_anybody_and_resets_has_another_reason() -> None:
+    told = refusal_by({})
+    assert "token" not in told and "reset" in told.lower(), told
