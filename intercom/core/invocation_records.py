@@ -8,6 +8,8 @@ from intercom.core.peer_records import PEER
 
 SESSION = "session:"
 """Begins the identity of a session that has no other."""
+ITSELF = "="
+"""Stands for the id of the target: a row that grows by little stays in its place on the disk."""
 
 
 class InvocationRecord(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -51,8 +53,8 @@ class InvocationRecord(Struct, frozen=True, omit_defaults=True, gc=False):
     last_error: str | None = None
     """Why the last hand-over was not made."""
     placement: str | None = None
-    worker: str | None = None
-    """Id of the session that has it."""
+    held_by: str | None = None
+    """Id of the session that has it; ``ITSELF``: that of its target."""
     cancel_asked_at: int | None = None
     reconciled: bool = False
     """The broker itself found that it failed."""
@@ -81,6 +83,11 @@ class InvocationRecord(Struct, frozen=True, omit_defaults=True, gc=False):
     def asked(self) -> str:
         """Return what the target was called."""
         return self.target if self.asked_as is None else self.asked_as
+
+    @property
+    def worker(self) -> str | None:
+        """Return the id of the session that has it."""
+        return self.target if self.held_by == ITSELF else self.held_by
 
     @property
     def message_id(self) -> str:

@@ -19,7 +19,7 @@ from msgspec.json import decode, encode
 from msgspec.structs import replace
 
 from intercom.core.clock import Instant
-from intercom.core.invocation_records import DiagnosisRecord, InvocationRecord
+from intercom.core.invocation_records import ITSELF, DiagnosisRecord, InvocationRecord
 from intercom.core.journal import Journal
 from intercom.core.move import Move
 from intercom.core.records import Change, Happened, ReleaseBody, SaveBody
@@ -214,7 +214,7 @@ class Invocations:
             before,
             state="running",
             started_at=now.wall,
-            worker=worker,
+            held_by=ITSELF if worker == before.target else worker,
             job="completed",
             lease_epoch=None,
             lease_until=None,
@@ -315,7 +315,7 @@ class Invocations:
         if record.started_at is None:
             members["started_at"] = now.wall
         if worker is not None:
-            members["worker"] = worker
+            members["held_by"] = ITSELF if worker == record.target else worker
         if JOB[record.job] and (is_confirmed or record.placement != "session"):
             members |= {"job": "completed", "lease_epoch": None, "lease_until": None}
         if record.completed_at is not None:
@@ -423,6 +423,6 @@ def texts_of(body: bytes | None) -> Texts:
     return Texts() if body is None else decode(body, type=Texts)
 
 
-_PUSHED = ("state", "started_at", "worker", "job", "lease_epoch", "lease_until")
+_PUSHED = ("state", "started_at", "held_by", "job", "lease_epoch", "lease_until")
 """What a receipt changes."""
 _NO_ANSWER = "The consultation ended without an answer"

@@ -222,7 +222,7 @@ STEPS: tuple[Step, ...] = (
             number INTEGER PRIMARY KEY, invocation_id TEXT, run_id TEXT, requester TEXT, target TEXT, target_name TEXT,
             action TEXT, ensure_awake INTEGER, fingerprint TEXT, size INTEGER, created_at INTEGER, state TEXT,
             take_until INTEGER, result INTEGER, result_hash TEXT, started_at INTEGER, completed_at INTEGER, job TEXT,
-            attempts INTEGER, lease_epoch INTEGER, lease_until INTEGER, last_error TEXT, placement TEXT, worker TEXT,
+            attempts INTEGER, lease_epoch INTEGER, lease_until INTEGER, last_error TEXT, placement TEXT, held_by TEXT,
             cancel_asked_at INTEGER, reconciled INTEGER, authority TEXT, wishes BLOB, acted_as TEXT,
             has_mailbox INTEGER, asked_as TEXT
         )
@@ -238,6 +238,11 @@ STEPS: tuple[Step, ...] = (
         ))
         WHERE stream >= 'invocation:' AND stream < 'invocation;'
             AND iif(json_valid(row), json_extract(row, '$.requester_session'), NULL) IS NOT NULL
+        """,
+        """
+        UPDATE journal SET row = json_patch(row, json_object('held_by', json_extract(row, '$.worker'), 'worker', NULL))
+        WHERE stream >= 'invocation:' AND stream < 'invocation;'
+            AND iif(json_valid(row), json_extract(row, '$.worker'), NULL) IS NOT NULL
         """,
     ),
 )

@@ -153,5 +153,5 @@ def test_what_has_left_is_found_nowhere_whatever_is_said_of_it() -> None:
     """Rule 1: a row that was taken back is not entered again by what rested on it"""
     found, invocation = book()
     found.leave(invocation)
-    found.change(invocation, "run.updated", Move(), NOW, state="running", worker="w")
+    found.change(invocation, "run.updated", Move(), NOW, state="running", held_by="w")
     assert found.get("i") is None and found.open_count == 0 and found.held() == []

@@ -219,7 +219,7 @@ def test_an_older_store_keeps_who_asked(monkeypatch: pytest.MonkeyPatch) -> None
         add = "INSERT INTO journal VALUES (?, 5, ?, 'invocation.requested', NULL, 1, ?, 0, '{}')"
         connection.execute(add, (row[0], f"invocation:{row[0]}", text))
         connection.execute("INSERT INTO bodies VALUES (?, '{}', NULL)", (row[0],))
-    changed, damaged = """{"state":"running"}""", '{"state'
+    changed, damaged = """{"state":"running","worker":"w"}""", '{"state'
     connection.execute(add, (4, "invocation:1", changed))
     connection.execute(add, (5, "invocation:6", damaged))
     schema.advance(connection, version)
@@ -232,7 +232,8 @@ def test_an_older_store_keeps_who_asked(monkeypatch: pytest.MonkeyPatch) -> None
     ] == [(number, session, mailbox, asked) for number, _, _, _, session, mailbox, _, asked, _ in OLD_ROWS]
     told = [row for (row,) in connection.execute("SELECT row FROM journal ORDER BY seq")]
     assert [decode(row, type=InvocationRecord) for row in told[:3]] == found
-    assert told[3:] == [changed, damaged]
+    assert decode(told[3]) == {"state": "running", "held_by": "w"}
+    assert told[4] == damaged
     senders = connection.execute("SELECT sender FROM bodies ORDER BY number").fetchall()
     assert senders == [(row[6],) for row in OLD_ROWS]
     connection.close()
