@@ -88,6 +88,8 @@ class FlowRequests:
         self._giving = Giving(outbox, ledger)
         self._trouble = trouble
         self._keys = keys
+        self.report_elsewhere: Callable[[Connection, Session, FlowReport, Instant], No | None] | None = None
+        """Takes reports of steps whose flow is at another broker."""
         self._entry: Entry | None = None
         """Under which the request is made that is being carried out."""
         self._limits = limits
@@ -205,6 +207,8 @@ class FlowRequests:
     # --- to report, and to delete -------------------------------------------------------------------------
 
     def _report(self, connection: Connection, session: Session, frame: FlowReport, now: Instant) -> No | None:
+        if self.report_elsewhere is not None and self._book.dispatch(frame.dispatch_id) is None:
+            return self.report_elsewhere(connection, session, frame, now)
         taken = self._reports.take(session, frame, now)
         if isinstance(taken, No):
             return taken
