@@ -165,7 +165,7 @@ class FlowsOfBroker(Part):
     def _flow_read(
         self, token: Showing, numbers: tuple[int, ...], bodies: dict[int, bytes] | None, now: Instant
     ) -> None:
-        self.requests.bodies_read(token, bodies, now)
+        self.requests.bodies_read(token, numbers, bodies, now)
 
     def _mail_moving(self, mail: Mail, kind: str, reason: str, now: Instant) -> None:
         """Note what is about to become of the message that carries a dispatch."""
