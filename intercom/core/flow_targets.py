@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
@@ -14,7 +14,8 @@ from intercom.wire.frames import trim
 
 if TYPE_CHECKING:
     from intercom.core.addresses import Addresses
-    from intercom.core.flow_elsewhere import Elsewhere
+    from intercom.core.clock import Instant
+    from intercom.core.flow import Dispatch
     from intercom.core.lifecycle import Known, Lifecycle
     from intercom.core.records import StoreIdentity
     from intercom.core.sessions import Session, SessionTable
@@ -24,6 +25,34 @@ class Unreachable(Struct, frozen=True):
     """Say in a sentence why no step can be handed out."""
 
     reason: str
+
+
+class Elsewhere(Protocol):
+    """Know the sessions of other brokers, and bring them steps; a broker that is in no cluster has nothing like it."""
+
+    here: str
+    """What this machine is called."""
+
+    def is_there(self, node: str) -> bool:
+        """Tell whether another machine that is called so can be reached."""
+
+    def unfit(self, session: Session) -> str | None:
+        """Return why a session elsewhere cannot be handed a step now."""
+
+    def identity_of(self, session: Session) -> TargetIdentity:
+        """Return the exact identity of a session elsewhere."""
+
+    def granted(self, session: Session) -> frozenset[str]:
+        """Return the features that its broker granted a session elsewhere."""
+
+    def begun(self, dispatch: Dispatch, now: Instant) -> None:
+        """Bring an attempt to its session, once it is recorded."""
+
+    def look_at(self, dispatch: Dispatch, now: Instant) -> None:
+        """Go on with an open attempt of which nothing is decided."""
+
+    def ended(self, dispatch: Dispatch, ticket: int) -> None:
+        """Let the broker of its session know that an attempt is over, once that is recorded."""
 
 
 class FlowTargets:

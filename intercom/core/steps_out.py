@@ -121,8 +121,6 @@ class StepsOut:
         assert isinstance(session, StandIn), "every session that is elsewhere has one"
         if session.is_cut_off:
             return f"is on machine {session.info.get(NODE)}, which cannot be reached now"
-        if not session.is_agent:
-            return "is an internal connection"
         if session.is_terminal:
             return "has finished and takes nothing more"
         if not session.incarnation:
@@ -181,8 +179,8 @@ class StepsOut:
             self._settling.settle(dispatch, "ambiguous", reason, now)
 
     def _post(self, dispatch: Dispatch, way: _Way) -> None:
-        way.posts += 1
         if way.is_stored or dispatch.record.transport != tables.TRANSPORT.begins:
+            way.posts += 1
             self._postman.post(_peer_of(dispatch), LOOK, dispatch.id, LookLetter(dispatch.id), self._ledger.last_ticket)
         else:
             step = self._place_of(dispatch)[1]
@@ -195,10 +193,11 @@ class StepsOut:
         if bodies is None or not dispatch.is_open or record.transport != tables.TRANSPORT.begins:
             return
         flow, step = self._place_of(dispatch)
+        way: _Way = bringing.way
         if step.body not in bodies:
-            reason = f"the text of step {step.step_id} is lost"
-            self._settling.settle(dispatch, "ambiguous", reason, now)
+            self._text_lost(dispatch, way, f"the text of step {step.step_id} is lost", now)
             return
+        way.posts += 1
         attempt = step.attempts.index(dispatch.id) + 1
         message = encode(message_of(flow.record, step, record, bodies[step.body].decode(), attempt))
         letter = DispatchLetter(
@@ -211,6 +210,12 @@ class StepsOut:
             Raw(message),
         )
         self._postman.post(_peer_of(dispatch), DISPATCH, dispatch.id, letter, dispatch.ticket)
+
+    def _text_lost(self, dispatch: Dispatch, way: _Way, reason: str, now: Instant) -> None:
+        if way.is_new and not way.posts:
+            self._settling.retire_uncounted(dispatch, reason, now)  # and the flow is given up for it
+        else:
+            self._settling.settle(dispatch, "ambiguous", reason, now)
 
     def ended(self, dispatch: Dispatch, ticket: int) -> None:
         """Let the broker of its session know that an attempt is over, once that is recorded."""
@@ -314,7 +319,7 @@ class StepsOut:
             way.is_stored = True
             self._moved(dispatch, letter, now)
         if letter.state == "lost":
-            if dispatch.is_open and dispatch.record.transport != "accepted":
+            if dispatch.record.transport != "accepted":
                 self._lost(dispatch, letter.reason, now)
         elif letter.state == "gone":
             self._reconciler.gone_elsewhere(dispatch, letter.may_be_brought, now)

@@ -119,8 +119,15 @@ class HostedReports:
             self._give(_Reporter(connection, session, frame.request_id), record, record.answer)
             return None
         assert hosted.record.report is not None, "it was stored by now"
+        reporter = _Reporter(connection, session, frame.request_id)
+        if self._postman.is_cut_off(hosted.record.peer):
+            self._arm(hosted, self._limits.peer_absent_ms, now)
+            self._say_stored(hosted, reporter)
+            return None
         self._post_report(hosted, hosted.record.report, Kept(*content), session.id, is_brought)
-        self._wait(hosted, _Reporter(connection, session, frame.request_id), now)
+        self._arm(hosted, pause_ms(hosted.id, hosted.attempts, self._limits), now)
+        hosted.waiting.append(reporter)
+        self._deadlines.add(now.mono + self._limits.receipt_wait_ms, self._waited, (hosted, reporter))
         return None
 
     def _prove_arrival(self, hosted: Hosted, session: Session, now: Instant) -> None:
@@ -159,16 +166,8 @@ class HostedReports:
         hosted.attempts += 1
         self._postman.post(hosted.record.peer, REPORT, hosted.id, letter, self._ledger.last_ticket)
 
-    def _wait(self, hosted: Hosted, reporter: _Reporter, now: Instant) -> None:
-        """Answer once the broker of the flow has, or that the report is stored when that takes long."""
-        self._arm(hosted, pause_ms(hosted.id, hosted.attempts, self._limits), now)
-        if self._postman.is_cut_off(hosted.record.peer):
-            self._say_stored(hosted, reporter)
-            return
-        hosted.waiting.append(reporter)
-        self._deadlines.add(now.mono + self._limits.receipt_wait_ms, self._waited, (hosted, reporter))
-
     def _waited(self, subject: tuple[Hosted, _Reporter], now: Instant) -> None:
+        """Answer that a report is stored, where the broker of the flow has not answered in time."""
         hosted, reporter = subject
         if reporter in hosted.waiting:
             hosted.waiting.remove(reporter)
