@@ -164,6 +164,22 @@ def test_what_a_damaged_store_does_not_hold_any_more_makes_it_ambiguous(lost: st
     assert play.states() == ("active", ["ambiguous"])
 
 
+def test_other_mail_is_left_alone_by_a_start() -> None:
+    """9.5: it waits as ever, beside the step."""
+    play = Between()
+    near = enter(play.cluster["b"], "near")
+    play.begin("one")
+    play.take()
+    play.worker.leave()
+    near.queue("worker", "m1")
+    play.cluster.crash("b")
+    play.worker = play.back(play.worker)
+    play.run(MINUTE_MS)
+    came = [*play.kept[play.worker.world, play.worker.conn], *play.worker.got()]
+    assert [frame["message"]["id"] for frame in came if frame["type"] == "message"] == ["m1"]
+    assert play.states() == ("active", ["awaiting_result"])
+
+
 def test_a_receipt_that_was_recorded_in_part_is_a_receipt() -> None:
     """12.4: the worker confirmed it, the broker ended before the mail was: it is not handed out once more."""
     play = Between()
