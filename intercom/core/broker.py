@@ -155,6 +155,7 @@ class Broker:
                 sending,
                 membership,
                 company,
+                flows,
                 self._invoking,
                 node,
                 cluster,

@@ -12,7 +12,6 @@ from intercom.core.records import Arrived, Settle
 from intercom.limits import Limits
 from intercom.wire import reasons
 from tests.core.cluster import IDS, Cluster
-from tests.core.flow_play import COORDINATOR
 from tests.core.harness import Client, answers, only, reason
 from tests.core.mail import Agent, enter, reattach
 from tests.core.work import WORKER, coordinator, push, reply, report
@@ -387,21 +386,6 @@ def test_two_of_a_name_on_one_machine_are_ambiguous_there_too() -> None:
         cluster["b"].register("bob", returnAddress="return-bob")
     cluster.run(Limits().announce_ms)
     assert reason(a.message("bob@b", "m1")) == reasons.ambiguous_name("bob@b")
-
-
-def test_a_flow_takes_nobody_on_another_machine() -> None:
-    """FE 2.3: steps are handed out by the broker of the worker"""
-    cluster = Cluster()
-    boss = enter(cluster["a"], "boss", features=COORDINATOR)
-    client(cluster, "b", "bob")
-    steps = [{"stepId": "one", "prompt": "do it"}]
-    boss.write("flow_create", requestId="c", flowId="f", target="bob", steps=steps)
-    boss.write("flow_start", requestId="s", flowId="f")
-    cluster.run()
-    frames = boss.write("flow_status", requestId="t", flowId="f")
-    cluster.run()
-    [status] = [frame for frame in [*frames, *boss.got()] if frame.get("requestId") == "t"]
-    assert "is on another machine" in str(status["flow"]["waiting"])
 
 
 def test_what_is_sent_to_a_worker_elsewhere_is_parked_there_and_its_reply_comes_back() -> None:
