@@ -239,7 +239,8 @@ class Deciding:
                 return self._decide_away(connection, sender, frame, message, gone_code, now)
             wording = trim(frame.to)
             if found is Unresolved.AMBIGUOUS_NAME:
-                return Refusal("E5", reasons.ambiguous_name(wording))
+                alone = self._resolver.named_by_machine(wording, sender, is_reply=is_reply or is_supervised, now=now)
+                return Refusal("E5", reasons.ambiguous_name(wording, alone))
             return Refusal("E5", reasons.ambiguous_prefix(wording))
 
         # D. A session was found
@@ -261,7 +262,7 @@ class Deciding:
         if isinstance(away, Session):
             return self._decide_found(connection, sender, away, frame, message, now)
         if isinstance(away, Several):
-            return Refusal("E5", reasons.ambiguous_away(trim(frame.to), away.groups, away.session_ids))
+            return Refusal("E5", reasons.ambiguous_away(trim(frame.to), away.groups, away.session_ids, away.alone))
         same = self._find_same(sender, frame, message, now)
         if same is not None and same.state is OperationState.QUEUED:  # its target is gone, and it waits in the inbox
             self._queueing.answer_again(connection, frame, same)

@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from intercom.core.abroad import Abroad, wording_at_home
 from intercom.core.clock import Instant
 from intercom.core.homes import Homes
+from intercom.core.labels import NODE_SIGN
 from intercom.core.outgoing import OnItsWay, Outgoing, PostAgain
 from intercom.core.part import Part, Reader
 from intercom.core.peer_records import (
@@ -30,7 +33,6 @@ from intercom.core.peer_records import (
 from intercom.core.proxies import Proxies
 from intercom.core.queueing import Away, Several
 from intercom.core.remote_sessions import RemoteSessions
-from intercom.core.resolving import NODE_SIGN
 from intercom.core.standins import PEER
 from intercom.core.tasks_in import Reporting, TasksIn
 from intercom.core.tasks_out import TasksOut
@@ -142,6 +144,7 @@ class Meshing(Part):
             invoking.forwarding.carry = self._tasks_out.carry
             sending.resolver.node = node
             post.queueing.find_elsewhere = self._find_away
+            post.queueing.named_by_machine = self._named_by_machine
             post.queueing.know_named = self._homes.named
             membership.registering.hold = self._homes.hold
             registry.addresses.on_change = self._homes.changed
@@ -163,6 +166,8 @@ class Meshing(Part):
         """Return whom a target means that leads to nobody here: ``name@node`` may be an address, too."""
         found = self._remote.find_away(target, sender)
         name, sign, node = target.rpartition(NODE_SIGN)
+        if isinstance(found, Several) and not sign:
+            return replace(found, alone=self._named_by_machine(target, sender))
         if found is not None or not sign:
             return found
         meant = [
@@ -174,6 +179,15 @@ class Meshing(Part):
         if len(meant) > 1:
             return Several(tuple(sorted(address.group for address in meant)), ())
         return self._queueing.of_address(meant[0]) if meant else None
+
+    def _named_by_machine(self, name: str, sender: Session) -> tuple[str, ...]:
+        """Return the wordings ``name@node`` that lead to one each of those of a name who are away."""
+        nodes = {
+            self._here if address.home is None else self._node(address.home) for address in self._homes.all_named(name)
+        }
+        nodes |= self._remote.nodes_of_those_who_left(name)
+        wordings = sorted(f"{name}{NODE_SIGN}{node}" for node in nodes) if len(nodes) > 1 else []
+        return tuple(each for each in wordings if not isinstance(self._find_away(each, sender), Several | None))
 
     @property
     def outgoing(self) -> Outgoing:
@@ -323,6 +337,8 @@ class Meshing(Part):
         told: dict[str, Any] = {"status": state.status}
         if state.reason:
             told["reason"] = state.reason
+        if state.status != "off":
+            told["node"] = self._here
         if state.adapter:
             told["adapter"], told["prefix"] = state.adapter, state.prefix
         if state.foreign:

@@ -15,6 +15,7 @@ from intercom.core.addresses import ME, Address, Addresses
 from intercom.core.attempts import CONFLICT_CODE, Refusal, answer_to_task, conflict_with, too_late
 from intercom.core.clock import Instant
 from intercom.core.features import POLICY, QUEUE
+from intercom.core.labels import NODE_SIGN
 from intercom.core.lifecycle import Known, Lifecycle
 from intercom.core.mailboxes import Mail, Mailboxes
 from intercom.core.mailing import Letter, Mailing
@@ -22,7 +23,7 @@ from intercom.core.operation import Standing
 from intercom.core.parking import Meant, Parking, meant_known
 from intercom.core.policies import Inbound, Policies, sender_of
 from intercom.core.records import Change, OperationState, SaveOperation, SessionState
-from intercom.core.resolving import NODE_SIGN, is_prefix
+from intercom.core.resolving import is_prefix
 from intercom.limits import Limits
 from intercom.wire import reasons
 from intercom.wire.codec import parse_message
@@ -64,6 +65,8 @@ class Several(Struct, frozen=True):
 
     groups: tuple[str, ...]
     session_ids: tuple[str, ...]
+    alone: tuple[str, ...] = ()
+    """Wordings ``name@node`` that lead to one each."""
 
 
 class _Queueing(Struct, frozen=True):
@@ -117,6 +120,8 @@ class Queueing:
         """Enters the addresses of a name whose mailboxes are on other machines."""
         self.find_elsewhere: Callable[[str, Session], Away | Session | Several | None] = lambda target, sender: None
         """Tells whom on other machines a target means that leads to nobody here."""
+        self.named_by_machine: Callable[[str, Session], tuple[str, ...]] = lambda name, sender: ()
+        """Tells which wordings ``name@node`` lead to one each of those of a name who are away."""
 
     # --- who is meant -----------------------------------------------------------------------------------
 
@@ -155,7 +160,7 @@ class Queueing:
                 found[away.key] = away
                 session_ids.append(known.id)
         if len(found) > 1:
-            return Several(tuple(sorted(groups)), tuple(session_ids))
+            return Several(tuple(sorted(groups)), tuple(session_ids), self.named_by_machine(target, sender))
         return next(iter(found.values()), None) or self.find_elsewhere(target, sender)
 
     def of_address(self, address: Address) -> Away | Session:

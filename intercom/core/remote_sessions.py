@@ -15,9 +15,10 @@ from msgspec import Struct
 
 from intercom.core import groups
 from intercom.core.clock import Instant
+from intercom.core.labels import NODE_SIGN
 from intercom.core.peer_records import PeerLost, PeerSeen, RemoteName
 from intercom.core.queueing import Away, Several
-from intercom.core.resolving import NODE_SIGN, is_prefix, node_of
+from intercom.core.resolving import is_prefix, node_of
 from intercom.core.sessions import NODE
 from intercom.core.standins import RemoteConnection, StandIn, Way, groups_of
 
@@ -239,6 +240,10 @@ class RemoteSessions:
             self._mailing.readdress(mail, address.key, now)
 
     # --- who was there ----------------------------------------------------------------------------------
+
+    def nodes_of_those_who_left(self, name: str) -> set[str]:
+        """Return the machines on which somebody of this name was that is not there now."""
+        return {left.node for left in self._left.values() if left.away.label.lower() == name.lower()}
 
     def find_away(self, target: str, sender: Session) -> Away | Several | None:
         """Return whom a target means that was on another machine and is not there now."""

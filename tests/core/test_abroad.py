@@ -95,7 +95,9 @@ def test_who_is_meant_is_decided_as_everywhere() -> None:
     cluster = Cluster()
     a = client(cluster, "a", "alice")
     here, there = client(cluster, "a", "bob"), client(cluster, "b", "bob")
-    assert reason(a.message("bob", "m1")) == reasons.ambiguous_name("bob")
+    said = reason(a.message("bob", "m1"))
+    assert said == 'Multiple sessions named "bob" are connected. Use bob@a, bob@b or the session ID instead.'
+    assert reasons.code_of(said) == "ambiguous"
     a.message("bob@b", "m2", "there")
     a.message("Bob@A", "m3", "here")
     cluster.run()
@@ -387,6 +389,8 @@ def test_two_of_a_name_on_one_machine_are_ambiguous_there_too() -> None:
         cluster["b"].register("bob", returnAddress="return-bob")
     cluster.run(Limits().announce_ms)
     assert reason(a.message("bob@b", "m1")) == reasons.ambiguous_name("bob@b")
+    cluster["a"].register("bob", returnAddress="return-bob")
+    assert reason(a.message("bob", "m2")) == reasons.ambiguous_name("bob", ["bob@a"]), "what leads to one alone"
 
 
 def test_a_flow_takes_nobody_on_another_machine() -> None:

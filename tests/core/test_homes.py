@@ -33,8 +33,10 @@ def claim(cluster: Cluster, broker: str, name: str = "bob", token: str = TOKEN, 
     """Ask to hold an address and let everything move; the answer is among what came."""
     world: World = cluster[broker]
     conn = world.connect()
-    address = {"name": name, "token": token, **more}
     info = {"cwd": "/p", "model": "m", "pid": 10, "startedAt": 1, "lastActivity": 1, "name": name}
+    if "groups" in more:
+        info |= {"group": more["groups"][0], "groups": more.pop("groups")}
+    address = {"name": name, "token": token, **more}
     members = {**QUEUE, "features": FEATURES, "returnAddress": f"return-{broker}-{name}-{conn}"}
     frames = world.send(conn, type="register", session=info, acknowledgesReceipt=True, address=address, **members)
     cluster.run()
@@ -573,6 +575,11 @@ def test_a_name_and_a_machine_pick_one_address() -> None:
     assert reason(alice.message("bob@a", "m3", extra=AWAY)) == reasons.SESSION_NOT_FOUND
     assert [mail.message_id for mail in cluster["b"].disk.mail.values()] == ["m1"]
     assert [mail.message_id for mail in cluster["a"].disk.mail.values()] == ["m2"]
+    holder(cluster, "a", groups=["other", "default"]).leave()
+    cluster.run(2 * Limits().announce_ms)
+    said = reason(alice.message("bob", "m4", extra=AWAY))
+    assert reasons.code_of(said) == "ambiguous"
+    assert "name bob@a or bob@b or send from only one" in said, said
 
 
 def test_a_claim_that_is_decided_after_nobody_waits_for_it_is_completed() -> None:

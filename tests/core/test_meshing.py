@@ -82,9 +82,10 @@ def test_the_report_says_how_the_way_is_and_who_is_there() -> None:
     """protocol 6.14"""
     assert report(World())["status"] == "off"
     world = meshed()
-    assert report(world) == {"status": "starting"}
+    assert report(world) == {"status": "starting", "node": "local"}
     world.peer_told(ClusterState("unavailable", "no server", "nats", "p"))
-    assert report(world) == {"status": "unavailable", "reason": "no server", "adapter": "nats", "prefix": "p"}
+    told = {"status": "unavailable", "reason": "no server", "node": "local", "adapter": "nats", "prefix": "p"}
+    assert report(world) == told
     world.peer_told(ClusterState("on", "", "nats", "p", 2))
     names = (RemoteName(FAR, "x", ("default",), "active", PEER),)
     world.peer_told(PeerSeen(PEER, "studio", "journal", names))

@@ -63,7 +63,7 @@ def test_the_verbs_about_other_machines(shell: Shell, server: NatsServer, tmp_pa
         assert [each["id"] for each in checked["checks"]] == ["files", "engine", "stream", "key", "clock", "lag"]
         assert {each["state"] for each in checked["checks"]} == {"ok"}
         assert "laptop, studio" in checked["checks"][3]["found"]
-        assert "on, through nats; studio there" in shell.run("status").text
+        assert "on, through nats, as laptop; studio there" in shell.run("status").text
         shell.wait_for(lambda: "bob" in shell.run("list").text)
         assert "studio:/" in shell.run("list").text and "(here)" not in shell.run("list").text
         [found] = [each for each in shell.run("doctor", "--json").documents[0]["checks"] if each["id"] == "cluster"]
