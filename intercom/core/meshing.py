@@ -38,6 +38,7 @@ from intercom.core.tasks_in import Reporting, TasksIn
 from intercom.core.tasks_out import TasksOut
 
 if TYPE_CHECKING:
+    from intercom.core.addresses import Address
     from intercom.core.company import Company
     from intercom.core.deadlines import Deadline
     from intercom.core.ground import Ground
@@ -137,7 +138,7 @@ class Meshing(Part):
             membership.registering.register,
             self._proxies.left,
             self._proxies.came,
-            self._proxies.aimed,
+            self._aimed,
         )
         self._remote.know(self._homes)
         if state.status != "off":
@@ -188,6 +189,10 @@ class Meshing(Part):
         nodes |= self._remote.nodes_of_those_who_left(name)
         wordings = sorted(f"{name}{NODE_SIGN}{node}" for node in nodes) if len(nodes) > 1 else []
         return tuple(each for each in wordings if not isinstance(self._find_away(each, sender), Several | None))
+
+    def _aimed(self, address: Address, now: Instant) -> None:
+        self._proxies.aimed(address, now)
+        self._remote.aimed(address, now)
 
     @property
     def outgoing(self) -> Outgoing:

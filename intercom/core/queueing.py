@@ -342,7 +342,7 @@ class Queueing:
     ) -> Refusal | None:
         """Let a send wait behind the mail of somebody who is here; ``answered`` is the question that it answers."""
         label = target.name or target.id
-        key = target.target_identity
+        key = target.target_identity if target.claimed is None else target.claimed.key
         return self._put(connection, sender, key, label, frame, message, signature, operation, answered, now)
 
     def put_aside(
@@ -395,7 +395,7 @@ class Queueing:
         ):
             return
         # Who speaks for an address and does not receive for it leaves what it was told to who does.
-        address = None if is_offered else attempt.target.address
+        address = None if is_offered else attempt.target.address or attempt.target.claimed
         key = operation.target if address is None else address.key
         assert key is not None
         sender, until = attempt.sender, attempt.valid_until
@@ -538,6 +538,7 @@ class Queueing:
         position = len(box) + 1
         is_new = operation is None
         position_before = None if operation is None else operation.position
+        has_it = False
         if operation is None:
             retry_after = self._operations.retry_after_ms(sender.sender_identity, now)
             if retry_after is not None:
@@ -548,6 +549,8 @@ class Queueing:
             )
         else:
             if operation.unconfirmed is not None:
+                # Whoever has it confirms it once; who is elsewhere is posted to anew.
+                has_it = kept is None and box.holder is not None and not box.holder.is_remote
                 operation.unconfirmed.waiter.settle()
                 self._receipts.remove(operation.unconfirmed)
             operation.under_way = None
@@ -555,7 +558,10 @@ class Queueing:
         changes = () if question is None else self._mark_answered(question)
         subject = _Queueing(connection, frame, operation, is_new, question, position_before)
         # What was reserved before may have left, and been seen.
-        self._mailing.put(letter, operation, now, self._undo_put, subject, *changes, was_written=not is_new)
+        was_written = not is_new
+        self._mailing.put(
+            letter, operation, now, self._undo_put, subject, *changes, is_offered=has_it, was_written=was_written
+        )
         told = UNSET if kept is None or POLICY not in sender.features else kept
         queued = Queued(
             message.id, letter.target, position, frame.attempt_id, kept=told, joined=self._joined(operation.mail)

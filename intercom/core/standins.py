@@ -55,7 +55,7 @@ class RemoteConnection(Connection):
 class StandIn(Session):
     """Stand for one session elsewhere."""
 
-    __slots__ = ("holds_its_name", "is_confirmed", "wanted_address")
+    __slots__ = ("claimed", "holds_its_name", "is_confirmed", "told", "wanted_address")
 
     is_remote = True
 
@@ -72,6 +72,9 @@ class StandIn(Session):
         self.holds_its_name = name.is_address
         self.wanted_address = name.address
         """Group and name of the address that it holds at its broker."""
+        self.claimed = None
+        self.told = name
+        """As it was described last."""
         self.is_confirmed = False
         """Its broker has said that it is there; else only something that it sent did."""
 
@@ -109,6 +112,7 @@ class StandIn(Session):
         self.info.clear()
         self.update(**shown)
         self.holds_its_name = name.is_address
+        self.told = name
 
 
 def proxy_of(address: Address, home: str, number: int, way: Way, node: str) -> StandIn:
