@@ -1,4 +1,4 @@
-"""Let many worlds of brokers and a played engine go wrong, and hold each ledger: messages, tasks, and an address that roams.
+"""Let many worlds of brokers and a played engine go wrong: with messages, with tasks, and with an address that roams.
 
 Of each number there is one world of each kind; the test suite runs the first few. What fails is told with its number.
 """

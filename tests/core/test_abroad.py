@@ -433,7 +433,7 @@ def test_what_is_sent_to_a_worker_elsewhere_is_parked_there_and_its_reply_comes_
 
 def two(**limits: Any) -> tuple[Cluster, Agent, Agent]:
     """Return a cluster that has run for a while, with a session at each broker."""
-    cluster = Cluster(**({"limits": Limits(**limits)} if limits else {}))
+    cluster = Cluster(limits=Limits(**limits)) if limits else Cluster()
     alice, bob = enter(cluster["a"], "alice"), enter(cluster["b"], "bob")
     cluster.run(Limits().peer_return_ms)
     alice.got(), bob.got()
