@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from intercom.core.ground import Ground
     from intercom.core.mailboxes import Mail, Mailboxes
     from intercom.core.mailing import Mailing
+    from intercom.core.operation import Operation
     from intercom.core.operations import Operations
     from intercom.core.queueing import Queueing
     from intercom.core.receipts import Receipts
@@ -158,6 +159,7 @@ class Abroad:
             attempt.may_queue,
             self._validity_of(attempt),
             _address_of(target),
+            wording=attempt.wording,
         )
         delivery_id = _delivery_id(letter, to.peer_id)
         after, _ = self.outgoing.begin(attempt, to.peer_id, delivery_id, letter, after)
@@ -203,6 +205,7 @@ class Abroad:
             valid_for=valid_for,
             address=_address_of(target),
             was_forwarded=NODE in decode(record.sender_info),
+            wording=record.target,
         )
         self._post_letter(to.peer_id, _delivery_id(letter, to.peer_id), letter, after)
         if not target.id and mail.offered_at is not None:
@@ -449,6 +452,38 @@ class Abroad:
         if unconfirmed is not None:
             self._delivery.refused_elsewhere(unconfirmed, reasons.RECEIPT_MISSING, UNSET, now, is_known=True)
         self.outgoing.settled(*entry.key, now)
+
+    def wording_of(self, peer: str, message_id: str) -> str:
+        """Return what the sender of a message that came, and is not decided yet, called its target."""
+        found = self._arrivals.get((peer, message_id))
+        return "" if found is None else found[1].wording
+
+    def has_arrived(self, message_id: str) -> bool:
+        """Tell whether a message came of which is not decided yet what becomes of it here."""
+        return any(each[1] == message_id for each in self._arrivals) or any(
+            letter.message_id == message_id for _, letter in self._returning
+        )
+
+    def accepted_elsewhere(self, operation: Operation, now: Instant) -> None:
+        """Take note that a message arrived whose outcome was not heard."""
+        mark = operation.target or ""
+        unconfirmed = self._receipts.find(mark, operation.message_id)
+        if unconfirmed is not None:
+            self._delivery.confirmed_elsewhere(unconfirmed, now)
+        elif operation.state is OperationState.RESERVED:
+            self._operations.accept_unwaited(operation, now)
+        self.outgoing.settled(mark, operation.message_id, now)
+
+    def never_arrived(self, operation: Operation, now: Instant) -> None:
+        """Forget a message that is provably not where it was sent to, and will not be."""
+        mark = operation.target or ""
+        self._attempts.pop((mark, operation.message_id), None)
+        unconfirmed = self._receipts.find(mark, operation.message_id)
+        if unconfirmed is not None:
+            unconfirmed.waiter.settle()
+            self._receipts.remove(unconfirmed)
+        self.outgoing.settled(mark, operation.message_id, now)
+        self._operations.forget(operation)
 
     def _take_outcome_of_earlier(self, letter: OutcomeLetter, now: Instant) -> bool:
         """Take what became of a message that an earlier process posted; return whether it was one.

@@ -9,7 +9,7 @@ changed nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec import UNSET, UnsetType
@@ -85,13 +85,15 @@ class Deciding:
         self._queueing = queueing
         self._limits = limits
         self._outbox = outbox
+        self.look: Callable[[Connection, Send, Session, Operation | None, Instant], bool] = lambda *send: False
+        """Looks elsewhere for an earlier acceptance of a send (D13); tells whether the send waits for that."""
         owners.forward = self.forward_to_stage
 
     def send(self, connection: Connection, frame: Send | Malformed, now: Instant) -> None:
         """Decide about a ``send`` or ``supervisor_send`` and answer or forward it."""
         refusal = self._decide(connection, frame, None, now)
         if refusal is not None:
-            self._refuse(connection, *identify(members_of(frame)), refusal)
+            self.refuse(connection, *identify(members_of(frame)), refusal)
 
     def send_away(self, connection: Connection, away: Away, frame: Send, now: Instant) -> None:
         """Decide about a send to somebody who is known to be away."""
@@ -100,7 +102,7 @@ class Deciding:
             return self.send(connection, frame, now)
         refusal = self._queueing.send(connection, sender, away, frame, message, now)
         if refusal is not None:
-            self._refuse(connection, message.id, frame.attempt_id, refusal)
+            self.refuse(connection, message.id, frame.attempt_id, refusal)
         return None
 
     def dispatch(self, released: Iterable[Held], now: Instant) -> None:
@@ -109,7 +111,7 @@ class Deciding:
             frame = held.aimed_anew()
             refusal = self._decide(held.connection, frame, held, now)
             if refusal is not None:
-                self._refuse(held.connection, *identify(members_of(frame)), refusal)
+                self.refuse(held.connection, *identify(members_of(frame)), refusal)
 
     def forward_to_stage(self, request: OwnerRequest, target: Session, now: Instant) -> None:
         """Send to a live stage what its run's owner wants to be forwarded, as if it came now (protocol 6.12.4)."""
@@ -118,7 +120,7 @@ class Deciding:
         assert message is not None, "it was parsed before the owner was asked"
         refusal = self._decide_found(request.connection, request.sender, target, frame, message, now, request=request)
         if refusal is not None:
-            self._refuse(request.connection, message.id, frame.attempt_id, refusal)
+            self.refuse(request.connection, message.id, frame.attempt_id, refusal)
 
     def withdraw(self, asker: Session, message_id: str, now: Instant) -> None:
         """End the questions of an ask, open ones and the one it would still open, also for the next broker process.
@@ -141,7 +143,13 @@ class Deciding:
         if operation.sender == asker.sender_identity:
             self._queueing.withdraw(operation, asker, now)
 
-    def _refuse(self, connection: Connection, message_id: str, attempt_id: str | UnsetType, refusal: Refusal) -> None:
+    def settle(self, connection: Connection, answer: Delivered | Queued, operation: Operation | None) -> None:
+        """Answer a send of which is known what became of it; ``operation``: its row, where there is one."""
+        otherwise = DeliveryFailed(answer.message_id, reasons.NOT_CONFIRMED_DURABLY, answer.attempt_id)
+        self._answer(connection, answer, 0 if operation is None else operation.ticket, otherwise)
+
+    def refuse(self, connection: Connection, message_id: str, attempt_id: str | UnsetType, refusal: Refusal) -> None:
+        """Answer a send that is refused."""
         answer = DeliveryFailed(message_id, refusal.reason, attempt_id, refusal.code)  # type: ignore[arg-type]  # the codes are literals
         otherwise = DeliveryFailed(message_id, reasons.NOT_RECORDED, attempt_id)
         self._answer(connection, answer, refusal.after, otherwise)
@@ -385,6 +393,8 @@ class Deciding:
         after = 0 if operation is None else operation.ticket
         if standing is Standing.CONFLICT and operation is not None and _is_done(operation, signature, target):
             return self._answer_done(connection, sender, frame, operation)
+        if standing is Standing.MOVED and self.look(connection, frame, target, operation, now):
+            return None
 
         answered = None
         reply_to = message.reply_to
@@ -432,6 +442,9 @@ class Deciding:
                 return Refusal("D22", looped, after=after)
         if is_ask and target.cannot_be_told:
             return Refusal("D12", reasons.CANNOT_BE_TOLD, after=after)
+        is_looked_for = bool(target.was_at) and operation is None and request is None
+        if is_looked_for and self.look(connection, frame, target, None, now):  # D13
+            return None
         if stage is not None:
             asked = self._ask_owner(connection, sender, target, stage, frame, message, signature, now)  # D14
             if asked is not False:

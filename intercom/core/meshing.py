@@ -14,6 +14,7 @@ from intercom.core.abroad import Abroad, wording_at_home
 from intercom.core.clock import Instant
 from intercom.core.homes import Homes
 from intercom.core.labels import NODE_SIGN
+from intercom.core.looking import Looking
 from intercom.core.outgoing import OnItsWay, Outgoing, PostAgain
 from intercom.core.part import Part, Reader
 from intercom.core.peer_records import (
@@ -29,6 +30,7 @@ from intercom.core.peer_records import (
     Posted,
     RemoteName,
     Settle,
+    TargetHeld,
 )
 from intercom.core.proxies import Proxies
 from intercom.core.queueing import Away, Several
@@ -109,6 +111,7 @@ class Meshing(Part):
             now,
         )
         self._remote.way = self._abroad
+        self._looking = Looking(ground, registry, messages.operations, sending.deciding, self._abroad)
         self._tasks_out = TasksOut(self._own, invoking.book, self._abroad, invoking.forwarding.told)
         self._tasks_in = TasksIn(
             ground,
@@ -241,6 +244,7 @@ class Meshing(Part):
         self._leaving = gone - changed.keys()
         if changed:
             self._outbox.add(Announce(changed))
+        self._looking.here(here, now)
         if self._leaving:
             self._next = self._deadlines.add(self._not_before, self._announce)
         elif here:
@@ -299,9 +303,13 @@ class Meshing(Part):
             self._homes.known(fact, now)
         elif isinstance(fact, AddressClaimed):
             self._homes.claimed(fact, now)
+        elif isinstance(fact, TargetHeld):
+            self._looking.told(fact, now)
 
     def _arrived(self, fact: Arrived, now: Instant) -> None:
-        if fact.kind in TasksIn.kinds:
+        if fact.kind in Looking.kinds:
+            self._looking.arrived(fact, now)
+        elif fact.kind in TasksIn.kinds:
             self._tasks_in.arrived(fact, now)
         elif fact.kind in TasksOut.kinds:
             self._tasks_out.arrived(fact, now)

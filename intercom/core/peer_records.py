@@ -231,7 +231,13 @@ class DropAddress(Struct, frozen=True):
     address: AddressHome
 
 
-PeerWork: TypeAlias = Forward | Follow | Recall | Announce | Post | Settle | ClaimAddress | DropAddress
+class HoldTargets(Struct, frozen=True):
+    """Let the engine know that this broker holds, or just held, targets with these keys; tell with ``TargetHeld``."""
+
+    keys: tuple[str, ...]
+
+
+PeerWork: TypeAlias = Forward | Follow | Recall | Announce | Post | Settle | ClaimAddress | DropAddress | HoldTargets
 
 
 # --- facts ----------------------------------------------------------------------------------------------
@@ -321,6 +327,13 @@ class AddressClaimed(Struct, frozen=True):
     found: AddressHome | None
 
 
+class TargetHeld(Struct, frozen=True):
+    """Say which brokers held a target last, the newest first."""
+
+    key: str
+    brokers: tuple[str, ...]
+
+
 class ClusterState(Struct, frozen=True):
     """Say how the way to other brokers is."""
 
@@ -344,5 +357,6 @@ PeerFact: TypeAlias = (
     | AddressSeen
     | AddressesKnown
     | AddressClaimed
+    | TargetHeld
     | ClusterState
 )

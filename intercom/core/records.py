@@ -35,6 +35,7 @@ from intercom.core.peer_records import DropAddress as DropAddress
 from intercom.core.peer_records import Follow as Follow
 from intercom.core.peer_records import Forward as Forward
 from intercom.core.peer_records import Forwarded as Forwarded
+from intercom.core.peer_records import HoldTargets as HoldTargets
 from intercom.core.peer_records import Mirrored as Mirrored
 from intercom.core.peer_records import OutboxRecord as OutboxRecord
 from intercom.core.peer_records import PeerFact as PeerFact
@@ -49,6 +50,7 @@ from intercom.core.peer_records import RemoteName as RemoteName
 from intercom.core.peer_records import RemoteRun as RemoteRun
 from intercom.core.peer_records import RemoteTask as RemoteTask
 from intercom.core.peer_records import Settle as Settle
+from intercom.core.peer_records import TargetHeld as TargetHeld
 
 
 class OperationState(str, Enum):

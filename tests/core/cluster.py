@@ -21,6 +21,7 @@ from intercom.core.records import (
     ClaimAddress,
     ClusterState,
     DropAddress,
+    HoldTargets,
     PeerLost,
     PeerSeen,
     Post,
@@ -28,6 +29,7 @@ from intercom.core.records import (
     RemoteName,
     Settle,
     StoreIdentity,
+    TargetHeld,
 )
 from tests.core.harness import World
 
@@ -90,6 +92,8 @@ class Cluster:
         self.posts: list[Post] = []
         self.addresses: dict[str, AddressHome] = {}
         """Where they are at home, as the engine holds it."""
+        self.targets: dict[str, tuple[str, ...]] = {}
+        """Which brokers held each target last, as the engine holds it."""
         self.revision = 0
         self.held_claims: list[tuple[Node, ClaimAddress]] | None = None
         """Claims that the engine has not decided about, while it is a list."""
@@ -182,7 +186,7 @@ class Cluster:
                 node.held.append(each)
                 continue
             moved = True
-            if isinstance(each, ClaimAddress | DropAddress) and node.is_cut:
+            if isinstance(each, ClaimAddress | DropAddress | HoldTargets) and node.is_cut:
                 continue  # it has no connection, and begins anew with the next one
             if isinstance(each, ClaimAddress):
                 if self.held_claims is None:
@@ -198,6 +202,11 @@ class Cluster:
                 world.peer_told(Posted(each.number))
             elif isinstance(each, Settle):
                 node.handed_out.pop(each.arrival, None)
+            elif isinstance(each, HoldTargets):
+                for key in each.keys:
+                    others = [broker for broker in self.targets.get(key, ()) if broker != node.broker_id]
+                    self.targets[key] = (node.broker_id, *others)[:3]
+                    world.peer_told(TargetHeld(key, self.targets[key]))
             elif isinstance(each, Announce):
                 for name_id, name in each.names.items():
                     node.names.pop(name_id, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from intercom.core.records import Announce, ClusterState, PeerLost, PeerSeen, RemoteName
+from intercom.core.records import Announce, ClusterState, HoldTargets, PeerLost, PeerSeen, RemoteName
 from intercom.limits import Limits
 from tests.core.harness import INSTANCE, World
 from tests.core.peers import FAR, PEER
@@ -22,8 +22,9 @@ def announced(world: World, after_ms: int = PAUSE_MS) -> dict[str, RemoteName | 
     work, world.peer_work = world.peer_work, []
     found: dict[str, RemoteName | None] = {}
     for each in work:
-        assert isinstance(each, Announce)
-        found |= each.names
+        if not isinstance(each, HoldTargets):
+            assert isinstance(each, Announce)
+            found |= each.names
     return found
 
 

@@ -474,7 +474,7 @@ def test_an_authority_that_cannot_take_it_now_is_asked_again(why: str) -> None:
     elif why == "closed":
         other = world.register("other")
         world.auto = False
-        other.message(scene.worker.id, "m-1")
+        scene.worker.message(other.id, "m-1")
         world.fail_commit(final=True)
         world.auto = True
     else:

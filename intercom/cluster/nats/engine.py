@@ -21,6 +21,7 @@ from intercom.limits import (
     CLUSTER_LEASE_MS,
     CLUSTER_MAIL_MS,
     CLUSTER_PING_MS,
+    CLUSTER_TARGET_MS,
 )
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ _BEATS = 3
 _EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 _WRONG_REVISION = 10071
 """What the engine says no with where a key has another revision than the one that was named."""
-_BUCKETS = ("brokers", "sessions", "addresses")
+_BUCKETS = ("brokers", "sessions", "addresses", "targets")
 REPLICAS = 3
 """Copies where the engine is a cluster of so many servers."""
 
@@ -96,6 +97,7 @@ class Engine:
             self.leases = await self._bucket("brokers", replicas, CLUSTER_LEASE_MS / 1000)
             self.sessions = await self._bucket("sessions", replicas, None)
             await self._bucket("addresses", replicas, None)
+            await self._bucket("targets", replicas, CLUSTER_TARGET_MS / 1000)
 
     async def find(self) -> list[str]:
         """Find the stream and the buckets, and make nothing; return the names of those that are not there."""

@@ -25,6 +25,7 @@ from intercom.cluster.nats.engine import Engine, connected, refusals
 from intercom.cluster.nats.homekeys import HomeKeys
 from intercom.cluster.nats.mirror import Lease, Mirror
 from intercom.cluster.nats.pump import NotStored, Pump
+from intercom.cluster.nats.targetkeys import TargetKeys
 from intercom.config import ClusterSettings
 from intercom.core.records import (
     Announce,
@@ -32,6 +33,7 @@ from intercom.core.records import (
     ClaimAddress,
     ClusterState,
     DropAddress,
+    HoldTargets,
     PeerFact,
     PeerWork,
     Post,
@@ -96,6 +98,7 @@ class Mesh:
         self._facts: list[PeerFact] = []
         self._mirror = Mirror(self._own)
         self._homes = HomeKeys(self._tell, self._sealed, self._address_opened, self._is_foreign)
+        self._targets = TargetKeys(self._own, self._tell, self._sealed, self._target_opened)
         self._names: dict[str, RemoteName] = {}
         """For whom this broker answers."""
         self._unwritten: set[str] = set()
@@ -141,6 +144,8 @@ class Mesh:
             self._must_write.set()
         elif isinstance(work, ClaimAddress | DropAddress):
             self._homes.submit(work)
+        elif isinstance(work, HoldTargets):
+            self._targets.submit(work)
 
     def done(self) -> Sequence[PeerFact]:
         """Return what was heard since the last call, in order."""
@@ -215,6 +220,7 @@ class Mesh:
                 engine.watch("sessions", self._name_told, lambda: self._filled("sessions")),
                 engine.watch("addresses", self._homes.told, self._homes_known),
                 self._homes.run(engine),
+                self._targets.run(engine),
                 self._answer_pings(engine),
                 self._pump.run(engine),
                 self._consumer.run(engine),
@@ -341,6 +347,9 @@ class Mesh:
 
     def _address_opened(self, data: bytes) -> Envelope | None:
         return self._opened(data, "", "address", is_told=self._is_foreign(writer_of(data)))
+
+    def _target_opened(self, data: bytes) -> Envelope | None:
+        return self._opened(data, "", "target", is_told=self._is_foreign(writer_of(data)))
 
     def _opened(self, data: bytes, broker_id: str, kind: str, *, is_told: bool = True) -> Envelope | None:
         """Return what a broker wrote; the id is empty where any may have.

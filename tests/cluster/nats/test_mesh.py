@@ -20,6 +20,7 @@ from intercom.core.records import (
     Arrived,
     ClaimAddress,
     ClusterState,
+    HoldTargets,
     PeerFact,
     PeerLost,
     PeerSeen,
@@ -28,6 +29,7 @@ from intercom.core.records import (
     RemoteName,
     Settle,
     StoreIdentity,
+    TargetHeld,
 )
 from intercom.limits import CLUSTER_LETTERS
 from tests.support.engines import NatsServer, one_server
@@ -216,6 +218,31 @@ def test_whoever_has_another_key_is_not_heard_and_that_is_told(side: Callable[..
     a.until(lambda fact: isinstance(fact, ClusterState) and fact.foreign >= 2)
     assert not [fact for fact in a.facts if isinstance(fact, PeerSeen | Arrived)]
     assert ("cluster_foreign", {"level": "warning", "reason": "it was made under another key"}) in a.lines
+
+
+def test_the_engine_knows_which_brokers_held_a_target_last(side: Callable[..., Side], server: NatsServer) -> None:
+    """cluster.md 2, targets: the last three, the newest first, whoever writes; what another key wrote says nothing."""
+    sides = {name: side(server, name, prefix="seven") for name in "abcd"}
+    for each in sides.values():
+        each.is_on()
+    told = []
+    for name in ("a", "b", "b", "c", "d", "a"):
+        sides[name].mesh.submit(HoldTargets(("k", f"own-{name}")))
+        told.append(sides[name].until(lambda fact: isinstance(fact, TargetHeld) and fact.key == "k"))
+        own = sides[name].until(lambda fact: isinstance(fact, TargetHeld))
+        assert own == TargetHeld(f"own-{name}", (name,))
+    assert [fact.brokers for fact in told if isinstance(fact, TargetHeld)] == [
+        ("a",),
+        ("b", "a"),
+        ("b", "a"),
+        ("c", "b", "a"),
+        ("d", "c", "b"),
+        ("a", "d", "c"),
+    ]
+    strange = side(server, "e", prefix="seven", key=bytes(32))
+    strange.is_on()
+    strange.mesh.submit(HoldTargets(("k",)))
+    assert strange.until(lambda fact: isinstance(fact, TargetHeld)) == TargetHeld("k", ("e",))
 
 
 def claimed(number: int) -> Callable[[PeerFact], bool]:
