@@ -152,6 +152,7 @@ class Broker:
                 registry,
                 messages,
                 post,
+                supervising,
                 sending,
                 membership,
                 company,

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from intercom.core.abroad import Abroad, wording_at_home
 from intercom.core.clock import Instant
+from intercom.core.expected import Expected
 from intercom.core.homes import Homes
 from intercom.core.labels import NODE_SIGN
 from intercom.core.looking import Looking
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from intercom.core.registry import Registry
     from intercom.core.sending import Sending
     from intercom.core.sessions import Session
+    from intercom.core.supervising import Supervising
 
 
 class Meshing(Part):
@@ -65,6 +67,7 @@ class Meshing(Part):
         registry: Registry,
         messages: Messages,
         post: Post,
+        supervising: Supervising,
         sending: Sending,
         membership: Membership,
         company: Company,
@@ -144,6 +147,7 @@ class Meshing(Part):
             self._aimed,
         )
         self._remote.know(self._homes)
+        self._expected = Expected(ground, registry.sessions, supervising, self._mark)
         if state.status != "off":
             invoking.forwarding.carry = self._tasks_out.carry
             sending.resolver.node = node
@@ -242,8 +246,9 @@ class Meshing(Part):
             changed[session_id] = None
         # What it had confirmed is told before that it has left, and who comes back at once has not left at all.
         self._leaving = gone - changed.keys()
-        if changed:
-            self._outbox.add(Announce(changed))
+        expected = self._expected.changed(now)
+        if changed or expected:
+            self._outbox.add(Announce(changed, expected))
         self._looking.here(here, now)
         if self._leaving:
             self._next = self._deadlines.add(self._not_before, self._announce)
@@ -287,11 +292,13 @@ class Meshing(Part):
             is_back = fact.broker_id not in self._there
             self._there.add(fact.broker_id)
             self._remote.seen(fact, now)
+            self._expected.seen(fact.broker_id, fact.expected, now)
             if is_back:
                 self._proxies.peer_seen(fact.broker_id, now)
         elif isinstance(fact, PeerLost):
             self._there.discard(fact.broker_id)
             self._remote.lost(fact, now)
+            self._expected.lost(fact.broker_id, now)
             self._abroad.outgoing.look(fact.broker_id, now)
         elif isinstance(fact, Posted):
             self._abroad.posted(fact, now)

@@ -109,6 +109,26 @@ class RemoteName(Struct, frozen=True):
     """Those of the address under which it acts, whoever receives for that, if its home is there."""
 
 
+class RemoteReservation(Struct, frozen=True, omit_defaults=True):
+    """Describe somebody whom a supervisor at a peer brings back, until it is heard what became of that."""
+
+    key: str
+    """Digest of the capability, which stays at its broker."""
+    home: str
+    owner_id: str
+    child_name: str
+    group: str
+    aliases: tuple[str, ...] = ()
+    is_dormant: bool = False
+    gone: str | None = None
+    """What everybody is told who still writes to it."""
+    has_ended: bool = False
+    refusal: str | None = None
+    """Of one that has ended: what those who waited are told; None: they are decided about anew."""
+    returned_as: str | None = None
+    """Of one that has ended: the session id under which it came back."""
+
+
 class AddressHome(Struct, frozen=True):
     """Say at which broker the mailbox of an address is; all brokers of a cluster know the same."""
 
@@ -187,9 +207,12 @@ class Recall(Struct, frozen=True):
 
 
 class Announce(Struct, frozen=True):
-    """Tell all peers for whom this broker answers: what has changed, by id; None: it is gone."""
+    """Tell all peers for whom this broker answers, and who is expected back: what has changed; None: it is gone."""
 
     names: dict[str, RemoteName | None]
+    """By id."""
+    expected: dict[str, RemoteReservation | None] = {}
+    """By key."""
 
 
 class Post(Struct, frozen=True):
@@ -252,6 +275,8 @@ class PeerSeen(Struct, frozen=True):
     names: tuple[RemoteName, ...]
     epoch: int = 0
     """Of its process."""
+    expected: tuple[RemoteReservation, ...] = ()
+    """Who is expected back there; replaces what was told before, too."""
 
 
 class PeerLost(Struct, frozen=True):

@@ -47,6 +47,7 @@ from intercom.core.peer_records import Post as Post
 from intercom.core.peer_records import Posted as Posted
 from intercom.core.peer_records import Recall as Recall
 from intercom.core.peer_records import RemoteName as RemoteName
+from intercom.core.peer_records import RemoteReservation as RemoteReservation
 from intercom.core.peer_records import RemoteRun as RemoteRun
 from intercom.core.peer_records import RemoteTask as RemoteTask
 from intercom.core.peer_records import Settle as Settle

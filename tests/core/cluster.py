@@ -27,6 +27,7 @@ from intercom.core.records import (
     Post,
     Posted,
     RemoteName,
+    RemoteReservation,
     Settle,
     StoreIdentity,
     TargetHeld,
@@ -69,6 +70,7 @@ class Node:
         self.name = name
         self.broker_id = IDS[name]
         self.names: dict[str, RemoteName] = {}
+        self.expected: dict[str, RemoteReservation] = {}
         self.queue: deque[Kept] = deque()
         """What waits for it in the engine."""
         self.handed_out: dict[int, Kept] = {}
@@ -119,7 +121,14 @@ class Cluster:
 
     def _tell(self, node: Node, other: Node) -> None:
         node.world.peer_told(
-            PeerSeen(other.broker_id, other.name, None, tuple(other.names.values()), other.world.epoch)
+            PeerSeen(
+                other.broker_id,
+                other.name,
+                None,
+                tuple(other.names.values()),
+                other.world.epoch,
+                tuple(other.expected.values()),
+            )
         )
 
     def cut(self, name: str, *, leases_end: bool = True) -> None:
@@ -152,7 +161,7 @@ class Cluster:
         node = self.nodes[name]
         node.world.kwargs["identity"] = node.identity(node.world.epoch + 1)
         node.world.crash()
-        node.names, node.held = {}, []
+        node.names, node.expected, node.held = {}, {}, []
         node.queue.extendleft(reversed(node.handed_out.values()))
         node.handed_out = {}
         if lease != "renewed":
@@ -212,6 +221,10 @@ class Cluster:
                     node.names.pop(name_id, None)
                     if name is not None:
                         node.names[name_id] = name
+                for key, expected in each.expected.items():
+                    node.expected.pop(key, None)
+                    if expected is not None:
+                        node.expected[key] = expected
                 for other in self.nodes.values():
                     if other is not node and not other.is_cut and not node.is_cut:
                         self._tell(other, node)

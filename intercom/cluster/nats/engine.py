@@ -35,7 +35,7 @@ _BEATS = 3
 _EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 _WRONG_REVISION = 10071
 """What the engine says no with where a key has another revision than the one that was named."""
-_BUCKETS = ("brokers", "sessions", "addresses", "targets")
+_BUCKETS = ("brokers", "sessions", "addresses", "targets", "restoring")
 REPLICAS = 3
 """Copies where the engine is a cluster of so many servers."""
 
@@ -57,6 +57,7 @@ class Engine:
         self.js: JetStreamContext = client.jetstream(timeout=_ANSWER_S)
         self.leases: KeyValue
         self.sessions: KeyValue
+        self.restoring: KeyValue
 
     @property
     def stream(self) -> str:
@@ -97,6 +98,7 @@ class Engine:
             self.leases = await self._bucket("brokers", replicas, CLUSTER_LEASE_MS / 1000)
             self.sessions = await self._bucket("sessions", replicas, None)
             await self._bucket("addresses", replicas, None)
+            self.restoring = await self._bucket("restoring", replicas, None)
             await self._bucket("targets", replicas, CLUSTER_TARGET_MS / 1000)
 
     async def find(self) -> list[str]:

@@ -39,6 +39,7 @@ from intercom.core.records import (
     Post,
     Posted,
     RemoteName,
+    RemoteReservation,
     Settle,
     StoreIdentity,
 )
@@ -102,6 +103,9 @@ class Mesh:
         self._names: dict[str, RemoteName] = {}
         """For whom this broker answers."""
         self._unwritten: set[str] = set()
+        self._expected: dict[str, RemoteReservation] = {}
+        """Who is expected back here, by the keys of the reservations."""
+        self._unwritten_expected: set[str] = set()
         self._must_write = asyncio.Event()
         self._is_filled: set[str] = set()
         self._foreign = 0
@@ -141,6 +145,12 @@ class Mesh:
                     self._names.pop(name_id, None)
                 else:
                     self._names[name_id] = name
+            for key, expected in work.expected.items():
+                self._unwritten_expected.add(key)
+                if expected is None:
+                    self._expected.pop(key, None)
+                else:
+                    self._expected[key] = expected
             self._must_write.set()
         elif isinstance(work, ClaimAddress | DropAddress):
             self._homes.submit(work)
@@ -207,6 +217,9 @@ class Mesh:
                 await self._consumer.prepare(engine)
                 await self._write_lease(engine)
             self._unwritten.update(self._names)
+            self._unwritten_expected.update(self._expected)
+            with refusals():
+                await self._write_expected(engine)
             self._must_write.set()
             self._mirror.begin_anew()
             self._homes.begin_anew()
@@ -218,6 +231,7 @@ class Mesh:
                 self._write_names(engine),
                 engine.watch("brokers", self._lease_told, lambda: self._filled("leases")),
                 engine.watch("sessions", self._name_told, lambda: self._filled("sessions")),
+                engine.watch("restoring", self._expected_told, lambda: self._filled("restoring")),
                 engine.watch("addresses", self._homes.told, self._homes_known),
                 self._homes.run(engine),
                 self._targets.run(engine),
@@ -298,6 +312,18 @@ class Mesh:
                     unwritten.discard(name_id)
             finally:
                 self._unwritten |= unwritten
+            await self._write_expected(engine)
+
+    async def _write_expected(self, engine: Engine) -> None:
+        """Write who is expected back; before the way is said to be on all of them are known to the others."""
+        while self._unwritten_expected:
+            key = min(self._unwritten_expected)
+            expected = self._expected.get(key)
+            if expected is None:
+                await engine.restoring.purge(key)
+            else:
+                await engine.restoring.put(key, self._sealed("expected", expected))
+            self._unwritten_expected.discard(key)
 
     def _sealed(self, kind: str, value: Any) -> bytes:
         return seal(self._key, kind, encode(value), from_broker=self._own, epoch=self._epoch)
@@ -308,7 +334,10 @@ class Mesh:
             return
         with suppress(Exception):  # whatever is wrong: the lease ends by itself
             await engine.leases.delete(self._own)
-            await asyncio.gather(*(engine.sessions.purge(f"{self._own}.{name_id}") for name_id in self._names))
+            await asyncio.gather(
+                *(engine.sessions.purge(f"{self._own}.{name_id}") for name_id in self._names),
+                *(engine.restoring.purge(key) for key in self._expected),
+            )
 
     async def _answer_pings(self, engine: Engine) -> None:
         pings = await engine.client.subscribe(engine.ping_subject(self._own))
@@ -343,6 +372,23 @@ class Mesh:
                 with suppress(DecodeError):
                     name = decode(envelope.body, type=RemoteName)
                     self._mirror.name_seen(broker_id, name_id, envelope.epoch, name)
+        self._tell_of_peers()
+
+    def _expected_told(self, key: str, data: bytes | None, revision: int) -> None:
+        envelope = None
+        if data is not None:
+            envelope = self._opened(data, "", "expected", is_told=self._is_foreign(writer_of(data)))
+        if envelope is None:
+            self._mirror.expected_seen(None, key, 0, None)
+        elif envelope.from_broker == self._own:
+            if key not in self._expected:
+                self._unwritten_expected.add(key)  # of an earlier process, or it ended while there was no connection
+                self._must_write.set()
+            self._mirror.expected_seen(None, key, 0, None)
+        else:
+            with suppress(DecodeError):
+                expected = decode(envelope.body, type=RemoteReservation)
+                self._mirror.expected_seen(envelope.from_broker, key, envelope.epoch, expected)
         self._tell_of_peers()
 
     def _address_opened(self, data: bytes) -> Envelope | None:
@@ -383,11 +429,13 @@ class Mesh:
         self._is_filled.add(what)
         if what == "sessions":
             self._mirror.is_whole()
+        elif what == "restoring":
+            self._mirror.all_expected_known()
         self._tell_whether_on()
 
     def _tell_whether_on(self) -> None:
         is_refused = self._is_refused and self._pump is not None and len(self._pump) > 0
-        if len(self._is_filled) == len(("leases", "sessions", "addresses")) and not is_refused:
+        if len(self._is_filled) == len(("leases", "sessions", "addresses", "restoring")) and not is_refused:
             self._is_refused = False
             self._tell_of_peers()
             self._set_state("on", "")

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from intercom.core.records import PeerLost, PeerSeen, RemoteName
+from intercom.core.records import PeerLost, PeerSeen, RemoteName, RemoteReservation
 from intercom.limits import CLUSTER_LEASE_MS
 
 
@@ -42,6 +42,10 @@ class Mirror:
         self._peers: dict[str, _Peer] = {}
         self._names: dict[str, dict[str, tuple[int, RemoteName]]] = {}
         self._filling: dict[str, dict[str, tuple[int, RemoteName]]] | None = None
+        self._expected: dict[str, tuple[str, int, RemoteReservation]] = {}
+        """Broker, epoch and what it says of a reservation, by key."""
+        self._expected_before: dict[str, tuple[str, int, RemoteReservation]] = {}
+        """What was known on the connection before, until all is told anew."""
         self._changed: set[str] = set()
         self._ended: list[PeerLost] = []
 
@@ -77,9 +81,25 @@ class Mirror:
         if broker_id in self._peers:
             self._changed.add(broker_id)
 
+    def expected_seen(self, broker_id: str | None, key: str, epoch: int, expected: RemoteReservation | None) -> None:
+        """Take note of what a broker says of a reservation; None: nobody says anything of it any more."""
+        before = self._expected.pop(key, None) or self._expected_before.pop(key, None)
+        if before is not None:
+            self._changed.update({before[0]} & self._peers.keys())
+        if broker_id is not None and expected is not None:
+            self._expected[key] = (broker_id, epoch, expected)
+            self._changed.update({broker_id} & self._peers.keys())
+
+    def all_expected_known(self) -> None:
+        """Take note that all reservations were told: others are gone."""
+        gone, self._expected_before = self._expected_before, {}
+        self._changed.update({broker_id for broker_id, _, _ in gone.values()} & self._peers.keys())
+
     def begin_anew(self) -> None:
-        """Expect all names to be told anew; until ``is_whole`` those that are known count."""
+        """Expect everything to be told anew; until ``is_whole`` what is known counts."""
         self._filling = {}
+        self._expected_before |= self._expected
+        self._expected = {}
 
     def is_whole(self) -> None:
         """Take note that all names were told: others are gone."""
@@ -99,7 +119,10 @@ class Mirror:
             peer = self._peers[broker_id]
             names = self._names.get(broker_id, {}).values()
             told = tuple(name for epoch, name in names if epoch == peer.lease.epoch)
-            if told != peer.told:
-                peer.told = told
-                facts.append(PeerSeen(broker_id, peer.lease.node, peer.lease.journal_id, told, peer.lease.epoch))
+            known = (self._expected_before | self._expected).values()
+            expected = tuple(each for by, epoch, each in known if (by, epoch) == (broker_id, peer.lease.epoch))
+            if (told, expected) != peer.told:
+                peer.told = (told, expected)
+                lease = peer.lease
+                facts.append(PeerSeen(broker_id, lease.node, lease.journal_id, told, lease.epoch, expected))
         return facts
