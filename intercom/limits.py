@@ -658,6 +658,8 @@ CLUSTER_LETTERS_BYTES = 128 * KIB
 """Their bytes, unless one has more by itself."""
 CLUSTER_PART_BYTES = 512 * KIB
 """What the engine is given at a time: a longer envelope goes in parts. Without settings an engine takes 1 MiB."""
+RUN_TOLD_BYTES = 256 * KIB
+"""What is told other brokers of the stages of one run; of one with more only that it is there."""
 CLUSTER_PARTS = 64
 """Of how many parts an envelope may be, and of how many envelopes parts are kept whose others have not come."""
 CLUSTER_BATCH = 64

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from intercom.core.operation import Operation
     from intercom.core.operations import Operations
     from intercom.core.queueing import Queueing
-    from intercom.core.receipts import Receipts
+    from intercom.core.receipts import Receipts, Unconfirmed
     from intercom.core.registry import Registry
 
 Letter = TypeVar("Letter", SendLetter, OutcomeLetter, WithdrawnLetter, NoticeLetter)
@@ -110,6 +110,8 @@ class Abroad:
         self._name_of = name_of
         self._sender_of = sender_of
         self._is_cut_off = is_cut_off
+        self.is_owned: Callable[[str], bool] = lambda target: False
+        """Tells whether a target is a stage whose owner is here."""
         self._posts = 0
         self._attempts: dict[tuple[str, str], _Sent] = {}
         """The newest attempt of what has no outcome yet, by mark and message id."""
@@ -315,7 +317,7 @@ class Abroad:
     def _take_send(self, fact: Arrived, letter: SendLetter, now: Instant) -> None:
         is_for_mailbox = letter.address is not None and not letter.to
         is_early = not is_for_mailbox and now.mono - self._started.mono < self._limits.peer_return_ms
-        if is_early and self._sessions.get(letter.to) is None:
+        if is_early and self._sessions.get(letter.to) is None and not self.is_owned(letter.to):
             if not self._returning:
                 self._deadlines.add(now.mono + self._limits.announce_ms, self._take_returning)
             self._returning.append((fact, letter))
@@ -438,13 +440,19 @@ class Abroad:
             if not self._take_outcome_of_earlier(letter, now):
                 self._take_outcome_of_mail(letter, now)
         elif letter.result == "delivered":
-            self._delivery.confirmed_elsewhere(unconfirmed, now)
+            self._delivery.confirmed_elsewhere(unconfirmed, now, self._stage_that_has(unconfirmed, letter))
         elif letter.result == "queued":
             self._delivery.queued_elsewhere(unconfirmed, letter.position)
         else:
             code: Any = letter.code if letter.code in _CODES else UNSET
             self._delivery.refused_elsewhere(unconfirmed, letter.reason, code, now, is_known=letter.is_known)
         self.outgoing.settled(*key, now)
+
+    def _stage_that_has(self, unconfirmed: Unconfirmed, letter: OutcomeLetter) -> Session | None:
+        """Return the session of the stage that has what was sent to its target, as far as it is seen here."""
+        found = self._sessions.get(letter.recipient)
+        is_stage = self._sessions.get(unconfirmed.waiter.target.id) is None
+        return found if is_stage and isinstance(found, StandIn) and letter.mark.startswith(PEER) else None
 
     def give_up(self, entry: OnItsWay, now: Instant) -> None:
         """Let go of a message that is on its way: it may arrive all the same, and its sender is told no more."""

@@ -153,6 +153,7 @@ class Broker:
                 messages,
                 post,
                 supervising,
+                staging,
                 sending,
                 membership,
                 company,

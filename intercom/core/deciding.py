@@ -87,6 +87,10 @@ class Deciding:
         self._outbox = outbox
         self.look: Callable[[Connection, Send, Session, Operation | None, Instant], bool] = lambda *send: False
         """Looks elsewhere for an earlier acceptance of a send (D13); tells whether the send waits for that."""
+        self.owner_elsewhere: Callable[[str, StageTarget, Session, Instant], Session | Refusal | None] = (
+            lambda *target: None
+        )
+        """Returns what stands for a stage whose owner is at another broker."""
         owners.forward = self.forward_to_stage
 
     def send(self, connection: Connection, frame: Send | Malformed, now: Instant) -> None:
@@ -237,6 +241,11 @@ class Deciding:
                     asked = self._ask_owner(connection, sender, None, stage, frame, message, None, now)  # E2
                     if asked is not False:
                         return None if asked is True else asked
+                    owner = self.owner_elsewhere(trim(frame.to), stage, sender, now)
+                    if isinstance(owner, Session):
+                        return self._decide_found(connection, sender, owner, frame, message, now)
+                    if owner is not None:
+                        return owner
                 if not is_supervised:
                     admitted = self._holding.admit(connection, sender, frame, message, earlier, now)  # E3
                     if admitted is not None:

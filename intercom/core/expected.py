@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from intercom.core.clock import Instant
-from intercom.core.peer_records import RemoteReservation
+from intercom.core.peer_records import RemoteReservation, RemoteRoute, Shelf
 
 if TYPE_CHECKING:
     from intercom.core.ground import Ground
@@ -69,13 +69,13 @@ class Expected:
             self._ended[told.key] = told
         self._mark()
 
-    def changed(self, now: Instant) -> dict[str, RemoteReservation | None]:
+    def changed(self, now: Instant) -> dict[tuple[Shelf, str], RemoteReservation | None]:
         """Return what is to be told of reservations here."""
         changed, self._changed = self._changed, {}
         for told in changed.values():
             if told is not None and told.has_ended:
                 self._deadlines.add(now.mono + self._limits.hold_ms, self._forget, told)
-        return changed
+        return {("restoring", key): told for key, told in changed.items()}
 
     def _forget(self, told: RemoteReservation, now: Instant) -> None:
         if self._ended.get(told.key) is told:
@@ -85,10 +85,10 @@ class Expected:
 
     # --- elsewhere --------------------------------------------------------------------------------------
 
-    def seen(self, peer: str, expected: Iterable[RemoteReservation], now: Instant) -> None:
+    def seen(self, peer: str, shared: Iterable[RemoteReservation | RemoteRoute], now: Instant) -> None:
         """Take note of whom a broker expects back, and of nobody else there."""
         mine = self._of.setdefault(peer, {})
-        told = {each.key: each for each in expected if each.home == peer}
+        told = {each.key: each for each in shared if isinstance(each, RemoteReservation) and each.home == peer}
         for key in mine.keys() - told.keys():
             self._end(peer, key, None, now)
         for each in told.values():

@@ -36,9 +36,11 @@ from intercom.core.peer_records import (
 from intercom.core.proxies import Proxies
 from intercom.core.queueing import Away, Several
 from intercom.core.remote_sessions import RemoteSessions
+from intercom.core.runs_elsewhere import RunsElsewhere
 from intercom.core.standins import PEER
 from intercom.core.tasks_in import Reporting, TasksIn
 from intercom.core.tasks_out import TasksOut
+from intercom.wire.targets import parse_target
 
 if TYPE_CHECKING:
     from intercom.core.addresses import Address
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from intercom.core.registry import Registry
     from intercom.core.sending import Sending
     from intercom.core.sessions import Session
+    from intercom.core.staging import Staging
     from intercom.core.supervising import Supervising
 
 
@@ -68,6 +71,7 @@ class Meshing(Part):
         messages: Messages,
         post: Post,
         supervising: Supervising,
+        staging: Staging,
         sending: Sending,
         membership: Membership,
         company: Company,
@@ -147,8 +151,13 @@ class Meshing(Part):
             self._aimed,
         )
         self._remote.know(self._homes)
+        self._runs = RunsElsewhere(
+            self._own, staging.stages, self._abroad, self._remote.next_number, self._node, self._mark
+        )
         self._expected = Expected(ground, registry.sessions, supervising, self._mark)
         if state.status != "off":
+            sending.deciding.owner_elsewhere = self._runs.owner_of
+            self._abroad.is_owned = self._is_owned
             invoking.forwarding.carry = self._tasks_out.carry
             sending.resolver.node = node
             post.queueing.find_elsewhere = self._find_away
@@ -196,6 +205,10 @@ class Meshing(Part):
         nodes |= self._remote.nodes_of_those_who_left(name)
         wordings = sorted(f"{name}{NODE_SIGN}{node}" for node in nodes) if len(nodes) > 1 else []
         return tuple(each for each in wordings if not isinstance(self._find_away(each, sender), Several | None))
+
+    def _is_owned(self, target: str) -> bool:
+        stage = parse_target(target)
+        return stage is not None and self._runs.has_owner_here(stage)
 
     def _aimed(self, address: Address, now: Instant) -> None:
         self._proxies.aimed(address, now)
@@ -246,9 +259,9 @@ class Meshing(Part):
             changed[session_id] = None
         # What it had confirmed is told before that it has left, and who comes back at once has not left at all.
         self._leaving = gone - changed.keys()
-        expected = self._expected.changed(now)
-        if changed or expected:
-            self._outbox.add(Announce(changed, expected))
+        shared = {**self._expected.changed(now), **self._runs.changed()}
+        if changed or shared:
+            self._outbox.add(Announce(changed, shared))
         self._looking.here(here, now)
         if self._leaving:
             self._next = self._deadlines.add(self._not_before, self._announce)
@@ -292,12 +305,14 @@ class Meshing(Part):
             is_back = fact.broker_id not in self._there
             self._there.add(fact.broker_id)
             self._remote.seen(fact, now)
-            self._expected.seen(fact.broker_id, fact.expected, now)
+            self._runs.seen(fact.broker_id, fact.shared)
+            self._expected.seen(fact.broker_id, fact.shared, now)
             if is_back:
                 self._proxies.peer_seen(fact.broker_id, now)
         elif isinstance(fact, PeerLost):
             self._there.discard(fact.broker_id)
             self._remote.lost(fact, now)
+            self._runs.lost(fact.broker_id)
             self._expected.lost(fact.broker_id, now)
             self._abroad.outgoing.look(fact.broker_id, now)
         elif isinstance(fact, Posted):

@@ -10,6 +10,10 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from intercom.wire.stage_frames import ParentRun, PossibleStage, StageAnnouncement
+
+Shelf: TypeAlias = Literal["restoring", "routes"]
+"""Where brokers keep what they tell each other beside who is here."""
 PEER = "peer:"
 """With this and the id of its broker begins every identity here of somebody who is elsewhere."""
 
@@ -129,6 +133,20 @@ class RemoteReservation(Struct, frozen=True, omit_defaults=True):
     """Of one that has ended: the session id under which it came back."""
 
 
+class RemoteRoute(Struct, frozen=True, omit_defaults=True):
+    """Describe the owner of a workflow run at a peer, and what the run has announced."""
+
+    run_id: str
+    home: str
+    group: str
+    stages: tuple[StageAnnouncement, ...] | None = None
+    """None: it has announced none, or more than is told."""
+    possible: tuple[PossibleStage, ...] | None = None
+    parent: ParentRun | None = None
+    live: dict[str, str] = {}
+    """Session ids by the targets of the stages that are live."""
+
+
 class AddressHome(Struct, frozen=True):
     """Say at which broker the mailbox of an address is; all brokers of a cluster know the same."""
 
@@ -207,12 +225,12 @@ class Recall(Struct, frozen=True):
 
 
 class Announce(Struct, frozen=True):
-    """Tell all peers for whom this broker answers, and who is expected back: what has changed; None: it is gone."""
+    """Tell all peers for whom this broker answers: what has changed; None: it is gone."""
 
     names: dict[str, RemoteName | None]
     """By id."""
-    expected: dict[str, RemoteReservation | None] = {}
-    """By key."""
+    shared: dict[tuple[Shelf, str], RemoteReservation | RemoteRoute | None] = {}
+    """Who is expected back here, and which runs have owners here, by key."""
 
 
 class Post(Struct, frozen=True):
@@ -275,8 +293,8 @@ class PeerSeen(Struct, frozen=True):
     names: tuple[RemoteName, ...]
     epoch: int = 0
     """Of its process."""
-    expected: tuple[RemoteReservation, ...] = ()
-    """Who is expected back there; replaces what was told before, too."""
+    shared: tuple[RemoteReservation | RemoteRoute, ...] = ()
+    """Who is expected back there, and which runs have owners there; replaces what was told before, too."""
 
 
 class PeerLost(Struct, frozen=True):

@@ -48,9 +48,11 @@ from intercom.core.peer_records import Posted as Posted
 from intercom.core.peer_records import Recall as Recall
 from intercom.core.peer_records import RemoteName as RemoteName
 from intercom.core.peer_records import RemoteReservation as RemoteReservation
+from intercom.core.peer_records import RemoteRoute as RemoteRoute
 from intercom.core.peer_records import RemoteRun as RemoteRun
 from intercom.core.peer_records import RemoteTask as RemoteTask
 from intercom.core.peer_records import Settle as Settle
+from intercom.core.peer_records import Shelf as Shelf
 from intercom.core.peer_records import TargetHeld as TargetHeld
 
 

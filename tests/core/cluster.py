@@ -28,6 +28,7 @@ from intercom.core.records import (
     Posted,
     RemoteName,
     RemoteReservation,
+    RemoteRoute,
     Settle,
     StoreIdentity,
     TargetHeld,
@@ -70,7 +71,7 @@ class Node:
         self.name = name
         self.broker_id = IDS[name]
         self.names: dict[str, RemoteName] = {}
-        self.expected: dict[str, RemoteReservation] = {}
+        self.shared: dict[Any, RemoteReservation | RemoteRoute] = {}
         self.queue: deque[Kept] = deque()
         """What waits for it in the engine."""
         self.handed_out: dict[int, Kept] = {}
@@ -127,7 +128,7 @@ class Cluster:
                 None,
                 tuple(other.names.values()),
                 other.world.epoch,
-                tuple(other.expected.values()),
+                tuple(other.shared.values()),
             )
         )
 
@@ -161,7 +162,7 @@ class Cluster:
         node = self.nodes[name]
         node.world.kwargs["identity"] = node.identity(node.world.epoch + 1)
         node.world.crash()
-        node.names, node.expected, node.held = {}, {}, []
+        node.names, node.shared, node.held = {}, {}, []
         node.queue.extendleft(reversed(node.handed_out.values()))
         node.handed_out = {}
         if lease != "renewed":
@@ -221,10 +222,10 @@ class Cluster:
                     node.names.pop(name_id, None)
                     if name is not None:
                         node.names[name_id] = name
-                for key, expected in each.expected.items():
-                    node.expected.pop(key, None)
-                    if expected is not None:
-                        node.expected[key] = expected
+                for place, shared in each.shared.items():
+                    node.shared.pop(place, None)
+                    if shared is not None:
+                        node.shared[place] = shared
                 for other in self.nodes.values():
                     if other is not node and not other.is_cut and not node.is_cut:
                         self._tell(other, node)

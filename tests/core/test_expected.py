@@ -135,11 +135,16 @@ def test_a_broker_that_comes_later_is_told_of_all_and_an_ended_one_is_told_for_a
     hold(scene.writer, "m1")
     release(scene.parent, scene.capability, refusal="no")
     scene.run()
-    [told] = scene.cluster.nodes["b"].expected.values()
-    assert told.has_ended and told.refusal == "no" and scene.capability not in str(told)
+    [told] = scene.cluster.nodes["b"].shared.values()
+    assert (
+        isinstance(told, RemoteReservation)
+        and told.has_ended
+        and told.refusal == "no"
+        and scene.capability not in str(told)
+    )
     scene.run(LIMITS.hold_ms)
     scene.run()
-    assert scene.cluster.nodes["b"].expected == {}
+    assert scene.cluster.nodes["b"].shared == {}
 
 
 def test_a_child_that_is_not_seen_is_waited_for_a_moment_only() -> None:
@@ -147,9 +152,10 @@ def test_a_child_that_is_not_seen_is_waited_for_a_moment_only() -> None:
     scene = Scene()
     scene.reserve()
     hold(scene.writer, "m1")
-    [told] = scene.cluster.nodes["b"].expected.values()
+    [told] = scene.cluster.nodes["b"].shared.values()
+    assert isinstance(told, RemoteReservation)
     node = scene.cluster.nodes["b"]
-    node.expected[told.key] = RemoteReservation(
+    node.shared["restoring", told.key] = RemoteReservation(
         told.key,
         told.home,
         told.owner_id,
@@ -169,11 +175,11 @@ def test_nobody_speaks_for_another_broker_and_there_is_a_bound() -> None:
     scene = Scene(limits=Limits(reservations=1))
     forged = RemoteReservation("k", IDS["c"], "owner", CHILD, GROUP)
     node = scene.cluster.nodes["b"]
-    node.expected["k"] = forged
+    node.shared["restoring", "k"] = forged
     scene.cluster._tell(scene.cluster.nodes["a"], node)
     assert reason(scene.writer.message(CHILD, "m1", extra=UNDERSTANDS)) == reasons.SESSION_NOT_FOUND
-    node.expected["k"] = RemoteReservation("k", IDS["b"], "owner", "one", GROUP)
-    node.expected["l"] = RemoteReservation("l", IDS["b"], "owner", "two", GROUP)
+    node.shared["restoring", "k"] = RemoteReservation("k", IDS["b"], "owner", "one", GROUP)
+    node.shared["restoring", "l"] = RemoteReservation("l", IDS["b"], "owner", "two", GROUP)
     scene.cluster._tell(scene.cluster.nodes["a"], node)
     hold(scene.writer, "m2", "one")
     assert reason(scene.writer.message("two", "m3", extra=UNDERSTANDS)) == reasons.SESSION_NOT_FOUND

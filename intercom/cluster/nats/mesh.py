@@ -12,6 +12,7 @@ import platform
 import traceback
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -40,7 +41,9 @@ from intercom.core.records import (
     Posted,
     RemoteName,
     RemoteReservation,
+    RemoteRoute,
     Settle,
+    Shelf,
     StoreIdentity,
 )
 from intercom.limits import (
@@ -54,6 +57,8 @@ from intercom.limits import (
 )
 
 ADAPTER = "nats"
+_SHELVES: dict[Shelf, Any] = {"restoring": RemoteReservation, "routes": RemoteRoute}
+"""What lies where beside leases, sessions and addresses."""
 
 
 def node_name(settings: ClusterSettings) -> str:
@@ -103,9 +108,9 @@ class Mesh:
         self._names: dict[str, RemoteName] = {}
         """For whom this broker answers."""
         self._unwritten: set[str] = set()
-        self._expected: dict[str, RemoteReservation] = {}
-        """Who is expected back here, by the keys of the reservations."""
-        self._unwritten_expected: set[str] = set()
+        self._shared: dict[tuple[Shelf, str], RemoteReservation | RemoteRoute] = {}
+        """What else is said to the others, by where it lies."""
+        self._unwritten_shared: set[tuple[Shelf, str]] = set()
         self._must_write = asyncio.Event()
         self._is_filled: set[str] = set()
         self._foreign = 0
@@ -145,12 +150,12 @@ class Mesh:
                     self._names.pop(name_id, None)
                 else:
                     self._names[name_id] = name
-            for key, expected in work.expected.items():
-                self._unwritten_expected.add(key)
-                if expected is None:
-                    self._expected.pop(key, None)
+            for place, shared in work.shared.items():
+                self._unwritten_shared.add(place)
+                if shared is None:
+                    self._shared.pop(place, None)
                 else:
-                    self._expected[key] = expected
+                    self._shared[place] = shared
             self._must_write.set()
         elif isinstance(work, ClaimAddress | DropAddress):
             self._homes.submit(work)
@@ -217,9 +222,9 @@ class Mesh:
                 await self._consumer.prepare(engine)
                 await self._write_lease(engine)
             self._unwritten.update(self._names)
-            self._unwritten_expected.update(self._expected)
+            self._unwritten_shared.update(self._shared)
             with refusals():
-                await self._write_expected(engine)
+                await self._write_shared(engine)
             self._must_write.set()
             self._mirror.begin_anew()
             self._homes.begin_anew()
@@ -231,7 +236,7 @@ class Mesh:
                 self._write_names(engine),
                 engine.watch("brokers", self._lease_told, lambda: self._filled("leases")),
                 engine.watch("sessions", self._name_told, lambda: self._filled("sessions")),
-                engine.watch("restoring", self._expected_told, lambda: self._filled("restoring")),
+                *(engine.watch(shelf, self._told_of(shelf), partial(self._filled, shelf)) for shelf in _SHELVES),
                 engine.watch("addresses", self._homes.told, self._homes_known),
                 self._homes.run(engine),
                 self._targets.run(engine),
@@ -312,18 +317,18 @@ class Mesh:
                     unwritten.discard(name_id)
             finally:
                 self._unwritten |= unwritten
-            await self._write_expected(engine)
+            await self._write_shared(engine)
 
-    async def _write_expected(self, engine: Engine) -> None:
-        """Write who is expected back; before the way is said to be on all of them are known to the others."""
-        while self._unwritten_expected:
-            key = min(self._unwritten_expected)
-            expected = self._expected.get(key)
-            if expected is None:
-                await engine.restoring.purge(key)
+    async def _write_shared(self, engine: Engine) -> None:
+        """Write what else is said; before the way is said to be on all of it is known to the others."""
+        while self._unwritten_shared:
+            shelf, key = place = min(self._unwritten_shared)
+            shared = self._shared.get(place)
+            if shared is None:
+                await engine.shelves[shelf].purge(key)
             else:
-                await engine.restoring.put(key, self._sealed("expected", expected))
-            self._unwritten_expected.discard(key)
+                await engine.shelves[shelf].put(key, self._sealed(shelf, shared))
+            self._unwritten_shared.discard(place)
 
     def _sealed(self, kind: str, value: Any) -> bytes:
         return seal(self._key, kind, encode(value), from_broker=self._own, epoch=self._epoch)
@@ -336,7 +341,7 @@ class Mesh:
             await engine.leases.delete(self._own)
             await asyncio.gather(
                 *(engine.sessions.purge(f"{self._own}.{name_id}") for name_id in self._names),
-                *(engine.restoring.purge(key) for key in self._expected),
+                *(engine.shelves[shelf].purge(key) for shelf, key in self._shared),
             )
 
     async def _answer_pings(self, engine: Engine) -> None:
@@ -374,21 +379,22 @@ class Mesh:
                     self._mirror.name_seen(broker_id, name_id, envelope.epoch, name)
         self._tell_of_peers()
 
-    def _expected_told(self, key: str, data: bytes | None, revision: int) -> None:
+    def _told_of(self, shelf: Shelf) -> Callable[[str, bytes | None, int], None]:
+        return lambda key, data, revision: self._shared_told(shelf, key, data)
+
+    def _shared_told(self, shelf: Shelf, key: str, data: bytes | None) -> None:
         envelope = None
         if data is not None:
-            envelope = self._opened(data, "", "expected", is_told=self._is_foreign(writer_of(data)))
-        if envelope is None:
-            self._mirror.expected_seen(None, key, 0, None)
-        elif envelope.from_broker == self._own:
-            if key not in self._expected:
-                self._unwritten_expected.add(key)  # of an earlier process, or it ended while there was no connection
+            envelope = self._opened(data, "", shelf, is_told=self._is_foreign(writer_of(data)))
+        if envelope is None or envelope.from_broker == self._own:
+            if envelope is not None and (shelf, key) not in self._shared:
+                self._unwritten_shared.add((shelf, key))  # of an earlier process, or it ended while it was cut off
                 self._must_write.set()
-            self._mirror.expected_seen(None, key, 0, None)
+            self._mirror.shared_seen(shelf, key, None, 0, None)
         else:
             with suppress(DecodeError):
-                expected = decode(envelope.body, type=RemoteReservation)
-                self._mirror.expected_seen(envelope.from_broker, key, envelope.epoch, expected)
+                shared = decode(envelope.body, type=_SHELVES[shelf])
+                self._mirror.shared_seen(shelf, key, envelope.from_broker, envelope.epoch, shared)
         self._tell_of_peers()
 
     def _address_opened(self, data: bytes) -> Envelope | None:
@@ -425,17 +431,17 @@ class Mesh:
         self._homes.is_whole()
         self._filled("addresses")
 
-    def _filled(self, what: str) -> None:
+    def _filled(self, what: Any) -> None:
         self._is_filled.add(what)
         if what == "sessions":
             self._mirror.is_whole()
-        elif what == "restoring":
-            self._mirror.all_expected_known()
+        elif what in _SHELVES:
+            self._mirror.shelf_is_whole(what)
         self._tell_whether_on()
 
     def _tell_whether_on(self) -> None:
         is_refused = self._is_refused and self._pump is not None and len(self._pump) > 0
-        if len(self._is_filled) == len(("leases", "sessions", "addresses", "restoring")) and not is_refused:
+        if self._is_filled == {"leases", "sessions", "addresses", *_SHELVES} and not is_refused:
             self._is_refused = False
             self._tell_of_peers()
             self._set_state("on", "")

@@ -97,7 +97,7 @@ def test_a_check_makes_nothing_and_says_what_is_not_there_yet(shell: Shell, serv
     found = {each["id"]: each for each in result.document["checks"]}
     assert (result.status, found["stream"]["state"]) == (0, "unknown")
     assert (
-        "bare_mail, bare_brokers, bare_sessions, bare_addresses, bare_targets, bare_restoring"
+        "bare_mail, bare_brokers, bare_sessions, bare_addresses, bare_targets, bare_restoring, bare_routes"
         in found["stream"]["found"]
     )
     assert re.search(r"nats-server \d+\.\d+\.\d+ answers", found["engine"]["found"])
@@ -112,7 +112,9 @@ def test_a_check_makes_nothing_and_says_what_is_not_there_yet(shell: Shell, serv
         finally:
             await engine.close()
 
-    assert len(asyncio.run(names())) == len(("mail", "brokers", "sessions", "addresses", "targets", "restoring"))
+    assert len(asyncio.run(names())) == len(
+        ("mail", "brokers", "sessions", "addresses", "targets", "restoring", "routes")
+    )
 
 
 def test_a_stream_that_was_changed_and_a_key_of_others(server: NatsServer, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from intercom.core.records import (
     Posted,
     RemoteName,
     RemoteReservation,
+    RemoteRoute,
     Settle,
     StoreIdentity,
     TargetHeld,
@@ -230,13 +231,16 @@ def test_who_is_expected_back_is_known_before_a_broker_says_that_it_is_on(
     server = own_server
     a, b = side(server, "a", prefix="eight"), side(server, "b", prefix="eight")
     b.is_on()
-    a.mesh.submit(Announce({}, {"k": expected("k"), "l": expected("l")}))
+    a.mesh.submit(Announce({}, {("restoring", key): expected(key) for key in "kl"}))
     a.is_on()
     seen = b.until(sees_expected("a", "k", "l"))
-    assert isinstance(seen, PeerSeen) and seen.expected == (expected("k"), expected("l"))
+    assert isinstance(seen, PeerSeen) and seen.shared == (expected("k"), expected("l"))
+    route = RemoteRoute("run", "a", "workflow:run", (), live={"workflow:run/x": "s"})
+    a.mesh.submit(Announce({}, {("routes", "root.run"): route}))
+    b.until(lambda fact: isinstance(fact, PeerSeen) and route in fact.shared)
     server.kill()
     a.unavailable(), b.unavailable()
-    a.mesh.submit(Announce({}, {"k": None, "l": expected("l", gone="cancelled"), "m": expected("m")}))
+    a.mesh.submit(Announce({}, {("restoring", "k"): None, ("restoring", "m"): expected("m")}))
     server.start()
     a.is_on()
 
@@ -263,7 +267,9 @@ def expected(key: str, **more: Any) -> RemoteReservation:
 
 def sees_expected(broker_id: str, *keys: str) -> Callable[[PeerFact], bool]:
     return lambda fact: (
-        isinstance(fact, PeerSeen) and fact.broker_id == broker_id and {each.key for each in fact.expected} == set(keys)
+        isinstance(fact, PeerSeen)
+        and fact.broker_id == broker_id
+        and {each.key for each in fact.shared if isinstance(each, RemoteReservation)} == set(keys)
     )
 
 

@@ -67,22 +67,24 @@ def test_reservations_count_like_names_and_a_key_is_of_whoever_wrote_it_last() -
     mirror.facts(0)
 
     def told(broker: str) -> list[tuple[RemoteReservation, ...]]:
-        return [fact.expected for fact in mirror.facts(0) if isinstance(fact, PeerSeen) and fact.broker_id == broker]
+        return [fact.shared for fact in mirror.facts(0) if isinstance(fact, PeerSeen) and fact.broker_id == broker]
 
-    mirror.expected_seen(PEER, "k", 1, expected("k"))
+    mirror.shared_seen("restoring", "k", PEER, 1, expected("k"))
     assert told(PEER) == [(expected("k"),)]
-    mirror.expected_seen(PEER, "l", 0, expected("l"))
+    mirror.shared_seen("restoring", "l", PEER, 0, expected("l"))
     assert told(PEER) == [], "of an earlier process"
-    mirror.expected_seen(OTHER, "k", 1, expected("k", OTHER))
-    facts = {fact.broker_id: fact.expected for fact in mirror.facts(0) if isinstance(fact, PeerSeen)}
+    mirror.shared_seen("restoring", "k", OTHER, 1, expected("k", OTHER))
+    facts = {fact.broker_id: fact.shared for fact in mirror.facts(0) if isinstance(fact, PeerSeen)}
     assert facts == {PEER: (), OTHER: (expected("k", OTHER),)}
     mirror.begin_anew()
     assert told(OTHER) == [], "until all is told anew what is known counts"
-    mirror.expected_seen(OTHER, "m", 1, expected("m", OTHER))
+    mirror.shared_seen("restoring", "m", OTHER, 1, expected("m", OTHER))
     assert told(OTHER) == [(expected("k", OTHER), expected("m", OTHER))]
-    mirror.all_expected_known()
+    mirror.shelf_is_whole("routes")
+    assert told(OTHER) == []
+    mirror.shelf_is_whole("restoring")
     assert told(OTHER) == [(expected("m", OTHER),)]
-    mirror.expected_seen(None, "m", 0, None)
+    mirror.shared_seen("restoring", "m", None, 0, None)
     assert told(OTHER) == [()]
 
 
