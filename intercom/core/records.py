@@ -405,10 +405,6 @@ Row: TypeAlias = (
 )
 
 
-TOLD_BY_CHANGES: frozenset[type[Row]] = frozenset({InvocationRecord})
-"""Rows of which events may hold nothing but what changed: the journal keeps all that is told of one, or nothing."""
-
-
 class SaveOperation(Struct, frozen=True):
     """Insert the row, or replace the one with the same number."""
 
