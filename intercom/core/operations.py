@@ -110,8 +110,12 @@ class Operations:
         """Return the keyed digest that says whether two sends are the same operation.
 
         Sessions without a return address leave their identity out: it changes when they reconnect (protocol 6.9.1).
+        Of what comes from another broker only the message counts: that one has compared the target that its sender
+        named, and by which id, or for which address, it arrives here is another thing each time (6.13).
         """
         identity = sender.sender_identity if sender.return_hash is not None else None
+        if sender.is_remote:
+            return self.digest("", message, identity, None)
         return self.digest(to, message, identity, sender.group_identity if pending_reply else None)
 
     def digest(self, to: str, message: Message, sender_identity: str | None, group_identity: str | None) -> bytes:

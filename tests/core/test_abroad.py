@@ -94,7 +94,9 @@ def test_who_is_meant_is_decided_as_everywhere() -> None:
     cluster = Cluster()
     a = client(cluster, "a", "alice")
     here, there = client(cluster, "a", "bob"), client(cluster, "b", "bob")
-    assert reason(a.message("bob", "m1")) == reasons.ambiguous_name("bob")
+    said = reason(a.message("bob", "m1"))
+    assert said == 'Multiple sessions named "bob" are connected. Use bob@a, bob@b or the session ID instead.'
+    assert reasons.code_of(said) == "ambiguous"
     a.message("bob@b", "m2", "there")
     a.message("Bob@A", "m3", "here")
     cluster.run()
@@ -386,6 +388,8 @@ def test_two_of_a_name_on_one_machine_are_ambiguous_there_too() -> None:
         cluster["b"].register("bob", returnAddress="return-bob")
     cluster.run(Limits().announce_ms)
     assert reason(a.message("bob@b", "m1")) == reasons.ambiguous_name("bob@b")
+    cluster["a"].register("bob", returnAddress="return-bob")
+    assert reason(a.message("bob", "m2")) == reasons.ambiguous_name("bob", ["bob@a"]), "what leads to one alone"
 
 
 def test_what_is_sent_to_a_worker_elsewhere_is_parked_there_and_its_reply_comes_back() -> None:
@@ -413,7 +417,7 @@ def test_what_is_sent_to_a_worker_elsewhere_is_parked_there_and_its_reply_comes_
 
 def two(**limits: Any) -> tuple[Cluster, Agent, Agent]:
     """Return a cluster that has run for a while, with a session at each broker."""
-    cluster = Cluster(**({"limits": Limits(**limits)} if limits else {}))
+    cluster = Cluster(limits=Limits(**limits)) if limits else Cluster()
     alice, bob = enter(cluster["a"], "alice"), enter(cluster["b"], "bob")
     cluster.run(Limits().peer_return_ms)
     alice.got(), bob.got()

@@ -33,8 +33,10 @@ def claim(cluster: Cluster, broker: str, name: str = "bob", token: str = TOKEN, 
     """Ask to hold an address and let everything move; the answer is among what came."""
     world: World = cluster[broker]
     conn = world.connect()
-    address = {"name": name, "token": token, **more}
     info = {"cwd": "/p", "model": "m", "pid": 10, "startedAt": 1, "lastActivity": 1, "name": name}
+    if "groups" in more:
+        info |= {"group": more["groups"][0], "groups": more.pop("groups")}
+    address = {"name": name, "token": token, **more}
     members = {**QUEUE, "features": FEATURES, "returnAddress": f"return-{broker}-{name}-{conn}"}
     frames = world.send(conn, type="register", session=info, acknowledgesReceipt=True, address=address, **members)
     cluster.run()
@@ -573,6 +575,11 @@ def test_a_name_and_a_machine_pick_one_address() -> None:
     assert reason(alice.message("bob@a", "m3", extra=AWAY)) == reasons.SESSION_NOT_FOUND
     assert [mail.message_id for mail in cluster["b"].disk.mail.values()] == ["m1"]
     assert [mail.message_id for mail in cluster["a"].disk.mail.values()] == ["m2"]
+    holder(cluster, "a", groups=["other", "default"]).leave()
+    cluster.run(2 * Limits().announce_ms)
+    said = reason(alice.message("bob", "m4", extra=AWAY))
+    assert reasons.code_of(said) == "ambiguous"
+    assert "name bob@a or bob@b or send from only one" in said, said
 
 
 def test_a_claim_that_is_decided_after_nobody_waits_for_it_is_completed() -> None:
@@ -601,3 +608,100 @@ def test_an_address_nobody_came_for_is_given_back() -> None:
         cluster.decide(node, each)
     cluster.run(Limits().announce_ms)
     assert not cluster.addresses
+
+
+# --- a session is announced before it is known that its address has moved --------------------------------
+
+
+class Late:
+    """Let a session at ``b`` hold an address that, as ``a`` believes, is at home at ``a``; alice writes there."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.cluster = cluster = Cluster()
+        holder(cluster, "a", "depot").leave()
+        self.alice = asker(cluster)
+        cluster.run(2 * Limits().announce_ms)
+        self.untold: list[Any] = []
+        monkeypatch.setattr(cluster, "_tell_all", self._tell)
+        self.depot = holder(cluster, "b", "depot")
+        assert home_of(cluster, "depot") == "b" and self.untold
+
+    def _tell(self, fact: Any) -> None:
+        self.untold.append(fact)
+        self.cluster["b"].peer_told(fact)
+
+    def tell(self) -> None:
+        """Let ``a`` know where the address is at home."""
+        for fact in self.untold:
+            self.cluster["a"].peer_told(fact)
+        self.cluster.run(Limits().announce_ms)
+
+    def shown(self) -> list[str]:
+        frames = [*self.depot.first, *self.depot.got()]
+        self.depot.first = []
+        return [frame["message"]["id"] for frame in frames if frame["type"] == "message"]
+
+
+def test_a_retry_by_the_address_finds_what_arrived_by_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D8 and D13 across machines: one message, whatever its target is known by when it is sent again."""
+    late = Late(monkeypatch)
+    late.alice.message("depot", "m1", "m1", extra=AWAY)
+    late.alice.message("depot", "m2", "m2", extra=AWAY)
+    late.cluster.run()
+    assert late.shown() == ["m1", "m2"]
+    confirm(late.cluster, late.depot, "m1")
+    late.tell()
+    assert only(answers(late.alice.got())[:1])["type"] == "delivered"
+    assert send(late.cluster, late.alice, "m1", "depot") == "delivered"
+    confirm(late.cluster, late.depot, "m2")
+    late.cluster.run(Limits().peer_outcome_ms)
+    assert send(late.cluster, late.alice, "m2", "depot") == "delivered"
+    assert set(late.shown()) <= {"m2"} and not late.cluster["a"].disk.mail, "nothing comes that was confirmed"
+
+
+def test_a_retry_before_it_is_known_where_the_address_is_finds_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D13: delivered to the holder here; its name means one on another machine now, which holds the same address."""
+    cluster = Cluster()
+    depot, alice = holder(cluster, "a", "depot"), asker(cluster)
+    alice.message("depot", "m1", "m1", extra=AWAY)
+    assert "delivered" in [frame["type"] for frame in [*depot.write("received", messageId="m1"), *alice.got()]]
+    depot.leave()
+    cluster.run(2 * Limits().announce_ms)
+    monkeypatch.setattr(cluster, "_tell_all", lambda fact: cluster["b"].peer_told(fact))
+    there = holder(cluster, "b", "depot")
+    assert send(cluster, alice, "m1", "depot") == "delivered"
+    assert [frame for frame in [*there.first, *there.got()] if frame["type"] == "message"] == []
+
+
+def test_what_waits_for_a_session_that_claims_an_address_waits_for_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FE 3.2: this broker is cut off, and dies before it hears of the move; the mail finds the address all the same."""
+    late = Late(monkeypatch)
+    cluster = late.cluster
+    cluster.cut("a", leases_end=False)
+    assert send(cluster, late.alice, "m1", "depot") == "queued"
+    [mail] = cluster["a"].disk.mail.values()
+    assert mail.mailbox.startswith("address:")
+    cluster.crash("a")
+    late.tell()
+    cluster.run(Limits().peer_outcome_ms)
+    assert late.shown() == ["m1"]
+
+
+def test_by_what_a_message_arrives_makes_no_other_message_of_it() -> None:
+    """protocol 6.9.1, 6.13: to the session first, then for its address; another text makes one."""
+    cluster = Cluster()
+    depot = holder(cluster, "b", "depot")
+    sender = RemoteName("x", "alice", ("default",), "active", IDS["a"], session=b"{}", identity="return:alice")
+
+    def arrives(number: int, text: str = "m1", **by: Any) -> OutcomeLetter:
+        message = Raw(encode({"id": "m1", "timestamp": 1, "content": {"text": text}}))
+        letter = SendLetter("m1", depot.id, "m", str(number), sender, message, may_queue=True, **by)
+        cluster["b"].peer_told(Arrived(90 + number, IDS["a"], SEND, "x", encode(letter)))
+        if number == 1:
+            depot.write("received", messageId="m1")
+        posted = [each for each in cluster["b"].peer_work if isinstance(each, Post) and each.kind == "outcome"]
+        return decode(posted[-1].body, type=OutcomeLetter)
+
+    assert arrives(1).result == "delivered"
+    assert arrives(2, address=("default", "depot")).result == "delivered"
+    assert arrives(3, text="another").code == "message_id_conflict"

@@ -99,6 +99,21 @@ def test_a_task_for_another_machine_is_done_there_and_its_run_is_followed_here()
     assert run_of(scene.worker)["output"] == "built"
 
 
+def test_labels_with_a_machine_lead_to_who_is_there() -> None:
+    """FE 3.4: ``name@node`` and the node dimension pick one; the labels of a diagnosis lead to one each (A3.4)."""
+    scene = Scene(names="abc")
+    worker = task_worker(scene.cluster["c"])
+    scene.run(LIMITS.announce_ms)
+    labels = [candidate["label"] for candidate in scene.invoke("builder")["diagnosis"]["candidates"]]
+    assert labels == ["@builder.node:b", "@builder.node:c"]
+    wordings = [*labels, "builder@b", "Builder@C"]
+    found = [ask(scene.asker, "route_resolve", target=wording)["target"]["targetId"] for wording in wordings]
+    assert found == [scene.worker.id, worker.id] * 2
+    assert scene.invoke("builder@c", "inv-2")["targetId"] == worker.id
+    refused = ask(scene.asker, "route_resolve", target="builder@d")["diagnosis"]
+    assert (refused["kind"], refused["candidates"]) == ("unknown", [])
+
+
 def test_a_worker_with_an_inbox_gets_it_there_and_a_reply_is_the_result() -> None:
     """FE 3.4 Background dispatch: handed to the session as at home; a reply to the task ends the run (13.4)."""
     scene = Scene()
@@ -459,7 +474,7 @@ def test_an_authority_that_cannot_take_it_now_is_asked_again(why: str) -> None:
     elif why == "closed":
         other = world.register("other")
         world.auto = False
-        other.message(scene.worker.id, "m-1")
+        scene.worker.message(other.id, "m-1")
         world.fail_commit(final=True)
         world.auto = True
     else:
