@@ -197,7 +197,7 @@ class WorkRequests:
         event_id: str | None,
         timeout: float | None,
     ) -> RequestOperation[int]:
-        """Say how far an assignment is, without ``timeout`` for as long as it takes; the result is the number of the state."""
+        """Say how far an assignment is, for as long as it takes without ``timeout``; return the number of the state."""
         if state not in REPORTABLE:
             known = ", ".join(sorted(REPORTABLE))
             raise UsageError(f"{state!r} is no state a worker reports", hint=f"One of {known}.")
