@@ -19,7 +19,7 @@ from intercom.core.letters import (
     WithdrawnLetter,
 )
 from intercom.core.peer_records import AddressHome, AddressSeen, RemoteName
-from intercom.core.records import Arrived, Post, Settle
+from intercom.core.records import Arrived, PeerLost, Post, Settle
 from intercom.limits import Limits
 from intercom.wire import reasons
 from tests.core.cluster import IDS, Cluster
@@ -645,6 +645,26 @@ def test_what_comes_soon_after_a_start_waits_for_those_who_come_back() -> None:
     assert sorted(frame["message"]["id"] for frame in back.mail()) == ["m1", "m2"]
 
 
+def test_a_question_whose_answer_was_not_recorded_waits_for_a_broker_that_begins_anew() -> None:
+    """protocol 6.5, 6.13.3: it is open again, and who was asked may be back in a moment"""
+    cluster = Cluster()
+    alice, bob = asked(cluster)
+    bob.reply(alice.id, "r", "q", "because")
+    cluster.run()
+    assert alice.texts() == ["because"]
+    world = cluster["a"]
+    world.auto = False
+    alice.write("received", messageId="r")
+    world.peer_work.clear()
+    world.peer_told(PeerLost(IDS["b"], said_goodbye=True))
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    assert [frame for frame in alice.got() if frame["type"] == "peer_disconnected"] == []
+    world.pass_time(Limits().dormant_target_ms)
+    assert only(alice.got(), "peer_disconnected")["replyTo"] == "q"
+
+
 def test_an_outcome_that_was_not_recorded_is_not_posted() -> None:
     """design section 3.6: who sent it is told nothing that may not be so, and asks again under its id"""
     cluster, alice, bob = two()
@@ -664,6 +684,27 @@ def test_an_outcome_that_was_not_recorded_is_not_posted() -> None:
     confirm(cluster, bob, "m1")
     told += sent(cluster, alice, "bob", "m1", "once")
     assert {each["type"] for each in told} == {"delivered"}
+
+
+@pytest.mark.parametrize("result", ["delivered", "queued"])
+def test_the_end_of_mail_that_was_not_recorded_is_taken_when_it_is_told_again(result: str) -> None:
+    """design section 3.6: it waits here until it is recorded that another broker has it"""
+    cluster, alice, bob = posted_mail()
+    world = cluster["a"]
+    post = [each for each in world.peer_work if isinstance(each, Post) and each.kind == SEND][-1]
+    told = decode(post.body)
+    outcome = OutcomeLetter("m1", told["mark"], told["attempt"], result, recipient=bob.id, position=1)  # type: ignore[arg-type]  # one of them
+    world.auto = False
+    for number in (98, 99):
+        world.peer_told(Arrived(number, IDS["b"], OUTCOME, post.delivery_id, encode(outcome)))
+    world.peer_work.clear()
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    assert [row.message_id for row in world.disk.mail.values()] == ["m1"]
+    world.peer_told(Arrived(100, IDS["b"], OUTCOME, post.delivery_id, encode(outcome)))
+    world.pass_time(Limits().mail_retry_ms)
+    assert world.disk.mail == {} and alice.mail() == []
 
 
 def test_mail_that_waits_again_by_now_is_not_put_off_by_a_late_refusal() -> None:

@@ -8,7 +8,7 @@ import pytest
 from msgspec.json import decode, encode
 
 from intercom.core.effects import Append
-from intercom.core.records import Arrived, Happened, SaveBody, SaveOperation
+from intercom.core.records import Arrived, Happened, OperationState, SaveBody, SaveOperation
 from intercom.limits import Limits
 from intercom.testing.disk import Body
 from intercom.wire import reasons
@@ -225,6 +225,39 @@ def test_what_had_its_time_while_its_broker_was_away_is_not_posted() -> None:
     cluster["a"].wall += 5_000
     cluster.crash("a")
     assert b.texts() == [] and not cluster["a"].disk.outbox
+
+
+@pytest.mark.parametrize("result", ["delivered", "queued"])
+def test_an_outcome_of_an_earlier_process_that_was_not_recorded_is_not_taken(result: str) -> None:
+    """design section 3.6: its row is what it was, and the letter is posted again."""
+    cluster, a, b = two()
+    a.message("bob", "m1", "once")
+    cluster.run()
+    world = restart(cluster)
+    world.commit()
+    outcome_to(cluster, result, **({"position": 3} if result == "queued" else {}))
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    [row] = world.disk.operations.values()
+    assert (row.state, row.position) == (OperationState.RESERVED, None) and len(world.disk.outbox) == 1
+    cluster._connect(cluster.nodes["a"])
+    cluster.run(Limits().mail_retry_ms)
+    again = client(cluster, "a", "alice", preferredSessionId=a.id)
+    told = answers(again.message("bob", "m1", "once"))
+    confirm(cluster, b, "m1")
+    told += sent(cluster, again, "bob", "m1", "once")
+    assert {each["type"] for each in told} == {"delivered"}
+
+
+def test_an_outcome_that_comes_after_its_row_expired_is_told_and_stored_nowhere() -> None:
+    """protocol 6.9.2: the message id is forgotten."""
+    cluster, a, _ = two()
+    a.message("bob", "m1", "once")
+    cluster.run(Limits().operation_ttl_ms + Limits().receipt_wait_ms)
+    assert cluster["a"].disk.operations == {}
+    outcome(cluster, "b", "queued", position=1)
+    assert cluster["a"].disk.operations == {}
 
 
 def test_what_an_earlier_process_sent_can_be_given_up() -> None:

@@ -15,8 +15,10 @@ from intercom.limits import Limits
 from intercom.wire import reasons
 from tests.core.cluster import IDS, Cluster
 from tests.core.harness import INFO, Client, answers, only, reason
+from tests.core.mail import enter
 from tests.core.test_abroad import asked, client, confirm, message_in
 from tests.core.test_homes import AWAY, asker, claim, send
+from tests.core.work import WORKER, coordinator, push, reply, report
 
 LIMITS = Limits()
 
@@ -190,7 +192,38 @@ def test_what_waits_for_a_session_waits_for_its_address_when_that_turns_out_to_b
     assert ("eve", "c") in listed(cluster, alice)
     cluster.cut("a", leases_end=False)
     assert only(answers(alice.message("eve-1", "m1", "m1", extra=AWAY)))["type"] == "queued"
+    world.auto = False
+    world.peer_told(PeerLost(IDS["c"]))
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    [row] = world.disk.mail.values()
+    assert row.mailbox.endswith("eve-1"), "what was not recorded is taken back"
+    world.peer_told(PeerSeen(IDS["c"], "c", None, (holder,), 1))
     world.peer_told(PeerLost(IDS["c"]))
     [row] = world.disk.mail.values()
     address = world.broker._registry.addresses.at("default", "bob")
     assert address is not None and row.mailbox == address.key
+
+
+def test_the_reply_to_handed_over_work_follows_its_asker_to_its_address() -> None:
+    """protocol 10.7, 6.13: it has no row of its own, and waits as mail like any other"""
+    cluster = Cluster("abc")
+    claim(cluster, "a").leave()
+    world = cluster["a"]
+    worker, boss = enter(world, "worker", features=(*WORKER, "inbox"), workMode="resident"), coordinator(world)
+    cluster.run(LIMITS.peer_return_ms)
+    asker = name_of("eve-1", "eve", address=("default", "bob"))
+    world.peer_told(PeerSeen(IDS["c"], "c", None, (asker,), 1))
+    body = {"id": "m1", "timestamp": 1, "content": {"text": "do it"}}
+    letter = SendLetter("m1", worker.id, "mark", "c.1", asker, Raw(encode(body)), may_queue=True)
+    world.peer_told(Arrived(99, IDS["c"], SEND, "d", encode(letter)))
+    worker.got()
+    assignment = push(world, boss, worker)
+    report(worker, assignment, "accepted")
+    cluster.cut("a", leases_end=False)
+    reply(worker, assignment)
+    [before] = world.disk.mail.values()
+    world.peer_told(PeerLost(IDS["c"]))
+    [after] = world.disk.mail.values()
+    assert before.mailbox.endswith("eve-1") and after.mailbox.startswith("address:")

@@ -19,6 +19,8 @@ from intercom.limits import Limits
 from tests.core.cluster import IDS, Cluster, Kept
 from tests.core.invoking import invoke, invoker, run_of, snapshot, task_worker, update
 from tests.core.mail import AGENT, Agent, enter, reattach
+from tests.core.test_abroad import QUEUE, client
+from tests.core.test_homes import holder, send
 from tests.core.work import ask
 
 LIMITS = Limits()
@@ -527,6 +529,17 @@ def test_an_authority_that_cannot_take_it_now_is_asked_again(why: str) -> None:
         update(scene.worker, "completed", "inv-0", output="done")
         scene.run(LIMITS.peer_retry_most_ms)
         assert scene.delivery["status"] == "peer_acked"
+
+
+def test_the_key_of_an_address_at_home_elsewhere_names_nobody_here() -> None:
+    """FE 3.2: its keys are those of its own broker; its label leads to it"""
+    scene = Scene(features=(*AGENT, "invoke"))
+    holder(scene.cluster, "b", "depot").leave()
+    scene.run(2 * LIMITS.announce_ms)
+    near = client(scene.cluster, "a", "near", **QUEUE)
+    assert send(scene.cluster, near, "m1", "depot") == "queued"
+    [address] = scene.cluster["a"].broker._registry.addresses
+    assert "diagnosis" in invoke(scene.asker, address.key, invocation_id="inv-2")
 
 
 def test_a_broker_that_is_not_the_authority_says_who_is() -> None:
