@@ -161,7 +161,7 @@ class Forwarding:
             task.action,
             task.ensure_awake,
             task.requester,
-            task.requester_info,
+            sending.invocation.info,
             bodies[task.number],
             task.created_at,
             task.take_until,

@@ -19,7 +19,7 @@ from intercom.store.telling import Telling
 from tests.support.records import NOW, event
 
 FIRST = InvocationRecord(
-    7, "inv", "run", "address:1", "s", None, b"{}", "@w", "t", "w", "execute", False, "f" * 64, 9, NOW, "queued"
+    7, "inv", "run", "address:1", "t", "w", "execute", False, "f" * 64, 9, NOW, "queued", acted_as="s", asked_as="@w"
 )
 STREAM = stream_of(FIRST)
 

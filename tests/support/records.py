@@ -342,10 +342,6 @@ invocations = st.builds(
     invocation_id=texts,
     run_id=texts,
     requester=texts,
-    requester_session=texts,
-    requester_mailbox=st.none() | texts,
-    requester_info=st.binary(max_size=30),
-    asked=texts,
     target=texts,
     target_name=texts,
     action=texts,
@@ -370,6 +366,9 @@ invocations = st.builds(
     reconciled=st.booleans(),
     authority=st.none() | texts,
     wishes=st.none() | st.binary(max_size=30),
+    acted_as=st.none() | texts,
+    has_mailbox=st.booleans(),
+    asked_as=st.none() | texts,
 )
 diagnoses = st.builds(
     DiagnosisRecord,
