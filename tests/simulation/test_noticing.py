@@ -144,7 +144,7 @@ def leave_the_journal_to_the_kernel(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_invocations(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Invocations, "recover", lambda self, record, info: None)
+    patch.setattr(Invocations, "recover", lambda self, *read: None)
 
 
 def skip_what_happened(patch: pytest.MonkeyPatch) -> None:
