@@ -102,7 +102,9 @@ class Wishing(Actor):
                 self.wishes.become(account.moment(), before)
                 self.look()
 
-        self.does(attending.set_policy(rules, now=self.clock.now.mono, timeout_ms=_TIMEOUT_MS, **of), told)
+        assert self.core is not None
+        now = self.clock.now.mono
+        self.does(attending.set_policy(self.core.profile, rules, now=now, timeout_ms=_TIMEOUT_MS, **of), told)
 
     def look(self) -> None:
         """Look whether what is said to be in force may be that."""
