@@ -86,7 +86,8 @@ class Children(Part):
                     raise Broken("held-is-true", f"{letter.id} was given up, and {letter.target} was back: {back}")
         if reason.startswith(("gone ", "refused ")) and reason not in self.said:
             raise Broken("held-is-true", f"{letter.id} was refused for what nobody said: {reason}")
-        if isinstance(error, OutcomeUnknown) and error.code == "send_timeout" and self._is_idle(wait.held_by):
+        is_told_no_more = isinstance(error, OutcomeUnknown) and wait.operation._refusal is None
+        if is_told_no_more and self._is_idle(wait.held_by):
             raise Broken("everything-is-answered", f"{letter.id} was held, and its sender was told no more")
 
     def shown(self, child: Child, letter: Letter) -> None:

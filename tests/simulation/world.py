@@ -113,9 +113,14 @@ class World:
             actors += [self.process] * len(actors)
         first = self.chance.randrange(len(actors))
         stride = self.chance.choice([each for each in (1, 5, 7) if gcd(each, len(actors)) == 1])
+        is_idle = False
         for place in range(len(actors)):
-            if steps := actors[(first + place * stride) % len(actors)].steps():
+            actor = actors[(first + place * stride) % len(actors)]
+            if actor is self.process and is_idle:
+                continue
+            if steps := actor.steps():
                 return self.chance.choice(steps)
+            is_idle |= actor is self.process
         return None
 
     def _guarded(self, action: Callable[[], object]) -> None:
@@ -129,10 +134,13 @@ class World:
 
     def _trace(self) -> None:
         """Note what can be seen from outside, so that two runs can be compared."""
+        seen, is_over = [], False
         for wire in self.wires:
-            self.digest.update(b"%d %d %d;" % (wire.number, len(wire.upstream), len(wire.downstream)))
-        self.wires = [wire for wire in self.wires if not (wire.client_gone and wire.broker_gone)]
-        self.digest.update(b"%d\n" % self.clock.now.mono)
+            seen.append(b"%d %d %d;" % (wire.number, len(wire.upstream), len(wire.downstream)))
+            is_over |= wire.client_gone and wire.broker_gone
+        self.digest.update(b"%b%d\n" % (b"".join(seen), self.clock.now.mono))
+        if is_over:
+            self.wires = [wire for wire in self.wires if not (wire.client_gone and wire.broker_gone)]
 
     def _let_time_pass(self, most: int | None = None) -> None:
         self.account.tell(f"... {self.clock.now.mono}")
