@@ -86,7 +86,8 @@ class Children(Part):
                     raise Broken("held-is-true", f"{letter.id} was given up, and {letter.target} was back: {back}")
         if reason.startswith(("gone ", "refused ")) and reason not in self.said:
             raise Broken("held-is-true", f"{letter.id} was refused for what nobody said: {reason}")
-        is_told_no_more = isinstance(error, OutcomeUnknown) and wait.operation._refusal is None
+        is_first = wait.operation._refusal is None and error is not None and error.__cause__ is None
+        is_told_no_more = isinstance(error, OutcomeUnknown) and is_first
         if is_told_no_more and self._is_idle(wait.held_by):
             raise Broken("everything-is-answered", f"{letter.id} was held, and its sender was told no more")
 
