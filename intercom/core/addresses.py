@@ -167,8 +167,8 @@ class Addresses:
 
     def of_key(self, key: str) -> Address | None:
         """Return the address with this mailbox."""
-        kind, _, number = key.partition(":")
-        return self._by_number.get(int(number)) if kind == "address" and number.isdigit() else None
+        number = key.removeprefix("address:")
+        return self._by_number.get(int(number)) if number != key and number.isdigit() else None
 
     @property
     def here(self) -> Iterator[Address]:

@@ -162,7 +162,7 @@ class Forwarding:
             task.action,
             task.ensure_awake,
             task.requester,
-            task.requester_info,
+            invocation.info,
             bodies[task.number],
             task.created_at,
             task.take_until,

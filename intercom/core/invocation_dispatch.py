@@ -133,13 +133,15 @@ class Dispatching:
         lease_until = now.wall + self._limits.job_lease_ms if way == "push" else None
         return Planned(place, way, kept, self._epoch, lease_until)
 
-    def accept(self, record: InvocationRecord, planned: Planned, message: bytes, now: Instant) -> Invocation:
+    def accept(
+        self, record: InvocationRecord, planned: Planned, message: bytes, info: bytes, now: Instant
+    ) -> Invocation:
         """Record an invocation with its run and its job; what is left of the job goes on behind that commit."""
         if record.authority is not None:
-            return self._accept_for_peer(record, record.authority, message, now)
+            return self._accept_for_peer(record, record.authority, message, info, now)
         place, way, kept = planned.place, planned.way, planned.kept
         if way == "push" and place is not None and not self._book.is_full:
-            invocation = Invocation(record)
+            invocation = Invocation(record, info)
             changes = self._book.enter(invocation, message, now)
             invocation.ticket = self._ledger.append(changes, self._not_accepted, invocation)
             self._offer(invocation, place.session, message, now)
@@ -149,21 +151,21 @@ class Dispatching:
         move = Move()
         if place is not None and way == "inbox" and self._inbox.has_room(record.size):
             record = replace(record, job="completed", placement="inbox", attempts=1)
-            invocation = self._book.create(record, message, move, now)
-            self._parking.put_in(self._parked(record, place, now), move, now)
+            invocation = self._book.create(record, message, info, move, now)
+            self._parking.put_in(self._parked(invocation, place, now), move, now)
             invocation.ticket = self._parking.append(move)
         elif place is not None and way == "mailbox" and self._has_room(str(place.mailbox), record.size):
             record = replace(record, job="completed", placement="mailbox", attempts=1)
-            invocation = self._book.create(record, message, move, now)
-            mail = self._mailing.put_task(str(place.mailbox), record, kept, now, take_back, move, *move.changes)
+            invocation = self._book.create(record, message, info, move, now)
+            mail = self._mailing.put_task(str(place.mailbox), record, info, kept, now, take_back, move, *move.changes)
             invocation.mail, invocation.ticket = mail, mail.ticket
         elif place is not None and way == "push":
-            invocation = self._book.create(record, message, move, now)
+            invocation = self._book.create(record, message, info, move, now)
             move.inverse(lambda now: self._stop_offering(invocation))
             invocation.ticket = move.append(self._ledger)
             self._offer(invocation, place.session, message, now)
         else:
-            invocation = self._book.create(record, message, move, now)
+            invocation = self._book.create(record, message, info, move, now)
             invocation.ticket = move.append(self._ledger)
             self._ledger.when_committed(invocation.ticket, self.accepted, invocation)
         self.watch(now)
@@ -173,10 +175,12 @@ class Dispatching:
         self._stop_offering(invocation)
         self._book.leave(invocation)
 
-    def _accept_for_peer(self, record: InvocationRecord, peer: str, message: bytes, now: Instant) -> Invocation:
+    def _accept_for_peer(
+        self, record: InvocationRecord, peer: str, message: bytes, info: bytes, now: Instant
+    ) -> Invocation:
         move = Move()
         record = replace(record, job="completed", placement="outbox", attempts=1)
-        invocation = self._book.create(record, message, move, now)
+        invocation = self._book.create(record, message, info, move, now)
         delivery = self._forwarding.plan(invocation, peer, move, now)
         invocation.ticket = move.append(self._ledger)
         self._ledger.when_committed(invocation.ticket, self._forwarding.planned, delivery)
@@ -287,7 +291,7 @@ class Dispatching:
         place = self._targets.place(record.target)
         if place is None:
             return
-        way, kept = self._way(place, record.requester_info)
+        way, kept = self._way(place, invocation.info)
         if way == "nowhere":
             self.fail(invocation, f"It was not handed over: {notices.NOT_LET_THROUGH}", now)
         elif way == "inbox":
@@ -317,15 +321,16 @@ class Dispatching:
         move = Move()
         move.inverse(lambda now: self._not_handed(invocation, now))
         self._handed(invocation, "inbox", move, now)
-        self._parking.put_in(self._parked(record, place, now), move, now)
+        self._parking.put_in(self._parked(invocation, place, now), move, now)
         invocation.ticket = self._parking.append(move)
         return None
 
-    def _parked(self, record: InvocationRecord, place: Place, now: Instant) -> InboxRecord:
+    def _parked(self, invocation: Invocation, place: Place, now: Instant) -> InboxRecord:
+        record = invocation.record
         return InboxRecord(
             record.number,
             record.message_id,
-            record.requester_info,
+            invocation.info,
             record.requester_mailbox,
             record.requester_session,
             record.asked,
@@ -364,6 +369,7 @@ class Dispatching:
         mail = self._mailing.put_task(
             key,
             record,
+            invocation.info,
             kept,
             now,
             take_back,
@@ -407,7 +413,7 @@ class Dispatching:
     def _offer(self, invocation: Invocation, session: Session, message: bytes, now: Instant) -> None:
         """Write a task to a session behind its newest append."""
         record = invocation.record
-        frame = MessageFrame(Raw(record.requester_info), Raw(message))
+        frame = MessageFrame(Raw(invocation.info), Raw(message))
         if record.take_until is not None and features.QUEUE in session.features:
             frame.valid_until = record.take_until
         if features.INVOKE in session.features:

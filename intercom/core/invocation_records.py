@@ -6,11 +6,17 @@ from msgspec import Struct
 
 from intercom.core.peer_records import PEER
 
+SESSION = "session:"
+"""Begins the identity of a session that has no other."""
+ITSELF = "="
+"""Stands for the id of the target: a row that grows by little stays in its place on the disk."""
+
 
 class InvocationRecord(Struct, frozen=True, omit_defaults=True, gc=False):
-    """Describe one invocation with its run and the job that hands it over; the task is stored beside it.
+    """Describe one invocation with its run and the job that hands it over.
 
-    The journal holds it without what is not known yet, which is most of it for most of its life.
+    The task, and the session object of who asked, are stored beside it. The journal holds it without what is not known
+    yet, which is most of it for most of its life, and without what its other members tell.
     """
 
     number: int
@@ -19,13 +25,6 @@ class InvocationRecord(Struct, frozen=True, omit_defaults=True, gc=False):
     run_id: str
     requester: str
     """Identity of who asked, which outlives a connection."""
-    requester_session: str
-    requester_mailbox: str | None
-    """Where it is told, and gets replies."""
-    requester_info: bytes
-    """Its session object at the time, JSON."""
-    asked: str
-    """What it called the target."""
     target: str
     """Id of the target: of a session, or the key of an address."""
     target_name: str
@@ -54,8 +53,8 @@ class InvocationRecord(Struct, frozen=True, omit_defaults=True, gc=False):
     last_error: str | None = None
     """Why the last hand-over was not made."""
     placement: str | None = None
-    worker: str | None = None
-    """Id of the session that has it."""
+    held_by: str | None = None
+    """Id of the session that has it; ``ITSELF``: that of its target."""
     cancel_asked_at: int | None = None
     reconciled: bool = False
     """The broker itself found that it failed."""
@@ -63,6 +62,32 @@ class InvocationRecord(Struct, frozen=True, omit_defaults=True, gc=False):
     """The broker that answers for the target, when that is another one."""
     wishes: bytes | None = None
     """What was said of the task beside its texts, JSON."""
+    acted_as: str | None = None
+    """Id of the session that asked, where its identity does not hold it."""
+    has_mailbox: bool = False
+    """Who asked has a mailbox under its identity."""
+    asked_as: str | None = None
+    """What the target was called, where that was not its id."""
+
+    @property
+    def requester_session(self) -> str:
+        """Return the id that the session which asked had."""
+        return self.requester.removeprefix(SESSION) if self.acted_as is None else self.acted_as
+
+    @property
+    def requester_mailbox(self) -> str | None:
+        """Return where who asked is told, and gets replies."""
+        return self.requester if self.has_mailbox else None
+
+    @property
+    def asked(self) -> str:
+        """Return what the target was called."""
+        return self.target if self.asked_as is None else self.asked_as
+
+    @property
+    def worker(self) -> str | None:
+        """Return the id of the session that has it."""
+        return self.target if self.held_by == ITSELF else self.held_by
 
     @property
     def message_id(self) -> str:

@@ -19,7 +19,7 @@ from intercom.core.clock import Instant
 from intercom.core.giving import Giving, No
 from intercom.core.idempotency import RUNS, Register, Standing
 from intercom.core.invocation_dispatch import Dispatching
-from intercom.core.invocation_records import DiagnosisRecord, InvocationRecord
+from intercom.core.invocation_records import SESSION, DiagnosisRecord, InvocationRecord
 from intercom.core.invocation_targets import Targets, stored
 from intercom.core.invocation_texts import checked, fingerprint, invocation_info, labels_of, task_message, wishes
 from intercom.core.invocations import ENDED, Invocation, Invocations, Texts, texts_of
@@ -180,7 +180,7 @@ class InvocationRequests:
         now: Instant,
     ) -> None:
         """Record an invocation with its run and its job, and go on once that is done."""
-        run_id = self._ids()
+        run_id, identity = self._ids(), identity_of(session)
         info = bytes(session.encoded())
         planned = self._dispatching.planned(target, info, now)
         is_pushed = planned.lease_until is not None
@@ -189,11 +189,7 @@ class InvocationRequests:
             self._next_number(),
             frame.invocation_id,
             run_id,
-            identity_of(session),
-            session.id,
-            session.return_mailbox,
-            info,
-            asked,
+            identity,
             target.target_id,
             target.name,
             frame.action,
@@ -210,10 +206,19 @@ class InvocationRequests:
             placement="session" if is_pushed else None,
             authority=target.authority,
             wishes=wished,
+            acted_as=None if identity == SESSION + session.id else session.id,
+            has_mailbox=session.return_mailbox is not None,
+            asked_as=None if asked == target.target_id else asked,
         )
-        invocation = self._dispatching.accept(record, planned, body, now)
-        detail = UNSET if target.state == "active" else _STORED_LATER
-        self._giving.give(connection, _accepted(self, frame, invocation, {}, detail), invocation.ticket)
+        invocation = self._dispatching.accept(record, planned, body, info, now)
+        record = invocation.record
+        run = RunInfo(run_id, invocation.id, session.id, record.target, record.state, record.attempts)  # type: ignore[arg-type]  # a state
+        if record.placement is not None:
+            run.placement = record.placement  # type: ignore[assignment]  # a placement
+        answer = InvocationAccepted(frame.request_id, invocation.id, run_id, record.target, run.state, run)
+        if target.state != "active":
+            answer.detail = _STORED_LATER
+        self._giving.give(connection, answer, invocation.ticket)
 
     def _diagnosed(
         self, connection: Connection, session: Session, frame: Invoke, diagnosis: RouteDiagnosis, now: Instant
@@ -443,14 +448,10 @@ def _ended(invocation: Invocation) -> No:
 
 
 def _accepted(
-    requests: InvocationRequests,
-    frame: Invoke,
-    invocation: Invocation,
-    bodies: dict[int, bytes],
-    detail: Any = UNSET,
+    requests: InvocationRequests, frame: Invoke, invocation: Invocation, bodies: dict[int, bytes]
 ) -> InvocationAccepted:
     run = _run(invocation.record, bodies)
-    return InvocationAccepted(frame.request_id, invocation.id, run.run_id, run.target_id, run.state, run, detail)
+    return InvocationAccepted(frame.request_id, invocation.id, run.run_id, run.target_id, run.state, run)
 
 
 def _snapshot(

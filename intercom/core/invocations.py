@@ -19,7 +19,7 @@ from msgspec.json import decode, encode
 from msgspec.structs import replace
 
 from intercom.core.clock import Instant
-from intercom.core.invocation_records import DiagnosisRecord, InvocationRecord
+from intercom.core.invocation_records import ITSELF, DiagnosisRecord, InvocationRecord
 from intercom.core.journal import Journal
 from intercom.core.move import Move
 from intercom.core.records import Change, Happened, ReleaseBody, SaveBody
@@ -58,6 +58,8 @@ Holders: TypeAlias = tuple[str, str | None]
 """Target and worker of an invocation."""
 
 _BROKER: Holders = ("", None)
+NOBODY = b"{}"
+"""The session object of who asked, once it is deleted with the task."""
 
 
 class IllegalMove(Exception):
@@ -80,10 +82,12 @@ class Texts(Struct, frozen=True):
 class Invocation:
     """Hold one invocation, and what only this process knows of it."""
 
-    __slots__ = ("gone_since", "id", "mail", "notice", "offered", "place", "record", "retry_at", "ticket")
+    __slots__ = ("gone_since", "id", "info", "mail", "notice", "offered", "place", "record", "retry_at", "ticket")
 
-    def __init__(self, record: InvocationRecord) -> None:
+    def __init__(self, record: InvocationRecord, info: bytes) -> None:
         self.record = record
+        self.info = info
+        """The session object of who asked, at the time, JSON."""
         self.id = record.invocation_id
         self.place: Holders | None = None
         """Under whom it is found among the open ones."""
@@ -176,13 +180,13 @@ class Invocations:
 
     # --- rows -------------------------------------------------------------------------------------------
 
-    def create(self, record: InvocationRecord, message: bytes, move: Move, now: Instant) -> Invocation:
+    def create(self, record: InvocationRecord, message: bytes, info: bytes, move: Move, now: Instant) -> Invocation:
         """Enter a new invocation with its run and its job; the oldest that ended gives way when there are too many."""
         if self.is_full:
             oldest = next((one for one in self._by_id.values() if not one.is_open), None)
             if oldest is not None:
                 self._forget(oldest, move, now)
-        invocation = Invocation(record)
+        invocation = Invocation(record, info)
         move.inverse(lambda now: self.leave(invocation))
         move.changes += self.enter(invocation, message, now)
         return invocation
@@ -191,7 +195,9 @@ class Invocations:
         """Enter a new invocation, and return what is recorded of it; ``leave`` is the inverse."""
         record = invocation.record
         self._enter(invocation)
-        return SaveBody(record.number, message), self._journal.event("invocation.requested", record, now)
+        return SaveBody(record.number, message, invocation.info), self._journal.event(
+            "invocation.requested", record, now
+        )
 
     @property
     def is_full(self) -> bool:
@@ -208,7 +214,7 @@ class Invocations:
             before,
             state="running",
             started_at=now.wall,
-            worker=worker,
+            held_by=ITSELF if worker == before.target else worker,
             job="completed",
             lease_epoch=None,
             lease_until=None,
@@ -220,9 +226,9 @@ class Invocations:
         """Take a change of an invocation back that could not be recorded."""
         self._set(invocation, record)
 
-    def recover(self, record: InvocationRecord) -> Invocation:
+    def recover(self, record: InvocationRecord, info: bytes) -> Invocation:
         """Enter an invocation read from the store."""
-        invocation = Invocation(record)
+        invocation = Invocation(record, info)
         self._enter(invocation)
         return invocation
 
@@ -309,7 +315,7 @@ class Invocations:
         if record.started_at is None:
             members["started_at"] = now.wall
         if worker is not None:
-            members["worker"] = worker
+            members["held_by"] = ITSELF if worker == record.target else worker
         if JOB[record.job] and (is_confirmed or record.placement != "session"):
             members |= {"job": "completed", "lease_epoch": None, "lease_until": None}
         if record.completed_at is not None:
@@ -417,6 +423,6 @@ def texts_of(body: bytes | None) -> Texts:
     return Texts() if body is None else decode(body, type=Texts)
 
 
-_PUSHED = ("state", "started_at", "worker", "job", "lease_epoch", "lease_until")
+_PUSHED = ("state", "started_at", "held_by", "job", "lease_epoch", "lease_until")
 """What a receipt changes."""
 _NO_ANSWER = "The consultation ended without an answer"

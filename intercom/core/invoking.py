@@ -14,7 +14,7 @@ from intercom.core.invocation_dispatch import Dispatching, Pushing
 from intercom.core.invocation_records import DiagnosisRecord, InvocationRecord
 from intercom.core.invocation_requests import REQUESTS, InvocationRequests, Showing
 from intercom.core.invocation_targets import Targets
-from intercom.core.invocations import Invocation, Invocations
+from intercom.core.invocations import NOBODY, Invocation, Invocations
 from intercom.core.move import Move
 from intercom.core.part import Handler, Part, Reader
 from intercom.core.peer_records import DeliveryRecord, OutboxRecord, PeerRecord
@@ -154,7 +154,7 @@ class Invoking(Part):
     def recover(self, recovered: Recovered, now: Instant) -> None:
         """Enter what was read from the store, and go on with what an earlier process was doing."""
         for record in recovered.invocations:
-            self.book.recover(record)
+            self.book.recover(record, recovered.senders.get(record.number, NOBODY))
         for diagnosis in recovered.diagnoses:
             self.book.recover_diagnosis(diagnosis)
         for delivery in recovered.deliveries:

@@ -224,6 +224,7 @@ class Mailing:
         self,
         key: str,
         task: InvocationRecord,
+        info: bytes,
         kept: Literal["quiet", "hold"] | None,
         now: Instant,
         undo: Callable[[Any, Instant], None],
@@ -232,12 +233,15 @@ class Mailing:
         is_offered: bool = False,
         was_written: bool = False,
     ) -> Mail:
-        """Append the message of an invocation, whose body is stored with it, as mail, with ``changes``; see ``put``."""
+        """Append the message of an invocation, whose body is stored with it, as mail, with ``changes``; see ``put``.
+
+        ``info`` is the session object of who asked, JSON.
+        """
         letter = Letter(
             key,
             task.message_id,
             b"",
-            task.requester_info,
+            info,
             task.requester_mailbox,
             task.requester_session,
             task.asked,

@@ -484,6 +484,8 @@ class SaveBody(Struct, frozen=True, gc=False):
 
     number: int
     message: bytes
+    sender: bytes | None = None
+    """The session object of who wrote it, JSON, where no row holds that."""
 
 
 class ReleaseBody(Struct, frozen=True):
@@ -573,6 +575,8 @@ class Recovered(Struct, frozen=True, kw_only=True):
     commands: list[CommandRecord] = []
     events: list[EventRecord] = []
     invocations: list[InvocationRecord] = []
+    senders: dict[int, bytes] = {}
+    """Session objects stored beside bodies, by their numbers."""
     diagnoses: list[DiagnosisRecord] = []
     deliveries: list[DeliveryRecord] = []
     peers: list[PeerRecord] = []

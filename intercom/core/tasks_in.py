@@ -168,10 +168,6 @@ class TasksIn:
             letter.invocation_id,
             letter.run_id,
             identity,
-            letter.requester.target_id,
-            None,
-            info,
-            letter.asked,
             found.target_id,
             found.name,
             letter.action,
@@ -187,8 +183,10 @@ class TasksIn:
             lease_until=planned.lease_until,
             placement="session" if is_pushed else None,
             wishes=None if letter.wishes is UNSET else bytes(letter.wishes),
+            acted_as=letter.requester.target_id,
+            asked_as=None if letter.asked == found.target_id else letter.asked,
         )
-        invocation = self._dispatching.accept(record, planned, bytes(letter.message), now)
+        invocation = self._dispatching.accept(record, planned, bytes(letter.message), info, now)
         return InvokedLetter(letter.attempt, "accepted", RemoteRun(record.run_id, invocation.record.state))  # type: ignore[arg-type]  # a state
 
     def _wrong(self, fact: Arrived, letter: InvokeLetter) -> str | None:

@@ -37,7 +37,7 @@ from intercom.core.task_letters import (
 
 if TYPE_CHECKING:
     from intercom.core.invocation_records import InvocationRecord
-    from intercom.core.invocations import Invocations
+    from intercom.core.invocations import Invocation, Invocations
 
 CUT_OFF = "the way to other machines is cut off"
 
@@ -84,19 +84,20 @@ class TasksOut:
         else:
             invocation = self._book.get(work.task.invocation_id)
             if invocation is not None:
-                self._post(work, INVOKE, self._letter(work, invocation.record, now))
+                self._post(work, INVOKE, self._letter(work, invocation, now))
 
     def _post(self, work: Forward | Follow | Recall, kind: str, letter: Struct) -> None:
         self._postman.post(work.peer, kind, work.delivery_id, letter, 0)
 
-    def _letter(self, work: Forward, record: InvocationRecord, now: Instant) -> InvokeLetter:
+    def _letter(self, work: Forward, invocation: Invocation, now: Instant) -> InvokeLetter:
+        record = invocation.record
         return InvokeLetter(
             work.attempt,
             record.invocation_id,
             record.target,
             record.asked,
             record.action,  # type: ignore[arg-type]  # an action
-            requester_of(record, self._own),
+            requester_of(record, invocation.info, self._own),
             record.fingerprint,
             record.run_id,
             Raw(work.task.message),
@@ -121,9 +122,9 @@ class TasksOut:
         self._told(heard, now)
 
 
-def requester_of(record: InvocationRecord, own: str) -> RemoteName:
-    """Return whoever asked for a task, as it was then."""
-    info = decode(record.requester_info)
+def requester_of(record: InvocationRecord, asker: bytes, own: str) -> RemoteName:
+    """Return whoever asked for a task, as it was then; ``asker`` is its session object, JSON."""
+    info = decode(asker)
     name = info.get("name")
     return RemoteName(
         record.requester_session,
@@ -131,7 +132,7 @@ def requester_of(record: InvocationRecord, own: str) -> RemoteName:
         tuple(info.get("groups", ())),
         "active",
         own,
-        session=record.requester_info,
+        session=asker,
         identity=record.requester,
         home_group=str(info.get("group", "")),
     )

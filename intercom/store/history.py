@@ -182,7 +182,8 @@ _ADD_PLAIN_EVENT = Insert(
     "(?, ?, ?, ?, ?, ?, 0, ?)",
 )
 """Add one that has no id of its own, of a row that is there: binding None takes long."""
-_SAVE_BODY = Insert("INSERT OR REPLACE INTO bodies (number, message, until) VALUES ", "(?, ?, NULL)")
+_SAVE_BODY = Insert("INSERT OR REPLACE INTO bodies (number, message) VALUES ", "(?, ?)")
+_SAVE_TASK = Insert("INSERT OR REPLACE INTO bodies (number, message, sender) VALUES ", "(?, ?, ?)")
 _RELEASE_BODIES = "UPDATE bodies SET until = ? WHERE number BETWEEN ? AND ?"
 _DROP_BODY = "DELETE FROM bodies WHERE number BETWEEN ? AND ?"
 _DROP_BODIES = "DELETE FROM bodies WHERE until <= ?"
@@ -244,7 +245,7 @@ def write(connection: sqlite3.Connection, changes: Sequence[HistoryChange], epoc
             last = change.seq
             written.add(change, epoch)
         elif isinstance(change, SaveBody):
-            bodies.save(change.number, change.message)
+            bodies.save(change)
         elif isinstance(change, ReleaseBody):
             bodies.released[change.number] = change.until
         elif isinstance(change, DropBody):
@@ -332,15 +333,15 @@ class _Bodies:
     """Collect what becomes of texts."""
 
     def __init__(self) -> None:
-        self._saved: dict[int, bytearray] = {}
+        self._saved: dict[int, SaveBody] = {}
         self.released: dict[int, int | None] = {}
         """Until when each is kept."""
         self._gone: dict[int, None] = {}
 
-    def save(self, number: int, message: bytes) -> None:
+    def save(self, body: SaveBody) -> None:
         """Keep a text, whatever became of one with this number before."""
-        self._saved[number] = bytearray(message)
-        self.released.pop(number, None)
+        self._saved[body.number] = body
+        self.released.pop(body.number, None)
 
     def drop(self, number: int) -> None:
         """Delete a text."""
@@ -352,7 +353,15 @@ class _Bodies:
         """Write what was collected."""
         if self._gone:
             connection.executemany(_DROP_BODY, runs(self._gone))
-        _SAVE_BODY.run(connection, list(self._saved.items()))
+        plain: list[Sequence[Any]] = []
+        signed: list[Sequence[Any]] = []
+        for number, body in self._saved.items():  # about bytes a registry of adapters is asked
+            if body.sender is None:
+                plain.append((number, bytearray(body.message)))
+            else:
+                signed.append((number, bytearray(body.message), bytearray(body.sender)))
+        _SAVE_BODY.run(connection, plain)
+        _SAVE_TASK.run(connection, signed)
         if self.released:
             connection.executemany(_RELEASE_BODIES, spans(self.released))
 
@@ -555,7 +564,7 @@ _NESTED = frozenset({"groups", "features", "steps", "identity", "report", "evide
 _FLAGS = frozenset(
     {
         *("needs_registration", "holds_address", "is_ask", "accepted", "negotiated", "ensure_awake", "reconciled"),
-        "takes_work",
+        *("takes_work", "has_mailbox"),
     }
 )
 """Columns that hold 0 or 1."""

@@ -32,6 +32,7 @@ from intercom.store.operations import load_operations
 from intercom.store.rows import RETIRED_COLUMNS, retired_from_row
 
 Told = TypeVar("Told", FlowRecord, DispatchRecord)
+_SENDERS = "SELECT number, sender FROM bodies WHERE sender IS NOT NULL AND number IN (SELECT number FROM invocations)"
 
 
 class Loaded(Struct, frozen=True):
@@ -130,6 +131,7 @@ def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int, *, whole: boo
         commands=commands,
         events=events,
         invocations=invocations,
+        senders={number: sender for number, sender in connection.execute(_SENDERS) if type(sender) is bytes},
         diagnoses=diagnoses,
         deliveries=deliveries,
         peers=peers,

@@ -201,6 +201,50 @@ STEPS: tuple[Step, ...] = (
         """,
         "ALTER TABLE addresses ADD COLUMN home TEXT",
     ),
+    (
+        # Who asked is told once, beside the task, and what other columns tell is not told again.
+        "ALTER TABLE bodies ADD COLUMN sender BLOB",
+        """
+        UPDATE bodies SET sender = (SELECT requester_info FROM invocations WHERE invocations.number = bodies.number)
+        WHERE number IN (SELECT number FROM invocations)
+        """,
+        """
+        CREATE TEMP TABLE asked AS SELECT number, invocation_id, run_id, requester, target, target_name, action,
+            ensure_awake, fingerprint, size, created_at, state, take_until, result, result_hash, started_at,
+            completed_at, job, attempts, lease_epoch, lease_until, last_error, placement, worker, cancel_asked_at,
+            reconciled, authority, wishes, nullif(requester_session, substr(requester, 9)),
+            requester_mailbox IS NOT NULL, nullif(asked, target)
+        FROM invocations
+        """,
+        "DROP TABLE invocations",  # before there is another one, which takes its place: no page is left free
+        """
+        CREATE TABLE invocations (
+            number INTEGER PRIMARY KEY, invocation_id TEXT, run_id TEXT, requester TEXT, target TEXT, target_name TEXT,
+            action TEXT, ensure_awake INTEGER, fingerprint TEXT, size INTEGER, created_at INTEGER, state TEXT,
+            take_until INTEGER, result INTEGER, result_hash TEXT, started_at INTEGER, completed_at INTEGER, job TEXT,
+            attempts INTEGER, lease_epoch INTEGER, lease_until INTEGER, last_error TEXT, placement TEXT, held_by TEXT,
+            cancel_asked_at INTEGER, reconciled INTEGER, authority TEXT, wishes BLOB, acted_as TEXT,
+            has_mailbox INTEGER, asked_as TEXT
+        )
+        """,
+        "INSERT INTO invocations SELECT * FROM asked",
+        "DROP TABLE asked",
+        """
+        UPDATE journal SET row = json_patch(row, json_object(
+            'acted_as', nullif(json_extract(row, '$.requester_session'), substr(json_extract(row, '$.requester'), 9)),
+            'has_mailbox', json(iif(json_extract(row, '$.requester_mailbox') IS NULL, 'null', 'true')),
+            'asked_as', nullif(json_extract(row, '$.asked'), json_extract(row, '$.target')),
+            'requester_session', NULL, 'requester_mailbox', NULL, 'requester_info', NULL, 'asked', NULL
+        ))
+        WHERE stream >= 'invocation:' AND stream < 'invocation;'
+            AND iif(json_valid(row), json_extract(row, '$.requester_session'), NULL) IS NOT NULL
+        """,
+        """
+        UPDATE journal SET row = json_patch(row, json_object('held_by', json_extract(row, '$.worker'), 'worker', NULL))
+        WHERE stream >= 'invocation:' AND stream < 'invocation;'
+            AND iif(json_valid(row), json_extract(row, '$.worker'), NULL) IS NOT NULL
+        """,
+    ),
 )
 
 

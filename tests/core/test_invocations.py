@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from intercom.core.clock import Instant
 from intercom.core.invocation_records import InvocationRecord
-from intercom.core.invocations import ENDED, JOB, RUN, IllegalMove, Invocation, Invocations, Texts, texts_of
+from intercom.core.invocations import ENDED, JOB, NOBODY, RUN, IllegalMove, Invocation, Invocations, Texts, texts_of
 from intercom.core.journal import Journal
 from intercom.core.move import Move, take_back
 from intercom.core.records import Happened, ReleaseBody, SaveBody
@@ -25,10 +25,6 @@ def record(**members: Any) -> InvocationRecord:
         "invocation_id": "i",
         "run_id": "r",
         "requester": "session:a",
-        "requester_session": "a",
-        "requester_mailbox": None,
-        "requester_info": b"{}",
-        "asked": "@b",
         "target": "b",
         "target_name": "b",
         "action": "execute",
@@ -37,6 +33,7 @@ def record(**members: Any) -> InvocationRecord:
         "size": 2,
         "created_at": NOW.wall,
         "state": "queued",
+        "asked_as": "@b",
         **members,
     }
     return InvocationRecord(**values)
@@ -44,7 +41,7 @@ def record(**members: Any) -> InvocationRecord:
 
 def book(**members: Any) -> tuple[Invocations, Invocation]:
     found = Invocations(Journal(0), Limits())
-    return found, found.recover(record(**members))
+    return found, found.recover(record(**members), NOBODY)
 
 
 @pytest.mark.parametrize("state", RUN)
@@ -156,5 +153,5 @@ def test_what_has_left_is_found_nowhere_whatever_is_said_of_it() -> None:
     """Rule 1: a row that was taken back is not entered again by what rested on it"""
     found, invocation = book()
     found.leave(invocation)
-    found.change(invocation, "run.updated", Move(), NOW, state="running", worker="w")
+    found.change(invocation, "run.updated", Move(), NOW, state="running", held_by="w")
     assert found.get("i") is None and found.open_count == 0 and found.held() == []

@@ -6,8 +6,9 @@ import sqlite3
 from collections.abc import Callable
 
 import pytest
+from msgspec.json import decode, encode
 
-from intercom.core.records import MailRecord, SaveOperation
+from intercom.core.records import InvocationRecord, MailRecord, SaveOperation
 from intercom.paths import Paths
 from intercom.store import schema
 from intercom.store.database import Store, StoreUnusable
@@ -187,4 +188,52 @@ def test_the_journal_of_an_older_store_is_kept(monkeypatch: pytest.MonkeyPatch) 
     assert [row[4] for row in found] == ["mail:7:queued", None, "mail:7:offered"]
     with pytest.raises(sqlite3.IntegrityError, match="UNIQUE"):
         connection.execute(add, (4, "mail:7:queued"))
+    connection.close()
+
+
+OLD_COLUMNS = """
+    number, invocation_id, run_id, requester, requester_session, requester_mailbox, requester_info, asked, target,
+    target_name, action, ensure_awake, fingerprint, size, created_at, state, job, attempts, reconciled
+"""
+OLD_ROWS = (
+    (1, "i1", "r1", "session:a", "a", "session:a", b'{"id":"a"}', "b", "b"),
+    (2, "i2", "r2", "session:a", "a", None, b'{"id":"a"}', "@b", "b"),
+    (3, "i3", "r3", "address:4", "s", "address:4", b'{"id":"s"}', "b", "b"),
+)
+
+
+def test_an_older_store_keeps_who_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 13.3: who asked, under which name, and where it is told; in the rows as in the journal."""
+    version = next(place for place, step in enumerate(schema.STEPS) if any("bodies ADD" in one for one in step))
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "STEPS", schema.STEPS[:version])
+        schema.advance(connection, 0)
+    names = [name.strip() for name in OLD_COLUMNS.split(",")]
+    for row in OLD_ROWS:
+        values = [*row, "b", "execute", 0, "f", 2, 5, "queued", "pending", 0, 0]
+        connection.execute(f"INSERT INTO invocations ({OLD_COLUMNS}) VALUES ({', '.join('?' * len(names))})", values)
+        told = {name: value for name, value in zip(names, values, strict=True) if value is not None}
+        flags = {"ensure_awake": False, "reconciled": False}
+        text = encode({**told, **flags}).decode()
+        add = "INSERT INTO journal VALUES (?, 5, ?, 'invocation.requested', NULL, 1, ?, 0, '{}')"
+        connection.execute(add, (row[0], f"invocation:{row[0]}", text))
+        connection.execute("INSERT INTO bodies VALUES (?, '{}', NULL)", (row[0],))
+    changed, damaged = """{"state":"running","worker":"w"}""", '{"state'
+    connection.execute(add, (4, "invocation:1", changed))
+    connection.execute(add, (5, "invocation:6", damaged))
+    schema.advance(connection, version)
+    assert schema.differences(connection, schema.version()) == []
+    [(free,)] = connection.execute("PRAGMA freelist_count")
+    assert free == 0
+    found = [record for _, record in read_records(connection, InvocationRecord)]
+    assert [
+        (each.number, each.requester_session, each.requester_mailbox, each.asked) for each in found if each is not None
+    ] == [(number, session, mailbox, asked) for number, _, _, _, session, mailbox, _, asked, _ in OLD_ROWS]
+    told = [row for (row,) in connection.execute("SELECT row FROM journal ORDER BY seq")]
+    assert [decode(row, type=InvocationRecord) for row in told[:3]] == found
+    assert decode(told[3]) == {"state": "running", "held_by": "w"}
+    assert told[4] == damaged
+    senders = connection.execute("SELECT sender FROM bodies ORDER BY number").fetchall()
+    assert senders == [(row[6],) for row in OLD_ROWS]
     connection.close()

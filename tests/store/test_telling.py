@@ -19,7 +19,7 @@ from intercom.store.telling import Telling
 from tests.support.records import NOW, event
 
 FIRST = InvocationRecord(
-    7, "inv", "run", "address:1", "s", None, b"{}", "@w", "t", "w", "execute", False, "f" * 64, 9, NOW, "queued"
+    7, "inv", "run", "address:1", "t", "w", "execute", False, "f" * 64, 9, NOW, "queued", acted_as="s", asked_as="@w"
 )
 STREAM = stream_of(FIRST)
 
@@ -44,7 +44,7 @@ def rows(connection: sqlite3.Connection) -> list[InvocationRecord | None]:
 MEMBERS: dict[str, st.SearchStrategy[Any]] = {
     "state": st.sampled_from(["queued", "running", "failed"]),
     "take_until": st.none() | st.integers(0, 9),
-    "worker": st.none() | st.text(max_size=3),
+    "held_by": st.none() | st.text(max_size=3),
     "reconciled": st.booleans(),
     "wishes": st.none() | st.binary(max_size=3),
     "attempts": st.integers(0, 9),
@@ -105,9 +105,9 @@ def test_what_changed_in_many_rows_at_once_tells_each_of_them(changes: list[tupl
 
 
 def test_the_journal_holds_only_what_changed(connection: sqlite3.Connection) -> None:
-    history.write(connection, [event(1, FIRST), changed(2, FIRST, state="running", worker="s2")], 1)
+    history.write(connection, [event(1, FIRST), changed(2, FIRST, state="running", held_by="s2")], 1)
     (told,) = connection.execute("SELECT row FROM journal WHERE seq = 2").fetchone()
-    assert told == '{"state":"running","worker":"s2"}'
+    assert told == '{"state":"running","held_by":"s2"}'
 
 
 def test_what_rests_on_a_damaged_event_is_not_told(connection: sqlite3.Connection) -> None:
