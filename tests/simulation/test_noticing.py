@@ -119,7 +119,7 @@ def call_it_delivered_elsewhere(patch: pytest.MonkeyPatch) -> None:
 
 def lose_mail_of_the_away(patch: pytest.MonkeyPatch) -> None:
     """Forget mail that was read at a start."""
-    patch.setattr(Mailing, "recover", lambda self, record, now: None)
+    patch.setattr(Mailing, "recover", lambda self, *record: None)
 
 
 def complete_by_receipt(patch: pytest.MonkeyPatch) -> None:
@@ -150,7 +150,7 @@ def leave_the_journal_to_the_kernel(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_invocations(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Invocations, "recover", lambda self, record: None)
+    patch.setattr(Invocations, "recover", lambda self, *record: None)
 
 
 def skip_what_happened(patch: pytest.MonkeyPatch) -> None:
