@@ -78,7 +78,7 @@ def close_store(scene: Scene) -> None:
     world = scene.cluster["b"]
     other = world.register("other")
     world.auto = False
-    other.message(scene.worker.id, "m-1")
+    scene.worker.message(other.id, "m-1")
     world.fail_commit(final=True)
     world.auto = True
 
