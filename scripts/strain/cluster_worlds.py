@@ -1,4 +1,4 @@
-"""Let many worlds of brokers and a played engine go wrong, and hold each ledger: messages, and tasks.
+"""Let many worlds of brokers and a played engine go wrong, and hold each ledger: messages, tasks, and flows.
 
 Of each number there is one world of either kind; the test suite runs the first few. What fails is told with its number.
 """
@@ -11,10 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.core import test_abroad_machine as messages
+from tests.core import test_flows_between_machine as flows
 from tests.core import test_tasks_machine as tasks
 
 KINDS: dict[str, Callable[[int], Any]] = {
     "messages": messages.test_whatever_fails_every_message_has_one_true_outcome,
+    "flows": flows.test_whatever_fails_every_step_ends_as_its_worker_said,
     "tasks": tasks.test_whatever_fails_every_task_has_one_run_with_one_end,
 }
 
