@@ -152,6 +152,8 @@ class Broker:
                 registry,
                 messages,
                 post,
+                supervising,
+                staging,
                 sending,
                 membership,
                 company,

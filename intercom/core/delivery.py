@@ -208,6 +208,7 @@ class Delivery:
         operation.copies -= 1
         if operation.copies:
             return
+        operation.under_way = None  # the two hold each other, and nobody looks for such pairs among old objects
         newest = attempt
         if operation.unconfirmed is not None:
             newest = operation.unconfirmed.waiter
@@ -311,9 +312,12 @@ class Delivery:
 
     # --- what another broker says ---------------------------------------------------------------------
 
-    def confirmed_elsewhere(self, unconfirmed: Unconfirmed, now: Instant) -> None:
-        """Finish a delivery to a session on another machine, whose broker says that it has the message."""
-        self._confirm(unconfirmed, unconfirmed.waiter.target, now)
+    def confirmed_elsewhere(self, unconfirmed: Unconfirmed, now: Instant, by: Session | None = None) -> None:
+        """Finish a delivery to a session on another machine, whose broker says that it has the message.
+
+        ``by``: the session that has it, where that is not the one it was written to.
+        """
+        self._confirm(unconfirmed, unconfirmed.waiter.target if by is None else by, now)
 
     def queued_elsewhere(self, unconfirmed: Unconfirmed, position: int) -> None:
         """Say that the broker of another machine keeps a message for who is away; its row says no more than that.
@@ -329,8 +333,10 @@ class Delivery:
                 self._asking.close(answered)
         if attempt.is_waiting:
             attempt.settle()
-            queued = Queued(attempt.message_id, trim(attempt.wording), position, attempt.attempt_id)
-            self._outbox.write(attempt.connection, queued)
+            answer: Queued | Delivered = Queued(attempt.message_id, trim(attempt.wording), position, attempt.attempt_id)
+            if not attempt.sender.knows_newest_frames:  # of a stage: the queue of the run has it (protocol 5.30)
+                answer = Delivered(attempt.message_id, attempt.attempt_id)
+            self._outbox.write(attempt.connection, answer)
 
     def refused_elsewhere(
         self, unconfirmed: Unconfirmed, reason: str, code: str | UnsetType, now: Instant, *, is_known: bool
@@ -392,6 +398,7 @@ class Delivery:
         assert isinstance(subject, Attempt)
         operation = subject.operation
         assert operation is not None
+        operation.under_way = None
         newest = subject
         if operation.unconfirmed is not None:
             newest = operation.unconfirmed.waiter

@@ -8,7 +8,8 @@ from msgspec import Struct
 
 from intercom.core import features
 from intercom.core.flow_records import TargetIdentity
-from intercom.core.resolving import NODE_SIGN, holders_of, node_of
+from intercom.core.labels import NODE_SIGN
+from intercom.core.resolving import holders_of, node_of
 from intercom.wire.flows import SESSION_PREFIX
 from intercom.wire.frames import trim
 

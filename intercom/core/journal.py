@@ -53,13 +53,18 @@ class Journal:
         *,
         event_id: str | None = None,
         is_gone: bool = False,
+        changed: tuple[str, ...] | None = None,
         **detail: Any,
     ) -> Happened:
-        """Return the event of this kind as a change for an append; ``event_id`` names what can happen only once."""
-        return Happened(0, now.wall, stream_of(row), kind, event_id, row, is_gone, detail)
+        """Return the event of this kind as a change for an append.
+
+        ``event_id`` names what can happen only once; of a row of which only some members have ``changed``, the journal
+        holds no more.
+        """
+        return Happened(0, now.wall, stream_of(row), kind, event_id, row, is_gone, detail, changed)
 
     def changed(self, kind: str, row: Row, members: tuple[str, ...], now: Instant, detail: dict[str, Any]) -> Happened:
-        """Return the event of a row of which only these members have changed: the journal holds no more of it."""
+        """Return the event of a row of which only these members have changed, as ``event`` does."""
         return Happened(0, now.wall, stream_of(row), kind, None, row, False, detail, members)
 
 

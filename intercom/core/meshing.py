@@ -8,9 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from intercom.core.abroad import Abroad, wording_at_home
 from intercom.core.clock import Instant
+from intercom.core.expected import Expected
 from intercom.core.homes import Homes
+from intercom.core.labels import NODE_SIGN
+from intercom.core.looking import Looking
 from intercom.core.outgoing import OnItsWay, Outgoing, PostAgain
 from intercom.core.part import Part, Reader
 from intercom.core.peer_records import (
@@ -26,19 +31,22 @@ from intercom.core.peer_records import (
     Posted,
     RemoteName,
     Settle,
+    TargetHeld,
 )
 from intercom.core.proxies import Proxies
 from intercom.core.queueing import Away, Several
 from intercom.core.remote_sessions import RemoteSessions
-from intercom.core.resolving import NODE_SIGN
+from intercom.core.runs_elsewhere import RunsElsewhere
 from intercom.core.standins import PEER
 from intercom.core.steps_in import StepsIn
 from intercom.core.steps_out import Bringing, StepsOut
 from intercom.core.steps_reports import BringingReport
 from intercom.core.tasks_in import Reporting, TasksIn
 from intercom.core.tasks_out import TasksOut
+from intercom.wire.targets import parse_target
 
 if TYPE_CHECKING:
+    from intercom.core.addresses import Address
     from intercom.core.company import Company
     from intercom.core.deadlines import Deadline
     from intercom.core.flow import Dispatch
@@ -54,6 +62,8 @@ if TYPE_CHECKING:
     from intercom.core.registry import Registry
     from intercom.core.sending import Sending
     from intercom.core.sessions import Session
+    from intercom.core.staging import Staging
+    from intercom.core.supervising import Supervising
 
 
 class Meshing(Part):
@@ -65,6 +75,8 @@ class Meshing(Part):
         registry: Registry,
         messages: Messages,
         post: Post,
+        supervising: Supervising,
+        staging: Staging,
         sending: Sending,
         membership: Membership,
         company: Company,
@@ -112,6 +124,7 @@ class Meshing(Part):
             now,
         )
         self._remote.way = self._abroad
+        self._looking = Looking(ground, registry, messages.operations, sending.deciding, self._abroad)
         self._tasks_out = TasksOut(self._own, invoking.book, self._abroad, invoking.forwarding.told)
         self._tasks_in = TasksIn(
             ground,
@@ -145,14 +158,21 @@ class Meshing(Part):
             membership.registering.register,
             self._proxies.left,
             self._proxies.came,
-            self._proxies.aimed,
+            self._aimed,
         )
         self._remote.know(self._homes)
+        self._runs = RunsElsewhere(
+            self._own, staging.stages, self._abroad, self._remote.next_number, self._node, self._mark
+        )
+        self._expected = Expected(ground, registry.sessions, supervising, self._mark)
         if state.status != "off":
+            sending.deciding.owner_elsewhere = self._runs.owner_of
+            self._abroad.is_owned = self._is_owned
             invoking.forwarding.carry = self._tasks_out.carry
             self._join_flows(flows)
             sending.resolver.node = node
             post.queueing.find_elsewhere = self._find_away
+            post.queueing.named_by_machine = self._named_by_machine
             post.queueing.know_named = self._homes.named
             membership.registering.hold = self._homes.hold
             registry.addresses.on_change = self._homes.changed
@@ -194,6 +214,8 @@ class Meshing(Part):
         """Return whom a target means that leads to nobody here: ``name@node`` may be an address, too."""
         found = self._remote.find_away(target, sender)
         name, sign, node = target.rpartition(NODE_SIGN)
+        if isinstance(found, Several) and not sign:
+            return replace(found, alone=self._named_by_machine(target, sender))
         if found is not None or not sign:
             return found
         meant = [
@@ -205,6 +227,23 @@ class Meshing(Part):
         if len(meant) > 1:
             return Several(tuple(sorted(address.group for address in meant)), ())
         return self._queueing.of_address(meant[0]) if meant else None
+
+    def _named_by_machine(self, name: str, sender: Session) -> tuple[str, ...]:
+        """Return the wordings ``name@node`` that lead to one each of those of a name who are away."""
+        nodes = {
+            self._here if address.home is None else self._node(address.home) for address in self._homes.all_named(name)
+        }
+        nodes |= self._remote.nodes_of_those_who_left(name)
+        wordings = sorted(f"{name}{NODE_SIGN}{node}" for node in nodes) if len(nodes) > 1 else []
+        return tuple(each for each in wordings if not isinstance(self._find_away(each, sender), Several | None))
+
+    def _is_owned(self, target: str) -> bool:
+        stage = parse_target(target)
+        return stage is not None and self._runs.has_owner_here(stage)
+
+    def _aimed(self, address: Address, now: Instant) -> None:
+        self._proxies.aimed(address, now)
+        self._remote.aimed(address, now)
 
     @property
     def outgoing(self) -> Outgoing:
@@ -259,8 +298,10 @@ class Meshing(Part):
             changed[session_id] = None
         # What it had confirmed is told before that it has left, and who comes back at once has not left at all.
         self._leaving = gone - changed.keys()
-        if changed:
-            self._outbox.add(Announce(changed))
+        shared = {**self._expected.changed(now), **self._runs.changed()}
+        if changed or shared:
+            self._outbox.add(Announce(changed, shared))
+        self._looking.here(here, now)
         if self._leaving:
             self._next = self._deadlines.add(self._not_before, self._announce)
         elif here:
@@ -305,6 +346,8 @@ class Meshing(Part):
             is_back = fact.broker_id not in self._there
             self._there.add(fact.broker_id)
             self._remote.seen(fact, now)
+            self._runs.seen(fact.broker_id, fact.shared)
+            self._expected.seen(fact.broker_id, fact.shared, now)
             if is_back:
                 self._proxies.peer_seen(fact.broker_id, now)
             is_another = self._epochs.get(fact.broker_id) != fact.epoch
@@ -315,6 +358,8 @@ class Meshing(Part):
         elif isinstance(fact, PeerLost):
             self._there.discard(fact.broker_id)
             self._remote.lost(fact, now)
+            self._runs.lost(fact.broker_id)
+            self._expected.lost(fact.broker_id, now)
             self._abroad.outgoing.look(fact.broker_id, now)
         elif isinstance(fact, Posted):
             self._abroad.posted(fact, now)
@@ -326,9 +371,13 @@ class Meshing(Part):
             self._homes.known(fact, now)
         elif isinstance(fact, AddressClaimed):
             self._homes.claimed(fact, now)
+        elif isinstance(fact, TargetHeld):
+            self._looking.told(fact, now)
 
     def _arrived(self, fact: Arrived, now: Instant) -> None:
-        if fact.kind in TasksIn.kinds:
+        if fact.kind in Looking.kinds:
+            self._looking.arrived(fact, now)
+        elif fact.kind in TasksIn.kinds:
             self._tasks_in.arrived(fact, now)
         elif fact.kind in StepsIn.kinds:
             self._steps_in.arrived(fact, now)
@@ -374,6 +423,8 @@ class Meshing(Part):
         told: dict[str, Any] = {"status": state.status}
         if state.reason:
             told["reason"] = state.reason
+        if state.status != "off":
+            told["node"] = self._here
         if state.adapter:
             told["adapter"], told["prefix"] = state.adapter, state.prefix
         if state.foreign:

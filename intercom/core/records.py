@@ -37,6 +37,7 @@ from intercom.core.peer_records import DropAddress as DropAddress
 from intercom.core.peer_records import Follow as Follow
 from intercom.core.peer_records import Forward as Forward
 from intercom.core.peer_records import Forwarded as Forwarded
+from intercom.core.peer_records import HoldTargets as HoldTargets
 from intercom.core.peer_records import Mirrored as Mirrored
 from intercom.core.peer_records import OutboxRecord as OutboxRecord
 from intercom.core.peer_records import PeerFact as PeerFact
@@ -48,9 +49,13 @@ from intercom.core.peer_records import Post as Post
 from intercom.core.peer_records import Posted as Posted
 from intercom.core.peer_records import Recall as Recall
 from intercom.core.peer_records import RemoteName as RemoteName
+from intercom.core.peer_records import RemoteReservation as RemoteReservation
+from intercom.core.peer_records import RemoteRoute as RemoteRoute
 from intercom.core.peer_records import RemoteRun as RemoteRun
 from intercom.core.peer_records import RemoteTask as RemoteTask
 from intercom.core.peer_records import Settle as Settle
+from intercom.core.peer_records import Shelf as Shelf
+from intercom.core.peer_records import TargetHeld as TargetHeld
 
 
 class OperationState(str, Enum):
@@ -401,10 +406,6 @@ Row: TypeAlias = (
     | OutboxRecord
     | HostedRecord
 )
-
-
-TOLD_BY_CHANGES: frozenset[type[Row]] = frozenset({InvocationRecord})
-"""Rows of which events may hold nothing but what changed: the journal keeps all that is told of one, or nothing."""
 
 
 class SaveOperation(Struct, frozen=True):

@@ -10,7 +10,7 @@ from intercom.core.flow_records import TargetIdentity
 
 DISPATCH = "dispatch"
 DISPATCHED = "dispatched"
-LOOK = "look"
+INQUIRE = "inquire"
 OVER = "over"
 REPORT = "report"
 REPORTED = "reported"
@@ -30,7 +30,7 @@ class DispatchLetter(Struct, frozen=True):
     """The same in every copy."""
 
 
-class LookLetter(Struct, frozen=True):
+class InquireLetter(Struct, frozen=True):
     """Ask how an attempt is that the peer has."""
 
     dispatch_id: str

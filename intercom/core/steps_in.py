@@ -25,12 +25,12 @@ from intercom.core.records import KnownSessionRecord, Recovered
 from intercom.core.step_letters import (
     DISPATCH,
     DISPATCHED,
-    LOOK,
+    INQUIRE,
     OVER,
     REPORTED,
     DispatchedLetter,
     DispatchLetter,
-    LookLetter,
+    InquireLetter,
     OverLetter,
     ReportedLetter,
 )
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 class StepsIn:
     """Hold the attempts of other brokers' flows that sessions here were handed."""
 
-    kinds = frozenset({DISPATCH, LOOK, OVER, REPORTED})
+    kinds = frozenset({DISPATCH, INQUIRE, OVER, REPORTED})
     """The letters it takes."""
 
     def __init__(
@@ -109,8 +109,8 @@ class StepsIn:
         try:
             if fact.kind == DISPATCH:
                 return self._take(fact, decode(fact.body, type=DispatchLetter), now)
-            if fact.kind == LOOK:
-                return self._look(fact, decode(fact.body, type=LookLetter))
+            if fact.kind == INQUIRE:
+                return self._look(fact, decode(fact.body, type=InquireLetter))
             if self._ledger.is_closed:
                 pass  # it is said again to a process that can record it
             elif fact.kind == OVER:
@@ -158,7 +158,7 @@ class StepsIn:
         hosted = self._hosting.get(dispatch_id)
         return hosted if hosted is not None and hosted.record.peer == fact.peer else None
 
-    def _look(self, fact: Arrived, letter: LookLetter) -> None:
+    def _look(self, fact: Arrived, letter: InquireLetter) -> None:
         hosted = self._known(fact, letter.dispatch_id)
         if hosted is not None:
             self._say_how(hosted, fact.arrival)

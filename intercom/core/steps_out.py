@@ -32,13 +32,13 @@ from intercom.core.standins import StandIn
 from intercom.core.step_letters import (
     DISPATCH,
     DISPATCHED,
-    LOOK,
+    INQUIRE,
     OVER,
     REPORT,
     REPORTED,
     DispatchedLetter,
     DispatchLetter,
-    LookLetter,
+    InquireLetter,
     OverLetter,
     ReportedLetter,
     ReportLetter,
@@ -181,7 +181,9 @@ class StepsOut:
     def _post(self, dispatch: Dispatch, way: _Way) -> None:
         if way.is_stored or dispatch.record.transport != tables.TRANSPORT.begins:
             way.posts += 1
-            self._postman.post(_peer_of(dispatch), LOOK, dispatch.id, LookLetter(dispatch.id), self._ledger.last_ticket)
+            self._postman.post(
+                _peer_of(dispatch), INQUIRE, dispatch.id, InquireLetter(dispatch.id), self._ledger.last_ticket
+            )
         else:
             step = self._place_of(dispatch)[1]
             self._outbox.add(ReadBodies(Bringing(dispatch, way), (step.body,)))

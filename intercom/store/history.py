@@ -19,7 +19,6 @@ from msgspec.json import Encoder, decode
 from msgspec.structs import astuple
 
 from intercom.core.records import (
-    TOLD_BY_CHANGES,
     AddressRecord,
     AssignmentRecord,
     CommandRecord,
@@ -49,7 +48,7 @@ from intercom.core.records import (
     SaveBody,
 )
 from intercom.store.inserting import Insert, runs, spans
-from intercom.store.telling import Telling
+from intercom.store.telling import Partly, Telling
 
 AnyRecord = TypeVar(
     "AnyRecord",
@@ -151,7 +150,11 @@ _KIND_OF_STREAM: dict[str, type[Row]] = {
 """Whose row all other events carry, by the beginning of their stream."""
 
 _KEYS = {kind: attrgetter(table.key) for kind, table in TABLES.items()}
-_PARTLY_TOLD = {name: TABLES[kind].key for name, kind in _KIND_OF_STREAM.items() if kind in TOLD_BY_CHANGES}
+_PARTLY_TOLD: dict[type[Row], Partly] = {
+    InvocationRecord: Partly("invocation_id", None),
+    MailRecord: Partly("message_id", "number"),
+}
+"""Rows of which events may hold nothing but what changed: the journal keeps all that is told of one, or nothing."""
 _encode = Encoder().encode
 
 
@@ -234,7 +237,7 @@ _KEEP_COMPACTED = """
     SELECT 'compacted', MAX(deleted, COALESCE((SELECT value FROM meta WHERE key = 'compacted'), 0))
     FROM (SELECT MAX(seq) AS deleted FROM journal WHERE {}) WHERE deleted IS NOT NULL
 """
-_READ_BEFORE = "SELECT row FROM journal WHERE stream = ? AND seq <= ? ORDER BY seq"
+_READ_BEFORE = "SELECT kind, row FROM journal WHERE stream = ? AND seq <= ? ORDER BY seq"
 _READ_PAGE = """
     SELECT seq, at, stream, kind, event_id, row, is_gone, detail FROM journal WHERE seq > ? ORDER BY seq LIMIT ?
 """
@@ -290,7 +293,13 @@ class _Written:
         """Take one event."""
         row, changed = event.row, event.changed
         kind = row.__class__
-        text = _encode(row).decode() if changed is None else self._told(_change_of(row, changed))
+        if changed is None:
+            text = _encode(row).decode()
+        else:
+            text = self._told(_change_of(row, changed))
+            key = _PARTLY_TOLD[kind].key
+            if key is not None:
+                text = f'{{"{key}":{getattr(row, key)}{"," if changed else ""}{text[1:]}'
         detail = _encode(event.detail).decode() if event.detail else "{}"
         if event.event_id is None and not event.is_gone:
             self._plain.append((event.seq, event.at, event.stream, event.kind, epoch, text, detail))
@@ -415,8 +424,9 @@ def _change_of(row: Row, columns: tuple[str, ...]) -> _Change:
 
 
 def _getter(columns: tuple[str, ...]) -> Callable[[Row], tuple[Any, ...]]:
-    getter = attrgetter(*columns)
-    return getter if len(columns) > 1 else lambda row: (getter(row),)
+    if len(columns) > 1:
+        return attrgetter(*columns)
+    return lambda row: tuple([getattr(row, column) for column in columns])
 
 
 def _binding(classes: tuple[type, ...]) -> _Binding:
@@ -452,7 +462,7 @@ def replay(connection: sqlite3.Connection) -> None:
     telling = Telling(_PARTLY_TOLD)
     for stream, kind, told, is_gone in events:
         row = record_kind(stream, kind)
-        project(connection, decode(telling.whole(stream, told), type=row), is_gone=bool(is_gone))
+        project(connection, decode(telling.whole(stream, row, told), type=row), is_gone=bool(is_gone))
 
 
 def record_kind(stream: str, kind: str) -> type[Row]:
@@ -517,7 +527,7 @@ def read_history(connection: sqlite3.Connection, stream: str) -> list[HistoryEve
         "SELECT seq, at, kind, row, detail FROM journal WHERE stream = ? ORDER BY seq", (stream,)
     ):
         try:
-            row = decode(telling.whole(stream, told))
+            row = decode(telling.whole(stream, record_kind(stream, kind), told))
             members = {"seq": seq, "at": at, "kind": kind, "row": row, "detail": decode(detail)}
             events.append(convert(members, HistoryEvent))
         except (ValidationError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -528,8 +538,8 @@ def read_history(connection: sqlite3.Connection, stream: str) -> list[HistoryEve
 def read_page(connection: sqlite3.Connection, after: int, limit: int) -> JournalPage:
     """Return at most ``limit`` events behind a sequence, all of one moment; one that is damaged is left out."""
 
-    def before(stream: str) -> list[Any]:
-        return [told for (told,) in connection.execute(_READ_BEFORE, (stream, after))]
+    def before(stream: str) -> Iterable[tuple[type[Row], Any]]:
+        return [(record_kind(stream, kind), told) for kind, told in connection.execute(_READ_BEFORE, (stream, after))]
 
     telling = Telling(_PARTLY_TOLD, before)
     connection.execute("BEGIN")
@@ -550,7 +560,7 @@ def _event_from(
 ) -> Happened | None:
     try:
         row = record_kind(stream, kind)
-        record = decode(telling.whole(stream, told), type=row)
+        record = decode(telling.whole(stream, row, told), type=row)
         event = Happened(seq, at, stream, kind, event_id, record, bool(is_gone), decode(detail))
         return event if isinstance(at, int) and isinstance(kind, str) and isinstance(event.detail, dict) else None
     except (ValidationError, ValueError, TypeError, KeyError, AttributeError, RecursionError):

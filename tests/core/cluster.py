@@ -21,14 +21,18 @@ from intercom.core.records import (
     ClaimAddress,
     ClusterState,
     DropAddress,
+    HoldTargets,
     PeerLost,
     PeerSeen,
     PeerWork,
     Post,
     Posted,
     RemoteName,
+    RemoteReservation,
+    RemoteRoute,
     Settle,
     StoreIdentity,
+    TargetHeld,
 )
 from tests.core.harness import World
 
@@ -68,6 +72,7 @@ class Node:
         self.name = name
         self.broker_id = IDS[name]
         self.names: dict[str, RemoteName] = {}
+        self.shared: dict[Any, RemoteReservation | RemoteRoute] = {}
         self.queue: deque[Kept] = deque()
         """What waits for it in the engine."""
         self.handed_out: dict[int, Kept] = {}
@@ -97,6 +102,8 @@ class Cluster:
         """What it kept, and for whom."""
         self.addresses: dict[str, AddressHome] = {}
         """Where they are at home, as the engine holds it."""
+        self.targets: dict[str, tuple[str, ...]] = {}
+        """Which brokers held each target last, as the engine holds it."""
         self.revision = 0
         self.held_claims: list[tuple[Node, ClaimAddress]] | None = None
         """Claims that the engine has not decided about, while it is a list."""
@@ -122,7 +129,14 @@ class Cluster:
 
     def _tell(self, node: Node, other: Node) -> None:
         node.world.peer_told(
-            PeerSeen(other.broker_id, other.name, None, tuple(other.names.values()), other.world.epoch)
+            PeerSeen(
+                other.broker_id,
+                other.name,
+                None,
+                tuple(other.names.values()),
+                other.world.epoch,
+                tuple(other.shared.values()),
+            )
         )
 
     def cut(self, name: str, *, leases_end: bool = True) -> None:
@@ -155,7 +169,7 @@ class Cluster:
         node = self.nodes[name]
         node.world.kwargs["identity"] = node.identity(node.world.epoch + 1)
         node.world.crash()
-        node.names = {}
+        node.names, node.shared = {}, {}
         node.queue.extendleft(reversed(node.handed_out.values()))
         node.handed_out = {}
         if lease != "renewed":
@@ -189,7 +203,7 @@ class Cluster:
                 held.append(each)
                 continue
             moved = True
-            if isinstance(each, ClaimAddress | DropAddress) and node.is_cut:
+            if isinstance(each, ClaimAddress | DropAddress | HoldTargets) and node.is_cut:
                 continue  # it has no connection, and begins anew with the next one
             if isinstance(each, ClaimAddress):
                 if self.held_claims is None:
@@ -205,11 +219,20 @@ class Cluster:
                 world.peer_told(Posted(each.number))
             elif isinstance(each, Settle):
                 node.handed_out.pop(each.arrival, None)
+            elif isinstance(each, HoldTargets):
+                for key in each.keys:
+                    others = [broker for broker in self.targets.get(key, ()) if broker != node.broker_id]
+                    self.targets[key] = (node.broker_id, *others)[:3]
+                    world.peer_told(TargetHeld(key, self.targets[key]))
             elif isinstance(each, Announce):
                 for name_id, name in each.names.items():
                     node.names.pop(name_id, None)
                     if name is not None:
                         node.names[name_id] = name
+                for place, shared in each.shared.items():
+                    node.shared.pop(place, None)
+                    if shared is not None:
+                        node.shared[place] = shared
                 for other in self.nodes.values():
                     if other is not node and not other.is_cut and not node.is_cut:
                         self._tell(other, node)

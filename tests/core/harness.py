@@ -34,6 +34,7 @@ from intercom.core.records import (
     Follow,
     Forward,
     Happened,
+    HoldTargets,
     OperationsPage,
     OperationState,
     PeerFact,
@@ -281,7 +282,9 @@ class World:
                     self.watched[effect.ref] = effect
                 case Spawn():
                     self.spawned.append(effect)
-                case Forward() | Follow() | Recall() | Announce() | Post() | Settle() | ClaimAddress() | DropAddress():
+                case Forward() | Follow() | Recall() | Announce() | Post() | Settle():
+                    self.peer_work.append(effect)
+                case ClaimAddress() | DropAddress() | HoldTargets():
                     self.peer_work.append(effect)
                 case ForgetProcess(ref):
                     self.watched.pop(ref, None)

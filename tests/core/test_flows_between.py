@@ -11,7 +11,7 @@ from intercom.core.records import Post
 from intercom.core.step_letters import (
     DISPATCH,
     DISPATCHED,
-    LOOK,
+    INQUIRE,
     OVER,
     REPORT,
     REPORTED,
@@ -668,7 +668,7 @@ def test_no_other_broker_has_a_say_in_it() -> None:
     assert play.report(dispatch_id)["stepState"] == "completed"
 
 
-@pytest.mark.parametrize("kind", [DISPATCH, DISPATCHED, LOOK, OVER, REPORT, REPORTED])
+@pytest.mark.parametrize("kind", [DISPATCH, DISPATCHED, INQUIRE, OVER, REPORT, REPORTED])
 def test_what_cannot_be_read_is_let_go_of(kind: str) -> None:
     """Cluster 3: it is settled, and changes nothing."""
     play = Between()

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from intercom.core.flow_records import TargetIdentity
 from intercom.core.records import Post
-from intercom.core.step_letters import DISPATCH, DISPATCHED, LOOK, DispatchedLetter, DispatchLetter, LookLetter
+from intercom.core.step_letters import DISPATCH, DISPATCHED, INQUIRE, DispatchedLetter, DispatchLetter, InquireLetter
 from intercom.limits import MINUTE_MS, Limits
 from tests.core.cluster import IDS
 from tests.core.flow_play import TODO_WORKER, gated
@@ -22,9 +22,9 @@ LIMITS = Limits()
 PASS = LIMITS.flow_reconcile_ms
 
 
-def bring(play: Between, letter: DispatchLetter | LookLetter, by: str = "a") -> DispatchedLetter:
+def bring(play: Between, letter: DispatchLetter | InquireLetter, by: str = "a") -> DispatchedLetter:
     """Bring a letter to the broker of the worker; return what it says."""
-    kind = DISPATCH if isinstance(letter, DispatchLetter) else LOOK
+    kind = DISPATCH if isinstance(letter, DispatchLetter) else INQUIRE
     number = len(play.cluster.posts)
     post = Post(number, IDS["b"], kind, letter.dispatch_id, f"brought {number}", encode(letter))
     play.cluster.post(play.cluster.nodes[by], post)
@@ -116,7 +116,7 @@ def test_a_broker_that_records_nothing_says_so() -> None:
     play.run(LIMITS.presence_stored_ms)
     play.cluster["b"].fail_commit(final=True)
     play.cluster["b"].auto = True
-    assert bring(play, LookLetter("unheard-of")).state == "unreachable"
+    assert bring(play, InquireLetter("unheard-of")).state == "unreachable"
     assert bring(play, step_for(play, "e")).state == "unreachable"
     assert play.report(dispatch_id)["code"] == "store_unusable"
     play.control("cancel", reason="enough")
