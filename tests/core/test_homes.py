@@ -36,8 +36,9 @@ def claim(cluster: Cluster, broker: str, name: str = "bob", token: str = TOKEN, 
     info = {"cwd": "/p", "model": "m", "pid": 10, "startedAt": 1, "lastActivity": 1, "name": name}
     if "groups" in more:
         info |= {"group": more["groups"][0], "groups": more.pop("groups")}
+    features = more.pop("features", FEATURES)
     address = {"name": name, "token": token, **more}
-    members = {**QUEUE, "features": FEATURES, "returnAddress": f"return-{broker}-{name}-{conn}"}
+    members = {**QUEUE, "features": features, "returnAddress": f"return-{broker}-{name}-{conn}"}
     frames = world.send(conn, type="register", session=info, acknowledgesReceipt=True, address=address, **members)
     cluster.run()
     frames += world.got(conn)
@@ -705,3 +706,18 @@ def test_by_what_a_message_arrives_makes_no_other_message_of_it() -> None:
     assert arrives(1).result == "delivered"
     assert arrives(2, address=("default", "depot")).result == "delivered"
     assert arrives(3, text="another").code == "message_id_conflict"
+
+
+def test_the_mailbox_of_an_address_elsewhere_is_said_to_be_there() -> None:
+    """FE 3.7: peers see nothing of each other's mail; what waits here to be brought there is shown as that."""
+    cluster = Cluster()
+    holder(cluster, "b", "depot").leave()
+    cluster.run(2 * Limits().announce_ms)
+    cluster.cut("a")
+    alice = asker(cluster)
+    assert send(cluster, alice, "m1", "depot") == "queued"
+    info = {"recipientPurpose": "control"}
+    boss = cluster["a"].register("op", info=info, **{**QUEUE, "features": ["operator"]})
+    [told] = [frame for frame in boss.write("mailbox", requestId="m", of={"address": "depot"}) if "owner" in frame]
+    assert told["owner"] == "depot in default, whose mailbox is on b; waiting here to be brought there"
+    assert [entry["messageId"] for entry in told["entries"]] == ["m1"]
