@@ -22,7 +22,7 @@ DESCRIPTION = """`list` shows what is on its way to other machines, or waits for
 outcome is not known yet, mail for who is at home elsewhere, tasks, and steps of flows and their reports.
 
     accepted    it is stored here, and the engine has not said that it has it
-    posted      the engine has it; what became of it is not known yet
+    posted      the engine has it, or gets it once it can be reached; what became of it is not known yet
     deferred    it waits here, and is brought away when its machine is back
     peer_acked  a task that its machine has; running: that is done there
 

@@ -5,7 +5,7 @@ A broker that is in no cluster has none of this.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -14,7 +14,8 @@ from intercom.core.abroad import Abroad, wording_at_home
 from intercom.core.clock import Instant
 from intercom.core.expected import Expected
 from intercom.core.homes import Homes
-from intercom.core.labels import NODE_SIGN
+from intercom.core.invocation_targets import address_id
+from intercom.core.labels import NODE_SIGN, Candidate
 from intercom.core.looking import Looking
 from intercom.core.outgoing import OnItsWay, Outgoing, PostAgain
 from intercom.core.part import Part, Reader
@@ -167,6 +168,7 @@ class Meshing(Part):
         )
         self._expected = Expected(ground, registry.sessions, supervising, self._mark)
         if state.status != "off":
+            invoking.targets.addresses_elsewhere = self._addresses_nobody_holds
             sending.deciding.owner_elsewhere = self._runs.owner_of
             self._abroad.is_owned = self._is_owned
             invoking.forwarding.carry = self._tasks_out.carry
@@ -237,6 +239,23 @@ class Meshing(Part):
         nodes |= self._remote.nodes_of_those_who_left(name)
         wordings = sorted(f"{name}{NODE_SIGN}{node}" for node in nodes) if len(nodes) > 1 else []
         return tuple(each for each in wordings if not isinstance(self._find_away(each, sender), Several | None))
+
+    def _addresses_nobody_holds(self, groups: Iterable[str] | None) -> list[Candidate]:
+        """Return whom a label may mean that is an address at home elsewhere and not held by anybody now."""
+        held = self._peers.held_addresses()
+        return [
+            Candidate(
+                address_id(home.group, home.name),
+                home.name,
+                "away",
+                is_address=True,
+                is_local=False,
+                authority=home.home,
+                node=self._node(home.home),
+            )
+            for home in self._homes.elsewhere(groups)
+            if (home.group, home.name) not in held
+        ]
 
     def _is_owned(self, target: str) -> bool:
         stage = parse_target(target)

@@ -118,12 +118,15 @@ class RemoteSessions:
         """Return the stand-in of whoever sent this.
 
         One that is not known yet is there for its question only as long as its broker does not say that it is; for
-        anything else it is not needed beyond the message.
+        anything else it is not needed beyond the message. One that has joined or left a group is judged as it was when
+        it sent this: its broker tells of that a moment later, or did before.
         """
         present = self._sessions.get(letter.sender.target_id)
         if isinstance(present, StandIn) and present.connection.session is present and present.is_at(peer):
-            self._let_act(present, peer, letter.sender)
-            return present
+            is_the_same = letter.was_forwarded or set(present.groups) == set(letter.sender.groups)
+            found = present if is_the_same else self._made(peer, letter.sender)
+            self._let_act(found, peer, letter.sender)
+            return found
         stand_in = self._made(peer, letter.sender)
         self._let_act(stand_in, peer, letter.sender)
         if letter.was_forwarded:

@@ -117,6 +117,27 @@ def test_who_is_meant_is_decided_as_everywhere() -> None:
     assert reason(a.message(other.id, "m5")) == reasons.DIFFERENT_GROUP
 
 
+def test_whoever_has_just_joined_a_group_is_judged_as_a_member_of_it() -> None:
+    """protocol 6.13.2: its broker answers for that, and says so with the message before it tells everybody."""
+    cluster = Cluster()
+    a = client(cluster, "a", "alice")
+    b = client(cluster, "b", "bob", info={"groups": ["team"]})
+    a.got()
+    a.write("join_group", requestId="j", group="team")
+    a.ask("bob", "q1", "why?")
+    cluster.run()
+    assert message_in(b.got())["message"]["id"] == "q1"
+    confirm(cluster, b, "q1")
+    assert only(answers(a.got()))["type"] == "delivered"
+    cluster.run(Limits().announce_ms)
+    b.reply(a.id, "r1", "q1")
+    cluster.run()
+    assert message_in(a.got())["message"]["replyTo"] == "q1"
+    confirm(cluster, a, "r1")
+    a.write("leave_group", requestId="l", group="team")
+    assert reason(a.message(b.id, "m2")) == reasons.DIFFERENT_GROUP
+
+
 def test_the_other_broker_judges_again() -> None:
     """B is the authority: what A does not know, such as a policy, is refused there with the reason told here."""
     cluster = Cluster()

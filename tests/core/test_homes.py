@@ -46,8 +46,9 @@ def claim(cluster: Cluster, broker: str, name: str = "bob", token: str = TOKEN, 
     info = {"cwd": "/p", "model": "m", "pid": 10, "startedAt": 1, "lastActivity": 1, "name": name}
     if "groups" in more:
         info |= {"group": more["groups"][0], "groups": more.pop("groups")}
+    features = more.pop("features", FEATURES)
     address = {"name": name, "token": token, **more}
-    members = {**QUEUE, "features": FEATURES, "returnAddress": f"return-{broker}-{name}-{conn}"}
+    members = {**QUEUE, "features": features, "returnAddress": f"return-{broker}-{name}-{conn}"}
     frames = world.send(conn, type="register", session=info, acknowledgesReceipt=True, address=address, **members)
     cluster.run()
     frames += world.got(conn)
@@ -1087,3 +1088,18 @@ def test_the_answer_to_a_claim_says_less_than_what_was_heard_since() -> None:
     cluster.run()
     assert "registered" in [frame["type"] for frame in bob.got()]
     assert home_of(cluster) == "b", "whoever showed the token last"
+
+
+def test_the_mailbox_of_an_address_elsewhere_is_said_to_be_there() -> None:
+    """FE 3.7: peers see nothing of each other's mail; what waits here to be brought there is shown as that."""
+    cluster = Cluster()
+    holder(cluster, "b", "depot").leave()
+    cluster.run(2 * Limits().announce_ms)
+    cluster.cut("a")
+    alice = asker(cluster)
+    assert send(cluster, alice, "m1", "depot") == "queued"
+    info = {"recipientPurpose": "control"}
+    boss = cluster["a"].register("op", info=info, **{**QUEUE, "features": ["operator"]})
+    [told] = [frame for frame in boss.write("mailbox", requestId="m", of={"address": "depot"}) if "owner" in frame]
+    assert told["owner"] == "depot in default, whose mailbox is on b; waiting here to be brought there"
+    assert [entry["messageId"] for entry in told["entries"]] == ["m1"]

@@ -128,6 +128,33 @@ def test_labels_with_a_machine_lead_to_who_is_there() -> None:
     assert (refused["kind"], refused["candidates"]) == ("unknown", [])
 
 
+def test_an_address_elsewhere_that_nobody_holds_gets_it_when_somebody_does() -> None:
+    """FE 3.1, A3.1: accepted whether or not its target is reachable now; the address is the target, wherever it is."""
+    scene = Scene()
+    depot = holder(scene.cluster, "b", "depot", features=["address", *AGENT, "invoke"])
+    held = ask(scene.asker, "route_resolve", target="depot@b")["target"]
+    assert (held["targetId"], held["sessionState"]) == (depot.id, "active")
+    depot.write("unregister")
+    scene.run(2 * LIMITS.announce_ms)
+    shown = ask(scene.asker, "route_resolve", target="@depot")["target"]
+    assert (shown["sessionState"], shown["node"], shown["scope"]) == ("away", "b", "mesh")
+    assert ask(scene.asker, "route_resolve", target=shown["targetId"])["target"] == shown
+    assert ask(scene.worker, "route_resolve", target=shown["targetId"])["target"]["scope"] == "local", (
+        "as it is known there"
+    )
+    answer = scene.invoke("@depot")
+    assert scene.state == ("queued", "peer_acked")
+    back = holder(scene.cluster, "b", "depot", features=["address", *AGENT, "invoke"])
+    [task] = [frame for frame in [*back.first, *back.got()] if frame["type"] == "message"]
+    assert task["message"]["id"] == f"run:{answer['runId']}"
+    back.write("received", messageId=task["message"]["id"])
+    scene.run()
+    assert scene.state == ("running", "running")
+    stranger = invoker(scene.cluster["a"], "stranger", info={"groups": ["elsewhere"]})
+    assert ask(stranger, "route_resolve", target="@depot")["diagnosis"]["kind"] == "unknown"
+    assert ask(stranger, "route_resolve", target=shown["targetId"])["diagnosis"]["kind"] in ("unknown", "unparseable")
+
+
 def test_a_worker_with_an_inbox_gets_it_there_and_a_reply_is_the_result() -> None:
     """FE 3.4 Background dispatch: handed to the session as at home; a reply to the task ends the run (13.4)."""
     scene = Scene()

@@ -289,6 +289,11 @@ class Listener:
         """Return what came next."""
         return self.got.get(timeout=PATIENCE_S)
 
+    def join(self) -> None:
+        """Wait until it has left, as it was told to."""
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive()
+
     def wait_for(self, texts: Sequence[str]) -> None:
         """Wait until each of these was shown."""
         until(lambda: self.shown, lambda shown: all(shown[text] for text in texts))
@@ -327,4 +332,14 @@ class Sender:
 
 def until_seen(session: Any, name: str) -> None:
     """Wait until a session is listed."""
-    until(lambda: {view.name for view in session.list()}, lambda names: name in names)
+    until(lambda: seen_by(session), lambda there: name in there)
+
+
+def until_gone(session: Any, name: str) -> None:
+    """Wait until a session is listed no more."""
+    until(lambda: seen_by(session), lambda there: name not in there)
+
+
+def seen_by(session: Any) -> dict[str, Any]:
+    """Return those that a session sees, by name, as they are described to it."""
+    return {view.name: view.raw for view in session.list() if view.name is not None}

@@ -20,6 +20,7 @@ from intercom.core.records import (
     Arrived,
     ClaimAddress,
     ClusterState,
+    DropAddress,
     HoldTargets,
     PeerFact,
     PeerLost,
@@ -271,6 +272,44 @@ def sees_expected(broker_id: str, *keys: str) -> Callable[[PeerFact], bool]:
         and fact.broker_id == broker_id
         and {each.key for each in fact.shared if isinstance(each, RemoteReservation)} == set(keys)
     )
+
+
+def test_of_two_claims_the_one_that_names_what_the_engine_holds_wins(
+    side: Callable[..., Side], server: NatsServer
+) -> None:
+    """cluster.md 2, addresses: compare-and-set; whoever lost is told what is held."""
+    sides = {name: side(server, name, prefix="nine") for name in "ab"}
+    for each in sides.values():
+        each.is_on()
+
+    def claims(name: str, number: int, revision: int) -> AddressClaimed:
+        home = AddressHome("k", "bob", "default", ("default",), f"digest-{name}", name, revision)
+        sides[name].mesh.submit(ClaimAddress(number, home))
+        fact = sides[name].until(claimed(number))
+        assert isinstance(fact, AddressClaimed)
+        return fact
+
+    for name, each in sides.items():
+        each.mesh.submit(ClaimAddress(1, AddressHome("both", "eve", "default", (), "d", name)))
+    both = {name: each.until(claimed(1)) for name, each in sides.items()}
+    won = [fact.found for fact in both.values() if isinstance(fact, AddressClaimed) and fact.is_won]
+    lost = [fact.found for fact in both.values() if isinstance(fact, AddressClaimed) and not fact.is_won]
+    assert len(won) == 1 and lost == won, "one wins, and the other hears who"
+
+    first = claims("a", 2, 0)
+    assert first.is_won and first.found is not None
+    refused = claims("b", 2, 0)
+    assert (refused.is_won, refused.found) == (False, first.found)
+    moved = claims("b", 3, first.found.revision)
+    assert moved.is_won and moved.found is not None and moved.found.revision > first.found.revision
+    stale = claims("a", 3, first.found.revision)
+    assert (stale.is_won, stale.found) == (False, moved.found)
+    sides["a"].mesh.submit(DropAddress(first.found))
+    again = claims("a", 4, 0)
+    assert (again.is_won, again.found) == (False, moved.found), "who was the home before drops nothing"
+    sides["b"].mesh.submit(DropAddress(moved.found))
+    sides["a"].until(lambda fact: fact == AddressSeen("k", None))
+    assert claims("a", 5, 0).is_won, "what was dropped is nobody's"
 
 
 def test_the_engine_knows_which_brokers_held_a_target_last(side: Callable[..., Side], server: NatsServer) -> None:
