@@ -12,6 +12,7 @@ from msgspec import UNSET, Struct, UnsetType, ValidationError, convert, to_built
 
 from intercom.client.composing import clean_id, clean_text
 from intercom.client.operations import RequestOperation
+from intercom.client.profile import Profile
 from intercom.client.views import SessionView, view_of
 from intercom.errors import UsageError
 from intercom.limits import REQUEST_MS, WAITS_TOLD
@@ -111,6 +112,7 @@ def waits(*, limit: int = WAITS_TOLD, now: int, timeout_ms: int = REQUEST_MS) ->
 
 
 def set_policy(
+    profile: Profile,
     rules: Iterable[PolicyRule],
     *,
     address: str | None = None,
@@ -119,7 +121,10 @@ def set_policy(
     now: int,
     timeout_ms: int = REQUEST_MS,
 ) -> RequestOperation[PolicyView]:
-    """Say what is let through to this session or, as the person, to an address or a session; no rules: everything."""
+    """Say what is let through to this session or, as the person, to an address or a session; no rules: everything.
+
+    What was stored for this session goes into its ``profile``: a broker that forgot the session is told it again.
+    """
     wanted = policy_of(rules)
     of: MailboxOf | UnsetType = UNSET
     if address is not None and session_id is not None:
@@ -134,8 +139,15 @@ def set_policy(
         raise UsageError("a group names nobody", hint="Name an address in it.")
 
     def read(answer: attention.PolicyStored) -> PolicyView:
-        set_by: Literal["session", "person"] = "session" if of is UNSET else "person"
-        return PolicyView(owner=answer.owner, set_by=set_by, rules=_rules_of(answer.policy), set_at=None)
+        view = PolicyView(
+            owner=answer.owner,
+            set_by="session" if of is UNSET else "person",
+            rules=_rules_of(answer.policy),
+            set_at=None,
+        )
+        if of is UNSET:
+            profile.policy = as_member(view.rules) if view.rules else None
+        return view
 
     return RequestOperation(
         lambda request_id: attention.PolicySet(request_id, wanted, of),

@@ -60,14 +60,17 @@ class AttentionCalls:
 
         timeout_ms = milliseconds(timeout, "timeout")
         whose = None if session_id is None else self._core.lifecycle.present(session_id)
-        view = self._engine.wait(
+        return self._engine.wait(
             lambda: attending.set_policy(
-                rules, address=address, group=group, session_id=whose, now=now(), timeout_ms=timeout_ms
+                self._core.profile,
+                rules,
+                address=address,
+                group=group,
+                session_id=whose,
+                now=now(),
+                timeout_ms=timeout_ms,
             )
         )
-        if address is None and session_id is None:
-            self._core.profile.policy = attending.as_member(view.rules) if view.rules else None
-        return view
 
     def policies(
         self,

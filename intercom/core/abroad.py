@@ -36,6 +36,7 @@ from intercom.core.records import OperationState
 from intercom.core.sessions import NODE, Session
 from intercom.core.standins import PEER, RemoteConnection, StandIn
 from intercom.wire import reasons
+from intercom.wire.codec import parse_message
 from intercom.wire.frames import Delivered, DeliveryFailed, MessageFrame, Queued, Send
 from intercom.wire.mail import Notice, QuestionWithdrawn
 
@@ -147,7 +148,8 @@ class Abroad:
 
     def _post_send(self, to: RemoteConnection, frame: MessageFrame, after: int, attempt: Attempt) -> bool:
         target, sender = to.session, attempt.sender
-        if target is None or sender.is_remote:
+        assert target is not None, "a way is made for a session"
+        if sender.is_remote:
             return False
         letter = SendLetter(
             attempt.message_id,
@@ -183,9 +185,8 @@ class Abroad:
         """Post mail that waited here; it stays here until its recipient has it."""
         target = to.session
         assert frame.mail is not UNSET
-        mail = None if target is None or target.mailbox is None else target.mailbox.entries.get(frame.mail.entry)
-        if target is None or mail is None:
-            return False
+        assert target is not None and target.mailbox is not None, "only who has a mailbox is written mail"
+        mail = target.mailbox.entries[frame.mail.entry]
         record = mail.record
         identity = f"session:{record.sender_session}" if mail.operation is None else mail.operation.sender
         valid_for = None
@@ -223,8 +224,7 @@ class Abroad:
         return self.post(peer, SEND, delivery_id, letter, after, attempt=letter.attempt)
 
     def _post_notice(self, to: RemoteConnection, frame: MessageFrame, after: int) -> bool:
-        if to.session is None or frame.notice is UNSET:
-            return False
+        assert to.session is not None, "a way is made for a session"
         letter = NoticeLetter(to.session.id, frame.sender, frame.message, Raw(encode(frame.notice)))
         self.post(to.peer_id, NOTICE, f"{NOTICE} {self._posts}", letter, after)
         return True
@@ -292,10 +292,10 @@ class Abroad:
     # --- in ---------------------------------------------------------------------------------------------
 
     def arrived(self, fact: Arrived, now: Instant) -> None:
-        """Take what another broker brought; what cannot be read is let go of."""
+        """Take what another broker brought; what cannot be read, or is of a kind nobody knows, is let go of."""
         if fact.kind == SEND:
             letter = _read(fact, SendLetter)
-            if letter is not None and letter.sender.home == fact.peer:
+            if letter is not None and letter.sender.home == fact.peer and _is_whole(letter):
                 self._take_send(fact, letter, now)
                 return
         elif fact.kind == OUTCOME:
@@ -310,8 +310,6 @@ class Abroad:
             notice = _read(fact, NoticeLetter)
             if notice is not None:
                 self._take_notice(notice)
-        else:
-            return  # another part's
         self._outbox.add(Settle(fact.arrival))
 
     def _take_send(self, fact: Arrived, letter: SendLetter, now: Instant) -> None:
@@ -559,6 +557,12 @@ def _wording_of(group: str, name: str) -> str:
 
 def _delivery_id(letter: SendLetter, peer: str) -> str:
     return sha256(encode([letter.sender.identity, letter.message_id, peer])).hexdigest()[:32]
+
+
+def _is_whole(letter: SendLetter) -> bool:
+    """Tell whether the message can be read and is the one that the letter names: under its id it is answered."""
+    message = parse_message(letter.message)
+    return message is not None and message.id == letter.message_id
 
 
 def _read(fact: Arrived, kind: type[Letter]) -> Letter | None:

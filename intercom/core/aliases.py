@@ -26,7 +26,12 @@ class Alias:
 
 
 class Aliases:
-    """Find live stages by exact target; an alias that is no longer valid is gone once it was looked up."""
+    """Find live stages by exact target.
+
+    While nobody owns its run an alias leads nowhere, and goes on when the owner is back: its stage was told that it is
+    live, and is not told anything when the owner comes and goes. One of another secret or group is gone once it was
+    looked up.
+    """
 
     def __init__(self, routes: Routes) -> None:
         self._routes = routes
@@ -43,7 +48,9 @@ class Aliases:
         if alias is None:
             return None
         route = self._routes.get(alias.run_id)
-        if route is None or route.group != alias.target.invocation_group or not route.is_opened_by(alias.capability):
+        if route is None:
+            return None
+        if route.group != alias.target.invocation_group or not route.is_opened_by(alias.capability):
             self._remove(alias)
             return None
         return alias

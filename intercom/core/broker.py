@@ -157,6 +157,7 @@ class Broker:
                 sending,
                 membership,
                 company,
+                flows,
                 self._invoking,
                 node,
                 cluster,

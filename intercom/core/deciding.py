@@ -102,12 +102,10 @@ class Deciding:
     def send_away(self, connection: Connection, away: Away, frame: Send, now: Instant) -> None:
         """Decide about a send to somebody who is known to be away."""
         message, sender = parse_message(frame.message), connection.session
-        if message is None or sender is None:
-            return self.send(connection, frame, now)
+        assert message is not None and sender is not None, "both were looked at by who knows that somebody is away"
         refusal = self._queueing.send(connection, sender, away, frame, message, now)
         if refusal is not None:
             self.refuse(connection, message.id, frame.attempt_id, refusal)
-        return None
 
     def dispatch(self, released: Iterable[Held], now: Instant) -> None:
         """Decide about sends whose hold has ended as if they came now, in the order in which they did come (6.11)."""

@@ -208,6 +208,7 @@ class Delivery:
         operation.copies -= 1
         if operation.copies:
             return
+        operation.under_way = None  # the two hold each other, and nobody looks for such pairs among old objects
         newest = attempt
         if operation.unconfirmed is not None:
             newest = operation.unconfirmed.waiter
@@ -397,6 +398,7 @@ class Delivery:
         assert isinstance(subject, Attempt)
         operation = subject.operation
         assert operation is not None
+        operation.under_way = None
         newest = subject
         if operation.unconfirmed is not None:
             newest = operation.unconfirmed.waiter

@@ -285,13 +285,11 @@ class Homes:
             if address is None:
                 address = self._enter(seen, now)
             is_proven = proves(claim.token if isinstance(claim.token, str) else None, seen.token_hash)
-            is_free = address is None or address.holder is None
-            if not is_proven or claim.hold == "none" or (claim.hold == "free" and not is_free):
+            if not is_proven or claim.hold == "none" or (claim.hold == "free" and address.holder is not None):
                 return False  # it is refused, or acts under the address, as everywhere
             if not self._may_claim:
-                if address is not None:
-                    self._ahead.add(key)
-                    self._home_is_here(address, now)
+                self._ahead.add(key)
+                self._home_is_here(address, now)
                 return False
             wanted = replace(seen, home=self._own, groups=groups)
         held = _Held(connection, frame, key, next(self._numbers))

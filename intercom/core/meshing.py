@@ -39,6 +39,9 @@ from intercom.core.queueing import Away, Several
 from intercom.core.remote_sessions import RemoteSessions
 from intercom.core.runs_elsewhere import RunsElsewhere
 from intercom.core.standins import PEER
+from intercom.core.steps_in import StepsIn
+from intercom.core.steps_out import Bringing, StepsOut
+from intercom.core.steps_reports import BringingReport
 from intercom.core.tasks_in import Reporting, TasksIn
 from intercom.core.tasks_out import TasksOut
 from intercom.wire.targets import parse_target
@@ -47,6 +50,8 @@ if TYPE_CHECKING:
     from intercom.core.addresses import Address
     from intercom.core.company import Company
     from intercom.core.deadlines import Deadline
+    from intercom.core.flow import Dispatch
+    from intercom.core.flows import FlowsOfBroker
     from intercom.core.ground import Ground
     from intercom.core.invoking import Invoking
     from intercom.core.mailboxes import Mailbox
@@ -76,6 +81,7 @@ class Meshing(Part):
         sending: Sending,
         membership: Membership,
         company: Company,
+        flows: FlowsOfBroker,
         invoking: Invoking,
         node: str,
         state: ClusterState,
@@ -130,6 +136,10 @@ class Meshing(Part):
             self._remote.shape_of,
             messages.operations.next_number,
         )
+        self._steps_out = StepsOut(ground, flows, invoking.peers, self._abroad, node)
+        self._steps_in = StepsIn(ground, registry, post, flows, self._abroad, messages.operations.next_number)
+        self._epochs: dict[str, int] = {}
+        """Of the processes of the brokers that were seen last."""
         self._addresses = registry.addresses
         self._proxies = Proxies(
             ground,
@@ -161,6 +171,7 @@ class Meshing(Part):
             sending.deciding.owner_elsewhere = self._runs.owner_of
             self._abroad.is_owned = self._is_owned
             invoking.forwarding.carry = self._tasks_out.carry
+            self._join_flows(flows)
             sending.resolver.node = node
             post.queueing.find_elsewhere = self._find_away
             post.queueing.named_by_machine = self._named_by_machine
@@ -172,9 +183,29 @@ class Meshing(Part):
             company.on_change.append(self._mark)
             self._mark()
 
+    def _join_flows(self, flows: FlowsOfBroker) -> None:
+        """Let steps of flows cross machines."""
+        flows.finder.elsewhere = self._steps_out
+        flows.book.is_taken = self._steps_in.turns.is_taken
+        flows.book.must_wait = self._steps_in.turns.must_wait
+        flows.book.took = self._steps_in.turns.took
+        flows.book.on_ended = self._step_ended
+        flows.requests.report_elsewhere = self._steps_in.reports.take
+        flows.addresses_elsewhere = self._steps_in.addresses
+        flows.in_work_elsewhere = self._steps_in.in_work
+
+    def _step_ended(self, dispatch: Dispatch, ticket: int, now: Instant) -> None:
+        self._steps_out.ended(dispatch, ticket)
+        self._steps_in.ended_here(dispatch, now)
+
     def readers(self) -> Mapping[type, Reader]:
         """Return who goes on after letters, or what they are made of, were read."""
-        return {PostAgain: self._letters_read, Reporting: self._tasks_in.read}
+        return {
+            PostAgain: self._letters_read,
+            Reporting: self._tasks_in.read,
+            Bringing: self._steps_out.read,
+            BringingReport: self._steps_in.reports.read,
+        }
 
     def _letters_read(
         self, token: PostAgain, numbers: tuple[int, ...], bodies: dict[int, bytes] | None, now: Instant
@@ -248,10 +279,17 @@ class Meshing(Part):
             if address.home is not None:
                 self._proxies.aimed(address, now)
         self._abroad.outgoing.recover(recovered.outbox, now)
+        self._steps_in.recover(recovered, now)
+
+    def tidy(self, now: Instant) -> None:
+        """Forget what has been over for long."""
+        self._steps_in.tidy(now)
 
     def due_soon(self, now: Instant) -> int:
         """Return how much is on its way: its outcome is heard while the broker stays."""
-        return len(self._abroad.outgoing) if self._state.status == "on" else 0
+        if self._state.status != "on":
+            return 0
+        return len(self._abroad.outgoing) + len(self._steps_in.waiting())
 
     # --- who is here ------------------------------------------------------------------------------------
 
@@ -269,8 +307,9 @@ class Meshing(Part):
         changed: dict[str, RemoteName | None] = {}
         for session_id, session in here.items():
             shown = bytes(session.encoded())
-            if self._announced.get(session_id) != shown:
-                self._announced[session_id] = shown
+            said = shown if session.known is None else shown + session.known.record.incarnation.encode()
+            if self._announced.get(session_id) != said:
+                self._announced[session_id] = said
                 changed[session_id] = self._name_of(session, shown)
         gone = self._announced.keys() - here.keys()
         for session_id in gone & self._leaving:
@@ -308,6 +347,8 @@ class Meshing(Part):
             features=tuple(sorted(session.features)),
             address=_address_of(session),
             acts_for=wording_at_home(session.address),
+            incarnation="" if session.known is None else session.known.record.incarnation,
+            runtime_session_id=None if session.known is None else session.known.record.runtime_session_id,
         )
 
     # --- how the way is ---------------------------------------------------------------------------------
@@ -328,6 +369,11 @@ class Meshing(Part):
             self._expected.seen(fact.broker_id, fact.shared, now)
             if is_back:
                 self._proxies.peer_seen(fact.broker_id, now)
+            is_another = self._epochs.get(fact.broker_id) != fact.epoch
+            self._epochs[fact.broker_id] = fact.epoch
+            if is_back or is_another:
+                self._steps_in.peer_seen(fact.broker_id, now)
+                self._steps_out.peer_seen(fact.broker_id, now)
         elif isinstance(fact, PeerLost):
             self._there.discard(fact.broker_id)
             self._remote.lost(fact, now)
@@ -352,6 +398,10 @@ class Meshing(Part):
             self._looking.arrived(fact, now)
         elif fact.kind in TasksIn.kinds:
             self._tasks_in.arrived(fact, now)
+        elif fact.kind in StepsIn.kinds:
+            self._steps_in.arrived(fact, now)
+        elif fact.kind in StepsOut.kinds:
+            self._steps_out.arrived(fact, now)
         elif fact.kind in TasksOut.kinds:
             self._tasks_out.arrived(fact, now)
             self._outbox.add(Settle(fact.arrival))  # what was lost with it is asked for by the next process
@@ -365,7 +415,8 @@ class Meshing(Part):
         """Return since when each message waits, or is on its way, that is for another broker (epoch ms)."""
         boxes = [box for box in self._boxes.all() if self._is_of_others(box)]
         mail = [each.record.queued_at for box in boxes for each in box.in_order()]
-        return mail + [entry.record.queued_at for entry in self._abroad.outgoing]
+        steps = self._steps_out.waiting() + self._steps_in.waiting()
+        return mail + steps + [entry.record.queued_at for entry in self._abroad.outgoing]
 
     def _is_of_others(self, box: Mailbox) -> bool:
         address = self._addresses.of_key(box.key)

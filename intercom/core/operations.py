@@ -331,16 +331,13 @@ class Operations:
 
     def keep_elsewhere(self, operation: Operation, position: int) -> None:
         """Note that the broker of another machine keeps a reserved message for its recipient, at this position."""
-        if self.by_id(operation.message_id) is not operation or operation.state is not _RESERVED:
-            return
         before, operation.position = operation.position, position
         if before is None:
             change = SaveOperation(operation.record())
             operation.ticket = self._ledger.append((change,), self._undo_elsewhere, operation)
 
     def _undo_elsewhere(self, operation: Operation, now: Instant) -> None:
-        if operation.state is _RESERVED:
-            operation.position = None
+        operation.position = None
 
     def _undo_unwaited(self, operation: Operation, now: Instant) -> None:
         self.unaccept(operation, None)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from intercom.drains import Outcome, Told, combined
 
@@ -112,10 +112,11 @@ class OrderedInbox(Generic[Frame]):
         """End the inbox with an error; only the first one counts."""
         if self._state is not _State.OPEN:
             return
+        on_failed = self._on_failed
         self._end(_State.FAILED)
         self._error = error
         try:
-            self._on_failed(error)
+            on_failed(error)
         except Exception as another:
             self._error = combined((error, another))
         self._settle()
@@ -157,6 +158,8 @@ class OrderedInbox(Generic[Frame]):
 
     def _end(self, state: _State) -> None:
         self._state = state
+        # Whoever they belong to has this inbox as well: the two would keep each other after the end.
+        self._handle = self._on_failed = _nobody
         self._waiting.clear()
         self._bytes = 0
         self._is_busy = False
@@ -167,3 +170,7 @@ class OrderedInbox(Generic[Frame]):
         draining, self._draining = self._draining, []
         for told in draining:
             told(self._error)
+
+
+def _nobody(about: object) -> Any:
+    """Stand where the owner of an inbox was; one that is over calls nobody."""

@@ -111,6 +111,9 @@ class RemoteName(Struct, frozen=True):
     """Group and name of the address whose mail it receives."""
     acts_for: tuple[str, str] | None = None
     """Those of the address under which it acts, whoever receives for that, if its home is there."""
+    incarnation: str = ""
+    """Of the session, if it can be told from its next start."""
+    runtime_session_id: str | None = None
 
 
 class RemoteReservation(Struct, frozen=True, omit_defaults=True):

@@ -441,7 +441,10 @@ class Queueing:
         """Let a message wait here again that another broker kept for its address; return whether there is room."""
         message = parse_message(came.message)
         before = (operation, None, operation.target, operation.position)
-        if message is None or operation.state is not OperationState.RESERVED or not self._mailing.can_promise:
+        assert message is not None and operation.state is OperationState.RESERVED, (
+            "another broker kept what we reserved"
+        )
+        if not self._mailing.can_promise:
             return False
         sender = self._sessions.get(operation.sender_session)
         letter = Letter(

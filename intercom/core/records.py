@@ -12,11 +12,13 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from intercom.core.flow_records import AnswerRecord as AnswerRecord
 from intercom.core.flow_records import BindingRecord as BindingRecord
 from intercom.core.flow_records import DispatchRecord as DispatchRecord
 from intercom.core.flow_records import EvidenceRecord as EvidenceRecord
 from intercom.core.flow_records import FlowRecord as FlowRecord
 from intercom.core.flow_records import GatesRecord as GatesRecord
+from intercom.core.flow_records import HostedRecord as HostedRecord
 from intercom.core.flow_records import ReportRecord as ReportRecord
 from intercom.core.flow_records import StepRecord as StepRecord
 from intercom.core.flow_records import TargetIdentity as TargetIdentity
@@ -402,6 +404,7 @@ Row: TypeAlias = (
     | DeliveryRecord
     | PeerRecord
     | OutboxRecord
+    | HostedRecord
 )
 
 
@@ -456,7 +459,7 @@ class Happened(Struct, gc=False):
     """What it is about, such as ``session:ID``, ``address:NUMBER``, ``mail:MESSAGE-ID``, ``idempotency:NUMBER``,
     ``policy:NUMBER``, ``flow:NUMBER``, ``dispatch:ID``, ``link:ID``, ``command:NUMBER``,
     ``event:NUMBER``, ``invocation:NUMBER``, ``route:DIAGNOSIS-ID``, ``delivery:ID``,
-    ``peer:ID`` or ``outbox:NUMBER``."""
+    ``peer:ID``, ``outbox:NUMBER`` or ``hosted:DISPATCH-ID``."""
     kind: str
     event_id: str | None
     """Unique in the journal; None: its sequence number is all that names it."""
@@ -582,6 +585,7 @@ class Recovered(Struct, frozen=True, kw_only=True):
     deliveries: list[DeliveryRecord] = []
     peers: list[PeerRecord] = []
     outbox: list[OutboxRecord] = []
+    hosted: list[HostedRecord] = []
     lost_texts: frozenset[int] = frozenset()
     """Numbers of the prompts that are not there of flows that may go on: a rebuilt store has states, not texts."""
     last_sequence: int = 0

@@ -32,6 +32,7 @@ from intercom.core.records import (
     FlowRecord,
     Happened,
     HistoryEvent,
+    HostedRecord,
     IdempotencyRecord,
     InboxRecord,
     InvocationRecord,
@@ -68,6 +69,7 @@ AnyRecord = TypeVar(
     DeliveryRecord,
     OutboxRecord,
     PeerRecord,
+    HostedRecord,
 )
 HistoryChange: TypeAlias = Happened | SaveBody | ReleaseBody | DropBody | DropBodies | DropHistory
 
@@ -123,6 +125,7 @@ TABLES: dict[type[Row], Table] = {
     DeliveryRecord: Table("deliveries", "number", DeliveryRecord.__struct_fields__),
     PeerRecord: Table("peers", "number", PeerRecord.__struct_fields__),
     OutboxRecord: Table("outbox", "number", OutboxRecord.__struct_fields__),
+    HostedRecord: Table("hosted", "number", HostedRecord.__struct_fields__),
 }
 _KIND_OF_EVENT: dict[str, type[Row]] = {"inbox": InboxRecord, "assignment": AssignmentRecord}
 """Whose row an event carries, by the beginning of its kind: a message has one stream, wherever it is."""
@@ -142,6 +145,7 @@ _KIND_OF_STREAM: dict[str, type[Row]] = {
     "delivery": DeliveryRecord,
     "peer": PeerRecord,
     "outbox": OutboxRecord,
+    "hosted": HostedRecord,
 }
 """Whose row all other events carry, by the beginning of their stream."""
 
@@ -225,6 +229,7 @@ _OVER = """
         UNION ALL SELECT 'delivery:' || delivery_id FROM deliveries
         UNION ALL SELECT 'peer:' || broker_id FROM peers
         UNION ALL SELECT 'outbox:' || number FROM outbox
+        UNION ALL SELECT 'hosted:' || dispatch_id FROM hosted
     )
 """
 _KEEP_COMPACTED = """
@@ -569,7 +574,7 @@ def last_sequence(connection: sqlite3.Connection) -> int:
     return max(number for number in (last, *(kept or ()), 0) if isinstance(number, int))
 
 
-_NESTED = frozenset({"groups", "features", "steps", "identity", "report", "evidence", "binding"})
+_NESTED = frozenset({"answer", "groups", "features", "steps", "identity", "report", "evidence", "binding"})
 """Columns that hold JSON."""
 _FLAGS = frozenset(
     {

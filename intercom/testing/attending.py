@@ -64,12 +64,17 @@ class AttentionCalls:
         """
         now, timeout_ms = self._broker.now.mono, milliseconds(timeout, "timeout")
         whose = None if session_id is None else self._core.lifecycle.present(session_id)
-        view = self._now(
-            attending.set_policy(rules, address=address, group=group, session_id=whose, now=now, timeout_ms=timeout_ms)
+        return self._now(
+            attending.set_policy(
+                self._core.profile,
+                rules,
+                address=address,
+                group=group,
+                session_id=whose,
+                now=now,
+                timeout_ms=timeout_ms,
+            )
         )
-        if address is None and session_id is None:
-            self._core.profile.policy = attending.as_member(view.rules) if view.rules else None
-        return view
 
     def policies(
         self,

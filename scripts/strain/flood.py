@@ -45,7 +45,7 @@ LEFT_OVER_S = 30.0
 SLACK_KIB = 24_576
 """Growth of memory that is taken for what allocators keep after a thousand connections."""
 SLACK = 4
-OPERATION_KIB = 2
+OPERATION_KIB = 1
 """What a remembered message may cost."""
 FORGOTTEN_S = Limits().operation_ttl_ms / 1000 + 60
 FAULTS_SHOWN = 20

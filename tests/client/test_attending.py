@@ -10,8 +10,11 @@ from msgspec import to_builtins
 from intercom.client import attending
 from intercom.client.attending import PolicyRule
 from intercom.client.operations import RequestOperation
+from intercom.client.profile import Profile
 from intercom.errors import RequestRefused, SendRefused, TargetAway, UsageError
 from intercom.testing import MemoryBroker
+from intercom.wire.attention import Policy, PolicyStored
+from intercom.wire.attention import PolicyRule as Rule
 
 
 def frame(operation: RequestOperation[Any]) -> dict[str, Any]:
@@ -33,13 +36,13 @@ WRITTEN = {"rules": [{"action": "accept", "sender": "ann\ufffd"}, {"action": "ho
         (attending.policies(now=1), {"type": "policies"}),
         (attending.fetch(now=1), {"type": "mail_fetch"}),
         (attending.settle_held("m", "release", now=1), {"type": "held_settle", "messageId": "m", "action": "release"}),
-        (attending.set_policy(RULES, now=1), {"type": "policy_set", "policy": WRITTEN}),
+        (attending.set_policy(Profile("worker"), RULES, now=1), {"type": "policy_set", "policy": WRITTEN}),
         (
-            attending.set_policy([], address="a", group="g", now=1),
+            attending.set_policy(Profile("worker"), [], address="a", group="g", now=1),
             {"type": "policy_set", "policy": {"rules": []}, "of": {"address": "a", "group": "g"}},
         ),
         (
-            attending.set_policy([], session_id="s", now=1),
+            attending.set_policy(Profile("worker"), [], session_id="s", now=1),
             {"type": "policy_set", "policy": {"rules": []}, "of": {"sessionId": "s"}},
         ),
     ],
@@ -54,15 +57,32 @@ def test_what_is_written(operation: RequestOperation[Any], written: dict[str, An
         lambda: attending.waits(limit=0, now=1),
         lambda: attending.settle_held("", "release", now=1),
         lambda: attending.settle_held("m", "drop", now=1),  # type: ignore[arg-type]
-        lambda: attending.set_policy([PolicyRule("shout")], now=1),  # type: ignore[arg-type]
-        lambda: attending.set_policy([PolicyRule("hold", sender="")], now=1),
-        lambda: attending.set_policy([], address="a", session_id="s", now=1),
-        lambda: attending.set_policy([], group="g", now=1),
+        lambda: attending.set_policy(Profile("worker"), [PolicyRule("shout")], now=1),  # type: ignore[arg-type]
+        lambda: attending.set_policy(Profile("worker"), [PolicyRule("hold", sender="")], now=1),
+        lambda: attending.set_policy(Profile("worker"), [], address="a", session_id="s", now=1),
+        lambda: attending.set_policy(Profile("worker"), [], group="g", now=1),
     ],
 )
 def test_what_can_never_work_is_refused_before_anything_is_sent(call: Any) -> None:
     with pytest.raises(UsageError):
         call()
+
+
+def test_what_was_stored_for_a_session_goes_into_its_profile() -> None:
+    """Protocol 15.2.2: a broker that forgot the session is told it again; what the person sets is not its own"""
+    profile = Profile("worker")
+    stored = PolicyStored("r1", "worker", Policy([Rule("hold")]))
+    for operation in (
+        attending.set_policy(profile, [PolicyRule("hold")], now=1),
+        attending.set_policy(profile, [PolicyRule("refuse")], address="a", now=1),
+    ):
+        operation.attempt("r1")
+        operation.answered(stored)
+    assert profile.policy == {"rules": [{"action": "hold"}]}
+    operation = attending.set_policy(profile, [], now=1)
+    operation.attempt("r2")
+    operation.answered(PolicyStored("r2", "worker", Policy([])))
+    assert profile.policy is None
 
 
 def test_who_waits_for_whom() -> None:

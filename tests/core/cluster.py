@@ -24,6 +24,7 @@ from intercom.core.records import (
     HoldTargets,
     PeerLost,
     PeerSeen,
+    PeerWork,
     Post,
     Posted,
     RemoteName,
@@ -76,10 +77,14 @@ class Node:
         """What waits for it in the engine."""
         self.handed_out: dict[int, Kept] = {}
         self.arrivals = 0
-        self.held: list[Post] = []
         self.is_cut = False
         self.is_up = True
         self.world = NodeWorld(name, identity=self.identity(1), cluster=ClusterState("starting"), node=name, **more)
+
+    @property
+    def held(self) -> list[Post]:
+        """Return what it cannot bring away yet."""
+        return [work for work in self.world.peer_work if isinstance(work, Post)]
 
     def identity(self, epoch: int) -> StoreIdentity:
         """Return what tells its process from others."""
@@ -162,7 +167,7 @@ class Cluster:
         node = self.nodes[name]
         node.world.kwargs["identity"] = node.identity(node.world.epoch + 1)
         node.world.crash()
-        node.names, node.shared, node.held = {}, {}, []
+        node.names, node.shared = {}, {}
         node.queue.extendleft(reversed(node.handed_out.values()))
         node.handed_out = {}
         if lease != "renewed":
@@ -188,12 +193,12 @@ class Cluster:
 
     def _take_work(self, node: Node) -> bool:
         world = node.world
-        work, world.peer_work = [*node.held, *world.peer_work], []
-        node.held = []
+        work, world.peer_work = world.peer_work, []
+        held: list[PeerWork] = []
         moved = False
         for each in work:
-            if isinstance(each, Post) and (node.is_cut or each.after > world.committed or node.held):
-                node.held.append(each)
+            if isinstance(each, Post) and (node.is_cut or each.after > world.committed or held):
+                held.append(each)
                 continue
             moved = True
             if isinstance(each, ClaimAddress | DropAddress | HoldTargets) and node.is_cut:
@@ -229,6 +234,7 @@ class Cluster:
                 for other in self.nodes.values():
                     if other is not node and not other.is_cut and not node.is_cut:
                         self._tell(other, node)
+        world.peer_work = [*held, *world.peer_work]
         return moved
 
     def decide(self, node: Node, claim: ClaimAddress) -> None:

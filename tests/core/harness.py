@@ -374,6 +374,7 @@ class World:
         self.appends.clear()
         dropped = [write for write in self.waiting if write.after >= first]
         self.waiting = deque(write for write in self.waiting if write.after < first)
+        self.peer_work = [work for work in self.peer_work if not isinstance(work, Post) or work.after < first]
         for write in dropped:
             self.watcher.gone(write)
         self.committed = self.last_ticket

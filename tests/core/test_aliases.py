@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from intercom.limits import STAGE_TARGET_CHARACTERS
 from tests.core.harness import World
 from tests.core.runs import (
@@ -149,14 +151,16 @@ def test_targets_end_with_the_route_of_their_run() -> None:
     assert client.got() == [], "the stage stays connected"
 
 
-def test_targets_come_back_with_the_same_capability() -> None:
-    """protocol 6.12.5: nothing is deleted without a look-up"""
+@pytest.mark.parametrize("is_looked_up", [False, True])
+def test_targets_come_back_with_the_same_capability(is_looked_up: bool) -> None:
+    """protocol 6.12.5: whoever writes while the owner is away does not cut its stages off for good (world 111309)"""
     world = World()
     owned(world).leave()
     owner = owned(world)
     client = worker(world)
     assert went_live(live(client, "st-1"))
     owner.leave()
+    assert not is_looked_up or lead(world, path("st-1")) is None
     owned(world)
     assert lead(world, path("st-1")) == client.conn
 

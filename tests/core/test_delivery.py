@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
 
+from intercom.core.attempts import Attempt
+from intercom.core.operation import Operation
+from intercom.core.receipts import Unconfirmed
 from intercom.limits import Limits
 from intercom.wire import reasons
 from intercom.wire.frames import Received
@@ -56,6 +60,36 @@ def test_a_frame_that_never_left_is_forgotten() -> None:
     b.leave()
     b = world.register("b", returnAddress="r")
     assert is_delivered(a.message("b", "m1")) and b.texts() == ["x"]
+
+
+@pytest.mark.parametrize("end", ["the link ends", "the link ends after the row", "the commit fails"])
+@pytest.mark.parametrize("confirms", [False, True])
+def test_an_attempt_that_came_to_nothing_leaves_no_cycle(end: str, confirms: bool) -> None:
+    """Old objects are not collected: whatever only refers to itself stays as long as the broker"""
+    world, a, b = world_of_two(returnAddress="r", **({"acknowledgesReceipt": True} if confirms else {}))
+    world.deaf.add(b.conn)
+    world.auto = end != "the commit fails"
+    gc.disable()
+    gc.freeze()
+    try:
+        a.message("b", "m1")
+        if end == "the commit fails":
+            world.fail_commit()
+            world.auto = True
+        elif end == "the link ends after the row":
+            world.pass_time(725_000)
+        world.lose(b.conn)
+        b.leave()
+        a.got()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        left = [each for each in gc.garbage if isinstance(each, Operation | Attempt | Unconfirmed)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.unfreeze()
+        gc.enable()
+    assert left == []
 
 
 def test_a_pending_reply_that_never_left_says_so_with_a_code() -> None:

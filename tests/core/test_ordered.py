@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from collections.abc import Callable
 from itertools import permutations, product
 
 import pytest
@@ -171,3 +174,30 @@ def test_every_order_of_three_events(order: tuple[str, ...], at_once: bool) -> N
     assert len(desk.drained) == order.count("drain"), "every drain comes to its end"
     if ended_by is None:
         assert desk.handled == pushed
+
+
+class Owner:
+    """Have an inbox that calls it."""
+
+    def __init__(self) -> None:
+        self.inbox: OrderedInbox[str] = OrderedInbox(self.handle, self.failed, frames=1, size=9)
+
+    def handle(self, frame: str) -> bool:
+        return True
+
+    def failed(self, error: Exception) -> None:
+        self.error = error
+
+
+@pytest.mark.parametrize("end", [OrderedInbox.close, lambda inbox: inbox.fail(ValueError("it broke"))])
+def test_an_inbox_that_is_over_keeps_nobody(end: Callable[[OrderedInbox[str]], None]) -> None:
+    """An inbox lives as long as a connection, and pairs that old are not looked for"""
+    owner = Owner()
+    there = weakref.ref(owner)
+    gc.disable()
+    try:
+        end(owner.inbox)
+        del owner
+        assert there() is None
+    finally:
+        gc.enable()

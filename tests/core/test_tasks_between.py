@@ -9,6 +9,7 @@ import pytest
 from msgspec.json import decode, encode
 from msgspec.structs import replace
 
+from intercom.core.deliveries import delivery_id
 from intercom.core.peer_records import RemoteName
 from intercom.core.records import Arrived, PeerSeen, Post
 from intercom.core.task_letters import FOLLOW, INVOKE, INVOKED, RECALL, RUN
@@ -18,7 +19,8 @@ from intercom.limits import Limits
 from tests.core.cluster import IDS, Cluster, Kept
 from tests.core.invoking import invoke, invoker, run_of, snapshot, task_worker, update
 from tests.core.mail import AGENT, Agent, enter, reattach
-from tests.core.test_homes import holder
+from tests.core.test_abroad import QUEUE, client
+from tests.core.test_homes import holder, send
 from tests.core.work import ask
 
 LIMITS = Limits()
@@ -69,6 +71,16 @@ class Scene:
 
     def posted(self, kind: str) -> list[Post]:
         return [post for post in self.cluster.posts if post.kind == kind]
+
+
+def close_store(scene: Scene) -> None:
+    """Let the store of the authority be lost for the life of its process."""
+    world = scene.cluster["b"]
+    other = world.register("other")
+    world.auto = False
+    other.message(scene.worker.id, "m-1")
+    world.fail_commit(final=True)
+    world.auto = True
 
 
 def tasks_of(worker: Agent) -> list[str]:
@@ -406,6 +418,55 @@ def test_a_letter_that_does_not_fit_is_refused(change: dict[str, Any]) -> None:
     assert scene.state == ("failed", "failed") and scene.runs_there == []
 
 
+def test_a_letter_under_the_run_of_another_invocation_is_refused() -> None:
+    """FE 3.7: a run is that of one invocation."""
+    scene = Scene(features=(*AGENT, "invoke"))
+    scene.invoke()
+    [letter] = scene.posted(INVOKE)
+    body = decode(letter.body) | {"invocation_id": "inv-2"}
+    identity = body["requester"]["identity"]
+    node = scene.cluster.nodes["b"]
+    node.queue.append(Kept(IDS["a"], INVOKE, delivery_id(identity, "inv-2", IDS["b"]), encode(body)))
+    scene.run()
+    answer = decode(scene.posted(INVOKED)[-1].body)
+    assert (answer["verdict"], answer["reason"]) == ("refused", "its run is one of another invocation")
+    assert len(scene.runs_there) == 1 and scene.state == ("queued", "peer_acked")
+
+
+def test_a_broker_that_lost_its_store_says_nothing_of_a_run_it_does_not_know() -> None:
+    """FE 3.6: that it does not know it may be the fault of the store; who asked asks its successor."""
+    scene = Scene()
+    scene.invoke()
+    world = scene.cluster["b"]
+    close_store(scene)
+    before = len(scene.posted(RUN))
+    scene.cluster.nodes["b"].queue.append(Kept(IDS["a"], FOLLOW, "d1", encode({"invocation_id": "inv-9", "after": 0})))
+    scene.run()
+    assert len(scene.posted(RUN)) == before and world.broker
+
+
+def test_a_report_whose_texts_cannot_be_read_is_read_again() -> None:
+    """FE 3.3 Mirror: nothing is reported without its text."""
+    scene = Scene(features=(*AGENT, "invoke"))
+    scene.invoke()
+    tasks_of(scene.worker)
+    scene.run()
+    world = scene.cluster["b"]
+    world.auto = False
+    scene.worker.write(
+        "run_update", requestId="1", invocationId="inv-1", updateId="1", state="completed", output="built"
+    )
+    while not world.reads:
+        world.commit()
+        world.pass_time(0)
+    world.read(fails=True)
+    world.auto = True
+    scene.run()
+    assert scene.state == ("running", "running")
+    scene.run(LIMITS.job_retry_ms)
+    assert (scene.state, run_of(scene.asker)["output"]) == (("completed", "completed"), "built")
+
+
 @pytest.mark.parametrize("kind", sorted(TasksIn.kinds | TasksOut.kinds))
 def test_what_cannot_be_read_is_let_go_of(kind: str) -> None:
     """design section 4: a broken peer costs nobody anything."""
@@ -500,11 +561,7 @@ def test_an_authority_that_cannot_take_it_now_is_asked_again(why: str) -> None:
     if why == "full":
         assert "runId" in invoke(invoker(world, "other"), invocation_id="inv-0")
     elif why == "closed":
-        other = world.register("other")
-        world.auto = False
-        scene.worker.message(other.id, "m-1")
-        world.fail_commit(final=True)
-        world.auto = True
+        close_store(scene)
     else:
         world.broker._invoking.shut(60_000)
     scene.invoke()
@@ -514,6 +571,17 @@ def test_an_authority_that_cannot_take_it_now_is_asked_again(why: str) -> None:
         update(scene.worker, "completed", "inv-0", output="done")
         scene.run(LIMITS.peer_retry_most_ms)
         assert scene.delivery["status"] == "peer_acked"
+
+
+def test_the_key_of_an_address_at_home_elsewhere_names_nobody_here() -> None:
+    """FE 3.2: its keys are those of its own broker; its label leads to it"""
+    scene = Scene(features=(*AGENT, "invoke"))
+    holder(scene.cluster, "b", "depot").leave()
+    scene.run(2 * LIMITS.announce_ms)
+    near = client(scene.cluster, "a", "near", **QUEUE)
+    assert send(scene.cluster, near, "m1", "depot") == "queued"
+    [address] = scene.cluster["a"].broker._registry.addresses
+    assert "diagnosis" in invoke(scene.asker, address.key, invocation_id="inv-2")
 
 
 def test_a_broker_that_is_not_the_authority_says_who_is() -> None:

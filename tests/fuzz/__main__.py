@@ -6,9 +6,10 @@ import argparse
 import os
 import random
 import sys
-import time
+from pathlib import Path
 
 from tests.fuzz.runner import TARGETS, examine, search
+from tests.support.campaign import Book
 
 MINUTES = 1.0
 SHOWN = 10
@@ -27,11 +28,19 @@ def main() -> int:
     parser.add_argument("--all", action="store_true", help="try every target, one after another")
     parser.add_argument("--minutes", type=float, help=f"go on for so long with each target (default {MINUTES:.0f})")
     parser.add_argument("--frames", type=int, metavar="N", help="go on until N inputs were tried")
+    parser.add_argument(
+        "--book",
+        type=Path,
+        metavar="FILE",
+        help="count in this file, and go on behind what it holds; --frames is the sum, on the code as it is now",
+    )
     parser.add_argument("--first", type=int, help="number of the first world; by default a random one")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes to use")
     arguments = parser.parse_args()
     if (arguments.target is None) is not arguments.all:
         parser.error("name one target, or --all")
+    if arguments.all and arguments.book is not None:
+        parser.error("a book is about one target")
     if arguments.number is not None:
         played = examine(arguments.target, arguments.number)
         sys.stdout.write(f"{played.failure or 'nothing is wrong with this world'}\n")
@@ -40,26 +49,23 @@ def main() -> int:
     minutes = MINUTES if arguments.minutes is None and arguments.frames is None else arguments.minutes
     wrong = 0
     for target in TARGETS if arguments.all else (arguments.target,):
-        wrong += _report(target, first, arguments.workers, minutes, arguments.frames)
+        book = Book(arguments.book, target)
+        wrong += _report(target, book, arguments.workers, first, minutes, arguments.frames)
     return 1 if wrong else 0
 
 
-def _report(target: str, first: int, workers: int, minutes: float | None, frames: int | None) -> int:
-    begun, worlds, tried, slowest, wrong = time.monotonic(), 0, 0, 0.0, 0
-    for played in search(target, first, workers, minutes=minutes, frames=frames):
-        worlds += 1
-        tried += played.frames
-        slowest = max(slowest, played.slowest)
-        if played.failure is not None:
-            wrong += 1
-            if wrong <= SHOWN:
-                sys.stdout.write(f"{target} {played.number}: {played.failure}\n")
-    seconds = time.monotonic() - begun
-    sys.stdout.write(
-        f"{target}: {tried} inputs in {worlds} worlds from {first} on in {seconds:.0f} s, the slowest took "
-        f"{1000 * slowest:.0f} ms: {wrong} with something wrong\n"
-    )
-    sys.stdout.flush()
+def _report(target: str, book: Book, workers: int, first: int, minutes: float | None, frames: int | None) -> int:
+    wrong = 0
+    try:
+        for played in search(target, workers, book, first=first, minutes=minutes, frames=frames):
+            if played.failure is not None:
+                wrong += 1
+                if wrong <= SHOWN:
+                    sys.stdout.write(f"{target} {played.number}: {played.failure}\n")
+                    sys.stdout.flush()
+    finally:
+        sys.stdout.write(f"{book.summary()}\n")
+        sys.stdout.flush()
     return wrong
 
 

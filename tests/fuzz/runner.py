@@ -8,11 +8,12 @@ import resource
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 
 from tests.fuzz.tally import Tally
+from tests.support.campaign import Book, in_batches
 
 TARGETS = ("framing", "codec", "core", "targets", "editors", "files", "store", "broker")
 """Each is a module with ``play(number)``."""
@@ -21,6 +22,7 @@ HANGS_S = 120
 MEMORY_KIB = 1_000_000
 """What a process may grow to that plays worlds after one another, whatever is in them."""
 _AT_ONCE = 8
+_PROCESS_ENDED = "the process that played it ended, and so did the one that played it again"
 
 
 @dataclass(frozen=True)
@@ -54,15 +56,26 @@ def examine(target: str, number: int) -> Played:
 
 
 def search(
-    target: str, first: int, workers: int, *, minutes: float | None = None, frames: int | None = None
+    target: str, workers: int, book: Book, *, first: int, minutes: float | None = None, frames: int | None = None
 ) -> Iterator[Played]:
-    """Play worlds from a number on until time is up or so many frames were tried; give what became of each."""
+    """Play worlds until time is up or the book counts so many frames; give what became of each.
+
+    They begin with the first one the book does not know, or with ``first`` when it knows none.
+    """
     end = None if minutes is None else time.monotonic() + minutes * 60
-    count = 0
-    numbers = itertools.count(first)
-    with ProcessPoolExecutor(workers) as pool:
-        while (end is None or time.monotonic() < end) and (frames is None or count < frames):
-            batch = list(itertools.islice(numbers, _AT_ONCE * workers))
-            for played in pool.map(examine, itertools.repeat(target), batch):
-                count += played.frames
-                yield played
+    begin = book.next(first)
+    if frames is not None and book.inputs >= frames:
+        return
+    for batch, seconds in in_batches(partial(examine, target), itertools.count(begin), workers, _AT_ONCE):
+        played = [tried.outcome or Played(tried.number, 0, 0.0, _PROCESS_ENDED) for tried in batch]
+        book.add(
+            batch[0].number,
+            len(batch),
+            seconds,
+            inputs=sum(each.frames for each in played),
+            slowest=max(each.slowest for each in played),
+            wrong=[each.number for each in played if each.failure is not None],
+        )
+        yield from played
+        if (end is not None and time.monotonic() >= end) or (frames is not None and book.inputs >= frames):
+            return

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
-from threading import Event
+import sys
+from threading import Event, Thread, get_native_id
+from time import sleep
 
 import pytest
 
 import intercom.server.watchdog as watchdog_module
 from intercom.limits import WATCHDOG_LATE_MS, WATCHDOG_TICK_MS, WATCHDOG_TICKS
-from intercom.server.watchdog import Watchdog, stacks
+from intercom.server.watchdog import Watchdog, runnable, stacks
 
 TICK_S = WATCHDOG_TICK_MS / 1000
 LATE_S = WATCHDOG_LATE_MS / 1000
@@ -28,9 +30,9 @@ def ticks(watchdog: Watchdog, clock: Clock, count: int, pause: float = TICK_S) -
     return results
 
 
-def make() -> tuple[Watchdog, Clock]:
+def make(*, is_runnable: bool = False) -> tuple[Watchdog, Clock]:
     clock = Clock()
-    return Watchdog(lambda stacks: None, clock, lambda: 0.0), clock
+    return Watchdog(lambda stacks: None, clock, lambda: 0.0, lambda thread: is_runnable), clock
 
 
 def test_a_loop_without_a_sign_for_so_many_ticks_has_stalled() -> None:
@@ -73,6 +75,32 @@ def test_a_process_that_gets_little_of_the_processor_is_not_judged() -> None:
     clock = Clock()
     watchdog = Watchdog(lambda stacks: None, clock, lambda: clock.now * 0.02)
     assert not any(ticks(watchdog, clock, 10 * WATCHDOG_TICKS))
+
+
+def test_a_process_that_gets_nearly_nothing_of_the_processor_is_not_judged() -> None:
+    """Design OP-3: at the lowest priority on a busy machine it got less than 5 ms a second, as if it waited"""
+    watchdog, clock = make(is_runnable=True)
+    assert not any(ticks(watchdog, clock, 10 * WATCHDOG_TICKS))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other kernels do not say it")
+def test_the_kernel_says_which_threads_want_a_processor() -> None:
+    assert runnable(get_native_id())
+    waiting, ended, number = Event(), Event(), []
+
+    def wait() -> None:
+        number.append(get_native_id())
+        waiting.set()
+        ended.wait()
+
+    thread = Thread(target=wait)
+    thread.start()
+    assert waiting.wait(10)
+    while runnable(number[0]):
+        sleep(0.001)
+    ended.set()
+    thread.join()
+    assert not runnable(0), "no thread has that number"
 
 
 def test_the_thread_reports_a_stall_once_with_all_stacks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from intercom.config import Durability
+from tests.simulation.children import Children
 from tests.simulation.flows import Flows
 from tests.simulation.invocations import Invocations
 from tests.simulation.links import Links
 from tests.simulation.policies import Policies
 from tests.simulation.programs import Role
+from tests.simulation.runs import Runs
 from tests.simulation.watching import Watching
 from tests.simulation.works import Works
 
@@ -51,6 +53,8 @@ _LINKS = Cast(_SOME, (Links,))
 _WORK = Cast(_ADDRESSES, (Works,), inbox_entries=6)
 _PARTICULAR = Cast(_SOME, (Policies,))
 _TASKS = Cast(_SOME, (Invocations,))
+_STAGES = Cast(_ADDRESSES, (Runs,))
+_FAMILY = Cast(_ADDRESSES, (Children,))
 _CASTS = {
     0: _FLOWS,
     1: _WORK,
@@ -68,8 +72,10 @@ _CASTS = {
 }
 """By the rest of a number divided by ``_EVERY``; all others are letters alone."""
 _EVERY = 16
+_RARER = {13: _STAGES, 21: _FAMILY, 25: _FAMILY, 27: _STAGES}
+"""By the rest of a number divided by twice that; they come before the others."""
 
 
 def cast_of(number: int) -> Cast:
     """Return the cast of the world with this number."""
-    return _CASTS.get(number % _EVERY, _LETTERS)
+    return _RARER.get(number % (2 * _EVERY)) or _CASTS.get(number % _EVERY, _LETTERS)

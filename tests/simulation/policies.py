@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from intercom.client import attending
+from intercom.client.attending import Policies as InForce
 from intercom.client.attending import PolicyRule
 from intercom.client.operations import Operation
 from intercom.core.records import PolicyRecord
@@ -75,6 +76,8 @@ class Wishing(Actor):
     """Say what is let through, one wish after another."""
 
     part: Policies
+    sets_as: str
+    """How its policies are marked."""
 
     @property
     def wishes(self) -> Wishes:
@@ -97,12 +100,33 @@ class Wishing(Actor):
                 raise Broken("errors-are-ours", repr(error))
             elif isinstance(error, RequestRefused):
                 self.wishes.become(account.moment(), before)
+                self.look()
 
-        self.does(attending.set_policy(rules, now=self.clock.now.mono, timeout_ms=_TIMEOUT_MS, **of), told)
+        assert self.core is not None
+        now = self.clock.now.mono
+        self.does(attending.set_policy(self.core.profile, rules, now=now, timeout_ms=_TIMEOUT_MS, **of), told)
+
+    def look(self) -> None:
+        """Look whether what is said to be in force may be that."""
+        if self.core is None or self.tasks:
+            return
+        begun = self.account.moment()
+        operation = attending.policies(now=self.clock.now.mono, timeout_ms=_TIMEOUT_MS)
+        self.does(operation, lambda operation: self._looked(begun, operation))
+
+    def _looked(self, begun: int, operation: Operation[InForce]) -> None:
+        if operation.result is None:
+            return
+        may_be = self.wishes.between(begun, self.account.moment())
+        found = [view.rules for view in operation.result.policies if view.set_by == self.sets_as]
+        action = found[0][0].action if found else ""
+        self.part.tell(f"{self.name} sees that {action or 'nothing'} is in force")
+        if action not in may_be:
+            raise Broken("policies-hold", f"{action or 'nothing'} is in force, and {self.name} set one of {may_be}")
 
     def end_matters(self) -> bool:
         """Let everything through."""
-        if self.core is None or self.tasks or self.wishes.now == {""}:
+        if self.core is None or self.tasks or not self.part.pia.is_online or self.wishes.now == {""}:
             return False
         self.wish("")
         return True
@@ -111,6 +135,7 @@ class Wishing(Actor):
 class Particular(Wishing):
     """Say what is let through to itself."""
 
+    sets_as = "session"
     known_as = ""
 
     @property
@@ -123,14 +148,19 @@ class Particular(Wishing):
 
     def act(self) -> bool:
         """Wish something now and then."""
-        if self.tasks or self.chance.random() < 0.6:
+        if self.tasks or self.chance.random() < 0.4:
             return False
-        self.wish(self.chance.choice(_ACTIONS))
+        if self.chance.random() < 0.3:
+            self.look()
+        else:
+            self.wish(self.chance.choice(_ACTIONS))
         return True
 
 
 class Person(Wishing):
     """Say what is let through to somebody else."""
+
+    sets_as = "person"
 
     @property
     def wishes(self) -> Wishes:

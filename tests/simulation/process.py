@@ -70,6 +70,8 @@ class Watched:
 
     def news(self) -> list[tuple[str, bool]]:
         """Return what the broker was not told yet."""
+        if not self.refs:
+            return []
         found = [(ref, self._is_alive(pid)) for ref, pid in self.refs.items()]
         return [(ref, is_alive) for ref, is_alive in found if self.told.get(ref) is not is_alive]
 

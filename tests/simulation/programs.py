@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from intercom.client import commands
-from intercom.client.notices import Settled
+from intercom.client.notices import Event, Settled
 from intercom.client.operations import Opening, Operation
 from intercom.client.profile import Profile
 from intercom.client.session import ClientSession, Link
@@ -49,7 +49,12 @@ class Role:
     @property
     def takes_letters(self) -> bool:
         """Tell whether others write to it."""
-        return self.hold != "none" and not self.takes_work and self.is_agent
+        return self.hold != "none" and not self.takes_work and self.is_agent and not self.is_apart
+
+    @property
+    def is_apart(self) -> bool:
+        """Tell whether it is in another group than those who write letters to each other."""
+        return "group" in dict(self.also)
 
 
 @dataclass(eq=False)
@@ -122,9 +127,8 @@ class Program:
             address=role.address,
             hold=role.hold,
             return_address=f"return-{role.name}" if role.is_retaken else None,
-            owner_token=ids() if role.is_agent else None,
             cwd="/",
-            **dict(role.also),
+            **{"owner_token": ids() if role.is_agent else None, **self.claims()},
         )
         self.pid = profile.pid = 10_000 + sum(map(ord, role.name)) * 1_000 + self.incarnation
         self.pids.add(self.pid)
@@ -144,6 +148,10 @@ class Program:
         self.core.prepare(self.clock.now.wall)
         self.is_reading = True
         self._begin(self.core.opening(self.clock.now.mono, CONNECT_MS))
+
+    def claims(self) -> dict[str, Any]:
+        """Return what else it says of itself when it registers."""
+        return dict(self.role.also)
 
     def places(self, ids: Callable[[], str]) -> dict[str, Any]:
         """Return what of its session it keeps in files; ``ids`` gives new unique ids."""
@@ -299,6 +307,9 @@ class Program:
         self.core.begin(operation, self.clock.now.mono)
         self._look()
 
+    def heard(self, event: Event) -> None:
+        """Take notice of something that its process is told, beside how what it asked for ended."""
+
     def act(self) -> bool:
         """Let its user do something of its own; tell whether there was anything to do, else it only writes and reads.
 
@@ -337,6 +348,8 @@ class Program:
                 self._settled(event.operation)
                 if self.core is None:
                     return
+            else:
+                self.heard(event)
         if core.link is Link.BROKEN:
             self._drop_wire()
             core.eof(self.clock.now.mono)

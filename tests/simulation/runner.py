@@ -8,13 +8,12 @@ import tempfile
 import time
 import traceback
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 from tests.simulation.account import Broken
 from tests.simulation.world import World
+from tests.support.campaign import Book, in_batches
 
 _MEMORY = Path("/dev/shm")
 """Where files need no disk: what a sync leaves is modelled, and real ones would only take time."""
@@ -60,12 +59,25 @@ def examine(number: int) -> Failure | None:
     return None
 
 
-def search(numbers: Iterable[int], workers: int, minutes: float | None = None) -> Iterator[tuple[int, list[Failure]]]:
+def search(
+    numbers: Iterable[int], workers: int, minutes: float | None = None, book: Book | None = None
+) -> Iterator[tuple[int, list[Failure]]]:
     """Live through many worlds; give after each batch how many it held and what was wrong, until time is up."""
     end = None if minutes is None else time.monotonic() + minutes * 60
-    pending = iter(numbers)
-    with ProcessPoolExecutor(workers) as pool:
-        while batch := list(islice(pending, _AT_ONCE * workers)):
-            yield len(batch), [failure for failure in pool.map(examine, batch, chunksize=5) if failure is not None]
-            if end is not None and time.monotonic() >= end:
-                return
+    for batch, seconds in in_batches(_examined, numbers, workers, _AT_ONCE):
+        became = [found for tried in batch for found in tried.outcome or _ended(tried.number)]
+        failures = [failure for failure in became if failure is not None]
+        if book is not None:
+            wrong = [failure.number for failure in failures]
+            book.add(batch[0].number, len(batch), seconds, wrong=wrong)
+        yield len(batch), failures
+        if end is not None and time.monotonic() >= end:
+            return
+
+
+def _examined(number: int) -> tuple[Failure | None]:
+    return (examine(number),)
+
+
+def _ended(number: int) -> tuple[Failure]:
+    return (Failure(number, "ended", "the process that lived through it ended, and so did the one that tried again"),)

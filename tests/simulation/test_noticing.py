@@ -10,27 +10,33 @@ import pytest
 from intercom.client.inbox import Inbox
 from intercom.client.journalfile import JournalFile
 from intercom.client.workerjournal import WorkerJournal
+from intercom.core.aliases import Aliases
+from intercom.core.attention import Attention
+from intercom.core.barriers import Barriers
 from intercom.core.deadlines import Deadlines
 from intercom.core.flow_book import FlowBook
 from intercom.core.flow_reports import Reports
 from intercom.core.giving import Giving
+from intercom.core.holding import Holding
 from intercom.core.invocations import Invocations
 from intercom.core.ledger import Ledger
 from intercom.core.mailing import Mailing
 from intercom.core.operation import Standing
 from intercom.core.operations import Operations
+from intercom.core.owners import Owners
 from intercom.core.policies import Policies
 from intercom.core.watches import Watches
 from intercom.server.perform import Performer
 from intercom.store import database
 from intercom.store.database import Store
 from intercom.testing.keeping import MemoryKeeper
+from intercom.wire.frames import Delivered
 from tests.simulation.links import Notebook
 from tests.simulation.runner import Failure, examine
 
 MOST = 40
 """Worlds after which a fault that was not noticed counts as unnoticed; they begin with one known to notice it."""
-EVERY = 16
+EVERY = 32
 """So many numbers further the cast is the same."""
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -113,7 +119,7 @@ def call_it_delivered_elsewhere(patch: pytest.MonkeyPatch) -> None:
 
 def lose_mail_of_the_away(patch: pytest.MonkeyPatch) -> None:
     """Forget mail that was read at a start."""
-    patch.setattr(Mailing, "recover", lambda self, record, now: None)
+    patch.setattr(Mailing, "recover", lambda self, *record: None)
 
 
 def complete_by_receipt(patch: pytest.MonkeyPatch) -> None:
@@ -144,7 +150,7 @@ def leave_the_journal_to_the_kernel(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_invocations(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Invocations, "recover", lambda self, record, info: None)
+    patch.setattr(Invocations, "recover", lambda self, *read: None)
 
 
 def skip_what_happened(patch: pytest.MonkeyPatch) -> None:
@@ -171,6 +177,75 @@ def refuse_before_it_is_recorded(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Giving, "decline", lambda self, connection, request_id, no: self.refuse(connection, request_id, no))
 
 
+def keep_a_policy_that_failed(patch: pytest.MonkeyPatch) -> None:
+    """Leave in force what a session set itself and was told is not recorded."""
+    patch.setattr(Attention, "_take_own_back", lambda self, subject, now: None)
+
+
+def begin_stages_at_once(patch: pytest.MonkeyPatch) -> None:
+    """Tell a stage that it is live while its run's owner still decides of messages to it."""
+    patch.setattr(Barriers, "_concerning", lambda self, *stage: [])
+
+
+def let_several_be_one_stage(patch: pytest.MonkeyPatch) -> None:
+    """Do not look whether somebody else is the stage that wants to go live."""
+    go_live = Barriers.go_live
+
+    def careless(barriers: Barriers, *stage: Any) -> Any:
+        with patch.context() as within:
+            within.setattr(barriers._stages, "live", lambda text: None)
+            return go_live(barriers, *stage)
+
+    patch.setattr(Barriers, "go_live", careless)
+
+
+def lead_to_some_stage(patch: pytest.MonkeyPatch) -> None:
+    find = Aliases.find
+
+    def first(aliases: Aliases, text: str) -> Any:
+        return next(iter(aliases._by_text.values())) if find(aliases, text) is not None else None
+
+    patch.setattr(Aliases, "find", first)
+
+
+def call_delivered_what_no_owner_took(patch: pytest.MonkeyPatch) -> None:
+    """Take the silence or departure of a run's owner for its consent."""
+
+    def hopeful(owners: Owners, request: Any, *why: Any) -> None:
+        owners._outbox.write(request.connection, Delivered(request.message_id, request.frame.attempt_id))
+
+    patch.setattr(Owners, "_fail", hopeful)
+
+
+def cut_stages_off_that_are_looked_up(patch: pytest.MonkeyPatch) -> None:
+    """Forget where a stage's targets lead when somebody writes while its run has no owner."""
+    find = Aliases.find
+
+    def forgetful(aliases: Aliases, text: str) -> Any:
+        alias = aliases._by_text.get(text)
+        if alias is not None and aliases._routes.get(alias.run_id) is None:
+            aliases._remove(alias)
+        return find(aliases, text)
+
+    patch.setattr(Aliases, "find", forgetful)
+
+
+def forget_who_waited(patch: pytest.MonkeyPatch) -> None:
+    """Let nobody through who waited for a child that is back."""
+    take = Holding.take_waiting_for
+    patch.setattr(Holding, "take_waiting_for", lambda self, places: take(self, places)[:0])
+
+
+def let_the_last_in_first(patch: pytest.MonkeyPatch) -> None:
+    take = Holding.take_waiting_for
+    patch.setattr(Holding, "take_waiting_for", lambda self, places: take(self, places)[::-1])
+
+
+def wait_too_short_for_children(patch: pytest.MonkeyPatch) -> None:
+    enter = Holding._enter
+    patch.setattr(Holding, "_enter", lambda self, held, earlier, due: enter(self, held, earlier, due - 6_000))
+
+
 PLANTED: dict[Plant, tuple[int, set[str]]] = {
     drop_commits: (4, {"queued-arrives", "order-of-mail", "nothing-is-left", "journal-tells-all"}),
     answer_before_the_commit: (132, {"refused-is-true", "queued-arrives", "given-up-is-true", "effect-once"}),
@@ -190,6 +265,15 @@ PLANTED: dict[Plant, tuple[int, set[str]]] = {
     skip_what_happened: (7, {"watchers-see-all"}),
     forget_what_the_person_set: (62, {"policies-hold"}),
     refuse_before_it_is_recorded: (3001276, {"comes-to-rest"}),
+    keep_a_policy_that_failed: (1230, {"policies-hold"}),
+    begin_stages_at_once: (685, {"stages-begin-settled"}),
+    let_several_be_one_stage: (525, {"one-live-stage"}),
+    lead_to_some_stage: (13, {"only-its-recipient"}),
+    call_delivered_what_no_owner_took: (685, {"delivered-is-true", "queued-arrives"}),
+    cut_stages_off_that_are_looked_up: (111309, {"stages-are-reached"}),
+    forget_who_waited: (789, {"everything-is-answered"}),
+    let_the_last_in_first: (725, {"order-of-held"}),
+    wait_too_short_for_children: (341, {"held-is-true"}),
 }
 
 

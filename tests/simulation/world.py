@@ -58,7 +58,8 @@ class World:
         self._ids = self.clock.ids(random.Random(self.chance.getrandbits(64)))
         self._steps = steps
         self._count = self._connections = 0
-        self._is_calm = False
+        self.is_calm = False
+        """All trouble is over."""
         chance = self.chance
         self._trouble = chance.choice((0.0, 0.01, 0.03, 0.06))
         self._deeds = chance.choice((0.08, 0.15, 0.3))
@@ -112,9 +113,14 @@ class World:
             actors += [self.process] * len(actors)
         first = self.chance.randrange(len(actors))
         stride = self.chance.choice([each for each in (1, 5, 7) if gcd(each, len(actors)) == 1])
+        is_idle = False
         for place in range(len(actors)):
-            if steps := actors[(first + place * stride) % len(actors)].steps():
+            actor = actors[(first + place * stride) % len(actors)]
+            if actor is self.process and is_idle:
+                continue
+            if steps := actor.steps():
                 return self.chance.choice(steps)
+            is_idle |= actor is self.process
         return None
 
     def _guarded(self, action: Callable[[], object]) -> None:
@@ -128,10 +134,13 @@ class World:
 
     def _trace(self) -> None:
         """Note what can be seen from outside, so that two runs can be compared."""
+        seen, is_over = [], False
         for wire in self.wires:
-            self.digest.update(b"%d %d %d;" % (wire.number, len(wire.upstream), len(wire.downstream)))
-        self.wires = [wire for wire in self.wires if not (wire.client_gone and wire.broker_gone)]
-        self.digest.update(b"%d\n" % self.clock.now.mono)
+            seen.append(b"%d %d %d;" % (wire.number, len(wire.upstream), len(wire.downstream)))
+            is_over |= wire.client_gone and wire.broker_gone
+        self.digest.update(b"%b%d\n" % (b"".join(seen), self.clock.now.mono))
+        if is_over:
+            self.wires = [wire for wire in self.wires if not (wire.client_gone and wire.broker_gone)]
 
     def _let_time_pass(self, most: int | None = None) -> None:
         self.account.tell(f"... {self.clock.now.mono}")
@@ -155,10 +164,13 @@ class World:
             return
         if program.act():
             return
+        if program.role.is_apart:
+            program.take()
+            return
         luck = chance.random()
         message = program.in_hand
         if message is not None and message.expects_reply and luck < 0.5:
-            letter = self._letter(program, self._owner_of(message.id))
+            letter = self.letter(program, self._owner_of(message.id))
             letter.answers = message.id
             letter.may_be_given_up = True  # it is for the session that asked, which may end
             program.reply(letter)
@@ -180,7 +192,7 @@ class World:
             return
         others = [other.name for other in self.programs if other is not program and other.role.takes_letters]
         others = [other for other in others if other != program.role.address]
-        letter = self._letter(program, chance.choice(others))
+        letter = self.letter(program, chance.choice(others))
         if chance.random() < 0.3:
             letter.is_ask = True
             program.ask(letter, chance.choice((2_000, 20_000, 60_000)))
@@ -191,7 +203,8 @@ class World:
             letter.queues = chance.random() < 0.8
             program.send(letter, queue=letter.queues, valid_for_ms=valid_for_ms, wall=self.clock.now.wall)
 
-    def _letter(self, program: Program, target: str) -> Letter:
+    def letter(self, program: Program, target: str) -> Letter:
+        """Return a letter that nobody has sent yet."""
         self._count += 1
         return Letter(
             f"m{self._count}",
@@ -281,7 +294,7 @@ class World:
         self.account.tell(f"+++ the broker dies at {self.clock.now.mono}")
         if process is not None:
             process.die(power_fails=self.chance.random() < 0.5)
-        if self._is_calm or self.chance.random() < 0.6:
+        if self.is_calm or self.chance.random() < 0.6:
             self._start_broker()
 
     def _leave_broker(self) -> None:
@@ -294,14 +307,14 @@ class World:
             self._kill()
             return
         self.process = None
-        if self._is_calm or self.chance.random() < 0.6:
+        if self.is_calm or self.chance.random() < 0.6:
             self._start_broker()
 
     # --- the end
 
     def _come_to_rest(self) -> None:
         """End the trouble, and let everything come to its end."""
-        self._is_calm = True
+        self.is_calm = True
         self.disk.trouble = "none"
         if self.process is None or self.process.is_closed or self.doom.is_set:
             self._kill()

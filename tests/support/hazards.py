@@ -11,6 +11,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -252,7 +253,7 @@ def until(look: Callable[[], Any], is_so: Callable[[Any], bool]) -> Any:
 
 
 class Listener:
-    """Be a session that keeps what it is shown, answers every question, and does every task.
+    """Be a session that keeps what it is shown, answers every question, and does every task and step.
 
     Args:
         name: its name.
@@ -276,7 +277,10 @@ class Listener:
                     return
                 self.shown[message.text] += 1
                 self.got.put(message.text)
-                if message.invocation is not None:
+                if message.flow is not None:
+                    with suppress(IntercomError):  # it is written down, and sent again by the session itself
+                        message.flow.report("completed", message.text.upper())
+                elif message.invocation is not None:
                     message.invocation.complete(message.text.upper())
                 elif message.expects_reply:
                     message.reply(message.text.upper())
