@@ -187,7 +187,7 @@ class Admission:
             identity=identity,
             created_at=now.wall,
             negotiated=negotiated,
-            address=None if target.address is None or target.is_remote else target.address.number,
+            address=None if target.address is None else target.address.number,
             correlation=owed[0] if len(owed) == 1 else None,
         )
         move = self._book.begin(now)

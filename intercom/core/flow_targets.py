@@ -96,7 +96,7 @@ class FlowTargets:
             if not named:
                 return Unreachable(self._nobody(target, group))
             if len(named) > 1:
-                return Unreachable(f"several sessions in group {group} are called {target}; name one by its id")
+                return Unreachable(self._several(named, target, group))
             session = named[0]
         return self._fitness(session) or session
 
@@ -112,6 +112,13 @@ class FlowTargets:
             if peer.is_agent and group in peer.groups and node_of(peer, here).lower() == node.lower()
         ]
         return (holders_of(named, name) or named) if len(named) > 1 else named
+
+    def _several(self, named: list[Session], target: str, group: str) -> str:
+        """Say that a name does not tell who is meant, and what would."""
+        said = f"several sessions in group {group} are called {target}; name one by its id"
+        if self.elsewhere is None or len({node_of(peer, self.elsewhere.here) for peer in named}) < len(named):
+            return said
+        return f"{said}, or by its machine: {target}{NODE_SIGN}MACHINE"
 
     def _nobody(self, target: str, group: str) -> str:
         """Say that nobody has this name, and of ``name@node`` whether there is such a machine at all."""

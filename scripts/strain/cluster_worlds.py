@@ -1,4 +1,4 @@
-"""Let many worlds of brokers and a played engine go wrong: with messages, with tasks, and with an address that roams.
+"""Let many worlds of brokers and a played engine go wrong: with messages, tasks, flows, and an address that roams.
 
 Of each number there is one world of each kind; the test suite runs the first few. What fails is told with its number.
 """
@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tests.core import test_abroad_machine as messages
+from tests.core import test_flows_between_machine as flows
 from tests.core import test_homes_machine as homes
 from tests.core import test_tasks_machine as tasks
 
@@ -19,6 +20,7 @@ ADDRESS_STEPS = 300
 KINDS: dict[str, Callable[[int], Any]] = {
     "addresses": lambda number: homes.roam(number, ADDRESS_STEPS),
     "messages": messages.test_whatever_fails_every_message_has_one_true_outcome,
+    "flows": flows.test_whatever_fails_every_step_ends_as_its_worker_said,
     "tasks": tasks.test_whatever_fails_every_task_has_one_run_with_one_end,
 }
 

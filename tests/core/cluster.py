@@ -98,6 +98,8 @@ class Cluster:
         self.nodes = {name: Node(name, **more) for name in names}
         self.seen_ids: set[str] = set()
         self.posts: list[Post] = []
+        self.kept: list[tuple[Node, Kept]] = []
+        """What it kept, and for whom."""
         self.addresses: dict[str, AddressHome] = {}
         """Where they are at home, as the engine holds it."""
         self.targets: dict[str, tuple[str, ...]] = {}
@@ -261,7 +263,9 @@ class Cluster:
         if message_id not in self.seen_ids:
             self.seen_ids.add(message_id)
             [target] = [each for each in self.nodes.values() if each.broker_id == post.peer]
-            target.queue.append(Kept(node.broker_id, post.kind, post.delivery_id, post.body))
+            kept = Kept(node.broker_id, post.kind, post.delivery_id, post.body)
+            self.kept.append((target, kept))
+            target.queue.append(kept)
         if post.settles:
             node.handed_out.pop(post.settles, None)
 

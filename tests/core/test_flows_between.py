@@ -119,6 +119,18 @@ def test_a_name_with_a_machine_means_nobody_where_there_is_no_other_machine() ->
     assert play.flow()["flow"]["lastAdmitReason"] == reason
 
 
+def test_a_name_that_two_machines_have_is_not_guessed() -> None:
+    """Cluster 3: ambiguous, with what tells them apart."""
+    play = Between()
+    enter(play.cluster["a"], "worker", features=WORKER)
+    play.begin()
+    reason = play.flow()["flow"]["lastAdmitReason"]
+    assert reason.endswith("name one by its id, or by its machine: worker@MACHINE")
+    enter(play.cluster["b"], "worker", features=WORKER)
+    play.run(2 * PASS)
+    assert play.flow()["flow"]["lastAdmitReason"].endswith("name one by its id")
+
+
 @pytest.mark.parametrize("target", ["worker", "worker@b", "WORKER@B", "session:"])
 def test_a_worker_elsewhere_is_named_as_it_is_anywhere(target: str) -> None:
     """Cluster 3 and FE 2.2: a name, a name with its machine, or an id."""

@@ -738,21 +738,6 @@ def test_by_what_a_message_arrives_makes_no_other_message_of_it() -> None:
     assert arrives(3, text="another").code == "message_id_conflict"
 
 
-def test_the_mailbox_of_an_address_elsewhere_is_said_to_be_there() -> None:
-    """FE 3.7: peers see nothing of each other's mail; what waits here to be brought there is shown as that."""
-    cluster = Cluster()
-    holder(cluster, "b", "depot").leave()
-    cluster.run(2 * Limits().announce_ms)
-    cluster.cut("a")
-    alice = asker(cluster)
-    assert send(cluster, alice, "m1", "depot") == "queued"
-    info = {"recipientPurpose": "control"}
-    boss = cluster["a"].register("op", info=info, **{**QUEUE, "features": ["operator"]})
-    [told] = [frame for frame in boss.write("mailbox", requestId="m", of={"address": "depot"}) if "owner" in frame]
-    assert told["owner"] == "depot in default, whose mailbox is on b; waiting here to be brought there"
-    assert [entry["messageId"] for entry in told["entries"]] == ["m1"]
-
-
 def test_of_too_much_that_has_no_outcome_the_oldest_is_told_by_any() -> None:
     """Charge before you link: what was posted first is forgotten, and what became of it counts all the same."""
     cluster = Cluster(limits=Limits(unconfirmed_total_frames=2))
@@ -1103,3 +1088,18 @@ def test_the_answer_to_a_claim_says_less_than_what_was_heard_since() -> None:
     cluster.run()
     assert "registered" in [frame["type"] for frame in bob.got()]
     assert home_of(cluster) == "b", "whoever showed the token last"
+
+
+def test_the_mailbox_of_an_address_elsewhere_is_said_to_be_there() -> None:
+    """FE 3.7: peers see nothing of each other's mail; what waits here to be brought there is shown as that."""
+    cluster = Cluster()
+    holder(cluster, "b", "depot").leave()
+    cluster.run(2 * Limits().announce_ms)
+    cluster.cut("a")
+    alice = asker(cluster)
+    assert send(cluster, alice, "m1", "depot") == "queued"
+    info = {"recipientPurpose": "control"}
+    boss = cluster["a"].register("op", info=info, **{**QUEUE, "features": ["operator"]})
+    [told] = [frame for frame in boss.write("mailbox", requestId="m", of={"address": "depot"}) if "owner" in frame]
+    assert told["owner"] == "depot in default, whose mailbox is on b; waiting here to be brought there"
+    assert [entry["messageId"] for entry in told["entries"]] == ["m1"]

@@ -172,7 +172,7 @@ def restart(cluster: Cluster) -> World:
     """Start the broker of the sender again; what it reads is read when the test says so."""
     node = cluster.nodes["a"]
     node.world.kwargs["identity"] = node.identity(node.world.epoch + 1)
-    node.names, node.held = {}, []
+    node.names, node.shared = {}, {}
     node.world.auto = False
     node.world.start()
     assert node.world.reads

@@ -182,16 +182,18 @@ def test_an_asker_that_came_back_on_another_machine_has_not_left_with_its_broker
 
 
 def test_what_waits_for_a_session_waits_for_its_address_when_that_turns_out_to_be_known() -> None:
-    """protocol 6.13: the session held an address that was at home here, as far as was known."""
+    """protocol 6.13: the session came to act for an address that is at home here, as far as is known."""
     cluster = Cluster("abc")
     claim(cluster, "a").leave()
     alice = asker(cluster)
     world = cluster["a"]
     holder = name_of("eve-1", "eve", address=("default", "bob"))
-    world.peer_told(PeerSeen(IDS["c"], "c", None, (holder,), 1))
+    world.peer_told(PeerSeen(IDS["c"], "c", None, (name_of("eve-1", "eve"),), 1))
     assert ("eve", "c") in listed(cluster, alice)
     cluster.cut("a", leases_end=False)
     assert only(answers(alice.message("eve-1", "m1", "m1", extra=AWAY)))["type"] == "queued"
+    world.peer_told(PeerLost(IDS["c"]))
+    world.peer_told(PeerSeen(IDS["c"], "c", None, (holder,), 1))
     world.auto = False
     world.peer_told(PeerLost(IDS["c"]))
     world.fail_commit()

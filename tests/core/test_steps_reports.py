@@ -52,6 +52,18 @@ def test_a_report_stands_for_a_receipt(is_brought: bool) -> None:
     assert play.dispatches(play.back(play.worker)) == []
 
 
+def test_an_address_that_moves_to_the_machine_of_the_flow_brings_the_report_there() -> None:
+    """12.6.1: whoever acts under the address of the worker, on whatever machine that is by now."""
+    play = Between(address={"name": "worker", "hold": "take"})
+    play.begin("one")
+    dispatch_id = play.take()
+    token = play.worker.registered["addressToken"]
+    moved = play.work_as("a", "worker", address={"name": "worker", "hold": "take", "token": token})
+    assert play.report(dispatch_id, by=moved, attempt=2)["stepState"] == "completed"
+    play.run(MINUTE_MS)
+    assert play.states() == ("completed", ["completed"])
+
+
 def test_a_broker_that_does_not_answer_in_time_leaves_it_stored() -> None:
     """12.11.5: the worker hears that it is stored; the same again later is answered with what was decided."""
     play = Between()

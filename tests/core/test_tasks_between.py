@@ -17,6 +17,7 @@ from intercom.core.tasks_in import NOT_KNOWN, TasksIn
 from intercom.core.tasks_out import CUT_OFF, TasksOut
 from intercom.limits import Limits
 from tests.core.cluster import IDS, Cluster, Kept
+from tests.core.harness import INFO
 from tests.core.invoking import invoke, invoker, run_of, snapshot, task_worker, update
 from tests.core.mail import AGENT, Agent, enter, reattach
 from tests.core.test_abroad import QUEUE, client
@@ -76,9 +77,9 @@ class Scene:
 def close_store(scene: Scene) -> None:
     """Let the store of the authority be lost for the life of its process."""
     world = scene.cluster["b"]
-    other = world.register("other")
     world.auto = False
-    other.message(scene.worker.id, "m-1")
+    granted = {"features": list(AGENT), "clientProtocolVersion": "1.0", "acknowledgesReceipt": True, "kind": "custom"}
+    world.send(world.connect(), type="register", session={**INFO, "name": "other"}, returnAddress="other", **granted)
     world.fail_commit(final=True)
     world.auto = True
 
