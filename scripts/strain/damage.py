@@ -4,8 +4,8 @@ A home is filled by a real broker, which is killed, so that the log of its datab
 are damaged: files are cut off at many lengths, each range of their bytes is overwritten, older copies are put back,
 something else takes their place. Of each copy a broker either keeps all it had promised, or tells that an older state
 was put back, or refuses with a reason that names the file; ``intercom doctor`` says the same, the damaged files are
-kept, and a second start ends as the first. Of what clients keep in it, a session either is who it was, or is told what
-is wrong with which file, and nobody else is troubled. Last, files and homes are taken away from brokers that serve them.
+kept, and a second start ends as the first. Where what clients keep in it is damaged, a session either is who it was, or
+is told what is wrong, and nobody else is troubled. Last, files and homes are taken away from brokers that serve them.
 """
 
 from __future__ import annotations
