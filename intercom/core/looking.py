@@ -197,10 +197,9 @@ class Looking:
             yield from target.was_at
 
     def _is_due(self, number: int, now: Instant) -> None:
-        look = self._looks.get(number)
-        if look is not None:
-            look.deadline = None
-            self._settle(number, look, now)
+        look = self._looks[number]
+        look.deadline = None
+        self._settle(number, look, now)
 
     # --- letters ----------------------------------------------------------------------------------------
 
