@@ -66,6 +66,17 @@ class LookedLetter(Struct, frozen=True):
     position: int = 1
 
 
+class _Held:
+    """Hold by what the target that a session is here is known to all, and when that is told again (monotonic ms)."""
+
+    __slots__ = ("due", "identity", "key")
+
+    def __init__(self, identity: str, key: str | None) -> None:
+        self.identity = identity
+        self.key = key
+        self.due = 0
+
+
 class _Look:
     """Hold one message that waits for what others say."""
 
@@ -108,10 +119,10 @@ class Looking:
         """By connection and message id."""
         self._looked: tuple[int, str] | None = None
         """What is decided at this moment and was looked for."""
-        self._holding: dict[str, tuple[str, int]] = {}
-        """Keys of the targets here by session id, and when that was written last (monotonic ms)."""
-        self._unheard: set[str] = set()
-        """Keys of targets that have come, and of which it is not told yet who held them before."""
+        self._holding: dict[str, _Held] = {}
+        """The targets here, by session id."""
+        self._unheard: dict[str, str] = {}
+        """Session ids of targets of which it is not told yet who held them before, by their keys."""
         deciding.look = self._begin
 
     # --- who held a target ------------------------------------------------------------------------------
@@ -120,29 +131,29 @@ class Looking:
         """Let others know which targets are here, or just were, and hear who held them before."""
         keys: list[str] = []
         for session_id, session in sessions.items():
-            key = _key_of(session)
-            known = self._holding.get(session_id)
-            if key is not None and (known is None or known[0] != key):
-                self._unheard.add(key)
-            elif known is None or key is None or now.mono - known[1] < self._limits.target_told_ms:
-                continue
-            keys.append(key)
-            self._holding[session_id] = (key, now.mono)
-        keys += [self._holding.pop(session_id)[0] for session_id in sorted(self._holding.keys() - sessions.keys())]
+            held = self._holding.get(session_id)
+            if held is None or held.identity != session.target_identity:
+                held = self._holding[session_id] = _Held(session.target_identity, _key_of(session))
+                if held.key is not None:
+                    self._unheard[held.key] = session_id
+            if held.key is not None and held.due <= now.mono:
+                held.due = now.mono + self._limits.target_told_ms
+                keys.append(held.key)
+        for session_id in sorted(self._holding.keys() - sessions.keys()):
+            key = self._holding.pop(session_id).key
+            if key is not None:
+                self._unheard.pop(key, None)
+                keys.append(key)
         if keys:
             self._outbox.add(HoldTargets(tuple(keys)))
 
     def told(self, fact: TargetHeld, now: Instant) -> None:
         """Take note of who held a target that has just come."""
         others = tuple(broker for broker in fact.brokers if broker != self._own)
-        if fact.key not in self._unheard:
-            return
-        self._unheard.discard(fact.key)
-        for session_id, (key, _) in self._holding.items():
-            session = self._sessions.get(session_id)
-            if others and key == fact.key and session is not None:
-                session.was_at = others
-                self._deadlines.add(now.mono + self._limits.operation_ttl_ms, self._forget, (session, others))
+        session = self._sessions.get(self._unheard.pop(fact.key, ""))
+        if others and session is not None:
+            session.was_at = others
+            self._deadlines.add(now.mono + self._limits.operation_ttl_ms, self._forget, (session, others))
 
     def _forget(self, subject: tuple[Session, tuple[str, ...]], now: Instant) -> None:
         session, others = subject

@@ -60,13 +60,22 @@ class RunsElsewhere:
         self._of: dict[str, dict[str, RemoteRoute]] = {}
         """By broker and run."""
         self._by_run: dict[str, RemoteRoute] = {}
-        stages.on_change = mark
+        self._mark = mark
+        self._is_changed = True
+        stages.on_change = self._change
+
+    def _change(self) -> None:
+        self._is_changed = True
+        self._mark()
 
     # --- here -------------------------------------------------------------------------------------------
 
     def changed(self) -> dict[tuple[Shelf, str], RemoteRoute | None]:
         """Return what is to be told of runs here."""
         changed: dict[tuple[Shelf, str], RemoteRoute | None] = {}
+        if not self._is_changed:
+            return changed
+        self._is_changed = False
         now = {route.run_id: route for route in self._stages.routes}
         for run_id in sorted(self._told.keys() - now.keys()):
             changed["routes", _key_of(run_id, self._told.pop(run_id)[0])] = None

@@ -132,11 +132,14 @@ class Stages:
 
     def owner_left(self, session: Session) -> None:
         """End the routes of a departing session, and the rosters of those runs."""
-        for route in self.routes.owned_by(session):
+        owned = self.routes.owned_by(session)
+        for route in owned:
             self.routes.drop(route.run_id)
             self.rosters.drop(route.run_id)
-        self.on_change()
+        if owned:
+            self.on_change()
 
     def stage_left(self, session: Session) -> None:
         """Forget the targets that led to a departing session."""
-        self.aliases.session_left(session)
+        if self.aliases.session_left(session):
+            self.on_change()

@@ -112,6 +112,7 @@ def test_a_live_stage_elsewhere_gets_it_and_answers() -> None:
             "sessionId": session.id,
         }
     ]
+    assert [stage_of(scene, each) for each in ("st-1", "nobody")] == [session.id, None]
     session.got()
     scene.sender.ask(path("st-1"), "q1", "why?")
     scene.run(0)
@@ -126,6 +127,18 @@ def test_a_live_stage_elsewhere_gets_it_and_answers() -> None:
     scene.run(0)
     [reply] = [frame["message"] for frame in scene.sender.got() if frame["type"] == "message"]
     assert (reply["replyTo"], reply["content"]["text"]) == ("q1", "because")
+    scene.sender.write("received", messageId="r1")
+    scene.run()
+    session.leave()
+    scene.run()
+    scene.sender.got()
+    assert [row["lifecycle"] for row in scene.rows()] == ["pending"]
+
+
+def stage_of(scene: Scene, stage_id: str) -> str | None:
+    """Return the session of a live stage as the other broker is told of it."""
+    [route] = [each for each in scene.cluster.nodes["b"].shared.values() if isinstance(each, RemoteRoute)]
+    return route.live.get(path(stage_id))
 
 
 def test_the_rows_of_a_roster_are_shown_everywhere() -> None:
