@@ -475,6 +475,7 @@ class Abroad:
         mark = operation.target or ""
         unconfirmed = self._receipts.find(mark, operation.message_id)
         if unconfirmed is not None:
+            unconfirmed.waiter.settle()  # a newer attempt is answered
             self._delivery.confirmed_elsewhere(unconfirmed, now)
         elif operation.state is OperationState.RESERVED:
             self._operations.accept_unwaited(operation, now)
