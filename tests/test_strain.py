@@ -42,7 +42,7 @@ FLAT = Sample(
         ("stampede", ("--rounds", "1", "--clients", "10", "--starts", "0", "--late-ms", "6000")),
         ("idle_race", ("--rounds", "10")),
         ("flow_pass", ("--passes", "2", "--bound-ms", "inf")),
-        ("soak", ("--minutes", "0.1")),
+        ("soak", ("--minutes", "0.2")),
         ("flood", ("--clients", "60", "--groups", "12", "--deaf", "3", "--churn", "20", "--messages", "600")),
         ("crash", ("--kills", "4")),
         pytest.param("power", ("--rounds", "1", "--failures", "10", "--whole", "1"), marks=needs_compiler),

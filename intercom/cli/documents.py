@@ -390,7 +390,7 @@ _DEFINITIONS: Schema = {
     "OutboxEntry": _object(
         {
             "id": _TEXT,
-            "kind": {"enum": ["message", "task"]},
+            "kind": {"enum": ["message", "task", "step", "report"]},
             "state": {"enum": ["accepted", "posted", "deferred", "peer_acked", "running"]},
             "target": _TEXT,
             "node": _TEXT,

@@ -219,6 +219,11 @@ class Broker:
     # --- what the server asks ---------------------------------------------------------------------------
 
     @property
+    def last_ticket(self) -> int:
+        """Return the ticket of the last append that was asked for."""
+        return self._ledger.last_ticket
+
+    @property
     def session_count(self) -> int:
         """Return the number of registered sessions, control ones included."""
         sessions = self._registry.sessions

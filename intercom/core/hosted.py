@@ -52,9 +52,14 @@ class Hosted:
         return self.record.identity.session_id
 
     @property
+    def owed_report(self) -> ReportRecord | None:
+        """Return its report, as long as the broker of the flow has not said that it has it."""
+        return None if self.record.answer is not None else self.record.report
+
+    @property
     def owes_report(self) -> bool:
         """Tell whether the broker of the flow has not said that it has the report."""
-        return self.record.report is not None and self.record.answer is None
+        return self.owed_report is not None
 
     @property
     def occupies(self) -> bool:

@@ -40,11 +40,6 @@ class Journal:
     def __init__(self, last_sequence: int) -> None:
         self.last_sequence = last_sequence
 
-    def number(self, event: Happened) -> None:
-        """Give an event that is being appended its number."""
-        self.last_sequence += 1
-        event.seq = self.last_sequence
-
     def event(
         self,
         kind: str,

@@ -42,6 +42,7 @@ from intercom.core.standins import PEER
 from intercom.core.steps_in import StepsIn
 from intercom.core.steps_out import Bringing, StepsOut
 from intercom.core.steps_reports import BringingReport
+from intercom.core.steps_waiting import StepOnItsWay
 from intercom.core.tasks_in import Reporting, TasksIn
 from intercom.core.tasks_out import TasksOut
 from intercom.wire.targets import parse_target
@@ -289,7 +290,7 @@ class Meshing(Part):
         """Return how much is on its way: its outcome is heard while the broker stays."""
         if self._state.status != "on":
             return 0
-        return len(self._abroad.outgoing) + len(self._steps_in.waiting())
+        return len(self._abroad.outgoing) + len(self._steps_in.on_their_way())
 
     # --- who is here ------------------------------------------------------------------------------------
 
@@ -415,8 +416,12 @@ class Meshing(Part):
         """Return since when each message waits, or is on its way, that is for another broker (epoch ms)."""
         boxes = [box for box in self._boxes.all() if self._is_of_others(box)]
         mail = [each.record.queued_at for box in boxes for each in box.in_order()]
-        steps = self._steps_out.waiting() + self._steps_in.waiting()
+        steps = [each.since for each in self.steps_on_their_way()]
         return mail + steps + [entry.record.queued_at for entry in self._abroad.outgoing]
+
+    def steps_on_their_way(self) -> list[StepOnItsWay]:
+        """Return the steps and reports of flows that cross machines and have not arrived as far as is known."""
+        return self._steps_out.on_their_way() + self._steps_in.on_their_way()
 
     def _is_of_others(self, box: Mailbox) -> bool:
         address = self._addresses.of_key(box.key)

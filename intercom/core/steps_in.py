@@ -16,7 +16,7 @@ from intercom.core import features
 from intercom.core import flow_tables as tables
 from intercom.core.clock import Instant
 from intercom.core.flow import Dispatch
-from intercom.core.flow_records import HostedRecord
+from intercom.core.flow_records import HostedRecord, ReportRecord
 from intercom.core.flow_settling import GONE
 from intercom.core.hosted import Hosted, Hosting, after
 from intercom.core.mailing import Letter
@@ -35,9 +35,10 @@ from intercom.core.step_letters import (
     ReportedLetter,
 )
 from intercom.core.steps_reports import HostedReports
+from intercom.core.steps_waiting import StepOnItsWay
 from intercom.core.turns import Turns
 from intercom.wire.codec import parse_message
-from intercom.wire.flows import DISPATCH_PREFIX
+from intercom.wire.flows import DISPATCH_PREFIX, REPORT_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -331,9 +332,27 @@ class StepsIn:
             self._say_how(hosted)
             self.reports.try_now(hosted, now)
 
-    def waiting(self) -> list[int]:
-        """Return since when each report is on its way that was not answered (epoch ms)."""
-        return [hosted.record.report.at for hosted in self._hosting if hosted.owes_report and hosted.record.report]
+    def on_their_way(self) -> list[StepOnItsWay]:
+        """Return the reports that the brokers of their flows have not answered."""
+        return [self._shown(hosted, report) for hosted in self._hosting if (report := hosted.owed_report) is not None]
+
+    def _shown(self, hosted: Hosted, report: ReportRecord) -> StepOnItsWay:
+        record = hosted.record
+
+        def again(now: Instant) -> None:
+            self.reports.try_now(hosted, now)
+
+        return StepOnItsWay(
+            report.body,
+            "report",
+            REPORT_PREFIX + hosted.id,
+            record.peer,
+            f"flow {record.flow_id}",
+            record.flow_id,
+            hosted.attempts,
+            report.at,
+            again,
+        )
 
     def in_work(self, is_here: Callable[[str], bool]) -> int:
         """Return how many steps were taken and are not reported."""

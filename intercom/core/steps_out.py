@@ -43,8 +43,9 @@ from intercom.core.step_letters import (
     ReportedLetter,
     ReportLetter,
 )
+from intercom.core.steps_waiting import StepOnItsWay
 from intercom.limits import MINUTE_MS
-from intercom.wire.flows import FlowReport, TodoOutcome
+from intercom.wire.flows import DISPATCH_PREFIX, FlowReport, TodoOutcome
 
 if TYPE_CHECKING:
     from intercom.core.flows import FlowsOfBroker
@@ -61,6 +62,9 @@ class Bringing(Struct, frozen=True):
 
     dispatch: Any
     way: Any
+
+
+_NEVER = Instant(0, 0)
 
 
 class _Way:
@@ -237,19 +241,37 @@ class StepsOut:
                 way.next_at = now.mono
         self._reconciler.kick()
 
-    def waiting(self) -> list[int]:
-        """Return since when each attempt is on its way (epoch ms) that no other broker is known to have."""
+    def on_their_way(self) -> list[StepOnItsWay]:
+        """Return the attempts that the brokers of their sessions are not known to have."""
         return [
-            dispatch.record.created_at
+            self._shown(dispatch)
             for dispatch in self._book.open_ones()
             if _peer_of(dispatch) != self._own
             and dispatch.record.transport == tables.TRANSPORT.begins
-            and not self._is_stored(dispatch)
+            and not self._way_of(dispatch).is_stored
         ]
 
-    def _is_stored(self, dispatch: Dispatch) -> bool:
-        way = self._ways.get(dispatch.id)
-        return way is not None and way.is_stored
+    def _way_of(self, dispatch: Dispatch) -> _Way:
+        return self._ways.get(dispatch.id) or _Way(_NEVER, is_new=False)
+
+    def _shown(self, dispatch: Dispatch) -> StepOnItsWay:
+        flow, step = self._place_of(dispatch)
+
+        def again(now: Instant) -> None:
+            self._way_of(dispatch).next_at = now.mono
+            self._reconciler.kick()
+
+        return StepOnItsWay(
+            step.body,
+            "step",
+            DISPATCH_PREFIX + dispatch.id,
+            _peer_of(dispatch),
+            flow.record.target,
+            flow.id,
+            self._way_of(dispatch).posts,
+            dispatch.record.created_at,
+            again,
+        )
 
     # --- in ---------------------------------------------------------------------------------------------
 

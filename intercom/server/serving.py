@@ -205,8 +205,8 @@ class Serving:
         )
         self._intake = Intake(self._broker, self._performer, self._idle, clock=now, frame_bytes=settings.frame_bytes)
         self._listener = Listener(sock, self._loop, log, self._on_connection)
-        self._watchdog = Watchdog(self._on_stall) if settings.watchdog else None
         self._connections = 0
+        self._watchdog = Watchdog(self._on_stall, progress=self._progress) if settings.watchdog else None
         self._guard: Timer | None = None
         self._drain_task: asyncio.Task[None] | None = None
         self._turned = asyncio.Event()
@@ -416,6 +416,10 @@ class Serving:
         if not self._is_stopping and (lost := self._territory.lost()) is not None:
             self.stop(f"{lost} was removed or belongs to another broker")
         self._loop.call_later(OWNERSHIP_CHECK_MS / 1000, self._tick)
+
+    def _progress(self) -> tuple[int, int, int]:
+        """Return numbers that change with what is recorded, who comes and who goes; called in the watchdog's thread."""
+        return self._broker.last_ticket, self._broker.session_count, self._connections
 
     def _on_stall(self, stacks: list[str]) -> None:
         """End the process, or only tell if it is another program's; called in the watchdog's thread."""

@@ -3,7 +3,7 @@
 A thread ticks. A tick that comes late proves that the whole process was stopped or suspended and is not counted
 against the loop; neither is the time the machine sleeps. A process that others leave little of the processor comes
 forward slowly and is not ended for it: while it computes, or would if it were let, a tick counts for what it could
-compute in it.
+compute in it. Nor is one that gets something done, however long a turn of its loop takes.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ class Watchdog:
         clock: monotonic seconds.
         computed: seconds of the processor that the process has used.
         is_runnable: whether a thread, given by the kernel's number of it, computes or waits for a processor.
+        progress: what is another thing whenever the loop has got something done, read in the watchdog's thread. A turn
+            of the loop may have a thousand connections to serve: it is long then, and no stall.
     """
 
     def __init__(
@@ -33,11 +35,14 @@ class Watchdog:
         clock: Callable[[], float] = monotonic,
         computed: Callable[[], float] = process_time,
         is_runnable: Callable[[int], bool] | None = None,
+        progress: Callable[[], object] = lambda: None,
     ) -> None:
         self._on_stall = on_stall
         self._clock = clock
         self._computed = computed
         self._is_runnable = is_runnable or runnable
+        self._progress = progress
+        self._done = progress()
         self._loops_thread = 0
         self._stopped = Event()
         self._thread: Thread | None = None
@@ -63,7 +68,10 @@ class Watchdog:
 
     def tick(self) -> bool:
         """Count one tick if it came in time; return whether the loop has stood still for too many."""
-        now, used = self._clock(), self._computed()
+        now, used, done = self._clock(), self._computed(), self._progress()
+        if done != self._done:
+            self._done = done
+            self.sign()
         spent_ms = (used - self._used) * 1000
         in_time = now - self._last <= (WATCHDOG_TICK_MS + WATCHDOG_LATE_MS) / 1000
         self._last, self._used = now, used

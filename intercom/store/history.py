@@ -249,10 +249,10 @@ def write(connection: sqlite3.Connection, changes: Sequence[HistoryChange], epoc
     written = _Written()
     bodies = _Bodies()
     for change in changes:
-        if isinstance(change, Happened):
+        if type(change) is Happened:
             last = change.seq
             written.add(change, epoch)
-        elif isinstance(change, SaveBody):
+        elif type(change) is SaveBody:
             bodies.save(change)
         elif isinstance(change, ReleaseBody):
             bodies.released[change.number] = change.until
@@ -262,7 +262,7 @@ def write(connection: sqlite3.Connection, changes: Sequence[HistoryChange], epoc
             bodies.write(connection)
             bodies = _Bodies()
             connection.execute(_DROP_BODIES, (change.before,))
-        else:
+        elif isinstance(change, DropHistory):
             written.write(connection)
             written = _Written()
             connection.execute(_KEEP_SEQUENCE)
@@ -284,8 +284,8 @@ class _Written:
     def __init__(self) -> None:
         self._events: list[tuple[Any, ...]] = []
         self._plain: list[tuple[Any, ...]] = []
-        self._newest: dict[tuple[type[Row], Any], tuple[Happened, tuple[str, ...] | None]] = {}
-        """With the columns to write; None: all."""
+        self._newest: dict[tuple[type[Row], Any], tuple[Happened, _Change | None]] = {}
+        """With what to write of it; None: all."""
         self._texts: dict[_Change, str] = {}
         """What the journal holds of changes: one and the same thing happens to many rows at once."""
 
@@ -293,10 +293,12 @@ class _Written:
         """Take one event."""
         row, changed = event.row, event.changed
         kind = row.__class__
+        change: _Change | None = None
         if changed is None:
             text = _encode(row).decode()
         else:
-            text = self._told(_change_of(row, changed))
+            change = _change_of(row, changed)
+            text = self._texts.get(change) or self._told(change)
             key = _PARTLY_TOLD[kind].key
             if key is not None:
                 text = f'{{"{key}":{getattr(row, key)}{"," if changed else ""}{text[1:]}'
@@ -307,16 +309,14 @@ class _Written:
             about = (event.seq, event.at, event.stream, event.kind, event.event_id)
             self._events.append((*about, epoch, text, int(event.is_gone), detail))
         place = kind, _KEYS[kind](row)
-        if changed is not None and place in self._newest:
+        if change is not None and place in self._newest:
             before = self._newest[place][1]
-            changed = None if before is None else tuple(dict.fromkeys((*before, *changed)))
-        self._newest[place] = event, changed
+            change = None if before is None else _change_of(row, tuple(dict.fromkeys((*before[1], *change[1]))))
+        self._newest[place] = event, change
 
     def _told(self, change: _Change) -> str:
-        text = self._texts.get(change)
-        if text is None:
-            _, columns, values = change
-            text = self._texts[change] = _encode(dict(zip(columns, values, strict=True))).decode()
+        _, columns, values = change
+        text = self._texts[change] = _encode(dict(zip(columns, values, strict=True))).decode()
         return text
 
     def write(self, connection: sqlite3.Connection) -> None:
@@ -326,14 +326,14 @@ class _Written:
         rows: dict[Insert, list[Sequence[Any]]] = {}
         gone: dict[type[Row], list[Any]] = {}
         changes: dict[_Change, list[int]] = {}
-        for (kind, key), (event, changed) in self._newest.items():
+        for (kind, key), (event, change) in self._newest.items():
             if event.is_gone:
                 gone.setdefault(kind, []).append(key)
-            elif changed is None:
+            elif change is None:
                 statement, values = _projection(event.row)
                 rows.setdefault(statement, []).append(values)
             else:
-                changes.setdefault(_change_of(event.row, changed), []).append(key)
+                changes.setdefault(change, []).append(key)
         for kind, keys in gone.items():
             connection.executemany(TABLES[kind].drop, runs(keys))
         for statement, many in rows.items():

@@ -132,7 +132,7 @@ class Flood:
         self.count += 1
         client = Client(self.count, sock, group, is_deaf, leaves_at > 0, leaves_at=leaves_at)
         self.clients[client.number] = client
-        session = {**INFO, "name": f"c{client.number}"}
+        session = {**INFO, "name": f"c{client.number}", "group": group}
         register = {"type": "register", "session": session, "registrationGroup": group, "acknowledgesReceipt": True}
         self._write(client, register)
         if is_deaf:

@@ -83,6 +83,16 @@ def test_a_process_that_gets_nearly_nothing_of_the_processor_is_not_judged() -> 
     assert not any(ticks(watchdog, clock, 10 * WATCHDOG_TICKS))
 
 
+def test_a_long_turn_that_gets_something_done_is_no_stall() -> None:
+    """Design OP-3: a thousand connections may have something to be served at once"""
+    clock, done = Clock(), [0]
+    watchdog = Watchdog(lambda stacks: None, clock, lambda: clock.now, progress=lambda: done[0])
+    for _ in range(5):
+        done[0] += 1
+        assert not any(ticks(watchdog, clock, WATCHDOG_TICKS - 1))
+    assert ticks(watchdog, clock, 1) == [True]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="other kernels do not say it")
 def test_the_kernel_says_which_threads_want_a_processor() -> None:
     assert runnable(get_native_id())

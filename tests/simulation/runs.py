@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,8 +26,10 @@ _ROOT = "7f0c2f5e-3b1a-4c6d-9e21-5a4b3c2d1e0f"
 _NESTED = "1d2e3f40-5a6b-4c7d-8e9f-0a1b2c3d4e5f"
 _GROUP = invocation_group(_ROOT)
 _CAPABILITIES = {_ROOT: "root secret", _NESTED: "nested secret"}
+_PROMPT = 0.3
+"""How likely it is that a host answers, or somebody goes live, when there is time for it."""
 _TIMEOUT_MS = 20_000
-_LETTERS = 14
+_LETTERS = 20
 _LAST = 3
 """So many more letters whoever is a stage at the end is sent at most, until one is delivered."""
 
@@ -96,6 +99,8 @@ class Runs(Part):
         """What hosts keep on disk, in the order in which it came."""
         self.forwarded: set[str] = set()
         """What hosts said is for who is there; should that leave, it may wait in a mailbox as other letters do."""
+        self.reached: list[tuple[str, Stage, Wire | None]] = []
+        """What is said to have been written to whom, on which connection."""
         self.letters: list[Letter] = []
         """What was written to one stage."""
         self.last: dict[str, list[Letter]] = {place.id: [] for place in self.places}
@@ -211,6 +216,9 @@ class Runs(Part):
         for letter in self.letters:
             if letter.outcome == "queued" and letter.id not in self.kept and letter.id not in self.forwarded:
                 raise Broken("queued-arrives", f"{letter.id} is kept nowhere")
+        for message_id, stage, wire in self.reached:
+            if stage.is_surely_live and stage.wire is wire and message_id not in stage.place.done:
+                raise Broken("queued-arrives", f"{message_id} is said to have reached {stage.name}, who never saw it")
         for broadcast in self.broadcasts.values():
             kept = self.kept.get(broadcast.id)
             if broadcast.is_kept and (kept is None or len(kept.read_by) < len(self._all(broadcast))):
@@ -249,33 +257,31 @@ class Host(Actor):
             for asked in self.waiting():
                 self.asked_at.setdefault(asked.request_id, self.account.moment())
 
+    def steps(self) -> list[Callable[[], object]]:
+        """Announce the run as soon as that can be, and take some time for each answer."""
+        found = super().steps()
+        if self.core is not None and self.is_online:
+            if (self.run is None or self.run.lost is not None) and not self.tasks:
+                found.append(self._announce)
+            elif self.run is not None and self.run.waiting:
+                found.append(self._answer)
+        return found
+
     def act(self) -> bool:
-        """Announce the run, answer, or tell somebody what became of a message."""
-        assert self.core is not None
-        if self.run is None or self.run.lost is not None:
-            self._announce()
-        elif self.waiting() or self.run.waiting:
-            if self.chance.random() < 0.7:
-                ask_host(self.core.commitments.runs, self.run, self)
-                self._look()
-        elif self.part.kept and self.chance.random() < 0.5:
+        """Tell somebody what became of a message, announce the run again, or be away for a while."""
+        if self.chance.random() < 0.1:
+            self.close(finished=True)
+        elif self.part.kept and self.run is not None and self.chance.random() < 0.6:
             self._tell()
-        elif self.chance.random() < 0.3:
+        else:
             self._announce()
         return True
 
-    def end_matters(self) -> bool:
-        """Announce the run, and answer everything."""
-        if self.core is None or self.tasks or not self.is_online:
-            return False
-        if self.run is None or self.run.lost is not None:
-            self._announce()
-            return True
-        if self.run.waiting:
+    def _answer(self) -> None:
+        assert self.core is not None and self.run is not None
+        if self.chance.random() < _PROMPT:
             ask_host(self.core.commitments.runs, self.run, self)
             self._look()
-            return True
-        return False
 
     def admit(self, request: StageRequest) -> StageAnswer:
         """Forward to who has begun, keep what is for others."""
@@ -319,7 +325,11 @@ class Host(Actor):
         """Note who has a broadcast."""
         self.part.tell(f"{self.name} is told that {message_id} reached {stages}")
         kept = self.part.kept[message_id]
-        kept.read_by |= {place.id for place in self.part.places if place.target in stages}
+        for place in self.part.places:
+            if place.target in stages:
+                kept.read_by.add(place.id)
+                if place.live is not None and place.live.is_surely_live:
+                    self.part.reached.append((message_id, place.live, place.live.wire))
 
     def _keep(self, request: StageRequest, target: str) -> None:
         if request.id not in self.part.kept:
@@ -436,8 +446,20 @@ class Stage(Actor):
         self.stage = self.live_by = None
         super().die()
 
+    def steps(self) -> list[Callable[[], object]]:
+        """Go live after a while, unless somebody is the stage."""
+        found = super().steps()
+        if self.core is not None and self.is_online and self.place.live is None and not self.tasks:
+            found.append(self._try)
+        return found
+
+    def _try(self) -> None:
+        self._look_at_place()
+        if self.place.live is None and self.chance.random() < _PROMPT:
+            self._go_live()
+
     def act(self) -> bool:
-        """Go live, take what came, or answer it."""
+        """Take what came, answer it, or ask to be the stage beside who is."""
         assert self.core is not None
         self._look_at_place()
         if self.place.live is not self:
