@@ -234,10 +234,30 @@ def test_what_has_come_and_is_not_decided_is_uncertain_and_what_cannot_be_read_i
     sender = RemoteName("x", "alice", ("default",), "active", IDS["a"], session=b"{}", identity="return:alice")
     letter = SendLetter("m1", "b9000000-0000-4000-8000-000000000009", "m", "1", sender, message)
     world.peer_told(Arrived(90, IDS["a"], SEND, "x", encode(letter)))
-    look = LookLetter(7, "m1", "return:alice", "bob", message)
+    look = LookLetter("7", "m1", "return:alice", "bob", message)
     world.peer_told(Arrived(91, IDS["a"], LOOK, "y", encode(look)))
     [answer] = [each for each in world.peer_work if isinstance(each, Post) and each.kind == LOOKED]
-    assert decode(answer.body, type=LookedLetter) == LookedLetter(7, "reserved")
-    for number, body in enumerate((b"{", b"{}", encode(LookedLetter(99, "accepted")))):
+    assert decode(answer.body, type=LookedLetter) == LookedLetter("7", "reserved")
+    for number, body in enumerate((b"{", b"{}", encode(LookedLetter("99", "accepted")))):
         world.peer_told(Arrived(92 + number, IDS["a"], LOOKED if number else LOOK, "z", body))
     assert [each.arrival for each in world.peer_work if isinstance(each, Settle)] == [91, 92, 93, 94]
+
+
+def test_an_answer_to_an_earlier_process_says_nothing_of_another_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was asked before a broker was killed is not what is asked now, in whatever order answers come."""
+    scene = Scene(monkeypatch)
+    moved(scene)
+    scene.lost = {LOOKED}
+    scene.alice.message("bob", "m1", "x")
+    scene.cluster.run()
+    [late] = [post for post in scene.cluster.posts if post.kind == LOOK]
+    name = decode(late.body, type=LookLetter).look
+    scene.cluster.crash("c")
+    scene.alice, scene.bob = client(scene.cluster, "c", "alice"), client(scene.cluster, "c", "bob")
+    scene.alice.message("bob", "m2", "y")
+    scene.cluster.run()
+    body = encode(LookedLetter(name, "accepted"))
+    scene.cluster["c"].peer_told(Arrived(999, IDS["b"], LOOKED, "x", body))
+    assert answers(scene.alice.got()) == []
+    scene.cluster.run(LIMITS.look_ms)
+    assert scene.shown() == ["m2"]
