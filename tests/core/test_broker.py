@@ -546,3 +546,13 @@ def test_two_clients_can_share_a_name_but_never_an_id() -> None:
     twins: list[Client] = [world.register("twin"), world.register("twin")]
     assert twins[0].id != twins[1].id
     assert names(twins[0].write("list", requestId="q")) == ["twin", "twin"]
+
+
+def test_the_server_is_told_which_append_was_the_last() -> None:
+    """Design section 5, Memory and disk: what is read reaches up to it."""
+    world = World()
+    before = world.broker.last_ticket
+    a = world.register("a")
+    world.register("b")
+    a.message("b", "m1")
+    assert world.broker.last_ticket == world.last_ticket > before
