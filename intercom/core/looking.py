@@ -198,10 +198,9 @@ class Looking:
             yield from target.was_at
 
     def _is_due(self, name: str, now: Instant) -> None:
-        look = self._looks.get(name)
-        if look is not None:
-            look.deadline = None
-            self._settle(name, look, now)
+        look = self._looks[name]
+        look.deadline = None
+        self._settle(name, look, now)
 
     # --- letters ----------------------------------------------------------------------------------------
 

@@ -4,7 +4,8 @@ A home is filled by a real broker, which is killed, so that the log of its datab
 are damaged: files are cut off at many lengths, each range of their bytes is overwritten, older copies are put back,
 something else takes their place. Of each copy a broker either keeps all it had promised, or tells that an older state
 was put back, or refuses with a reason that names the file; ``intercom doctor`` says the same, the damaged files are
-kept, and a second start ends as the first. Last, files and homes are taken away from brokers that serve them.
+kept, and a second start ends as the first. Where what clients keep in it is damaged, a session either is who it was, or
+is told what is wrong, and nobody else is troubled. Last, files and homes are taken away from brokers that serve them.
 """
 
 from __future__ import annotations
@@ -44,7 +45,11 @@ MAILS = 4
 """Messages that are sent after a home was damaged while it is served."""
 POLL_S = 0.005
 KEPT, OLDER, PARTIAL, REFUSED, UNSTARTED = "all kept", "told to be older", "newest lost", "refused", "did not begin"
+NAMED, LOST = "identity kept", "identity refused"
 OTHER_USER = 65_534
+OWNER = "eve"
+"""Who holds an address in the home, and keeps what proves it there."""
+IDENTITIES = "identities"
 FILES = (
     "intercom.db",
     "intercom.db-wal",
@@ -184,6 +189,22 @@ def ways(template: Path, older: Path, chance: random.Random, lengths: int, range
                 yield Damage(name, how, do)
 
 
+def ways_of_identities(template: Path, chance: random.Random, lengths: int) -> Iterator[Damage]:
+    """Yield all ways to damage what clients keep in a home."""
+    for path in (template / IDENTITIES, *sorted((template / IDENTITIES).rglob("*"))):
+        name = str(path.relative_to(template))
+        if path.is_file():
+            size = path.stat().st_size
+            some = {0, size // 2, *(chance.randrange(size + 1) for _ in range(lengths))}
+            for length in sorted(length for length in some if length < size):
+                yield Damage(name, f"cut off at {length} of {size}", partial(os.truncate, length=length))
+            data = chance.randbytes(size)
+            yield Damage(name, "anything in it", partial(_overwrite, begin=0, data=data))
+        for how, do in ELSE.items():
+            if how != "other owner" or os.geteuid() == 0:
+                yield Damage(name, how, do)
+
+
 def ways_meanwhile(older: Path) -> Iterator[Damage]:
     """Yield all ways to damage a home while it is served."""
     for name in FILES:
@@ -207,7 +228,9 @@ def _put_back(older: Path, file: Path) -> None:
 
 
 def _away(file: Path) -> None:
-    if os.path.lexists(file):
+    if file.is_dir() and not file.is_symlink():
+        shutil.rmtree(file)
+    elif os.path.lexists(file):
         file.unlink()
 
 
@@ -291,6 +314,40 @@ def judge(template: Path, place: Path, damage: Damage, promises: Sequence[Promis
     elif first.word == PARTIAL and damage.how == OLD:
         faults.append(f"{where}: an older copy is not noticed: {first.said}")
     return first.word, faults
+
+
+def judge_identity(template: Path, place: Path, damage: Damage) -> tuple[str, list[str]]:
+    """Damage what clients keep in a home, and say who can still be who they were, and what is wrong with that."""
+    _copy(template, place)
+    damage.do(place / damage.name)
+    where = f"{damage.name}, {damage.how}"
+    child = start(place)
+    faults: list[str] = []
+    word = NAMED
+    try:
+        try:
+            with blocking.connect(OWNER, home=place, start=False, address=True, timeout=START_S) as owner:
+                got = owner.receive(timeout=START_S)
+                if got is None:
+                    faults.append(f"{where}: {OWNER} is not given its mail")
+        except IntercomError as error:
+            word = LOST
+            said = f"{error.reason} {error.hint}"
+            if str(place) not in said and error.code != "address_taken":
+                faults.append(f"{where}: refused without a name: {error.code}: {said}")
+        with blocking.connect("a", home=place, start=False) as a, blocking.connect("b", home=place, start=False) as b:
+            a.send("b", "hello")
+            if b.receive(timeout=START_S) is None:
+                faults.append(f"{where}: others are troubled")
+    except (IntercomError, OSError) as error:
+        faults.append(f"{where}: {type(error).__name__}: {error}")
+    finally:
+        child.terminate()
+        child.wait(START_S)
+    said = said_by(child)
+    if child.returncode or said:
+        faults.append(f"{where}: the broker ended with {child.returncode}: {said}")
+    return word, faults
 
 
 def judge_meanwhile(template: Path, place: Path, damage: Damage, promises: Sequence[Promise]) -> tuple[str, list[str]]:
@@ -379,6 +436,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         every = list(ways(template, older, chance, options.lengths, options.ranges))
         for damage in every if not options.most else chance.sample(every, min(options.most, len(every))):
             word, found = judge(template, place, damage, promises)
+            counted[word] += 1
+            faults += found
+        every = list(ways_of_identities(template, chance, options.lengths))
+        for damage in every if not options.most else chance.sample(every, min(options.most, len(every))):
+            word, found = judge_identity(template, place, damage)
             counted[word] += 1
             faults += found
         every = list(ways_meanwhile(older))

@@ -202,8 +202,9 @@ async def test_cancelling_the_block_ends_it(paths: Paths) -> None:
         link.wait_for_end()
 
     with FakeBroker(paths.socket, script):
-        with anyio.move_on_after(0.1) as scope:
+        with anyio.CancelScope() as scope:
             async with fake_session(paths) as session:
+                scope.deadline = anyio.current_time() + 0.01  # it is registered
                 await session.receive()
         assert scope.cancelled_caught
 

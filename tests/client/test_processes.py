@@ -97,7 +97,9 @@ def run(broker: BrokerProcess, code: str, *arguments: str) -> list[str]:
         timeout=4 * PATIENCE_S,
         check=False,
     )
-    assert (found.returncode, found.stderr) == (0, ""), found
+    # In its debug mode asyncio says of what took long on a busy machine that it did.
+    said = [line for line in found.stderr.splitlines() if not line.startswith("Executing <")]
+    assert (found.returncode, said) == (0, []), found
     return found.stdout.splitlines()
 
 

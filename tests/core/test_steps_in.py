@@ -16,7 +16,7 @@ from intercom.limits import MINUTE_MS, Limits
 from tests.core.cluster import IDS
 from tests.core.flow_play import TODO_WORKER, gated
 from tests.core.flows_between import Between
-from tests.core.mail import enter, operator
+from tests.core.mail import AGENT, enter, operator
 
 LIMITS = Limits()
 PASS = LIMITS.flow_reconcile_ms
@@ -239,3 +239,27 @@ def test_a_change_that_cannot_be_recorded_is_taken_back() -> None:
     b.auto = True
     b.settle()
     assert play.report(dispatch_id)["code"] == "dispatch_closed"
+
+
+def test_who_follows_a_worker_is_told_of_a_step_of_a_flow_elsewhere() -> None:
+    """12.9: here it concerns its worker, live and out of the journal, with the broker of its flow."""
+    play = Between("abc")
+    world = play.cluster["b"]
+    watcher = enter(world, "watcher", features=(*AGENT, "watch"))
+    begun = watcher.write("watch", requestId="w", of=[{"sessionId": play.worker.id}])
+    journal_id = next(frame["journalId"] for frame in [*begun, *watcher.got()] if "journalId" in frame)
+    assert bring(play, step_for(play)).state == "stored"
+    play.worker.leave()
+    play.run(LIMITS.mail_ttl_ms)
+
+    def told(session: Any, *before: Any) -> list[dict[str, Any]]:
+        frames = [frame for frame in [*before, *session.got()] if frame["type"] == "watch_event"]
+        return [frame["event"] for frame in frames if frame["event"].get("about", {}).get("dispatchId") == "d"]
+
+    live = told(watcher)
+    assert live[0]["about"]["sessionId"] == play.worker.id and live[0]["detail"]["brokerId"] == IDS["a"]
+    assert live[-1]["detail"].get("reason"), "why it ended"
+    later = enter(world, "later", features=(*AGENT, "watch"))
+    begun = later.write("watch", requestId="w", of=[{"sessionId": play.worker.id}], afterSeq=0, journalId=journal_id)
+    play.run()
+    assert [event["kind"] for event in told(later, *begun)] == [event["kind"] for event in live]
