@@ -640,6 +640,10 @@ CLUSTER_PING_MS = 5_000
 """Pause between two signs of life on the connection to the engine; two without an answer end it."""
 CLUSTER_DUPLICATES_MS = 10 * MINUTE_MS
 """How long the engine tells a copy of what it was given."""
+CLUSTER_TARGET_MS = 15 * MINUTE_MS
+"""How long the engine keeps which brokers held a target last."""
+CLUSTER_TARGET_BROKERS = 3
+"""How many of them."""
 CLUSTER_MAIL_MS = 30 * MINUTE_MS
 """How long the engine keeps what a broker has not fetched."""
 CLUSTER_REDELIVERY_MS = 30_000
@@ -654,6 +658,8 @@ CLUSTER_LETTERS_BYTES = 128 * KIB
 """Their bytes, unless one has more by itself."""
 CLUSTER_PART_BYTES = 512 * KIB
 """What the engine is given at a time: a longer envelope goes in parts. Without settings an engine takes 1 MiB."""
+RUN_TOLD_BYTES = 256 * KIB
+"""What is told other brokers of the stages of one run; of one with more only that it is there."""
 CLUSTER_PARTS = 64
 """Of how many parts an envelope may be, and of how many envelopes parts are kept whose others have not come."""
 CLUSTER_BATCH = 64
@@ -952,6 +958,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """How long a delivery is tried before it has failed."""
     peer_outcome_ms: int = MINUTE_MS
     """After which mail is brought once more to the broker its address is at home at, of which nothing was heard."""
+    steps_never_taken: int = 1_000
+    """Steps of other brokers' flows of which a copy that comes late is known."""
     peer_sessions: int = 10_000
     """Sessions of one other broker that are shown, and of all that left and are remembered."""
     peer_return_ms: int = 5_000
@@ -960,6 +968,10 @@ class Limits(Struct, frozen=True, kw_only=True):
     """How long somebody elsewhere who asked may go unconfirmed by its broker."""
     claim_ms: int = 2_000
     """How long a registration waits until its address is claimed for this broker in the whole cluster."""
+    look_ms: int = 2_000
+    """How long a message waits for what other brokers say of an earlier acceptance of it."""
+    target_told_ms: int = 5 * MINUTE_MS
+    """Pause after which the engine is told again which targets are here."""
     announce_ms: int = 100
     """Pause between two announcements to other brokers of who is here."""
     announce_again_ms: int = 5_000

@@ -37,13 +37,13 @@ FLAT = Sample(
 @pytest.mark.parametrize(
     ("script", "arguments"),
     [
-        ("stampede", ("--rounds", "3")),
+        ("stampede", ("--rounds", "2")),
         ("stampede", ("--rounds", "1", "--late-ms", "200")),
         ("stampede", ("--rounds", "1", "--clients", "10", "--starts", "0", "--late-ms", "6000")),
-        ("idle_race", ("--rounds", "25")),
-        ("flow_pass", ("--passes", "5", "--bound-ms", "inf")),
+        ("idle_race", ("--rounds", "10")),
+        ("flow_pass", ("--passes", "2", "--bound-ms", "inf")),
         ("soak", ("--minutes", "0.2")),
-        ("flood", ("--clients", "60", "--groups", "12", "--deaf", "3", "--churn", "20", "--messages", "1500")),
+        ("flood", ("--clients", "60", "--groups", "12", "--deaf", "3", "--churn", "20", "--messages", "600")),
         ("crash", ("--kills", "4")),
         pytest.param("power", ("--rounds", "1", "--failures", "10", "--whole", "1"), marks=needs_compiler),
         ("damage", ("--most", "3")),

@@ -390,7 +390,7 @@ _DEFINITIONS: Schema = {
     "OutboxEntry": _object(
         {
             "id": _TEXT,
-            "kind": {"enum": ["message", "task"]},
+            "kind": {"enum": ["message", "task", "step", "report"]},
             "state": {"enum": ["accepted", "posted", "deferred", "peer_acked", "running"]},
             "target": _TEXT,
             "node": _TEXT,
@@ -675,7 +675,14 @@ DOCUMENTS: dict[str, list[Schema]] = {
             {"flow": _ref("Flow"), "target": _ANY_OBJECT}, {"dispatch": _ANY_OBJECT, "dispatches": _array(_ANY_OBJECT)}
         ),
         _success({"flows": _array(_ref("FlowSummary")), "total": _COUNT}),
-        _success({"dispatchId": _TEXT, "reportMessageId": _TEXT, "stepState": {"enum": list(get_args(StepState))}}),
+        _success(
+            {
+                "dispatchId": _TEXT,
+                "reportMessageId": _TEXT,
+                "state": {"enum": ["accepted", "stored"]},
+                "stepState": {"enum": list(get_args(StepState))},
+            }
+        ),
         _success({"flowIds": _TEXTS, "dryRun": _FLAG}),
         _success({"reports": _array(_WRITTEN_REPORT)}),
         *_WATCHED,

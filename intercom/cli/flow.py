@@ -232,9 +232,12 @@ def _report(dispatch_id: str, outcome: str, arguments: Namespace, output: Output
             timeout=time_left(arguments, WORK_REQUEST_MS),
         )
     document = {"dispatchId": dispatch_id, "reportMessageId": reported.report_message_id}
-    output.document({"ok": True, **document, "stepState": reported.step_state})
+    output.document({"ok": True, **document, "state": reported.state, "stepState": reported.step_state})
     waits = "; it waits for its to-do item" if reported.step_state == "awaiting_result" else ""
-    output.line(f"reported: the step is {reported.step_state}{waits}")
+    if reported.state == "stored":
+        output.line("stored: it is brought to the machine of the flow once that answers; it need not be repeated")
+    else:
+        output.line(f"reported: the step is {reported.step_state}{waits}")
     return 0
 
 

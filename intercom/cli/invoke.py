@@ -22,9 +22,9 @@ DESCRIPTION = f"""Have something done by somebody: it is recorded at once, and h
 They get it as work, as mail or as a message, by how they take part; what they answer, or report, is the result.
 
 TARGET is a label or an id: `builder`, `@builder.main` for one that works in a directory `main`, `@builder#codex` for
-one that runs in Codex, `@builder?opus` for one with that model; `intercom resolve LABEL` tells whom it means. TASK may
-be several words; `-` alone reads standard input. With --action consult a run without an answer has failed; the others
-are {", ".join(sorted(set(get_args(Action)) - {"consult"}))}.
+one that runs in Codex, `@builder?opus` for one with that model, `builder@studio` for one on that machine;
+`intercom resolve LABEL` tells whom it means. TASK may be several words; `-` alone reads standard input. With --action
+consult a run without an answer has failed; the others are {", ".join(sorted(set(get_args(Action)) - {"consult"}))}.
 
 --context, --model, --session, --label, --about and --stream are told to whoever gets it; the broker does nothing by
 them.

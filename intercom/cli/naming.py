@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from intercom.cli.tables import Fit, table
-from intercom.client.choosing import begun_by, in_reach, matching, may_begin_an_id, near_names
+from intercom.client.choosing import begun_by, by_machine, in_reach, matching, may_begin_an_id, near_names
 from intercom.errors import AmbiguousTarget, IntercomError, TargetNotFound
 from intercom.limits import NEAR_NAMES
 from intercom.wire.targets import SCHEME
@@ -32,9 +32,15 @@ class AmbiguousAmong(AmbiguousTarget):
 
     @property
     def lines(self) -> list[str]:
-        """Return the candidates as lines for a person; each id can be used as it stands."""
-        cells = [(view.id, view.status or "-", ",".join(view.groups), view.cwd) for view in self.candidates]
-        return table(("ID", "STATUS", "GROUPS", "DIRECTORY"), cells, Fit(whole=("ID",))) if cells else []
+        """Return the candidates as lines for a person; ids, and names with a machine, can be copied."""
+        head = ["ID", "STATUS", "GROUPS", "DIRECTORY"]
+        cells = [[view.id, view.status or "-", ",".join(view.groups), view.cwd] for view in self.candidates]
+        names = [by_machine(view) for view in self.candidates]
+        if any(names):
+            head.insert(1, "NAME")
+            for row, name in zip(cells, names, strict=True):
+                row.insert(1, name if name and names.count(name) == 1 else "-")
+        return table(head, cells, Fit(whole=tuple(head[:-3]))) if cells else []
 
 
 @contextmanager

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 
 USAGE = "list | show ID | retry ID | cancel ID"
 DESCRIPTION = """`list` shows what is on its way to other machines, or waits for them, the oldest first: messages whose
-outcome is not known yet, mail for who is at home elsewhere, and tasks.
+outcome is not known yet, mail for who is at home elsewhere, tasks, and steps of flows and their reports.
 
     accepted    it is stored here, and the engine has not said that it has it
-    posted      the engine has it; what became of it is not known yet
+    posted      the engine has it, or gets it once it can be reached; what became of it is not known yet
     deferred    it waits here, and is brought away when its machine is back
     peer_acked  a task that its machine has; running: that is done there
 
 `show ID` shows one entry. `retry ID` brings it away now, and lets its time begin anew; nothing arrives twice by that.
 `cancel ID` gives a message up, which is for the person to do: its sender is told, unless it waits itself. What was
-posted may arrive all the same. A task is ended by `intercom invocation cancel`.
+posted may arrive all the same. A task is ended by `intercom invocation cancel`, a flow by `intercom flow cancel`.
 
 Starts a broker when none runs. Ends with 3 when nothing of this id is in the outbox.
 """

@@ -15,6 +15,7 @@ USAGE = "LABEL"
 DESCRIPTION = """Tell whom a label means, as `intercom invoke` would take it, without asking anything of them:
 
     [@]name[.workspace[.node]][.key:value ...][#harness][?model]
+    name@node
 
 Keys are workspace (worktree, branch), profile (persona), harness (runtime), model and node (host). An id of a session
 may stand in its place. Ends with 3 when nobody is called so, with 4 when several are: it prints labels that lead to one

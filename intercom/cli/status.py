@@ -102,7 +102,8 @@ def described(report: dict[str, Any], paths: Paths) -> list[tuple[str, str]]:
 
 def machines(cluster: dict[str, Any]) -> str:
     """Return how the way to other machines is, by the report of the broker."""
-    told = f"{cluster['status']}, through {cluster.get('adapter', 'nothing yet')}"
+    own = f", as {cluster['node']}" if "node" in cluster else ""
+    told = f"{cluster['status']}, through {cluster.get('adapter', 'nothing yet')}{own}"
     if "reason" in cluster:
         return f"{told}: {cluster['reason']}"
     peers = cluster.get("peers")

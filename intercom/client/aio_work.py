@@ -148,10 +148,10 @@ class Assignments:
         session = self._session
         while True:
             work = session._our_work(await session._engine.next_work(claims=self._claim))
-            if not self._accept:
+            if not self._accept or work.accepted:
                 return work
             try:
-                await work.accept()
+                await session._engine.wait(session._core.work.accept(work))
             except AssignmentLost:
                 continue
             return work

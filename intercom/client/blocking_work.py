@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import TypeAlias
 
@@ -142,10 +143,10 @@ class Assignments:
             if found is None:
                 raise StopIteration
             work = session._our_work(found)
-            if not self._accept:
+            if not self._accept or work.accepted:
                 return work
             try:
-                work.accept()
+                session._engine.wait(partial(session._core.work.accept, work))
             except AssignmentLost:
                 continue
             return work

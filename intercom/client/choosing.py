@@ -49,15 +49,23 @@ def matching(views: Iterable[SessionView], target: str, own_id: str) -> list[Ses
     return [
         view
         for view in views
-        if view.id != own_id and ((view.name or "").lower() == wanted or view.id.lower().startswith(wanted))
+        if view.id != own_id
+        and (wanted in ((view.name or "").lower(), by_machine(view).lower()) or view.id.lower().startswith(wanted))
     ]
+
+
+def by_machine(view: SessionView) -> str:
+    """Return how a session on another machine is named with that; empty for one on this machine."""
+    node = view.raw.get("node")
+    return f"{view.name or view.id}@{node}" if isinstance(node, str) and node else ""
 
 
 def near_names(target: str, views: Iterable[SessionView], addresses: Iterable[AddressView]) -> list[str]:
     """Return names of sessions and addresses that are like one nobody has."""
     from difflib import get_close_matches  # only a name that nobody has pays for it
 
-    names = [view.name for view in views if view.name] + [address.name for address in addresses]
+    names = [name for view in views for name in (view.name, by_machine(view)) if name]
+    names += [address.name for address in addresses]
     known = {name.lower(): name for name in names}
     return [known[match] for match in get_close_matches(target.strip().lower(), known, n=NEAR_NAMES)]
 

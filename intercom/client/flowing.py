@@ -63,7 +63,7 @@ class ReportOperation(FlowRequest[FlowReported]):
 
         def read(answer: flows.FlowReportRecorded) -> FlowReported:
             reported = shown(answer, FlowReported)
-            outbox.accepted(record, reported.step_state)
+            outbox.accepted(record, reported.step_state, is_stored=reported.state == "stored")
             return reported
 
         super().__init__(make, flows.FlowReportRecorded, read, deadline)
@@ -192,7 +192,7 @@ class FlowRequests:
             raise RequestRefused("Another report of this dispatch was made; that one stays", code="report_conflict")
         deadline = self._now() + milliseconds(timeout, "timeout")
         operation = ReportOperation(self.outbox, record, deadline)
-        if record.step_state is not None:
+        if record.step_state is not None and not record.is_stored:
             operation.succeed(FlowReported(report_message_id=record.message_id, step_state=record.step_state))
         return operation
 

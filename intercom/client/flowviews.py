@@ -224,6 +224,9 @@ class FlowReported(_View, frozen=True, kw_only=True):
 
     report_message_id: str
     step_state: StepState
+    state: Literal["accepted", "stored"] = "accepted"
+    """``stored``: the flow is at another broker, which has not said what became of the step; the report is brought
+    there as soon as that can be, and need not be repeated."""
 
 
 def flow_of(answer: flows.Flow) -> Flow:

@@ -170,7 +170,7 @@ class OutboxItem(Struct, frozen=True, kw_only=True):
     """The order in which they were stored."""
     delivery_id: str
     kind: str
-    """``message`` or ``task``."""
+    """``message``, ``task``, or ``step`` or ``report`` of a flow."""
     status: str
     """``accepted`` stored here, ``posted`` on its way, ``deferred`` waits here; of a task also how far it is there."""
     peer: str

@@ -45,6 +45,8 @@ class ReportRecord(Struct, rename="camel", omit_defaults=True):
     todo_status: TodoStatus | None = None
     step_state: StepState | None = None
     """What became of its step, once the broker has it."""
+    is_stored: bool = False
+    """Of a flow at another broker, whose word was not heard by then."""
     written_at: int = 0
     """Grows with every record of its place: they are sent in this order."""
     prepared_at: int = 0
@@ -124,7 +126,8 @@ class Outbox:
         elif todo is None or (todo.todo_id, todo.todo_status) == (record.todo_id, record.todo_status):
             return record
         else:
-            record = replace(record, step_state=None, state="prepared" if record.state == "prepared" else "published")
+            state: ReportState = "prepared" if record.state == "prepared" else "published"
+            record = replace(record, step_state=None, is_stored=False, state=state)
         if todo is not None:
             record.todo_id, record.todo_status = todo.todo_id, todo.todo_status
         self._keep(record)
@@ -151,11 +154,12 @@ class Outbox:
         self._keep(record)
         self._moved(record, "published")
 
-    def accepted(self, record: ReportRecord, step_state: StepState) -> None:
-        """Take notice that the broker has it."""
+    def accepted(self, record: ReportRecord, step_state: StepState, *, is_stored: bool = False) -> None:
+        """Take notice that the broker has it; ``is_stored``: it brings it to another one, which has not answered."""
         self._in_flight.discard(record.dispatch_id)
         record.state = MOVES[record.state, "taken"]
         record.step_state = step_state
+        record.is_stored = is_stored
         record.accepted_at = self._wall()
         record.last_error = None
         self._keep(record)

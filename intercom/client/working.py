@@ -195,9 +195,9 @@ class WorkRequests:
         code: str | None,
         retryable: bool,
         event_id: str | None,
-        timeout: float,
+        timeout: float | None,
     ) -> RequestOperation[int]:
-        """Say how far an assignment is; the result is the number of the state."""
+        """Say how far an assignment is, for as long as it takes without ``timeout``; return the number of the state."""
         if state not in REPORTABLE:
             known = ", ".join(sorted(REPORTABLE))
             raise UsageError(f"{state!r} is no state a worker reports", hint=f"One of {known}.")
@@ -211,6 +211,10 @@ class WorkRequests:
             return answer.state_sequence
 
         return self._request(lambda request_id: _named(frame, request_id), work.AssignmentRecorded, read, timeout)
+
+    def accept(self, assignment: Assignment) -> RequestOperation[int]:
+        """Accept an assignment, however long the broker is away; it ends by its own time, which the broker keeps."""
+        return self.report(assignment, "accepted", None, None, False, None, None)
 
     def last_words(self, assignment: Assignment) -> Request:
         """Return the report of a worker that leaves: what it accepted is cut off, anything else it gives back."""
@@ -289,9 +293,10 @@ class WorkRequests:
         )
 
     def _request(
-        self, make: Callable[[str], Request], answers: type[Any], read: Callable[[Any], Result], timeout: float
+        self, make: Callable[[str], Request], answers: type[Any], read: Callable[[Any], Result], timeout: float | None
     ) -> PatientRequest[Result]:
-        return PatientRequest(make, answers, read, self._now() + milliseconds(timeout, "timeout"))
+        deadline = None if timeout is None else self._now() + milliseconds(timeout, "timeout")
+        return PatientRequest(make, answers, read, deadline)
 
 
 def ended_without_word() -> dict[str, Any]:

@@ -36,6 +36,7 @@ from intercom.core.records import OperationState
 from intercom.core.sessions import NODE, Session
 from intercom.core.standins import PEER, RemoteConnection, StandIn
 from intercom.wire import reasons
+from intercom.wire.codec import parse_message
 from intercom.wire.frames import Delivered, DeliveryFailed, MessageFrame, Queued, Send
 from intercom.wire.mail import Notice, QuestionWithdrawn
 
@@ -46,9 +47,10 @@ if TYPE_CHECKING:
     from intercom.core.ground import Ground
     from intercom.core.mailboxes import Mail, Mailboxes
     from intercom.core.mailing import Mailing
+    from intercom.core.operation import Operation
     from intercom.core.operations import Operations
     from intercom.core.queueing import Queueing
-    from intercom.core.receipts import Receipts
+    from intercom.core.receipts import Receipts, Unconfirmed
     from intercom.core.registry import Registry
 
 Letter = TypeVar("Letter", SendLetter, OutcomeLetter, WithdrawnLetter, NoticeLetter)
@@ -109,6 +111,8 @@ class Abroad:
         self._name_of = name_of
         self._sender_of = sender_of
         self._is_cut_off = is_cut_off
+        self.is_owned: Callable[[str], bool] = lambda target: False
+        """Tells whether a target is a stage whose owner is here."""
         self._posts = 0
         self._attempts: dict[tuple[str, str], _Sent] = {}
         """The newest attempt of what has no outcome yet, by mark and message id."""
@@ -144,7 +148,8 @@ class Abroad:
 
     def _post_send(self, to: RemoteConnection, frame: MessageFrame, after: int, attempt: Attempt) -> bool:
         target, sender = to.session, attempt.sender
-        if target is None or sender.is_remote:
+        assert target is not None, "a way is made for a session"
+        if sender.is_remote:
             return False
         letter = SendLetter(
             attempt.message_id,
@@ -158,6 +163,7 @@ class Abroad:
             attempt.may_queue,
             self._validity_of(attempt),
             _address_of(target),
+            wording=attempt.wording,
         )
         delivery_id = _delivery_id(letter, to.peer_id)
         after, _ = self.outgoing.begin(attempt, to.peer_id, delivery_id, letter, after)
@@ -179,9 +185,8 @@ class Abroad:
         """Post mail that waited here; it stays here until its recipient has it."""
         target = to.session
         assert frame.mail is not UNSET
-        mail = None if target is None or target.mailbox is None else target.mailbox.entries.get(frame.mail.entry)
-        if target is None or mail is None:
-            return False
+        assert target is not None and target.mailbox is not None, "only who has a mailbox is written mail"
+        mail = target.mailbox.entries[frame.mail.entry]
         record = mail.record
         identity = f"session:{record.sender_session}" if mail.operation is None else mail.operation.sender
         valid_for = None
@@ -203,6 +208,7 @@ class Abroad:
             valid_for=valid_for,
             address=_address_of(target),
             was_forwarded=NODE in decode(record.sender_info),
+            wording=record.target,
         )
         self._post_letter(to.peer_id, _delivery_id(letter, to.peer_id), letter, after)
         if not target.id and mail.offered_at is not None:
@@ -218,8 +224,7 @@ class Abroad:
         return self.post(peer, SEND, delivery_id, letter, after, attempt=letter.attempt)
 
     def _post_notice(self, to: RemoteConnection, frame: MessageFrame, after: int) -> bool:
-        if to.session is None or frame.notice is UNSET:
-            return False
+        assert to.session is not None, "a way is made for a session"
         letter = NoticeLetter(to.session.id, frame.sender, frame.message, Raw(encode(frame.notice)))
         self.post(to.peer_id, NOTICE, f"{NOTICE} {self._posts}", letter, after)
         return True
@@ -287,10 +292,10 @@ class Abroad:
     # --- in ---------------------------------------------------------------------------------------------
 
     def arrived(self, fact: Arrived, now: Instant) -> None:
-        """Take what another broker brought; what cannot be read is let go of."""
+        """Take what another broker brought; what cannot be read, or is of a kind nobody knows, is let go of."""
         if fact.kind == SEND:
             letter = _read(fact, SendLetter)
-            if letter is not None and letter.sender.home == fact.peer:
+            if letter is not None and letter.sender.home == fact.peer and _is_whole(letter):
                 self._take_send(fact, letter, now)
                 return
         elif fact.kind == OUTCOME:
@@ -305,14 +310,12 @@ class Abroad:
             notice = _read(fact, NoticeLetter)
             if notice is not None:
                 self._take_notice(notice)
-        else:
-            return  # another part's
         self._outbox.add(Settle(fact.arrival))
 
     def _take_send(self, fact: Arrived, letter: SendLetter, now: Instant) -> None:
         is_for_mailbox = letter.address is not None and not letter.to
         is_early = not is_for_mailbox and now.mono - self._started.mono < self._limits.peer_return_ms
-        if is_early and self._sessions.get(letter.to) is None:
+        if is_early and self._sessions.get(letter.to) is None and not self.is_owned(letter.to):
             if not self._returning:
                 self._deadlines.add(now.mono + self._limits.announce_ms, self._take_returning)
             self._returning.append((fact, letter))
@@ -435,7 +438,7 @@ class Abroad:
             if not self._take_outcome_of_earlier(letter, now):
                 self._take_outcome_of_mail(letter, now)
         elif letter.result == "delivered":
-            self._delivery.confirmed_elsewhere(unconfirmed, now)
+            self._delivery.confirmed_elsewhere(unconfirmed, now, self._stage_that_has(unconfirmed, letter))
         elif letter.result == "queued":
             self._delivery.queued_elsewhere(unconfirmed, letter.position)
         else:
@@ -443,12 +446,50 @@ class Abroad:
             self._delivery.refused_elsewhere(unconfirmed, letter.reason, code, now, is_known=letter.is_known)
         self.outgoing.settled(*key, now)
 
+    def _stage_that_has(self, unconfirmed: Unconfirmed, letter: OutcomeLetter) -> Session | None:
+        """Return the session of the stage that has what was sent to its target, as far as it is seen here."""
+        found = self._sessions.get(letter.recipient)
+        is_stage = self._sessions.get(unconfirmed.waiter.target.id) is None
+        return found if is_stage and isinstance(found, StandIn) and letter.mark.startswith(PEER) else None
+
     def give_up(self, entry: OnItsWay, now: Instant) -> None:
         """Let go of a message that is on its way: it may arrive all the same, and its sender is told no more."""
         unconfirmed = self._receipts.find(*entry.key)
         if unconfirmed is not None:
             self._delivery.refused_elsewhere(unconfirmed, reasons.RECEIPT_MISSING, UNSET, now, is_known=True)
         self.outgoing.settled(*entry.key, now)
+
+    def wording_of(self, peer: str, message_id: str) -> str:
+        """Return what the sender of a message that came, and is not decided yet, called its target."""
+        found = self._arrivals.get((peer, message_id))
+        return "" if found is None else found[1].wording
+
+    def has_arrived(self, message_id: str) -> bool:
+        """Tell whether a message came of which is not decided yet what becomes of it here."""
+        return any(each[1] == message_id for each in self._arrivals) or any(
+            letter.message_id == message_id for _, letter in self._returning
+        )
+
+    def accepted_elsewhere(self, operation: Operation, now: Instant) -> None:
+        """Take note that a message arrived whose outcome was not heard."""
+        mark = operation.target or ""
+        unconfirmed = self._receipts.find(mark, operation.message_id)
+        if unconfirmed is not None:
+            self._delivery.confirmed_elsewhere(unconfirmed, now)
+        elif operation.state is OperationState.RESERVED:
+            self._operations.accept_unwaited(operation, now)
+        self.outgoing.settled(mark, operation.message_id, now)
+
+    def never_arrived(self, operation: Operation, now: Instant) -> None:
+        """Forget a message that is provably not where it was sent to, and will not be."""
+        mark = operation.target or ""
+        self._attempts.pop((mark, operation.message_id), None)
+        unconfirmed = self._receipts.find(mark, operation.message_id)
+        if unconfirmed is not None:
+            unconfirmed.waiter.settle()
+            self._receipts.remove(unconfirmed)
+        self.outgoing.settled(mark, operation.message_id, now)
+        self._operations.forget(operation)
 
     def _take_outcome_of_earlier(self, letter: OutcomeLetter, now: Instant) -> bool:
         """Take what became of a message that an earlier process posted; return whether it was one.
@@ -516,6 +557,12 @@ def _wording_of(group: str, name: str) -> str:
 
 def _delivery_id(letter: SendLetter, peer: str) -> str:
     return sha256(encode([letter.sender.identity, letter.message_id, peer])).hexdigest()[:32]
+
+
+def _is_whole(letter: SendLetter) -> bool:
+    """Tell whether the message can be read and is the one that the letter names: under its id it is answered."""
+    message = parse_message(letter.message)
+    return message is not None and message.id == letter.message_id
 
 
 def _read(fact: Arrived, kind: type[Letter]) -> Letter | None:

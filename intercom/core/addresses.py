@@ -155,9 +155,6 @@ class Addresses:
         for record in records:
             self._enter(Address(record))
 
-    def __len__(self) -> int:
-        return len(self._by_number)
-
     def __iter__(self) -> Iterator[Address]:
         return iter(list(self._by_number.values()))
 

@@ -64,10 +64,12 @@ class Aliases:
         self._by_session.setdefault(alias.session.id, {})[alias.text] = alias
         self._by_run.setdefault(alias.run_id, {})[alias.text] = alias
 
-    def session_left(self, session: Session) -> None:
-        """Forget all targets that led to a departing session."""
-        for alias in list(self._by_session.get(session.id, {}).values()):
+    def session_left(self, session: Session) -> bool:
+        """Forget all targets that led to a departing session; return whether there were any."""
+        mine = list(self._by_session.get(session.id, {}).values())
+        for alias in mine:
             self._remove(alias)
+        return bool(mine)
 
     def retire_ambiguous(self, roster: Roster) -> None:
         """Take name aliases from stages that share their name: no occurrence keeps it."""

@@ -90,6 +90,7 @@ class Barriers:
             self._stages.aliases.add(Alias(text, target, session, frame.run_id, frame.capability))
         if roster is not None:
             self._stages.aliases.retire_ambiguous(roster)
+        self._stages.on_change()
         self._wait(session, frame.request_id, self._concerning(keys, route, roster))
         return None
 

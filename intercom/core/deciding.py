@@ -9,7 +9,7 @@ changed nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from msgspec import UNSET, UnsetType
@@ -28,6 +28,7 @@ from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
 from intercom.core.owners import OwnerRequest, Owners
 from intercom.core.parking import Parking, meant_session
+from intercom.core.peer_records import PEER
 from intercom.core.policies import sender_of
 from intercom.core.queueing import Away, Queueing, Several
 from intercom.core.records import OperationState
@@ -84,23 +85,27 @@ class Deciding:
         self._queueing = queueing
         self._limits = limits
         self._outbox = outbox
+        self.look: Callable[[Connection, Send, Session, Operation | None, Instant], bool] = lambda *send: False
+        """Looks elsewhere for an earlier acceptance of a send (D13); tells whether the send waits for that."""
+        self.owner_elsewhere: Callable[[str, StageTarget, Session, Instant], Session | Refusal | None] = (
+            lambda *target: None
+        )
+        """Returns what stands for a stage whose owner is at another broker."""
         owners.forward = self.forward_to_stage
 
     def send(self, connection: Connection, frame: Send | Malformed, now: Instant) -> None:
         """Decide about a ``send`` or ``supervisor_send`` and answer or forward it."""
         refusal = self._decide(connection, frame, None, now)
         if refusal is not None:
-            self._refuse(connection, *identify(members_of(frame)), refusal)
+            self.refuse(connection, *identify(members_of(frame)), refusal)
 
     def send_away(self, connection: Connection, away: Away, frame: Send, now: Instant) -> None:
         """Decide about a send to somebody who is known to be away."""
         message, sender = parse_message(frame.message), connection.session
-        if message is None or sender is None:
-            return self.send(connection, frame, now)
+        assert message is not None and sender is not None, "both were looked at by who knows that somebody is away"
         refusal = self._queueing.send(connection, sender, away, frame, message, now)
         if refusal is not None:
-            self._refuse(connection, message.id, frame.attempt_id, refusal)
-        return None
+            self.refuse(connection, message.id, frame.attempt_id, refusal)
 
     def dispatch(self, released: Iterable[Held], now: Instant) -> None:
         """Decide about sends whose hold has ended as if they came now, in the order in which they did come (6.11)."""
@@ -108,7 +113,7 @@ class Deciding:
             frame = held.aimed_anew()
             refusal = self._decide(held.connection, frame, held, now)
             if refusal is not None:
-                self._refuse(held.connection, *identify(members_of(frame)), refusal)
+                self.refuse(held.connection, *identify(members_of(frame)), refusal)
 
     def forward_to_stage(self, request: OwnerRequest, target: Session, now: Instant) -> None:
         """Send to a live stage what its run's owner wants to be forwarded, as if it came now (protocol 6.12.4)."""
@@ -117,7 +122,7 @@ class Deciding:
         assert message is not None, "it was parsed before the owner was asked"
         refusal = self._decide_found(request.connection, request.sender, target, frame, message, now, request=request)
         if refusal is not None:
-            self._refuse(request.connection, message.id, frame.attempt_id, refusal)
+            self.refuse(request.connection, message.id, frame.attempt_id, refusal)
 
     def withdraw(self, asker: Session, message_id: str, now: Instant) -> None:
         """End the questions of an ask, open ones and the one it would still open, also for the next broker process.
@@ -140,7 +145,13 @@ class Deciding:
         if operation.sender == asker.sender_identity:
             self._queueing.withdraw(operation, asker, now)
 
-    def _refuse(self, connection: Connection, message_id: str, attempt_id: str | UnsetType, refusal: Refusal) -> None:
+    def settle(self, connection: Connection, answer: Delivered | Queued, operation: Operation | None) -> None:
+        """Answer a send of which is known what became of it; ``operation``: its row, where there is one."""
+        otherwise = DeliveryFailed(answer.message_id, reasons.NOT_CONFIRMED_DURABLY, answer.attempt_id)
+        self._answer(connection, answer, 0 if operation is None else operation.ticket, otherwise)
+
+    def refuse(self, connection: Connection, message_id: str, attempt_id: str | UnsetType, refusal: Refusal) -> None:
+        """Answer a send that is refused."""
         answer = DeliveryFailed(message_id, refusal.reason, attempt_id, refusal.code)  # type: ignore[arg-type]  # the codes are literals
         otherwise = DeliveryFailed(message_id, reasons.NOT_RECORDED, attempt_id)
         self._answer(connection, answer, refusal.after, otherwise)
@@ -228,6 +239,11 @@ class Deciding:
                     asked = self._ask_owner(connection, sender, None, stage, frame, message, None, now)  # E2
                     if asked is not False:
                         return None if asked is True else asked
+                    owner = self.owner_elsewhere(trim(frame.to), stage, sender, now)
+                    if isinstance(owner, Session):
+                        return self._decide_found(connection, sender, owner, frame, message, now)
+                    if owner is not None:
+                        return owner
                 if not is_supervised:
                     admitted = self._holding.admit(connection, sender, frame, message, earlier, now)  # E3
                     if admitted is not None:
@@ -239,7 +255,8 @@ class Deciding:
                 return self._decide_away(connection, sender, frame, message, gone_code, now)
             wording = trim(frame.to)
             if found is Unresolved.AMBIGUOUS_NAME:
-                return Refusal("E5", reasons.ambiguous_name(wording))
+                alone = self._resolver.named_by_machine(wording, sender, is_reply=is_reply or is_supervised, now=now)
+                return Refusal("E5", reasons.ambiguous_name(wording, alone))
             return Refusal("E5", reasons.ambiguous_prefix(wording))
 
         # D. A session was found
@@ -261,7 +278,7 @@ class Deciding:
         if isinstance(away, Session):
             return self._decide_found(connection, sender, away, frame, message, now)
         if isinstance(away, Several):
-            return Refusal("E5", reasons.ambiguous_away(trim(frame.to), away.groups, away.session_ids))
+            return Refusal("E5", reasons.ambiguous_away(trim(frame.to), away.groups, away.session_ids, away.alone))
         same = self._find_same(sender, frame, message, now)
         if same is not None and same.state is OperationState.QUEUED:  # its target is gone, and it waits in the inbox
             self._queueing.answer_again(connection, frame, same)
@@ -381,6 +398,10 @@ class Deciding:
         operation = self._operations.find(message.id, now)
         standing = self._operations.standing(operation, message.id, signature, target.target_identity)
         after = 0 if operation is None else operation.ticket
+        if standing is Standing.CONFLICT and operation is not None and _is_done(operation, signature, target):
+            return self._answer_done(connection, sender, frame, operation)
+        if standing is Standing.MOVED and self.look(connection, frame, target, operation, now):
+            return None
 
         answered = None
         reply_to = message.reply_to
@@ -428,6 +449,9 @@ class Deciding:
                 return Refusal("D22", looped, after=after)
         if is_ask and target.cannot_be_told:
             return Refusal("D12", reasons.CANNOT_BE_TOLD, after=after)
+        is_looked_for = bool(target.was_at) and operation is None and request is None
+        if is_looked_for and self.look(connection, frame, target, None, now):  # D13
+            return None
         if stage is not None:
             asked = self._ask_owner(connection, sender, target, stage, frame, message, signature, now)  # D14
             if asked is not False:
@@ -529,3 +553,14 @@ class Deciding:
         self._answer(connection, Delivered(message_id, frame.attempt_id), ticket, otherwise)
         self._asking.settle_if_over(sender, target.id, message_id, now)
         return None
+
+
+def _is_done(operation: Operation, signature: bytes, target: Session) -> bool:
+    """Tell whether this very send is over, although its target means another session now, on another machine (D13).
+
+    Who a name means is known here a moment later, or earlier, than where it is: that is no other message.
+    """
+    if operation.signature != signature or operation.state is not OperationState.ACCEPTED:
+        return False
+    is_elsewhere = target.is_remote or (operation.target or "").startswith(PEER)
+    return is_elsewhere and (operation.answered or not operation.is_ask)

@@ -312,9 +312,12 @@ class Delivery:
 
     # --- what another broker says ---------------------------------------------------------------------
 
-    def confirmed_elsewhere(self, unconfirmed: Unconfirmed, now: Instant) -> None:
-        """Finish a delivery to a session on another machine, whose broker says that it has the message."""
-        self._confirm(unconfirmed, unconfirmed.waiter.target, now)
+    def confirmed_elsewhere(self, unconfirmed: Unconfirmed, now: Instant, by: Session | None = None) -> None:
+        """Finish a delivery to a session on another machine, whose broker says that it has the message.
+
+        ``by``: the session that has it, where that is not the one it was written to.
+        """
+        self._confirm(unconfirmed, unconfirmed.waiter.target if by is None else by, now)
 
     def queued_elsewhere(self, unconfirmed: Unconfirmed, position: int) -> None:
         """Say that the broker of another machine keeps a message for who is away; its row says no more than that.
@@ -330,8 +333,10 @@ class Delivery:
                 self._asking.close(answered)
         if attempt.is_waiting:
             attempt.settle()
-            queued = Queued(attempt.message_id, trim(attempt.wording), position, attempt.attempt_id)
-            self._outbox.write(attempt.connection, queued)
+            answer: Queued | Delivered = Queued(attempt.message_id, trim(attempt.wording), position, attempt.attempt_id)
+            if not attempt.sender.knows_newest_frames:  # of a stage: the queue of the run has it (protocol 5.30)
+                answer = Delivered(attempt.message_id, attempt.attempt_id)
+            self._outbox.write(attempt.connection, answer)
 
     def refused_elsewhere(
         self, unconfirmed: Unconfirmed, reason: str, code: str | UnsetType, now: Instant, *, is_known: bool

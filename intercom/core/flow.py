@@ -39,7 +39,7 @@ class Dispatch:
 class Flow:
     """Hold one flow, and what only this process knows of it."""
 
-    __slots__ = ("deferred_at", "is_read", "lost_texts", "record", "ticket", "turn")
+    __slots__ = ("deferred_at", "is_read", "lost_texts", "record", "refused_at", "ticket", "turn")
 
     def __init__(self, record: FlowRecord) -> None:
         self.record = record
@@ -47,6 +47,8 @@ class Flow:
         """Of its last change."""
         self.deferred_at: int | None = None
         """When it was last counted that its target cannot be reached (monotonic ms)."""
+        self.refused_at: int | None = None
+        """When the broker of its target refused a step (monotonic ms)."""
         self.is_read = False
         """The text of its next step is being read."""
         self.turn = 0

@@ -7,7 +7,7 @@ is counted, once a pause; who is busy with another flow is waited for.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.json import encode
@@ -87,7 +87,7 @@ class Admission:
         found = self._observe(flow)
         if isinstance(found, Unreachable):
             self.defer(flow, found.reason, now)
-        elif self._book.open_at(found.id) is None:
+        elif not self._book.is_busy(found, flow) and not self._was_just_refused(flow, now):
             flow.is_read = True
             identity, is_recorded = self._targets.identity_of(found), self._book.is_recorded(flow)
             seen = Admitting(flow, step.step_id, flow.record.target, identity, is_recorded)
@@ -114,14 +114,20 @@ class Admission:
             return self.defer(flow, found.reason, now)
         if not self._targets.is_exactly(found, token.identity):
             return self.defer(flow, f"{flow.record.target} was replaced meanwhile", now)
-        if self._book.open_at(found.id) is None:
+        if not self._book.is_busy(found, flow):
             self._record(flow, step, found, bodies[number].decode(), now)
         return None
+
+    def _was_just_refused(self, flow: Flow, now: Instant) -> bool:
+        """Tell whether the broker of a session elsewhere has refused a step within this pause."""
+        return flow.refused_at is not None and now.mono - flow.refused_at < self._limits.flow_reconcile_ms
 
     def _observe(self, flow: Flow) -> Session | Unreachable:
         found = self._targets.find(flow.record.target, flow.record.group)
         if isinstance(found, Unreachable):
             return found
+        if found.is_remote:
+            return found  # its broker knows whether there is room
         box = found.mailbox
         assert box is not None, "a session that was found has one"
         if not self._boxes.has_room(box, self._limits.flow_prompt_bytes):
@@ -168,7 +174,7 @@ class Admission:
 
     def _record(self, flow: Flow, step: StepRecord, target: Session, prompt: str, now: Instant) -> None:
         identity = self._targets.identity_of(target)
-        negotiated = target.features >= features.TODO
+        negotiated = self._targets.features_of(target) >= features.TODO
         dispatch_id = self._ids()
         owed = self._owed(flow, target)
         record = DispatchRecord(
@@ -191,6 +197,10 @@ class Admission:
         if step.gates is not None:
             move.dispatch(dispatch, "dispatch.capabilities_recorded", detail={"negotiated": negotiated})
             record_binding(move, dispatch, BindingRecord() if negotiated else None)
+        # Of one elsewhere it is known that it can be reached when its broker has the step.
+        reached: dict[str, Any] = (
+            {} if target.is_remote else {"admit_attempts": 0, "admit_reason": None, "admit_at": None}
+        )
         move.flow(
             flow,
             "flow.dispatch_admitted",
@@ -198,23 +208,27 @@ class Admission:
             steps=steps,
             active_step=step.step_id,
             identity=identity,
-            admit_attempts=0,
-            admit_reason=None,
-            admit_at=None,
+            **reached,
         )
-        flow.deferred_at = None
-        assert target.known is not None
-        letter = Letter(
-            mailbox=target.known.mailbox_key,
-            message_id=DISPATCH_PREFIX + dispatch_id,
-            message=encode(message_of(flow.record, step, dispatch.record, prompt, len(attempts), now)),
-            sender_info=self._broker_info,
-            sender_mailbox=None,
-            sender_session="",
-            target=flow.record.target,
-        )
-        move.commit_with(letter, dispatch)
+        if target.is_remote:
+            assert self._targets.elsewhere is not None, "who knows no other brokers knows nobody there"
+            dispatch.ticket = move.commit()
+            self._targets.elsewhere.begun(dispatch, now)
+        else:
+            flow.deferred_at = None
+            assert target.known is not None
+            letter = Letter(
+                mailbox=target.known.mailbox_key,
+                message_id=DISPATCH_PREFIX + dispatch_id,
+                message=encode(message_of(flow.record, step, dispatch.record, prompt, len(attempts))),
+                sender_info=self._broker_info,
+                sender_mailbox=None,
+                sender_session="",
+                target=flow.record.target,
+            )
+            move.commit_with(letter, dispatch)
         self._book.had_its_turn(flow)
+        self._book.took(target.id, flow.id)
         if record.correlation is None and self._mentions.is_heard:
             self._book.when_recorded(self._mention_uncorrelated, (flow, dispatch, len(owed)))
 

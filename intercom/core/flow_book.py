@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from intercom.core.clock import Instant
 from intercom.core.flow import Dispatch, Flow
@@ -14,6 +14,9 @@ from intercom.core.ledger import Ledger
 from intercom.core.mailing import Mailing
 from intercom.core.move import take_back
 from intercom.limits import Limits
+
+if TYPE_CHECKING:
+    from intercom.core.sessions import Session
 
 
 class FlowBook:
@@ -37,6 +40,14 @@ class FlowBook:
         self._move: FlowMove | None = None
         """The one that was begun and not asked for yet."""
         self.on_undone: Callable[[], None] = lambda: None
+        self.is_taken: Callable[[str], bool] = lambda session_id: False
+        """Tells whether a session works on a step of a flow that is at another broker."""
+        self.must_wait: Callable[[str, str], bool] = lambda session_id, flow_id: False
+        """Tells whether a flow has to wait for its turn at a session, because of flows at other brokers."""
+        self.took: Callable[[str, str], None] = lambda session_id, flow_id: None
+        """Is told that a flow had its turn at a session."""
+        self.on_ended: Callable[[Dispatch, int, Instant], None] = lambda dispatch, ticket, now: None
+        """Is told of every attempt that ends, with the ticket on which that rests."""
 
     def __len__(self) -> int:
         return len(self._flows)
@@ -82,9 +93,18 @@ class FlowBook:
         """Return the dispatch of a flow that is under way: there is one at most."""
         return self._open.get(flow.id)
 
+    def open_ones(self) -> list[Dispatch]:
+        """Return the dispatches that are under way."""
+        return list(self._open.values())
+
     def open_at(self, session_id: str) -> Dispatch | None:
         """Return the dispatch this session works on: there is one at most."""
         return self._open_by_session.get(session_id.lower())
+
+    def is_busy(self, session: Session, flow: Flow) -> bool:
+        """Tell whether a session cannot be handed a step of a flow now because of another flow, wherever that is."""
+        waits = not session.is_remote and self.must_wait(session.id, flow.id)
+        return waits or self.open_at(session.id) is not None
 
     def is_committed(self, dispatch: Dispatch) -> bool:
         """Tell whether the intent of a dispatch is durable."""

@@ -11,7 +11,7 @@ from typing import Any
 from intercom.core.clock import Instant
 from intercom.core.concerns import Concern, State, key
 from intercom.core.flow_book import FlowBook
-from intercom.core.flow_records import DispatchRecord, FlowRecord
+from intercom.core.flow_records import DispatchRecord, FlowRecord, HostedRecord
 from intercom.core.records import Happened
 from intercom.core.watches import Watches
 
@@ -41,6 +41,18 @@ def of_dispatch(event: Happened) -> Concern:
     if row.reason is not None:
         shown["reason"] = row.reason
     return Concern((key("flow", row.flow_id), key("session", session_id)), about, (row.group,), shown)
+
+
+def of_hosted(event: Happened) -> Concern:
+    """Say it of an attempt whose flow is at another broker: here it concerns its worker."""
+    row = event.row
+    assert isinstance(row, HostedRecord)
+    session_id = row.identity.session_id
+    about = {"flowId": row.flow_id, "dispatchId": row.dispatch_id, "stepId": row.step_id, "sessionId": session_id}
+    shown = {**event.detail, "transport": row.transport, "brokerId": row.peer}
+    if row.reason is not None:
+        shown["reason"] = row.reason
+    return Concern((key("session", session_id),), about, (row.group,), shown)
 
 
 class Mentions:

@@ -7,15 +7,14 @@ from typing import Any
 from msgspec import UNSET, Raw
 from msgspec.json import encode
 
-from intercom.core.clock import Instant
 from intercom.core.flow_records import DispatchRecord, FlowRecord, GatesRecord, StepRecord
 from intercom.wire.flows import DISPATCH_PREFIX, FlowDispatch, TodoGates
 
 
 def message_of(
-    flow: FlowRecord, step: StepRecord, dispatch: DispatchRecord, prompt: str, attempt: int, now: Instant
+    flow: FlowRecord, step: StepRecord, dispatch: DispatchRecord, prompt: str, attempt: int
 ) -> dict[str, Any]:
-    """Return the message; its id is made from the id of the dispatch alone."""
+    """Return the message; its id is made from the id of the dispatch alone, and it is the same every time."""
     gates = None if dispatch.binding is None else step.gates
     carried = FlowDispatch(
         flow.flow_id,
@@ -28,7 +27,7 @@ def message_of(
     )
     return {
         "id": DISPATCH_PREFIX + dispatch.dispatch_id,
-        "timestamp": now.wall,
+        "timestamp": dispatch.created_at,
         "content": {"text": prompt},
         "flowDispatch": Raw(encode(carried)),
     }

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class FlowMove(Move):
     """Collect what changes together with flows; nothing is asked of the store before ``commit``."""
 
-    __slots__ = ("_book", "_changed", "_journal", "_ledger", "_limits", "_now", "_withdrawn")
+    __slots__ = ("_book", "_changed", "_ended", "_journal", "_ledger", "_limits", "_now", "_withdrawn")
 
     def __init__(self, book: FlowBook, journal: Journal, ledger: Ledger, limits: Limits, now: Instant) -> None:
         super().__init__()
@@ -39,6 +39,7 @@ class FlowMove(Move):
         self._limits = limits
         self._now = now
         self._changed: list[Flow] = []
+        self._ended: list[Dispatch] = []
         self._withdrawn: list[GivenUp] = []
 
     # --- flows ------------------------------------------------------------------------------------------
@@ -129,6 +130,7 @@ class FlowMove(Move):
         if outcome is not None:
             members["outcome"] = tables.OUTCOME.after(record.outcome, outcome)
             members["completed_at"] = self._now.wall
+            self._ended.append(dispatch)
         changed = replace(record, revision=record.revision + 1, **members)
         self._set_dispatch(dispatch, changed)
         self.inverse(lambda now: self._set_dispatch(dispatch, record))
@@ -193,6 +195,8 @@ class FlowMove(Move):
         self._book.asked_for()
         for flow in self._changed:
             flow.ticket = ticket
+        for dispatch in self._ended:
+            self._book.on_ended(dispatch, ticket, self._now)
         return ticket
 
     def undone(self) -> None:

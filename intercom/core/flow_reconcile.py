@@ -20,6 +20,8 @@ from intercom.core.flow_targets import FlowTargets
 from intercom.core.records import SessionState
 from intercom.limits import Limits
 
+NO_CLUSTER = "its session is on another machine, and this broker is in no cluster any more"
+
 if TYPE_CHECKING:
     from intercom.core.operations import Operations
     from intercom.core.outbox import Outbox
@@ -161,7 +163,7 @@ class Reconciler:
             if is_over:
                 reason = f"{record.evidence.detail}, and no report came in time"
                 self._settling.settle(dispatch, "ambiguous", reason, now, sign="work.ended_unreported")
-        elif self._targets.known_as(record.identity) is None:
+        elif self._targets.is_here(record.identity) and self._targets.known_as(record.identity) is None:
             self.target_gone(dispatch, now)
         elif (detail := self._evidence(dispatch)) is not None:
             move = self._book.begin(now)
@@ -171,8 +173,17 @@ class Reconciler:
             dispatch.evidence_since = now.mono
         elif is_over:
             self._settling.settle(dispatch, "ambiguous", "no report came in the time the step has", now)
+        elif not self._targets.is_here(record.identity):
+            self._look_elsewhere(dispatch, now)
         elif dispatch.mail is None and record.transport in ("prepared", "published"):
             self._settling.settle(dispatch, "ambiguous", "its message is lost", now, sign=REJECTED)
+
+    def _look_elsewhere(self, dispatch: Dispatch, now: Instant) -> None:
+        elsewhere = self._targets.elsewhere
+        if elsewhere is None:
+            self._settling.settle(dispatch, "ambiguous", NO_CLUSTER, now)
+        else:
+            elsewhere.look_at(dispatch, now)
 
     def target_gone(self, dispatch: Dispatch, now: Instant) -> None:
         """End an attempt whose session will not come back; one whose intent is not recorded yet never was."""
@@ -185,6 +196,15 @@ class Reconciler:
                 self._settling.session_gone(dispatch, self._limits.flow_end_grace_ms, now)
         else:
             self._settling.retire_uncounted(dispatch, "its session left before the attempt was recorded", now)
+
+    def gone_elsewhere(self, dispatch: Dispatch, may_be_brought: bool, now: Instant) -> None:
+        """Do the same for a session of another broker, which knows whether anybody may still bring its report."""
+        if dispatch.record.report is not None:
+            return
+        if may_be_brought:
+            self._settling.session_gone(dispatch, self._limits.flow_end_grace_ms, now)
+        else:
+            self._settling.settle(dispatch, "ambiguous", f"{GONE}, and there is no report", now)
 
     def _gate_reason(self, dispatch: Dispatch) -> str:
         flow = self._book.flow(dispatch.record.flow_id)
@@ -211,8 +231,7 @@ class Reconciler:
         asked = None if record.correlation is None else self._operations.by_id(record.correlation)
         if asked is not None and asked.answered:
             return f"question {record.correlation}, which the work was to end with, was answered"
-        known = self._targets.known_as(record.identity)
-        session = None if known is None else known.session
+        session = self._targets.session_of(record.identity)
         if session is None or not session.is_terminal:
             return None
         ended = "its session says that it has finished"
@@ -243,7 +262,10 @@ class Reconciler:
 
     def is_away(self, dispatch: Dispatch) -> bool:
         """Tell whether the worker has lost its connection and may come back."""
-        known = self._targets.known_as(dispatch.record.identity)
+        identity = dispatch.record.identity
+        if not self._targets.is_here(identity):
+            return self._targets.session_of(identity) is None
+        known = self._targets.known_as(identity)
         return known is not None and known.state is SessionState.RECONNECTING
 
 

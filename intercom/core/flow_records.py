@@ -147,3 +147,40 @@ class DispatchRecord(Struct, frozen=True, kw_only=True):
     def texts(self) -> tuple[int, ...]:
         """Return the number of the text of its report, if there is one."""
         return () if self.report is None else (self.report.body,)
+
+
+class AnswerRecord(Struct, frozen=True):
+    """Describe what the broker of a flow said to a report: the state of the step, or the code of its refusal."""
+
+    step_state: str | None = None
+    code: str | None = None
+    reason: str = ""
+
+
+class HostedRecord(Struct, frozen=True, kw_only=True):
+    """Describe an attempt that a session here was handed, of a flow that is at another broker."""
+
+    number: int
+    """Key of the row."""
+    dispatch_id: str
+    peer: str
+    """The broker of its flow."""
+    flow_id: str
+    step_id: str
+    group: str
+    identity: TargetIdentity
+    stored_at: int
+    """Epoch ms."""
+    address: int | None = None
+    """Number of the address under which the worker acts; whoever acts under it may bring its report."""
+    transport: str = "prepared"
+    offers: int = 0
+    """How often its message was handed over."""
+    report: ReportRecord | None = None
+    answer: AnswerRecord | None = None
+    """What the broker of the flow said to it."""
+    end: str | None = None
+    """``lost``: its message was given up; ``gone``: its session will not come back; ``over``: its flow says so."""
+    reason: str | None = None
+    over_at: int | None = None
+    """When the broker of the flow said that it is over, epoch ms."""

@@ -56,23 +56,44 @@ class Reports:
         content = checked_report(frame)
         if isinstance(content, No):
             return content
+        if record.report is None and dispatch.is_open:
+            if record.transport == tables.TRANSPORT.begins:
+                return No("dispatch_unknown", f"Dispatch {frame.dispatch_id} has not been handed over yet")
+            self._prove_arrival(dispatch, session, now)
+        is_brought = frame.attempt > 1 or not self._targets.is_exactly(session, record.identity)
+        return self._take_content(dispatch, frame, content, session.id if is_brought else None, now)
+
+    def take_from_elsewhere(
+        self, dispatch: Dispatch, frame: FlowReport, offers: int, bringer: str | None, now: Instant
+    ) -> Dispatch | No:
+        """Do the same with what the broker of the worker brings, which knows that it comes from nobody else.
+
+        Args:
+            dispatch: what was reported.
+            frame: as the worker wrote it.
+            offers: how often the step was handed over there.
+            bringer: the session that brought it after the worker had written it down, if one did.
+            now: the time.
+        """
+        content = checked_report(frame)
+        if isinstance(content, No):
+            return content
+        if dispatch.record.report is None and dispatch.is_open:
+            self.arrived_elsewhere(dispatch, offers, now)
+        return self._take_content(dispatch, frame, content, bringer, now)
+
+    def _take_content(
+        self, dispatch: Dispatch, frame: FlowReport, content: tuple[str, list[str]], bringer: str | None, now: Instant
+    ) -> Dispatch | No:
         summary, resources = content
-        digest = sha256(encode((frame.outcome, summary, resources))).hexdigest()
+        digest = digest_of(frame.outcome, summary, resources)
         todo = None if frame.todo_outcome is UNSET else frame.todo_outcome
-        if record.report is not None:
-            return self._again(dispatch, record.report, digest, todo, now)
+        if dispatch.record.report is not None:
+            return self._again(dispatch, dispatch.record.report, digest, todo, now)
         if not dispatch.is_open:
             return self._too_late(dispatch, frame, now)
-        if record.transport == tables.TRANSPORT.begins:
-            return No("dispatch_unknown", f"Dispatch {frame.dispatch_id} has not been handed over yet")
-        self._prove_arrival(dispatch, session, now)
-        todo_id, todo_status = (None, None) if todo is None else (todo.todo_id, todo.todo_status)
-        prepared_at = None if frame.prepared_at is UNSET else frame.prepared_at
-        report = ReportRecord(
-            frame.outcome, self._next_body(), digest, now.wall, todo_id, todo_status, prepared_at, frame.attempt
-        )
-        is_replayed = frame.attempt > 1 or not self._targets.is_exactly(session, record.identity)
-        self._record(dispatch, report, encode(Kept(summary, resources)), now, session if is_replayed else None)
+        report = report_of(frame, self._next_body(), digest, now)
+        self._record(dispatch, report, encode(Kept(summary, resources)), now, bringer)
         return dispatch
 
     def _again(self, dispatch: Dispatch, report: ReportRecord, digest: str, todo: Any, now: Instant) -> Dispatch | No:
@@ -104,12 +125,35 @@ class Reports:
         if dispatch.record.transport == "published":
             self.accepted(dispatch, now)
 
-    def accepted(self, dispatch: Dispatch, now: Instant, *, is_confirmed: bool = False) -> None:
-        """Record that the worker has the step; ``is_confirmed`` says that its message is leaving the mailbox."""
+    def published(self, dispatch: Dispatch, now: Instant) -> None:
+        """Record that a step is being handed over."""
+        if dispatch.record.transport == tables.TRANSPORT.begins:
+            move = self._book.begin(now)
+            move.dispatch(dispatch, "dispatch.published", transport="publish", published_at=now.wall)
+            move.commit()
+
+    def arrived_elsewhere(self, dispatch: Dispatch, offers: int, now: Instant) -> None:
+        """Record that the worker has a step that was handed over so often by another broker."""
+        self.published(dispatch, now)
+        if dispatch.record.transport == "published":
+            self.accepted(dispatch, now, offers=offers)
+
+    def accepted(
+        self, dispatch: Dispatch, now: Instant, *, is_confirmed: bool = False, offers: int | None = None
+    ) -> None:
+        """Record that the worker has the step.
+
+        Args:
+            dispatch: the attempt.
+            now: the time.
+            is_confirmed: its message is leaving the mailbox.
+            offers: how often it was handed over; None: as its message says.
+        """
         record = dispatch.record
         flow = self._book.flow(record.flow_id)
         assert flow is not None, "a dispatch belongs to a flow"
-        offers = 1 if dispatch.mail is None else dispatch.mail.offers
+        if offers is None:
+            offers = 1 if dispatch.mail is None else dispatch.mail.offers
         move = self._book.begin(now)
         move.dispatch(
             dispatch,
@@ -133,7 +177,7 @@ class Reports:
         report: ReportRecord,
         body: bytes | None,
         now: Instant,
-        bringer: Session | None = None,
+        bringer: str | None = None,
     ) -> None:
         """Record a report and what follows from it; ``bringer`` brought it after the worker had written it down."""
         record = dispatch.record
@@ -145,7 +189,7 @@ class Reports:
         if body is not None:
             move.save_body(report.body, body)
         if bringer is not None:
-            brought = {"attempts": report.attempts, "preparedAt": report.prepared_at, "by": bringer.id}
+            brought = {"attempts": report.attempts, "preparedAt": report.prepared_at, "by": bringer}
             move.dispatch(dispatch, "report_outbox.accepted", detail=brought)
         move.dispatch(dispatch, f"work.reported_{report.outcome}", report=report)
         record_binding(move, dispatch, _bound(record.binding, report))
@@ -159,6 +203,19 @@ class Reports:
             self.on_waiting()
         else:
             self._settling.on_settled()
+
+
+def digest_of(outcome: str, summary: str, resources: list[str]) -> str:
+    """Return what tells a repeat of a report from another one."""
+    return sha256(encode((outcome, summary, resources))).hexdigest()
+
+
+def report_of(frame: FlowReport, body: int, digest: str, now: Instant) -> ReportRecord:
+    """Return a report as it is stored, its texts in the body with this number."""
+    todo = None if frame.todo_outcome is UNSET else frame.todo_outcome
+    todo_id, todo_status = (None, None) if todo is None else (todo.todo_id, todo.todo_status)
+    prepared_at = None if frame.prepared_at is UNSET else frame.prepared_at
+    return ReportRecord(frame.outcome, body, digest, now.wall, todo_id, todo_status, prepared_at, frame.attempt)
 
 
 def _bound(binding: BindingRecord | None, report: ReportRecord) -> BindingRecord | None:

@@ -58,7 +58,7 @@ class Showing(Struct, frozen=True):
     request_id: str
     flow: Any
     texts: tuple[int, ...]
-    """Numbers of its prompts that were on disk when they were asked for, unless they are lost."""
+    """Numbers of its prompts; they were on disk when they were asked for, unless they are lost."""
 
 
 class FlowRequests:
@@ -88,6 +88,8 @@ class FlowRequests:
         self._giving = Giving(outbox, ledger)
         self._trouble = trouble
         self._keys = keys
+        self.report_elsewhere: Callable[[Connection, Session, FlowReport, Instant], No | None] | None = None
+        """Takes reports of steps whose flow is at another broker."""
         self._entry: Entry | None = None
         """Under which the request is made that is being carried out."""
         self._limits = limits
@@ -163,12 +165,23 @@ class FlowRequests:
         flow = self._changes.flow_for(session, frame.flow_id)
         if isinstance(flow, No):
             return flow
-        texts = flow.record.texts if self._book.is_recorded(flow) else ()
-        token = Showing(connection, session, frame.request_id, flow, texts)
-        self._outbox.add(ReadBodies(token, self._views.bodies_of(flow)))
+        self._read_texts((connection, session, frame.request_id, flow), now)
         return None
 
-    def bodies_read(self, token: Showing, bodies: dict[int, bytes] | None, now: Instant) -> None:
+    def _read_texts(self, subject: tuple[Connection, Session, str, Flow], now: Instant) -> None:
+        """Read the texts of a flow once all of them are on disk: one that was not read yet would be taken for lost."""
+        connection, session, request_id, flow = subject
+        if self._book.is_recorded(flow):
+            token = Showing(connection, session, request_id, flow, flow.record.texts)
+            self._outbox.add(ReadBodies(token, self._views.bodies_of(flow)))
+            return
+        ticket = self._ledger.last_ticket
+        self._ledger.when_committed(ticket, self._read_texts, subject)
+        self._giving.rest(connection, request_id, ticket)
+
+    def bodies_read(
+        self, token: Showing, numbers: tuple[int, ...], bodies: dict[int, bytes] | None, now: Instant
+    ) -> None:
         """Answer ``flow_status`` after the texts were read; None: they could not be."""
         connection, flow = token.connection, token.flow
         if connection.session is not token.session:
@@ -180,8 +193,10 @@ class FlowRequests:
             refused = No("authority_changed", "You have left the group of this flow meanwhile")
             return self._giving.refuse(connection, token.request_id, refused)
         is_known = self._book.flow(flow.id) is flow
-        if not is_known:  # it was never recorded, or was deleted
+        if not is_known:  # it was deleted
             return self._giving.refuse(connection, token.request_id, self._giving.not_read)
+        if not set(self._views.bodies_of(flow)) <= set(numbers):  # something was reported meanwhile
+            return self._read_texts((connection, token.session, token.request_id, flow), now)
         flow.read(token.texts, bodies)
         answer = self._answer(token.request_id, token.session, flow, bodies, now)
         answer.dispatches = [
@@ -205,6 +220,8 @@ class FlowRequests:
     # --- to report, and to delete -------------------------------------------------------------------------
 
     def _report(self, connection: Connection, session: Session, frame: FlowReport, now: Instant) -> No | None:
+        if self.report_elsewhere is not None and self._book.dispatch(frame.dispatch_id) is None:
+            return self.report_elsewhere(connection, session, frame, now)
         taken = self._reports.take(session, frame, now)
         if isinstance(taken, No):
             return taken

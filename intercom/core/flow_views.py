@@ -245,6 +245,8 @@ class FlowViews:
                     f"{record.target} to end step {other.record.step_id} of flow {other.record.flow_id}",
                     record.updated_at,
                 )
+            if self._book.is_taken(found.id):
+                return Waiting(f"{record.target} to end a step of a flow on another machine", record.updated_at)
         return Waiting(f"step {step.step_id} to be handed to {record.target}", record.updated_at)
 
     def _waiting_for(self, flow: Flow, dispatch: Dispatch) -> Waiting:

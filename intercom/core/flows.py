@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from intercom.core.clock import Instant
 from intercom.core.flow_admission import Admission, Admitting
 from intercom.core.flow_book import FlowBook
-from intercom.core.flow_concerns import FlowStates, Mentions, of_dispatch, of_flow
+from intercom.core.flow_concerns import FlowStates, Mentions, of_dispatch, of_flow, of_hosted
 from intercom.core.flow_reconcile import Reconciler
 from intercom.core.flow_reports import Reports
 from intercom.core.flow_requests import REQUESTS, FlowRequests, Showing
@@ -17,7 +17,7 @@ from intercom.core.flow_targets import FlowTargets
 from intercom.core.flow_views import FlowViews
 from intercom.core.mailboxes import Mail
 from intercom.core.part import Handler, Part, Reader
-from intercom.core.records import DispatchRecord, FlowRecord, KnownSessionRecord, Recovered
+from intercom.core.records import DispatchRecord, FlowRecord, HostedRecord, KnownSessionRecord, Recovered
 from intercom.wire.flows import DISPATCH_PREFIX, FlowCreate, FlowResume, FlowRetry, FlowStart
 
 if TYPE_CHECKING:
@@ -47,12 +47,12 @@ class FlowsOfBroker(Part):
         ledger, outbox, limits = ground.ledger, ground.outbox, ground.limits
         sessions, addresses, lifecycle = registry.sessions, registry.addresses, registry.lifecycle
         boxes, mailing, operations, watches = post.boxes, post.mailing, messages.operations, following.watches
-        self._book = FlowBook(ground.journal, ledger, mailing, limits)
+        self.book = FlowBook(ground.journal, ledger, mailing, limits)
         mentions = Mentions(watches)
-        self._targets = FlowTargets(sessions, addresses, lifecycle, ground.identity)
-        self._admission = Admission(
-            self._book,
-            self._targets,
+        self.finder = FlowTargets(sessions, addresses, lifecycle, ground.identity)
+        self.admission = Admission(
+            self.book,
+            self.finder,
             boxes,
             messages.asking,
             outbox,
@@ -61,25 +61,25 @@ class FlowsOfBroker(Part):
             limits,
             ground.broker_info,
         )
-        self._settling = Settling(self._book)
-        self._reports = Reports(self._book, self._targets, self._settling, operations.next_number)
-        self._reconciler = Reconciler(
-            self._book,
-            self._targets,
-            self._admission,
-            self._settling,
+        self.settling = Settling(self.book)
+        self.reports = Reports(self.book, self.finder, self.settling, operations.next_number)
+        self.reconciler = Reconciler(
+            self.book,
+            self.finder,
+            self.admission,
+            self.settling,
             operations,
             ground.deadlines,
             outbox,
             mentions,
             limits,
         )
-        self._requests = FlowRequests(
-            self._book,
-            self._reconciler,
-            self._settling,
-            self._reports,
-            FlowViews(self._book, self._targets, self._reconciler, addresses, limits),
+        self.requests = FlowRequests(
+            self.book,
+            self.reconciler,
+            self.settling,
+            self.reports,
+            FlowViews(self.book, self.finder, self.reconciler, addresses, limits),
             ledger,
             outbox,
             operations.next_number,
@@ -87,67 +87,71 @@ class FlowsOfBroker(Part):
             work.register,
             limits,
         )
+        self.addresses_elsewhere: Callable[[], set[int]] = set
+        """Tells under which addresses steps of other brokers' flows were handed out."""
+        self.in_work_elsewhere: Callable[[Callable[[str], bool]], int] = lambda is_here: 0
+        """Tells how many of those were taken and are not reported."""
         self._boxes = boxes
         self._mailing = mailing
-        states = FlowStates(self._book)
+        states = FlowStates(self.book)
         watches.follow(FlowRecord, of_flow)
         watches.follow(DispatchRecord, of_dispatch)
+        watches.follow(HostedRecord, of_hosted)
         watches.describe("flow", states.one, states.every)
-        self._settling.on_settled = self._reconciler.kick
-        self._reports.on_waiting = self._reconciler.kick
-        self._book.on_undone = self._reconciler.kick
+        self.settling.on_settled = self.reconciler.kick
+        self.reports.on_waiting = self.reconciler.kick
+        self.book.on_undone = self.reconciler.kick
         mailing.on_moving.append(self._mail_moving)
         lifecycle.on_renewed.append(self._session_ended)
         lifecycle.on_ending.append(self._session_ending)
-        sessions.on_change.append(self._reconciler.directory_changed)
-        company.on_change.append(self._reconciler.directory_changed)
+        sessions.on_change.append(self.reconciler.directory_changed)
+        company.on_change.append(self.reconciler.directory_changed)
 
     # --- what the broker asks -------------------------------------------------------------------------------
 
     def report(self) -> dict[str, Any]:
         """Return how many flows are known, are not over, and have a step under way."""
-        book = self._book
+        book = self.book
         return {"flows": {"known": len(book), "live": book.live_count, "dispatches": book.open_count}}
 
     def targets(self) -> set[str]:
         """Return what the flows that are known are for, as it was named."""
-        return {flow.record.target for flow in self._book.flows()}
+        return {flow.record.target for flow in self.book.flows()}
 
     def creators(self) -> set[str]:
         """Return the sender identities of those who have written what is not over: nobody else may cancel it."""
-        return {flow.record.created_by for flow in self._book.live()}
+        return {flow.record.created_by for flow in self.book.live()}
 
     def addresses(self) -> set[int]:
         """Return the numbers of the addresses under which their steps were handed out."""
-        numbers = {
-            dispatch.record.address for flow in self._book.flows() for dispatch in self._book.dispatches_of(flow)
-        }
-        return {number for number in numbers if number is not None}
+        numbers = {dispatch.record.address for flow in self.book.flows() for dispatch in self.book.dispatches_of(flow)}
+        return {number for number in numbers if number is not None} | self.addresses_elsewhere()
 
     def due_soon(self, now: Instant) -> int:
         """Return 1 if some flow goes on by itself: then the broker must not leave."""
         return any(
-            self._book.open_of(flow) is not None or self._admission.candidate(flow) is not None
-            for flow in self._book.live()
+            self.book.open_of(flow) is not None or self.admission.candidate(flow) is not None
+            for flow in self.book.live()
         )
 
     begins = (FlowCreate, FlowStart, FlowResume, FlowRetry)
 
     def shut(self, within_ms: int) -> None:
         """Hand out no step any more."""
-        self._admission.is_shut = True
+        self.admission.is_shut = True
 
     def in_work(self, is_here: Callable[[str], bool]) -> dict[str, int]:
         """Return how many steps were taken and are not reported."""
-        found = (self._book.open_of(flow) for flow in self._book.live())
+        found = (self.book.open_of(flow) for flow in self.book.live())
         taken = [each.record for each in found if each is not None and each.record.accepted_at is not None]
-        return {"steps": sum(is_here(record.identity.session_id) for record in taken)}
+        mine = sum(is_here(record.identity.session_id) for record in taken)
+        return {"steps": mine + self.in_work_elsewhere(is_here)}
 
     # --- what happens ---------------------------------------------------------------------------------------
 
     def handlers(self) -> Mapping[type, Handler]:
         """Return who takes requests about flows."""
-        return dict.fromkeys(REQUESTS, self._requests.answer)
+        return dict.fromkeys(REQUESTS, self.requests.answer)
 
     def readers(self) -> Mapping[type, Reader]:
         """Return who goes on after texts were read."""
@@ -156,55 +160,55 @@ class FlowsOfBroker(Part):
     def _step_read(
         self, token: Admitting, numbers: tuple[int, ...], bodies: dict[int, bytes] | None, now: Instant
     ) -> None:
-        self._admission.body_read(token, numbers[0], bodies, now)
+        self.admission.body_read(token, numbers[0], bodies, now)
 
     def _flow_read(
         self, token: Showing, numbers: tuple[int, ...], bodies: dict[int, bytes] | None, now: Instant
     ) -> None:
-        self._requests.bodies_read(token, bodies, now)
+        self.requests.bodies_read(token, numbers, bodies, now)
 
     def _mail_moving(self, mail: Mail, kind: str, reason: str, now: Instant) -> None:
         """Note what is about to become of the message that carries a dispatch."""
         record = mail.record
         if record.sender_session or record.notice is not None or not record.message_id.startswith(DISPATCH_PREFIX):
             return
-        dispatch = self._book.dispatch(record.message_id.removeprefix(DISPATCH_PREFIX))
+        dispatch = self.book.dispatch(record.message_id.removeprefix(DISPATCH_PREFIX))
         if dispatch is None or dispatch.mail is not mail or not dispatch.is_open:
             return
         if kind == "offered":
-            if dispatch.record.transport == "prepared":
-                move = self._book.begin(now)
-                move.dispatch(dispatch, "dispatch.published", transport="publish", published_at=now.wall)
-                move.commit()
+            self.reports.published(dispatch, now)
         elif kind == "delivered":
-            self._reports.accepted(dispatch, now, is_confirmed=True)
-            self._reconciler.kick()
+            self.reports.accepted(dispatch, now, is_confirmed=True)
+            self.reconciler.kick()
         else:
-            self._settling.message_lost(dispatch, f"its message was given up: {reason}", now)
+            self.settling.message_lost(dispatch, f"its message was given up: {reason}", now)
 
     def _session_ending(self, known: Known, now: Instant) -> None:
         self._session_ended(known.record, now)
 
     def _session_ended(self, before: KnownSessionRecord, now: Instant) -> None:
         """Note that this incarnation of a session will not come back, before that is recorded."""
-        dispatch = self._book.open_at(before.session_id)
+        dispatch = self.book.open_at(before.session_id)
         if dispatch is not None and dispatch.record.identity.incarnation == before.incarnation:
-            self._reconciler.target_gone(dispatch, now)
+            self.reconciler.target_gone(dispatch, now)
 
     def tidy(self, now: Instant) -> None:
         """Delete flows that have been over for long."""
-        self._requests.collect(now)
+        self.requests.collect(now)
 
     def recover(self, recovered: Recovered, now: Instant) -> None:
         """Enter what the store held; called once everything else was entered."""
-        self._book.recover(recovered.flows, recovered.dispatches, recovered.lost_texts)
+        self.book.recover(recovered.flows, recovered.dispatches, recovered.lost_texts)
+        hosted = {record.dispatch_id for record in recovered.hosted}
         for box in self._boxes.all():
             for mail in list(box.in_order()):
                 message_id = mail.record.message_id
+                if message_id.removeprefix(DISPATCH_PREFIX) in hosted:
+                    continue
                 if message_id.startswith(DISPATCH_PREFIX) and not mail.record.sender_session:
-                    dispatch = self._book.dispatch(message_id.removeprefix(DISPATCH_PREFIX))
+                    dispatch = self.book.dispatch(message_id.removeprefix(DISPATCH_PREFIX))
                     if dispatch is not None and dispatch.is_open and dispatch.record.accepted_at is None:
                         dispatch.mail = mail
                     else:
                         self._mailing.withdraw(mail, "the step was taken before the broker ended", now)
-        self._reconciler.recover(now)
+        self.reconciler.recover(now)

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from intercom.core import deliveries as states
 from intercom.core.clock import Instant
 from intercom.core.deliveries import Deliveries, Delivery, status_of
+from intercom.core.invocation_records import InvocationRecord
 from intercom.core.invocations import ENDED, Invocation, Invocations, Texts
 from intercom.core.move import Move
 from intercom.core.peer_records import (
@@ -51,6 +52,7 @@ class Sending(Struct, frozen=True):
     """Remember for which attempt a text is read."""
 
     delivery: Any
+    invocation: Any
     attempt: int
 
 
@@ -131,13 +133,11 @@ class Forwarding:
         attempt = record.attempts + 1
         move.inverse(lambda now: self._arm(delivery, self._limits.mail_retry_ms, now))
         self._deliveries.change(delivery, "delivery.leased", move, now, attempts=attempt, next_attempt_at=None, **lease)
-        self._ledger.when_committed(move.append(self._ledger), self._read, Sending(delivery, attempt))
+        self._ledger.when_committed(move.append(self._ledger), self._read, Sending(delivery, invocation, attempt))
         return None
 
     def _read(self, sending: Sending, now: Instant) -> None:
-        invocation = self._book.get(sending.delivery.record.invocation_id)
-        if invocation is not None:
-            self._outbox.add(ReadBodies(sending, (invocation.record.number,)))
+        self._outbox.add(ReadBodies(sending, (sending.invocation.record.number,)))
 
     def text_read(
         self, sending: Sending, numbers: tuple[int, ...], bodies: dict[int, bytes] | None, now: Instant
@@ -145,12 +145,11 @@ class Forwarding:
         """Send a delivery whose text was read; None: it could not be."""
         delivery: Delivery = sending.delivery
         record = delivery.record
-        invocation = self._book.get(record.invocation_id)
-        if not delivery.waits or record.attempts != sending.attempt or invocation is None:
+        if not delivery.waits or record.attempts != sending.attempt:
             return None
         if bodies is None:
             return self._put_off(delivery, "the store could not be read", self._limits.peer_absent_ms, now)
-        task = invocation.record
+        task: InvocationRecord = sending.invocation.record
         if task.number not in bodies:
             return self._give_up(delivery, states.REFUSED, notices.BODY_LOST, now)
         delivery.has_left = True
@@ -162,7 +161,7 @@ class Forwarding:
             task.action,
             task.ensure_awake,
             task.requester,
-            invocation.info,
+            sending.invocation.info,
             bodies[task.number],
             task.created_at,
             task.take_until,

@@ -40,6 +40,7 @@ from intercom.wire.work import AssignmentGranted, InboxAwait, InboxDispatch, Inb
 if TYPE_CHECKING:
     from intercom.core.arrivals import Cause
     from intercom.core.connections import Connection
+    from intercom.core.mailboxes import Mail
 
 IN_PROGRESS = No("assignment_in_progress", "Somebody has this message already", True, category="assignment_in_progress")
 _UNKNOWN = No("inbox_unknown", "No such message is parked, or this session may not see it")
@@ -236,13 +237,12 @@ class Handing:
         if mail is None:
             return False
         assignment.mail = mail
-        move.inverse(lambda now: self._take_out_of_mailbox(assignment))
+        move.inverse(lambda now: self._take_out_of_mailbox(assignment, mail))
         return True
 
-    def _take_out_of_mailbox(self, assignment: Assignment) -> None:
-        if assignment.mail is not None:
-            self._mailing.leave(assignment.mail)
-            assignment.mail = None
+    def _take_out_of_mailbox(self, assignment: Assignment, mail: Mail) -> None:
+        self._mailing.leave(mail)
+        assignment.mail = None
 
     def _succeed(self, assignment: Assignment, entry: Entry, now: Instant) -> None:
         """Record that an order was carried out; its answer rests on that."""

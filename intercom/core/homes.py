@@ -12,7 +12,7 @@ engine heard first has it: the holder at the other is replaced, and its mail fol
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -113,6 +113,15 @@ class Homes:
     def all_named(self, name: str) -> list[Address]:
         """Return the addresses of this name that were used here, wherever they are at home."""
         return [address for address in self._addresses.named(name) if not address.is_of_broker]
+
+    def elsewhere(self, groups: Iterable[str] | None) -> list[AddressHome]:
+        """Return the addresses at home at other brokers that are reachable from one of these groups; None: all."""
+        within = None if groups is None else frozenset(groups)
+        return [
+            seen
+            for seen in self._seen.values()
+            if seen.home != self._own and seen.token_hash and (within is None or not within.isdisjoint(seen.groups))
+        ]
 
     def at(self, group: str, name: str, home: str, groups: tuple[str, ...], now: Instant) -> Address | None:
         """Return the address that a session at ``home`` holds; None: as far as is known here it is at home here."""
@@ -276,13 +285,11 @@ class Homes:
             if address is None:
                 address = self._enter(seen, now)
             is_proven = proves(claim.token if isinstance(claim.token, str) else None, seen.token_hash)
-            is_free = address is None or address.holder is None
-            if not is_proven or claim.hold == "none" or (claim.hold == "free" and not is_free):
+            if not is_proven or claim.hold == "none" or (claim.hold == "free" and address.holder is not None):
                 return False  # it is refused, or acts under the address, as everywhere
             if not self._may_claim:
-                if address is not None:
-                    self._ahead.add(key)
-                    self._home_is_here(address, now)
+                self._ahead.add(key)
+                self._home_is_here(address, now)
                 return False
             wanted = replace(seen, home=self._own, groups=groups)
         held = _Held(connection, frame, key, next(self._numbers))

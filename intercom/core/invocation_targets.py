@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Struct
@@ -24,6 +26,15 @@ if TYPE_CHECKING:
     from intercom.core.sessions import Session, SessionTable
     from intercom.limits import Limits
     from intercom.wire.attention import PolicyAction
+
+
+ADDRESS_ID = "address-of-all:"
+"""Begins the id by which every broker knows an address."""
+
+
+def address_id(group: str, name: str) -> str:
+    """Return the id by which every broker knows an address."""
+    return ADDRESS_ID + sha256(encode([group, name.lower()])).hexdigest()[:40]
 
 
 class Place(Struct, frozen=True):
@@ -56,6 +67,8 @@ class Targets:
         policies: Policies,
         peers: Peers,
     ) -> None:
+        self.addresses_elsewhere: Callable[[Iterable[str] | None], list[Candidate]] = lambda groups: []
+        """Returns the addresses at home at other brokers that nobody holds, in one of these groups; None: all."""
         self._peers = peers
         self._policies = policies
         self._sessions = sessions
@@ -88,7 +101,7 @@ class Targets:
         ]
         if self._peers:
             found += self._peers.candidates(None if sees_all else asker.groups)
-        return found
+        return found + self.addresses_elsewhere(None if sees_all else asker.groups)
 
     def find(self, target: str, asker: Session) -> Found:
         """Return whom a label or an id means."""
@@ -113,12 +126,22 @@ class Targets:
         if address is not None:
             is_within_reach = sees_all or address.is_reachable_from(asker.groups)
             return self._of_address(address) if is_within_reach and not address.is_of_broker else None
+        if target.startswith(ADDRESS_ID):
+            return self._with_key(target, None if sees_all else asker.groups)
         known = self._lifecycle.get(target)
         if known is None:
             return self._peers.with_id(target, None if sees_all else asker.groups)
         if known.session is not None or known.record.holds_address:
             return None
         return self._of_known(known) if sees_all or known.is_in(asker.groups) else None
+
+    def _with_key(self, target: str, groups: Iterable[str] | None) -> Candidate | None:
+        """Return the address that all brokers know by this id, wherever it is at home."""
+        for address in self._addresses.here:
+            if not address.is_of_broker and address_id(address.group, address.name) == target:
+                is_within_reach = groups is None or address.is_reachable_from(groups)
+                return self._of_address(address) if is_within_reach else None
+        return next((each for each in self.addresses_elsewhere(groups) if each.target_id == target), None)
 
     def _of_session(self, session: Session) -> Candidate:
         candidate = session.candidate

@@ -123,9 +123,10 @@ def fingerprint(requester: str, frame: Invoke, wished: bytes | None) -> str:
 
     What is not there does not count, so that one stored before there was such a member still knows its repetition.
     """
-    members = [frame.target, frame.target_id, frame.timeout_ms]
-    asked = [None if member is UNSET else member for member in members]
-    content: list[Any] = [requester, frame.action, frame.task, frame.ensure_awake, *asked]
+    target = None if frame.target is UNSET else frame.target
+    target_id = None if frame.target_id is UNSET else frame.target_id
+    timeout_ms = None if frame.timeout_ms is UNSET else frame.timeout_ms
+    content: list[Any] = [requester, frame.action, frame.task, frame.ensure_awake, target, target_id, timeout_ms]
     if wished is not None or frame.context is not UNSET or frame.metadata is not UNSET:
         beside = {"context": frame.context, "metadata": frame.metadata, "wishes": _said(wished)}
         content.append({name: member for name, member in beside.items() if member is not UNSET})

@@ -406,7 +406,9 @@ class Invocations:
         self.leave(invocation)
         move.inverse(lambda now: self._enter(invocation))
         self.on_forgetting(invocation, move, now)
-        move.changes.append(self._journal.event("invocation.forgotten", invocation.record, now, is_gone=True))
+        move.changes.append(
+            self._journal.event("invocation.forgotten", invocation.record, now, is_gone=True, changed=())
+        )
 
 
 def _place_of(record: InvocationRecord) -> Holders | None:

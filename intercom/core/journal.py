@@ -16,6 +16,7 @@ from intercom.core.records import (
     EventRecord,
     FlowRecord,
     Happened,
+    HostedRecord,
     IdempotencyRecord,
     InboxRecord,
     InvocationRecord,
@@ -39,11 +40,6 @@ class Journal:
     def __init__(self, last_sequence: int) -> None:
         self.last_sequence = last_sequence
 
-    def number(self, event: Happened) -> None:
-        """Give an event that is being appended its number."""
-        self.last_sequence += 1
-        event.seq = self.last_sequence
-
     def event(
         self,
         kind: str,
@@ -52,13 +48,18 @@ class Journal:
         *,
         event_id: str | None = None,
         is_gone: bool = False,
+        changed: tuple[str, ...] | None = None,
         **detail: Any,
     ) -> Happened:
-        """Return the event of this kind as a change for an append; ``event_id`` names what can happen only once."""
-        return Happened(0, now.wall, stream_of(row), kind, event_id, row, is_gone, detail)
+        """Return the event of this kind as a change for an append.
+
+        ``event_id`` names what can happen only once; of a row of which only some members have ``changed``, the journal
+        holds no more.
+        """
+        return Happened(0, now.wall, stream_of(row), kind, event_id, row, is_gone, detail, changed)
 
     def changed(self, kind: str, row: Row, members: tuple[str, ...], now: Instant, detail: dict[str, Any]) -> Happened:
-        """Return the event of a row of which only these members have changed: the journal holds no more of it."""
+        """Return the event of a row of which only these members have changed, as ``event`` does."""
         return Happened(0, now.wall, stream_of(row), kind, None, row, False, detail, members)
 
 
@@ -85,6 +86,7 @@ _STREAMS: dict[type[Row], Callable[[Any], str]] = {
     DeliveryRecord: lambda row: f"delivery:{row.delivery_id}",
     PeerRecord: lambda row: f"peer:{row.broker_id}",
     OutboxRecord: lambda row: f"outbox:{row.number}",
+    HostedRecord: lambda row: f"hosted:{row.dispatch_id}",
     FlowRecord: lambda row: f"flow:{row.number}",
     DispatchRecord: lambda row: f"dispatch:{row.dispatch_id}",
     InboxRecord: lambda row: mail_stream(row.inbox_id),

@@ -1,9 +1,11 @@
 """Read labels, and find whom among candidates one means (protocol 13.2).
 
     [@]name[.workspace[.node]][.key:value ...][#harness][?model]
+    name@node
 
 Rule 1: an exact id goes before every label. Rule 2: a name that was given by an address goes before names that sessions
-give themselves. Rule 3: the label shown for a candidate leads to that one alone.
+give themselves. Rule 3: the label shown for a candidate leads to that one alone. Rule 4: whatever reaches somebody as
+the target of a message reaches the same one here.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ _KEYS = {
     "host": "node",
 }
 """Keys of segments, and the dimension each names."""
+NODE_SIGN = "@"
+"""Before a label, and between a name and the machine on which it is meant."""
 _PUNCTUATION = ".,!?;)]"
 RESERVED = "intercom"
 """What the broker calls itself: nobody can be invoked by that name."""
@@ -186,8 +190,12 @@ def resolve(text: str, candidates: Sequence[Candidate]) -> Found:
             return Found(candidate)
     label = parse(wanted)
     if isinstance(label, Unparseable):
-        seen = _as_listed(folded, live)
-        return _one_of(wanted, seen) if seen else Found(None, "unparseable", f"This is no label: {label.detail}")
+        if seen := _as_listed(folded, live) or _on_node(folded, live):
+            return _one_of(wanted, seen)
+        name, _, node = wanted.rpartition(NODE_SIGN)
+        if slug(name) and slug(node) and NODE_SIGN not in name:
+            return Found(None, "unknown", f"Nobody within reach is called {name} on a machine called {node}")
+        return Found(None, "unparseable", f"This is no label: {label.detail}")
     found = _matching(label, live)
     if not found and label.harness is not None:
         found = _matching(label.without("harness"), live)
@@ -221,6 +229,14 @@ def _as_listed(folded: str, candidates: Iterable[Candidate]) -> list[Candidate]:
             if any(each.lower().startswith(name) for each in (candidate.target_id, *candidate.ids))
         ]
     return [candidate for candidate in found if candidate.is_address] or found
+
+
+def _on_node(folded: str, candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Return those of a name on one machine, written as in the target of a message: ``name@node``."""
+    name, sign, node = folded.removeprefix(NODE_SIGN).rpartition(NODE_SIGN)
+    if not sign:
+        return []
+    return _as_listed(name, [each for each in candidates if (each.node or "").lower() == node])
 
 
 def _one_of(label: Label | str, found: list[Candidate]) -> Found:

@@ -66,16 +66,20 @@ class Ledger:
         """
         if self.is_closed:
             return 0
-        self._last_ticket += 1
-        ticket = self._last_ticket
+        self._last_ticket = ticket = self._last_ticket + 1
         if undo is not None:
             self._uncommitted.append((ticket, undo, subject))
-        for change in changes:
-            if type(change) is Happened:
-                self._journal.number(change)
-                self._events.append((ticket, change))
+        self._number(ticket, changes)
         self._outbox.effects.append(Append(ticket, changes))
         return ticket
+
+    def _number(self, ticket: int, changes: tuple[Change, ...]) -> None:
+        """Give the events that are being appended their numbers."""
+        journal = self._journal
+        for change in changes:
+            if type(change) is Happened:
+                journal.last_sequence = change.seq = journal.last_sequence + 1
+                self._events.append((ticket, change))
 
     def join(self, ticket: int, changes: tuple[Change, ...], undo: Callable[[Any, Instant], None], subject: Any) -> int:
         """Let changes be part of the newest append, where that is the one with this ticket and nobody has it yet.
@@ -89,10 +93,7 @@ class Ledger:
             return self.append(changes, undo, subject)
         effects[place] = Append(ticket, (*newest.changes, *changes))
         self._uncommitted.append((ticket, undo, subject))
-        for change in changes:
-            if type(change) is Happened:
-                self._journal.number(change)
-                self._events.append((ticket, change))
+        self._number(ticket, changes)
         return ticket
 
     def rest(self, ticket: int, told: Callable[[Any, Instant], None], subject: Any) -> None:

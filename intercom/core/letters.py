@@ -35,6 +35,8 @@ class SendLetter(Struct, frozen=True, omit_defaults=True):
     """Group and name of the address it is for, in place of a session id."""
     was_forwarded: bool = False
     """It came from a third broker, which took this one's for its home: it is not passed on once more."""
+    wording: str = ""
+    """What its sender called the target."""
 
 
 class OutcomeLetter(Struct, frozen=True, omit_defaults=True):

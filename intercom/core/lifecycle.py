@@ -363,7 +363,7 @@ class Lifecycle:
         """Let a session be seen as before it asked for something that could not be recorded; None: without it."""
         if known.session is not None:
             known.session.drop(member) if value is None else known.session.update(**{member: value})
-        elif known.state is not SessionState.CLOSED:
+        else:
             info = {name: said for name, said in known.info.items() if name != member}
             known.record = replace(known.record, info=encode(info if value is None else {**info, member: value}))
 

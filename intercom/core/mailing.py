@@ -57,6 +57,8 @@ Kept: TypeAlias = Literal["quiet", "hold", "released"]
 """What a policy does with a mail, or that it was overruled."""
 BROKER_NAME = "@intercom"
 """What the broker calls itself where it writes a message."""
+_OFFERED = ("offers",)
+"""What changes when mail is offered."""
 _TAKEN_BACK = "its sender took the question back"
 
 
@@ -202,7 +204,9 @@ class Mailing:
             box.mark_offered(mail, now)
             event_id = f"mail:{record.number}:offered:1"
             session_id = None if box.holder is None else box.holder.id
-            offered = self._journal.event("mail.offered", record, now, event_id=event_id, session=session_id)
+            offered = self._journal.event(
+                "mail.offered", record, now, event_id=event_id, changed=_OFFERED, session=session_id
+            )
             events = (event, offered)
         mail.ticket = self._ledger.append((*rows, *bodies, *changes, *events), self._undo_put, (mail, undo, subject))
         if operation is not None:
@@ -307,7 +311,9 @@ class Mailing:
         if not self.leave(mail):
             return False
         event_id = f"mail:{mail.number}:{kind}"
-        changes.append(self._journal.event(f"mail.{kind}", mail.record, now, event_id=event_id, is_gone=True))
+        changes.append(
+            self._journal.event(f"mail.{kind}", mail.record, now, event_id=event_id, is_gone=True, changed=())
+        )
         return True
 
     def leave(self, mail: Mail) -> bool:
@@ -456,7 +462,12 @@ class Mailing:
             # Only now: who was told that one moves has appended events of its own, which come before all of these.
             events = tuple(
                 self._journal.event(
-                    "mail.offered", one.record, now, event_id=f"mail:{one.number}:offered:{one.offers}", **detail
+                    "mail.offered",
+                    one.record,
+                    now,
+                    event_id=f"mail:{one.number}:offered:{one.offers}",
+                    changed=_OFFERED,
+                    **detail,
                 )
                 for one, detail in zip(offered, details, strict=True)
             )
@@ -555,7 +566,7 @@ class Mailing:
         operation.state = OperationState.RESERVED
         operation.position = operation.position or 1
         event_id = f"mail:{mail.number}:handed_on"
-        event = self._journal.event("mail.handed_on", mail.record, now, event_id=event_id, is_gone=True)
+        event = self._journal.event("mail.handed_on", mail.record, now, event_id=event_id, is_gone=True, changed=())
         changes = (ReleaseBody(mail.record.number, now.wall), SaveOperation(operation.record()), event)
         operation.ticket = self._ledger.append(changes, self._undo_handed_on, mail)
 
@@ -631,7 +642,9 @@ class Mailing:
             operation.recipient_session = record.mailbox if record.is_ask else session_id
             rows = (AcceptOperation(operation.number, operation.recipient_session, now.wall),)
         event_id = f"mail:{record.number}:delivered"
-        event = self._journal.event("mail.delivered", record, now, event_id=event_id, is_gone=True, session=session_id)
+        event = self._journal.event(
+            "mail.delivered", record, now, event_id=event_id, is_gone=True, changed=(), session=session_id
+        )
         if record.assignment is None:
             rows = (*rows, ReleaseBody(record.number, now.wall + self._limits.bodies_kept_ms))
         mail.ticket = self._ledger.append((*rows, event), self._undo_confirm, (mail, session_id))
@@ -738,7 +751,13 @@ class Mailing:
             self._boxes.discard_if_unused(box)
             changes.append(
                 self._journal.event(
-                    f"mail.{kind}", record, now, event_id=f"mail:{record.number}:{kind}", is_gone=True, reason=why
+                    f"mail.{kind}",
+                    record,
+                    now,
+                    event_id=f"mail:{record.number}:{kind}",
+                    is_gone=True,
+                    changed=(),
+                    reason=why,
                 )
             )
             changes.append(ReleaseBody(record.number, now.wall + self._limits.bodies_kept_ms))

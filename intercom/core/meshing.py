@@ -5,12 +5,18 @@ A broker that is in no cluster has none of this.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from intercom.core.abroad import Abroad, wording_at_home
 from intercom.core.clock import Instant
+from intercom.core.expected import Expected
 from intercom.core.homes import Homes
+from intercom.core.invocation_targets import address_id
+from intercom.core.labels import NODE_SIGN, Candidate
+from intercom.core.looking import Looking
 from intercom.core.outgoing import OnItsWay, Outgoing, PostAgain
 from intercom.core.part import Part, Reader
 from intercom.core.peer_records import (
@@ -26,18 +32,27 @@ from intercom.core.peer_records import (
     Posted,
     RemoteName,
     Settle,
+    TargetHeld,
 )
 from intercom.core.proxies import Proxies
 from intercom.core.queueing import Away, Several
 from intercom.core.remote_sessions import RemoteSessions
-from intercom.core.resolving import NODE_SIGN
+from intercom.core.runs_elsewhere import RunsElsewhere
 from intercom.core.standins import PEER
+from intercom.core.steps_in import StepsIn
+from intercom.core.steps_out import Bringing, StepsOut
+from intercom.core.steps_reports import BringingReport
+from intercom.core.steps_waiting import StepOnItsWay
 from intercom.core.tasks_in import Reporting, TasksIn
 from intercom.core.tasks_out import TasksOut
+from intercom.wire.targets import parse_target
 
 if TYPE_CHECKING:
+    from intercom.core.addresses import Address
     from intercom.core.company import Company
     from intercom.core.deadlines import Deadline
+    from intercom.core.flow import Dispatch
+    from intercom.core.flows import FlowsOfBroker
     from intercom.core.ground import Ground
     from intercom.core.invoking import Invoking
     from intercom.core.mailboxes import Mailbox
@@ -49,6 +64,8 @@ if TYPE_CHECKING:
     from intercom.core.registry import Registry
     from intercom.core.sending import Sending
     from intercom.core.sessions import Session
+    from intercom.core.staging import Staging
+    from intercom.core.supervising import Supervising
 
 
 class Meshing(Part):
@@ -60,9 +77,12 @@ class Meshing(Part):
         registry: Registry,
         messages: Messages,
         post: Post,
+        supervising: Supervising,
+        staging: Staging,
         sending: Sending,
         membership: Membership,
         company: Company,
+        flows: FlowsOfBroker,
         invoking: Invoking,
         node: str,
         state: ClusterState,
@@ -106,6 +126,7 @@ class Meshing(Part):
             now,
         )
         self._remote.way = self._abroad
+        self._looking = Looking(ground, registry, messages.operations, sending.deciding, self._abroad)
         self._tasks_out = TasksOut(self._own, invoking.book, self._abroad, invoking.forwarding.told)
         self._tasks_in = TasksIn(
             ground,
@@ -116,6 +137,10 @@ class Meshing(Part):
             self._remote.shape_of,
             messages.operations.next_number,
         )
+        self._steps_out = StepsOut(ground, flows, invoking.peers, self._abroad, node)
+        self._steps_in = StepsIn(ground, registry, post, flows, self._abroad, messages.operations.next_number)
+        self._epochs: dict[str, int] = {}
+        """Of the processes of the brokers that were seen last."""
         self._addresses = registry.addresses
         self._proxies = Proxies(
             ground,
@@ -135,13 +160,22 @@ class Meshing(Part):
             membership.registering.register,
             self._proxies.left,
             self._proxies.came,
-            self._proxies.aimed,
+            self._aimed,
         )
         self._remote.know(self._homes)
+        self._runs = RunsElsewhere(
+            self._own, staging.stages, self._abroad, self._remote.next_number, self._node, self._mark
+        )
+        self._expected = Expected(ground, registry.sessions, supervising, self._mark)
         if state.status != "off":
+            invoking.targets.addresses_elsewhere = self._addresses_nobody_holds
+            sending.deciding.owner_elsewhere = self._runs.owner_of
+            self._abroad.is_owned = self._is_owned
             invoking.forwarding.carry = self._tasks_out.carry
+            self._join_flows(flows)
             sending.resolver.node = node
             post.queueing.find_elsewhere = self._find_away
+            post.queueing.named_by_machine = self._named_by_machine
             post.queueing.know_named = self._homes.named
             membership.registering.hold = self._homes.hold
             registry.addresses.on_change = self._homes.changed
@@ -150,9 +184,29 @@ class Meshing(Part):
             company.on_change.append(self._mark)
             self._mark()
 
+    def _join_flows(self, flows: FlowsOfBroker) -> None:
+        """Let steps of flows cross machines."""
+        flows.finder.elsewhere = self._steps_out
+        flows.book.is_taken = self._steps_in.turns.is_taken
+        flows.book.must_wait = self._steps_in.turns.must_wait
+        flows.book.took = self._steps_in.turns.took
+        flows.book.on_ended = self._step_ended
+        flows.requests.report_elsewhere = self._steps_in.reports.take
+        flows.addresses_elsewhere = self._steps_in.addresses
+        flows.in_work_elsewhere = self._steps_in.in_work
+
+    def _step_ended(self, dispatch: Dispatch, ticket: int, now: Instant) -> None:
+        self._steps_out.ended(dispatch, ticket)
+        self._steps_in.ended_here(dispatch, now)
+
     def readers(self) -> Mapping[type, Reader]:
         """Return who goes on after letters, or what they are made of, were read."""
-        return {PostAgain: self._letters_read, Reporting: self._tasks_in.read}
+        return {
+            PostAgain: self._letters_read,
+            Reporting: self._tasks_in.read,
+            Bringing: self._steps_out.read,
+            BringingReport: self._steps_in.reports.read,
+        }
 
     def _letters_read(
         self, token: PostAgain, numbers: tuple[int, ...], bodies: dict[int, bytes] | None, now: Instant
@@ -163,6 +217,8 @@ class Meshing(Part):
         """Return whom a target means that leads to nobody here: ``name@node`` may be an address, too."""
         found = self._remote.find_away(target, sender)
         name, sign, node = target.rpartition(NODE_SIGN)
+        if isinstance(found, Several) and not sign:
+            return replace(found, alone=self._named_by_machine(target, sender))
         if found is not None or not sign:
             return found
         meant = [
@@ -174,6 +230,40 @@ class Meshing(Part):
         if len(meant) > 1:
             return Several(tuple(sorted(address.group for address in meant)), ())
         return self._queueing.of_address(meant[0]) if meant else None
+
+    def _named_by_machine(self, name: str, sender: Session) -> tuple[str, ...]:
+        """Return the wordings ``name@node`` that lead to one each of those of a name who are away."""
+        nodes = {
+            self._here if address.home is None else self._node(address.home) for address in self._homes.all_named(name)
+        }
+        nodes |= self._remote.nodes_of_those_who_left(name)
+        wordings = sorted(f"{name}{NODE_SIGN}{node}" for node in nodes) if len(nodes) > 1 else []
+        return tuple(each for each in wordings if not isinstance(self._find_away(each, sender), Several | None))
+
+    def _addresses_nobody_holds(self, groups: Iterable[str] | None) -> list[Candidate]:
+        """Return whom a label may mean that is an address at home elsewhere and not held by anybody now."""
+        held = self._peers.held_addresses()
+        return [
+            Candidate(
+                address_id(home.group, home.name),
+                home.name,
+                "away",
+                is_address=True,
+                is_local=False,
+                authority=home.home,
+                node=self._node(home.home),
+            )
+            for home in self._homes.elsewhere(groups)
+            if (home.group, home.name) not in held
+        ]
+
+    def _is_owned(self, target: str) -> bool:
+        stage = parse_target(target)
+        return stage is not None and self._runs.has_owner_here(stage)
+
+    def _aimed(self, address: Address, now: Instant) -> None:
+        self._proxies.aimed(address, now)
+        self._remote.aimed(address, now)
 
     @property
     def outgoing(self) -> Outgoing:
@@ -190,10 +280,17 @@ class Meshing(Part):
             if address.home is not None:
                 self._proxies.aimed(address, now)
         self._abroad.outgoing.recover(recovered.outbox, now)
+        self._steps_in.recover(recovered, now)
+
+    def tidy(self, now: Instant) -> None:
+        """Forget what has been over for long."""
+        self._steps_in.tidy(now)
 
     def due_soon(self, now: Instant) -> int:
         """Return how much is on its way: its outcome is heard while the broker stays."""
-        return len(self._abroad.outgoing) if self._state.status == "on" else 0
+        if self._state.status != "on":
+            return 0
+        return len(self._abroad.outgoing) + len(self._steps_in.on_their_way())
 
     # --- who is here ------------------------------------------------------------------------------------
 
@@ -211,8 +308,9 @@ class Meshing(Part):
         changed: dict[str, RemoteName | None] = {}
         for session_id, session in here.items():
             shown = bytes(session.encoded())
-            if self._announced.get(session_id) != shown:
-                self._announced[session_id] = shown
+            said = shown if session.known is None else shown + session.known.record.incarnation.encode()
+            if self._announced.get(session_id) != said:
+                self._announced[session_id] = said
                 changed[session_id] = self._name_of(session, shown)
         gone = self._announced.keys() - here.keys()
         for session_id in gone & self._leaving:
@@ -220,8 +318,10 @@ class Meshing(Part):
             changed[session_id] = None
         # What it had confirmed is told before that it has left, and who comes back at once has not left at all.
         self._leaving = gone - changed.keys()
-        if changed:
-            self._outbox.add(Announce(changed))
+        shared = {**self._expected.changed(now), **self._runs.changed()}
+        if changed or shared:
+            self._outbox.add(Announce(changed, shared))
+        self._looking.here(here, now)
         if self._leaving:
             self._next = self._deadlines.add(self._not_before, self._announce)
         elif here:
@@ -248,6 +348,8 @@ class Meshing(Part):
             features=tuple(sorted(session.features)),
             address=_address_of(session),
             acts_for=wording_at_home(session.address),
+            incarnation="" if session.known is None else session.known.record.incarnation,
+            runtime_session_id=None if session.known is None else session.known.record.runtime_session_id,
         )
 
     # --- how the way is ---------------------------------------------------------------------------------
@@ -264,11 +366,20 @@ class Meshing(Part):
             is_back = fact.broker_id not in self._there
             self._there.add(fact.broker_id)
             self._remote.seen(fact, now)
+            self._runs.seen(fact.broker_id, fact.shared)
+            self._expected.seen(fact.broker_id, fact.shared, now)
             if is_back:
                 self._proxies.peer_seen(fact.broker_id, now)
+            is_another = self._epochs.get(fact.broker_id) != fact.epoch
+            self._epochs[fact.broker_id] = fact.epoch
+            if is_back or is_another:
+                self._steps_in.peer_seen(fact.broker_id, now)
+                self._steps_out.peer_seen(fact.broker_id, now)
         elif isinstance(fact, PeerLost):
             self._there.discard(fact.broker_id)
             self._remote.lost(fact, now)
+            self._runs.lost(fact.broker_id)
+            self._expected.lost(fact.broker_id, now)
             self._abroad.outgoing.look(fact.broker_id, now)
         elif isinstance(fact, Posted):
             self._abroad.posted(fact, now)
@@ -280,10 +391,18 @@ class Meshing(Part):
             self._homes.known(fact, now)
         elif isinstance(fact, AddressClaimed):
             self._homes.claimed(fact, now)
+        elif isinstance(fact, TargetHeld):
+            self._looking.told(fact, now)
 
     def _arrived(self, fact: Arrived, now: Instant) -> None:
-        if fact.kind in TasksIn.kinds:
+        if fact.kind in Looking.kinds:
+            self._looking.arrived(fact, now)
+        elif fact.kind in TasksIn.kinds:
             self._tasks_in.arrived(fact, now)
+        elif fact.kind in StepsIn.kinds:
+            self._steps_in.arrived(fact, now)
+        elif fact.kind in StepsOut.kinds:
+            self._steps_out.arrived(fact, now)
         elif fact.kind in TasksOut.kinds:
             self._tasks_out.arrived(fact, now)
             self._outbox.add(Settle(fact.arrival))  # what was lost with it is asked for by the next process
@@ -297,7 +416,12 @@ class Meshing(Part):
         """Return since when each message waits, or is on its way, that is for another broker (epoch ms)."""
         boxes = [box for box in self._boxes.all() if self._is_of_others(box)]
         mail = [each.record.queued_at for box in boxes for each in box.in_order()]
-        return mail + [entry.record.queued_at for entry in self._abroad.outgoing]
+        steps = [each.since for each in self.steps_on_their_way()]
+        return mail + steps + [entry.record.queued_at for entry in self._abroad.outgoing]
+
+    def steps_on_their_way(self) -> list[StepOnItsWay]:
+        """Return the steps and reports of flows that cross machines and have not arrived as far as is known."""
+        return self._steps_out.on_their_way() + self._steps_in.on_their_way()
 
     def _is_of_others(self, box: Mailbox) -> bool:
         address = self._addresses.of_key(box.key)
@@ -323,6 +447,8 @@ class Meshing(Part):
         told: dict[str, Any] = {"status": state.status}
         if state.reason:
             told["reason"] = state.reason
+        if state.status != "off":
+            told["node"] = self._here
         if state.adapter:
             told["adapter"], told["prefix"] = state.adapter, state.prefix
         if state.foreign:

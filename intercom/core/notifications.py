@@ -165,6 +165,7 @@ class Notifications:
             recipient is None
             or not recipient.is_agent
             or recipient is owner
+            or recipient.is_remote
             or recipient.home_group != route.group
             or route.group not in recipient.groups
         ):

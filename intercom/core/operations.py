@@ -110,8 +110,12 @@ class Operations:
         """Return the keyed digest that says whether two sends are the same operation.
 
         Sessions without a return address leave their identity out: it changes when they reconnect (protocol 6.9.1).
+        Of what comes from another broker only the message counts: that one has compared the target that its sender
+        named, and by which id, or for which address, it arrives here is another thing each time (6.13).
         """
         identity = sender.sender_identity if sender.return_hash is not None else None
+        if sender.is_remote:
+            return self.digest("", message, identity, None)
         return self.digest(to, message, identity, sender.group_identity if pending_reply else None)
 
     def digest(self, to: str, message: Message, sender_identity: str | None, group_identity: str | None) -> bytes:
@@ -327,16 +331,13 @@ class Operations:
 
     def keep_elsewhere(self, operation: Operation, position: int) -> None:
         """Note that the broker of another machine keeps a reserved message for its recipient, at this position."""
-        if self.by_id(operation.message_id) is not operation or operation.state is not _RESERVED:
-            return
         before, operation.position = operation.position, position
         if before is None:
             change = SaveOperation(operation.record())
             operation.ticket = self._ledger.append((change,), self._undo_elsewhere, operation)
 
     def _undo_elsewhere(self, operation: Operation, now: Instant) -> None:
-        if operation.state is _RESERVED:
-            operation.position = None
+        operation.position = None
 
     def _undo_unwaited(self, operation: Operation, now: Instant) -> None:
         self.unaccept(operation, None)

@@ -1,7 +1,7 @@
 """Tell what is on its way to other brokers, or waits for them, and let the operator hurry it or give it up (FE 3.11).
 
-An outbox has three kinds of entries: messages that were posted and whose outcome is not known, mail that waits here for
-somebody who is at home elsewhere, and tasks.
+An outbox has four kinds of entries: messages that were posted and whose outcome is not known, mail that waits here for
+somebody who is at home elsewhere, tasks, and the steps and reports of flows that cross machines.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from intercom.core.deliveries import Delivery
 from intercom.core.giving import No
 from intercom.core.inquiries import Inquiries
 from intercom.core.part import Handler, Part, session_of
+from intercom.core.steps_waiting import StepOnItsWay
 from intercom.wire.mail import RequestFailed
 from intercom.wire.outbox import OutboxCancel, OutboxChanged, OutboxEntries, OutboxEntry, OutboxList, OutboxRetry
 
@@ -111,10 +112,12 @@ class OutboxRequests(Part):
         left = max(0, len(found) - frame.limit)
         self._outbox.write(connection, OutboxEntries(frame.request_id, found[: frame.limit], left))
 
-    def _all(self) -> Iterator[tuple[OutboxEntry, OnItsWay | tuple[Mailbox, Mail] | Delivery]]:
+    def _all(self) -> Iterator[tuple[OutboxEntry, OnItsWay | tuple[Mailbox, Mail] | Delivery | StepOnItsWay]]:
         meshing = self._meshing()
         for one in () if meshing is None else meshing.outgoing:
             yield self._of_message(one), one
+        for step in () if meshing is None else meshing.steps_on_their_way():
+            yield self._of_step(step), step
         for box in self._boxes.all():
             peer = self._home_of(box)
             if peer is not None:
@@ -163,6 +166,20 @@ class OutboxRequests(Part):
             size=record.size,
         )
 
+    def _of_step(self, step: StepOnItsWay) -> OutboxEntry:
+        return OutboxEntry(
+            step.number,
+            step.message_id,
+            step.kind,
+            "posted" if step.attempts else "accepted",
+            step.peer,
+            self._peers.name_of(step.peer),
+            step.target,
+            step.attempts,
+            step.since,
+            message_id=step.message_id,
+        )
+
     def _of_task(self, delivery: Delivery) -> OutboxEntry:
         record = delivery.record
         status: Any = record.status
@@ -200,6 +217,13 @@ class OutboxRequests(Part):
                 task = found.record.invocation_id
                 return No("not_a_message", f"This is a task: `intercom invocation cancel {task}` ends it")
             self._forwarding.try_now(found, now)
+        elif isinstance(found, StepOnItsWay):
+            if not is_retry:
+                what = (
+                    f"This is a {found.kind} of a flow: `intercom flow cancel {found.flow_id}` ends that, where it is"
+                )
+                return No("not_a_message", what)
+            found.again(now)
         else:
             meshing = self._meshing()
             assert meshing is not None, "it knows of it"

@@ -101,10 +101,6 @@ class Outgoing:
         """Tell whether a message is on its way."""
         return (mark, message_id) in self._entries
 
-    def oldest_at(self) -> int | None:
-        """Return since when the oldest entry is on its way, epoch ms."""
-        return min((entry.record.queued_at for entry in self._entries.values()), default=None)
-
     # --- begin ------------------------------------------------------------------------------------------
 
     def begin(self, attempt: Attempt, peer: str, delivery_id: str, letter: SendLetter, after: int) -> tuple[int, int]:
@@ -151,17 +147,14 @@ class Outgoing:
     def _leave(self, entry: OnItsWay) -> None:
         self._deadlines.cancel(entry.deadline)
         entry.deadline = None
-        if self._entries.get(entry.key) is entry:
-            del self._entries[entry.key]
+        self._entries.pop(entry.key, None)
 
     # --- on its way -------------------------------------------------------------------------------------
 
     def given(self, post: int, mark: str, message_id: str) -> None:
         """Note under which number an attempt was given away."""
-        entry = self._entries.get((mark, message_id))
-        if entry is not None:
-            entry.attempts += 1
-            self._by_post[post] = entry
+        entry = self._by_post[post] = self._entries[mark, message_id]
+        entry.attempts += 1
 
     def posted(self, post: int) -> None:
         """Note that the engine has what was given away under this number."""
@@ -238,14 +231,9 @@ class Outgoing:
         self._ledger.append(changes, self._undo_end, entry)
 
     def _undo_end(self, entry: OnItsWay, now: Instant) -> None:
-        if entry.key not in self._entries:
-            self._arm(self._enter(entry), self._limits.mail_retry_ms, now)
+        self._arm(self._enter(entry), self._limits.mail_retry_ms, now)
 
     # --- what a person wants ----------------------------------------------------------------------------
-
-    def numbered(self, number: int) -> OnItsWay | None:
-        """Return the entry with this number."""
-        return next((entry for entry in self._entries.values() if entry.record.number == number), None)
 
     def retry(self, entry: OnItsWay, now: Instant) -> None:
         """Post an entry now, as a new attempt."""

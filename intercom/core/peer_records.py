@@ -10,6 +10,10 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from intercom.wire.stage_frames import ParentRun, PossibleStage, StageAnnouncement
+
+Shelf: TypeAlias = Literal["restoring", "routes"]
+"""Where brokers keep what they tell each other beside who is here."""
 PEER = "peer:"
 """With this and the id of its broker begins every identity here of somebody who is elsewhere."""
 
@@ -107,6 +111,43 @@ class RemoteName(Struct, frozen=True):
     """Group and name of the address whose mail it receives."""
     acts_for: tuple[str, str] | None = None
     """Those of the address under which it acts, whoever receives for that, if its home is there."""
+    incarnation: str = ""
+    """Of the session, if it can be told from its next start."""
+    runtime_session_id: str | None = None
+
+
+class RemoteReservation(Struct, frozen=True, omit_defaults=True):
+    """Describe somebody whom a supervisor at a peer brings back, until it is heard what became of that."""
+
+    key: str
+    """Digest of the capability, which stays at its broker."""
+    home: str
+    owner_id: str
+    child_name: str
+    group: str
+    aliases: tuple[str, ...] = ()
+    is_dormant: bool = False
+    gone: str | None = None
+    """What everybody is told who still writes to it."""
+    has_ended: bool = False
+    refusal: str | None = None
+    """Of one that has ended: what those who waited are told; None: they are decided about anew."""
+    returned_as: str | None = None
+    """Of one that has ended: the session id under which it came back."""
+
+
+class RemoteRoute(Struct, frozen=True, omit_defaults=True):
+    """Describe the owner of a workflow run at a peer, and what the run has announced."""
+
+    run_id: str
+    home: str
+    group: str
+    stages: tuple[StageAnnouncement, ...] | None = None
+    """None: it has announced none, or more than is told."""
+    possible: tuple[PossibleStage, ...] | None = None
+    parent: ParentRun | None = None
+    live: dict[str, str] = {}
+    """Session ids by the targets of the stages that are live."""
 
 
 class AddressHome(Struct, frozen=True):
@@ -187,9 +228,12 @@ class Recall(Struct, frozen=True):
 
 
 class Announce(Struct, frozen=True):
-    """Tell all peers for whom this broker answers: what has changed, by id; None: it is gone."""
+    """Tell all peers for whom this broker answers: what has changed; None: it is gone."""
 
     names: dict[str, RemoteName | None]
+    """By id."""
+    shared: dict[tuple[Shelf, str], RemoteReservation | RemoteRoute | None] = {}
+    """Who is expected back here, and which runs have owners here, by key."""
 
 
 class Post(Struct, frozen=True):
@@ -231,7 +275,13 @@ class DropAddress(Struct, frozen=True):
     address: AddressHome
 
 
-PeerWork: TypeAlias = Forward | Follow | Recall | Announce | Post | Settle | ClaimAddress | DropAddress
+class HoldTargets(Struct, frozen=True):
+    """Let the engine know that this broker holds, or just held, targets with these keys; tell with ``TargetHeld``."""
+
+    keys: tuple[str, ...]
+
+
+PeerWork: TypeAlias = Forward | Follow | Recall | Announce | Post | Settle | ClaimAddress | DropAddress | HoldTargets
 
 
 # --- facts ----------------------------------------------------------------------------------------------
@@ -246,6 +296,8 @@ class PeerSeen(Struct, frozen=True):
     names: tuple[RemoteName, ...]
     epoch: int = 0
     """Of its process."""
+    shared: tuple[RemoteReservation | RemoteRoute, ...] = ()
+    """Who is expected back there, and which runs have owners there; replaces what was told before, too."""
 
 
 class PeerLost(Struct, frozen=True):
@@ -321,6 +373,13 @@ class AddressClaimed(Struct, frozen=True):
     found: AddressHome | None
 
 
+class TargetHeld(Struct, frozen=True):
+    """Say which brokers held a target last, the newest first."""
+
+    key: str
+    brokers: tuple[str, ...]
+
+
 class ClusterState(Struct, frozen=True):
     """Say how the way to other brokers is."""
 
@@ -344,5 +403,6 @@ PeerFact: TypeAlias = (
     | AddressSeen
     | AddressesKnown
     | AddressClaimed
+    | TargetHeld
     | ClusterState
 )

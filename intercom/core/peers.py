@@ -113,6 +113,10 @@ class Peers:
             if within is None or within & frozenset(name.groups)
         ]
 
+    def held_addresses(self) -> set[tuple[str, str]]:
+        """Return group and name of the addresses that sessions hold for which peers answer."""
+        return {name.address for names in self._names.values() for name in names.values() if name.address is not None}
+
     def with_id(self, target_id: str, groups: Iterable[str] | None) -> Candidate | None:
         """Return who has exactly this id, as far as it is in one of these groups."""
         for broker_id, names in self._names.items():

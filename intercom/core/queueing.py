@@ -15,6 +15,7 @@ from intercom.core.addresses import ME, Address, Addresses
 from intercom.core.attempts import CONFLICT_CODE, Refusal, answer_to_task, conflict_with, too_late
 from intercom.core.clock import Instant
 from intercom.core.features import POLICY, QUEUE
+from intercom.core.labels import NODE_SIGN
 from intercom.core.lifecycle import Known, Lifecycle
 from intercom.core.mailboxes import Mail, Mailboxes
 from intercom.core.mailing import Letter, Mailing
@@ -22,7 +23,7 @@ from intercom.core.operation import Standing
 from intercom.core.parking import Meant, Parking, meant_known
 from intercom.core.policies import Inbound, Policies, sender_of
 from intercom.core.records import Change, OperationState, SaveOperation, SessionState
-from intercom.core.resolving import NODE_SIGN, is_prefix
+from intercom.core.resolving import is_prefix
 from intercom.limits import Limits
 from intercom.wire import reasons
 from intercom.wire.codec import parse_message
@@ -64,6 +65,8 @@ class Several(Struct, frozen=True):
 
     groups: tuple[str, ...]
     session_ids: tuple[str, ...]
+    alone: tuple[str, ...] = ()
+    """Wordings ``name@node`` that lead to one each."""
 
 
 class _Queueing(Struct, frozen=True):
@@ -117,6 +120,8 @@ class Queueing:
         """Enters the addresses of a name whose mailboxes are on other machines."""
         self.find_elsewhere: Callable[[str, Session], Away | Session | Several | None] = lambda target, sender: None
         """Tells whom on other machines a target means that leads to nobody here."""
+        self.named_by_machine: Callable[[str, Session], tuple[str, ...]] = lambda name, sender: ()
+        """Tells which wordings ``name@node`` lead to one each of those of a name who are away."""
 
     # --- who is meant -----------------------------------------------------------------------------------
 
@@ -155,7 +160,7 @@ class Queueing:
                 found[away.key] = away
                 session_ids.append(known.id)
         if len(found) > 1:
-            return Several(tuple(sorted(groups)), tuple(session_ids))
+            return Several(tuple(sorted(groups)), tuple(session_ids), self.named_by_machine(target, sender))
         return next(iter(found.values()), None) or self.find_elsewhere(target, sender)
 
     def of_address(self, address: Address) -> Away | Session:
@@ -337,7 +342,7 @@ class Queueing:
     ) -> Refusal | None:
         """Let a send wait behind the mail of somebody who is here; ``answered`` is the question that it answers."""
         label = target.name or target.id
-        key = target.target_identity
+        key = target.target_identity if target.claimed is None else target.claimed.key
         return self._put(connection, sender, key, label, frame, message, signature, operation, answered, now)
 
     def put_aside(
@@ -390,7 +395,7 @@ class Queueing:
         ):
             return
         # Who speaks for an address and does not receive for it leaves what it was told to who does.
-        address = None if is_offered else attempt.target.address
+        address = None if is_offered else attempt.target.address or attempt.target.claimed
         key = operation.target if address is None else address.key
         assert key is not None
         sender, until = attempt.sender, attempt.valid_until
@@ -436,7 +441,10 @@ class Queueing:
         """Let a message wait here again that another broker kept for its address; return whether there is room."""
         message = parse_message(came.message)
         before = (operation, None, operation.target, operation.position)
-        if message is None or operation.state is not OperationState.RESERVED or not self._mailing.can_promise:
+        assert message is not None and operation.state is OperationState.RESERVED, (
+            "another broker kept what we reserved"
+        )
+        if not self._mailing.can_promise:
             return False
         sender = self._sessions.get(operation.sender_session)
         letter = Letter(
@@ -533,6 +541,7 @@ class Queueing:
         position = len(box) + 1
         is_new = operation is None
         position_before = None if operation is None else operation.position
+        has_it = False
         if operation is None:
             retry_after = self._operations.retry_after_ms(sender.sender_identity, now)
             if retry_after is not None:
@@ -543,6 +552,8 @@ class Queueing:
             )
         else:
             if operation.unconfirmed is not None:
+                # Whoever has it confirms it once; who is elsewhere is posted to anew.
+                has_it = kept is None and box.holder is not None and not box.holder.is_remote
                 operation.unconfirmed.waiter.settle()
                 self._receipts.remove(operation.unconfirmed)
             operation.under_way = None
@@ -550,7 +561,10 @@ class Queueing:
         changes = () if question is None else self._mark_answered(question)
         subject = _Queueing(connection, frame, operation, is_new, question, position_before)
         # What was reserved before may have left, and been seen.
-        self._mailing.put(letter, operation, now, self._undo_put, subject, *changes, was_written=not is_new)
+        was_written = not is_new
+        self._mailing.put(
+            letter, operation, now, self._undo_put, subject, *changes, is_offered=has_it, was_written=was_written
+        )
         told = UNSET if kept is None or POLICY not in sender.features else kept
         queued = Queued(
             message.id, letter.target, position, frame.attempt_id, kept=told, joined=self._joined(operation.mail)

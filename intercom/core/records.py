@@ -12,11 +12,13 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from intercom.core.flow_records import AnswerRecord as AnswerRecord
 from intercom.core.flow_records import BindingRecord as BindingRecord
 from intercom.core.flow_records import DispatchRecord as DispatchRecord
 from intercom.core.flow_records import EvidenceRecord as EvidenceRecord
 from intercom.core.flow_records import FlowRecord as FlowRecord
 from intercom.core.flow_records import GatesRecord as GatesRecord
+from intercom.core.flow_records import HostedRecord as HostedRecord
 from intercom.core.flow_records import ReportRecord as ReportRecord
 from intercom.core.flow_records import StepRecord as StepRecord
 from intercom.core.flow_records import TargetIdentity as TargetIdentity
@@ -35,6 +37,7 @@ from intercom.core.peer_records import DropAddress as DropAddress
 from intercom.core.peer_records import Follow as Follow
 from intercom.core.peer_records import Forward as Forward
 from intercom.core.peer_records import Forwarded as Forwarded
+from intercom.core.peer_records import HoldTargets as HoldTargets
 from intercom.core.peer_records import Mirrored as Mirrored
 from intercom.core.peer_records import OutboxRecord as OutboxRecord
 from intercom.core.peer_records import PeerFact as PeerFact
@@ -46,9 +49,13 @@ from intercom.core.peer_records import Post as Post
 from intercom.core.peer_records import Posted as Posted
 from intercom.core.peer_records import Recall as Recall
 from intercom.core.peer_records import RemoteName as RemoteName
+from intercom.core.peer_records import RemoteReservation as RemoteReservation
+from intercom.core.peer_records import RemoteRoute as RemoteRoute
 from intercom.core.peer_records import RemoteRun as RemoteRun
 from intercom.core.peer_records import RemoteTask as RemoteTask
 from intercom.core.peer_records import Settle as Settle
+from intercom.core.peer_records import Shelf as Shelf
+from intercom.core.peer_records import TargetHeld as TargetHeld
 
 
 class OperationState(str, Enum):
@@ -397,11 +404,8 @@ Row: TypeAlias = (
     | DeliveryRecord
     | PeerRecord
     | OutboxRecord
+    | HostedRecord
 )
-
-
-TOLD_BY_CHANGES: frozenset[type[Row]] = frozenset({InvocationRecord})
-"""Rows of which events may hold nothing but what changed: the journal keeps all that is told of one, or nothing."""
 
 
 class SaveOperation(Struct, frozen=True):
@@ -455,7 +459,7 @@ class Happened(Struct, gc=False):
     """What it is about, such as ``session:ID``, ``address:NUMBER``, ``mail:MESSAGE-ID``, ``idempotency:NUMBER``,
     ``policy:NUMBER``, ``flow:NUMBER``, ``dispatch:ID``, ``link:ID``, ``command:NUMBER``,
     ``event:NUMBER``, ``invocation:NUMBER``, ``route:DIAGNOSIS-ID``, ``delivery:ID``,
-    ``peer:ID`` or ``outbox:NUMBER``."""
+    ``peer:ID``, ``outbox:NUMBER`` or ``hosted:DISPATCH-ID``."""
     kind: str
     event_id: str | None
     """Unique in the journal; None: its sequence number is all that names it."""
@@ -581,6 +585,7 @@ class Recovered(Struct, frozen=True, kw_only=True):
     deliveries: list[DeliveryRecord] = []
     peers: list[PeerRecord] = []
     outbox: list[OutboxRecord] = []
+    hosted: list[HostedRecord] = []
     lost_texts: frozenset[int] = frozenset()
     """Numbers of the prompts that are not there of flows that may go on: a rebuilt store has states, not texts."""
     last_sequence: int = 0

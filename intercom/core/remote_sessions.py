@@ -15,9 +15,10 @@ from msgspec import Struct
 
 from intercom.core import groups
 from intercom.core.clock import Instant
+from intercom.core.labels import NODE_SIGN
 from intercom.core.peer_records import PeerLost, PeerSeen, RemoteName
 from intercom.core.queueing import Away, Several
-from intercom.core.resolving import NODE_SIGN, is_prefix, node_of
+from intercom.core.resolving import is_prefix, node_of
 from intercom.core.sessions import NODE
 from intercom.core.standins import RemoteConnection, StandIn, Way, groups_of
 
@@ -117,12 +118,15 @@ class RemoteSessions:
         """Return the stand-in of whoever sent this.
 
         One that is not known yet is there for its question only as long as its broker does not say that it is; for
-        anything else it is not needed beyond the message.
+        anything else it is not needed beyond the message. One that has joined or left a group is judged as it was when
+        it sent this: its broker tells of that a moment later, or did before.
         """
         present = self._sessions.get(letter.sender.target_id)
         if isinstance(present, StandIn) and present.connection.session is present and present.is_at(peer):
-            self._let_act(present, peer, letter.sender)
-            return present
+            is_the_same = letter.was_forwarded or set(present.groups) == set(letter.sender.groups)
+            found = present if is_the_same else self._made(peer, letter.sender)
+            self._let_act(found, peer, letter.sender)
+            return found
         stand_in = self._made(peer, letter.sender)
         self._let_act(stand_in, peer, letter.sender)
         if letter.was_forwarded:
@@ -173,7 +177,10 @@ class RemoteSessions:
     def _act(self, stand_in: StandIn, peer: str, now: Instant) -> Mailbox | None:
         """Let a stand-in hold the address that its session holds; return the mailbox of that."""
         wanted = stand_in.wanted_address
-        address = None if wanted is None else self._homes.at(*wanted, peer, stand_in.groups, now)
+        if wanted is None:
+            return None
+        address = self._homes.at(*wanted, peer, stand_in.groups, now)
+        stand_in.claimed = self._homes.known_as(*wanted)
         if address is None:
             return None
         self.release(address, now)
@@ -181,6 +188,18 @@ class RemoteSessions:
         address.holder = stand_in
         stand_in.mailbox = self._boxes.open(address.key)
         return stand_in.mailbox
+
+    def aimed(self, address: Address, now: Instant) -> None:
+        """Let those act for an address who were announced before it was known here that it is not at home here.
+
+        They come anew, the one at its home last: what waits for one of them, or is on its way to it, is for the address
+        from now on.
+        """
+        for peer in sorted(self._of, key=lambda peer: peer == address.home):
+            for stand_in in list(self._of[peer].values()):
+                if stand_in.claimed is address and stand_in.address is None and stand_in.is_confirmed:
+                    self._retire(stand_in, now, may_return=True)
+                    self._enter(self._made(peer, stand_in.told), now)
 
     def release(self, address: Address, now: Instant) -> None:
         """Let a stand-in go that held an address which somebody else holds now; its broker says so in a moment."""
@@ -229,8 +248,7 @@ class RemoteSessions:
 
     def _leave_to_its_address(self, stand_in: StandIn, now: Instant) -> None:
         """Let what waits for a session that held an address wait for that, if it was not known for its holder here."""
-        wanted = stand_in.wanted_address
-        address = None if wanted is None else self._homes.known_as(*wanted)
+        address = stand_in.claimed
         if stand_in.address is not None or address is None:
             return
         stand_in.address = address  # what it has not confirmed follows
@@ -239,6 +257,10 @@ class RemoteSessions:
             self._mailing.readdress(mail, address.key, now)
 
     # --- who was there ----------------------------------------------------------------------------------
+
+    def nodes_of_those_who_left(self, name: str) -> set[str]:
+        """Return the machines on which somebody of this name was that is not there now."""
+        return {left.node for left in self._left.values() if left.away.label.lower() == name.lower()}
 
     def find_away(self, target: str, sender: Session) -> Away | Several | None:
         """Return whom a target means that was on another machine and is not there now."""

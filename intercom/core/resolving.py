@@ -8,13 +8,12 @@ from enum import Enum
 
 from intercom.core.addresses import RESERVED_SIGN
 from intercom.core.clock import Instant
+from intercom.core.labels import NODE_SIGN
 from intercom.core.questions import Questions
 from intercom.core.sessions import NODE, Session, SessionTable, is_uuid
 from intercom.core.supervision import Crossings
 from intercom.wire.frames import trim
 
-NODE_SIGN = "@"
-"""Between a name and the machine on which it is meant."""
 _PREFIX = re.compile(r"[0-9a-fA-F]{8}", re.ASCII)
 
 
@@ -97,6 +96,14 @@ class Resolver:
         if not named:
             return Unresolved.NOT_FOUND
         return named[0] if len(named) == 1 else Unresolved.AMBIGUOUS_NAME
+
+    def named_by_machine(self, name: str, sender: Session, *, is_reply: bool, now: Instant) -> tuple[str, ...]:
+        """Return the wordings ``name@node`` that lead to one each of several of a name, where machines differ."""
+        if self.node is None:
+            return ()
+        nodes = {node_of(peer, self.node) for peer in self._sessions.named(name)}
+        wordings = sorted(f"{name}{NODE_SIGN}{node}" for node in nodes) if len(nodes) > 1 else []
+        return tuple(each for each in wordings if isinstance(self._by_name(each, sender, is_reply, now), Session))
 
     def wording_still_leads_to(
         self, wording: str, found: Session, to: str, sender: Session, *, is_reply: bool, now: Instant

@@ -10,10 +10,11 @@ A reservation holds nothing itself: ``holding`` knows what waits for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from msgspec import UNSET
 
+from intercom.core.peer_records import PEER, RemoteReservation
 from intercom.core.sessions import Session, is_uuid, normalise_group
 from intercom.core.supervision import ANY_CHILD, Capabilities
 from intercom.limits import RELEASE_TEXT_CHARACTERS, RESTORING_GROUP_CHARACTERS, Limits
@@ -31,7 +32,9 @@ class Reservation:
         "gone",
         "group",
         "is_dormant",
+        "is_elsewhere",
         "owner_id",
+        "refusal",
         "returned_as",
     )
 
@@ -46,6 +49,10 @@ class Reservation:
         """The child belongs to an interrupted run that is not being restored right now."""
         self.gone: str | None = None
         """What its owner tells everybody who still writes to it."""
+        self.is_elsewhere = False
+        """Its supervisor is a session of another broker, which says how it is."""
+        self.refusal: str | None = None
+        """What those are told who waited, now that it has ended."""
         self.returned_as: str | None = None
         """The session id under which the child has come back."""
 
@@ -67,9 +74,12 @@ class Restoring:
         self._known: dict[str, Reservation] = {}
         self._by_owner: dict[str, dict[str, Reservation]] = {}
         self._by_key: dict[str, dict[str, Reservation]] = {}
+        self._elsewhere = 0
+        self.on_change: Callable[[Reservation, bool], None] = lambda reservation, is_there: None
+        """Is told of each reservation made here that is new, has changed, or is not there any more."""
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._known) - self._elsewhere
 
     def reserve(self, owner: Session, frame: ReserveRestoringRecipient) -> str | None:
         """Create or replace the reservation of this capability (protocol 4.12).
@@ -122,9 +132,10 @@ class Restoring:
             reservation.gone = frame.gone[:RELEASE_TEXT_CHARACTERS]
             self._add(reservation)
             return reservation, reservation.gone
-        if frame.refusal is UNSET or is_blank(frame.refusal):
-            return reservation, None
-        return reservation, frame.refusal[:RELEASE_TEXT_CHARACTERS]
+        if frame.refusal is not UNSET and not is_blank(frame.refusal):
+            reservation.refusal = frame.refusal[:RELEASE_TEXT_CHARACTERS]
+            self.on_change(reservation, False)
+        return reservation, reservation.refusal
 
     def matching(self, target: str, sender: Session) -> list[Reservation]:
         """Return the reservations a target of this sender may mean; who is gone counts only when nobody is expected."""
@@ -132,7 +143,32 @@ class Restoring:
         if found is None:
             return []
         mine = [reservation for reservation in found.values() if reservation.group in sender.groups]
+        mine = [reservation for reservation in mine if not reservation.is_elsewhere] or mine
         return [reservation for reservation in mine if reservation.gone is None] or mine
+
+    def put_elsewhere(self, told: RemoteReservation) -> Reservation | None:
+        """Enter, or change, what another broker says of who is expected back there; None: there is no room."""
+        capability = f"{PEER}{told.home}:{told.key}"
+        reservation = self._known.get(capability)
+        if reservation is not None:
+            self._remove(reservation)
+        elif self._elsewhere >= self._limits.reservations:
+            return None
+        else:
+            reservation = Reservation(capability)
+            reservation.is_elsewhere = True
+        reservation.owner_id = f"{PEER}{told.home}:{told.owner_id}"
+        reservation.child_name = told.child_name
+        reservation.group = told.group
+        reservation.aliases = frozenset(told.aliases)
+        reservation.is_dormant = told.is_dormant
+        reservation.gone = told.gone
+        self._add(reservation)
+        return reservation
+
+    def drop_elsewhere(self, reservation: Reservation) -> None:
+        """Take out what another broker said."""
+        self._remove(reservation)
 
     def returned(self, child: Session, capability: str, supervisor_id: str) -> list[Reservation]:
         """Take out what was reserved for a child that registered under ``capability``.
@@ -169,10 +205,11 @@ class Restoring:
         mine = self._by_owner.get(owner.id, {})
         if len(mine) >= self._limits.reservations_per_session and not self._drop_marker(mine):
             return False
-        return is_known or len(self._known) < self._limits.reservations or self._drop_marker(self._known)
+        return is_known or len(self) < self._limits.reservations or self._drop_marker(self._known)
 
     def _drop_marker(self, among: dict[str, Reservation]) -> bool:
-        oldest = next((reservation for reservation in among.values() if reservation.gone is not None), None)
+        markers = (each for each in among.values() if each.gone is not None and not each.is_elsewhere)
+        oldest = next(markers, None)
         if oldest is None:
             return False
         self._remove(oldest)
@@ -185,6 +222,10 @@ class Restoring:
         self._by_owner.setdefault(reservation.owner_id, {})[capability] = reservation
         for key in reservation.addresses():
             self._by_key.setdefault(key, {})[capability] = reservation
+        if reservation.is_elsewhere:
+            self._elsewhere += 1
+        else:
+            self.on_change(reservation, True)
 
     def _remove(self, reservation: Reservation) -> None:
         capability = reservation.capability
@@ -192,6 +233,10 @@ class Restoring:
         _discard(self._by_owner, reservation.owner_id, capability)
         for key in reservation.addresses():
             _discard(self._by_key, key, capability)
+        if reservation.is_elsewhere:
+            self._elsewhere -= 1
+        else:
+            self.on_change(reservation, False)
 
 
 def _discard(index: dict[str, dict[str, Reservation]], key: str, capability: str) -> None:

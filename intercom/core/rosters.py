@@ -43,6 +43,8 @@ class Roster:
         "by_text",
         "group",
         "groups",
+        "is_elsewhere",
+        "live",
         "parent",
         "possible",
         "run_id",
@@ -64,6 +66,10 @@ class Roster:
         self.possible = possible
         """None until possible stages were announced once."""
         self.parent = parent
+        self.is_elsewhere = False
+        """Its owner is a session of another broker."""
+        self.live: dict[str, str] = {}
+        """Of one elsewhere: session ids by the targets of the stages that are live there."""
         self.by_id: dict[str, list[Stage]] = {}
         self.by_name: dict[str, list[Stage]] = {}
         self.by_text: dict[str, list[Stage]] = {}
@@ -116,6 +122,22 @@ def read_stages(value: Any, run_id: str, group: str) -> tuple[Stage, ...] | None
             return None
         stages.append(Stage(row, target))
     return tuple(stages)
+
+
+def announced(roster: Roster) -> tuple[StageAnnouncement, ...]:
+    """Return the stages of a roster as they can be announced again."""
+    return tuple(
+        StageAnnouncement(
+            stage.id,
+            stage.name,
+            stage.text,
+            "running" if stage.is_running else "pending",
+            stage.route_eligible,
+            stage.group,
+            UNSET if stage.is_agent else "control",
+        )
+        for stage in roster.stages
+    )
 
 
 def read_possible(value: Any, run_id: str, group: str) -> tuple[PossibleStage, ...] | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hmac
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from intercom.wire.targets import SCHEME, StageTarget, is_run_id
 
@@ -15,6 +16,8 @@ class Route:
     """Hold the route of one run; its owner is connected, for a route ends with its owner."""
 
     __slots__ = ("_capability", "group", "is_dormant", "owner", "run_id")
+
+    group: str
 
     def __init__(self, run_id: str, owner: Session, group: str, capability: str, is_dormant: bool) -> None:
         self.run_id = run_id
@@ -37,6 +40,9 @@ class Routes:
 
     def __len__(self) -> int:
         return len(self._by_run)
+
+    def __iter__(self) -> Iterator[Route]:
+        return iter(self._by_run.values())
 
     def get(self, run_id: str) -> Route | None:
         """Return the route of this run."""
@@ -67,15 +73,31 @@ class Routes:
         Of a path the deepest run that is named in it and has a route in this invocation wins; the root's route counts
         whatever its group, since the sender's control of that group is checked.
         """
-        route = self._by_run.get(target.run_id)
-        group = target.invocation_group
-        if target.kind != "path":
-            return route if route is not None and route.group == group else None
-        for segment in target.segments[:-1]:
-            nested = self._by_run.get(segment) if is_run_id(segment) else None
-            if nested is not None and nested.group == group:
-                route = nested
-        return route
+        return deepest(self._by_run.get, target)
+
+
+class InGroup(Protocol):
+    """Be what a run is known by, in the group of its owner."""
+
+    @property
+    def group(self) -> str:
+        """Return the group."""
+
+
+Known = TypeVar("Known", bound=InGroup)
+
+
+def deepest(get: Callable[[str], Known | None], target: StageTarget) -> Known | None:
+    """Return what is known of the run whose owner decides about messages to ``target``."""
+    route = get(target.run_id)
+    group = target.invocation_group
+    if target.kind != "path":
+        return route if route is not None and route.group == group else None
+    for segment in target.segments[:-1]:
+        nested = get(segment) if is_run_id(segment) else None
+        if nested is not None and nested.group == group:
+            route = nested
+    return route
 
 
 def controls(sender: Session, group: str) -> bool:

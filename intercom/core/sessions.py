@@ -73,6 +73,8 @@ class Session:
     """It stands for one that another broker answers for."""
     is_cut_off = False
     """Nothing can be brought to where it is now."""
+    claimed: Address | None = None
+    """Of one elsewhere: the address that it holds, as its broker says; mail for the one is for the other."""
 
     __slots__ = (
         "_encoded",
@@ -106,6 +108,7 @@ class Session:
         "sent_ids",
         "supervisor_id",
         "target_identity",
+        "was_at",
         "work_mode",
     )
 
@@ -116,6 +119,8 @@ class Session:
         self.info: dict[str, Any] = info
         self.id = ""
         self.target_identity = ""
+        self.was_at: tuple[str, ...] = ()
+        """The other brokers that lately held the identity of this target."""
         self.sender_identity = ""
         self.party = ""
         """Who waits when it waits: whoever it is as a sender; the person does several things at once."""

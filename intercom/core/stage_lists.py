@@ -45,7 +45,11 @@ def _is_shown(stage: Stage, roster: Roster, requester: Session, group: str | Non
 
 def _rows(stage: Stage, roster: Roster, requester: Session, stages: Stages) -> Iterator[WorkflowStage]:
     alias = stages.live(stage.text)
-    if alias is None:
+    live = roster.live.get(stage.text)
+    if live is not None:
+        if live != requester.id:
+            yield WorkflowStage(roster.run_id, stage.id, stage.name, stage.text, "running", stage.group, live)
+    elif alias is None:
         if not stage.is_running:
             yield WorkflowStage(roster.run_id, stage.id, stage.name, stage.text, "pending", stage.group)
     elif alias.session is not requester:

@@ -6,6 +6,8 @@ Rule 2: nothing here writes to a sender; ``owners`` asks, ``barriers`` admits, `
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec import UNSET
 
 from intercom.core.aliases import Alias, Aliases
@@ -28,6 +30,8 @@ class Stages:
         self.routes = Routes()
         self.rosters = Rosters()
         self.aliases = Aliases(self.routes)
+        self.on_change: Callable[[], None] = lambda: None
+        """Is told when a run has another owner or roster, or a stage is live."""
 
     # --- announcing (protocol 4.14, 6.12.3) -------------------------------------------------------------
 
@@ -59,6 +63,8 @@ class Stages:
             return reasons.too_many_routes(self._limits.routes_per_session)
 
         known = self.rosters.get(frame.run_id)
+        if known is not None and known.is_elsewhere:
+            known = None
         roster = self._announced(frame, group, known)
         if isinstance(roster, str):
             return roster
@@ -74,6 +80,7 @@ class Stages:
         if roster is not None:
             self.rosters.put(roster)
             self.aliases.retire_ambiguous(roster)
+        self.on_change()
         return None
 
     def _announced(self, frame: RegisterPendingStageRoute, group: str, known: Roster | None) -> Roster | str | None:
@@ -125,10 +132,14 @@ class Stages:
 
     def owner_left(self, session: Session) -> None:
         """End the routes of a departing session, and the rosters of those runs."""
-        for route in self.routes.owned_by(session):
+        owned = self.routes.owned_by(session)
+        for route in owned:
             self.routes.drop(route.run_id)
             self.rosters.drop(route.run_id)
+        if owned:
+            self.on_change()
 
     def stage_left(self, session: Session) -> None:
         """Forget the targets that led to a departing session."""
-        self.aliases.session_left(session)
+        if self.aliases.session_left(session):
+            self.on_change()

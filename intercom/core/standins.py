@@ -55,7 +55,16 @@ class RemoteConnection(Connection):
 class StandIn(Session):
     """Stand for one session elsewhere."""
 
-    __slots__ = ("holds_its_name", "is_confirmed", "wanted_address")
+    __slots__ = (
+        "claimed",
+        "granted",
+        "holds_its_name",
+        "incarnation",
+        "is_confirmed",
+        "runtime_session_id",
+        "told",
+        "wanted_address",
+    )
 
     is_remote = True
 
@@ -70,8 +79,12 @@ class StandIn(Session):
         self.target_identity = mark_of(connection.peer_id, name)
         self.features = frozenset({QUEUE})
         self.holds_its_name = name.is_address
+        self._identify(name)
         self.wanted_address = name.address
         """Group and name of the address that it holds at its broker."""
+        self.claimed = None
+        self.told = name
+        """As it was described last."""
         self.is_confirmed = False
         """Its broker has said that it is there; else only something that it sent did."""
 
@@ -109,6 +122,12 @@ class StandIn(Session):
         self.info.clear()
         self.update(**shown)
         self.holds_its_name = name.is_address
+        self.told = name
+        self._identify(name)
+
+    def _identify(self, name: RemoteName) -> None:
+        self.incarnation, self.runtime_session_id = name.incarnation, name.runtime_session_id
+        self.granted = frozenset(name.features)
 
 
 def proxy_of(address: Address, home: str, number: int, way: Way, node: str) -> StandIn:

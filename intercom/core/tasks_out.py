@@ -83,8 +83,8 @@ class TasksOut:
             self._told(Forwarded(work.delivery_id, work.attempt, "unreachable", reason=CUT_OFF), now)
         else:
             invocation = self._book.get(work.task.invocation_id)
-            if invocation is not None:
-                self._post(work, INVOKE, self._letter(work, invocation, now))
+            assert invocation is not None, "only an open one is sent"
+            self._post(work, INVOKE, self._letter(work, invocation, now))
 
     def _post(self, work: Forward | Follow | Recall, kind: str, letter: Struct) -> None:
         self._postman.post(work.peer, kind, work.delivery_id, letter, 0)

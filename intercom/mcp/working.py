@@ -162,6 +162,8 @@ class Workplace:
             self.steps.pop(dispatch_id, None)
             return f"{named}: the report is written down, and is sent when the broker answers. Do not repeat it."
         self.steps.pop(dispatch_id, None)
+        if reported.state == "stored":
+            return f"{named}: the report is stored, and brought to the machine of its flow. Do not repeat it."
         waits = ", and waits for its to-do item" if reported.step_state == "awaiting_result" else ""
         return f"{named} was reported as {outcome}{waits}"
 

@@ -19,7 +19,6 @@ from msgspec.json import Encoder, decode
 from msgspec.structs import astuple
 
 from intercom.core.records import (
-    TOLD_BY_CHANGES,
     AddressRecord,
     AssignmentRecord,
     CommandRecord,
@@ -33,6 +32,7 @@ from intercom.core.records import (
     FlowRecord,
     Happened,
     HistoryEvent,
+    HostedRecord,
     IdempotencyRecord,
     InboxRecord,
     InvocationRecord,
@@ -48,7 +48,7 @@ from intercom.core.records import (
     SaveBody,
 )
 from intercom.store.inserting import Insert, runs, spans
-from intercom.store.telling import Telling
+from intercom.store.telling import Partly, Telling
 
 AnyRecord = TypeVar(
     "AnyRecord",
@@ -69,6 +69,7 @@ AnyRecord = TypeVar(
     DeliveryRecord,
     OutboxRecord,
     PeerRecord,
+    HostedRecord,
 )
 HistoryChange: TypeAlias = Happened | SaveBody | ReleaseBody | DropBody | DropBodies | DropHistory
 
@@ -124,6 +125,7 @@ TABLES: dict[type[Row], Table] = {
     DeliveryRecord: Table("deliveries", "number", DeliveryRecord.__struct_fields__),
     PeerRecord: Table("peers", "number", PeerRecord.__struct_fields__),
     OutboxRecord: Table("outbox", "number", OutboxRecord.__struct_fields__),
+    HostedRecord: Table("hosted", "number", HostedRecord.__struct_fields__),
 }
 _KIND_OF_EVENT: dict[str, type[Row]] = {"inbox": InboxRecord, "assignment": AssignmentRecord}
 """Whose row an event carries, by the beginning of its kind: a message has one stream, wherever it is."""
@@ -143,11 +145,16 @@ _KIND_OF_STREAM: dict[str, type[Row]] = {
     "delivery": DeliveryRecord,
     "peer": PeerRecord,
     "outbox": OutboxRecord,
+    "hosted": HostedRecord,
 }
 """Whose row all other events carry, by the beginning of their stream."""
 
 _KEYS = {kind: attrgetter(table.key) for kind, table in TABLES.items()}
-_PARTLY_TOLD = {name: TABLES[kind].key for name, kind in _KIND_OF_STREAM.items() if kind in TOLD_BY_CHANGES}
+_PARTLY_TOLD: dict[type[Row], Partly] = {
+    InvocationRecord: Partly("invocation_id", None),
+    MailRecord: Partly("message_id", "number"),
+}
+"""Rows of which events may hold nothing but what changed: the journal keeps all that is told of one, or nothing."""
 _encode = Encoder().encode
 
 
@@ -222,6 +229,7 @@ _OVER = """
         UNION ALL SELECT 'delivery:' || delivery_id FROM deliveries
         UNION ALL SELECT 'peer:' || broker_id FROM peers
         UNION ALL SELECT 'outbox:' || number FROM outbox
+        UNION ALL SELECT 'hosted:' || dispatch_id FROM hosted
     )
 """
 _KEEP_COMPACTED = """
@@ -229,7 +237,7 @@ _KEEP_COMPACTED = """
     SELECT 'compacted', MAX(deleted, COALESCE((SELECT value FROM meta WHERE key = 'compacted'), 0))
     FROM (SELECT MAX(seq) AS deleted FROM journal WHERE {}) WHERE deleted IS NOT NULL
 """
-_READ_BEFORE = "SELECT row FROM journal WHERE stream = ? AND seq <= ? ORDER BY seq"
+_READ_BEFORE = "SELECT kind, row FROM journal WHERE stream = ? AND seq <= ? ORDER BY seq"
 _READ_PAGE = """
     SELECT seq, at, stream, kind, event_id, row, is_gone, detail FROM journal WHERE seq > ? ORDER BY seq LIMIT ?
 """
@@ -241,10 +249,10 @@ def write(connection: sqlite3.Connection, changes: Sequence[HistoryChange], epoc
     written = _Written()
     bodies = _Bodies()
     for change in changes:
-        if isinstance(change, Happened):
+        if type(change) is Happened:
             last = change.seq
             written.add(change, epoch)
-        elif isinstance(change, SaveBody):
+        elif type(change) is SaveBody:
             bodies.save(change)
         elif isinstance(change, ReleaseBody):
             bodies.released[change.number] = change.until
@@ -254,7 +262,7 @@ def write(connection: sqlite3.Connection, changes: Sequence[HistoryChange], epoc
             bodies.write(connection)
             bodies = _Bodies()
             connection.execute(_DROP_BODIES, (change.before,))
-        else:
+        elif isinstance(change, DropHistory):
             written.write(connection)
             written = _Written()
             connection.execute(_KEEP_SEQUENCE)
@@ -276,8 +284,8 @@ class _Written:
     def __init__(self) -> None:
         self._events: list[tuple[Any, ...]] = []
         self._plain: list[tuple[Any, ...]] = []
-        self._newest: dict[tuple[type[Row], Any], tuple[Happened, tuple[str, ...] | None]] = {}
-        """With the columns to write; None: all."""
+        self._newest: dict[tuple[type[Row], Any], tuple[Happened, _Change | None]] = {}
+        """With what to write of it; None: all."""
         self._texts: dict[_Change, str] = {}
         """What the journal holds of changes: one and the same thing happens to many rows at once."""
 
@@ -285,7 +293,15 @@ class _Written:
         """Take one event."""
         row, changed = event.row, event.changed
         kind = row.__class__
-        text = _encode(row).decode() if changed is None else self._told(_change_of(row, changed))
+        change: _Change | None = None
+        if changed is None:
+            text = _encode(row).decode()
+        else:
+            change = _change_of(row, changed)
+            text = self._texts.get(change) or self._told(change)
+            key = _PARTLY_TOLD[kind].key
+            if key is not None:
+                text = f'{{"{key}":{getattr(row, key)}{"," if changed else ""}{text[1:]}'
         detail = _encode(event.detail).decode() if event.detail else "{}"
         if event.event_id is None and not event.is_gone:
             self._plain.append((event.seq, event.at, event.stream, event.kind, epoch, text, detail))
@@ -293,16 +309,14 @@ class _Written:
             about = (event.seq, event.at, event.stream, event.kind, event.event_id)
             self._events.append((*about, epoch, text, int(event.is_gone), detail))
         place = kind, _KEYS[kind](row)
-        if changed is not None and place in self._newest:
+        if change is not None and place in self._newest:
             before = self._newest[place][1]
-            changed = None if before is None else tuple(dict.fromkeys((*before, *changed)))
-        self._newest[place] = event, changed
+            change = None if before is None else _change_of(row, tuple(dict.fromkeys((*before[1], *change[1]))))
+        self._newest[place] = event, change
 
     def _told(self, change: _Change) -> str:
-        text = self._texts.get(change)
-        if text is None:
-            _, columns, values = change
-            text = self._texts[change] = _encode(dict(zip(columns, values, strict=True))).decode()
+        _, columns, values = change
+        text = self._texts[change] = _encode(dict(zip(columns, values, strict=True))).decode()
         return text
 
     def write(self, connection: sqlite3.Connection) -> None:
@@ -312,14 +326,14 @@ class _Written:
         rows: dict[Insert, list[Sequence[Any]]] = {}
         gone: dict[type[Row], list[Any]] = {}
         changes: dict[_Change, list[int]] = {}
-        for (kind, key), (event, changed) in self._newest.items():
+        for (kind, key), (event, change) in self._newest.items():
             if event.is_gone:
                 gone.setdefault(kind, []).append(key)
-            elif changed is None:
+            elif change is None:
                 statement, values = _projection(event.row)
                 rows.setdefault(statement, []).append(values)
             else:
-                changes.setdefault(_change_of(event.row, changed), []).append(key)
+                changes.setdefault(change, []).append(key)
         for kind, keys in gone.items():
             connection.executemany(TABLES[kind].drop, runs(keys))
         for statement, many in rows.items():
@@ -410,8 +424,9 @@ def _change_of(row: Row, columns: tuple[str, ...]) -> _Change:
 
 
 def _getter(columns: tuple[str, ...]) -> Callable[[Row], tuple[Any, ...]]:
-    getter = attrgetter(*columns)
-    return getter if len(columns) > 1 else lambda row: (getter(row),)
+    if len(columns) > 1:
+        return attrgetter(*columns)
+    return lambda row: tuple([getattr(row, column) for column in columns])
 
 
 def _binding(classes: tuple[type, ...]) -> _Binding:
@@ -447,7 +462,7 @@ def replay(connection: sqlite3.Connection) -> None:
     telling = Telling(_PARTLY_TOLD)
     for stream, kind, told, is_gone in events:
         row = record_kind(stream, kind)
-        project(connection, decode(telling.whole(stream, told), type=row), is_gone=bool(is_gone))
+        project(connection, decode(telling.whole(stream, row, told), type=row), is_gone=bool(is_gone))
 
 
 def record_kind(stream: str, kind: str) -> type[Row]:
@@ -512,7 +527,7 @@ def read_history(connection: sqlite3.Connection, stream: str) -> list[HistoryEve
         "SELECT seq, at, kind, row, detail FROM journal WHERE stream = ? ORDER BY seq", (stream,)
     ):
         try:
-            row = decode(telling.whole(stream, told))
+            row = decode(telling.whole(stream, record_kind(stream, kind), told))
             members = {"seq": seq, "at": at, "kind": kind, "row": row, "detail": decode(detail)}
             events.append(convert(members, HistoryEvent))
         except (ValidationError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -523,8 +538,8 @@ def read_history(connection: sqlite3.Connection, stream: str) -> list[HistoryEve
 def read_page(connection: sqlite3.Connection, after: int, limit: int) -> JournalPage:
     """Return at most ``limit`` events behind a sequence, all of one moment; one that is damaged is left out."""
 
-    def before(stream: str) -> list[Any]:
-        return [told for (told,) in connection.execute(_READ_BEFORE, (stream, after))]
+    def before(stream: str) -> Iterable[tuple[type[Row], Any]]:
+        return [(record_kind(stream, kind), told) for kind, told in connection.execute(_READ_BEFORE, (stream, after))]
 
     telling = Telling(_PARTLY_TOLD, before)
     connection.execute("BEGIN")
@@ -545,7 +560,7 @@ def _event_from(
 ) -> Happened | None:
     try:
         row = record_kind(stream, kind)
-        record = decode(telling.whole(stream, told), type=row)
+        record = decode(telling.whole(stream, row, told), type=row)
         event = Happened(seq, at, stream, kind, event_id, record, bool(is_gone), decode(detail))
         return event if isinstance(at, int) and isinstance(kind, str) and isinstance(event.detail, dict) else None
     except (ValidationError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
@@ -559,7 +574,7 @@ def last_sequence(connection: sqlite3.Connection) -> int:
     return max(number for number in (last, *(kept or ()), 0) if isinstance(number, int))
 
 
-_NESTED = frozenset({"groups", "features", "steps", "identity", "report", "evidence", "binding"})
+_NESTED = frozenset({"answer", "groups", "features", "steps", "identity", "report", "evidence", "binding"})
 """Columns that hold JSON."""
 _FLAGS = frozenset(
     {

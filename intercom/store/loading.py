@@ -16,6 +16,7 @@ from intercom.core.records import (
     DispatchRecord,
     EventRecord,
     FlowRecord,
+    HostedRecord,
     IdempotencyRecord,
     InboxRecord,
     InvocationRecord,
@@ -77,7 +78,7 @@ def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int, *, whole: boo
         last_number = max(last_number, row[0])
         if event is not None:
             events.append(event)
-    diagnoses, deliveries, peers, outbox = [], [], [], []
+    diagnoses, deliveries, peers, outbox, hosted = [], [], [], [], []
     for row, diagnosis in read_records(connection, DiagnosisRecord):
         last_number = max(last_number, row[0])
         if diagnosis is not None:
@@ -94,6 +95,10 @@ def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int, *, whole: boo
         last_number = max(last_number, row[0])
         if letter is not None:
             outbox.append(letter)
+    for row, attempt in read_records(connection, HostedRecord):
+        last_number = max(last_number, row[0])
+        if attempt is not None:
+            hosted.append(attempt)
     invocations = []
     for row, invocation in read_records(connection, InvocationRecord):
         last_number = max(last_number, row[0])
@@ -136,6 +141,7 @@ def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int, *, whole: boo
         deliveries=deliveries,
         peers=peers,
         outbox=outbox,
+        hosted=hosted,
         lost_texts=frozenset(number for flow in flows for number in _lost(connection, flow)),
         last_sequence=last_sequence(connection),
     )

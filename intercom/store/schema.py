@@ -245,6 +245,15 @@ STEPS: tuple[Step, ...] = (
             AND iif(json_valid(row), json_extract(row, '$.worker'), NULL) IS NOT NULL
         """,
     ),
+    (
+        """
+        CREATE TABLE hosted (
+            number INTEGER PRIMARY KEY, dispatch_id TEXT, peer TEXT, flow_id TEXT, step_id TEXT, "group" TEXT,
+            identity TEXT, stored_at INTEGER, address INTEGER, transport TEXT, offers INTEGER, report TEXT, answer TEXT,
+            "end" TEXT, reason TEXT, over_at INTEGER
+        )
+        """,
+    ),
 )
 
 

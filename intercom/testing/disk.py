@@ -27,6 +27,7 @@ from intercom.core.records import (
     FlowRecord,
     Happened,
     HistoryEvent,
+    HostedRecord,
     IdempotencyRecord,
     InboxRecord,
     InvocationRecord,
@@ -83,6 +84,7 @@ class MemoryDisk:
     deliveries: dict[int, DeliveryRecord] = field(default_factory=dict)
     peers: dict[int, PeerRecord] = field(default_factory=dict)
     outbox: dict[int, OutboxRecord] = field(default_factory=dict)
+    hosted: dict[int, HostedRecord] = field(default_factory=dict)
     bodies: dict[int, Body] = field(default_factory=dict)
     journal: list[Happened] = field(default_factory=list)
     sequence: int = 0
@@ -163,6 +165,8 @@ class MemoryDisk:
             return self.peers, row.number
         if isinstance(row, OutboxRecord):
             return self.outbox, row.number
+        if isinstance(row, HostedRecord):
+            return self.hosted, row.number
         return self.mail, row.number
 
     def _drop_bodies(self, before: int) -> None:
@@ -189,6 +193,7 @@ class MemoryDisk:
             *self.deliveries.values(),
             *self.peers.values(),
             *self.outbox.values(),
+            *self.hosted.values(),
         ]
         there = {stream_of(row) for row in rows}
         newest = {event.stream: event.seq for event in self.journal}
@@ -214,7 +219,7 @@ class MemoryDisk:
     def _numbers(self) -> list[int]:
         rows = (
             *(self.operations, self.mail, self.inbox, self.bodies, self.commands, self.events, self.invocations),
-            *(self.diagnoses, self.deliveries, self.peers, self.outbox),
+            *(self.diagnoses, self.deliveries, self.peers, self.outbox, self.hosted),
         )
         results = (row.result or 0 for row in self.invocations.values())
         texts = (number for each in (self.flows, self.dispatches) for row in each.values() for number in row.texts)
@@ -278,6 +283,7 @@ class MemoryDisk:
             deliveries=[self.deliveries[number] for number in sorted(self.deliveries)],
             peers=[self.peers[number] for number in sorted(self.peers)],
             outbox=[self.outbox[number] for number in sorted(self.outbox)],
+            hosted=[self.hosted[number] for number in sorted(self.hosted)],
             lost_texts=frozenset(
                 number for flow in self.flows.values() for number in flow.needed_texts if number not in self.bodies
             ),

@@ -352,7 +352,8 @@ class FlowReportRecorded(FeatureAnswer, tag="flow_report_recorded"):
     """Answer ``flow_report``: the report is on disk (protocol 5.72)."""
 
     report_message_id: str
-    state: Literal["accepted"]
+    state: Literal["accepted", "stored"]
+    """``stored``: on the disk of the worker's broker, which brings it to that of the flow; no outcome is known yet."""
     step_state: StepState
 
 

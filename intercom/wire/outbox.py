@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from intercom.wire.shapes import FeatureAnswer, FeatureRequest, NonEmpty
 
-OutboxKind: TypeAlias = Literal["message", "task"]
+OutboxKind: TypeAlias = Literal["message", "task", "step", "report"]
 OutboxStatus: TypeAlias = Literal["accepted", "posted", "deferred", "peer_acked", "running"]
 
 

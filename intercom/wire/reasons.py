@@ -132,19 +132,27 @@ def conflict_waiting(message_id: str) -> str:
     return f"Intercom message ID '{message_id}' belongs to a message that waits, with a different target or payload"
 
 
-def ambiguous_away(target: str, groups: Sequence[str], session_ids: Sequence[str]) -> str:
-    """Say that several who are away can be meant, and how each is named alone (protocol 9.5.1)."""
+def ambiguous_away(target: str, groups: Sequence[str], session_ids: Sequence[str], alone: Sequence[str] = ()) -> str:
+    """Say that several who are away can be meant, and how each is named alone (protocol 9.5.1).
+
+    ``alone``: names with their machines that lead to one each.
+    """
     meant = [f"the address in group {group}" for group in groups] + [f"the session {each}" for each in session_ids]
     ways = [
+        *([f"name {' or '.join(alone)}"] if alone else []),
         *(["send from only one of these groups"] if groups else []),
         *(["use the session ID"] if session_ids else []),
     ]
     return f'{SEVERAL_AWAY} "{target}": {", ".join(meant)}; {" or ".join(ways)}'
 
 
-def ambiguous_name(target: str) -> str:
-    """Say that several sessions have this name (protocol 5.29)."""
-    return f'Multiple sessions named "{target}" are connected. Use the session ID instead.'
+def ambiguous_name(target: str, alone: Sequence[str] = ()) -> str:
+    """Say that several sessions have this name (protocol 5.29).
+
+    ``alone``: names with their machines that lead to one each.
+    """
+    ways = f"{', '.join(alone)} or the session ID" if alone else "the session ID"
+    return f'Multiple sessions named "{target}" are connected. Use {ways} instead.'
 
 
 def ambiguous_prefix(target: str) -> str:

@@ -58,7 +58,7 @@ class Run:
         """Return how long a look takes, at the median."""
         core = self.broker._core
         assert core is not None
-        look, now = core._flows._reconciler.run, self.broker.now
+        look, now = core._flows.reconciler.run, self.broker.now
         taken = []
         for _ in range(passes):
             begun = time.perf_counter_ns()

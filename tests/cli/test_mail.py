@@ -150,7 +150,7 @@ def test_whatever_is_killed_and_whenever(shell: Shell) -> None:
         shown.extend(json.loads(line) for line in lines)
 
     with blocking.connect("planner", home=shell.home, address=True) as planner:
-        for number in range(30):
+        for number in range(16):
             planner.send("worker", str(number), timeout=30)
             fate = chance.random()
             if fate < 0.2:
@@ -165,7 +165,7 @@ def test_whatever_is_killed_and_whenever(shell: Shell) -> None:
             shown.append(worker.event("message"))
     texts = [document["text"] for document in shown]
     firsts = list(dict.fromkeys(texts))
-    assert firsts == [*map(str, range(30)), "end"]
+    assert firsts == [*map(str, range(16)), "end"]
     again = [document for place, document in enumerate(shown) if document["text"] in texts[:place]]
     assert len(again) <= kills * 2
     assert all(document["mail"]["offers"] > 1 for document in again), "a copy says that it was handed over before"

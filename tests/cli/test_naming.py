@@ -63,6 +63,30 @@ def test_candidates_are_those_that_the_target_can_mean() -> None:
     assert [line.split()[0] for line in caught.value.lines] == ["ID", "a-1", "b-2"]
 
 
+def elsewhere(session_id: str, name: str, node: str) -> SessionView:
+    found = view(session_id, name)
+    found.raw["node"] = node
+    return found
+
+
+def test_candidates_on_other_machines_are_shown_by_names_that_lead_to_one_alone() -> None:
+    """F45: what is shown can be copied, and is meant alone."""
+    views = [view("a-1", "twin"), elsewhere("b-2", "Twin", "studio"), elsewhere("c-3", "twin", "attic")]
+    here = session(*views, elsewhere("d-4", "twin", "attic"))
+    with pytest.raises(AmbiguousAmong) as caught, helpful(here, "twin"):
+        raise AmbiguousTarget("several")
+    assert [line.split()[:2] for line in caught.value.lines] == [
+        ["ID", "NAME"],
+        ["a-1", "-"],
+        ["b-2", "Twin@studio"],
+        ["c-3", "-"],
+        ["d-4", "-"],
+    ]
+    with pytest.raises(AmbiguousAmong) as caught, helpful(here, "twin@attic"):
+        raise AmbiguousTarget("several")
+    assert [candidate.id for candidate in caught.value.candidates] == ["c-3", "d-4"]
+
+
 def test_the_session_that_asks_is_no_candidate() -> None:
     """``send --as X X``: the command's own session is gone before its id could be used."""
     here = session(view("a-1", "X"), view("own", "X"), view("b-2", "X"))
@@ -81,6 +105,10 @@ def test_similar_names_are_offered() -> None:
     with pytest.raises(TargetNotFound) as caught, helpful(here, "teste"):
         raise TargetNotFound("Session not found")
     assert caught.value.hint.startswith("Did you mean tester? "), "an address in reach, for which mail would wait"
+    here._views.append(elsewhere("d-4", "writer", "studio"))
+    with pytest.raises(TargetNotFound) as caught, helpful(here, "writer@studoi"):
+        raise TargetNotFound("Session not found")
+    assert caught.value.hint.startswith("Did you mean writer@studio or ")
     with pytest.raises(TargetNotFound) as caught, helpful(here, "xyz"):
         raise TargetNotFound("Session not found")
     assert caught.value.hint == TargetNotFound.hint

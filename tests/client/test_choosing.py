@@ -26,7 +26,7 @@ def test_which_question_is_meant() -> None:
 
 
 def view(session_id: str, name: str | None = None) -> Any:
-    return SimpleNamespace(id=session_id, name=name)
+    return SimpleNamespace(id=session_id, name=name, raw={})
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from intercom.client.assignment import Assignment
 from intercom.client.views import IncomingMessage, SessionView
 from intercom.client.workviews import AssignmentView
 from intercom.errors import BrokerBusy, ConnectionLost, RequestRefused, RequestTimeout
-from intercom.limits import REQUEST_RETRY_MS
+from intercom.limits import REQUEST_RETRY_MS, WORK_REQUEST_MS
 from tests.support.client import WALL, Frame, Rig
 from tests.support.work import recorded, refused, worker
 
@@ -98,6 +98,22 @@ def test_what_was_written_and_not_answered_may_have_been_recorded() -> None:
     [operation] = rig.settled()
     assert isinstance(operation.error, RequestTimeout)
     assert (operation.error.retry, operation.error.exit_status) == ("same_id", 6)
+
+
+def test_work_that_is_accepted_for_its_worker_is_accepted_however_long_its_broker_is_away() -> None:
+    """FE 1.3: brokers that die one after the other end no worker; work ends by its own time, which the broker keeps."""
+    rig = worker()
+    mine = work()
+    [first] = rig.begin(rig.core.work.accept(mine))
+    rig.lose()
+    rig.fail(BrokerBusy("full"))
+    rig.pass_time(10 * WORK_REQUEST_MS)
+    assert rig.settled() == []
+    [again] = rig.reattach()
+    assert {**again, "requestId": ""} == {**first, "requestId": ""} and again["state"] == "accepted"
+    rig.feed(recorded(again))
+    [operation] = rig.settled()
+    assert operation.error is None and mine.accepted
 
 
 def test_what_was_never_written_had_no_effect() -> None:

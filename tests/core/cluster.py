@@ -21,13 +21,18 @@ from intercom.core.records import (
     ClaimAddress,
     ClusterState,
     DropAddress,
+    HoldTargets,
     PeerLost,
     PeerSeen,
+    PeerWork,
     Post,
     Posted,
     RemoteName,
+    RemoteReservation,
+    RemoteRoute,
     Settle,
     StoreIdentity,
+    TargetHeld,
 )
 from tests.core.harness import World
 
@@ -67,14 +72,19 @@ class Node:
         self.name = name
         self.broker_id = IDS[name]
         self.names: dict[str, RemoteName] = {}
+        self.shared: dict[Any, RemoteReservation | RemoteRoute] = {}
         self.queue: deque[Kept] = deque()
         """What waits for it in the engine."""
         self.handed_out: dict[int, Kept] = {}
         self.arrivals = 0
-        self.held: list[Post] = []
         self.is_cut = False
         self.is_up = True
         self.world = NodeWorld(name, identity=self.identity(1), cluster=ClusterState("starting"), node=name, **more)
+
+    @property
+    def held(self) -> list[Post]:
+        """Return what it cannot bring away yet."""
+        return [work for work in self.world.peer_work if isinstance(work, Post)]
 
     def identity(self, epoch: int) -> StoreIdentity:
         """Return what tells its process from others."""
@@ -88,8 +98,12 @@ class Cluster:
         self.nodes = {name: Node(name, **more) for name in names}
         self.seen_ids: set[str] = set()
         self.posts: list[Post] = []
+        self.kept: list[tuple[Node, Kept]] = []
+        """What it kept, and for whom."""
         self.addresses: dict[str, AddressHome] = {}
         """Where they are at home, as the engine holds it."""
+        self.targets: dict[str, tuple[str, ...]] = {}
+        """Which brokers held each target last, as the engine holds it."""
         self.revision = 0
         self.held_claims: list[tuple[Node, ClaimAddress]] | None = None
         """Claims that the engine has not decided about, while it is a list."""
@@ -115,7 +129,14 @@ class Cluster:
 
     def _tell(self, node: Node, other: Node) -> None:
         node.world.peer_told(
-            PeerSeen(other.broker_id, other.name, None, tuple(other.names.values()), other.world.epoch)
+            PeerSeen(
+                other.broker_id,
+                other.name,
+                None,
+                tuple(other.names.values()),
+                other.world.epoch,
+                tuple(other.shared.values()),
+            )
         )
 
     def cut(self, name: str, *, leases_end: bool = True) -> None:
@@ -148,7 +169,7 @@ class Cluster:
         node = self.nodes[name]
         node.world.kwargs["identity"] = node.identity(node.world.epoch + 1)
         node.world.crash()
-        node.names, node.held = {}, []
+        node.names, node.shared = {}, {}
         node.queue.extendleft(reversed(node.handed_out.values()))
         node.handed_out = {}
         if lease != "renewed":
@@ -174,15 +195,15 @@ class Cluster:
 
     def _take_work(self, node: Node) -> bool:
         world = node.world
-        work, world.peer_work = [*node.held, *world.peer_work], []
-        node.held = []
+        work, world.peer_work = world.peer_work, []
+        held: list[PeerWork] = []
         moved = False
         for each in work:
-            if isinstance(each, Post) and (node.is_cut or each.after > world.committed or node.held):
-                node.held.append(each)
+            if isinstance(each, Post) and (node.is_cut or each.after > world.committed or held):
+                held.append(each)
                 continue
             moved = True
-            if isinstance(each, ClaimAddress | DropAddress) and node.is_cut:
+            if isinstance(each, ClaimAddress | DropAddress | HoldTargets) and node.is_cut:
                 continue  # it has no connection, and begins anew with the next one
             if isinstance(each, ClaimAddress):
                 if self.held_claims is None:
@@ -198,14 +219,24 @@ class Cluster:
                 world.peer_told(Posted(each.number))
             elif isinstance(each, Settle):
                 node.handed_out.pop(each.arrival, None)
+            elif isinstance(each, HoldTargets):
+                for key in each.keys:
+                    others = [broker for broker in self.targets.get(key, ()) if broker != node.broker_id]
+                    self.targets[key] = (node.broker_id, *others)[:3]
+                    world.peer_told(TargetHeld(key, self.targets[key]))
             elif isinstance(each, Announce):
                 for name_id, name in each.names.items():
                     node.names.pop(name_id, None)
                     if name is not None:
                         node.names[name_id] = name
+                for place, shared in each.shared.items():
+                    node.shared.pop(place, None)
+                    if shared is not None:
+                        node.shared[place] = shared
                 for other in self.nodes.values():
                     if other is not node and not other.is_cut and not node.is_cut:
                         self._tell(other, node)
+        world.peer_work = [*held, *world.peer_work]
         return moved
 
     def decide(self, node: Node, claim: ClaimAddress) -> None:
@@ -232,7 +263,9 @@ class Cluster:
         if message_id not in self.seen_ids:
             self.seen_ids.add(message_id)
             [target] = [each for each in self.nodes.values() if each.broker_id == post.peer]
-            target.queue.append(Kept(node.broker_id, post.kind, post.delivery_id, post.body))
+            kept = Kept(node.broker_id, post.kind, post.delivery_id, post.body)
+            self.kept.append((target, kept))
+            target.queue.append(kept)
         if post.settles:
             node.handed_out.pop(post.settles, None)
 

@@ -164,7 +164,7 @@ class FlowWitness(Watcher):
     def check_memory(self) -> None:
         """Object to memory that says something else than the disk although nothing is under way."""
         broker: Any = self.world.broker
-        book = broker._flows._book
+        book = broker._flows.book
         assert {flow.record.number: flow.record for flow in book.flows()} == self.disk.flows
         assert {one.record.number: one.record for one in book._dispatches.values()} == self.disk.dispatches
         open_rows = {row.dispatch_id for row in self.disk.dispatches.values() if row.outcome == OUTCOME.begins}
@@ -175,7 +175,7 @@ class FlowWitness(Watcher):
         }
         for dispatch in book._dispatches.values():
             waits = dispatch.is_open and dispatch.record.transport in ("prepared", "published")
-            is_there = broker._flows._targets.known_as(dispatch.record.identity) is not None
+            is_there = broker._flows.finder.known_as(dispatch.record.identity) is not None
             assert dispatch.id not in mail or (waits and is_there), "a message waits for nobody"
             assert dispatch.id in mail or not (waits and is_there and dispatch.record.evidence is None), "it is lost"
             assert (dispatch.mail is not None) == (dispatch.id in mail)

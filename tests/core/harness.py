@@ -34,6 +34,7 @@ from intercom.core.records import (
     Follow,
     Forward,
     Happened,
+    HoldTargets,
     OperationsPage,
     OperationState,
     PeerFact,
@@ -281,7 +282,9 @@ class World:
                     self.watched[effect.ref] = effect
                 case Spawn():
                     self.spawned.append(effect)
-                case Forward() | Follow() | Recall() | Announce() | Post() | Settle() | ClaimAddress() | DropAddress():
+                case Forward() | Follow() | Recall() | Announce() | Post() | Settle():
+                    self.peer_work.append(effect)
+                case ClaimAddress() | DropAddress() | HoldTargets():
                     self.peer_work.append(effect)
                 case ForgetProcess(ref):
                     self.watched.pop(ref, None)
@@ -371,6 +374,7 @@ class World:
         self.appends.clear()
         dropped = [write for write in self.waiting if write.after >= first]
         self.waiting = deque(write for write in self.waiting if write.after < first)
+        self.peer_work = [work for work in self.peer_work if not isinstance(work, Post) or work.after < first]
         for write in dropped:
             self.watcher.gone(write)
         self.committed = self.last_ticket

@@ -5,14 +5,24 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from msgspec.json import encode
+from msgspec import Raw
+from msgspec.json import decode, encode
 
-from intercom.core.letters import NOTICE, OUTCOME, SEND, WITHDRAWN, WithdrawnLetter
-from intercom.core.records import Arrived, Settle
+from intercom.core.letters import (
+    NOTICE,
+    OUTCOME,
+    SEND,
+    WITHDRAWN,
+    NoticeLetter,
+    OutcomeLetter,
+    SendLetter,
+    WithdrawnLetter,
+)
+from intercom.core.peer_records import AddressHome, AddressSeen, RemoteName
+from intercom.core.records import Arrived, PeerLost, Post, Settle
 from intercom.limits import Limits
 from intercom.wire import reasons
 from tests.core.cluster import IDS, Cluster
-from tests.core.flow_play import COORDINATOR
 from tests.core.harness import Client, answers, only, reason
 from tests.core.mail import Agent, enter, reattach
 from tests.core.work import WORKER, coordinator, push, reply, report
@@ -95,7 +105,9 @@ def test_who_is_meant_is_decided_as_everywhere() -> None:
     cluster = Cluster()
     a = client(cluster, "a", "alice")
     here, there = client(cluster, "a", "bob"), client(cluster, "b", "bob")
-    assert reason(a.message("bob", "m1")) == reasons.ambiguous_name("bob")
+    said = reason(a.message("bob", "m1"))
+    assert said == 'Multiple sessions named "bob" are connected. Use bob@a, bob@b or the session ID instead.'
+    assert reasons.code_of(said) == "ambiguous"
     a.message("bob@b", "m2", "there")
     a.message("Bob@A", "m3", "here")
     cluster.run()
@@ -103,6 +115,27 @@ def test_who_is_meant_is_decided_as_everywhere() -> None:
     assert reason(a.message("bob@c", "m4")) == reasons.SESSION_NOT_FOUND
     other = client(cluster, "b", "dora", info={"groups": ["other"]})
     assert reason(a.message(other.id, "m5")) == reasons.DIFFERENT_GROUP
+
+
+def test_whoever_has_just_joined_a_group_is_judged_as_a_member_of_it() -> None:
+    """protocol 6.13.2: its broker answers for that, and says so with the message before it tells everybody."""
+    cluster = Cluster()
+    a = client(cluster, "a", "alice")
+    b = client(cluster, "b", "bob", info={"groups": ["team"]})
+    a.got()
+    a.write("join_group", requestId="j", group="team")
+    a.ask("bob", "q1", "why?")
+    cluster.run()
+    assert message_in(b.got())["message"]["id"] == "q1"
+    confirm(cluster, b, "q1")
+    assert only(answers(a.got()))["type"] == "delivered"
+    cluster.run(Limits().announce_ms)
+    b.reply(a.id, "r1", "q1")
+    cluster.run()
+    assert message_in(a.got())["message"]["replyTo"] == "q1"
+    confirm(cluster, a, "r1")
+    a.write("leave_group", requestId="l", group="team")
+    assert reason(a.message(b.id, "m2")) == reasons.DIFFERENT_GROUP
 
 
 def test_the_other_broker_judges_again() -> None:
@@ -387,21 +420,8 @@ def test_two_of_a_name_on_one_machine_are_ambiguous_there_too() -> None:
         cluster["b"].register("bob", returnAddress="return-bob")
     cluster.run(Limits().announce_ms)
     assert reason(a.message("bob@b", "m1")) == reasons.ambiguous_name("bob@b")
-
-
-def test_a_flow_takes_nobody_on_another_machine() -> None:
-    """FE 2.3: steps are handed out by the broker of the worker"""
-    cluster = Cluster()
-    boss = enter(cluster["a"], "boss", features=COORDINATOR)
-    client(cluster, "b", "bob")
-    steps = [{"stepId": "one", "prompt": "do it"}]
-    boss.write("flow_create", requestId="c", flowId="f", target="bob", steps=steps)
-    boss.write("flow_start", requestId="s", flowId="f")
-    cluster.run()
-    frames = boss.write("flow_status", requestId="t", flowId="f")
-    cluster.run()
-    [status] = [frame for frame in [*frames, *boss.got()] if frame.get("requestId") == "t"]
-    assert "is on another machine" in str(status["flow"]["waiting"])
+    cluster["a"].register("bob", returnAddress="return-bob")
+    assert reason(a.message("bob", "m2")) == reasons.ambiguous_name("bob", ["bob@a"]), "what leads to one alone"
 
 
 def test_what_is_sent_to_a_worker_elsewhere_is_parked_there_and_its_reply_comes_back() -> None:
@@ -427,9 +447,9 @@ def test_what_is_sent_to_a_worker_elsewhere_is_parked_there_and_its_reply_comes_
 # --- what else is brought ------------------------------------------------------------------------------
 
 
-def two(**limits: Any) -> tuple[Cluster, Agent, Agent]:
-    """Return a cluster that has run for a while, with a session at each broker."""
-    cluster = Cluster(**({"limits": Limits(**limits)} if limits else {}))
+def two(names: str = "ab", **limits: Any) -> tuple[Cluster, Agent, Agent]:
+    """Return a cluster that has run for a while, with a session at each of the first two brokers."""
+    cluster = Cluster(names, **({"limits": Limits(**limits)} if limits else {}))
     alice, bob = enter(cluster["a"], "alice"), enter(cluster["b"], "bob")
     cluster.run(Limits().peer_return_ms)
     alice.got(), bob.got()
@@ -496,19 +516,7 @@ def test_how_long_a_message_is_of_use_is_told_elsewhere_too() -> None:
     assert message_in(bob.got())["validUntil"] <= cluster["b"].wall + 60_000
 
 
-def test_of_too_much_that_has_no_outcome_the_oldest_is_told_by_any() -> None:
-    """Charge before you link"""
-    cluster, alice, bob = two(unconfirmed_total_frames=2)
-    for number in range(3):
-        alice.message("bob", f"m{number}")
-        cluster.run()
-    assert len(bob.texts()) >= 2
-    world = cluster["a"]
-    [told] = world.send(world.connect(), type="broker_status", requestId="1")
-    assert told["report"]["multiNode"]["outbox"] <= 2
-
-
-@pytest.mark.parametrize("kind", [SEND, OUTCOME, WITHDRAWN, NOTICE])
+@pytest.mark.parametrize("kind", [SEND, OUTCOME, WITHDRAWN, NOTICE, "of a later version"])
 def test_what_cannot_be_read_is_let_go_of(kind: str) -> None:
     """protocol 6.13: it would come again for ever"""
     cluster, _, _ = two()
@@ -565,3 +573,172 @@ def test_mail_for_a_session_that_is_gone_for_good_is_given_up() -> None:
     [notice] = [mail["notice"] for mail in alice.mail()]
     assert (notice["kind"], notice["reason"]) == ("undeliverable", reasons.SESSION_NOT_FOUND)
     assert another.mail() == []
+
+
+# --- letters that no broker of ours would write, or that come at a bad moment --------------------------
+
+
+def letter(message_id: str = "m1", to: str = "", **more: Any) -> SendLetter:
+    """Return a message that somebody of the third broker sends to a session of the first one."""
+    name = RemoteName("x", "eve", ("default",), "active", IDS["c"], session=b'{"id":"x"}', identity="session:x")
+    body = {"id": message_id, "timestamp": 1, "content": {"text": "hello"}}
+    return SendLetter(message_id, to, "mark", "c.1", name, Raw(encode(more.pop("message", body))), **more)
+
+
+def bring(cluster: Cluster, what: SendLetter, number: int = 99) -> list[OutcomeLetter]:
+    """Bring a letter to the first broker, and return what is said of it."""
+    world = cluster["a"]
+    world.peer_told(Arrived(number, IDS["c"], SEND, "d", encode(what)))
+    posted = [work for work in world.peer_work if isinstance(work, Post) and work.kind == OUTCOME]
+    return [decode(post.body, type=OutcomeLetter) for post in posted]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [{"id": "other", "timestamp": 1, "content": {"text": "x"}}, {"id": "m1"}, "m1"],
+    ids=["id", "form", "text"],
+)
+def test_a_letter_whose_message_is_not_the_one_it_names_is_let_go_of(message: Any) -> None:
+    """protocol 6.13: it would come again for ever, as nothing is ever said of it"""
+    cluster, alice, _ = two()
+    assert bring(cluster, letter(to=alice.id, message=message)) == []
+    assert [work for work in cluster["a"].peer_work if isinstance(work, Settle)] == [Settle(99)]
+    assert alice.mail() == []
+
+
+@pytest.mark.parametrize("pending_reply", [False, True])
+def test_what_is_for_a_session_that_has_moved_on_is_not_passed_on(pending_reply: bool) -> None:
+    """protocol 6.13: nothing goes from broker to broker; a reply is told so by its code"""
+    cluster, _, bob = two("abc")
+    [told] = bring(cluster, letter(to=bob.id, pending_reply=pending_reply))
+    assert (told.result, told.reason) == ("failed", reasons.SESSION_NOT_FOUND)
+    assert told.code == ("session_not_found" if pending_reply else None)
+    cluster.run()
+    assert bob.mail() == []
+
+
+def test_a_letter_that_names_somebody_elsewhere_is_not_passed_on_either() -> None:
+    """protocol 6.13: a letter is for an id; a name in its place leads nowhere but here"""
+    cluster, _, bob = two("abc")
+    [told] = bring(cluster, letter(to="bob"))
+    assert told.result == "failed"
+    cluster.run()
+    assert bob.mail() == [] and not [post for post in cluster.posts if post.kind == SEND]
+
+
+def test_mail_for_an_address_that_was_never_here_is_refused() -> None:
+    """protocol 6.13"""
+    cluster, _, _ = two()
+    [told] = bring(cluster, letter(address=("default", "nobody"), may_queue=True))
+    assert (told.result, told.reason) == ("failed", reasons.SESSION_NOT_FOUND)
+
+
+def test_mail_whose_senders_broker_is_the_home_of_its_address_is_not_sent_back() -> None:
+    """F122: each takes the other for the home; whoever has it keeps it."""
+    cluster, _, _ = two("abc")
+    cluster["a"].peer_told(AddressSeen("k", AddressHome("k", "depot", "default", ("default",), "h", IDS["c"])))
+    alice = client(cluster, "a", "anna", **QUEUE)
+    assert only(answers(alice.message("depot", "m0", extra={"queueIfAway": True})))["type"] == "queued"
+    [told] = bring(cluster, letter(address=("default", "depot"), may_queue=True))
+    assert (told.result, told.reason, told.code) == ("failed", reasons.away("depot"), "away")
+
+
+def test_what_comes_soon_after_a_start_waits_for_those_who_come_back() -> None:
+    """protocol 6.13: sessions reattach in the first seconds; who is not back by then is not there"""
+    cluster = Cluster("abc")
+    alice = enter(cluster["a"], "alice")
+    cluster.crash("a")
+    assert bring(cluster, letter("m1", to=alice.id), 98) == bring(cluster, letter("m2", to=alice.id), 99) == []
+    back = reattach(cluster["a"], alice)
+    cluster.run(Limits().announce_ms)
+    assert sorted(frame["message"]["id"] for frame in back.mail()) == ["m1", "m2"]
+
+
+def test_a_question_whose_answer_was_not_recorded_waits_for_a_broker_that_begins_anew() -> None:
+    """protocol 6.5, 6.13.3: it is open again, and who was asked may be back in a moment"""
+    cluster = Cluster()
+    alice, bob = asked(cluster)
+    bob.reply(alice.id, "r", "q", "because")
+    cluster.run()
+    assert alice.texts() == ["because"]
+    world = cluster["a"]
+    world.auto = False
+    alice.write("received", messageId="r")
+    world.peer_work.clear()
+    world.peer_told(PeerLost(IDS["b"], said_goodbye=True))
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    assert [frame for frame in alice.got() if frame["type"] == "peer_disconnected"] == []
+    world.pass_time(Limits().dormant_target_ms)
+    assert only(alice.got(), "peer_disconnected")["replyTo"] == "q"
+
+
+def test_an_outcome_that_was_not_recorded_is_not_posted() -> None:
+    """design section 3.6: who sent it is told nothing that may not be so, and asks again under its id"""
+    cluster, alice, bob = two()
+    alice.message("bob", "m1", "once")
+    cluster.run()
+    assert bob.texts() == ["once"]
+    world = cluster["b"]
+    world.auto = False
+    bob.write("received", messageId="m1")
+    world.peer_work.clear()  # whoever performs effects drops what rests on a commit that failed
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    cluster.run(Limits().receipt_wait_ms)
+    assert reason(alice.got()) == reasons.RECEIPT_MISSING
+    told = sent(cluster, alice, "bob", "m1", "once")
+    confirm(cluster, bob, "m1")
+    told += sent(cluster, alice, "bob", "m1", "once")
+    assert {each["type"] for each in told} == {"delivered"}
+
+
+@pytest.mark.parametrize("result", ["delivered", "queued"])
+def test_the_end_of_mail_that_was_not_recorded_is_taken_when_it_is_told_again(result: str) -> None:
+    """design section 3.6: it waits here until it is recorded that another broker has it"""
+    cluster, alice, bob = posted_mail()
+    world = cluster["a"]
+    post = [each for each in world.peer_work if isinstance(each, Post) and each.kind == SEND][-1]
+    told = decode(post.body)
+    outcome = OutcomeLetter("m1", told["mark"], told["attempt"], result, recipient=bob.id, position=1)  # type: ignore[arg-type]  # one of them
+    world.auto = False
+    for number in (98, 99):
+        world.peer_told(Arrived(number, IDS["b"], OUTCOME, post.delivery_id, encode(outcome)))
+    world.peer_work.clear()
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    assert [row.message_id for row in world.disk.mail.values()] == ["m1"]
+    world.peer_told(Arrived(100, IDS["b"], OUTCOME, post.delivery_id, encode(outcome)))
+    world.pass_time(Limits().mail_retry_ms)
+    assert world.disk.mail == {} and alice.mail() == []
+
+
+def test_mail_that_waits_again_by_now_is_not_put_off_by_a_late_refusal() -> None:
+    """protocol 6.13: it is offered again anyhow"""
+    cluster, alice, bob = posted_mail()
+    post = [each for each in cluster["a"].peer_work if isinstance(each, Post) and each.kind == SEND][-1]
+    cluster.cut("b")
+    told = decode(post.body)
+    refused = OutcomeLetter("m1", told["mark"], told["attempt"], "failed", reasons.REFUSED_BY_POLICY)
+    cluster["a"].peer_work.clear()
+    cluster["a"].peer_told(Arrived(99, IDS["b"], OUTCOME, post.delivery_id, encode(refused)))
+    assert len(cluster["a"].disk.mail) == 1 and alice.mail() == []
+    cluster.join("b")
+    cluster.run(2 * Limits().peer_absent_ms)
+    assert bob.texts() == ["later"]
+
+
+@pytest.mark.parametrize("who", ["nobody", "elsewhere", "without the feature"])
+def test_a_notice_for_somebody_who_cannot_take_it_says_nothing(who: str) -> None:
+    """protocol 4.34: only who asked for them is told"""
+    cluster, _, bob = two()
+    plain = cluster["a"].register("plain")
+    to = {"nobody": "x", "elsewhere": bob.id, "without the feature": plain.id}[who]
+    body = {"id": "n", "timestamp": 1, "content": {"text": "expired"}}
+    notice = NoticeLetter(to, Raw(b"{}"), Raw(encode(body)), Raw(b'{"kind":"expired","messageId":"m1"}'))
+    cluster["a"].peer_told(Arrived(99, IDS["b"], NOTICE, "x", encode(notice)))
+    cluster.run()
+    assert plain.texts() == [] and bob.mail() == []

@@ -153,7 +153,7 @@ def test_who_is_there_and_who_is_not() -> None:
     reasons = {
         "worker": "several sessions in group default are called worker; name one by its id",
         "far": "nobody in group default is called far",
-        f"session:{far.id}": f"session {far.id} is active",
+        f"session:{far.id}": f"session {far.id} is not in group default",
         f"session:{gone.id}": f"session {gone.id} is closed",
         f"session:{away.id}": f"session {away.id} is reconnecting",
         f"session:{'0' * 8}-0000-4000-8000-{'0' * 12}": f"session {'0' * 8}-0000-4000-8000-{'0' * 12} is not here",

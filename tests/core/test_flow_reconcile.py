@@ -19,7 +19,7 @@ PASS = LIMITS.flow_reconcile_ms
 
 def passes(play: Play) -> int:
     broker: Any = play.world.broker
-    count: int = broker._flows._reconciler.passes
+    count: int = broker._flows.reconciler.passes
     return count
 
 

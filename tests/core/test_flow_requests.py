@@ -417,7 +417,7 @@ def test_texts_of_a_flow_that_cannot_be_shown(what: str) -> None:
 
 
 def test_a_flow_that_was_never_recorded_is_shown_to_nobody() -> None:
-    """Design section 3.6: its texts were being read while its commit failed."""
+    """Design section 3.6: its texts are read once it is recorded, which it never was."""
     play = Play()
     play.world.auto = False
     steps = [{"stepId": "one", "prompt": "do it"}]
@@ -427,5 +427,35 @@ def test_a_flow_that_was_never_recorded_is_shown_to_nobody() -> None:
     play.world.auto = True
     play.world.settle()
     told = {frame["requestId"]: frame["code"] for frame in play.boss.got() if "requestId" in frame}
-    assert told == {"c": "not_recorded", "s": "not_read"}
+    assert told == {"c": "not_recorded", "s": "not_recorded"}
     assert play.ask("flow_status", flowId="f")["code"] == "flow_unknown"
+
+
+def test_a_flow_that_is_deleted_while_it_is_read_is_shown_to_nobody() -> None:
+    """5.70: what it shows is there."""
+    play = Play(World(limits=Limits(flow_retention_ms=1)))
+    play.create("f")
+    play.ask("flow_cancel", flowId="f", reason="enough")
+    play.world.pass_time(1)
+    play.world.auto = False
+    play.boss.write("flow_status", requestId="s", flowId="f")
+    play.boss.write("flow_collect", requestId="c")
+    play.world.auto = True
+    play.world.settle()
+    told = {frame["requestId"]: frame.get("code") for frame in play.boss.got() if "requestId" in frame}
+    assert told == {"s": "not_read", "c": None}
+
+
+def test_a_report_that_comes_while_a_flow_is_read_is_shown_with_its_text() -> None:
+    """5.70: a text that was not on disk when the others were read is not taken for one that had its time."""
+    play = Play()
+    play.begin("f", "one")
+    dispatch_id = play.take()
+    play.world.auto = False
+    play.boss.write("flow_status", requestId="s", flowId="f")
+    play.worker.write("flow_report", requestId="r", dispatchId=dispatch_id, outcome="completed", summary="sung")
+    play.world.read()
+    play.world.auto = True
+    play.world.settle()
+    (answer,) = [frame for frame in play.boss.got() if frame.get("requestId") == "s"]
+    assert answer["flow"]["steps"][0]["result"]["summary"] == "sung"

@@ -9,6 +9,7 @@ import pytest
 from intercom.core.forwarding import pause_ms
 from intercom.core.records import Follow, Forward, Forwarded, Mirrored, PeerSeen, Recall, RemoteName, RemoteRun
 from intercom.limits import Limits
+from intercom.wire import notices
 from tests.core.harness import World
 from tests.core.invoking import invoke, invoker, kinds, run_of, snapshot
 from tests.core.mail import Agent, enter, reattach
@@ -540,3 +541,170 @@ def test_a_broker_that_is_about_to_leave_sends_nothing_more() -> None:
     world.pass_time(60_000)
     peer.serve()
     assert len(peer.runs) == 1
+
+
+# --- what goes wrong on the way -------------------------------------------------------------------------
+
+
+def is_read(world: World, asker: Agent) -> None:
+    """Accept an invocation, and stop where its text is about to be read."""
+    world.auto = False
+    asker.write("invoke", requestId="r", invocationId="inv-1", target="@builder", task="build it")
+    while not world.reads:
+        world.commit(1)
+
+
+def test_what_a_peer_turns_out_to_have_is_not_sent_once_more() -> None:
+    """FE 3.3: the report of an earlier attempt comes while the next one is being prepared."""
+    world, asker, peer = scene()
+    peer.loses_answers = True
+    invoke(asker)
+    peer.serve()
+    world.auto = False
+    world.pass_time(LIMITS.forward_ms)
+    world.pass_time(LIMITS.peer_retry_most_ms)
+    while not world.reads:
+        world.commit(1)
+    [delivery_id] = peer.runs
+    peer.report(delivery_id, "running")
+    world.read()
+    assert not [work for work in world.peer_work if isinstance(work, Forward)]
+    world.auto = True
+    world.settle()
+    assert (run_of(asker)["state"], delivery_of(asker)["status"]) == ("running", "running")
+
+
+def test_a_task_that_cannot_be_read_is_read_again_later() -> None:
+    """FE 3.3: it waits as for a machine that is not there."""
+    world, asker, peer = scene()
+    is_read(world, asker)
+    world.read(fails=True)
+    world.auto = True
+    world.settle()
+    assert peer.serve() == []
+    assert (delivery_of(asker)["status"], delivery_of(asker)["nextAttemptAt"]) == ("deferred", world.wall + 5_000)
+    world.pass_time(LIMITS.peer_absent_ms)
+    peer.serve()
+    assert delivery_of(asker)["status"] == "peer_acked"
+
+
+def test_a_task_whose_text_is_lost_fails() -> None:
+    """design section 5: a store that was rebuilt holds states, not bodies."""
+    world, asker, peer = scene()
+    is_read(world, asker)
+    world.disk.bodies.clear()
+    world.auto = True
+    world.settle()
+    assert peer.serve() == []
+    assert (run_of(asker)["state"], delivery_of(asker)["status"]) == ("failed", "failed")
+    assert run_of(asker)["error"] == f"It was not handed over: {notices.BODY_LOST}"
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_delivery_whose_invocation_a_rebuilt_store_has_lost_ends(is_there: bool) -> None:
+    """design section 5: nothing can be sent for it, and what its peer says of it is of nobody."""
+    world, asker, peer = scene()
+    if not is_there:
+        peer.is_up = False
+    invoke(asker)
+    peer.serve()
+    peer.go()
+    world.disk.invocations.clear()
+    world.start()
+    peer.come()
+    world.pass_time(LIMITS.peer_retry_most_ms)
+    peer.serve()
+    [record] = world.disk.deliveries.values()
+    if is_there:
+        assert len(peer.tasks) == 1 and record.status == "peer_acked"
+        peer.report(record.delivery_id, "completed", output="built")
+        [record] = world.disk.deliveries.values()
+        assert record.status == "completed"
+    else:
+        assert peer.tasks == [] and (record.status, record.detail) == ("failed", "its invocation is over")
+
+
+def test_a_delivery_whose_run_has_ended_in_a_rebuilt_store_ends_with_it() -> None:
+    """design section 5: rows of two moments met; the run keeps its end."""
+    world, asker, peer = scene()
+    peer.is_up = False
+    invoke(asker)
+    peer.serve()
+    waiting = dict(world.disk.deliveries)
+    peer.go()
+    peer.come()
+    peer.serve()
+    [delivery_id] = peer.runs
+    peer.report(delivery_id, "completed", output="built")
+    world.disk.deliveries.update(waiting)
+    world.start()
+    peer.come()
+    world.pass_time(LIMITS.peer_retry_most_ms)
+    peer.serve()
+    assert len(peer.tasks) == 1
+    assert (run_of(reattach(world, asker))["state"], run_of(reattach(world, asker))["output"]) == ("completed", "built")
+    assert [record.status for record in world.disk.deliveries.values()] == ["failed"]
+
+
+def test_what_is_said_of_a_delivery_that_nobody_knows_changes_nothing() -> None:
+    """F127: forged, or of a store that is gone"""
+    world, _, _ = scene()
+    before = len(world.disk.journal)
+    world.peer_told(Forwarded("d" * 32, 1, "accepted", RemoteRun("there", "running")))
+    world.peer_told(Mirrored("d" * 32, 0, 1, RemoteRun("there", "running")))
+    assert len(world.disk.journal) == before
+
+
+def test_a_peer_that_says_of_a_task_only_that_it_has_it_is_followed() -> None:
+    """FE 3.3: its reports tell the run."""
+    world, asker, peer = scene()
+    peer.loses_answers = True
+    invoke(asker)
+    peer.serve()
+    [task] = peer.tasks
+    world.peer_told(Forwarded(task.delivery_id, 1, "accepted"))
+    assert (run_of(asker)["state"], delivery_of(asker)["status"]) == ("queued", "peer_acked")
+    assert [work.after for work in peer.serve() if isinstance(work, Follow)] == [0]
+
+
+def test_what_ended_before_its_acceptance_was_recorded_is_not_followed() -> None:
+    """FE 3.3 Mirror"""
+    world, asker, peer = scene()
+    peer.loses_answers = True
+    invoke(asker)
+    peer.serve()
+    [delivery_id] = peer.runs
+    world.auto = False
+    world.peer_told(Forwarded(delivery_id, 1, "accepted", RemoteRun("there", "queued")))
+    peer.report(delivery_id, "completed", output="built")
+    world.auto = True
+    world.settle()
+    assert peer.serve() == [] and run_of(asker)["output"] == "built"
+
+
+def assumed_failed() -> tuple[World, Agent, FakePeer, str]:
+    """Return a scene in which a run is taken for failed since its peer stayed silent, and its delivery."""
+    world, asker, peer = scene()
+    peer.loses_answers = True
+    invoke(asker)
+    peer.serve()
+    peer.go()
+    world.pass_time(LIMITS.peer_window_ms + LIMITS.peer_retry_most_ms * 2)
+    [delivery_id] = peer.runs
+    assert (run_of(asker)["state"], run_of(asker)["reconciled"]) == ("failed", True)
+    return world, asker, peer, delivery_id
+
+
+def test_an_assumed_failure_that_the_peer_confirms_stays_one() -> None:
+    """FE 3.3"""
+    world, asker, _, delivery_id = assumed_failed()
+    world.peer_told(Forwarded(delivery_id, 1, "accepted", RemoteRun("there", "failed", error="no disk")))
+    assert (run_of(asker)["state"], delivery_of(asker)["status"]) == ("failed", "failed")
+
+
+def test_an_assumed_failure_of_what_waits_at_the_peer_is_taken_back() -> None:
+    """FE 3.3: a failure that was only assumed goes to running or an end, to nothing before that."""
+    world, asker, _, delivery_id = assumed_failed()
+    world.peer_told(Forwarded(delivery_id, 1, "accepted", RemoteRun("there", "queued")))
+    assert (run_of(asker)["state"], delivery_of(asker)["status"]) == ("running", "peer_acked")
+    assert not run_of(asker).get("reconciled")

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from typing import Any
 
 import pytest
 from msgspec import Raw
 from msgspec.json import decode, encode
+from msgspec.structs import replace
 
 from intercom.core.letters import SEND, OutcomeLetter, SendLetter
-from intercom.core.records import AddressClaimed, Arrived, Post, RemoteName
+from intercom.core.records import (
+    AddressClaimed,
+    AddressesKnown,
+    AddressHome,
+    AddressSeen,
+    Arrived,
+    Post,
+    RemoteName,
+)
 from intercom.limits import Limits
 from intercom.wire import reasons
 from tests.core.cluster import IDS, Cluster
-from tests.core.harness import Client, World, answers, only, reason
+from tests.core.harness import INFO, Client, World, answers, only, reason
 from tests.core.test_abroad import QUEUE, client, confirm, message_in
 
 FEATURES = ["address", *QUEUE["features"]]
@@ -33,9 +43,12 @@ def claim(cluster: Cluster, broker: str, name: str = "bob", token: str = TOKEN, 
     """Ask to hold an address and let everything move; the answer is among what came."""
     world: World = cluster[broker]
     conn = world.connect()
-    address = {"name": name, "token": token, **more}
     info = {"cwd": "/p", "model": "m", "pid": 10, "startedAt": 1, "lastActivity": 1, "name": name}
-    members = {**QUEUE, "features": FEATURES, "returnAddress": f"return-{broker}-{name}-{conn}"}
+    if "groups" in more:
+        info |= {"group": more["groups"][0], "groups": more.pop("groups")}
+    features = more.pop("features", FEATURES)
+    address = {"name": name, "token": token, **more}
+    members = {**QUEUE, "features": features, "returnAddress": f"return-{broker}-{name}-{conn}"}
     frames = world.send(conn, type="register", session=info, acknowledgesReceipt=True, address=address, **members)
     cluster.run()
     frames += world.got(conn)
@@ -573,6 +586,31 @@ def test_a_name_and_a_machine_pick_one_address() -> None:
     assert reason(alice.message("bob@a", "m3", extra=AWAY)) == reasons.SESSION_NOT_FOUND
     assert [mail.message_id for mail in cluster["b"].disk.mail.values()] == ["m1"]
     assert [mail.message_id for mail in cluster["a"].disk.mail.values()] == ["m2"]
+    holder(cluster, "a", groups=["other", "default"]).leave()
+    cluster.run(2 * Limits().announce_ms)
+    said = reason(alice.message("bob", "m4", extra=AWAY))
+    assert reasons.code_of(said) == "ambiguous"
+    assert "name bob@a or bob@b or send from only one" in said, said
+
+
+def test_a_name_and_a_machine_that_mean_several_addresses_pick_none() -> None:
+    """protocol 4.8 E2, addresses of two groups, both of them within reach."""
+    cluster = Cluster()
+    for group in ("g", "h"):
+        world, address = cluster["b"], {"name": "bob", "token": TOKEN}
+        members = {**QUEUE, "features": FEATURES, "returnAddress": f"return-{group}", "acknowledgesReceipt": True}
+        conn = world.connect()
+        world.send(
+            conn, type="register", session={**INFO, "name": "bob", "groups": [group]}, address=address, **members
+        )
+        cluster.run(Limits().announce_ms)
+        world.send(conn, type="unregister")
+    cluster.run(2 * Limits().announce_ms)
+    far = client(cluster, "a", "far", info={"groups": ["g", "h"]}, **QUEUE)
+    assert reason(far.message("bob@b", "m1", extra=AWAY)).startswith("Several are away that can be meant by")
+    assert not cluster["b"].disk.mail
+    near = client(cluster, "a", "near", info={"groups": ["h"]}, **QUEUE)
+    assert send(cluster, near, "m2", "bob@b") == "queued"
 
 
 def test_a_claim_that_is_decided_after_nobody_waits_for_it_is_completed() -> None:
@@ -601,3 +639,467 @@ def test_an_address_nobody_came_for_is_given_back() -> None:
         cluster.decide(node, each)
     cluster.run(Limits().announce_ms)
     assert not cluster.addresses
+
+
+# --- a session is announced before it is known that its address has moved --------------------------------
+
+
+class Late:
+    """Let a session at ``b`` hold an address that, as ``a`` believes, is at home at ``a``; alice writes there."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.cluster = cluster = Cluster()
+        holder(cluster, "a", "depot").leave()
+        self.alice = asker(cluster)
+        cluster.run(2 * Limits().announce_ms)
+        self.untold: list[Any] = []
+        monkeypatch.setattr(cluster, "_tell_all", self._tell)
+        self.depot = holder(cluster, "b", "depot")
+        assert home_of(cluster, "depot") == "b" and self.untold
+
+    def _tell(self, fact: Any) -> None:
+        self.untold.append(fact)
+        self.cluster["b"].peer_told(fact)
+
+    def tell(self) -> None:
+        """Let ``a`` know where the address is at home."""
+        for fact in self.untold:
+            self.cluster["a"].peer_told(fact)
+        self.cluster.run(Limits().announce_ms)
+
+    def shown(self) -> list[str]:
+        frames = [*self.depot.first, *self.depot.got()]
+        self.depot.first = []
+        return [frame["message"]["id"] for frame in frames if frame["type"] == "message"]
+
+
+def test_a_retry_by_the_address_finds_what_arrived_by_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D8 and D13 across machines: one message, whatever its target is known by when it is sent again."""
+    late = Late(monkeypatch)
+    late.alice.message("depot", "m1", "m1", extra=AWAY)
+    late.alice.message("depot", "m2", "m2", extra=AWAY)
+    late.cluster.run()
+    assert late.shown() == ["m1", "m2"]
+    confirm(late.cluster, late.depot, "m1")
+    late.tell()
+    assert only(answers(late.alice.got())[:1])["type"] == "delivered"
+    assert send(late.cluster, late.alice, "m1", "depot") == "delivered"
+    confirm(late.cluster, late.depot, "m2")
+    late.cluster.run(Limits().peer_outcome_ms)
+    assert send(late.cluster, late.alice, "m2", "depot") == "delivered"
+    assert set(late.shown()) <= {"m2"} and not late.cluster["a"].disk.mail, "nothing comes that was confirmed"
+
+
+def test_a_retry_before_it_is_known_where_the_address_is_finds_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D13: delivered to the holder here; its name means one on another machine now, which holds the same address."""
+    cluster = Cluster()
+    depot, alice = holder(cluster, "a", "depot"), asker(cluster)
+    alice.message("depot", "m1", "m1", extra=AWAY)
+    assert "delivered" in [frame["type"] for frame in [*depot.write("received", messageId="m1"), *alice.got()]]
+    depot.leave()
+    cluster.run(2 * Limits().announce_ms)
+    monkeypatch.setattr(cluster, "_tell_all", lambda fact: cluster["b"].peer_told(fact))
+    there = holder(cluster, "b", "depot")
+    assert send(cluster, alice, "m1", "depot") == "delivered"
+    assert [frame for frame in [*there.first, *there.got()] if frame["type"] == "message"] == []
+
+
+def test_what_waits_for_a_session_that_claims_an_address_waits_for_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """FE 3.2: this broker is cut off, and dies before it hears of the move; the mail finds the address all the same."""
+    late = Late(monkeypatch)
+    cluster = late.cluster
+    cluster.cut("a", leases_end=False)
+    assert send(cluster, late.alice, "m1", "depot") == "queued"
+    [mail] = cluster["a"].disk.mail.values()
+    assert mail.mailbox.startswith("address:")
+    cluster.crash("a")
+    late.tell()
+    cluster.run(Limits().peer_outcome_ms)
+    assert late.shown() == ["m1"]
+
+
+def test_by_what_a_message_arrives_makes_no_other_message_of_it() -> None:
+    """protocol 6.9.1, 6.13: to the session first, then for its address; another text makes one."""
+    cluster = Cluster()
+    depot = holder(cluster, "b", "depot")
+    sender = RemoteName("x", "alice", ("default",), "active", IDS["a"], session=b"{}", identity="return:alice")
+
+    def arrives(number: int, text: str = "m1", **by: Any) -> OutcomeLetter:
+        message = Raw(encode({"id": "m1", "timestamp": 1, "content": {"text": text}}))
+        letter = SendLetter("m1", depot.id, "m", str(number), sender, message, may_queue=True, **by)
+        cluster["b"].peer_told(Arrived(90 + number, IDS["a"], SEND, "x", encode(letter)))
+        if number == 1:
+            depot.write("received", messageId="m1")
+        posted = [each for each in cluster["b"].peer_work if isinstance(each, Post) and each.kind == "outcome"]
+        return decode(posted[-1].body, type=OutcomeLetter)
+
+    assert arrives(1).result == "delivered"
+    assert arrives(2, address=("default", "depot")).result == "delivered"
+    assert arrives(3, text="another").code == "message_id_conflict"
+
+
+def test_of_too_much_that_has_no_outcome_the_oldest_is_told_by_any() -> None:
+    """Charge before you link: what was posted first is forgotten, and what became of it counts all the same."""
+    cluster = Cluster(limits=Limits(unconfirmed_total_frames=2))
+    holder(cluster, "b").leave()
+    cluster.run(2 * Limits().announce_ms)
+    alice = asker(cluster)
+    cluster.cut("b")
+    assert [send(cluster, alice, f"m{number}") for number in range(4)] == ["queued"] * 4
+    cluster.join("b")
+    bob = holder(cluster, "b")
+    frames = [*bob.first, *bob.got()]
+    assert [f["message"]["content"]["text"] for f in frames if f["type"] == "message"] == ["m0", "m1", "m2", "m3"]
+    for number in range(4):
+        confirm(cluster, bob, f"m{number}")
+    assert not cluster["a"].disk.mail and not cluster["b"].disk.mail
+
+
+# --- what the engine says, in every order ---------------------------------------------------------------
+
+
+def known_address(cluster: Cluster, name: str = "bob") -> AddressHome:
+    """Return an address as the engine holds it."""
+    [address] = [each for each in cluster.addresses.values() if each.name == name]
+    return address
+
+
+def is_here(cluster: Cluster, broker: str, name: str = "bob") -> bool:
+    """Tell whether a broker takes itself for the home of an address."""
+    found = cluster[broker].broker._registry.addresses.at("default", name)
+    return found is not None and found.home is None
+
+
+def test_news_of_an_address_that_is_older_than_what_was_won_says_nothing() -> None:
+    """protocol 6.13.3: what a broker won it knows before the engine tells it what was there before."""
+    cluster = Cluster()
+    holder(cluster, "b").leave()
+    cluster.run(2 * Limits().announce_ms)
+    before = known_address(cluster)
+    bob = holder(cluster, "a")
+    cluster["a"].peer_told(AddressSeen(before.key, before))
+    cluster.run(Limits().announce_ms)
+    assert is_here(cluster, "a") and "replaced" not in [frame["type"] for frame in bob.got()]
+
+
+def test_an_address_that_the_engine_lost_is_claimed_once_more() -> None:
+    """F124: whatever is deleted there is put there again by whoever has it."""
+    cluster = Cluster()
+    holder(cluster, "b")
+    address = known_address(cluster)
+    for is_told_at_once in (True, False):
+        cluster.addresses.clear()
+        told = AddressSeen(address.key, None) if is_told_at_once else AddressesKnown(frozenset())
+        for name in "ab":
+            cluster[name].peer_told(told)
+        cluster.run()
+        assert home_of(cluster) == "b"
+
+
+def test_what_an_earlier_process_won_and_did_not_hear_of_is_at_home_here() -> None:
+    """protocol 6.13.3: the engine says so when it is back."""
+    cluster = Cluster()
+    holder(cluster, "b").leave()
+    asker(cluster, "a")
+    cluster.run(2 * Limits().announce_ms)
+    assert not is_here(cluster, "a")
+    won = replace(known_address(cluster), home=IDS["a"], revision=99)
+    cluster.addresses[won.key] = won
+    for name in "ab":
+        cluster[name].peer_told(AddressSeen(won.key, won))
+    cluster.run()
+    assert is_here(cluster, "a") and not is_here(cluster, "b")
+    assert holder(cluster, "a").id
+
+
+def test_an_address_whose_token_is_not_told_yet_changes_nothing_here() -> None:
+    """protocol 6.13.3: whose it is will be told."""
+    cluster = Cluster()
+    bob = holder(cluster, "b")
+    unnamed = replace(known_address(cluster), home=IDS["a"], token_hash="", revision=99)
+    cluster["b"].peer_told(AddressSeen(unnamed.key, unnamed))
+    assert is_here(cluster, "b") and "replaced" not in [frame["type"] for frame in bob.got()]
+
+
+def test_an_address_that_is_not_here_any_more_is_dropped_from_the_engine() -> None:
+    """protocol 6.13.3: after a store was put aside its broker answers for none of it."""
+    cluster = Cluster()
+    holder(cluster, "b").leave()
+    disk = cluster["b"].disk
+    disk.addresses.clear()
+    cluster.crash("b")
+    assert not cluster.addresses
+    assert cluster["a"].broker
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_an_address_that_gives_way_is_forgotten_everywhere(is_cut: bool) -> None:
+    """protocol 6.13.3, design 7 (addresses): what nobody uses gives way when there are too many."""
+    cluster = Cluster(limits=Limits(addresses=3))
+    holder(cluster, "b", "one").leave()
+    holder(cluster, "b", "two").leave()
+    cluster.run(Limits().address_idle_ms)
+    if is_cut:
+        cluster.cut("b")
+    names = set()
+    for name in ("three", "four"):
+        assert claim(cluster, "b", name).id
+    names = {address.name for address in cluster["b"].broker._registry.addresses}
+    assert "one" not in names
+    if is_cut:
+        cluster.join("b")
+    assert "one" not in {address.name for address in cluster.addresses.values()}
+
+
+def ahead(cluster: Cluster) -> Client:
+    """Return a holder that came to the second broker while the address was at home at the first, unheard of."""
+    holder(cluster, "a").leave()
+    cluster.run(2 * Limits().announce_ms)
+    cluster.cut("b")
+    bob = claim(cluster, "b")
+    assert bob.id and is_here(cluster, "b")
+    return bob
+
+
+def test_a_holder_that_came_and_left_while_the_engine_was_away_leaves_the_address_where_it_was() -> None:
+    """protocol 6.13.3: only somebody who holds it moves it."""
+    cluster = Cluster()
+    ahead(cluster).leave()
+    cluster.join("b")
+    assert home_of(cluster) == "a" and not is_here(cluster, "b")
+
+
+def test_a_holder_that_came_while_the_engine_was_away_yields_to_another_token() -> None:
+    """protocol 6.13.3: the address was given up and begun anew elsewhere meanwhile."""
+    cluster = Cluster()
+    bob = ahead(cluster)
+    known = known_address(cluster)
+    cluster.addresses[known.key] = replace(known, token_hash=sha256(OTHER.encode()).hexdigest(), revision=99)
+    cluster.join("b")
+    assert home_of(cluster) == "a" and not is_here(cluster, "b")
+    assert [frame["by"] for frame in bob.got() if frame["type"] == "replaced"] == ["address"]
+
+
+def test_what_was_being_claimed_when_the_engine_goes_away_is_claimed_once_more() -> None:
+    """protocol 6.13.3"""
+    cluster = Cluster()
+    cluster.cut("b")
+    assert claim(cluster, "b").id
+    cluster.held_claims = []
+    cluster.join("b")
+    assert len(cluster.held_claims) == 1
+    cluster.cut("b")
+    cluster.held_claims = None
+    assert not cluster.addresses
+    cluster.join("b")
+    assert home_of(cluster) == "b"
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_who_waits_for_the_engine_when_it_goes_away_goes_on_here(ends: bool) -> None:
+    """protocol 6.13.3: nobody waits for what it would have said; who has gone meanwhile is not let in."""
+    cluster = Cluster()
+    cluster.held_claims = []
+    bob = claim(cluster, "b")
+    again = {"name": "bob", "token": TOKEN}
+    assert cluster["b"].send(bob.conn, type="register", session=INFO, features=FEATURES, address=again) == []
+    assert len(cluster.held_claims) == 1
+    if ends:
+        cluster["b"].end(bob.conn)
+    cluster.cut("b")
+    assert [frame["type"] for frame in bob.got() if frame["type"] == "registered"] == ([] if ends else ["registered"])
+
+
+def test_who_waits_for_an_address_elsewhere_when_the_engine_goes_away_holds_it_here() -> None:
+    """protocol 6.13.3: it showed the token; the others hear of it later."""
+    cluster = Cluster()
+    holder(cluster, "a").leave()
+    cluster.run(2 * Limits().announce_ms)
+    cluster.held_claims = []
+    bob = claim(cluster, "b")
+    assert bob.first == []
+    cluster.cut("b")
+    assert "registered" in [frame["type"] for frame in bob.got()] and is_here(cluster, "b")
+    cluster.held_claims = None
+    cluster.join("b")
+    assert home_of(cluster) == "b"
+
+
+def test_a_claim_of_an_address_that_the_engine_cannot_decide_is_left_alone() -> None:
+    """protocol 6.13.3: the engine holds something under its key that is not of this cluster."""
+    cluster = Cluster()
+    cluster.cut("b")
+    bob = claim(cluster, "b")
+    cluster.held_claims = []
+    cluster.join("b")
+    [(node, each)] = cluster.held_claims
+    cluster.held_claims = []
+    node.world.peer_told(AddressClaimed(each.number, False, None))
+    cluster.run()
+    assert cluster.held_claims == [] and is_here(cluster, "b") and bob.id
+
+
+def test_a_claim_from_before_everything_was_told_anew_does_not_count_as_the_newest() -> None:
+    """protocol 6.13.3: the engine was told once more; each claim is answered, the newest says how it is."""
+    cluster = Cluster()
+    cluster.cut("b")
+    claim(cluster, "b")
+    cluster.held_claims = []
+    cluster.join("b")
+    cluster["b"].peer_told(AddressesKnown(frozenset()))
+    cluster.run()
+    held, cluster.held_claims = cluster.held_claims, None
+    assert len(held) == 2
+    for node, each in held:
+        cluster.decide(node, each)
+    cluster.run()
+    assert home_of(cluster) == "b" and is_here(cluster, "b")
+
+
+def test_news_of_a_claim_may_come_before_its_answer() -> None:
+    """protocol 6.13.3: who waits for it goes on when it is answered."""
+    cluster = Cluster()
+    holder(cluster, "a").leave()
+    cluster.run(2 * Limits().announce_ms)
+    cluster.held_claims = []
+    bob = claim(cluster, "b")
+    [(_, each)] = cluster.held_claims
+    cluster.held_claims = None
+    cluster.revision += 1
+    cluster.addresses[each.address.key] = won = replace(each.address, revision=cluster.revision)
+    cluster["b"].peer_told(AddressSeen(won.key, won))
+    assert bob.got() == []
+    cluster["b"].peer_told(AddressClaimed(each.number, True, won))
+    cluster.run()
+    assert "registered" in [frame["type"] for frame in bob.got()] and home_of(cluster) == "b"
+
+
+def test_what_waits_for_another_machine_beside_what_was_posted_comes_when_that_is_seen_again() -> None:
+    """protocol 6.13: of much mail only some is posted at a time."""
+    cluster = Cluster(limits=Limits(mail_offers=1))
+    holder(cluster, "b").leave()
+    cluster.run(2 * Limits().announce_ms)
+    alice = asker(cluster)
+    cluster.cut("b")
+    assert [send(cluster, alice, f"m{number}") for number in range(3)] == ["queued"] * 3
+    assert len([kept for kept in cluster.nodes["b"].queue if kept.kind == "send"]) == 1
+    cluster.join("b")
+    bob = holder(cluster, "b")
+    shown: list[str] = []
+    came = [*bob.first, *bob.got()]
+    for frame in came:
+        if frame["type"] == "message":
+            shown.append(frame["message"]["id"])
+            came += bob.write("received", messageId=shown[-1])
+            cluster.run()
+            came += bob.got()
+    assert shown == ["m0", "m1", "m2"]
+
+
+def test_mail_that_its_home_knows_nothing_of_waits_until_it_does() -> None:
+    """protocol 6.13: the address may have moved, and that home has not heard of it; nothing is given up."""
+    cluster = Cluster()
+    holder(cluster, "b").leave()
+    cluster.run(2 * Limits().announce_ms)
+    alice = asker(cluster)
+    cluster.cut("b")
+    assert send(cluster, alice, "m1") == "queued"
+    cluster["b"].disk.addresses.clear()
+    held, cluster.addresses = cluster.addresses, {}
+    cluster.crash("b")
+    assert alice.got() == [] and len(cluster["a"].disk.mail) == 1 and held
+    bob = holder(cluster, "b")
+    cluster.run(2 * Limits().peer_absent_ms)
+    frames = [*bob.first, *bob.got()]
+    assert [f["message"]["content"]["text"] for f in frames if f["type"] == "message"] == ["m1"]
+
+
+def moved_here(room: int) -> tuple[Cluster, Client, SendLetter]:
+    """Return a cluster in which an address has moved to its sender's broker, and what its old home sends over."""
+    cluster = Cluster(limits=Limits(mailbox_entries=room))
+    holder(cluster, "b").leave()
+    cluster.run(2 * Limits().announce_ms)
+    alice = asker(cluster)
+    assert send(cluster, alice, "m1") == "queued"
+    cluster.cut("b", leases_end=False)
+    claim(cluster, "a").leave()
+    cluster.run(2 * Limits().announce_ms)
+    assert is_here(cluster, "a")
+    body = {"id": "m1", "timestamp": 1, "content": {"text": "m1"}}
+    name = RemoteName(alice.id, "alice", ("default",), "active", IDS["b"], session=b"{}")
+    return cluster, alice, SendLetter("m1", "", "k", "b.1", name, Raw(encode(body)), True, address=("default", "bob"))
+
+
+def brought(cluster: Cluster, letter: SendLetter) -> OutcomeLetter:
+    """Bring a letter from the old home, and return what is said of it."""
+    cluster["a"].peer_told(Arrived(99, IDS["b"], SEND, "x", encode(letter)))
+    posted = [work for work in cluster["a"].peer_work if isinstance(work, Post) and work.delivery_id == "x"]
+    return decode(posted[-1].body, type=OutcomeLetter)
+
+
+@pytest.mark.parametrize("why", ["full", "closed"])
+def test_mail_that_comes_back_and_cannot_be_taken_is_refused_for_now(why: str) -> None:
+    """protocol 6.13: its old home keeps it."""
+    cluster, alice, letter = moved_here(1 if why == "full" else 9)
+    other = asker(cluster, "a", "other")
+    if why == "full":
+        assert send(cluster, other, "m2") == "queued"
+    else:
+        cluster["a"].auto = False
+        other.message(alice.id, "m2")
+        cluster["a"].fail_commit(final=True)
+        cluster["a"].auto = True
+    assert brought(cluster, letter).result == "failed"
+    assert [row.message_id for row in cluster["a"].disk.mail.values()] == (["m2"] if why == "full" else [])
+
+
+def test_mail_for_a_session_elsewhere_follows_the_address_under_which_it_comes_back() -> None:
+    """protocol 6.13: that broker sends over what waited there, and the address has moved to where it was written."""
+    cluster = Cluster()
+    bob, alice = client(cluster, "b", "bob", **QUEUE), asker(cluster)
+    cluster.cut("b")
+    assert send(cluster, alice, "m1") == "queued"
+    cluster.addresses.clear()
+    claim(cluster, "a").leave()
+    [mark] = [row.mailbox for row in cluster["a"].disk.mail.values()]
+    assert mark.endswith(bob.id)
+    body = {"id": "m1", "timestamp": 1, "content": {"text": "m1"}}
+    name = RemoteName(alice.id, "alice", ("default",), "active", IDS["b"], session=b"{}")
+    letter = SendLetter("m1", "", "k", "b.1", name, Raw(encode(body)), True, address=("default", "bob"))
+    assert brought(cluster, letter).result == "queued"
+    [row] = cluster["a"].disk.mail.values()
+    address = cluster["a"].broker._registry.addresses.at("default", "bob")
+    assert address is not None and (row.message_id, row.mailbox) == ("m1", address.key)
+
+
+def test_the_answer_to_a_claim_says_less_than_what_was_heard_since() -> None:
+    """protocol 6.13.3: revisions tell which is newer."""
+    cluster = Cluster()
+    cluster.held_claims = []
+    bob = claim(cluster, "b")
+    [(_, each)] = cluster.held_claims
+    cluster.held_claims = None
+    won = replace(each.address, revision=1)
+    newer = replace(each.address, home=IDS["a"], token_hash=sha256(TOKEN.encode()).hexdigest(), revision=2)
+    cluster.revision = 2
+    cluster.addresses[newer.key] = newer
+    cluster["b"].peer_told(AddressSeen(newer.key, newer))
+    cluster["b"].peer_told(AddressClaimed(each.number, True, won))
+    cluster.run()
+    assert "registered" in [frame["type"] for frame in bob.got()]
+    assert home_of(cluster) == "b", "whoever showed the token last"
+
+
+def test_the_mailbox_of_an_address_elsewhere_is_said_to_be_there() -> None:
+    """FE 3.7: peers see nothing of each other's mail; what waits here to be brought there is shown as that."""
+    cluster = Cluster()
+    holder(cluster, "b", "depot").leave()
+    cluster.run(2 * Limits().announce_ms)
+    cluster.cut("a")
+    alice = asker(cluster)
+    assert send(cluster, alice, "m1", "depot") == "queued"
+    info = {"recipientPurpose": "control"}
+    boss = cluster["a"].register("op", info=info, **{**QUEUE, "features": ["operator"]})
+    [told] = [frame for frame in boss.write("mailbox", requestId="m", of={"address": "depot"}) if "owner" in frame]
+    assert told["owner"] == "depot in default, whose mailbox is on b; waiting here to be brought there"
+    assert [entry["messageId"] for entry in told["entries"]] == ["m1"]

@@ -128,8 +128,13 @@ class Roaming(Play):
 @pytest.mark.parametrize("number", range(RUNS))
 def test_whatever_fails_mail_finds_its_address_wherever_that_is(number: int) -> None:
     """Partitions, crashes and moves cost nothing: everything that was taken is shown to the holder."""
+    roam(number, STEPS)
+
+
+def roam(number: int, steps: int) -> None:
+    """Let so much happen, and hold the ledger."""
     play = Roaming(number)
-    for _ in range(STEPS):
+    for _ in range(steps):
         play.step()
     play.finish()
     check(play)

@@ -187,6 +187,15 @@ def test_a_trace_of_a_plain_send() -> None:
     assert ask(operator(world), "trace", messageId="m1")["state"] == "delivered"
 
 
+def test_a_trace_of_what_is_being_decided() -> None:
+    """protocol 9.6.3: reserved, while nothing was written to anybody"""
+    world = World()
+    sender, person = enter(world, "a"), operator(world)
+    world.deaf.add(world.register("b").conn)
+    sender.queue("b", "m1")
+    assert ask(person, "trace", messageId="m1")["state"] == "reserved"
+
+
 def test_a_trace_tells_that_a_question_was_answered() -> None:
     world = World()
     asker, target = enter(world, "a"), enter(world, "b")

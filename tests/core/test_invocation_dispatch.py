@@ -337,7 +337,8 @@ def test_who_leaves_with_a_task_that_is_not_wanted_any_more_ends_it() -> None:
 @pytest.mark.parametrize("how", ["settled", "expired"])
 def test_what_leaves_the_inbox_without_an_assignment_ends_its_run(how: str) -> None:
     """protocol 10.2: settled by hand, or nobody took it"""
-    world = World()
+    limits = Limits(mail_ttl_ms=LIMITS.tidy_ms)
+    world = World(limits=limits)
     asker, _, boss = invoker(world), task_worker(world), coordinator(world)
     invoke(asker)
     [item] = items(boss)
@@ -346,7 +347,7 @@ def test_what_leaves_the_inbox_without_an_assignment_ends_its_run(how: str) -> N
         run = run_of(asker)
         assert (run["state"], run["summary"]) == ("completed", "Settled in the inbox, without a reply")
     else:
-        world.pass_time(LIMITS.mail_ttl_ms + LIMITS.tidy_ms)
+        world.pass_time(limits.mail_ttl_ms + limits.tidy_ms)
         run = run_of(asker)
         assert run["state"] == "failed" and "was not handed over" in run["error"]
 

@@ -133,6 +133,23 @@ def test_the_only_local_one_wins() -> None:
     assert resolve("@builder", [remote, here("4", is_local=False)]).kind == "ambiguous"
 
 
+@pytest.mark.parametrize("text", ["builder@studio", "Builder@STUDIO", "@builder@studio", " builder@studio "])
+def test_a_name_and_its_machine_are_meant_as_in_the_target_of_a_message(text: str) -> None:
+    """FE 3.4, the node dimension, as `send name@node` picks one; also where another one is on this machine."""
+    there = here("2", is_local=False, node="studio")
+    assert resolve(text, [here("1", node="laptop"), there]).candidate == there
+    called_so = here("3", "Builder@studio")
+    assert resolve(text, [called_so, there]).candidate == called_so, "as in the target of a message"
+
+
+def test_a_name_that_is_on_no_such_machine_is_unknown() -> None:
+    """FE 3.4: what is said of it is true, and may be followed."""
+    found = resolve("builder@studio", [here("1", node="laptop")])
+    assert (found.kind, found.detail) == ("unknown", "Nobody within reach is called builder on a machine called studio")
+    two = [here("1", node="studio", is_local=False), here("2", node="studio", is_local=False)]
+    assert resolve("builder@studio", two).kind == "ambiguous"
+
+
 @pytest.mark.parametrize("stale", [{"state": "closed"}, {"can_take": False}])
 def test_who_has_ended_is_not_meant(stale: dict[str, Any]) -> None:
     """FE 3.4, open point 15: stale targets never match, and are named as unavailable."""

@@ -500,6 +500,21 @@ def test_the_end_of_a_session_that_is_forgotten_meanwhile_is_not_recorded_again(
     assert "session.closed" not in kinds
 
 
+def test_what_a_session_asked_for_before_it_left_for_good_and_was_not_recorded_changes_nothing() -> None:
+    """design 3.6: of a closed session only its row is kept, and it stays closed"""
+    world = World()
+    session = enter(world, "a", features=(*AGENT, "policy"))
+    world.auto = False
+    session.write("policy_set", requestId="p", policy={"rules": [{"action": "quiet"}]})
+    session.write("unregister")
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    world.pass_time(world.limits.mail_retry_ms)
+    [record] = world.disk.known_sessions.values()
+    assert record.state is SessionState.CLOSED and b"quiet" not in record.info
+
+
 def test_what_has_not_changed_is_not_stored() -> None:
     """Somebody who says the same again must not fill the disk"""
     world = World()
@@ -511,6 +526,8 @@ def test_what_has_not_changed_is_not_stored() -> None:
     session.write("task_hint", requestId="t", taskHint="fix it")
     session.write("presence", requestId="p", status="idle")
     session.write("presence", requestId="p", status="busy")
+    again = session.write("policy_set", requestId="again", policy={"rules": [{"action": "quiet"}]})
+    assert [frame["requestId"] for frame in again if frame["type"] == "policy_stored"] == ["again"]
     world.pass_time(world.limits.presence_stored_ms)
     assert len(world.disk.journal) == before
 

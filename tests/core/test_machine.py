@@ -580,7 +580,7 @@ TestBrokerWorld.pytestmark = [
     pytest.mark.long,
 ]  # Hundreds of worlds: a loaded machine needs minutes
 TestBrokerWorld.settings = settings(
-    max_examples=int(EXAMPLES or 500),
+    max_examples=int(EXAMPLES or 150),
     stateful_step_count=STEPS,
     derandomize=EXAMPLES is None,
     database=None,

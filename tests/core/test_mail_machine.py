@@ -598,7 +598,7 @@ TestMailWorld.pytestmark = [
     pytest.mark.long,
 ]  # Hundreds of worlds: a loaded machine needs minutes
 TestMailWorld.settings = settings(
-    max_examples=int(EXAMPLES or 250),
+    max_examples=int(EXAMPLES or 100),
     stateful_step_count=STEPS,
     derandomize=EXAMPLES is None,
     database=None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from intercom.core.records import Announce, ClusterState, PeerLost, PeerSeen, RemoteName
+from intercom.core.records import Announce, ClusterState, Forwarded, HoldTargets, PeerLost, PeerSeen, RemoteName
 from intercom.limits import Limits
 from tests.core.harness import INSTANCE, World
 from tests.core.peers import FAR, PEER
@@ -22,8 +22,9 @@ def announced(world: World, after_ms: int = PAUSE_MS) -> dict[str, RemoteName | 
     work, world.peer_work = world.peer_work, []
     found: dict[str, RemoteName | None] = {}
     for each in work:
-        assert isinstance(each, Announce)
-        found |= each.names
+        if not isinstance(each, HoldTargets):
+            assert isinstance(each, Announce)
+            found |= each.names
     return found
 
 
@@ -33,6 +34,22 @@ def test_without_a_cluster_nothing_is_announced() -> None:
     world.register("a")
     world.pass_time(60_000)
     assert world.peer_work == []
+
+
+def test_a_broker_that_answers_for_nothing_announces_nothing() -> None:
+    """protocol 6.13: its store cannot be used, so it takes no part."""
+    world = World(cluster=ClusterState("off", "the store cannot be used"))
+    world.register("a")
+    world.peer_told(PeerSeen(PEER, "studio", None, ()))
+    world.pass_time(60_000)
+    assert world.peer_work == [] and report(world)["status"] == "off"
+
+
+def test_what_is_said_of_a_task_that_nobody_sent_says_nothing() -> None:
+    """F127"""
+    world = meshed()
+    world.peer_told(Forwarded("d" * 32, 1, "refused", reason="no"))
+    assert announced(world) == {} and world.disk.journal == []
 
 
 def test_agents_are_announced_with_what_others_need_to_know() -> None:
@@ -82,9 +99,10 @@ def test_the_report_says_how_the_way_is_and_who_is_there() -> None:
     """protocol 6.14"""
     assert report(World())["status"] == "off"
     world = meshed()
-    assert report(world) == {"status": "starting"}
+    assert report(world) == {"status": "starting", "node": "local"}
     world.peer_told(ClusterState("unavailable", "no server", "nats", "p"))
-    assert report(world) == {"status": "unavailable", "reason": "no server", "adapter": "nats", "prefix": "p"}
+    told = {"status": "unavailable", "reason": "no server", "node": "local", "adapter": "nats", "prefix": "p"}
+    assert report(world) == told
     world.peer_told(ClusterState("on", "", "nats", "p", 2))
     names = (RemoteName(FAR, "x", ("default",), "active", PEER),)
     world.peer_told(PeerSeen(PEER, "studio", "journal", names))

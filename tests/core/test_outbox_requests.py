@@ -121,6 +121,32 @@ def test_a_task_is_shown_and_hurried_and_ended_by_its_invocation() -> None:
     assert entries(cluster, op)[0]["attempts"] == 2
 
 
+def test_a_task_that_its_machine_has_is_not_sent_once_more() -> None:
+    """protocol 4.151: there is nothing to hurry."""
+    cluster = Cluster()
+    alice = client(cluster, "a", "alice", **{**QUEUE, "features": ["invoke", *QUEUE["features"]]})
+    client(cluster, "b", "bob", **{**QUEUE, "features": ["invoke", *QUEUE["features"]]})
+    op = operator(cluster)
+    alice.write("invoke", requestId="i", invocationId="i-1", target="bob", task="do it")
+    cluster.run()
+    [entry] = entries(cluster, op)
+    assert (entry["kind"], entry["status"], entry["attempts"]) == ("task", "peer_acked", 1)
+    posted = len(cluster.posts)
+    assert asked(cluster, op, "outbox_retry", deliveryId=entry["deliveryId"])["type"] == "outbox_changed"
+    assert entries(cluster, op) == [entry] and len(cluster.posts) == posted
+
+
+def test_of_an_outbox_that_cannot_be_read_nothing_is_shown() -> None:
+    """design section 5: fail closed."""
+    cluster, alice, op, _ = on_its_way()
+    world = cluster["a"]
+    world.auto = False
+    alice.message("bob", "m3", "three")
+    world.fail_commit(final=True)
+    world.auto = True
+    assert asked(cluster, op, "outbox_list")["code"] == "store_unusable"
+
+
 def test_the_outbox_is_the_operators() -> None:
     cluster, alice, _, _ = on_its_way()
     assert asked(cluster, alice, "outbox_list")["code"] == "feature_not_granted"

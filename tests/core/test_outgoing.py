@@ -8,11 +8,12 @@ import pytest
 from msgspec.json import decode, encode
 
 from intercom.core.effects import Append
-from intercom.core.records import Arrived, Happened, SaveBody, SaveOperation
+from intercom.core.records import Arrived, Happened, OperationState, SaveBody, SaveOperation
 from intercom.limits import Limits
+from intercom.testing.disk import Body
 from intercom.wire import reasons
 from tests.core.cluster import IDS, Cluster
-from tests.core.harness import Client, answers, only, reason
+from tests.core.harness import Client, World, answers, only, reason
 from tests.core.test_abroad import QUEUE, client, confirm, sent
 
 
@@ -156,3 +157,209 @@ def test_an_outcome_counts_only_from_whom_it_was_sent_to(by: str, more: dict[str
     outcome(cluster, "b", "failed", reason="too late")
     assert answers(a.got()) == []
     assert only(sent(cluster, a, "bob", "m1", "once"))["type"] == "delivered"
+
+
+def posted_again(cluster: Cluster, **members: Any) -> Client:
+    """Send what is stored and not posted when its broker dies; return the session it is for."""
+    a, b = client(cluster, "a", "alice", **QUEUE), client(cluster, "b", "bob")
+    b.got()
+    a.message("bob", "m1", "once", extra=members)
+    assert cluster["a"].disk.outbox
+    return b
+
+
+def restart(cluster: Cluster) -> World:
+    """Start the broker of the sender again; what it reads is read when the test says so."""
+    node = cluster.nodes["a"]
+    node.world.kwargs["identity"] = node.identity(node.world.epoch + 1)
+    node.names, node.shared = {}, {}
+    node.world.auto = False
+    node.world.start()
+    assert node.world.reads
+    return node.world
+
+
+def test_what_is_known_to_be_over_when_its_letter_was_read_is_not_posted_again() -> None:
+    """protocol 6.13: the outcome comes while the next process reads the letter."""
+    cluster = Cluster()
+    a, b = client(cluster, "a", "alice"), client(cluster, "b", "bob")
+    b.got()
+    a.message("bob", "m1", "once")
+    cluster.run()
+    posted = len(cluster.posts)
+    world = restart(cluster)
+    outcome_to(cluster, "delivered")
+    world.commit()
+    world.read()
+    world.auto = True
+    world.settle()
+    cluster._connect(cluster.nodes["a"])
+    cluster.run()
+    assert not [post for post in cluster.posts[posted:] if post.kind == "send"] and not world.disk.outbox
+
+
+@pytest.mark.parametrize("result", ["failed", "uncertain", "queued"])
+def test_what_became_of_what_an_earlier_process_sent_is_kept_in_its_row(result: str) -> None:
+    """protocol 6.13: what never arrived may be sent anew, what another broker keeps is said to be there."""
+    said: dict[str, dict[str, Any]] = {
+        "failed": {"reason": reasons.REFUSED_BY_POLICY},
+        "uncertain": {"result": "failed", "reason": reasons.RECEIPT_MISSING, "is_known": True},
+        "queued": {"position": 3},
+    }
+    kept = {"failed": [], "uncertain": [("m1", None)], "queued": [("m1", 3)]}
+    cluster, a, b = two()
+    a.message("bob", "m1", "once")
+    cluster.run()
+    world = restart(cluster)
+    outcome_to(cluster, **{"result": result, **said[result]})
+    world.commit()
+    rows = [(row.message_id, row.position) for row in world.disk.operations.values()]
+    assert rows == kept[result] and not world.disk.outbox and b.texts() == ["once"]
+
+
+def test_what_had_its_time_while_its_broker_was_away_is_not_posted() -> None:
+    """F87: a message is never obeyed too late."""
+    cluster = Cluster()
+    b = posted_again(cluster, validFor=5_000)
+    cluster["a"].pass_time(0)
+    cluster["a"].wall += 5_000
+    cluster.crash("a")
+    assert b.texts() == [] and not cluster["a"].disk.outbox
+
+
+@pytest.mark.parametrize("result", ["delivered", "queued"])
+def test_an_outcome_of_an_earlier_process_that_was_not_recorded_is_not_taken(result: str) -> None:
+    """design section 3.6: its row is what it was, and the letter is posted again."""
+    cluster, a, b = two()
+    a.message("bob", "m1", "once")
+    cluster.run()
+    world = restart(cluster)
+    world.commit()
+    outcome_to(cluster, result, **({"position": 3} if result == "queued" else {}))
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    [row] = world.disk.operations.values()
+    assert (row.state, row.position) == (OperationState.RESERVED, None) and len(world.disk.outbox) == 1
+    cluster._connect(cluster.nodes["a"])
+    cluster.run(Limits().mail_retry_ms)
+    again = client(cluster, "a", "alice", preferredSessionId=a.id)
+    told = answers(again.message("bob", "m1", "once"))
+    confirm(cluster, b, "m1")
+    told += sent(cluster, again, "bob", "m1", "once")
+    assert {each["type"] for each in told} == {"delivered"}
+
+
+def test_an_outcome_that_comes_after_its_row_expired_is_told_and_stored_nowhere() -> None:
+    """protocol 6.9.2: the message id is forgotten."""
+    cluster, a, _ = two()
+    a.message("bob", "m1", "once")
+    cluster.run(Limits().operation_ttl_ms + Limits().receipt_wait_ms)
+    assert cluster["a"].disk.operations == {}
+    outcome(cluster, "b", "queued", position=1)
+    assert cluster["a"].disk.operations == {}
+
+
+def test_what_an_earlier_process_sent_can_be_given_up() -> None:
+    """protocol 4.152: nobody waits for it here."""
+    cluster, a, b = two()
+    a.message("bob", "m1", "once")
+    cluster.run()
+    world = restart(cluster)
+    world.auto = True
+    operator = world.register("op", info={"recipientPurpose": "control"}, **{**QUEUE, "features": ["operator"]})
+    [row] = world.disk.outbox.values()
+    done = operator.write("outbox_cancel", requestId="r", deliveryId=row.delivery_id)
+    assert only([frame for frame in done if frame["type"] == "outbox_changed"])["deliveryId"] == row.delivery_id
+    assert not world.disk.outbox and b.texts() == ["once"]
+
+
+def outcome_to(cluster: Cluster, result: str, **more: Any) -> None:
+    """Say what became of the message that was posted last, without anything else being moved."""
+    post = [each for each in cluster.posts if each.kind == "send"][-1]
+    letter = decode(post.body)
+    told = {"message_id": letter["message_id"], "mark": letter["mark"], "attempt": letter["attempt"], "result": result}
+    cluster["a"].peer_told(Arrived(9_999, post.peer, "outcome", post.delivery_id, encode({**told, **more})))
+
+
+def test_a_letter_that_cannot_be_read_is_read_again() -> None:
+    """FE 3.2: nothing that is stored is given up for a moment's trouble."""
+    cluster = Cluster()
+    b = posted_again(cluster)
+    world = restart(cluster)
+    world.read(fails=True)
+    world.auto = True
+    cluster._connect(cluster.nodes["a"])
+    cluster.run()
+    assert b.texts() == []
+    cluster.run(Limits().peer_retry_most_ms)
+    assert b.texts() == ["once"]
+
+
+@pytest.mark.parametrize("letter", [None, b"{"])
+def test_a_letter_that_is_lost_is_over(letter: bytes | None) -> None:
+    """design section 5: a store that was rebuilt holds states, not bodies; whoever sent it repeats it."""
+    cluster = Cluster()
+    b = posted_again(cluster)
+    disk = cluster["a"].disk
+    disk.bodies = {} if letter is None else {number: Body(letter) for number in disk.bodies}
+    cluster.crash("a")
+    assert b.texts() == [] and not disk.outbox
+
+
+def test_how_long_a_message_is_of_use_counts_on_while_its_broker_is_away() -> None:
+    """protocol 9.5.5"""
+    cluster = Cluster()
+    b = posted_again(cluster, validFor=60_000)
+    restart(cluster)
+    cluster["a"].pass_time(10_000)
+    cluster["a"].auto = True
+    cluster.crash("a")
+    [post] = [post for post in cluster.posts if post.kind == "send"]
+    assert decode(post.body)["valid_for"] == 50_000 and b.texts() == ["once"]
+
+
+def test_an_outcome_that_cannot_be_recorded_leaves_its_row_to_the_next_process() -> None:
+    """design section 5: a store that is closed keeps what it has."""
+    cluster, a, b = two()
+    a.message("bob", "m1", "once")
+    cluster.run()
+    world = cluster["a"]
+    world.auto = False
+    a.message("bob", "m2")
+    world.peer_work.clear()  # whoever performs effects drops what rests on a commit that failed
+    world.fail_commit(final=True)
+    world.auto = True
+    outcome(cluster, "b", "failed", reason=reasons.REFUSED_BY_POLICY)
+    assert [row.message_id for row in world.disk.outbox.values()] == ["m1"] and b.texts() == ["once"]
+
+
+def test_an_end_that_was_not_recorded_comes_again() -> None:
+    """design section 3.6: the row is still on disk, so it is looked at again."""
+    cluster, a, b = two()
+    a.message("bob", "m1", "once")
+    cluster.run()
+    world = cluster["a"]
+    world.auto = False
+    outcome_to(cluster, "failed", reason=reasons.REFUSED_BY_POLICY)
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    assert len(world.disk.outbox) == 1 and b.texts() == ["once"]
+    cluster.run(Limits().mail_retry_ms)
+    assert not world.disk.outbox
+    assert cluster["a"].broker.due_soon_count(world.now) == 0
+
+
+def test_a_broker_does_not_leave_while_something_is_on_its_way() -> None:
+    """protocol 3.5: its outcome is heard in a moment; without the way to other machines nothing is."""
+    cluster, a, b = two()
+    a.message("bob", "m1", "once")
+    cluster.run()
+    world = cluster["a"]
+    assert world.broker.due_soon_count(world.now) == 1
+    cluster.cut("a", leases_end=False)
+    assert world.broker.due_soon_count(world.now) == 0
+    cluster.join("a")
+    confirm(cluster, b, "m1")
+    assert world.broker.due_soon_count(world.now) == 0

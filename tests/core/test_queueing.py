@@ -192,3 +192,18 @@ def test_only_a_question_whose_asker_is_here_is_handed_to_the_address_that_was_a
     again.reply(here.id, "r2", "q2")
     here.confirm("r2")
     assert only(answers(again.got()))["type"] == "delivered"
+
+
+def test_what_its_recipient_has_and_did_not_confirm_is_not_shown_again_once_it_may_wait() -> None:
+    """protocol 9.5: sent again so that it may wait, it waits for the receipt of what was shown"""
+    world = World()
+    sender, target = enter(world, "a"), enter(world, "b")
+    sender.message("b", "m1")
+    sender.queue("b", "m2")
+    assert ids(target.mail()) == ["m1", "m2"]
+    world.pass_time(Limits().receipt_wait_ms)
+    assert [mail.message_id for mail in world.disk.mail.values()] == ["m2"]
+    sender.got()
+    assert only(answers(sender.queue("b", "m1")))["type"] == "queued"
+    assert ids([*target.confirm("m1"), *target.confirm("m2"), *target.got()]) == [] and not world.disk.mail
+    assert only(answers(sender.queue("b", "m1")))["type"] == "delivered"

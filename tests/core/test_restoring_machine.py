@@ -437,7 +437,7 @@ def left_of(core: Any) -> dict[str, int]:
 
 TestRestorations = Restorations.TestCase
 TestRestorations.settings = settings(
-    max_examples=int(EXAMPLES or 150),
+    max_examples=int(EXAMPLES or 70),
     stateful_step_count=STEPS,
     derandomize=EXAMPLES is None,
     database=None,

@@ -477,7 +477,7 @@ TestStageWorld.pytestmark = [
     pytest.mark.long,
 ]  # Hundreds of worlds: a loaded machine needs minutes
 TestStageWorld.settings = settings(
-    max_examples=int(EXAMPLES or 300),
+    max_examples=int(EXAMPLES or 100),
     stateful_step_count=STEPS,
     derandomize=EXAMPLES is None,
     database=None,

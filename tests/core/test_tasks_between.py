@@ -9,6 +9,7 @@ import pytest
 from msgspec.json import decode, encode
 from msgspec.structs import replace
 
+from intercom.core.deliveries import delivery_id
 from intercom.core.peer_records import RemoteName
 from intercom.core.records import Arrived, PeerSeen, Post
 from intercom.core.task_letters import FOLLOW, INVOKE, INVOKED, RECALL, RUN
@@ -16,8 +17,11 @@ from intercom.core.tasks_in import NOT_KNOWN, TasksIn
 from intercom.core.tasks_out import CUT_OFF, TasksOut
 from intercom.limits import Limits
 from tests.core.cluster import IDS, Cluster, Kept
+from tests.core.harness import INFO
 from tests.core.invoking import invoke, invoker, run_of, snapshot, task_worker, update
 from tests.core.mail import AGENT, Agent, enter, reattach
+from tests.core.test_abroad import QUEUE, client
+from tests.core.test_homes import holder, send
 from tests.core.work import ask
 
 LIMITS = Limits()
@@ -70,6 +74,16 @@ class Scene:
         return [post for post in self.cluster.posts if post.kind == kind]
 
 
+def close_store(scene: Scene) -> None:
+    """Let the store of the authority be lost for the life of its process."""
+    world = scene.cluster["b"]
+    world.auto = False
+    granted = {"features": list(AGENT), "clientProtocolVersion": "1.0", "acknowledgesReceipt": True, "kind": "custom"}
+    world.send(world.connect(), type="register", session={**INFO, "name": "other"}, returnAddress="other", **granted)
+    world.fail_commit(final=True)
+    world.auto = True
+
+
 def tasks_of(worker: Agent) -> list[str]:
     """Return the texts of the tasks that came, also with the registration; each is confirmed."""
     came = [frame for frame in [*worker.first[1:], *worker.got()] if frame["type"] == "message"]
@@ -97,6 +111,48 @@ def test_a_task_for_another_machine_is_done_there_and_its_run_is_followed_here()
     scene.update("completed", output="built")
     assert (scene.state, run_of(scene.asker)["output"]) == (("completed", "completed"), "built")
     assert run_of(scene.worker)["output"] == "built"
+
+
+def test_labels_with_a_machine_lead_to_who_is_there() -> None:
+    """FE 3.4: ``name@node`` and the node dimension pick one; the labels of a diagnosis lead to one each (A3.4)."""
+    scene = Scene(names="abc")
+    worker = task_worker(scene.cluster["c"])
+    scene.run(LIMITS.announce_ms)
+    labels = [candidate["label"] for candidate in scene.invoke("builder")["diagnosis"]["candidates"]]
+    assert labels == ["@builder.node:b", "@builder.node:c"]
+    wordings = [*labels, "builder@b", "Builder@C"]
+    found = [ask(scene.asker, "route_resolve", target=wording)["target"]["targetId"] for wording in wordings]
+    assert found == [scene.worker.id, worker.id] * 2
+    assert scene.invoke("builder@c", "inv-2")["targetId"] == worker.id
+    refused = ask(scene.asker, "route_resolve", target="builder@d")["diagnosis"]
+    assert (refused["kind"], refused["candidates"]) == ("unknown", [])
+
+
+def test_an_address_elsewhere_that_nobody_holds_gets_it_when_somebody_does() -> None:
+    """FE 3.1, A3.1: accepted whether or not its target is reachable now; the address is the target, wherever it is."""
+    scene = Scene()
+    depot = holder(scene.cluster, "b", "depot", features=["address", *AGENT, "invoke"])
+    held = ask(scene.asker, "route_resolve", target="depot@b")["target"]
+    assert (held["targetId"], held["sessionState"]) == (depot.id, "active")
+    depot.write("unregister")
+    scene.run(2 * LIMITS.announce_ms)
+    shown = ask(scene.asker, "route_resolve", target="@depot")["target"]
+    assert (shown["sessionState"], shown["node"], shown["scope"]) == ("away", "b", "mesh")
+    assert ask(scene.asker, "route_resolve", target=shown["targetId"])["target"] == shown
+    assert ask(scene.worker, "route_resolve", target=shown["targetId"])["target"]["scope"] == "local", (
+        "as it is known there"
+    )
+    answer = scene.invoke("@depot")
+    assert scene.state == ("queued", "peer_acked")
+    back = holder(scene.cluster, "b", "depot", features=["address", *AGENT, "invoke"])
+    [task] = [frame for frame in [*back.first, *back.got()] if frame["type"] == "message"]
+    assert task["message"]["id"] == f"run:{answer['runId']}"
+    back.write("received", messageId=task["message"]["id"])
+    scene.run()
+    assert scene.state == ("running", "running")
+    stranger = invoker(scene.cluster["a"], "stranger", info={"groups": ["elsewhere"]})
+    assert ask(stranger, "route_resolve", target="@depot")["diagnosis"]["kind"] == "unknown"
+    assert ask(stranger, "route_resolve", target=shown["targetId"])["diagnosis"]["kind"] in ("unknown", "unparseable")
 
 
 def test_a_worker_with_an_inbox_gets_it_there_and_a_reply_is_the_result() -> None:
@@ -363,6 +419,55 @@ def test_a_letter_that_does_not_fit_is_refused(change: dict[str, Any]) -> None:
     assert scene.state == ("failed", "failed") and scene.runs_there == []
 
 
+def test_a_letter_under_the_run_of_another_invocation_is_refused() -> None:
+    """FE 3.7: a run is that of one invocation."""
+    scene = Scene(features=(*AGENT, "invoke"))
+    scene.invoke()
+    [letter] = scene.posted(INVOKE)
+    body = decode(letter.body) | {"invocation_id": "inv-2"}
+    identity = body["requester"]["identity"]
+    node = scene.cluster.nodes["b"]
+    node.queue.append(Kept(IDS["a"], INVOKE, delivery_id(identity, "inv-2", IDS["b"]), encode(body)))
+    scene.run()
+    answer = decode(scene.posted(INVOKED)[-1].body)
+    assert (answer["verdict"], answer["reason"]) == ("refused", "its run is one of another invocation")
+    assert len(scene.runs_there) == 1 and scene.state == ("queued", "peer_acked")
+
+
+def test_a_broker_that_lost_its_store_says_nothing_of_a_run_it_does_not_know() -> None:
+    """FE 3.6: that it does not know it may be the fault of the store; who asked asks its successor."""
+    scene = Scene()
+    scene.invoke()
+    world = scene.cluster["b"]
+    close_store(scene)
+    before = len(scene.posted(RUN))
+    scene.cluster.nodes["b"].queue.append(Kept(IDS["a"], FOLLOW, "d1", encode({"invocation_id": "inv-9", "after": 0})))
+    scene.run()
+    assert len(scene.posted(RUN)) == before and world.broker
+
+
+def test_a_report_whose_texts_cannot_be_read_is_read_again() -> None:
+    """FE 3.3 Mirror: nothing is reported without its text."""
+    scene = Scene(features=(*AGENT, "invoke"))
+    scene.invoke()
+    tasks_of(scene.worker)
+    scene.run()
+    world = scene.cluster["b"]
+    world.auto = False
+    scene.worker.write(
+        "run_update", requestId="1", invocationId="inv-1", updateId="1", state="completed", output="built"
+    )
+    while not world.reads:
+        world.commit()
+        world.pass_time(0)
+    world.read(fails=True)
+    world.auto = True
+    scene.run()
+    assert scene.state == ("running", "running")
+    scene.run(LIMITS.job_retry_ms)
+    assert (scene.state, run_of(scene.asker)["output"]) == (("completed", "completed"), "built")
+
+
 @pytest.mark.parametrize("kind", sorted(TasksIn.kinds | TasksOut.kinds))
 def test_what_cannot_be_read_is_let_go_of(kind: str) -> None:
     """design section 4: a broken peer costs nobody anything."""
@@ -457,11 +562,7 @@ def test_an_authority_that_cannot_take_it_now_is_asked_again(why: str) -> None:
     if why == "full":
         assert "runId" in invoke(invoker(world, "other"), invocation_id="inv-0")
     elif why == "closed":
-        other = world.register("other")
-        world.auto = False
-        other.message(scene.worker.id, "m-1")
-        world.fail_commit(final=True)
-        world.auto = True
+        close_store(scene)
     else:
         world.broker._invoking.shut(60_000)
     scene.invoke()
@@ -471,6 +572,17 @@ def test_an_authority_that_cannot_take_it_now_is_asked_again(why: str) -> None:
         update(scene.worker, "completed", "inv-0", output="done")
         scene.run(LIMITS.peer_retry_most_ms)
         assert scene.delivery["status"] == "peer_acked"
+
+
+def test_the_key_of_an_address_at_home_elsewhere_names_nobody_here() -> None:
+    """FE 3.2: its keys are those of its own broker; its label leads to it"""
+    scene = Scene(features=(*AGENT, "invoke"))
+    holder(scene.cluster, "b", "depot").leave()
+    scene.run(2 * LIMITS.announce_ms)
+    near = client(scene.cluster, "a", "near", **QUEUE)
+    assert send(scene.cluster, near, "m1", "depot") == "queued"
+    [address] = scene.cluster["a"].broker._registry.addresses
+    assert "diagnosis" in invoke(scene.asker, address.key, invocation_id="inv-2")
 
 
 def test_a_broker_that_is_not_the_authority_says_who_is() -> None:

@@ -550,7 +550,7 @@ class WorkWorld(RuleBasedStateMachine):
 
 TestWorkWorld = WorkWorld.TestCase
 TestWorkWorld.settings = settings(
-    max_examples=int(EXAMPLES or 120),
+    max_examples=int(EXAMPLES or 60),
     stateful_step_count=40,
     derandomize=EXAMPLES is None,
     database=None,

@@ -232,8 +232,8 @@ def test_the_schema_beside_the_page_is_the_one_that_is_made() -> None:
 FILLED = {
     "conflict": reasons.conflict("<id>"),
     "conflict_waiting": reasons.conflict_waiting("<id>"),
-    "ambiguous_away": reasons.ambiguous_away("<to>", ["<group>"], ["<id>"]),
-    "ambiguous_name": reasons.ambiguous_name("<to>"),
+    "ambiguous_away": reasons.ambiguous_away("<to>", ["<group>"], ["<id>"], ["<to>@<node>"]),
+    "ambiguous_name": reasons.ambiguous_name("<to>", ["<to>@<node>"]),
     "ambiguous_prefix": reasons.ambiguous_prefix("<to>"),
     "authority_invalid": reasons.authority_invalid("<trouble>"),
     "removed_target_form": reasons.removed_target_form("<target>"),

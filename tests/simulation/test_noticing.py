@@ -150,7 +150,7 @@ def leave_the_journal_to_the_kernel(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_invocations(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Invocations, "recover", lambda self, *record: None)
+    patch.setattr(Invocations, "recover", lambda self, *read: None)
 
 
 def skip_what_happened(patch: pytest.MonkeyPatch) -> None:
@@ -266,7 +266,7 @@ PLANTED: dict[Plant, tuple[int, set[str]]] = {
     call_what_is_being_written_lost: (448, {"comes-to-rest"}),
     begin_commands_again: (115, {"effect-once"}),
     leave_the_journal_to_the_kernel: (19, {"events-arrive-once", "accepted-is-kept"}),
-    forget_invocations: (18, {"accepted-is-kept", "comes-to-rest"}),
+    forget_invocations: (18, {"accepted-is-kept", "comes-to-rest", "one-id-one-message"}),
     skip_what_happened: (7, {"watchers-see-all"}),
     forget_what_the_person_set: (62, {"policies-hold"}),
     refuse_before_it_is_recorded: (3001276, {"comes-to-rest"}),

@@ -13,7 +13,7 @@ from tests.simulation import runner
 from tests.simulation.found import FOUND
 from tests.simulation.runner import examine, live, search
 
-WORLDS = int(os.environ.get("INTERCOM_WORLDS", "160"))
+WORLDS = int(os.environ.get("INTERCOM_WORLDS", "64"))
 """How many worlds a run of the suite lives through, beside those that found something."""
 _PARTS = 8
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from intercom.paths import Paths
@@ -18,6 +19,12 @@ SERVE = (sys.executable, "-m", "intercom", "serve")
 POLL_S = 0.005
 UNHURRIED_MS = 60_000
 """How long a broker waits for whom a slow machine lets come late, unless a test says otherwise."""
+
+
+_MEASURED = ("COVERAGE_PROCESS_START", "COVERAGE_FILE")
+_PASSED_ON = ("PATH", "LANG", *_MEASURED, "PYTHONPYCACHEPREFIX", "PYTHONDEVMODE", "PYTHONASYNCIODEBUG")
+LAST_WORDS_S = 3.0
+"""How long a broker may take to write down what it ran, where that is measured."""
 
 
 def limited(**changes: int) -> str:
@@ -44,8 +51,7 @@ def patched(code: str) -> tuple[str, ...]:
 
 def environment(home: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return a small environment in which commands find the package and the home, and nothing of this machine."""
-    names = ("PATH", "LANG", "COVERAGE_PROCESS_START", "PYTHONPYCACHEPREFIX", "PYTHONDEVMODE", "PYTHONASYNCIODEBUG")
-    kept = {name: os.environ[name] for name in names if name in os.environ}
+    kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     return {
         **kept,
         "HOME": str(home.parent),
@@ -158,6 +164,10 @@ class BrokerProcess:
     def close(self) -> None:
         """End it if it still runs; for the end of a test."""
         if self.process.poll() is None:
+            if _MEASURED[0] in os.environ:  # one that is killed takes with it what it ran
+                self.process.terminate()
+                with suppress(subprocess.TimeoutExpired):
+                    self.process.wait(LAST_WORDS_S)
             self.process.kill()
             self.process.wait()
         for client in self._clients:

@@ -11,6 +11,7 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -252,7 +253,7 @@ def until(look: Callable[[], Any], is_so: Callable[[Any], bool]) -> Any:
 
 
 class Listener:
-    """Be a session that keeps what it is shown, answers every question, and does every task.
+    """Be a session that keeps what it is shown, answers every question, and does every task and step.
 
     Args:
         name: its name.
@@ -276,7 +277,10 @@ class Listener:
                     return
                 self.shown[message.text] += 1
                 self.got.put(message.text)
-                if message.invocation is not None:
+                if message.flow is not None:
+                    with suppress(IntercomError):  # it is written down, and sent again by the session itself
+                        message.flow.report("completed", message.text.upper())
+                elif message.invocation is not None:
                     message.invocation.complete(message.text.upper())
                 elif message.expects_reply:
                     message.reply(message.text.upper())
@@ -284,6 +288,11 @@ class Listener:
     def next(self) -> str:
         """Return what came next."""
         return self.got.get(timeout=PATIENCE_S)
+
+    def join(self) -> None:
+        """Wait until it has left, as it was told to."""
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive()
 
     def wait_for(self, texts: Sequence[str]) -> None:
         """Wait until each of these was shown."""
@@ -323,4 +332,14 @@ class Sender:
 
 def until_seen(session: Any, name: str) -> None:
     """Wait until a session is listed."""
-    until(lambda: {view.name for view in session.list()}, lambda names: name in names)
+    until(lambda: seen_by(session), lambda there: name in there)
+
+
+def until_gone(session: Any, name: str) -> None:
+    """Wait until a session is listed no more."""
+    until(lambda: seen_by(session), lambda there: name not in there)
+
+
+def seen_by(session: Any) -> dict[str, Any]:
+    """Return those that a session sees, by name, as they are described to it."""
+    return {view.name: view.raw for view in session.list() if view.name is not None}

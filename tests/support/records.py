@@ -5,11 +5,13 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from intercom.core.flow_records import (
+    AnswerRecord,
     BindingRecord,
     DispatchRecord,
     EvidenceRecord,
     FlowRecord,
     GatesRecord,
+    HostedRecord,
     ReportRecord,
     StepRecord,
     TargetIdentity,
@@ -255,6 +257,17 @@ flows = st.builds(
     admit_attempts=counts,
     over_at=st.none() | counts,
 )
+reports = st.builds(
+    ReportRecord,
+    outcome=texts,
+    body=counts,
+    digest=texts,
+    at=counts,
+    todo_id=st.none() | texts,
+    todo_status=st.none() | texts,
+    prepared_at=st.none() | counts,
+    attempts=counts,
+)
 dispatches = st.builds(
     DispatchRecord,
     number=counted,
@@ -273,18 +286,7 @@ dispatches = st.builds(
     published_at=st.none() | counts,
     accepted_at=st.none() | counts,
     delivery_state=st.none() | texts,
-    report=st.none()
-    | st.builds(
-        ReportRecord,
-        outcome=texts,
-        body=counts,
-        digest=texts,
-        at=counts,
-        todo_id=st.none() | texts,
-        todo_status=st.none() | texts,
-        prepared_at=st.none() | counts,
-        attempts=counts,
-    ),
+    report=st.none() | reports,
     evidence=st.none() | st.builds(EvidenceRecord, detail=texts, at=counts, deadline=counts),
     binding=st.none()
     | st.builds(
@@ -422,7 +424,27 @@ on_their_way = st.builds(
     valid_until=st.none() | counts,
     is_ask=st.booleans(),
 )
+hosted = st.builds(
+    HostedRecord,
+    number=counted,
+    dispatch_id=texts,
+    peer=texts,
+    flow_id=texts,
+    step_id=texts,
+    group=texts,
+    identity=targets,
+    stored_at=counts,
+    address=st.none() | counted,
+    transport=texts,
+    offers=counts,
+    report=st.none() | reports,
+    answer=st.none() | st.builds(AnswerRecord, step_state=st.none() | texts, code=st.none() | texts, reason=texts),
+    end=st.none() | texts,
+    reason=st.none() | texts,
+    over_at=st.none() | counts,
+)
 rows = st.one_of(
+    hosted,
     on_their_way,
     addresses,
     known_sessions,

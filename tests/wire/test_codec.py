@@ -705,7 +705,7 @@ def outcome(payload: bytes, decode: Callable[[bytes], Any]) -> Any:
 
 
 @given(payload=payloads())
-@settings(database=None, deadline=None, max_examples=500)
+@settings(database=None, deadline=None, max_examples=200)
 def test_any_payload_is_a_frame_or_a_protocol_error(payload: bytes) -> None:
     """F38: never another exception, and what is passed on is read by any parser"""
     for decode in (decode_request, decode_answer):
@@ -731,7 +731,7 @@ def test_any_payload_is_a_frame_or_a_protocol_error(payload: bytes) -> None:
 
 
 @given(payload=payloads())
-@settings(database=None, deadline=None, max_examples=500)
+@settings(database=None, deadline=None, max_examples=200)
 def test_the_fast_way_and_the_standard_parser_agree(payload: bytes) -> None:
     """design 3.1: one meaning, whichever way a frame was read"""
     try:

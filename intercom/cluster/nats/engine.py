@@ -9,10 +9,11 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from random import sample
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from intercom.cluster.nats.access import EXTRA, Access, Unusable
 from intercom.config import ClusterSettings
+from intercom.core.records import Shelf
 from intercom.limits import (
     CLUSTER_ANSWER_MS,
     CLUSTER_CLOSE_MS,
@@ -21,6 +22,7 @@ from intercom.limits import (
     CLUSTER_LEASE_MS,
     CLUSTER_MAIL_MS,
     CLUSTER_PING_MS,
+    CLUSTER_TARGET_MS,
 )
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ _BEATS = 3
 _EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 _WRONG_REVISION = 10071
 """What the engine says no with where a key has another revision than the one that was named."""
-_BUCKETS = ("brokers", "sessions", "addresses")
+_BUCKETS = ("brokers", "sessions", "addresses", "targets", "restoring", "routes")
 REPLICAS = 3
 """Copies where the engine is a cluster of so many servers."""
 
@@ -56,6 +58,7 @@ class Engine:
         self.js: JetStreamContext = client.jetstream(timeout=_ANSWER_S)
         self.leases: KeyValue
         self.sessions: KeyValue
+        self.shelves: dict[Shelf, KeyValue] = {}
 
     @property
     def stream(self) -> str:
@@ -96,6 +99,9 @@ class Engine:
             self.leases = await self._bucket("brokers", replicas, CLUSTER_LEASE_MS / 1000)
             self.sessions = await self._bucket("sessions", replicas, None)
             await self._bucket("addresses", replicas, None)
+            for shelf in get_args(Shelf):
+                self.shelves[shelf] = await self._bucket(shelf, replicas, None)
+            await self._bucket("targets", replicas, CLUSTER_TARGET_MS / 1000)
 
     async def find(self) -> list[str]:
         """Find the stream and the buckets, and make nothing; return the names of those that are not there."""

@@ -12,6 +12,7 @@ import platform
 import traceback
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -25,6 +26,7 @@ from intercom.cluster.nats.engine import Engine, connected, refusals
 from intercom.cluster.nats.homekeys import HomeKeys
 from intercom.cluster.nats.mirror import Lease, Mirror
 from intercom.cluster.nats.pump import NotStored, Pump
+from intercom.cluster.nats.targetkeys import TargetKeys
 from intercom.config import ClusterSettings
 from intercom.core.records import (
     Announce,
@@ -32,12 +34,16 @@ from intercom.core.records import (
     ClaimAddress,
     ClusterState,
     DropAddress,
+    HoldTargets,
     PeerFact,
     PeerWork,
     Post,
     Posted,
     RemoteName,
+    RemoteReservation,
+    RemoteRoute,
     Settle,
+    Shelf,
     StoreIdentity,
 )
 from intercom.limits import (
@@ -51,6 +57,8 @@ from intercom.limits import (
 )
 
 ADAPTER = "nats"
+_SHELVES: dict[Shelf, Any] = {"restoring": RemoteReservation, "routes": RemoteRoute}
+"""What lies where beside leases, sessions and addresses."""
 
 
 def node_name(settings: ClusterSettings) -> str:
@@ -96,9 +104,13 @@ class Mesh:
         self._facts: list[PeerFact] = []
         self._mirror = Mirror(self._own)
         self._homes = HomeKeys(self._tell, self._sealed, self._address_opened, self._is_foreign)
+        self._targets = TargetKeys(self._own, self._tell, self._sealed, self._target_opened)
         self._names: dict[str, RemoteName] = {}
         """For whom this broker answers."""
         self._unwritten: set[str] = set()
+        self._shared: dict[tuple[Shelf, str], RemoteReservation | RemoteRoute] = {}
+        """What else is said to the others, by where it lies."""
+        self._unwritten_shared: set[tuple[Shelf, str]] = set()
         self._must_write = asyncio.Event()
         self._is_filled: set[str] = set()
         self._foreign = 0
@@ -138,9 +150,17 @@ class Mesh:
                     self._names.pop(name_id, None)
                 else:
                     self._names[name_id] = name
+            for place, shared in work.shared.items():
+                self._unwritten_shared.add(place)
+                if shared is None:
+                    self._shared.pop(place, None)
+                else:
+                    self._shared[place] = shared
             self._must_write.set()
         elif isinstance(work, ClaimAddress | DropAddress):
             self._homes.submit(work)
+        elif isinstance(work, HoldTargets):
+            self._targets.submit(work)
 
     def done(self) -> Sequence[PeerFact]:
         """Return what was heard since the last call, in order."""
@@ -202,6 +222,9 @@ class Mesh:
                 await self._consumer.prepare(engine)
                 await self._write_lease(engine)
             self._unwritten.update(self._names)
+            self._unwritten_shared.update(self._shared)
+            with refusals():
+                await self._write_shared(engine)
             self._must_write.set()
             self._mirror.begin_anew()
             self._homes.begin_anew()
@@ -213,8 +236,10 @@ class Mesh:
                 self._write_names(engine),
                 engine.watch("brokers", self._lease_told, lambda: self._filled("leases")),
                 engine.watch("sessions", self._name_told, lambda: self._filled("sessions")),
+                *(engine.watch(shelf, self._told_of(shelf), partial(self._filled, shelf)) for shelf in _SHELVES),
                 engine.watch("addresses", self._homes.told, self._homes_known),
                 self._homes.run(engine),
+                self._targets.run(engine),
                 self._answer_pings(engine),
                 self._pump.run(engine),
                 self._consumer.run(engine),
@@ -292,6 +317,18 @@ class Mesh:
                     unwritten.discard(name_id)
             finally:
                 self._unwritten |= unwritten
+            await self._write_shared(engine)
+
+    async def _write_shared(self, engine: Engine) -> None:
+        """Write what else is said; before the way is said to be on all of it is known to the others."""
+        while self._unwritten_shared:
+            shelf, key = place = min(self._unwritten_shared)
+            shared = self._shared.get(place)
+            if shared is None:
+                await engine.shelves[shelf].purge(key)
+            else:
+                await engine.shelves[shelf].put(key, self._sealed(shelf, shared))
+            self._unwritten_shared.discard(place)
 
     def _sealed(self, kind: str, value: Any) -> bytes:
         return seal(self._key, kind, encode(value), from_broker=self._own, epoch=self._epoch)
@@ -302,7 +339,10 @@ class Mesh:
             return
         with suppress(Exception):  # whatever is wrong: the lease ends by itself
             await engine.leases.delete(self._own)
-            await asyncio.gather(*(engine.sessions.purge(f"{self._own}.{name_id}") for name_id in self._names))
+            await asyncio.gather(
+                *(engine.sessions.purge(f"{self._own}.{name_id}") for name_id in self._names),
+                *(engine.shelves[shelf].purge(key) for shelf, key in self._shared),
+            )
 
     async def _answer_pings(self, engine: Engine) -> None:
         pings = await engine.client.subscribe(engine.ping_subject(self._own))
@@ -339,8 +379,29 @@ class Mesh:
                     self._mirror.name_seen(broker_id, name_id, envelope.epoch, name)
         self._tell_of_peers()
 
+    def _told_of(self, shelf: Shelf) -> Callable[[str, bytes | None, int], None]:
+        return lambda key, data, revision: self._shared_told(shelf, key, data)
+
+    def _shared_told(self, shelf: Shelf, key: str, data: bytes | None) -> None:
+        envelope = None
+        if data is not None:
+            envelope = self._opened(data, "", shelf, is_told=self._is_foreign(writer_of(data)))
+        if envelope is None or envelope.from_broker == self._own:
+            if envelope is not None and (shelf, key) not in self._shared:
+                self._unwritten_shared.add((shelf, key))  # of an earlier process, or it ended while it was cut off
+                self._must_write.set()
+            self._mirror.shared_seen(shelf, key, None, 0, None)
+        else:
+            with suppress(DecodeError):
+                shared = decode(envelope.body, type=_SHELVES[shelf])
+                self._mirror.shared_seen(shelf, key, envelope.from_broker, envelope.epoch, shared)
+        self._tell_of_peers()
+
     def _address_opened(self, data: bytes) -> Envelope | None:
         return self._opened(data, "", "address", is_told=self._is_foreign(writer_of(data)))
+
+    def _target_opened(self, data: bytes) -> Envelope | None:
+        return self._opened(data, "", "target", is_told=self._is_foreign(writer_of(data)))
 
     def _opened(self, data: bytes, broker_id: str, kind: str, *, is_told: bool = True) -> Envelope | None:
         """Return what a broker wrote; the id is empty where any may have.
@@ -370,15 +431,17 @@ class Mesh:
         self._homes.is_whole()
         self._filled("addresses")
 
-    def _filled(self, what: str) -> None:
+    def _filled(self, what: Any) -> None:
         self._is_filled.add(what)
         if what == "sessions":
             self._mirror.is_whole()
+        elif what in _SHELVES:
+            self._mirror.shelf_is_whole(what)
         self._tell_whether_on()
 
     def _tell_whether_on(self) -> None:
         is_refused = self._is_refused and self._pump is not None and len(self._pump) > 0
-        if len(self._is_filled) == len(("leases", "sessions", "addresses")) and not is_refused:
+        if self._is_filled == {"leases", "sessions", "addresses", *_SHELVES} and not is_refused:
             self._is_refused = False
             self._tell_of_peers()
             self._set_state("on", "")

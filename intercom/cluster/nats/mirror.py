@@ -6,12 +6,14 @@ What a broker says of its sessions counts while the lease of that broker, with t
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from intercom.core.records import PeerLost, PeerSeen, RemoteName
+from intercom.core.records import PeerLost, PeerSeen, RemoteName, RemoteReservation, RemoteRoute, Shelf
 from intercom.limits import CLUSTER_LEASE_MS
+
+Shared: TypeAlias = RemoteReservation | RemoteRoute
 
 
 class Lease(Struct, frozen=True):
@@ -42,6 +44,10 @@ class Mirror:
         self._peers: dict[str, _Peer] = {}
         self._names: dict[str, dict[str, tuple[int, RemoteName]]] = {}
         self._filling: dict[str, dict[str, tuple[int, RemoteName]]] | None = None
+        self._shared: dict[tuple[Shelf, str], tuple[str, int, Shared]] = {}
+        """Broker, epoch and what it says, by where that lies."""
+        self._shared_before: dict[tuple[Shelf, str], tuple[str, int, Shared]] = {}
+        """What was known on the connection before, until all is told anew."""
         self._changed: set[str] = set()
         self._ended: list[PeerLost] = []
 
@@ -77,9 +83,26 @@ class Mirror:
         if broker_id in self._peers:
             self._changed.add(broker_id)
 
+    def shared_seen(self, shelf: Shelf, key: str, broker_id: str | None, epoch: int, shared: Shared | None) -> None:
+        """Take note of what a broker says of a reservation or a run; None: nobody says anything of it any more."""
+        place = (shelf, key)
+        before = self._shared.pop(place, None) or self._shared_before.pop(place, None)
+        if before is not None:
+            self._changed.update({before[0]} & self._peers.keys())
+        if broker_id is not None and shared is not None:
+            self._shared[place] = (broker_id, epoch, shared)
+            self._changed.update({broker_id} & self._peers.keys())
+
+    def shelf_is_whole(self, shelf: Shelf) -> None:
+        """Take note that all on a shelf was told: other things are gone."""
+        for place in [place for place in self._shared_before if place[0] == shelf]:
+            self._changed.update({self._shared_before.pop(place)[0]} & self._peers.keys())
+
     def begin_anew(self) -> None:
-        """Expect all names to be told anew; until ``is_whole`` those that are known count."""
+        """Expect everything to be told anew; until ``is_whole`` what is known counts."""
         self._filling = {}
+        self._shared_before |= self._shared
+        self._shared = {}
 
     def is_whole(self) -> None:
         """Take note that all names were told: others are gone."""
@@ -99,7 +122,10 @@ class Mirror:
             peer = self._peers[broker_id]
             names = self._names.get(broker_id, {}).values()
             told = tuple(name for epoch, name in names if epoch == peer.lease.epoch)
-            if told != peer.told:
-                peer.told = told
-                facts.append(PeerSeen(broker_id, peer.lease.node, peer.lease.journal_id, told, peer.lease.epoch))
+            known = (self._shared_before | self._shared).values()
+            shared = tuple(each for by, epoch, each in known if (by, epoch) == (broker_id, peer.lease.epoch))
+            if (told, shared) != peer.told:
+                peer.told = (told, shared)
+                lease = peer.lease
+                facts.append(PeerSeen(broker_id, lease.node, lease.journal_id, told, lease.epoch, shared))
         return facts

@@ -9,8 +9,8 @@ import pytest
 
 from intercom import blocking
 from intercom.errors import AmbiguousTarget, NotNow, SendRefused, TargetNotFound
+from tests.support.hazards import Listener, Machines, seen_by, until_gone, until_seen
 from tests.support.raw import PATIENCE_S
-from tests.support.two_machines import Machines, Worker, until, until_it_is
 
 
 @pytest.fixture
@@ -20,12 +20,18 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
     made.close()
 
 
+def until_it_is(machines: Machines, name: str, status: str) -> None:
+    """Wait until a broker says that the way to others is like this."""
+    machines.until(name, lambda found: found["status"] == status)
+
+
 def test_sessions_on_two_machines_talk(machines: Machines) -> None:
     """The same names, groups and promises: send, ask, reply, ``name@node``, refusals."""
-    bob = Worker("bob", machines.home("studio"))
-    walled = Worker("eve", machines.home("studio"), group="secret")
+    bob = Listener("bob", machines.home("studio"))
+    walled = Listener("eve", machines.home("studio"), group="secret")
     with blocking.connect("alice", home=machines.home("laptop"), start=False) as alice:
-        there = until(alice, lambda names: "bob" in names)
+        until_seen(alice, "bob")
+        there = seen_by(alice)
         assert there["bob"]["node"] == "studio" and "node" not in there["alice"] and "eve" not in there
         assert alice.send("bob", "hello").state == "delivered"
         assert bob.next() == "hello"
@@ -39,24 +45,24 @@ def test_sessions_on_two_machines_talk(machines: Machines) -> None:
             alice.send("bob", "which")
         alice.send("bob@studio", "leave")
         bob.join()
-        until(alice, lambda names: "bob" not in names)
+        until_gone(alice, "bob")
 
 
 def test_while_the_engine_is_gone_what_may_wait_waits_and_those_here_notice_nothing(machines: Machines) -> None:
     """Engine unreachable: queued, or refused (``cluster_unavailable``); after its return all arrive once, in order."""
-    bob, near = Worker("bob", machines.home("studio")), Worker("near", machines.home("laptop"))
+    bob, near = Listener("bob", machines.home("studio")), Listener("near", machines.home("laptop"))
     with blocking.connect("alice", home=machines.home("laptop"), start=False) as alice:
-        until(alice, lambda names: "bob" in names)
-        machines.engine.kill()
-        until_it_is(machines.brokers["laptop"], "unavailable")
+        until_seen(alice, "bob")
+        machines.engines[0].kill()
+        until_it_is(machines, "laptop", "unavailable")
         assert [alice.send("bob", f"{number}").state for number in range(3)] == ["queued"] * 3
         with pytest.raises(NotNow) as refused:
             alice.ask("bob", "there?", timeout=PATIENCE_S)
         assert refused.value.code == "cluster_unavailable"
         assert alice.ask("near", "you", timeout=PATIENCE_S).text == "YOU"
-        machines.engine.start()
+        machines.engines[0].start()
         assert [bob.next() for _ in range(3)] == ["0", "1", "2"]
-        until_it_is(machines.brokers["laptop"], "on")
+        until_it_is(machines, "laptop", "on")
         assert alice.ask("bob", "there?", timeout=PATIENCE_S).text == "THERE?"
         assert bob.next() == "there?" and bob.got.empty()
         for each in ("bob", "near"):
@@ -68,16 +74,16 @@ def test_while_the_engine_is_gone_what_may_wait_waits_and_those_here_notice_noth
 @pytest.mark.parametrize("killed", ["laptop", "studio"])
 def test_a_broker_that_is_killed_between_two_messages_and_comes_back(machines: Machines, killed: str) -> None:
     """Sessions come back by themselves, on both machines, and talk on; nothing is lost and nothing comes twice."""
-    bob = Worker("bob", machines.home("studio"))
+    bob = Listener("bob", machines.home("studio"))
     with blocking.connect("alice", home=machines.home("laptop"), start=False) as alice:
-        until(alice, lambda names: "bob" in names)
+        until_seen(alice, "bob")
         assert alice.send("bob", "before").state == "delivered"
         machines.brokers[killed].kill()
         machines.start(killed)
-        until_it_is(machines.brokers[killed], "on")
+        until_it_is(machines, killed, "on")
         assert alice.send("bob", "after").state in ("delivered", "queued")
         assert [bob.next(), bob.next()] == ["before", "after"]
-        until(alice, lambda names: "bob" in names)
+        until_seen(alice, "bob")
         assert alice.ask("bob", "and now", timeout=PATIENCE_S).text == "AND NOW"
         assert bob.next() == "and now" and bob.got.empty()
         alice.send("bob", "leave")

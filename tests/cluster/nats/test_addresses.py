@@ -12,15 +12,14 @@ import pytest
 
 from intercom import blocking
 from intercom.errors import IntercomError
+from tests.support.hazards import Machines, until_gone, until_seen
 from tests.support.raw import PATIENCE_S
-from tests.support.two_machines import Machines, until, until_it_is
 
 
 @pytest.fixture
 def machines(tmp_path: Path) -> Iterator[Machines]:
     made = Machines(tmp_path)
-    for broker in made.brokers.values():
-        until_it_is(broker, "on")
+    made.until_joined()
     yield made
     made.close()
 
@@ -49,17 +48,17 @@ def test_mail_for_an_address_elsewhere_waits_at_its_home_and_moves_with_it(machi
     """Its holder is away, then its broker; then it registers on the other machine, and gets everything once."""
     with blocking.connect("alice", home=machines.home("laptop"), start=False) as alice:
         with bob_at(machines, "studio"):
-            until(alice, lambda names: "bob" in names)
-        until(alice, lambda names: "bob" not in names)
+            until_seen(alice, "bob")
+        until_gone(alice, "bob")
         assert alice.send("bob", "while you were away").state == "queued"
         with bob_at(machines, "studio") as bob:
             assert texts(bob, 1) == ["while you were away"]
-        until(alice, lambda names: "bob" not in names)
+        until_gone(alice, "bob")
         assert alice.send("bob", "at your home").state == "queued"
         machines.brokers["studio"].kill()
         assert alice.send("bob", "in the engine").state == "queued"
         machines.start("studio")
-        until_it_is(machines.brokers["studio"], "on")
+        machines.until("studio", lambda found: found["status"] == "on")
         carry_token(machines, "studio", "laptop")
         with bob_at(machines, "laptop") as bob:
             assert sorted(texts(bob, 2)) == ["at your home", "in the engine"]

@@ -63,7 +63,7 @@ def test_the_verbs_about_other_machines(shell: Shell, server: NatsServer, tmp_pa
         assert [each["id"] for each in checked["checks"]] == ["files", "engine", "stream", "key", "clock", "lag"]
         assert {each["state"] for each in checked["checks"]} == {"ok"}
         assert "laptop, studio" in checked["checks"][3]["found"]
-        assert "on, through nats; studio there" in shell.run("status").text
+        assert "on, through nats, as laptop; studio there" in shell.run("status").text
         shell.wait_for(lambda: "bob" in shell.run("list").text)
         assert "studio:/" in shell.run("list").text and "(here)" not in shell.run("list").text
         [found] = [each for each in shell.run("doctor", "--json").documents[0]["checks"] if each["id"] == "cluster"]
@@ -96,7 +96,10 @@ def test_a_check_makes_nothing_and_says_what_is_not_there_yet(shell: Shell, serv
     result = shell.run("cluster", "check", "--json")
     found = {each["id"]: each for each in result.document["checks"]}
     assert (result.status, found["stream"]["state"]) == (0, "unknown")
-    assert "bare_mail, bare_brokers, bare_sessions, bare_addresses" in found["stream"]["found"]
+    assert (
+        "bare_mail, bare_brokers, bare_sessions, bare_addresses, bare_targets, bare_restoring, bare_routes"
+        in found["stream"]["found"]
+    )
     assert re.search(r"nats-server \d+\.\d+\.\d+ answers", found["engine"]["found"])
     unknown = shell.run("peer", "ping", "attic", "--json")
     assert (unknown.status, unknown.document["code"]) == (3, "unknown_peer")
@@ -109,7 +112,9 @@ def test_a_check_makes_nothing_and_says_what_is_not_there_yet(shell: Shell, serv
         finally:
             await engine.close()
 
-    assert len(asyncio.run(names())) == len(("mail", "brokers", "sessions", "addresses"))
+    assert len(asyncio.run(names())) == len(
+        ("mail", "brokers", "sessions", "addresses", "targets", "restoring", "routes")
+    )
 
 
 def test_a_stream_that_was_changed_and_a_key_of_others(server: NatsServer, tmp_path: Path) -> None:

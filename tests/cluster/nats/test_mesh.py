@@ -20,14 +20,19 @@ from intercom.core.records import (
     Arrived,
     ClaimAddress,
     ClusterState,
+    DropAddress,
+    HoldTargets,
     PeerFact,
     PeerLost,
     PeerSeen,
     Post,
     Posted,
     RemoteName,
+    RemoteReservation,
+    RemoteRoute,
     Settle,
     StoreIdentity,
+    TargetHeld,
 )
 from intercom.limits import CLUSTER_LETTERS
 from tests.support.engines import NatsServer, one_server
@@ -216,6 +221,120 @@ def test_whoever_has_another_key_is_not_heard_and_that_is_told(side: Callable[..
     a.until(lambda fact: isinstance(fact, ClusterState) and fact.foreign >= 2)
     assert not [fact for fact in a.facts if isinstance(fact, PeerSeen | Arrived)]
     assert ("cluster_foreign", {"level": "warning", "reason": "it was made under another key"}) in a.lines
+
+
+def test_who_is_expected_back_is_known_before_a_broker_says_that_it_is_on(
+    side: Callable[..., Side], own_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P 6.13: every reservation in force is mirrored before the status becomes on, also on the next connection."""
+    monkeypatch.setattr("intercom.cluster.nats.mesh.CLUSTER_PAUSE_MS", 20)
+    monkeypatch.setattr("intercom.cluster.nats.mesh.CLUSTER_PAUSE_MOST_MS", 100)
+    server = own_server
+    a, b = side(server, "a", prefix="eight"), side(server, "b", prefix="eight")
+    b.is_on()
+    a.mesh.submit(Announce({}, {("restoring", key): expected(key) for key in "kl"}))
+    a.is_on()
+    seen = b.until(sees_expected("a", "k", "l"))
+    assert isinstance(seen, PeerSeen) and seen.shared == (expected("k"), expected("l"))
+    route = RemoteRoute("run", "a", "workflow:run", (), live={"workflow:run/x": "s"})
+    a.mesh.submit(Announce({}, {("routes", "root.run"): route}))
+    b.until(lambda fact: isinstance(fact, PeerSeen) and route in fact.shared)
+    server.kill()
+    a.unavailable(), b.unavailable()
+    a.mesh.submit(Announce({}, {("restoring", "k"): None, ("restoring", "m"): expected("m")}))
+    server.start()
+    a.is_on()
+
+    async def keys() -> list[str]:
+        import nats
+
+        async with await nats.connect(server.url) as client:
+            bucket = await client.jetstream().key_value("eight_restoring")
+            return sorted(await bucket.keys())
+
+    assert a.loop.run_until_complete(keys()) == ["l", "m"]
+    b.is_on()
+    b.until(sees_expected("a", "l", "m"))
+    a.mesh.close(PATIENCE_S)
+    b.until(lambda fact: isinstance(fact, PeerLost))
+    again = side(server, "a", prefix="eight")
+    again.is_on()
+    b.until(sees_expected("a"))
+
+
+def expected(key: str, **more: Any) -> RemoteReservation:
+    return RemoteReservation(key, "a", "owner", f"child-{key}", "team", **more)
+
+
+def sees_expected(broker_id: str, *keys: str) -> Callable[[PeerFact], bool]:
+    return lambda fact: (
+        isinstance(fact, PeerSeen)
+        and fact.broker_id == broker_id
+        and {each.key for each in fact.shared if isinstance(each, RemoteReservation)} == set(keys)
+    )
+
+
+def test_of_two_claims_the_one_that_names_what_the_engine_holds_wins(
+    side: Callable[..., Side], server: NatsServer
+) -> None:
+    """cluster.md 2, addresses: compare-and-set; whoever lost is told what is held."""
+    sides = {name: side(server, name, prefix="nine") for name in "ab"}
+    for each in sides.values():
+        each.is_on()
+
+    def claims(name: str, number: int, revision: int) -> AddressClaimed:
+        home = AddressHome("k", "bob", "default", ("default",), f"digest-{name}", name, revision)
+        sides[name].mesh.submit(ClaimAddress(number, home))
+        fact = sides[name].until(claimed(number))
+        assert isinstance(fact, AddressClaimed)
+        return fact
+
+    for name, each in sides.items():
+        each.mesh.submit(ClaimAddress(1, AddressHome("both", "eve", "default", (), "d", name)))
+    both = {name: each.until(claimed(1)) for name, each in sides.items()}
+    won = [fact.found for fact in both.values() if isinstance(fact, AddressClaimed) and fact.is_won]
+    lost = [fact.found for fact in both.values() if isinstance(fact, AddressClaimed) and not fact.is_won]
+    assert len(won) == 1 and lost == won, "one wins, and the other hears who"
+
+    first = claims("a", 2, 0)
+    assert first.is_won and first.found is not None
+    refused = claims("b", 2, 0)
+    assert (refused.is_won, refused.found) == (False, first.found)
+    moved = claims("b", 3, first.found.revision)
+    assert moved.is_won and moved.found is not None and moved.found.revision > first.found.revision
+    stale = claims("a", 3, first.found.revision)
+    assert (stale.is_won, stale.found) == (False, moved.found)
+    sides["a"].mesh.submit(DropAddress(first.found))
+    again = claims("a", 4, 0)
+    assert (again.is_won, again.found) == (False, moved.found), "who was the home before drops nothing"
+    sides["b"].mesh.submit(DropAddress(moved.found))
+    sides["a"].until(lambda fact: fact == AddressSeen("k", None))
+    assert claims("a", 5, 0).is_won, "what was dropped is nobody's"
+
+
+def test_the_engine_knows_which_brokers_held_a_target_last(side: Callable[..., Side], server: NatsServer) -> None:
+    """cluster.md 2, targets: the last three, the newest first, whoever writes; what another key wrote says nothing."""
+    sides = {name: side(server, name, prefix="seven") for name in "abcd"}
+    for each in sides.values():
+        each.is_on()
+    told = []
+    for name in ("a", "b", "b", "c", "d", "a"):
+        sides[name].mesh.submit(HoldTargets(("k", f"own-{name}")))
+        told.append(sides[name].until(lambda fact: isinstance(fact, TargetHeld) and fact.key == "k"))
+        own = sides[name].until(lambda fact: isinstance(fact, TargetHeld))
+        assert own == TargetHeld(f"own-{name}", (name,))
+    assert [fact.brokers for fact in told if isinstance(fact, TargetHeld)] == [
+        ("a",),
+        ("b", "a"),
+        ("b", "a"),
+        ("c", "b", "a"),
+        ("d", "c", "b"),
+        ("a", "d", "c"),
+    ]
+    strange = side(server, "e", prefix="seven", key=bytes(32))
+    strange.is_on()
+    strange.mesh.submit(HoldTargets(("k",)))
+    assert strange.until(lambda fact: isinstance(fact, TargetHeld)) == TargetHeld("k", ("e",))
 
 
 def claimed(number: int) -> Callable[[PeerFact], bool]:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from intercom.cluster.nats.mirror import Lease, Mirror
-from intercom.core.records import PeerLost, PeerSeen, RemoteName
+from intercom.core.records import PeerLost, PeerSeen, RemoteName, RemoteReservation
 
 OWN, PEER, OTHER = "own", "peer", "other"
 
@@ -53,6 +53,39 @@ def test_names_count_while_the_lease_of_their_epoch_lives() -> None:
     assert mirror.facts(1) == [PeerSeen(PEER, "studio", "journal", (name("s"), name("t")), 2)]
     mirror.name_seen(PEER, "s", 0, None)
     assert mirror.facts(1) == [PeerSeen(PEER, "studio", "journal", (name("t"),), 2)]
+
+
+def expected(key: str, by: str = PEER, child: str = "reviewer") -> RemoteReservation:
+    return RemoteReservation(key, by, "owner", child, "team")
+
+
+def test_reservations_count_like_names_and_a_key_is_of_whoever_wrote_it_last() -> None:
+    """cluster.md 2, restoring: by capability, so that another broker may write the key of one that had it before."""
+    mirror = Mirror(OWN)
+    for each in (PEER, OTHER):
+        mirror.lease_seen(each, lease(), 0)
+    mirror.facts(0)
+
+    def told(broker: str) -> list[tuple[RemoteReservation, ...]]:
+        return [fact.shared for fact in mirror.facts(0) if isinstance(fact, PeerSeen) and fact.broker_id == broker]
+
+    mirror.shared_seen("restoring", "k", PEER, 1, expected("k"))
+    assert told(PEER) == [(expected("k"),)]
+    mirror.shared_seen("restoring", "l", PEER, 0, expected("l"))
+    assert told(PEER) == [], "of an earlier process"
+    mirror.shared_seen("restoring", "k", OTHER, 1, expected("k", OTHER))
+    facts = {fact.broker_id: fact.shared for fact in mirror.facts(0) if isinstance(fact, PeerSeen)}
+    assert facts == {PEER: (), OTHER: (expected("k", OTHER),)}
+    mirror.begin_anew()
+    assert told(OTHER) == [], "until all is told anew what is known counts"
+    mirror.shared_seen("restoring", "m", OTHER, 1, expected("m", OTHER))
+    assert told(OTHER) == [(expected("k", OTHER), expected("m", OTHER))]
+    mirror.shelf_is_whole("routes")
+    assert told(OTHER) == []
+    mirror.shelf_is_whole("restoring")
+    assert told(OTHER) == [(expected("m", OTHER),)]
+    mirror.shared_seen("restoring", "m", None, 0, None)
+    assert told(OTHER) == [()]
 
 
 def test_what_says_nothing_new_is_not_told() -> None:

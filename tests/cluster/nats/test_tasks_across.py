@@ -37,7 +37,8 @@ def test_a_task_is_done_on_the_other_machine_and_a_refusal_comes_from_there(mach
         until_seen(alice, "bob")
         done = alice.invoke("@bob", "build it", invocation_id="one").result(timeout=PATIENCE_S)
         assert (done.state, done.output) == ("completed", "BUILD IT")
-        assert alice.resolve("@bob.node:studio").target_id == bob.session.id
+        for label in ("@bob.node:studio", "bob@studio"):
+            assert alice.resolve(label).target_id == bob.session.id
         with at(machines, "studio", "carol") as carol:
             carol.invoke("@bob", "paint it", invocation_id="two").result(timeout=PATIENCE_S)
         with pytest.raises(RunFailed, match="invocationId"):

@@ -1,0 +1,78 @@
+"""Keep in the engine which brokers held each target last: where an earlier acceptance is looked for (protocol D13)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from msgspec import DecodeError
+from msgspec.json import decode
+
+from intercom.cluster.envelope import Envelope
+from intercom.cluster.nats.engine import Engine
+from intercom.cluster.nats.homekeys import Tell
+from intercom.core.records import HoldTargets, TargetHeld
+from intercom.limits import CLUSTER_TARGET_BROKERS
+
+_BUCKET = "targets"
+_TRIES = 3
+"""How often a key is written anew that another broker wrote meanwhile; it is looked for in vain then, at worst."""
+
+
+class TargetKeys:
+    """Hold which keys are to be written, and tell what was there.
+
+    Args:
+        own: id of this broker.
+        tell: tells the core.
+        sealed: puts something of a kind into an envelope.
+        opened: returns the envelope in what somebody wrote, None where it is no broker's of this cluster.
+    """
+
+    def __init__(
+        self,
+        own: str,
+        tell: Tell,
+        sealed: Callable[[str, Any], bytes],
+        opened: Callable[[bytes], Envelope | None],
+    ) -> None:
+        self._own = own
+        self._tell = tell
+        self._sealed = sealed
+        self._opened = opened
+        self._keys: deque[str] = deque()
+        self._wake = asyncio.Event()
+
+    def submit(self, work: HoldTargets) -> None:
+        """Write keys as soon as there is a connection."""
+        self._keys.extend(key for key in work.keys if key not in self._keys)
+        self._wake.set()
+
+    async def run(self, engine: Engine) -> None:
+        """Write what is to be written, for the life of the connection."""
+        while True:
+            while self._keys:
+                await self._hold(engine, self._keys[0])
+                self._keys.popleft()
+            self._wake.clear()
+            await self._wake.wait()
+
+    async def _hold(self, engine: Engine, key: str) -> None:
+        for _ in range(_TRIES):
+            revision, data = await engine.get(_BUCKET, key)
+            held = [] if data is None else self._read(data)
+            others = [broker for broker in held if broker != self._own]
+            brokers = [self._own, *others][:CLUSTER_TARGET_BROKERS]
+            if await engine.put_if(_BUCKET, key, self._sealed("target", brokers), revision) is not None:
+                self._tell(TargetHeld(key, tuple(brokers)))
+                return
+
+    def _read(self, data: bytes) -> list[str]:
+        envelope = self._opened(data)
+        if envelope is not None:
+            with suppress(DecodeError):
+                return decode(envelope.body, type=list[str])
+        return []

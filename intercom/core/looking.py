@@ -1,0 +1,305 @@
+"""Look at other brokers for an earlier acceptance of a message, before it is brought to somebody who has moved (D13).
+
+    a message for one who was elsewhere lately --asked there--> accepted: delivered; queued; another: refused
+                                               +-> nowhere, or not heard in time: decided as on one machine
+
+Rule 1: it is asked only where the row of the message, or whoever held the identity of its target lately, is known to
+have been; whoever was nowhere else costs nothing. Rule 2: nobody waits longer than ``Limits.look_ms``, and for a broker
+that cannot be reached not at all. Rule 3: to a broker it is only said that a message was accepted at a third one: if
+it heard that it waits there, or is another, it might let go of it, and so might that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import sha256
+from itertools import count
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import UNSET, DecodeError, Raw, Struct, ValidationError
+from msgspec.json import decode, encode
+from msgspec.structs import replace
+
+from intercom.core.attempts import CONFLICT_CODE, Refusal
+from intercom.core.clock import Instant
+from intercom.core.homes import key_of
+from intercom.core.peer_records import PEER, Arrived, HoldTargets, Settle, TargetHeld
+from intercom.core.records import OperationState
+from intercom.core.standins import RemoteConnection, identity_at
+from intercom.wire import reasons
+from intercom.wire.codec import parse_message
+from intercom.wire.frames import Delivered, Message, Queued, Send, SupervisorSend, trim
+
+if TYPE_CHECKING:
+    from intercom.core.abroad import Abroad
+    from intercom.core.connections import Connection
+    from intercom.core.deadlines import Deadline
+    from intercom.core.deciding import Deciding
+    from intercom.core.ground import Ground
+    from intercom.core.operation import Operation
+    from intercom.core.operations import Operations
+    from intercom.core.registry import Registry
+    from intercom.core.sessions import Session
+
+LOOK = "look"
+LOOKED = "looked"
+Result = Literal["nothing", "accepted", "queued", "reserved", "another"]
+
+
+class LookLetter(Struct, frozen=True):
+    """Ask what became of a message."""
+
+    number: int
+    message_id: str
+    identity: str
+    """By which its sender is known to whoever asks."""
+    wording: str
+    """What its sender called the target."""
+    message: Raw
+
+
+class LookedLetter(Struct, frozen=True):
+    """Say it."""
+
+    number: int
+    result: Result
+    position: int = 1
+
+
+class _Held:
+    """Hold by what the target that a session is here is known to all, and when that is told again (monotonic ms)."""
+
+    __slots__ = ("due", "identity", "key")
+
+    def __init__(self, identity: str, key: str | None) -> None:
+        self.identity = identity
+        self.key = key
+        self.due = 0
+
+
+class _Look:
+    """Hold one message that waits for what others say."""
+
+    def __init__(self, connection: Connection, frame: Send, operation: Operation | None, peers: set[str]) -> None:
+        self.connection = connection
+        self.session = connection.session
+        self.frame = frame
+        self.operation = operation
+        self.peers = peers
+        """Those that have not answered."""
+        self.heard: list[LookedLetter] = []
+        self.deadline: Deadline | None = None
+
+
+class Looking:
+    """Know who held the targets here before, and ask them."""
+
+    kinds = frozenset({LOOK, LOOKED})
+
+    def __init__(
+        self,
+        ground: Ground,
+        registry: Registry,
+        operations: Operations,
+        deciding: Deciding,
+        abroad: Abroad,
+    ) -> None:
+        self._own = ground.identity.broker_id
+        self._outbox = ground.outbox
+        self._deadlines = ground.deadlines
+        self._limits = ground.limits
+        self._connections = ground.connections
+        self._sessions = registry.sessions
+        self._operations = operations
+        self._deciding = deciding
+        self._abroad = abroad
+        self._numbers = count(1)
+        self._looks: dict[int, _Look] = {}
+        self._of_message: dict[tuple[int, str], int] = {}
+        """By connection and message id."""
+        self._looked: tuple[int, str] | None = None
+        """What is decided at this moment and was looked for."""
+        self._holding: dict[str, _Held] = {}
+        """The targets here, by session id."""
+        self._unheard: dict[str, str] = {}
+        """Session ids of targets of which it is not told yet who held them before, by their keys."""
+        deciding.look = self._begin
+
+    # --- who held a target ------------------------------------------------------------------------------
+
+    def here(self, sessions: dict[str, Session], now: Instant) -> None:
+        """Let others know which targets are here, or just were, and hear who held them before."""
+        keys: list[str] = []
+        for session_id, session in sessions.items():
+            held = self._holding.get(session_id)
+            if held is None or held.identity != session.target_identity:
+                held = self._holding[session_id] = _Held(session.target_identity, _key_of(session))
+                if held.key is not None:
+                    self._unheard[held.key] = session_id
+            if held.key is not None and held.due <= now.mono:
+                held.due = now.mono + self._limits.target_told_ms
+                keys.append(held.key)
+        for session_id in sorted(self._holding.keys() - sessions.keys()):
+            key = self._holding.pop(session_id).key
+            if key is not None:
+                self._unheard.pop(key, None)
+                keys.append(key)
+        if keys:
+            self._outbox.add(HoldTargets(tuple(keys)))
+
+    def told(self, fact: TargetHeld, now: Instant) -> None:
+        """Take note of who held a target that has just come."""
+        others = tuple(broker for broker in fact.brokers if broker != self._own)
+        session = self._sessions.get(self._unheard.pop(fact.key, ""))
+        if others and session is not None:
+            session.was_at = others
+            self._deadlines.add(now.mono + self._limits.operation_ttl_ms, self._forget, (session, others))
+
+    def _forget(self, subject: tuple[Session, tuple[str, ...]], now: Instant) -> None:
+        session, others = subject
+        if session.was_at is others:
+            session.was_at = ()
+
+    # --- to ask -----------------------------------------------------------------------------------------
+
+    def _begin(
+        self, connection: Connection, frame: Send, target: Session, operation: Operation | None, now: Instant
+    ) -> bool:
+        """Ask where this message may have been accepted; tell whether it waits for that."""
+        message, sender = parse_message(frame.message), connection.session
+        if message is None or sender is None or isinstance(frame, SupervisorSend):
+            return False
+        key = (connection.number, message.id)
+        peers = {peer for peer in self._places(target, operation) if not self._abroad.is_cut_off(peer)}
+        if isinstance(connection, RemoteConnection):
+            peers.discard(connection.peer_id)  # it knows what it has
+        if key == self._looked or not peers:
+            return False
+        earlier = self._looks.pop(self._of_message.pop(key, 0), None)
+        if earlier is not None:
+            self._deadlines.cancel(earlier.deadline)
+        number = self._of_message[key] = next(self._numbers)
+        look = self._looks[number] = _Look(connection, replace(frame, message=frame.message.copy()), operation, peers)
+        look.deadline = self._deadlines.add(now.mono + self._limits.look_ms, self._is_due, number)
+        wording = frame.to if frame.logical_target is UNSET else frame.logical_target
+        if isinstance(connection, RemoteConnection):
+            wording = self._abroad.wording_of(connection.peer_id, message.id)
+        letter = LookLetter(number, message.id, sender.sender_identity, wording, look.frame.message)
+        for peer in sorted(peers):
+            self._abroad.post(peer, LOOK, f"{LOOK} {message.id}", letter, 0)
+        return True
+
+    def _places(self, target: Session, operation: Operation | None) -> Iterator[str]:
+        if operation is not None:
+            if (operation.target or "").startswith(PEER):
+                yield operation.target.removeprefix(PEER).partition(":")[0]  # type: ignore[union-attr]  # it begins so
+        else:
+            yield from target.was_at
+
+    def _is_due(self, number: int, now: Instant) -> None:
+        look = self._looks.get(number)
+        if look is not None:
+            look.deadline = None
+            self._settle(number, look, now)
+
+    # --- letters ----------------------------------------------------------------------------------------
+
+    def arrived(self, fact: Arrived, now: Instant) -> None:
+        """Take what another broker asks, or says."""
+        try:
+            if fact.kind == LOOK:
+                self._answer(fact.peer, decode(fact.body, type=LookLetter), now)
+            else:
+                self._hear(fact.peer, decode(fact.body, type=LookedLetter), now)
+        except (DecodeError, ValidationError):
+            pass
+        self._outbox.add(Settle(fact.arrival))
+
+    def _answer(self, peer: str, letter: LookLetter, now: Instant) -> None:
+        operation = self._operations.find(letter.message_id, now)
+        message = parse_message(letter.message)
+        result: Result = "nothing"
+        position = 1
+        if operation is not None and message is not None:
+            result = self._result(operation, peer, letter, message)
+            position = operation.position or 1
+        if result == "nothing" and self._abroad.has_arrived(letter.message_id):
+            result = "reserved"
+        after = 0 if operation is None else operation.ticket
+        answer = LookedLetter(letter.number, result, position)
+        self._abroad.post(peer, LOOKED, f"{LOOKED} {letter.message_id}", answer, after)
+
+    def _result(self, operation: Operation, peer: str, letter: LookLetter, message: Message) -> Result:
+        identities = set(self._as_known_here(peer, letter.identity))
+        is_same = any(
+            self._operations.digest(wording, message, identity, None) == operation.signature
+            for wording in ("", letter.wording)
+            for identity in (None, *identities)
+        )
+        if not is_same:
+            return "another" if operation.sender in identities else "nothing"
+        if operation.state is OperationState.ACCEPTED:
+            return "accepted"
+        return "queued" if operation.state is OperationState.QUEUED else "reserved"
+
+    def _as_known_here(self, peer: str, identity: str) -> Iterator[str]:
+        """Yield by what a sender may be known here of which a peer says that it is known there by this."""
+        yield identity_at(peer, identity)
+        if identity.startswith(PEER):
+            yield identity  # of a third broker's session
+            yield identity.removeprefix(f"{PEER}{self._own}:")
+
+    def _hear(self, peer: str, letter: LookedLetter, now: Instant) -> None:
+        look = self._looks.get(letter.number)
+        if look is None or peer not in look.peers:
+            return
+        look.peers.discard(peer)
+        look.heard.append(letter)
+        if letter.result in ("accepted", "another") or not look.peers:
+            self._settle(letter.number, look, now)
+
+    # --- what follows -----------------------------------------------------------------------------------
+
+    def _settle(self, number: int, look: _Look, now: Instant) -> None:
+        self._deadlines.cancel(look.deadline)
+        del self._looks[number]
+        message = parse_message(look.frame.message)
+        assert message is not None, "it was parsed before it was asked for"
+        key = (look.connection.number, message.id)
+        self._of_message.pop(key, None)
+        is_from_peer = isinstance(look.connection, RemoteConnection)
+        is_there = is_from_peer or look.connection.number in self._connections
+        if not is_there or look.connection.session is not look.session:
+            return
+        heard = {letter.result: letter for letter in look.heard}
+        operation = look.operation
+        if operation is not None and not self._operations.is_present(operation):
+            operation = None
+        if "accepted" in heard and message.expects_reply is not True:
+            if operation is not None:
+                self._abroad.accepted_elsewhere(operation, now)
+            self._deciding.settle(look.connection, Delivered(message.id, look.frame.attempt_id), operation)
+        elif "another" in heard and not is_from_peer:
+            refusal = Refusal("D13", reasons.conflict(message.id), CONFLICT_CODE)
+            self._deciding.refuse(look.connection, message.id, look.frame.attempt_id, refusal)
+        elif "queued" in heard and not is_from_peer:
+            queued = Queued(message.id, trim(look.frame.to), heard["queued"].position, look.frame.attempt_id)
+            self._deciding.settle(look.connection, queued, operation)
+        else:
+            if operation is not None and heard.keys() == {"nothing"} and not look.peers:
+                self._abroad.never_arrived(operation, now)
+            self._looked = key
+            try:
+                self._deciding.send(look.connection, look.frame, now)
+            finally:
+                self._looked = None
+
+
+def _key_of(session: Session) -> str | None:
+    """Return by what all brokers know the target that a session is; None: nobody elsewhere can be the same one."""
+    address = session.address
+    if address is not None and session.holds_address:
+        return None if address.is_of_broker else key_of(address.group, address.name)
+    if session.return_hash is None:
+        return None
+    return sha256(encode(["return", session.return_hash, session.home_group])).hexdigest()[:40]

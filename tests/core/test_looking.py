@@ -1,0 +1,207 @@
+"""Test the look for an earlier acceptance at other brokers, of a message for one who has moved (protocol D13, 6.13)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from intercom.core.letters import OUTCOME, SEND
+from intercom.core.looking import LOOK
+from intercom.limits import Limits
+from intercom.wire import reasons
+from tests.core.cluster import Cluster, Node
+from tests.core.harness import Client, answers, only, reason
+from tests.core.test_abroad import QUEUE, client, confirm
+from tests.core.test_homes import holder
+
+LIMITS = Limits()
+
+
+class Scene:
+    """Hold alice at ``a`` and bob at ``b``, each with a return address, and a third broker."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.cluster = Cluster("abc")
+        self.lost: set[str] = set()
+        """Kinds of letters that the engine loses."""
+        posted = self.cluster.post
+        monkeypatch.setattr(self.cluster, "post", lambda node, post: self._post(posted, node, post))
+        self.alice = client(self.cluster, "a", "alice")
+        self.bob = client(self.cluster, "b", "bob")
+        self.cluster.run(LIMITS.peer_return_ms)
+
+    def _post(self, posted: Any, node: Node, post: Any) -> None:
+        if post.kind not in self.lost:
+            posted(node, post)
+
+    def moves(self, who: Client, name: str, to: str) -> Client:
+        """Let somebody leave, and come at another broker."""
+        who.leave()
+        self.cluster.run(2 * LIMITS.announce_ms)
+        return client(self.cluster, to, name)
+
+    def send(self, who: Client, message_id: str, text: str = "x", to: str = "bob") -> list[dict[str, Any]]:
+        frames = who.message(to, message_id, text)
+        self.cluster.run()
+        return answers([*frames, *who.got()])
+
+    def looks(self) -> int:
+        return sum(post.kind == LOOK for post in self.cluster.posts)
+
+    def shown(self) -> list[str]:
+        self.cluster.run()
+        return [frame["message"]["id"] for frame in self.bob.got() if frame["type"] == "message"]
+
+
+def test_what_arrived_before_its_target_moved_is_found_where_it_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D13: its outcome was lost, and bob is at a third broker by now."""
+    scene = Scene(monkeypatch)
+    scene.lost = {OUTCOME}
+    assert scene.send(scene.alice, "m1") == []
+    confirm(scene.cluster, scene.bob, "m1")
+    scene.cluster.run(LIMITS.receipt_wait_ms)
+    assert reason(scene.alice.got()) == reasons.RECEIPT_MISSING
+    scene.lost = set()
+    scene.bob = scene.moves(scene.bob, "bob", "c")
+    assert only(scene.send(scene.alice, "m1"))["type"] == "delivered"
+    assert scene.looks() == 1 and scene.shown() == []
+    assert only(scene.send(scene.alice, "m1"))["type"] == "delivered" and scene.looks() == 1
+    assert scene.cluster["a"].disk.outbox == {}, "nothing is on its way any more"
+
+
+def test_what_arrived_nowhere_goes_where_its_target_is_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D13, then D15: nowhere else is it, and so it is sent, once."""
+    scene = Scene(monkeypatch)
+    scene.lost = {SEND}
+    assert scene.send(scene.alice, "m1") == []
+    scene.bob = scene.moves(scene.bob, "bob", "c")
+    scene.lost = set()
+    assert scene.send(scene.alice, "m1") == []
+    assert scene.shown() == ["m1"]
+    assert scene.looks() == 2, "the broker that has bob now is the authority, and looks itself"
+    confirm(scene.cluster, scene.bob, "m1")
+    assert only(answers(scene.alice.got()))["type"] == "delivered"
+
+
+def test_what_is_uncertain_elsewhere_stays_uncertain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D13: that broker wrote it to bob, who went before he confirmed it; whether he has it only he knows."""
+    scene = Scene(monkeypatch)
+    assert scene.send(scene.alice, "m1") == [] and scene.shown() == ["m1"]
+    scene.bob = scene.moves(scene.bob, "bob", "c")
+    assert reason(scene.send(scene.alice, "m1")) == reasons.UNCERTAIN_ELSEWHERE and scene.looks() == 1
+
+
+def moved(scene: Scene) -> None:
+    """Let alice have sent, and both be at the third broker then."""
+    scene.send(scene.alice, "m1")
+    confirm(scene.cluster, scene.bob, "m1")
+    scene.bob = scene.moves(scene.bob, "bob", "c")
+    scene.alice = scene.moves(scene.alice, "alice", "c")
+
+
+def test_a_target_on_this_machine_is_looked_for_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P 6.13, local target present: also where its sender has moved, so that no row is here; another text conflicts."""
+    scene = Scene(monkeypatch)
+    moved(scene)
+    assert only(scene.send(scene.alice, "m1"))["type"] == "delivered" and scene.shown() == []
+    assert only(scene.send(scene.alice, "m1", "another"))["reasonCode"] == "message_id_conflict"
+    assert scene.send(scene.alice, "m2") == [] and scene.shown() == ["m2"]
+    confirm(scene.cluster, scene.bob, "m2")
+    assert only(answers(scene.alice.got()))["type"] == "delivered"
+    assert scene.looks() == 3
+    scene.cluster.run(LIMITS.operation_ttl_ms)
+    assert scene.send(scene.alice, "m3") == [] and scene.shown() == ["m3"] and scene.looks() == 3
+
+
+def test_a_message_that_comes_from_a_third_broker_is_looked_for_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D13: accepted where both were; the target's new broker asks there, by what the sender had called it."""
+    scene = Scene(monkeypatch)
+    carol = client(scene.cluster, "b", "carol")
+    carol.message("bob", "m1", "x")
+    scene.bob.write("received", messageId="m1")
+    scene.bob = scene.moves(scene.bob, "bob", "c")
+    carol = scene.moves(carol, "carol", "a")
+    assert only(scene.send(carol, "m1"))["type"] == "delivered" and scene.shown() == []
+
+
+def test_an_address_is_looked_for_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cluster.md 2, targets: the address is the target, whoever holds it."""
+    scene = Scene(monkeypatch)
+    depot = holder(scene.cluster, "b", "depot")
+    scene.send(scene.alice, "m1", to="depot")
+    confirm(scene.cluster, depot, "m1")
+    there = holder(scene.cluster, "c", "depot")
+    scene.alice = scene.moves(scene.alice, "alice", "c")
+    assert only(scene.send(scene.alice, "m1", to="depot"))["type"] == "delivered"
+    assert [frame for frame in there.got() if frame["type"] == "message"] == []
+
+
+def test_nobody_waits_longer_than_the_bound_nor_for_a_broker_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """cluster.md 2 and 3: 2 s; local delivery never waits for an engine that cannot be reached."""
+    scene = Scene(monkeypatch)
+    moved(scene)
+    scene.cluster.cut("b", leases_end=False)
+    assert scene.send(scene.alice, "m1") == [] and scene.shown() == []
+    scene.cluster.run(LIMITS.look_ms)
+    assert scene.shown() == ["m1"], "it is decided as if there was nobody else"
+    scene.cluster.end_leases("b")
+    scene.alice.message("bob", "m2", "x")
+    assert [frame["message"]["id"] for frame in scene.bob.got() if frame["type"] == "message"] == ["m2"]
+    scene.cluster.cut("c", leases_end=False)
+    scene.alice.message("bob", "m3", "x")
+    assert [frame["message"]["id"] for frame in scene.bob.got() if frame["type"] == "message"] == ["m3"]
+
+
+def test_a_retry_takes_the_place_of_what_is_looked_for_and_who_has_left_gets_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """6.9: one answer, for the newest attempt; a sender that has gone has nothing delivered."""
+    scene = Scene(monkeypatch)
+    moved(scene)
+    scene.lost = {LOOK}
+    scene.alice.message("bob", "m1", "x")
+    scene.alice.message("bob", "m1", "x")
+    scene.cluster.run(LIMITS.look_ms)
+    assert scene.shown() == ["m1"]
+    confirm(scene.cluster, scene.bob, "m1")
+    assert only(answers(scene.alice.got()))["attemptId"].endswith(".2")
+    scene.alice.message("bob", "m2", "x")
+    scene.alice.leave()
+    scene.cluster.run(LIMITS.look_ms)
+    assert scene.shown() == []
+
+
+def test_an_ask_is_asked_where_its_target_is_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    """6.9.5: whoever confirms receipts and has it ignores the copy, and answers where it is."""
+    scene = Scene(monkeypatch)
+    scene.alice.ask("bob", "q", "why?")
+    scene.cluster.run()
+    confirm(scene.cluster, scene.bob, "q")
+    scene.bob = scene.moves(scene.bob, "bob", "c")
+    scene.alice = scene.moves(scene.alice, "alice", "c")
+    scene.alice.ask("bob", "q", "why?")
+    scene.cluster.run()
+    assert scene.shown() == ["q"]
+    confirm(scene.cluster, scene.bob, "q")
+    scene.bob.reply(scene.alice.id, "r", "q", "because")
+    scene.cluster.run()
+    assert [frame["message"]["replyTo"] for frame in scene.alice.got() if frame["type"] == "message"] == ["q"]
+
+
+def test_what_waits_as_mail_where_its_target_was_is_said_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D13, queued: it is there, and comes when its target is there again."""
+    scene = Scene(monkeypatch)
+    scene.bob.leave()
+    bob = client(scene.cluster, "b", "bob", **QUEUE)
+    scene.alice.leave()
+    alice = client(scene.cluster, "a", "alice", **QUEUE)
+    alice.message("bob", "m1", "x", extra={"queueIfAway": True})
+    scene.cluster.run()
+    bob.leave()
+    scene.cluster.run(2 * LIMITS.announce_ms)
+    alice.leave()
+    scene.cluster.run(2 * LIMITS.announce_ms)
+    scene.bob = client(scene.cluster, "c", "bob", **QUEUE)
+    alice = client(scene.cluster, "c", "alice", **QUEUE)
+    assert only(scene.send(alice, "m1"))["type"] == "queued" and scene.shown() == []

@@ -1,0 +1,269 @@
+"""Test messages for stages whose run has its owner at another broker (protocol 6.12, 6.13, cluster.md 2 and 4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from intercom.core.records import RemoteReservation, RemoteRoute
+from intercom.limits import RUN_TOLD_BYTES, Limits
+from intercom.wire import reasons
+from tests.core.cluster import IDS, Cluster
+from tests.core.harness import Client, World, answers, only, reason
+from tests.core.runs import CHILD, RUN, asked, decide, group_of, live, member, own, owned, path, possible, stage, worker
+
+LIMITS = Limits()
+
+
+class Scene:
+    """Hold a run whose owner is at ``b``, and a sender at ``a`` who joined the invocation."""
+
+    def __init__(self, **roster: Any) -> None:
+        self.cluster = Cluster()
+        roster = roster or {"stages": [stage()]}
+        self.host = owned(self.cluster["b"], acknowledgesReceipt=True, **roster)
+        self.sender = member(self.cluster["a"], acknowledgesReceipt=True)
+        self.run()
+        self.run(LIMITS.peer_return_ms)
+        self.host.got(), self.sender.got()
+
+    def run(self, ms: int = LIMITS.announce_ms) -> None:
+        self.cluster.run(ms)
+
+    def live(self, keys: tuple[str, ...] = ("st-1", "reviewer")) -> Client:
+        """Let the session of the stage be there."""
+        session = worker(self.cluster["b"], acknowledgesReceipt=True)
+        live(session, *keys)
+        self.run()
+        return session
+
+    def send(self, to: str = path("st-1"), message_id: str = "m1", **more: Any) -> list[dict[str, Any]]:
+        frames = self.sender.message(to, message_id, **more)
+        self.run(0)
+        return answers([*frames, *self.sender.got()])
+
+    def told(self) -> list[dict[str, Any]]:
+        self.run(0)
+        return answers(self.sender.got())
+
+    def rows(self, kind: str = "workflowStages", **members: Any) -> list[dict[str, Any]]:
+        listed = only(self.sender.write("list", requestId="l", **members), "sessions")
+        found: list[dict[str, Any]] = listed[kind]
+        return found
+
+
+@pytest.mark.parametrize("target", [path("st-1"), path("*"), path("**")])
+def test_the_owner_elsewhere_is_asked_and_what_it_says_is_the_answer(target: str) -> None:
+    """6.12.4: queued with its position; sent again, its own ledger tells the copy, and the answer is the same."""
+    scene = Scene()
+    assert scene.send(target) == []
+    request = asked(scene.host)
+    assert (request["target"], request["from"]["id"], request["from"]["node"]) == (target, scene.sender.id, "a")
+    decide(scene.host, request, "queued", position=3)
+    answer = only(scene.told())
+    assert (answer["type"], answer["target"], answer["position"]) == ("queued", target, 3)
+    assert scene.send(target) == []
+    decide(scene.host, asked(scene.host), "queued", position=2)
+    assert only(scene.told())["position"] == 2
+
+
+@pytest.mark.parametrize(
+    ("outcome", "members", "expected"),
+    [
+        ("delivered", {}, "delivered"),
+        ("refused", {"reason": "no such stage"}, "no such stage"),
+        ("refused", {}, reasons.STAGE_REFUSED),
+    ],
+)
+def test_other_decisions_of_the_owner(outcome: str, members: dict[str, str], expected: str) -> None:
+    """6.12.4"""
+    scene = Scene()
+    scene.send()
+    decide(scene.host, asked(scene.host), outcome, **members)
+    answer = only(scene.told())
+    assert expected in (answer["type"], answer.get("reason"))
+
+
+def test_a_sender_that_knows_no_queued_hears_that_the_queue_of_the_run_has_it() -> None:
+    """5.30: older clients drop the connection on frames they do not know."""
+    scene = Scene()
+    scene.sender = scene.cluster["a"].register("older")
+    scene.sender.write("join_group", group=group_of())
+    scene.run()
+    scene.send()
+    decide(scene.host, asked(scene.host), "queued", position=1)
+    assert only(scene.told())["type"] == "delivered"
+
+
+def test_a_live_stage_elsewhere_gets_it_and_answers() -> None:
+    """6.12.4 forward, 6.5: an ask by the target; the reply of the session that has it is the answer."""
+    scene = Scene()
+    session = scene.live()
+    assert scene.rows() == [
+        {
+            "kind": "workflow-stage",
+            "runId": RUN,
+            "stageId": "st-1",
+            "stageName": "reviewer",
+            "target": path("st-1"),
+            "lifecycle": "running",
+            "group": group_of(),
+            "sessionId": session.id,
+        }
+    ]
+    assert [stage_of(scene, each) for each in ("st-1", "nobody")] == [session.id, None]
+    session.got()
+    scene.sender.ask(path("st-1"), "q1", "why?")
+    scene.run(0)
+    request = asked(scene.host)
+    assert request["live"] is True
+    decide(scene.host, request, "forward", target=path("st-1"))
+    scene.run(0)
+    assert [frame["message"]["id"] for frame in session.got() if frame["type"] == "message"] == ["q1"]
+    session.write("received", messageId="q1")
+    assert only(scene.told())["type"] == "delivered"
+    session.reply(scene.sender.id, "r1", "q1", "because")
+    scene.run(0)
+    [reply] = [frame["message"] for frame in scene.sender.got() if frame["type"] == "message"]
+    assert (reply["replyTo"], reply["content"]["text"]) == ("q1", "because")
+    scene.sender.write("received", messageId="r1")
+    scene.run()
+    session.leave()
+    scene.run()
+    scene.sender.got()
+    assert [row["lifecycle"] for row in scene.rows()] == ["pending"]
+
+
+def stage_of(scene: Scene, stage_id: str) -> str | None:
+    """Return the session of a live stage as the other broker is told of it."""
+    [route] = [each for each in scene.cluster.nodes["b"].shared.values() if isinstance(each, RemoteRoute)]
+    return route.live.get(path(stage_id))
+
+
+def test_the_rows_of_a_roster_are_shown_everywhere() -> None:
+    """6.12.7: stages and possible stages, to those who control the invocation; they go with their owner."""
+    scene = Scene(
+        stages=[stage()], possibleStages=[possible(path("later", "*"))], parent={"runId": RUN, "stageKeys": []}
+    )
+    assert [row["lifecycle"] for row in scene.rows()] == ["pending"]
+    assert [row["target"] for row in scene.rows("workflowFutureStages")] == [path("later", "*")]
+    stranger = scene.cluster["a"].register("stranger")
+    assert only(stranger.write("list", requestId="l"), "sessions")["workflowStages"] == []
+    own(scene.host, stages=[stage("st-2", "writer")])
+    scene.run()
+    assert [row["stageId"] for row in scene.rows()] == ["st-2"]
+    scene.host.leave()
+    scene.run()
+    assert scene.rows() == [] == scene.rows("workflowFutureStages")
+    assert reason(scene.send()) == reasons.SESSION_NOT_FOUND
+
+
+def test_the_groups_and_nodes_of_a_run_elsewhere_are_judged_here_too() -> None:
+    """6.12.6, 6.12.8, 6.12.9: who is not in the invocation, a node that is no agent, a look into a group of stages."""
+    inner = f"{group_of()}/inner"
+    scene = Scene(stages=[stage(recipientPurpose="control"), stage("st-2", "inside", group=inner)])
+    assert reason(scene.send()) == reasons.NOT_AN_AGENT
+    stranger = scene.cluster["a"].register("stranger", returnAddress="ret-stranger")
+    scene.run()
+    assert reason(answers(stranger.message(path("st-2"), "m2"))) == reasons.DIFFERENT_RUN
+    assert asked_nothing(scene.host)
+    listed = only(stranger.write("list", requestId="l", group=inner), "sessions")
+    assert listed["sessions"] == []
+
+
+def asked_nothing(owner: Client) -> bool:
+    return not [frame for frame in owner.got() if frame["type"] == "pending_stage_message"]
+
+
+def test_a_nested_run_is_found_by_its_owner_and_one_here_comes_first() -> None:
+    """6.12.4: the deepest run with a route; cluster.md 3.1: local first."""
+    scene = Scene()
+    nested = owned(scene.cluster["b"], CHILD, stages=[])
+    own(nested, CHILD, capability="other")
+    scene.run()
+    near = owned(scene.cluster["a"], stages=[stage()])
+    scene.run()
+    scene.send(message_id="m1")
+    decide(near, asked(near), "delivered")
+    assert only(scene.told())["type"] == "delivered" and asked_nothing(scene.host)
+    near.leave()
+    scene.run()
+    assert scene.send(message_id="m2") == []
+    asked(scene.host)
+
+
+@pytest.mark.parametrize("how", ["cut off", "away", "killed"])
+def test_an_owner_that_cannot_be_reached_is_said(how: str) -> None:
+    """cluster.md 3: refused, retryable, while the engine cannot be reached; gone with the lease of its broker."""
+    scene = Scene()
+    if how == "cut off":
+        scene.cluster.cut("a", leases_end=False)
+        assert reason(scene.send()) == reasons.CLUSTER_UNAVAILABLE
+        scene.cluster.join("a")
+        assert scene.send() == []
+        asked(scene.host)
+    else:
+        (scene.cluster.cut if how == "away" else scene.cluster.crash)("b")
+        scene.run()
+        assert scene.rows() == [] and reason(scene.send()) == reasons.SESSION_NOT_FOUND
+
+
+def test_an_owner_that_is_silent_leaves_it_uncertain_and_the_same_id_may_be_sent_again() -> None:
+    """6.12.4, the timer; 6.10.6"""
+    scene = Scene()
+    scene.send()
+    scene.run(LIMITS.receipt_wait_ms)
+    assert reason(scene.told()) == reasons.RECEIPT_MISSING
+    asked(scene.host)
+    assert scene.send() == []
+    decide(scene.host, asked(scene.host), "delivered")
+    assert only(scene.told())["type"] == "delivered"
+
+
+def test_an_owner_cannot_notify_a_sender_elsewhere_and_hears_that_at_once() -> None:
+    """4.17.5: it is not found, instead of a wait for an answer that cannot come."""
+    scene = Scene()
+    message = {"id": "n1", "timestamp": 1, "content": {"text": "done"}}
+    frames = scene.host.write(
+        "send_pending_stage_notification",
+        runId=RUN,
+        capability="cap",
+        to=scene.sender.id,
+        message=message,
+        attemptId="t1",
+    )
+    assert reason(answers(frames)) == reasons.SESSION_NOT_FOUND
+
+
+def test_a_roster_that_is_too_large_is_not_told_and_its_owner_is_found_all_the_same() -> None:
+    """Charge before you link: the engine takes no more than so much."""
+    rows = [stage(f"st-{number}", "n" * 200) for number in range(RUN_TOLD_BYTES // 200)]
+    scene = Scene(stages=rows)
+    assert scene.rows() == []
+    assert scene.send() == []
+    asked(scene.host)
+
+
+def test_nobody_speaks_for_another_broker_nor_for_stages_of_another_group() -> None:
+    """6.12.2; cluster.md 2"""
+    scene = Scene()
+    node = scene.cluster.nodes["b"]
+    [known] = [each for each in node.shared.values() if isinstance(each, RemoteRoute)]
+    assert "cap" not in str(known).replace("capability", "")
+    node.shared["routes", "x"] = RemoteRoute(CHILD, IDS["c"], group_of(CHILD))
+    wrong = own(scene.host, stages=[])
+    assert not answers(wrong)
+    scene.cluster._tell(scene.cluster.nodes["a"], node)
+    other = member(scene.cluster["a"], "other", CHILD)
+    assert reason(answers(other.message(path("st-1", run=CHILD), "m1"))) == reasons.SESSION_NOT_FOUND
+    assert not [each for each in node.shared.values() if isinstance(each, RemoteReservation)]
+
+
+def test_without_a_cluster_nobody_else_is_looked_for() -> None:
+    """Off without the setting."""
+    world = World()
+    owned(world, stages=[stage()]).leave()
+    assert reason(answers(member(world).message(path("st-1"), "m1"))) == reasons.SESSION_NOT_FOUND
+    world.pass_time(10_000)
+    assert world.peer_work == []

@@ -1,0 +1,238 @@
+"""Test that a broker judges steps of others' flows with its own state, and goes on with them whatever comes between."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import Raw
+from msgspec.json import decode, encode
+from msgspec.structs import replace
+
+from intercom.core.flow_records import TargetIdentity
+from intercom.core.records import Post
+from intercom.core.step_letters import DISPATCH, DISPATCHED, INQUIRE, DispatchedLetter, DispatchLetter, InquireLetter
+from intercom.limits import MINUTE_MS, Limits
+from tests.core.cluster import IDS
+from tests.core.flow_play import TODO_WORKER, gated
+from tests.core.flows_between import Between
+from tests.core.mail import enter, operator
+
+LIMITS = Limits()
+PASS = LIMITS.flow_reconcile_ms
+
+
+def bring(play: Between, letter: DispatchLetter | InquireLetter, by: str = "a") -> DispatchedLetter:
+    """Bring a letter to the broker of the worker; return what it says."""
+    kind = DISPATCH if isinstance(letter, DispatchLetter) else INQUIRE
+    number = len(play.cluster.posts)
+    post = Post(number, IDS["b"], kind, letter.dispatch_id, f"brought {number}", encode(letter))
+    play.cluster.post(play.cluster.nodes[by], post)
+    play.run()
+    said = [post for post in play.cluster.posts[number:] if post.kind == DISPATCHED]
+    return decode(said[0].body, type=DispatchedLetter)
+
+
+def step_for(play: Between, dispatch_id: str = "d", *, session: Any = None, **more: Any) -> DispatchLetter:
+    """Return a step for the worker, or another session there."""
+    whom = session or play.worker
+    identity = TargetIdentity(IDS["b"], whom.id, whom.registered.get("incarnation", ""))
+    said = {"content": {"text": "do it"}, "flowDispatch": {"dispatchId": dispatch_id}}
+    message = Raw(encode({"id": f"flow-dispatch/{dispatch_id}", "timestamp": 1, **said}))
+    letter = DispatchLetter(dispatch_id, "f", "one", "default", identity, "worker", message)
+    return replace(letter, **more)
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("unreadable", "its message cannot be read"),
+        ("another id", "its message cannot be read"),
+        ("deaf", "its session cannot report: it did not ask for flow.report"),
+        ("finished", "its session has finished and takes nothing more"),
+        ("group", "its session is not in group secret"),
+        ("another start", "its session was replaced or has ended"),
+        ("another broker", "its session was replaced or has ended"),
+        ("taken id", "another dispatch has its id there"),
+    ],
+)
+def test_what_cannot_be_handed_out_is_refused_with_the_reason(what: str, said: str) -> None:
+    """12.11.1 and 2: judged with the state that is here, whatever the other broker saw."""
+    play = Between("abc")
+    letter = step_for(play)
+    if what == "unreadable":
+        letter = replace(letter, message=Raw(b"7"))
+    elif what == "another id":
+        letter = replace(letter, dispatch_id="e")
+    elif what == "deaf":
+        letter = step_for(play, session=enter(play.cluster["b"], "deaf"))
+    elif what == "finished":
+        play.worker.write("presence", replyCapability="terminal")
+    elif what == "group":
+        letter = replace(letter, group="secret")
+    elif what == "another start":
+        letter = replace(letter, identity=replace(letter.identity, incarnation="0" * 32))
+    elif what == "another broker":
+        letter = replace(letter, identity=replace(letter.identity, broker_id=IDS["c"]))
+    else:
+        bring(play, letter, by="c")
+    answer = bring(play, letter)
+    assert (answer.state, answer.reason) == ("refused", said)
+    assert len(play.dispatches()) == (what == "taken id")
+
+
+def test_a_session_that_may_come_back_is_judged_by_what_is_known_of_it() -> None:
+    """12.11.4: its mailbox keeps the step."""
+    play = Between()
+    play.worker.leave()
+    deaf = enter(play.cluster["b"], "deaf")
+    deaf.leave()
+    assert bring(play, step_for(play)).state == "stored"
+    assert bring(play, step_for(play, "e", session=deaf)).state == "refused"
+
+
+def test_what_was_refused_is_known_for_some_time() -> None:
+    """12.11: a copy of a refused one that comes late is not handed out; as many as the limit says are known."""
+    play = Between(limits=Limits(steps_never_taken=1))
+    play.worker.write("presence", group="secret")
+    for dispatch_id in ("d", "e"):
+        assert bring(play, step_for(play, dispatch_id)).state == "refused"
+    play.worker.write("presence", group="default")
+    assert bring(play, step_for(play, "d")).state == "stored"
+    posted = play.posted(DISPATCHED)
+    post = Post(1, IDS["b"], DISPATCH, "e", "late", encode(step_for(play, "e")))
+    play.cluster.post(play.cluster.nodes["a"], post)
+    play.run()
+    assert play.posted(DISPATCHED) == posted and len(play.dispatches()) == 1
+
+
+def test_a_broker_that_records_nothing_says_so() -> None:
+    """Design 5, fail closed: what it is asked it cannot say, and what it is told is told again to the next one."""
+    play = Between()
+    play.begin("one")
+    dispatch_id = play.take()
+    play.cluster["b"].auto = False
+    play.worker.write("presence", status="busy")
+    play.run(LIMITS.presence_stored_ms)
+    play.cluster["b"].fail_commit(final=True)
+    play.cluster["b"].auto = True
+    assert bring(play, InquireLetter("unheard-of")).state == "unreachable"
+    assert bring(play, step_for(play, "e")).state == "unreachable"
+    assert play.report(dispatch_id)["code"] == "store_unusable"
+    play.control("cancel", reason="enough")
+    play.crash("b")
+    play.run(MINUTE_MS)
+    assert play.report(dispatch_id)["code"] == "dispatch_closed"
+
+
+def test_a_message_that_was_purged_is_lost() -> None:
+    """12.4 across machines: given up before it was confirmed, so ambiguous."""
+    play = Between()
+    play.begin("one")
+    person = operator(play.cluster["b"])
+    assert play.ask(person, "purge", of={"sessionId": play.worker.id})["mail"] == 1
+    assert play.states() == ("active", ["ambiguous"])
+    assert "its message was given up" in play.flow()["dispatch"]["reason"]
+
+
+def test_a_session_that_ends_while_its_report_waits_is_decided_about_by_the_flow() -> None:
+    """12.5.1: the gate of its to-do item is over in its own time."""
+    play = Between(features=TODO_WORKER)
+    play.begin(gated(requireCompleted=True))
+    play.report(play.take())
+    play.worker.write("unregister")
+    play.run(LIMITS.flow_todo_gate_ms - PASS)
+    assert play.states() == ("active", ["awaiting_result"])
+
+
+@pytest.mark.parametrize("lost", ["session", "mail"])
+def test_what_a_damaged_store_does_not_hold_any_more_makes_it_ambiguous(lost: str) -> None:
+    """12.11.7: after a start it is said how it is."""
+    play = Between()
+    play.worker.leave()
+    play.cluster.nodes["b"].is_cut = True
+    play.begin("one")
+    play.cluster.nodes["b"].is_cut = False
+    play.run()
+    disk = play.cluster["b"].disk
+    if lost == "session":
+        disk.known_sessions.clear()
+    else:
+        disk.mail.clear()
+    play.cluster.crash("b")
+    play.run(PASS)
+    assert play.states() == ("active", ["ambiguous"])
+
+
+def test_other_mail_is_left_alone_by_a_start() -> None:
+    """9.5: it waits as ever, beside the step."""
+    play = Between()
+    near = enter(play.cluster["b"], "near")
+    play.begin("one")
+    play.take()
+    play.worker.leave()
+    near.queue("worker", "m1")
+    play.cluster.crash("b")
+    play.worker = play.back(play.worker)
+    play.run(MINUTE_MS)
+    came = [*play.kept[play.worker.world, play.worker.conn], *play.worker.got()]
+    assert [frame["message"]["id"] for frame in came if frame["type"] == "message"] == ["m1"]
+    assert play.states() == ("active", ["awaiting_result"])
+
+
+def test_a_receipt_that_was_recorded_in_part_is_a_receipt() -> None:
+    """12.4: the worker confirmed it, the broker ended before the mail was: it is not handed out once more."""
+    play = Between()
+    play.begin("one")
+    (frame,) = play.dispatches()
+    b = play.cluster["b"]
+    b.auto = False
+    play.worker.write("received", messageId=frame["message"]["id"])
+    b.commit(1)
+    b.auto = True
+    play.crash("b")
+    play.run(MINUTE_MS)
+    assert play.dispatches() == [] and play.states() == ("active", ["awaiting_result"])
+
+
+def test_the_address_of_a_worker_is_needed_while_its_step_is() -> None:
+    """9.3: an address is not forgotten under which something is to be reported."""
+    play = Between(address={"name": "worker", "hold": "take"})
+    play.begin("one")
+    play.take()
+    [record] = play.cluster["b"].disk.hosted.values()
+    assert play.cluster["b"].broker._flows.addresses() == {record.address}
+
+
+def test_what_nobody_ever_ended_is_forgotten_in_the_end() -> None:
+    """Design 5, bounds: the broker of the flow never came back, and the session is gone."""
+    play = Between()
+    play.begin("one")
+    play.take()
+    play.cluster.cut("a")
+    play.worker.write("unregister")
+    play.run(LIMITS.mail_ttl_ms + 2 * LIMITS.tidy_ms)
+    assert play.cluster["b"].disk.hosted == {}
+
+
+def test_a_change_that_cannot_be_recorded_is_taken_back() -> None:
+    """Design 3.6: what was over is not, and is told again; what was forgotten is known."""
+    play = Between()
+    play.begin("one")
+    dispatch_id = play.take()
+    b = play.cluster["b"]
+    b.auto = False
+    play.control("cancel", reason="enough")
+    b.fail_commit()
+    b.auto = True
+    b.settle()
+    play.cluster.crash("a")
+    play.run(MINUTE_MS)
+    assert play.report(dispatch_id)["code"] == "dispatch_closed"
+    b.auto = False
+    b.pass_time(LIMITS.bodies_kept_ms + LIMITS.tidy_ms)
+    while b.appends:
+        b.fail_commit()
+    b.auto = True
+    b.settle()
+    assert play.report(dispatch_id)["code"] == "dispatch_closed"
