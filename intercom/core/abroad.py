@@ -94,7 +94,7 @@ class Abroad:
     ) -> None:
         self._own = ground.identity.broker_id
         identity = ground.identity
-        self._process = f"{identity.epoch}.{identity.journal_id[:_JOURNAL_CHARACTERS]}"
+        self.process = f"{identity.epoch}.{identity.journal_id[:_JOURNAL_CHARACTERS]}"
         """Names this process also where an older copy of its store was restored, which counts its epochs again."""
         self._outbox = ground.outbox
         self._limits = ground.limits
@@ -275,12 +275,12 @@ class Abroad:
             settles: what arrived and is done with once this was posted.
         """
         self._posts += 1
-        attempt = attempt or f"{self._process}.{self._posts}"
+        attempt = attempt or f"{self.process}.{self._posts}"
         self._outbox.add(Post(self._posts, peer, kind, delivery_id, attempt, encode(letter), after, settles))
         return self._posts
 
     def _next_attempt(self) -> str:
-        return f"{self._process}.{self._posts + 1}"
+        return f"{self.process}.{self._posts + 1}"
 
     def posted(self, fact: Posted, now: Instant) -> None:
         """Take note that the engine has an attempt."""
@@ -475,6 +475,7 @@ class Abroad:
         mark = operation.target or ""
         unconfirmed = self._receipts.find(mark, operation.message_id)
         if unconfirmed is not None:
+            unconfirmed.waiter.settle()  # a newer attempt is answered
             self._delivery.confirmed_elsewhere(unconfirmed, now)
         elif operation.state is OperationState.RESERVED:
             self._operations.accept_unwaited(operation, now)

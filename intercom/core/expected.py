@@ -131,9 +131,7 @@ class Expected:
 
     def _end(self, peer: str, key: str, text: str | None, now: Instant) -> None:
         self._returning.pop((peer, key), None)
-        reservation = self._of[peer].pop(key, None)
-        if reservation is None:
-            return
+        reservation = self._of[peer].pop(key)
         self._restoring.drop_elsewhere(reservation)
         released = self._holding.take_waiting_for([reservation])
         if text is None:

@@ -49,7 +49,8 @@ Result = Literal["nothing", "accepted", "queued", "reserved", "another"]
 class LookLetter(Struct, frozen=True):
     """Ask what became of a message."""
 
-    number: int
+    look: str
+    """Names this look among all of every process; the answer brings it back."""
     message_id: str
     identity: str
     """By which its sender is known to whoever asks."""
@@ -61,7 +62,7 @@ class LookLetter(Struct, frozen=True):
 class LookedLetter(Struct, frozen=True):
     """Say it."""
 
-    number: int
+    look: str
     result: Result
     position: int = 1
 
@@ -114,8 +115,8 @@ class Looking:
         self._deciding = deciding
         self._abroad = abroad
         self._numbers = count(1)
-        self._looks: dict[int, _Look] = {}
-        self._of_message: dict[tuple[int, str], int] = {}
+        self._looks: dict[str, _Look] = {}
+        self._of_message: dict[tuple[int, str], str] = {}
         """By connection and message id."""
         self._looked: tuple[int, str] | None = None
         """What is decided at this moment and was looked for."""
@@ -175,16 +176,16 @@ class Looking:
             peers.discard(connection.peer_id)  # it knows what it has
         if key == self._looked or not peers:
             return False
-        earlier = self._looks.pop(self._of_message.pop(key, 0), None)
+        earlier = self._looks.pop(self._of_message.pop(key, ""), None)
         if earlier is not None:
             self._deadlines.cancel(earlier.deadline)
-        number = self._of_message[key] = next(self._numbers)
-        look = self._looks[number] = _Look(connection, replace(frame, message=frame.message.copy()), operation, peers)
-        look.deadline = self._deadlines.add(now.mono + self._limits.look_ms, self._is_due, number)
+        name = self._of_message[key] = f"{self._abroad.process}.{next(self._numbers)}"
+        look = self._looks[name] = _Look(connection, replace(frame, message=frame.message.copy()), operation, peers)
+        look.deadline = self._deadlines.add(now.mono + self._limits.look_ms, self._is_due, name)
         wording = frame.to if frame.logical_target is UNSET else frame.logical_target
         if isinstance(connection, RemoteConnection):
             wording = self._abroad.wording_of(connection.peer_id, message.id)
-        letter = LookLetter(number, message.id, sender.sender_identity, wording, look.frame.message)
+        letter = LookLetter(name, message.id, sender.sender_identity, wording, look.frame.message)
         for peer in sorted(peers):
             self._abroad.post(peer, LOOK, f"{LOOK} {message.id}", letter, 0)
         return True
@@ -196,11 +197,11 @@ class Looking:
         else:
             yield from target.was_at
 
-    def _is_due(self, number: int, now: Instant) -> None:
-        look = self._looks.get(number)
+    def _is_due(self, name: str, now: Instant) -> None:
+        look = self._looks.get(name)
         if look is not None:
             look.deadline = None
-            self._settle(number, look, now)
+            self._settle(name, look, now)
 
     # --- letters ----------------------------------------------------------------------------------------
 
@@ -226,7 +227,7 @@ class Looking:
         if result == "nothing" and self._abroad.has_arrived(letter.message_id):
             result = "reserved"
         after = 0 if operation is None else operation.ticket
-        answer = LookedLetter(letter.number, result, position)
+        answer = LookedLetter(letter.look, result, position)
         self._abroad.post(peer, LOOKED, f"{LOOKED} {letter.message_id}", answer, after)
 
     def _result(self, operation: Operation, peer: str, letter: LookLetter, message: Message) -> Result:
@@ -250,19 +251,19 @@ class Looking:
             yield identity.removeprefix(f"{PEER}{self._own}:")
 
     def _hear(self, peer: str, letter: LookedLetter, now: Instant) -> None:
-        look = self._looks.get(letter.number)
+        look = self._looks.get(letter.look)
         if look is None or peer not in look.peers:
             return
         look.peers.discard(peer)
         look.heard.append(letter)
         if letter.result in ("accepted", "another") or not look.peers:
-            self._settle(letter.number, look, now)
+            self._settle(letter.look, look, now)
 
     # --- what follows -----------------------------------------------------------------------------------
 
-    def _settle(self, number: int, look: _Look, now: Instant) -> None:
+    def _settle(self, name: str, look: _Look, now: Instant) -> None:
         self._deadlines.cancel(look.deadline)
-        del self._looks[number]
+        del self._looks[name]
         message = parse_message(look.frame.message)
         assert message is not None, "it was parsed before it was asked for"
         key = (look.connection.number, message.id)

@@ -170,6 +170,50 @@ def test_a_child_that_is_not_seen_is_waited_for_a_moment_only() -> None:
     assert reason(answers(scene.writer.got())) == reasons.SESSION_NOT_FOUND
 
 
+def test_what_is_not_told_any_more_has_ended_and_what_ended_before_says_nothing() -> None:
+    """cluster.md 2: what its broker says now replaces what it said before."""
+    scene = Scene()
+    scene.reserve()
+    hold(scene.writer, "m1")
+    node = scene.cluster.nodes["b"]
+    kept = dict(node.shared)
+    node.shared.clear()
+    scene.cluster._tell(scene.cluster.nodes["a"], node)
+    assert reason(answers(scene.writer.got())) == reasons.SESSION_NOT_FOUND
+    node.shared.update(kept)
+    scene.cluster.cut("a")
+    release(scene.parent, scene.capability, refusal="no")
+    scene.run()
+    scene.cluster.join("a")
+    assert reason(scene.writer.message(CHILD, "m2", extra=UNDERSTANDS)) == reasons.SESSION_NOT_FOUND
+    scene.reserve()
+    scene.run(LIMITS.hold_ms)
+    scene.run()
+    hold(scene.writer, "m3")
+
+
+def test_a_child_that_is_seen_late_gets_what_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """6.11, consume: its reservation has ended a moment before it is announced."""
+    scene = Scene()
+    scene.reserve()
+    hold(scene.writer, "m1")
+    b = scene.cluster.nodes["b"]
+    claim = {"capability": scene.capability, "supervisorSessionId": "x"}
+    child = scene.enter(CHILD, "b", supervisor=claim)
+    with monkeypatch.context() as silent:
+        silent.setattr(scene.cluster, "_tell", lambda node, other: None)
+        scene.cluster["b"].pass_time(LIMITS.announce_ms)
+        scene.cluster._take_work(b)
+    names, b.names = dict(b.names), {}
+    scene.cluster._tell(scene.cluster.nodes["a"], b)
+    assert scene.held() == 1
+    b.names = names
+    scene.cluster._tell(scene.cluster.nodes["a"], b)
+    assert scene.held() == 0
+    scene.run(LIMITS.look_ms)
+    assert ids([*child.first, *child.got()]) == ["m1"]
+
+
 def test_nobody_speaks_for_another_broker_and_there_is_a_bound() -> None:
     """cluster.md 2; charge before you link: what others expect has a limit of its own."""
     scene = Scene(limits=Limits(reservations=1))

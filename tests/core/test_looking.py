@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import Raw
+from msgspec.json import decode, encode
 
-from intercom.core.letters import OUTCOME, SEND
-from intercom.core.looking import LOOK
+from intercom.core.letters import OUTCOME, SEND, SendLetter
+from intercom.core.looking import LOOK, LOOKED, LookedLetter, LookLetter
+from intercom.core.records import Arrived, Post, RemoteName, Settle
 from intercom.limits import Limits
 from intercom.wire import reasons
-from tests.core.cluster import Cluster, Node
+from tests.core.cluster import IDS, Cluster, Node
 from tests.core.harness import Client, answers, only, reason
 from tests.core.test_abroad import QUEUE, client, confirm
 from tests.core.test_homes import holder
@@ -205,3 +208,56 @@ def test_what_waits_as_mail_where_its_target_was_is_said_to_wait(monkeypatch: py
     scene.bob = client(scene.cluster, "c", "bob", **QUEUE)
     alice = client(scene.cluster, "c", "alice", **QUEUE)
     assert only(scene.send(alice, "m1"))["type"] == "queued" and scene.shown() == []
+
+
+def test_a_sender_without_a_return_address_is_known_by_its_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """6.9.1: ids of sessions are each broker's own, and told with it; a third broker tells whose session it is."""
+    scene = Scene(monkeypatch)
+    scene.alice.leave()
+    scene.alice = scene.cluster["a"].register("plain", acknowledgesReceipt=True)
+    scene.lost = {OUTCOME}
+    scene.send(scene.alice, "m1")
+    confirm(scene.cluster, scene.bob, "m1")
+    scene.lost = {SEND}
+    scene.send(scene.alice, "m2")
+    scene.lost = set()
+    scene.bob = scene.moves(scene.bob, "bob", "c")
+    assert only(scene.send(scene.alice, "m1"))["type"] == "delivered" and scene.shown() == []
+    assert scene.send(scene.alice, "m2") == [] and scene.shown() == ["m2"]
+
+
+def test_what_has_come_and_is_not_decided_is_uncertain_and_what_cannot_be_read_is_let_go_of() -> None:
+    """6.13: a message waits for a session that may be on its way back; letters of another make cost nobody anything."""
+    cluster = Cluster()
+    world = cluster["b"]
+    message = Raw(encode({"id": "m1", "timestamp": 1, "content": {"text": "x"}}))
+    sender = RemoteName("x", "alice", ("default",), "active", IDS["a"], session=b"{}", identity="return:alice")
+    letter = SendLetter("m1", "b9000000-0000-4000-8000-000000000009", "m", "1", sender, message)
+    world.peer_told(Arrived(90, IDS["a"], SEND, "x", encode(letter)))
+    look = LookLetter("7", "m1", "return:alice", "bob", message)
+    world.peer_told(Arrived(91, IDS["a"], LOOK, "y", encode(look)))
+    [answer] = [each for each in world.peer_work if isinstance(each, Post) and each.kind == LOOKED]
+    assert decode(answer.body, type=LookedLetter) == LookedLetter("7", "reserved")
+    for number, body in enumerate((b"{", b"{}", encode(LookedLetter("99", "accepted")))):
+        world.peer_told(Arrived(92 + number, IDS["a"], LOOKED if number else LOOK, "z", body))
+    assert [each.arrival for each in world.peer_work if isinstance(each, Settle)] == [91, 92, 93, 94]
+
+
+def test_an_answer_to_an_earlier_process_says_nothing_of_another_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was asked before a broker was killed is not what is asked now, in whatever order answers come."""
+    scene = Scene(monkeypatch)
+    moved(scene)
+    scene.lost = {LOOKED}
+    scene.alice.message("bob", "m1", "x")
+    scene.cluster.run()
+    [late] = [post for post in scene.cluster.posts if post.kind == LOOK]
+    name = decode(late.body, type=LookLetter).look
+    scene.cluster.crash("c")
+    scene.alice, scene.bob = client(scene.cluster, "c", "alice"), client(scene.cluster, "c", "bob")
+    scene.alice.message("bob", "m2", "y")
+    scene.cluster.run()
+    body = encode(LookedLetter(name, "accepted"))
+    scene.cluster["c"].peer_told(Arrived(999, IDS["b"], LOOKED, "x", body))
+    assert answers(scene.alice.got()) == []
+    scene.cluster.run(LIMITS.look_ms)
+    assert scene.shown() == ["m2"]

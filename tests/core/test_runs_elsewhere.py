@@ -260,6 +260,28 @@ def test_nobody_speaks_for_another_broker_nor_for_stages_of_another_group() -> N
     assert not [each for each in node.shared.values() if isinstance(each, RemoteReservation)]
 
 
+def test_a_run_here_that_announced_nothing_yet_has_nothing_of_the_one_elsewhere() -> None:
+    """6.12.3: a roster is what its owner announced."""
+    scene = Scene()
+    near = owned(scene.cluster["a"])
+    scene.run()
+    [told] = [each for each in scene.cluster.nodes["a"].shared.values() if isinstance(each, RemoteRoute)]
+    assert (told.run_id, told.stages) == (RUN, None)
+    own(near, stages=[stage("st-9", "nine")])
+    scene.run()
+    assert [row["stageId"] for row in scene.rows()] == ["st-9"]
+
+
+def test_a_broker_that_has_just_started_asks_an_owner_that_is_back_at_once() -> None:
+    """6.13.2: what comes for sessions that may return waits; a stage whose owner is here is not such a one."""
+    scene = Scene()
+    scene.cluster.crash("b")
+    host = owned(scene.cluster["b"], stages=[stage()])
+    scene.run()
+    assert scene.send() == []
+    asked(host)
+
+
 def test_without_a_cluster_nobody_else_is_looked_for() -> None:
     """Off without the setting."""
     world = World()

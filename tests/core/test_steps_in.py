@@ -165,9 +165,11 @@ def test_what_a_damaged_store_does_not_hold_any_more_makes_it_ambiguous(lost: st
 
 
 def test_other_mail_is_left_alone_by_a_start() -> None:
-    """9.5: it waits as ever, beside the step."""
+    """9.5: it waits as ever, beside the step, and so does a step of the broker's own flow."""
     play = Between()
-    near = enter(play.cluster["b"], "near")
+    near, own = enter(play.cluster["b"], "near"), play.coordinator("b", "own")
+    second = play.work_as("b", "second")
+    play.begin("one", target="second", flow_id="g", by=own)
     play.begin("one")
     play.take()
     play.worker.leave()
@@ -177,6 +179,7 @@ def test_other_mail_is_left_alone_by_a_start() -> None:
     play.run(MINUTE_MS)
     came = [*play.kept[play.worker.world, play.worker.conn], *play.worker.got()]
     assert [frame["message"]["id"] for frame in came if frame["type"] == "message"] == ["m1"]
+    assert len(play.dispatches(play.back(second))) == 1
     assert play.states() == ("active", ["awaiting_result"])
 
 
