@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -79,3 +82,32 @@ def test_frames_are_counted_over_parts(tmp_path: Path) -> None:
     assert part(1) == [], "so many were tried"
     counted = Book(tmp_path / "book", "targets").inputs
     assert part(counted + 1)[0] == len(first) + 1
+
+
+def test_nobody_is_left_when_a_search_is_killed(tmp_path: Path) -> None:
+    """Those who tried worlds for it end by themselves"""
+    search = f"""
+import os, pathlib, time
+from tests.support import campaign
+
+campaign._LOOK_S = 0.01
+
+def stay(number):
+    pathlib.Path({str(tmp_path)!r}, "pid").write_text(str(os.getpid()))
+    os.rename({str(tmp_path / "pid")!r}, {str(tmp_path / "tries")!r})
+    time.sleep(60)
+
+list(campaign.in_batches(stay, [1], 1, 1))
+"""
+    top = Path(__file__).parents[1]
+    searching = subprocess.Popen((sys.executable, "-c", search), cwd=top, env={**os.environ, "PYTHONPATH": str(top)})
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "tries").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    worker = int((tmp_path / "tries").read_text())
+    searching.kill()
+    searching.wait()
+    while Path(f"/proc/{worker}").exists() and " Z " not in Path(f"/proc/{worker}/stat").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

@@ -517,6 +517,8 @@ class Abroad:
         if letter.result == "delivered" or (letter.result == "queued" and mail.operation is None):
             self._mailing.confirmed_elsewhere(mail, letter.recipient or letter.mark.rpartition(":")[2], now)
             self._mailing.offer(box, now)
+        elif mail.is_offered and box.holder is not None and not box.holder.is_remote:
+            return  # its address is at home here by now, and whoever holds it has it: a copy elsewhere comes back
         elif letter.result == "queued":
             self._mailing.handed_on(mail, now)
             self._mailing.offer(box, now)

@@ -398,7 +398,14 @@ class Deciding:
         operation = self._operations.find(message.id, now)
         standing = self._operations.standing(operation, message.id, signature, target.target_identity)
         after = 0 if operation is None else operation.ticket
-        if standing is Standing.CONFLICT and operation is not None and _is_done(operation, signature, target):
+        if (
+            standing is Standing.CONFLICT
+            and operation is not None
+            and (
+                _is_done(operation, signature, target)
+                or _is_done(operation, self._operations.signature_elsewhere(message, sender), target)
+            )
+        ):
             return self._answer_done(connection, sender, frame, operation)
         if standing is Standing.MOVED and self.look(connection, frame, target, operation, now):
             return None

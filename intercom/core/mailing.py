@@ -603,7 +603,8 @@ class Mailing:
 
     def _let_wait_again(self, subject: tuple[Mailbox, Mail], now: Instant) -> None:
         box, mail = subject
-        if box.entries.get(mail.number) is mail and mail.is_offered:
+        is_with_one_here = box.holder is not None and not box.holder.is_remote  # who has it, and confirms it
+        if box.entries.get(mail.number) is mail and mail.is_offered and not is_with_one_here:
             box.unmark_offered(mail)
             if mail.deadline is None:
                 self._is_due(mail, now)

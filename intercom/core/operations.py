@@ -115,8 +115,13 @@ class Operations:
         """
         identity = sender.sender_identity if sender.return_hash is not None else None
         if sender.is_remote:
-            return self.digest("", message, identity, None)
+            return self.signature_elsewhere(message, sender)
         return self.digest(to, message, identity, sender.group_identity if pending_reply else None)
+
+    def signature_elsewhere(self, message: Message, sender: Session) -> bytes:
+        """Return that of what another broker brings, also where somebody here sent it and it comes back."""
+        identity = sender.sender_identity if sender.return_hash is not None else None
+        return self.digest("", message, identity, None)
 
     def digest(self, to: str, message: Message, sender_identity: str | None, group_identity: str | None) -> bytes:
         """Return the keyed digest of a message to ``to`` from whoever the two identities stand for."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from intercom.core.records import Announce, RemoteReservation
 from intercom.limits import Limits
@@ -212,6 +213,66 @@ def test_a_child_that_is_seen_late_gets_what_waited(monkeypatch: pytest.MonkeyPa
     assert scene.held() == 0
     scene.run(LIMITS.look_ms)
     assert ids([*child.first, *child.got()]) == ["m1"]
+
+
+def told_again(scene: Scene, **changes: Any) -> None:
+    """Let the broker of the supervisor tell its reservation once more, with changes."""
+    node = scene.cluster.nodes["b"]
+    [told] = node.shared.values()
+    node.shared["restoring", told.key] = structs.replace(told, **changes)  # type: ignore[union-attr]
+    scene.cluster._tell(scene.cluster.nodes["a"], node)
+
+
+def test_what_ended_and_is_told_once_more_is_over_already() -> None:
+    """6.11: who came back is still not seen when it is told again; then a reservation has ended, and ends once."""
+    scene = Scene()
+    scene.reserve()
+    hold(scene.writer, "m1")
+    for _ in range(2):
+        told_again(scene, has_ended=True, returned_as="e9000000-0000-4000-8000-000000000009")
+        assert scene.held() == 1
+    told_again(scene, has_ended=True, returned_as=None, refusal="no")
+    assert reason(answers(scene.writer.got())) == "no" and scene.held() == 0
+    scene.run(LIMITS.look_ms)
+    told_again(scene, has_ended=True)
+    assert answers(scene.writer.got()) == []
+
+
+def test_what_a_broker_speaks_of_no_more_is_expected_no_more() -> None:
+    """P 6.13: nobody else there is expected back."""
+    scene = Scene()
+    scene.reserve()
+    hold(scene.writer, "m1")
+    node = scene.cluster.nodes["b"]
+    node.shared.clear()
+    scene.cluster._tell(scene.cluster.nodes["a"], node)
+    assert reason(answers(scene.writer.got())) == reasons.SESSION_NOT_FOUND and scene.held() == 0
+
+
+def test_a_gone_marker_from_elsewhere_ends_the_holds_there_are() -> None:
+    """6.11: also where it comes with the first that is told of it, when nobody waits yet."""
+    scene = Scene()
+    scene.reserve()
+    told_again(scene, gone="lost")
+    hold_or_not = answers(scene.writer.message(CHILD, "m1", extra=UNDERSTANDS))
+    assert reason(hold_or_not) == "lost"
+
+
+def test_a_reservation_that_ends_twice_within_a_hold_is_told_by_its_last_end() -> None:
+    """P 6.13: what was told of the first end is not forgotten in place of the second."""
+    scene = Scene()
+    scene.reserve()
+    release(scene.parent, scene.capability, refusal="no")
+    scene.run()
+    scene.run(LIMITS.hold_ms // 2)
+    scene.reserve()
+    release(scene.parent, scene.capability, refusal="never")
+    scene.run()
+    scene.run(LIMITS.hold_ms // 2)
+    [told] = scene.cluster.nodes["b"].shared.values()
+    assert isinstance(told, RemoteReservation) and told.refusal == "never"
+    scene.run(LIMITS.hold_ms)
+    assert scene.cluster.nodes["b"].shared == {}
 
 
 def test_nobody_speaks_for_another_broker_and_there_is_a_bound() -> None:

@@ -17,6 +17,7 @@ from tests.core.test_abroad_machine import FEATURES, FINAL, Person, Play
 from tests.core.test_homes import claim
 
 RUNS, STEPS = 15, 60
+LONG, LONG_STEPS = (1000, 1010, 1020, 1085, 1271, 1499, 2031, 5028, 9149, 9203, 9474, 20034, 20293), 300
 
 
 class Holder:
@@ -129,6 +130,12 @@ class Roaming(Play):
 def test_whatever_fails_mail_finds_its_address_wherever_that_is(number: int) -> None:
     """Partitions, crashes and moves cost nothing: everything that was taken is shown to the holder."""
     roam(number, STEPS)
+
+
+@pytest.mark.parametrize("number", LONG)
+def test_long_worlds_that_went_wrong_once(number: int) -> None:
+    """The same, for longer: retries while the address is somewhere else each time, and letters that overtake news."""
+    roam(number, LONG_STEPS)
 
 
 def roam(number: int, steps: int) -> None:

@@ -10,6 +10,7 @@ from msgspec.json import decode, encode
 
 from intercom.core.letters import OUTCOME, SEND, SendLetter
 from intercom.core.looking import LOOK, LOOKED, LookedLetter, LookLetter
+from intercom.core.peer_records import TargetHeld
 from intercom.core.records import Arrived, Post, RemoteName, Settle
 from intercom.limits import Limits
 from intercom.wire import reasons
@@ -281,3 +282,58 @@ def test_an_answer_to_an_earlier_process_says_nothing_of_another_message(monkeyp
     assert answers(scene.alice.got()) == []
     scene.cluster.run(LIMITS.look_ms)
     assert scene.shown() == ["m2"]
+
+
+# --- letters and news at a bad moment ------------------------------------------------------------------
+
+
+def looked(cluster: Cluster, what: LookLetter) -> LookedLetter:
+    """Ask the first broker, as the third one does; return what it says."""
+    world = cluster["a"]
+    world.peer_told(Arrived(99, IDS["c"], LOOK, "x", encode(what)))
+    posted = [work for work in world.peer_work if isinstance(work, Post) and work.kind == LOOKED]
+    return decode(posted[-1].body, type=LookedLetter)
+
+
+def look_for(message_id: str, text: str = "x", identity: str = "session:x", wording: str = "alice") -> LookLetter:
+    message = {"id": message_id, "timestamp": 1, "content": {"text": text}}
+    return LookLetter("1", message_id, identity, wording, Raw(encode(message)))
+
+
+def test_of_a_message_of_somebody_else_nothing_is_said() -> None:
+    """cluster.md 2: an id is no proof; of a message that cannot be read nothing is said either"""
+    cluster = Cluster("abc")
+    alice, near = client(cluster, "a", "alice"), client(cluster, "a", "near")
+    near.message("alice", "m1", "x")
+    alice.write("received", messageId="m1")
+    assert looked(cluster, look_for("m1")).result == "nothing"
+    assert looked(cluster, look_for("m1", identity=f"peer:{IDS['b']}:session:x")).result == "nothing"
+    assert looked(cluster, LookLetter("2", "m1", "session:x", "alice", Raw(b"{}"))).result == "nothing"
+
+
+@pytest.mark.parametrize("kind", [LOOK, LOOKED])
+@pytest.mark.parametrize("body", [b"{", b"{}"])
+def test_a_letter_that_cannot_be_read_is_let_go_of(kind: str, body: bytes) -> None:
+    """design section 4: a broken peer costs nobody anything"""
+    cluster = Cluster("abc")
+    world = cluster["a"]
+    world.peer_told(Arrived(99, IDS["c"], kind, "x", body))
+    assert [work for work in world.peer_work if isinstance(work, Settle)] == [Settle(99)]
+
+
+def test_what_nobody_asked_says_nothing() -> None:
+    """F127: forged, or too late"""
+    cluster = Cluster("abc")
+    world = cluster["a"]
+    world.peer_told(Arrived(99, IDS["c"], LOOKED, "x", encode(LookedLetter("7", "accepted", 1))))
+    assert [type(work) for work in world.peer_work] == [Settle]
+
+
+@pytest.mark.parametrize("brokers", [(), ("a",), ("c",)])
+def test_who_held_a_target_that_nobody_asked_about_says_nothing(brokers: tuple[str, ...]) -> None:
+    """cluster.md 2: the target has gone by then"""
+    cluster = Cluster("abc")
+    client(cluster, "a", "alice")
+    cluster["a"].peer_told(TargetHeld("no such key", tuple(IDS[broker] for broker in brokers)))
+    cluster.run()
+    assert not [post for post in cluster.posts if post.kind == LOOK]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import itertools
 import resource
+import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -18,7 +19,9 @@ from tests.support.campaign import Book, in_batches
 TARGETS = ("framing", "codec", "core", "targets", "editors", "files", "store", "broker")
 """Each is a module with ``play(number)``."""
 HANGS_S = 120
-"""A world that takes longer than this stands still: the process says where, and ends."""
+"""A world that computes longer than this does not end: the process says where it is, and ends."""
+WAITS_S = 3_600
+"""One that takes longer than this waits for something that does not come; on a busy machine worlds take minutes."""
 MEMORY_KIB = 1_000_000
 """What a process may grow to that plays worlds after one another, whatever is in them."""
 _AT_ONCE = 8
@@ -43,13 +46,17 @@ def player(target: str) -> Callable[[int], Tally]:
 
 def examine(target: str, number: int) -> Played:
     """Play one world, and tell what was wrong with it."""
-    faulthandler.dump_traceback_later(HANGS_S, exit=True)
+    faulthandler.register(signal.SIGPROF, chain=True)
+    signal.setitimer(signal.ITIMER_PROF, HANGS_S)
+    faulthandler.dump_traceback_later(WAITS_S, exit=True)
     try:
         tally = player(target)(number)
     except Exception:
         return Played(number, 0, 0.0, traceback.format_exc())
     finally:
         faulthandler.cancel_dump_traceback_later()
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        faulthandler.unregister(signal.SIGPROF)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     failure = f"the process has grown to {grown} KiB" if grown > MEMORY_KIB else None
     return Played(number, tally.frames, tally.slowest, failure)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -82,3 +87,28 @@ def test_what_takes_too_long_is_noticed() -> None:
     with pytest.raises(TooSlow, match=r"2\.0 s"):
         tally.count(2.0, b"y", 1.0)
     assert (tally.frames, tally.slowest) == (2, 2.0)
+
+
+def test_a_world_that_does_not_end_says_where_it_is() -> None:
+    """The time counts that it computes: on a busy machine a world may take minutes"""
+    spin = """
+from tests.fuzz import runner
+
+def stand_still(number):
+    while True:
+        pass
+
+runner.HANGS_S = 0.1
+runner.player = lambda target: stand_still
+runner.examine("core", 1)
+"""
+    top = Path(__file__).parents[2]
+    ended = subprocess.run(
+        (sys.executable, "-c", spin),
+        cwd=top,
+        env={**os.environ, "PYTHONPATH": str(top)},
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == -signal.SIGPROF
+    assert "in stand_still" in ended.stderr

@@ -16,6 +16,7 @@ from functools import cache
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
+from threading import Thread
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -23,6 +24,8 @@ import msgspec
 import intercom
 
 Outcome = TypeVar("Outcome")
+_LOOK_S = 1.0
+"""How often a process looks whether the one that started it is there."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,7 @@ def in_batches(
     A process that ends takes no count with it: the worlds it had are tried again, each in a process of its own.
     """
     pending = iter(numbers)
-    pool = ProcessPoolExecutor(workers)
+    pool = _pool(workers)
     try:
         while batch := list(islice(pending, at_once * workers)):
             begun = time.monotonic()
@@ -138,7 +141,7 @@ def in_batches(
             found = [_outcome(future) for future in futures]
             if any(isinstance(each, BrokenProcessPool) for each in found):
                 pool.shutdown(cancel_futures=True)
-                pool = ProcessPoolExecutor(workers)
+                pool = _pool(workers)
                 found = [
                     _alone(try_one, number) if isinstance(each, BrokenProcessPool) else each
                     for number, each in zip(batch, found, strict=True)
@@ -159,6 +162,21 @@ def code_digest() -> str:
     return digest.hexdigest()[:12]
 
 
+def _pool(workers: int) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(workers, initializer=_end_with, initargs=(os.getpid(),))
+
+
+def _end_with(parent: int) -> None:
+    """Let this process end when the one that started it has ended, however it did."""
+
+    def look() -> None:
+        while os.getppid() == parent:
+            time.sleep(_LOOK_S)
+        os._exit(1)
+
+    Thread(target=look, daemon=True).start()
+
+
 def _outcome(future: Future[Any]) -> Any:
     try:
         return future.result()
@@ -167,6 +185,6 @@ def _outcome(future: Future[Any]) -> Any:
 
 
 def _alone(try_one: Callable[[int], Outcome], number: int) -> Outcome | None:
-    with ProcessPoolExecutor(1) as pool:
+    with _pool(1) as pool:
         found = _outcome(pool.submit(try_one, number))
     return None if isinstance(found, BrokenProcessPool) else found
