@@ -70,7 +70,7 @@ class Merged:
         if self.acceptances:
             executemany(ACCEPT_OPERATIONS, spans(self.acceptances))
         if self.moves:
-            executemany(MOVE_OPERATIONS, spans(self.moves))
+            executemany(MOVE_OPERATIONS, [(who, who, *span) for who, *span in spans(self.moves)])
         if self.answers:
             executemany(ANSWER_QUESTIONS, runs(self.answers))
         rows: dict[str, list[Row]] = {statement: [] for statement in (DROP_OPERATION, *WRITERS)}

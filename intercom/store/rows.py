@@ -34,8 +34,8 @@ SAVE_OPERATION = f"INSERT OR REPLACE INTO operations ({OPERATION_COLUMNS}) VALUE
 ACCEPT_OPERATIONS = "UPDATE operations SET state = 'accepted', accepted_at = ? WHERE number BETWEEN ? AND ?"
 """Accept successive rows: a third of the time of as many statements."""
 MOVE_OPERATIONS = """
-UPDATE operations SET recipient_session = ?1, question_target = iif(question_asker IS NULL, NULL, ?1)
-WHERE number BETWEEN ?2 AND ?3
+UPDATE operations SET recipient_session = ?, question_target = iif(question_asker IS NULL, NULL, ?)
+WHERE number BETWEEN ? AND ?
 """
 """Write who accepted rows that were reserved for another session."""
 ANSWER_QUESTIONS = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from typing import Any
@@ -154,3 +155,10 @@ def test_retired_row_without_its_number_is_the_oldest(damaged: object) -> None:
 @pytest.mark.parametrize("damaged", ["1", -1, 0.5, b"1"])
 def test_retired_row_with_a_damaged_address_acted_under_none(damaged: object) -> None:
     assert rows.retired_from_row(("a", "h", 1, damaged)) == RetiredIdRecord("a", "h", 1)
+
+
+def test_no_statement_numbers_its_placeholders() -> None:
+    """Python from 3.12 on warns of numbered ones that are given a sequence, and refuses them from 3.14 on."""
+    statements = [value for value in vars(rows).values() if isinstance(value, str) and "operations" in value]
+    assert len(statements) > 5
+    assert not [statement for statement in statements if re.search(r"\?\d", statement)]
