@@ -6,18 +6,18 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Any
 
+from msgspec import Struct
+
 from intercom.core.clock import Instant
 
 
-class Deadline:
+class Deadline(Struct, eq=False):
     """Name one thing that is due; ``action`` is called with ``subject`` unless it was cancelled before."""
 
-    __slots__ = ("action", "due", "subject")
-
-    def __init__(self, due: int, action: Callable[[Any, Instant], None] | None, subject: Any) -> None:
-        self.due = due
-        self.action = action
-        self.subject = subject
+    due: int
+    action: Any
+    """``Callable[[Any, Instant], None]``; None once it was cancelled."""
+    subject: Any
 
 
 class Deadlines:

@@ -13,7 +13,7 @@ once nobody has its task: it is handed to nobody else.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Raw, Struct
 from msgspec.json import encode
@@ -60,10 +60,11 @@ Kept: TypeAlias = Literal["quiet", "hold"]
 """What a policy does with it on the way."""
 
 
-class Planned(NamedTuple):
+class Planned(Struct, frozen=True):
     """Say how a new task will be handed over; a push begins with the commit that accepts it."""
 
-    place: Place | None
+    place: Any
+    """A ``Place``, if it has one."""
     way: Way | None
     kept: Kept | None
     epoch: int = 0
@@ -141,7 +142,7 @@ class Dispatching:
             return self._accept_for_peer(record, record.authority, message, info, now)
         place, way, kept = planned.place, planned.way, planned.kept
         if way == "push" and place is not None and not self._book.is_full:
-            invocation = Invocation(record, info)
+            invocation = Invocation(record, info, record.invocation_id)
             changes = self._book.enter(invocation, message, now)
             invocation.ticket = self._ledger.append(changes, self._not_accepted, invocation)
             self._offer(invocation, place.session, message, now)

@@ -79,30 +79,27 @@ class Texts(Struct, frozen=True):
         return sha256(encode(self)).hexdigest()
 
 
-class Invocation:
+class Invocation(Struct, eq=False):
     """Hold one invocation, and what only this process knows of it."""
 
-    __slots__ = ("gone_since", "id", "info", "mail", "notice", "offered", "place", "record", "retry_at", "ticket")
-
-    def __init__(self, record: InvocationRecord, info: bytes) -> None:
-        self.record = record
-        self.info = info
-        """The session object of who asked, at the time, JSON."""
-        self.id = record.invocation_id
-        self.place: Holders | None = None
-        """Under whom it is found among the open ones."""
-        self.ticket = 0
-        """Of its newest change."""
-        self.mail: Mail | None = None
-        """The message that brings the task, while it is in a mailbox."""
-        self.notice: Mail | None = None
-        """The message that says it is not wanted any more, while it is in a mailbox."""
-        self.offered: Offered | None = None
-        """The same on its way to a session without one."""
-        self.retry_at = 0
-        """The hand-over is not tried before, monotonic ms."""
-        self.gone_since: int | None = None
-        """When its target was first found gone while its job goes on, monotonic ms."""
+    record: InvocationRecord
+    info: bytes
+    """The session object of who asked, at the time, JSON."""
+    id: str
+    place: Holders | None = None
+    """Under whom it is found among the open ones."""
+    ticket: int = 0
+    """Of its newest change."""
+    mail: Mail | None = None
+    """The message that brings the task, while it is in a mailbox."""
+    notice: Mail | None = None
+    """The message that says it is not wanted any more, while it is in a mailbox."""
+    offered: Offered | None = None
+    """The same on its way to a session without one."""
+    retry_at: int = 0
+    """The hand-over is not tried before, monotonic ms."""
+    gone_since: int | None = None
+    """When its target was first found gone while its job goes on, monotonic ms."""
 
     @property
     def is_open(self) -> bool:
@@ -186,7 +183,7 @@ class Invocations:
             oldest = next((one for one in self._by_id.values() if not one.is_open), None)
             if oldest is not None:
                 self._forget(oldest, move, now)
-        invocation = Invocation(record, info)
+        invocation = Invocation(record, info, record.invocation_id)
         move.inverse(lambda now: self.leave(invocation))
         move.changes += self.enter(invocation, message, now)
         return invocation
@@ -228,7 +225,7 @@ class Invocations:
 
     def recover(self, record: InvocationRecord, info: bytes) -> Invocation:
         """Enter an invocation read from the store."""
-        invocation = Invocation(record, info)
+        invocation = Invocation(record, info, record.invocation_id)
         self._enter(invocation)
         return invocation
 

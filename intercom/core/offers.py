@@ -13,7 +13,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from intercom.core.clock import Instant
 from intercom.core.deadlines import Deadline, Deadlines
@@ -33,28 +33,17 @@ class Missing(Enum):
     """It may have arrived."""
 
 
-class Offered:
+class Offered(Struct, eq=False):
     """Hold one item that is on its way; the token of its frame."""
 
-    __slots__ = ("deadline", "is_open", "message_id", "on_missing", "on_received", "push_id", "session", "subject")
-
-    def __init__(
-        self,
-        session: Session,
-        message_id: str,
-        push_id: str,
-        on_received: Callable[[Any, Instant], None],
-        on_missing: Callable[[Any, Missing, Instant], None],
-        subject: Any,
-    ) -> None:
-        self.session = session
-        self.message_id = message_id
-        self.push_id = push_id
-        self.on_received = on_received
-        self.on_missing = on_missing
-        self.subject = subject
-        self.is_open = True
-        self.deadline: Deadline | None = None
+    session: Session
+    message_id: str
+    push_id: str
+    on_received: Callable[[Any, Instant], None]
+    on_missing: Callable[[Any, Missing, Instant], None]
+    subject: Any
+    is_open: bool = True
+    deadline: Deadline | None = None
 
 
 class Offers:
