@@ -35,12 +35,12 @@ STATUS: dict[str, frozenset[str]] = {
     "peer_acked": frozenset({"running", "completed", "failed", "cancelled"}),
     "running": frozenset({"completed", "failed", "cancelled"}),
     "completed": frozenset(),
-    "failed": frozenset(),
+    "failed": frozenset({"peer_acked", "running", "completed", "cancelled"}),
     "cancelled": frozenset(),
 }
 """To which states a delivery may go from each."""
-_REVIVED = frozenset({"peer_acked", "running", "completed", "failed", "cancelled"})
-"""The same of one of which it was assumed that its peer cannot be reached."""
+_FINAL = frozenset({REFUSED, LATE})
+"""Of what failed for these reasons nothing can be heard any more; else its run says whether it was only assumed."""
 
 
 class IllegalStep(Exception):
@@ -73,8 +73,8 @@ class Delivery:
 
     def allows(self, status: str) -> bool:
         """Tell whether it may go to this state."""
-        is_assumed = self.record.status == "failed" and self.record.failure == UNREACHABLE
-        return status in (_REVIVED if is_assumed else STATUS[self.record.status])
+        is_final = self.record.status == "failed" and self.record.failure in _FINAL
+        return not is_final and status in STATUS[self.record.status]
 
 
 class Deliveries:

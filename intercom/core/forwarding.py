@@ -300,7 +300,7 @@ class Forwarding:
         record = delivery.record
         is_current = fact.attempt == record.attempts and delivery.has_left
         if fact.verdict in ("accepted", "duplicate"):
-            if delivery.allows("peer_acked"):
+            if self._may_be_at_peer(delivery):
                 self._acked(delivery, fact, now)
         elif not is_current or not delivery.waits:
             return
@@ -311,6 +311,14 @@ class Forwarding:
             attempted = self._attempted(delivery, "failed", error=fact.reason)
             said = f"{self._peers.name_of(record.peer)} refused it: {fact.reason}"
             self._give_up(delivery, states.REFUSED, said, now, attempted)
+
+    def _may_be_at_peer(self, delivery: Delivery) -> bool:
+        """Tell whether it counts when the peer says that it has it: it waits, or its end was only assumed."""
+        if delivery.waits:
+            return True
+        invocation = self._book.get(delivery.record.invocation_id)
+        is_assumed = invocation is not None and invocation.record.reconciled
+        return is_assumed and delivery.allows("peer_acked")
 
     def _acked(self, delivery: Delivery, fact: Forwarded, now: Instant) -> None:
         delivery.has_left = False
@@ -349,7 +357,7 @@ class Forwarding:
     def _mirrored(self, delivery: Delivery, fact: Mirrored, now: Instant) -> None:
         """Take a report of a run; one that is known says nothing, and a gap is filled before anything is taken."""
         record = delivery.record
-        if fact.seq <= record.mirrored or not (delivery.is_at_peer or delivery.allows("peer_acked")):
+        if fact.seq <= record.mirrored or not (delivery.is_at_peer or self._may_be_at_peer(delivery)):
             return
         if fact.after > record.mirrored:
             self._follow(delivery, now)
@@ -376,9 +384,9 @@ class Forwarding:
             return
         texts = Texts(run.summary, run.output, run.error)
         if run.state in ENDED:
-            if run.state == invocation.record.state:
+            if (run.state, run.reconciled) == (invocation.record.state, invocation.record.reconciled):
                 return
-            self._book.end(invocation, run.state, texts, move, now, self._next_number())
+            self._book.end(invocation, run.state, texts, move, now, self._next_number(), reconciled=run.reconciled)
         elif run.state in ("running", "waiting"):
             if run.state != invocation.record.state:
                 self._book.take(invocation, None, move, now, run.state)

@@ -192,6 +192,8 @@ class RemoteRun(Struct, frozen=True):
     summary: str | None = None
     output: str | None = None
     error: str | None = None
+    reconciled: bool = False
+    """The peer had to assume that it failed; what its target reports after all still counts."""
 
 
 # --- work for a peer ------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from intercom.core.clock import Instant
+from intercom.core.invocation_targets import address_id
 from intercom.core.labels import Candidate
 from intercom.core.peer_records import PeerLost, PeerRecord, PeerSeen, RemoteName
 
@@ -126,11 +127,14 @@ class Peers:
         return None
 
     def _candidate(self, broker_id: str, name: RemoteName) -> Candidate:
+        # A session that holds an address may be gone when the task comes there: the address is the target then, too.
+        is_known_as = name.target_id if name.address is None else address_id(*name.address)
         return Candidate(
-            name.target_id,
+            is_known_as,
             name.name,
             name.state,
             is_address=name.is_address,
+            ids=() if name.address is None else (name.target_id,),
             is_local=False,
             authority=broker_id,
             workspace=name.workspace,

@@ -269,7 +269,14 @@ class TasksIn:
         invocation: Invocation = reporting.invocation
         record = invocation.record
         texts = texts_of(None if record.result is None else bodies.get(record.result))
-        run = RemoteRun(record.run_id, record.state, texts.summary, texts.output, texts.error)  # type: ignore[arg-type]  # a state
+        run = RemoteRun(
+            record.run_id,
+            record.state,  # type: ignore[arg-type]  # a state
+            texts.summary,
+            texts.output,
+            texts.error,
+            record.reconciled,
+        )
         if reporting.asked is not None:
             self._answer(reporting.asked, InvokedLetter(reporting.attempt, "duplicate", run))
             return

@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 
 from intercom.core.clock import Instant
-from intercom.core.deliveries import STATUS, UNREACHABLE, Deliveries, Delivery, IllegalStep, delivery_id, status_of
+from intercom.core.deliveries import (
+    LATE,
+    REFUSED,
+    STATUS,
+    UNREACHABLE,
+    Deliveries,
+    Delivery,
+    IllegalStep,
+    delivery_id,
+    status_of,
+)
 from intercom.core.journal import Journal
 from intercom.core.move import Move, take_back
 from intercom.core.records import DeliveryRecord, Happened, RemoteRun
@@ -43,9 +53,10 @@ def test_a_delivery_goes_only_where_its_table_says(status: str, to: str) -> None
 def test_only_an_assumed_failure_gives_way() -> None:
     """FE 3.3: a later real update may undo only a failure that was assumed."""
     _, assumed = book(status="failed", failure=UNREACHABLE)
-    _, refused = book(status="failed", failure="peer_rejected")
+    _, refused = book(status="failed", failure=REFUSED)
+    _, late = book(status="failed", failure=LATE)
     assert assumed.allows("peer_acked") and assumed.allows("completed") and not assumed.allows("deferred")
-    assert not refused.allows("peer_acked")
+    assert not refused.allows("peer_acked") and not late.allows("peer_acked")
 
 
 def test_an_equal_row_is_not_written() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from intercom.core.clock import Instant
+from intercom.core.invocation_targets import address_id
 from intercom.core.journal import Journal
 from intercom.core.ledger import Ledger
 from intercom.core.outbox import Outbox
@@ -35,6 +36,16 @@ def test_names_come_and_go_with_their_peer() -> None:
     peers.lost(PeerLost("b"))
     assert peers.with_id("y", None) is None and not peers.is_there("b") and len(peers) == 0
     assert peers.name_of("b") == "studio" and peers.name_of("never") == "never"
+
+
+def test_who_holds_an_address_is_known_by_that() -> None:
+    """protocol 6.13.9: the address is the target, whoever holds it, and the id of its session leads to it."""
+    peers, _ = scene()
+    held = RemoteName("x", "Depot", ("default",), "active", "b", is_address=True, address=("default", "Depot"))
+    peers.seen(PeerSeen("b", "studio", None, (held,)), NOW)
+    [candidate] = peers.candidates(None)
+    assert (candidate.target_id, candidate.ids) == (address_id("default", "depot"), ("x",))
+    assert peers.with_id("x", None) == candidate
 
 
 def test_oneself_is_no_peer() -> None:

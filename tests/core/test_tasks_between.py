@@ -133,11 +133,13 @@ def test_an_address_elsewhere_that_nobody_holds_gets_it_when_somebody_does() -> 
     scene = Scene()
     depot = holder(scene.cluster, "b", "depot", features=["address", *AGENT, "invoke"])
     held = ask(scene.asker, "route_resolve", target="depot@b")["target"]
-    assert (held["targetId"], held["sessionState"]) == (depot.id, "active")
+    assert held["sessionState"] == "active"
+    assert ask(scene.asker, "route_resolve", target=depot.id)["target"] == held, "its session leads to it"
     depot.write("unregister")
     scene.run(2 * LIMITS.announce_ms)
     shown = ask(scene.asker, "route_resolve", target="@depot")["target"]
     assert (shown["sessionState"], shown["node"], shown["scope"]) == ("away", "b", "mesh")
+    assert shown["targetId"] == held["targetId"], "the address is the target, held or not"
     assert ask(scene.asker, "route_resolve", target=shown["targetId"])["target"] == shown
     assert ask(scene.worker, "route_resolve", target=shown["targetId"])["target"]["scope"] == "local", (
         "as it is known there"
@@ -153,6 +155,61 @@ def test_an_address_elsewhere_that_nobody_holds_gets_it_when_somebody_does() -> 
     stranger = invoker(scene.cluster["a"], "stranger", info={"groups": ["elsewhere"]})
     assert ask(stranger, "route_resolve", target="@depot")["diagnosis"]["kind"] == "unknown"
     assert ask(stranger, "route_resolve", target=shown["targetId"])["diagnosis"]["kind"] in ("unknown", "unparseable")
+
+
+@pytest.mark.parametrize("wording", ["depot@b", "session id"])
+def test_an_address_whose_broker_was_killed_gets_it_when_its_holder_is_back(wording: str) -> None:
+    """protocol 6.13.9: its holder has no session there just then, so it waits for the address, whatever was named."""
+    scene = Scene()
+    features = ["address", *AGENT, "invoke"]
+    depot = holder(scene.cluster, "b", "depot", features=features)
+    scene.cluster.cut("b", leases_end=False)
+    answer = scene.invoke(depot.id if wording == "session id" else wording)
+    scene.cluster.crash("b", "renewed")
+    assert scene.state == ("queued", "peer_acked")
+    back = holder(scene.cluster, "b", "depot", features=features)
+    [task] = [frame for frame in [*back.first, *back.got()] if frame["type"] == "message"]
+    assert task["message"]["id"] == f"run:{answer['runId']}"
+    back.write("received", messageId=task["message"]["id"])
+    scene.run()
+    assert scene.state == ("running", "running")
+
+
+def test_a_session_whose_broker_was_killed_gets_it_when_it_is_back() -> None:
+    """protocol 6.13.9: one without an address that may come back is waited for, as on its own machine."""
+    scene = Scene(features=(*AGENT, "invoke"))
+    scene.cluster.cut("b", leases_end=False)
+    scene.invoke()
+    scene.cluster.crash("b", "renewed")
+    assert scene.state == ("queued", "peer_acked")
+    back = reattach(scene.cluster["b"], scene.worker)
+    scene.run()
+    assert tasks_of(back) == ["build it"]
+
+
+@pytest.mark.parametrize("said", ["completed", "failed"])
+def test_what_a_worker_reports_after_its_run_was_given_up_counts_where_it_was_asked_for(said: str) -> None:
+    """protocol 13.3: who asked learns of it, too; once it is no assumption any more it stays."""
+    scene = Scene()
+    features = ["address", *AGENT, "invoke"]
+    depot = holder(scene.cluster, "b", "depot", features=features)
+    scene.invoke("@depot")
+    world = scene.cluster["b"]
+    [task] = [frame for frame in depot.got() if frame["type"] == "message"]
+    depot.write("received", messageId=task["message"]["id"])
+    scene.run()
+    assert scene.state == ("running", "running")
+    depot.leave()
+    world.judge(depot.id, is_alive=False)
+    scene.run(LIMITS.run_stale_ms)
+    scene.run(2 * LIMITS.job_retry_ms)
+    assert (scene.state, run_of(scene.asker)["reconciled"]) == (("failed", "failed"), True)
+    back = holder(scene.cluster, "b", "depot", features=features)
+    assert update(back, said, output="built")["state"] == said
+    scene.run()
+    run = run_of(scene.asker)
+    assert (scene.state, run["output"], run.get("reconciled", False)) == ((said, said), "built", False)
+    assert run.get("error") is None
 
 
 def test_a_worker_with_an_inbox_gets_it_there_and_a_reply_is_the_result() -> None:
