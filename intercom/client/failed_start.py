@@ -38,12 +38,12 @@ def note(paths: Paths, error: StartFailed) -> None:
     with suppress(OSError, IntercomError):
         descriptor = open_private_file(draft, os.O_WRONLY | os.O_TRUNC)
         try:
-            os.write(descriptor, text.encode())
-        finally:
-            os.close(descriptor)
-        try:
+            try:
+                os.write(descriptor, text.encode())
+            finally:
+                os.close(descriptor)
             os.replace(draft, paths.start_failure)
-        except OSError:
+        except OSError:  # a full disk is why most starts fail: no draft stays behind
             os.unlink(draft)
 
 
