@@ -11,7 +11,8 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from intercom.errors import HomeError
@@ -202,6 +203,22 @@ def open_private_file(path: Path, flags: int) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+@contextmanager
+def drafted(draft: Path) -> Iterator[int]:
+    """Open a private file that the block writes and renames or links; nothing of it is left under its own name after.
+
+    Yields the descriptor, for writing, of an empty file. Raises ``OSError`` as ``open_private_file`` does. A draft that
+    cannot be written, on a full disk, would stay for good: its name is that of a process.
+    """
+    descriptor = open_private_file(draft, os.O_WRONLY | os.O_TRUNC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+        with suppress(FileNotFoundError):
+            draft.unlink()
 
 
 def sync_directories(*directories: Path) -> None:

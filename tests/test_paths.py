@@ -21,6 +21,7 @@ from intercom.paths import (
     NETWORK_FILE_SYSTEMS,
     Paths,
     check_socket_directory,
+    drafted,
     file_system_of,
     make_private_directory,
     open_private_file,
@@ -571,3 +572,17 @@ def test_a_blank_variable_is_no_home(blank: str) -> None:
     assert resolve_home(None, {"INTERCOM_HOME": blank}) == resolve_home(None, {})
     with pytest.raises(HomeError):
         resolve_home(blank, {})
+
+
+def test_no_draft_stays_behind(tmp_path: Path) -> None:
+    """Neither when it was put in its place, nor when the disk was full."""
+    draft, place = tmp_path / "place.1", tmp_path / "place"
+    with drafted(draft) as descriptor:
+        os.write(descriptor, b"x")
+        draft.replace(place)
+    with pytest.raises(OSError, match="full"), drafted(draft):
+        raise OSError("the disk is full")
+    with drafted(draft):
+        pass
+    assert list(tmp_path.iterdir()) == [place]
+    assert place.read_bytes() == b"x" and place.stat().st_mode & 0o777 == 0o600

@@ -72,7 +72,9 @@ def configure(parser: Parser) -> None:
     """Add the options of ``flow``."""
     parser.add_argument("words", nargs="*", metavar="WHAT", type=clean, help="what to do, and with which flow")
     parser.add_argument("--id", dest="flow_id", metavar="ID", type=clean, help="create: the name of the flow")
-    parser.add_argument("--target", metavar="TARGET", type=clean, help="create, resume: a name, or session:ID")
+    parser.add_argument(
+        "--target", metavar="TARGET", type=clean, help="create, resume: a name, name@node, or session:ID"
+    )
     parser.add_argument(
         "--step", dest="steps", metavar="ID=TEXT", type=_step, action="append", help="create, append: a step; repeat it"
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from intercom.errors import ConfigError, HomeError
-from intercom.paths import open_private_file, read_ordinary_file
+from intercom.paths import drafted, read_ordinary_file
 
 COMMAND, ARGUMENTS = "brokerCommand", "brokerArgs"
 NAME = "config.json"
@@ -42,13 +42,10 @@ def read(path: Path) -> dict[str, Any] | None:
 def write(path: Path, settings: dict[str, Any]) -> None:
     """Replace a file by one with these settings, mode 0600; whoever reads it sees the old or the new one."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = open_private_file(draft, os.O_WRONLY | os.O_TRUNC)
-    try:
+    with drafted(draft) as descriptor:
         os.write(descriptor, json.dumps(settings, indent=2, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
         os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    os.replace(draft, path)
+        os.replace(draft, path)
 
 
 def copy(path: Path, to: Path) -> None:

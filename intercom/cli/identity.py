@@ -26,8 +26,8 @@ from intercom.errors import AccessDenied, HomeError, RegistrationRefused, UsageE
 from intercom.limits import CONNECT_MS, KEY_BYTES
 from intercom.paths import (
     Paths,
+    drafted,
     make_private_directory,
-    open_private_file,
     prepare_home,
     read_ordinary_file,
     resolve_home,
@@ -163,15 +163,11 @@ def _secret(paths: Paths) -> bytes:
         prepare_home(paths)
         make_private_directory(paths.identities)
         draft = paths.identities / f".command.key.{os.getpid()}"
-        descriptor = open_private_file(draft, os.O_WRONLY | os.O_TRUNC)
-        try:
+        with drafted(draft) as descriptor:
             os.write(descriptor, os.urandom(KEY_BYTES))
             os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        with suppress(FileExistsError):
-            os.link(draft, place)
-        os.unlink(draft)
+            with suppress(FileExistsError):
+                os.link(draft, place)
         key = read_ordinary_file(place)
     if len(key) != KEY_BYTES:
         raise OSError(f"{place} is not a key")

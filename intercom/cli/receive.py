@@ -13,14 +13,14 @@ from intercom.cli.messages import described, how_to_answer, same_identity, shown
 from intercom.cli.person import add_me, address_of
 from intercom.cli.render import Output
 from intercom.errors import AddressHeld, IntercomError
-from intercom.limits import REQUEST_MS
+from intercom.limits import REQUEST_MS, Limits
 
 if TYPE_CHECKING:
     from intercom.client.blocking import IncomingMessage, Messages, Session
     from intercom.wire.mail import Hold
 
 USAGE = ""
-DESCRIPTION = """Print the messages that wait for the identity of this command (`intercom whoami`), the oldest first.
+DESCRIPTION = f"""Print the messages that wait for the identity of this command (`intercom whoami`), the oldest first.
 
 A message is taken out once it was printed. If the command ends before, or nobody reads what it prints, the message
 stays and is printed again by the next one. Mail older than 5 minutes is printed with its age, and each message with the
@@ -30,8 +30,9 @@ While another session receives for the address, such as `intercom listen`, the c
 --take-over takes its place. With --wait it waits until something is there, with --follow it goes on for ever. --me
 reads the mail of the person, which is for the person to do.
 
-With --json one document holds the messages that were handed over together, at most 32, and the number `left` that still
-wait; with --follow each line is a document with an `event`: `message`, and at last `ended`.
+With --json one document holds the messages that were handed over together, of the waiting ones at most
+{Limits().mail_offers}, and the number `left` that still wait; with --follow each line is a document with an `event`:
+`message`, and at last `ended`.
 
 Starts a broker when none runs. Ends with 6 when --wait was given and nothing came in time.
 """

@@ -19,6 +19,7 @@ from intercom.limits import REQUEST_MS
 from intercom.paths import Paths
 
 if TYPE_CHECKING:
+    from intercom.store.failures import StoreUnusable
     from intercom.store.inspection import Inspection
     from intercom.store.rebuilding import Rescued
 
@@ -45,7 +46,24 @@ class StoreTrouble(IntercomError):
     """Say that the files of the store cannot be used, and why."""
 
     code = "store_unusable"
-    hint = "Nothing is delivered until they are whole. A person can run `intercom store rebuild` to save what is left."
+    hint = "Nothing is delivered until they are whole. After `intercom stop`, `intercom store check` says what to do."
+
+
+_REBUILD = "Nothing is delivered until they are whole. A person can run `intercom store rebuild` to save what is left."
+_NO_REBUILDING = {
+    "newer": "A newer intercom wrote them: use that one, or one newer still.",
+    "held": "End that program, or wait until it is done.",
+    "unwritable": "Nothing is delivered until they can be written; end what prevents it and start the broker again.",
+}
+"""What to do about troubles that rebuilding does not mend, by their codes."""
+
+
+def _trouble(of: StoreUnusable) -> StoreTrouble:
+    """Return the error for a store that cannot be used; rebuilding is advised only where it helps."""
+    from intercom.store.rebuilding import MENDED
+
+    other = _NO_REBUILDING.get(of.code, "Nothing is delivered until they can be used; see to what is named.")
+    return StoreTrouble(of.reason, hint=_REBUILD if of.code in MENDED else other)
 
 
 def configure(parser: Parser) -> None:
@@ -81,7 +99,7 @@ def _check(paths: Paths, arguments: Namespace, output: Output) -> int:
         return _ask_the_broker(paths, arguments, output)
     document = described(found)
     if found.trouble is not None:
-        error = StoreTrouble(found.trouble.reason)
+        error = _trouble(found.trouble)
         output.failure({**error.as_dict(), "trouble": found.trouble.code, "askedBroker": False, **document})
         if not output.as_json:
             output.note(f"intercom: {visible(error.reason)}. {error.hint}")
@@ -150,7 +168,9 @@ def _rebuild(paths: Paths, arguments: Namespace, output: Output) -> int:
             output.line("there is no store yet" if not found.files else "in order: there is nothing to rebuild")
             return 0
         if found.trouble.code not in MENDED:
-            raise StoreTrouble(found.trouble.reason, hint="Rebuilding does not mend that; see to what is named.")
+            error = _trouble(found.trouble)
+            error.hint = f"Rebuilding does not mend that. {error.hint}"
+            raise error
         saved = rescue(paths)
         if not arguments.yes:
             raise UsageError(

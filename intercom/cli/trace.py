@@ -30,7 +30,7 @@ DESCRIPTION = """Show what became of a message: its states with their times, and
     undeliverable  nobody came for it in time, or its mailbox is gone; its sender was told
     handed_on      another machine keeps it for its recipient, or gave it to it since; trace it there
     withdrawn      it was a question, and its sender waits for no answer any more
-    purged         the person emptied its mailbox; its sender was told
+    purged         the person emptied its mailbox or gave it up; its sender was told
     parked         it waits in the inbox until a worker takes it (`intercom inbox`)
     assigned       a worker has it; accepted, started and others are what the worker said of it
     failed         it was work, and the worker could not do it; no message told its sender

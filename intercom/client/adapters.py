@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from intercom.client.who import start_of
 from intercom.limits import DOOR_ANSWER_BYTES, SESSION_NOTE_AGE_MS
-from intercom.paths import Paths, make_private_directory, open_private_file, prepare_home, read_ordinary_file
+from intercom.paths import Paths, drafted, make_private_directory, prepare_home, read_ordinary_file
 
 _MOST_ANCESTORS = 64
 
@@ -271,12 +271,9 @@ def _is_there(pid: int) -> bool:
 
 def _write(file: Path, content: bytes) -> None:
     draft = file.with_suffix(f".{os.getpid()}.new")
-    descriptor = open_private_file(draft, os.O_WRONLY | os.O_TRUNC)
-    try:
+    with drafted(draft) as descriptor:
         os.write(descriptor, content)
-    finally:
-        os.close(descriptor)
-    draft.replace(file)
+        draft.replace(file)
 
 
 def _forget_old_notes(paths: Paths) -> None:

@@ -11,8 +11,8 @@ import os
 from contextlib import suppress
 from typing import NamedTuple
 
-from intercom.errors import IntercomError, StartFailed
-from intercom.paths import Paths, open_private_file, read_ordinary_file
+from intercom.errors import StartFailed
+from intercom.paths import Paths, drafted, read_ordinary_file
 
 
 class Mark(NamedTuple):
@@ -35,16 +35,9 @@ def note(paths: Paths, error: StartFailed) -> None:
     """Leave a note; where that is not possible, everybody finds out alone."""
     draft = paths.start_failure.with_suffix(f".{os.getpid()}")
     text = json.dumps({"reason": error.reason, "hint": error.hint})
-    with suppress(OSError, IntercomError):
-        descriptor = open_private_file(draft, os.O_WRONLY | os.O_TRUNC)
-        try:
-            os.write(descriptor, text.encode())
-        finally:
-            os.close(descriptor)
-        try:
-            os.replace(draft, paths.start_failure)
-        except OSError:
-            os.unlink(draft)
+    with suppress(OSError), drafted(draft) as descriptor:  # a full disk is why most starts fail
+        os.write(descriptor, text.encode())
+        os.replace(draft, paths.start_failure)
 
 
 def noted(paths: Paths, before: Mark | None) -> StartFailed | None:

@@ -489,8 +489,9 @@ def known_view(found: InvocationView | tuple[Diagnosis, ...], invocation_id: str
 
 
 def unclear(diagnosis: Diagnosis) -> RouteUnclear:
-    """Return the error for a label that led to nobody."""
-    error = RouteUnclear(f"{diagnosis.asked!r} leads to nobody: {diagnosis.detail}", code=f"route_{diagnosis.kind}")
+    """Return the error for a label that led to nobody, or to several."""
+    leads_to = "several" if diagnosis.kind == "ambiguous" else "nobody"
+    error = RouteUnclear(f"{diagnosis.asked!r} leads to {leads_to}: {diagnosis.detail}", code=f"route_{diagnosis.kind}")
     labels = [candidate.label for candidate in diagnosis.candidates]
     error.labels = tuple(labels)
     if labels and diagnosis.kind in ("ambiguous", "unknown"):

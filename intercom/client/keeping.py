@@ -19,7 +19,7 @@ from pathlib import Path
 
 from intercom.errors import AccessDenied, HomeError, IntercomError
 from intercom.limits import ADDRESS_SEEN_IDS, IDENTITY_FILE_BYTES, KEY_BYTES
-from intercom.paths import Paths, make_private_directory, open_private_file, prepare_home, sync_directories
+from intercom.paths import Paths, drafted, make_private_directory, open_private_file, prepare_home, sync_directories
 
 _DIGITS = 32
 _LINE_BYTES = _DIGITS + 1
@@ -81,16 +81,11 @@ class AddressKeeper:
         make_private_directory(self._place)
         draft = self._token_file.with_suffix(f".{os.getpid()}.{get_ident()}")
         try:
-            descriptor = open_private_file(draft, os.O_WRONLY | os.O_TRUNC)
-            try:
+            with drafted(draft) as descriptor:
                 write_all(descriptor, json.dumps({**self._about, "token": token}).encode())
                 os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-            with suppress(FileExistsError):
-                publish(draft, self._token_file)
-            with suppress(FileNotFoundError):
-                draft.unlink()
+                with suppress(FileExistsError):
+                    publish(draft, self._token_file)
             # The broker will know the address even when the power fails now, and nobody who cannot show its token.
             sync_directories(self._place, self._paths.identities, self._paths.home)
         except OSError as error:

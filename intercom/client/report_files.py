@@ -13,7 +13,7 @@ from msgspec.json import decode, encode
 from intercom.client.keeping import digest, home_trouble, read_private, write_all
 from intercom.client.reporting import ReportRecord
 from intercom.limits import REPORT_FILE_BYTES
-from intercom.paths import Paths, make_private_directory, open_private_file, prepare_home, sync_directories
+from intercom.paths import Paths, drafted, make_private_directory, prepare_home, sync_directories
 
 _SUFFIX = ".report"
 
@@ -46,13 +46,10 @@ class ReportFiles:
         try:
             for directory in (self._paths.identities, self._above, self._place):
                 make_private_directory(directory)
-            descriptor = open_private_file(draft, os.O_WRONLY | os.O_TRUNC)
-            try:
+            with drafted(draft) as descriptor:
                 write_all(descriptor, encode(record))
                 os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-            draft.replace(path)
+                draft.replace(path)
             sync_directories(self._place, *((self._above, self._paths.identities, self._paths.home) if is_new else ()))
         except OSError as error:
             raise home_trouble(error, path) from error

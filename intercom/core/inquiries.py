@@ -340,7 +340,9 @@ class Inquiries(Part):
             return f"session {rest}"
         if address.home is not None:  # FE 3.7: its own mail is for those at its home to see
             machine = self._machine_of(key) or "another machine"
-            return f"{address.name} in {address.group}, whose mailbox is on {machine}; waiting here to be brought there"
+            return (
+                f"{address.name} in {address.group} (at home on {machine}; here waits only what is to be brought there)"
+            )
         return ME if address.group == NO_GROUP else f"{address.name} in {address.group}"
 
     # --- questions and messages -------------------------------------------------------------------------

@@ -141,7 +141,8 @@ def parse(text: str) -> Label | Unparseable:
     rest = text.strip().rstrip(_PUNCTUATION).rstrip()
     rest = rest.removeprefix("@")
     if "@" in rest:
-        return Unparseable("it holds a second @")
+        node = rest.rpartition("@")[2]
+        return Unparseable("it holds an @ behind which no machine is named" if not slug(node) else "it holds several @")
     given: dict[str, str] = {}
     rest, has_model, model = rest.partition("?")
     rest, has_harness, harness = rest.partition("#")

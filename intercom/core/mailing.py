@@ -615,8 +615,9 @@ class Mailing:
         self._give_up([mail], "undeliverable", reason, now, was_taken=False)
 
     def take_out(self, mail: Mail, now: Instant) -> None:
-        """Give up one mail because the operator wants that; its sender is told."""
-        self._give_up([mail], "purged", notices.PURGED, now)
+        """Give up one mail for another machine because the operator wants that; its sender is told."""
+        reason = notices.GIVEN_UP_ON_ITS_WAY if mail.offers else notices.GIVEN_UP
+        self._give_up([mail], "purged", reason, now, was_taken=False)
 
     def settle(self, mail: list[Mail], session: Session, now: Instant) -> None:
         """Take notice that somebody who may open the mailbox has read mail that was never written to anybody."""

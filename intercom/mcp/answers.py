@@ -19,7 +19,7 @@ from intercom.client.keeping import digest, read_private, write_all
 from intercom.client.views import Malformed, message_of
 from intercom.errors import IntercomError
 from intercom.limits import ANSWER_FILE_BYTES, ANSWER_KEPT_MS
-from intercom.paths import Paths, make_private_directory, open_private_file, prepare_home, sync_directories
+from intercom.paths import Paths, drafted, make_private_directory, prepare_home, sync_directories
 from intercom.wire.frames import MessageFrame
 
 _SUFFIX = ".answer"
@@ -61,13 +61,10 @@ class AnswerFiles:
             for directory in (self._paths.identities, self._place):
                 make_private_directory(directory)
             self._drop_old()
-            descriptor = open_private_file(draft, os.O_WRONLY | os.O_TRUNC)
-            try:
+            with drafted(draft) as descriptor:
                 write_all(descriptor, encode(written))
                 os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
-            draft.replace(path)
+                draft.replace(path)
             sync_directories(self._place, self._paths.identities)
         except (OSError, IntercomError):
             return False

@@ -80,7 +80,10 @@ def commit_failure(error: Exception, out_of_space: Callable[[], bool]) -> Commit
 
 
 def opening_failure(error: Exception, database: Path) -> StoreUnusable:
-    """Return the reason an exception while opening the store stands for."""
+    """Return the reason an exception while opening the store stands for.
+
+    SQLite reports that there is no room for the index of its log as any other I/O error, so the kernel is asked.
+    """
     if isinstance(error, OSError):
         code = "unwritable" if error.errno in _PASSING_ERRNO else "unreadable"
         return StoreUnusable(code, f"{error.filename or database} cannot be used: {error.strerror or error}")
@@ -91,6 +94,8 @@ def opening_failure(error: Exception, database: Path) -> StoreUnusable:
         return StoreUnusable("held", held_by(database, holder_of(database)))
     if result in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY):
         return StoreUnusable("unwritable", f"{database} cannot be written: {_PASSING_SQLITE[result]}")
+    if result == sqlite3.SQLITE_IOERR and no_space_left(str(database)):
+        return StoreUnusable("unwritable", f"{database} cannot be written: the disk is full")
     return StoreUnusable("unreadable", f"{database} cannot be used: {error} ({error_name(error)})")
 
 
@@ -105,7 +110,9 @@ def no_space_left(database: str) -> bool:
     try:
         descriptor = open_private_file(probe, os.O_WRONLY | os.O_TRUNC)
         try:
-            os.write(descriptor, bytes(_PROBE_BYTES))
+            left = _PROBE_BYTES
+            while left:  # what still fits is written, and only the rest fails
+                left -= os.write(descriptor, bytes(left))
             os.fsync(descriptor)
         finally:
             os.close(descriptor)

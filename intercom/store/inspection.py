@@ -46,7 +46,7 @@ class Inspection(Struct, frozen=True):
 
 
 def inspect(paths: Paths) -> Inspection:
-    """Judge the store as a broker that opens it would; never raises, and writes nothing."""
+    """Judge the store as a broker that opens it would; never raises, and leaves nothing behind."""
     try:
         files = {path.name: path.lstat().st_size for path in files_of(paths)}
         if not files:

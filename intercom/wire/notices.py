@@ -11,6 +11,10 @@ NOT_LET_THROUGH = "its recipient, or the person, does not let messages of its se
 NEVER_LET_THROUGH = "the person did not let it through in time"
 NEVER_TAKEN = "nobody took it out of the inbox in time"
 PURGED = "the mailbox was emptied by its owner"
+GIVEN_UP = "the person gave it up before it left for the machine of its recipient"
+GIVEN_UP_ON_ITS_WAY = (
+    "the person gave it up, but it may have left for its recipient before, and may arrive all the same"
+)
 
 
 _WRITTEN = "it was written to its recipient, which never confirmed it"
@@ -23,7 +27,7 @@ def never_confirmed(reason: str) -> str:
 
 def fate(kind: str, reason: str) -> str:
     """Say what became of a message that was given up, as far as it is known; the reason follows."""
-    if reason.startswith(_WRITTEN):
+    if reason.startswith(_WRITTEN) or reason == GIVEN_UP_ON_ITS_WAY:
         return "may not have been delivered"
     return "has expired" if kind == "expired" else "was not delivered"
 

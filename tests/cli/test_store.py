@@ -4,7 +4,9 @@ import json
 import os
 import pty
 import signal
+import sqlite3
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -70,6 +72,22 @@ def test_a_damaged_store_is_refused_by_both(shell: Shell) -> None:
     shell.serve()
     asked = shell.run("store", "check", "--json")
     assert (asked.status, asked.document["code"], asked.document["askedBroker"]) == (1, "store_unusable", True)
+
+
+def test_rebuilding_is_advised_only_where_it_helps(shell: Shell) -> None:
+    """Design section 5, fail closed: a store of a newer version is whole, and no new one may take its place."""
+    stopped(shell)
+    with closing(sqlite3.connect(shell.home / "intercom.db")) as connection, connection:
+        connection.execute("UPDATE meta SET value = 1000000 WHERE key = 'schema'")
+    result = shell.run("store", "check", "--json")
+    assert (result.status, result.document["trouble"]) == (1, "newer")
+    assert result.document["hint"] == "A newer intercom wrote them: use that one, or one newer still."
+    refused = as_person(shell, "store", "rebuild", "--yes", "--json")
+    assert (refused.status, refused.document["reason"]) == (1, result.document["reason"])
+    assert refused.document["hint"] == f"Rebuilding does not mend that. {result.document['hint']}"
+    shell.serve()
+    asked = shell.run("store", "check", "--json").document
+    assert asked["askedBroker"] and "rebuild" not in asked["hint"]
 
 
 def test_with_a_damaged_store_no_verb_says_that_nothing_is_there(shell: Shell) -> None:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import errno
+import os
+
 import pytest
 
 from intercom.client.failed_start import mark_of, note, noted
@@ -23,6 +26,16 @@ def test_a_note_is_news_for_who_began_before_it(prepared: Paths) -> None:
     assert noted(prepared, mark_of(prepared)) is None, "it is an old one for who comes now"
     assert prepared.start_failure.stat().st_mode & 0o777 == 0o600
     assert [path.name for path in prepared.home.iterdir()] == ["broker.failed"]
+
+
+def test_on_a_full_disk_nothing_stays_behind(prepared: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+    def write(descriptor: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "text")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", write)
+        note(prepared, StartFailed("it ended"))
+    assert list(prepared.home.iterdir()) == []
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"reason": "x"}'])

@@ -177,7 +177,7 @@ def test_a_label_that_leads_to_nobody(broker: MemoryBroker) -> None:
     assert (unknown.value.code, unknown.value.exit_status) == ("invocation_unknown", 3)
     with pytest.raises(UsageError):
         boss.invoke("twin", "x", action="sing")
-    assert unclear.value.reason == "'twin' leads to nobody: 2 are called @twin", "the hint says the rest"
+    assert unclear.value.reason == "'twin' leads to several: 2 are called @twin", "the hint says the rest"
     assert unclear.value.hint == "Name one of them: @twin.main, @twin.side."
     for wrong in ("", "a\nb", "x" * 129, "\x1b[2J"):
         with pytest.raises(UsageError):

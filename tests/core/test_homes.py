@@ -1101,5 +1101,5 @@ def test_the_mailbox_of_an_address_elsewhere_is_said_to_be_there() -> None:
     info = {"recipientPurpose": "control"}
     boss = cluster["a"].register("op", info=info, **{**QUEUE, "features": ["operator"]})
     [told] = [frame for frame in boss.write("mailbox", requestId="m", of={"address": "depot"}) if "owner" in frame]
-    assert told["owner"] == "depot in default, whose mailbox is on b; waiting here to be brought there"
+    assert told["owner"] == "depot in default (at home on b; here waits only what is to be brought there)"
     assert [entry["messageId"] for entry in told["entries"]] == ["m1"]

@@ -133,6 +133,18 @@ def test_the_only_local_one_wins() -> None:
     assert resolve("@builder", [remote, here("4", is_local=False)]).kind == "ambiguous"
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("builder@", "it holds an @ behind which no machine is named"),
+        ("@builder@ ", "it holds an @ behind which no machine is named"),
+        ("a@b@c", "it holds several @"),
+    ],
+)
+def test_what_is_wrong_with_an_at_sign_is_said(text: str, why: str) -> None:
+    assert resolve(text, [here("1", "other")]).detail == f"This is no label: {why}"
+
+
 @pytest.mark.parametrize("text", ["builder@studio", "Builder@STUDIO", "@builder@studio", " builder@studio "])
 def test_a_name_and_its_machine_are_meant_as_in_the_target_of_a_message(text: str) -> None:
     """FE 3.4, the node dimension, as `send name@node` picks one; also where another one is on this machine."""

@@ -96,10 +96,30 @@ def test_what_is_given_up_is_gone_and_its_sender_hears_the_truth() -> None:
     got = alice.got()
     assert reason(got) == reasons.RECEIPT_MISSING
     [notice] = [frame["notice"] for frame in got if frame["type"] == "message"]
-    assert (notice["messageId"], notice["reason"]) == ("m2", notices.never_confirmed(notices.PURGED))
+    assert (notice["messageId"], notice["reason"]) == ("m2", notices.GIVEN_UP_ON_ITS_WAY)
+    assert f"may not have been delivered: {notices.GIVEN_UP_ON_ITS_WAY}" in str(got)
     assert asked(cluster, op, "outbox_cancel", deliveryId="d")["code"] == "unknown_delivery"
     confirm(cluster, bob, "m1")
     assert answers(alice.got()) == []
+
+
+def test_of_what_never_left_nobody_says_that_it_may_arrive() -> None:
+    """protocol 9.5.6"""
+    cluster = Cluster(limits=Limits(mail_offers=1))
+    alice = client(cluster, "a", "alice", **QUEUE)
+    holder(cluster, "b", "depot").leave()
+    cluster.run(2 * Limits().announce_ms)
+    cluster.cut("a")
+    for message_id in ("m1", "m2"):
+        alice.message("depot", message_id, extra=MAY_WAIT)
+    alice.got()
+    op = operator(cluster)
+    left, entry = entries(cluster, op)
+    assert (left["attempts"], entry["attempts"]) == (1, 0)
+    asked(cluster, op, "outbox_cancel", deliveryId=entry["deliveryId"])
+    [told] = [frame for frame in alice.got() if frame["type"] == "message"]
+    assert told["notice"]["reason"] == notices.GIVEN_UP
+    assert f"was not delivered: {notices.GIVEN_UP}" in told["message"]["content"]["text"]
 
 
 def test_a_task_is_shown_and_hurried_and_ended_by_its_invocation() -> None:

@@ -85,5 +85,33 @@ def test_room_is_found_by_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert os.listdir(tmp_path) == []
 
 
+def test_what_fits_only_in_part_is_a_lack_of_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = [8_192]
+
+    def write(descriptor: int, data: bytes) -> int:
+        if not left:
+            raise OSError(errno.ENOSPC, "text")
+        return left.pop()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", write)
+        assert no_space_left(str(tmp_path / "intercom.db"))
+    assert os.listdir(tmp_path) == []
+
+
+def test_no_room_for_the_index_of_the_log_is_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = tmp_path / "intercom.db"
+    error = sqlite_error(sqlite3.SQLITE_IOERR_SHMSIZE, "SQLITE_IOERR_SHMSIZE")
+    assert opening_failure(error, database).code == "unreadable"
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "text")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        failure = opening_failure(error, database)
+    assert (failure.code, failure.reason) == ("unwritable", f"{database} cannot be written: the disk is full")
+
+
 def test_missing_directory_is_no_lack_of_room(tmp_path: Path) -> None:
     assert not no_space_left(str(tmp_path / "missing" / "intercom.db"))
