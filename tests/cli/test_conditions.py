@@ -19,7 +19,7 @@ import pytest
 from intercom.cli.main import VERBS, main
 from tests.support.brokers import BrokerProcess
 from tests.support.commands import Result, Shell
-from tests.support.processes import OTHER_USER, in_child, needs_root
+from tests.support.processes import OTHER_USER, in_child, needs_root, stop
 from tests.support.raw import PATIENCE_S
 
 CALLS: dict[str, tuple[str, ...]] = {
@@ -185,7 +185,7 @@ def test_a_broker_that_is_silent(shell: Shell, verb: str) -> None:
     shell.serve({"INTERCOM_IDLE_MS": "60000"})
     pid = shell.broker_pid()
     socket = (shell.home / "broker.sock").stat().st_ino
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     try:
         quick = () if verb in (*PURE, "log", "listen") else ("--timeout", "0.4")
         result = called(shell, verb, *quick)

@@ -25,6 +25,7 @@ from tests.support.brokers import POLL_S, BrokerProcess
 from tests.support.commands import Shell, is_alive
 from tests.support.fake_broker import FakeBroker, FakeLink
 from tests.support.holding import database_held
+from tests.support.processes import stop
 from tests.support.raw import PATIENCE_S
 
 
@@ -162,7 +163,7 @@ def test_a_broker_that_does_not_answer(shell: Shell) -> None:
     """F6, F128: its process is named; what only it could tell is said to be unknown."""
     shell.serve()
     pid = shell.broker_pid()
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     try:
         found = examined(shell, 1, "--timeout", "0.3")
         assert wrong(found) == {"broker": "bad", "store": "unknown"}

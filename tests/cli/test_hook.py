@@ -22,6 +22,7 @@ from intercom.hosts import hook as hooking
 from intercom.hosts.facts import HOOKED, facts
 from tests.support.commands import Result, Shell, strict
 from tests.support.fake_adapter import FakeAdapter
+from tests.support.processes import stop
 from tests.support.raw import PATIENCE_S
 
 EVENTS = [(host, event) for host in HOOKED for event in facts(host).moments]
@@ -318,7 +319,7 @@ def test_a_name_in_the_environment_is_who_the_session_is(shell: Shell) -> None:
 
 @contextmanager
 def stopped(pid: int) -> Iterator[None]:
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     try:
         yield
     finally:

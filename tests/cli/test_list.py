@@ -17,6 +17,7 @@ from intercom.client.views import SessionView
 from intercom.limits import COMING_BACK_MS, CONTEXT_FRESH_MS
 from intercom.paths import Paths
 from tests.support.commands import INTERCOM, Shell
+from tests.support.processes import stop
 from tests.support.raw import PATIENCE_S
 from tests.support.terminals import shown
 
@@ -140,7 +141,7 @@ def test_a_broker_that_is_stopped_is_busy_and_not_replaced(shell: Shell) -> None
     """F6: a silent broker is not "no broker"; nothing is unlinked or started."""
     shell.serve()
     broker = shell.broker_pid()
-    os.kill(broker, signal.SIGSTOP)
+    stop(broker)
     try:
         result = shell.run("list", "--json", "--timeout", "0.5")
         assert (result.status, result.document["code"]) == (5, "busy")

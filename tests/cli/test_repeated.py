@@ -7,6 +7,7 @@ import signal
 import time
 
 from tests.support.commands import Shell, asked, strict
+from tests.support.processes import stop
 
 
 def test_an_answer_is_repeated_under_its_id(shell: Shell) -> None:
@@ -90,7 +91,7 @@ def test_who_gave_up_on_a_stopped_broker_takes_no_place_later(shell: Shell) -> N
     """Protocol 1.6, design 9: 5 says that nothing took effect"""
     worker = shell.listen("worker")
     pid = shell.broker_pid()
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     try:
         ended = shell.run("receive", "--as", "worker", "--take-over", "--timeout", "0.5", "--json")
     finally:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import signal
 
 import pytest
 
@@ -10,6 +9,7 @@ from intercom.cli import restart
 from intercom.cli.restart import LEAVING_HINT
 from intercom.errors import ConnectionLost, IntercomError, NoBroker
 from tests.support.commands import Shell, is_alive
+from tests.support.processes import stop
 
 
 def test_sessions_of_all_groups_move_to_the_new_broker(shell: Shell) -> None:
@@ -62,7 +62,7 @@ def test_a_session_that_does_not_come_back_is_said(shell: Shell) -> None:
 
 def test_a_session_whose_process_ended_is_not_missed(shell: Shell) -> None:
     listener = shell.listen("worker")
-    os.kill(listener.process.pid, signal.SIGSTOP)
+    stop(listener.process.pid)
     restarting = shell.start("restart", "--json")
     shell.wait_for(lambda: "stopped" in (shell.home / "intercom.log").read_text())
     listener.process.kill()

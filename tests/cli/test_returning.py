@@ -13,6 +13,7 @@ import pytest
 from intercom.cli import returning
 from intercom.errors import RequestRefused
 from tests.support.commands import Running, Shell
+from tests.support.processes import stop
 
 
 @pytest.mark.parametrize(("looks", "young"), [(1, 0), (1, 5), (3, 2), (2, 1)])
@@ -55,7 +56,7 @@ def test_it_says_what_it_did_not_find(monkeypatch: pytest.MonkeyPatch, code: str
 
 def halted(*processes: Running) -> None:
     for running in processes:
-        os.kill(running.process.pid, signal.SIGSTOP)
+        stop(running.process.pid)
 
 
 def test_a_question_is_answered_while_both_sides_are_on_their_way_back(shell: Shell) -> None:

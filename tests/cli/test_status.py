@@ -10,6 +10,7 @@ from intercom.cli.status import described, last_failure
 from intercom.paths import Paths
 from tests.support.brokers import POLL_S
 from tests.support.commands import Shell, is_alive
+from tests.support.processes import stop
 
 
 def test_without_a_broker_none_is_started(shell: Shell) -> None:
@@ -65,7 +66,7 @@ def test_a_broker_that_does_not_answer(shell: Shell) -> None:
     """F6: its process is named, within the time that was given."""
     shell.serve()
     pid = shell.broker_pid()
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     try:
         result = shell.run("status", "--json", "--timeout", "0.3")
         assert (result.status, result.document["code"]) == (5, "busy")

@@ -4,6 +4,7 @@ import os
 import signal
 
 from tests.support.commands import Shell, is_alive
+from tests.support.processes import stop
 
 
 def test_nothing_to_stop(shell: Shell) -> None:
@@ -44,7 +45,7 @@ def test_a_broker_that_does_not_answer_is_not_stopped(shell: Shell) -> None:
     """No process is ever signalled on the evidence of a file."""
     shell.serve()
     pid = shell.broker_pid()
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     try:
         result = shell.run("stop", "--json", "--timeout", "0.3")
         assert (result.status, result.document["code"]) == (5, "busy")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from intercom.paths import Paths
 from tests.support.forking import Child, serving_child
+from tests.support.processes import stop
 from tests.support.raw import PATIENCE_S, RawClient
 
 TOP = Path(__file__).resolve().parents[2]
@@ -139,8 +141,11 @@ class BrokerProcess:
         return client
 
     def signal(self, number: int) -> None:
-        """Send it a signal."""
-        self.process.send_signal(number)
+        """Send it a signal; one that stops it has done so when this returns."""
+        if number == signal.SIGSTOP:
+            stop(self.process.pid)
+        else:
+            self.process.send_signal(number)
 
     def wait(self, timeout: float = PATIENCE_S) -> int:
         """Return its exit status; fail when it does not end in time. ``errors`` holds its standard error then."""

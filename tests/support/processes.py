@@ -5,15 +5,20 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import time
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
+from tests.support.raw import PATIENCE_S
+
 Result = TypeVar("Result")
 
 OTHER_USER = 65_534
+POLL_S = 0.002
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
@@ -69,3 +74,19 @@ def was_killed(function: Callable[[], object]) -> bool:
         return True
     assert os.waitstatus_to_exitcode(waited) == 0
     return False
+
+
+def stop(pid: int) -> None:
+    """Stop a process that ends or goes on only by another signal; return once none of its threads does anything."""
+    os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + PATIENCE_S
+    while not all(_is_stopped(thread) for thread in Path(f"/proc/{pid}/task").glob("*")):
+        assert time.monotonic() < deadline, "it is told to stop and does not"
+        time.sleep(POLL_S)
+
+
+def _is_stopped(thread: Path) -> bool:
+    try:
+        return (thread / "stat").read_text().rpartition(")")[2].split()[0] in "TZX"
+    except OSError:  # it has ended
+        return True
