@@ -644,6 +644,8 @@ CLUSTER_TARGET_MS = 15 * MINUTE_MS
 """How long the engine keeps which brokers held a target last."""
 CLUSTER_TARGET_BROKERS = 3
 """How many of them."""
+CLUSTER_TARGETS_AT_ONCE = 16
+"""Of how many targets that is written and read at one time."""
 CLUSTER_MAIL_MS = 30 * MINUTE_MS
 """How long the engine keeps what a broker has not fetched."""
 CLUSTER_REDELIVERY_MS = 30_000

@@ -458,7 +458,7 @@ class Deciding:
                 return Refusal("D22", looped, after=after)
         if is_ask and target.cannot_be_told:
             return Refusal("D12", reasons.CANNOT_BE_TOLD, after=after)
-        is_looked_for = bool(target.was_at) and operation is None and request is None
+        is_looked_for = target.was_at != () and operation is None and request is None
         if is_looked_for and (looked := self.look(connection, frame, target, None, now)):  # D13
             return None if looked is True else looked
         if stage is not None:

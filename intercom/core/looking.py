@@ -12,19 +12,18 @@ that one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from hashlib import sha256
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import UNSET, DecodeError, Raw, Struct, ValidationError
-from msgspec.json import decode, encode
+from msgspec.json import decode
 from msgspec.structs import replace
 
 from intercom.core.attempts import CONFLICT_CODE, Refusal
 from intercom.core.clock import Instant
-from intercom.core.homes import key_of
-from intercom.core.peer_records import PEER, Arrived, HoldTargets, Settle, TargetHeld
+from intercom.core.holders import Holders, key_of_session
+from intercom.core.peer_records import PEER, Arrived, Settle
 from intercom.core.records import OperationState
 from intercom.core.standins import RemoteConnection, identity_at
 from intercom.wire import reasons
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from intercom.core.ground import Ground
     from intercom.core.operation import Operation
     from intercom.core.operations import Operations
+    from intercom.core.queueing import Away, Queueing
     from intercom.core.registry import Registry
     from intercom.core.sessions import Session
 
@@ -68,17 +68,6 @@ class LookedLetter(Struct, frozen=True):
     position: int = 1
 
 
-class _Held:
-    """Hold by what the target that a session is here is known to all, and when that is told again (monotonic ms)."""
-
-    __slots__ = ("due", "identity", "key")
-
-    def __init__(self, identity: str, key: str | None) -> None:
-        self.identity = identity
-        self.key = key
-        self.due = 0
-
-
 class _Look:
     """Hold one message that waits for what others say."""
 
@@ -89,7 +78,6 @@ class _Look:
         frame: Send,
         place: tuple[int | str, str],
         operation: Operation | None,
-        peers: set[str],
     ) -> None:
         self.place = place
         self.connection = connection
@@ -97,14 +85,14 @@ class _Look:
         self.frame = frame
         self.size = len(frame.message)
         self.operation = operation
-        self.peers = peers
-        """Those that have not answered."""
+        self.peers: set[str] = set()
+        """Those that were asked and have not answered."""
         self.heard: list[LookedLetter] = []
         self.deadline: Deadline | None = None
 
 
 class Looking:
-    """Know who held the targets here before, and ask them."""
+    """Ask those who held a target before; ``is_near``: the engine can be asked, as far as is known."""
 
     kinds = frozenset({LOOK, LOOKED})
 
@@ -114,14 +102,14 @@ class Looking:
         registry: Registry,
         operations: Operations,
         deciding: Deciding,
+        queueing: Queueing,
         abroad: Abroad,
+        is_near: Callable[[], bool],
     ) -> None:
         self._own = ground.identity.broker_id
         self._outbox = ground.outbox
         self._deadlines = ground.deadlines
         self._limits = ground.limits
-        self._connections = ground.connections
-        self._sessions = registry.sessions
         self._operations = operations
         self._deciding = deciding
         self._abroad = abroad
@@ -133,83 +121,99 @@ class Looking:
         self._bytes = 0
         self._looked: tuple[int | str, str] | None = None
         """What is decided at this moment and was looked for."""
-        self._holding: dict[str, _Held] = {}
-        """The targets here, by session id."""
-        self._unheard: dict[str, str] = {}
-        """Session ids of targets of which it is not told yet who held them before, by their keys."""
+        self._unheard: dict[str, list[str]] = {}
+        """What waits until it is heard who held its target before, by the key of that."""
+        self.holders = Holders(ground, registry, is_near, self._is_known)
         deciding.look = self._begin
+        queueing.look = self._begin_for_away
 
     def __len__(self) -> int:
         return len(self._looks)
-
-    # --- who held a target ------------------------------------------------------------------------------
-
-    def here(self, sessions: dict[str, Session], now: Instant) -> None:
-        """Let others know which targets are here, or just were, and hear who held them before."""
-        keys: list[str] = []
-        for session_id, session in sessions.items():
-            held = self._holding.get(session_id)
-            if held is None or held.identity != session.target_identity:
-                held = self._holding[session_id] = _Held(session.target_identity, _key_of(session))
-                if held.key is not None:
-                    self._unheard[held.key] = session_id
-            if held.key is not None and held.due <= now.mono:
-                held.due = now.mono + self._limits.target_told_ms
-                keys.append(held.key)
-        for session_id in sorted(self._holding.keys() - sessions.keys()):
-            key = self._holding.pop(session_id).key
-            if key is not None:
-                self._unheard.pop(key, None)
-                keys.append(key)
-        if keys:
-            self._outbox.add(HoldTargets(tuple(keys)))
-
-    def told(self, fact: TargetHeld, now: Instant) -> None:
-        """Take note of who held a target that has just come."""
-        others = tuple(broker for broker in fact.brokers if broker != self._own)
-        session = self._sessions.get(self._unheard.pop(fact.key, ""))
-        if others and session is not None:
-            session.was_at = others
-            self._deadlines.add(now.mono + self._limits.operation_ttl_ms, self._forget, (session, others))
-
-    def _forget(self, subject: tuple[Session, tuple[str, ...]], now: Instant) -> None:
-        session, others = subject
-        if session.was_at is others:
-            session.was_at = ()
 
     # --- to ask -----------------------------------------------------------------------------------------
 
     def _begin(
         self, connection: Connection, frame: Send, target: Session, operation: Operation | None, now: Instant
     ) -> Refusal | bool:
-        """Ask where this message may have been accepted; tell whether it waits for that, or may not."""
+        """Ask where a message to somebody here may have been accepted; tell whether it waits for that, or may not."""
+        key = key_of_session(target) if operation is None and target.was_at is None else None
+        return self._look(connection, frame, key, target.was_at or (), operation, now)
+
+    def _begin_for_away(
+        self, connection: Connection, frame: Send, away: Away, operation: Operation | None, now: Instant
+    ) -> Refusal | bool:
+        """Do the same for a message to somebody who is away, and whose mailbox is here."""
+        key = self.holders.key_of_away(away) if operation is None else None
+        return self._look(connection, frame, key, (), operation, now)
+
+    def _look(
+        self,
+        connection: Connection,
+        frame: Send,
+        key: str | None,
+        others: tuple[str, ...],
+        operation: Operation | None,
+        now: Instant,
+    ) -> Refusal | bool:
         message, sender = parse_message(frame.message), connection.session
         if message is None or sender is None or isinstance(frame, SupervisorSend):
             return False
-        key = _place_of(connection, message.id)
-        peers = {peer for peer in self._places(target, operation) if not self._abroad.is_cut_off(peer)}
-        if isinstance(connection, RemoteConnection):
-            peers.discard(connection.peer_id)  # it knows what it has
-        if key == self._looked or not peers:
+        place = _place_of(connection, message.id)
+        if place == self._looked:
             return False
-        if key in self._of_message:
-            self._take(self._of_message[key])
+        heard = others if key is None else self.holders.of(key, now)
+        if operation is not None:
+            heard = _whence(operation)
+        peers = None if heard is None else self._reachable(heard, connection)
+        if peers is not None and not peers:
+            return False
+        if place in self._of_message:
+            self._take(self._of_message[place])
         full = self._full(sender, len(frame.message))
         if full is not None:
             return Refusal("D13", reasons.capacity(full, self._limits.look_ms))
-        name = self._of_message[key] = f"{self._abroad.process}.{next(self._numbers)}"
+        name = self._of_message[place] = f"{self._abroad.process}.{next(self._numbers)}"
         kept = replace(frame, message=frame.message.copy())
-        look = self._looks[name] = _Look(connection, sender, kept, key, operation, peers)
+        look = self._looks[name] = _Look(connection, sender, kept, place, operation)
         self._by_sender.setdefault(sender.id, {})[name] = look
         self._bytes += look.size
         look.deadline = self._deadlines.add(now.mono + self._limits.look_ms, self._is_due, name)
+        if peers is None:
+            assert key is not None, "only what has a key is not heard of yet"
+            self._unheard.setdefault(key, []).append(name)
+        else:
+            self._ask(name, look, peers)
+        return True
+
+    def _reachable(self, others: tuple[str, ...], connection: Connection) -> set[str]:
+        peers = {peer for peer in others if not self._abroad.is_cut_off(peer)}
+        if isinstance(connection, RemoteConnection):
+            peers.discard(connection.peer_id)  # it knows what it has
+        return peers
+
+    def _ask(self, name: str, look: _Look, peers: set[str]) -> None:
+        look.peers = peers
+        message = parse_message(look.frame.message)
+        assert message is not None, "it was parsed before it was to be looked for"
+        frame, connection = look.frame, look.connection
         wording = frame.to if frame.logical_target is UNSET else frame.logical_target
         if isinstance(connection, RemoteConnection):
             wording = self._abroad.wording_of(connection.peer_id, message.id)
-        letter = LookLetter(name, message.id, sender.sender_identity, wording, look.frame.message)
+        letter = LookLetter(name, message.id, look.session.sender_identity, wording, frame.message)
         for peer in sorted(peers):
             self._abroad.post(peer, LOOK, f"{LOOK} {message.id}", letter, 0)
-        return True
+
+    def _is_known(self, key: str, now: Instant) -> None:
+        """Ask those who held a target of which that is known now, or decide about what waited for that."""
+        for name in self._unheard.pop(key, ()):
+            look = self._looks.get(name)
+            if look is None:
+                continue
+            peers = self._reachable(self.holders.of(key, now) or (), look.connection)
+            if peers:
+                self._ask(name, look, peers)
+            else:
+                self._settle(name, look, now)
 
     def _full(self, sender: Session, size: int) -> str | None:
         """Name the bound that one more message of this sender would break."""
@@ -241,13 +245,6 @@ class Looking:
         if not session.is_remote:
             for name in list(self._by_sender.get(session.id, ())):
                 self._take(name)
-
-    def _places(self, target: Session, operation: Operation | None) -> Iterator[str]:
-        if operation is not None:
-            if (operation.target or "").startswith(PEER):
-                yield operation.target.removeprefix(PEER).partition(":")[0]  # type: ignore[union-attr]  # it begins so
-        else:
-            yield from target.was_at
 
     def _is_due(self, name: str, now: Instant) -> None:
         look = self._looks[name]
@@ -350,11 +347,7 @@ def _place_of(connection: Connection, message_id: str) -> tuple[int | str, str]:
     return source, message_id
 
 
-def _key_of(session: Session) -> str | None:
-    """Return by what all brokers know the target that a session is; None: nobody elsewhere can be the same one."""
-    address = session.address
-    if address is not None and session.holds_address:
-        return None if address.is_of_broker else key_of(address.group, address.name)
-    if session.return_hash is None:
-        return None
-    return sha256(encode(["return", session.return_hash, session.home_group])).hexdigest()[:40]
+def _whence(operation: Operation) -> tuple[str, ...]:
+    """Return the broker that a message was sent to which is reserved for somebody elsewhere."""
+    target = operation.target or ""
+    return (target.removeprefix(PEER).partition(":")[0],) if target.startswith(PEER) else ()

@@ -126,7 +126,9 @@ class Meshing(Part):
             now,
         )
         self._remote.way = self._abroad
-        self._looking = Looking(ground, registry, messages.operations, sending.deciding, self._abroad)
+        self._looking = Looking(
+            ground, registry, messages.operations, sending.deciding, post.queueing, self._abroad, self._is_near
+        )
         self._tasks_out = TasksOut(self._own, invoking.book, self._abroad, invoking.forwarding.told)
         self._tasks_in = TasksIn(
             ground,
@@ -179,6 +181,7 @@ class Meshing(Part):
             post.queueing.know_named = self._homes.named
             membership.registering.hold = self._homes.hold
             membership.departing.on_retiring.append(self._looking.sender_left)
+            membership.registering.on_arrival.append(self._looking.holders.came)
             registry.addresses.on_change = self._homes.changed
             registry.addresses.on_forgotten = self._homes.forgotten
             registry.sessions.on_change.append(self._mark)
@@ -322,7 +325,7 @@ class Meshing(Part):
         shared = {**self._expected.changed(now), **self._runs.changed()}
         if changed or shared:
             self._outbox.add(Announce(changed, shared))
-        self._looking.here(here, now)
+        self._looking.holders.here(here, now)
         if self._leaving:
             self._next = self._deadlines.add(self._not_before, self._announce)
         elif here:
@@ -363,6 +366,10 @@ class Meshing(Part):
                 self._homes.cut_off(now)
             elif fact.status == "on":
                 self._homes.publish(now)
+            if not self._is_near():
+                self._looking.holders.cut_off(now)
+            elif fact.status == "on" and not was_on:
+                self._looking.holders.joined(now)
         elif isinstance(fact, PeerSeen):
             is_back = fact.broker_id not in self._there
             self._there.add(fact.broker_id)
@@ -393,7 +400,7 @@ class Meshing(Part):
         elif isinstance(fact, AddressClaimed):
             self._homes.claimed(fact, now)
         elif isinstance(fact, TargetHeld):
-            self._looking.told(fact, now)
+            self._looking.holders.told(fact, now)
 
     def _arrived(self, fact: Arrived, now: Instant) -> None:
         if fact.kind in Looking.kinds:
@@ -409,6 +416,9 @@ class Meshing(Part):
             self._outbox.add(Settle(fact.arrival))  # what was lost with it is asked for by the next process
         else:
             self._abroad.arrived(fact, now)
+
+    def _is_near(self) -> bool:
+        return self._state.status in ("starting", "on")
 
     def _is_cut_off(self, peer: str) -> bool:
         return self._state.status != "on" or not self._peers.is_there(peer)

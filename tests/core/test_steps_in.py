@@ -174,6 +174,7 @@ def test_other_mail_is_left_alone_by_a_start() -> None:
     play.take()
     play.worker.leave()
     near.queue("worker", "m1")
+    play.run(0)
     play.cluster.crash("b")
     play.worker = play.back(play.worker)
     play.run(MINUTE_MS)
