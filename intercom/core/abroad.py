@@ -34,7 +34,7 @@ from intercom.core.peer_records import Arrived, Post, Posted, RemoteName, Settle
 from intercom.core.queueing import Away
 from intercom.core.records import OperationState
 from intercom.core.sessions import NODE, Session
-from intercom.core.standins import PEER, RemoteConnection, StandIn
+from intercom.core.standins import PEER, RemoteConnection, RunOwner, StandIn
 from intercom.wire import reasons
 from intercom.wire.codec import parse_message
 from intercom.wire.frames import Delivered, DeliveryFailed, MessageFrame, Queued, Send
@@ -198,7 +198,7 @@ class Abroad:
             valid_for = max(0, record.valid_until - mail.offered_at.wall)
         letter = SendLetter(
             mail.message_id,
-            target.id,
+            record.target if isinstance(target, RunOwner) else target.id,
             target.target_identity,
             self._next_attempt(),
             _sender_of(mail, identity, self._own, self._addresses.of_key(identity)),

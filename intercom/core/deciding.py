@@ -538,7 +538,7 @@ class Deciding:
         message_id, ticket = operation.message_id, operation.ticket
         otherwise = DeliveryFailed(message_id, reasons.NOT_CONFIRMED_DURABLY, frame.attempt_id)
         if standing is Standing.QUEUED:
-            if not sender.knows_newest_frames:
+            if not sender.knows_newest_frames and QUEUE not in sender.features:
                 return Refusal("D8", reasons.SESSION_NOT_FOUND, after=ticket)
             self._queueing.answer_again(connection, frame, operation)
             return None

@@ -62,6 +62,7 @@ from intercom.wire.mail import (
 from intercom.wire.mail import (
     Addresses as AddressesAnswer,
 )
+from intercom.wire.targets import SCHEME
 
 _EVERY = frozenset({features.LIFECYCLE, features.ADDRESS, features.QUEUE, features.OPERATOR})
 _NEEDED: dict[type, frozenset[str]] = {
@@ -334,6 +335,9 @@ class Inquiries(Part):
     def _owner(self, key: str) -> str:
         kind, _, rest = key.partition(":")
         address = self._addresses.get(int(rest)) if kind == "address" else None
+        if kind == "peer" and f":{SCHEME}" in rest:
+            run_id = rest.partition(f":{SCHEME}")[2]
+            return f"the owner of workflow run {run_id} on {self._machine_of(key) or 'another machine'}"
         if kind == "peer":
             return f"session {rest.rpartition(':')[2]} on {self._machine_of(key) or 'another machine'}"
         if address is None:

@@ -166,7 +166,14 @@ class Meshing(Part):
         )
         self._remote.know(self._homes)
         self._runs = RunsElsewhere(
-            self._own, staging.stages, self._abroad, self._remote.next_number, self._node, self._mark
+            self._own,
+            staging.stages,
+            self._abroad,
+            self._remote.next_number,
+            self._node,
+            self._mark,
+            post.boxes,
+            post.mailing,
         )
         self._expected = Expected(ground, registry.sessions, supervising, self._mark)
         if state.status != "off":
@@ -370,6 +377,8 @@ class Meshing(Part):
                 self._looking.holders.cut_off(now)
             elif fact.status == "on" and not was_on:
                 self._looking.holders.joined(now)
+                for peer in sorted(self._there):
+                    self._runs.bring(peer, now)
         elif isinstance(fact, PeerSeen):
             is_back = fact.broker_id not in self._there
             self._there.add(fact.broker_id)
@@ -378,6 +387,7 @@ class Meshing(Part):
             self._expected.seen(fact.broker_id, fact.shared, now)
             if is_back:
                 self._proxies.peer_seen(fact.broker_id, now)
+                self._runs.bring(fact.broker_id, now)
             is_another = self._epochs.get(fact.broker_id) != fact.epoch
             self._epochs[fact.broker_id] = fact.epoch
             if is_back or is_another:
