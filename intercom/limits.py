@@ -733,6 +733,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Messages that owners may be deciding about in all."""
     owner_request_bytes: int = 64 * MIB
     """What all those may weigh."""
+    owner_decisions: int = 1_000
+    """Decisions of owners that are remembered for those who ask what became of a message."""
     notification_answer_ms: int = 10_000
     """How long the recipient of a notification may take to accept it."""
     notifications: int = 1_000

@@ -85,7 +85,7 @@ class Departing:
         if cause is not Cause.MOVED:
             self._asking.target_left(session)
         self._stages.owner_left(session)
-        self._owners.owner_left(session)
+        self._owners.owner_left(session, now)
         self._notifications.session_left(session, now)
         self._stages.stage_left(session)
         self._barriers.session_left(session)
