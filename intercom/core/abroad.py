@@ -21,14 +21,17 @@ from intercom.core.attempts import NOT_FOUND_CODE, Attempt
 from intercom.core.clock import Instant
 from intercom.core.letters import (
     NOTICE,
+    NOTIFY,
     OUTCOME,
     SEND,
     WITHDRAWN,
     NoticeLetter,
+    NotifyLetter,
     OutcomeLetter,
     SendLetter,
     WithdrawnLetter,
 )
+from intercom.core.notifications import Notification
 from intercom.core.outgoing import OnItsWay, Outgoing
 from intercom.core.peer_records import Arrived, Post, Posted, RemoteName, Settle
 from intercom.core.queueing import Away
@@ -37,7 +40,7 @@ from intercom.core.sessions import NODE, Session
 from intercom.core.standins import PEER, RemoteConnection, RunOwner, StandIn
 from intercom.wire import reasons
 from intercom.wire.codec import parse_message
-from intercom.wire.frames import Delivered, DeliveryFailed, MessageFrame, Queued, Send
+from intercom.wire.frames import Delivered, DeliveryFailed, MessageFrame, PendingStageNotification, Queued, Send
 from intercom.wire.mail import Notice, QuestionWithdrawn
 
 if TYPE_CHECKING:
@@ -144,7 +147,22 @@ class Abroad:
         elif isinstance(frame, QuestionWithdrawn):
             body = WithdrawnLetter(frame.message_id, frame.session_id)
             self.post(to.peer_id, WITHDRAWN, f"{WITHDRAWN} {frame.message_id}", body, after)
+        elif isinstance(frame, PendingStageNotification) and isinstance(token, Notification):
+            self._post_notification(to, frame, after, token)
         return True
+
+    def _post_notification(
+        self, to: RemoteConnection, frame: PendingStageNotification, after: int, notification: Notification
+    ) -> None:
+        letter = NotifyLetter(
+            frame.request_id,
+            notification.recipient.id,
+            notification.recipient.home_group,
+            self._name_of(notification.owner),
+            frame.message,
+            notification.operation.signature.hex(),
+        )
+        self.post(to.peer_id, NOTIFY, f"{NOTIFY} {frame.request_id}", letter, after)
 
     def _post_send(self, to: RemoteConnection, frame: MessageFrame, after: int, attempt: Attempt) -> bool:
         target, sender = to.session, attempt.sender

@@ -17,6 +17,7 @@ from intercom.core.homes import Homes
 from intercom.core.invocation_targets import address_id
 from intercom.core.labels import NODE_SIGN, Candidate
 from intercom.core.looking import Looking
+from intercom.core.notifications_in import NotificationsIn
 from intercom.core.outgoing import OnItsWay, Outgoing, PostAgain
 from intercom.core.part import Part, Reader
 from intercom.core.peer_records import (
@@ -174,6 +175,9 @@ class Meshing(Part):
             self._mark,
             post.boxes,
             post.mailing,
+        )
+        self._notifications = NotificationsIn(
+            ground, staging.notifications, self._abroad, self._remote.shape_of, self._remote.next_number
         )
         self._expected = Expected(ground, registry.sessions, supervising, self._mark)
         if state.status != "off":
@@ -415,6 +419,8 @@ class Meshing(Part):
     def _arrived(self, fact: Arrived, now: Instant) -> None:
         if fact.kind in Looking.kinds:
             self._looking.arrived(fact, now)
+        elif fact.kind in NotificationsIn.kinds:
+            self._notifications.arrived(fact, now)
         elif fact.kind in TasksIn.kinds:
             self._tasks_in.arrived(fact, now)
         elif fact.kind in StepsIn.kinds:

@@ -307,21 +307,6 @@ def test_an_owner_that_is_silent_leaves_it_uncertain_and_the_same_id_may_be_sent
     assert only(scene.told())["type"] == "delivered"
 
 
-def test_an_owner_cannot_notify_a_sender_elsewhere_and_hears_that_at_once() -> None:
-    """4.17.5: it is not found, instead of a wait for an answer that cannot come."""
-    scene = Scene()
-    message = {"id": "n1", "timestamp": 1, "content": {"text": "done"}}
-    frames = scene.host.write(
-        "send_pending_stage_notification",
-        runId=RUN,
-        capability="cap",
-        to=scene.sender.id,
-        message=message,
-        attemptId="t1",
-    )
-    assert reason(answers(frames)) == reasons.SESSION_NOT_FOUND
-
-
 def test_a_roster_that_is_too_large_is_not_told_and_its_owner_is_found_all_the_same() -> None:
     """Charge before you link: the engine takes no more than so much."""
     rows = [stage(f"st-{number}", "n" * 200) for number in range(RUN_TOLD_BYTES // 200)]
