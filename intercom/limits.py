@@ -646,6 +646,10 @@ CLUSTER_TARGET_BROKERS = 3
 """How many of them."""
 CLUSTER_TARGETS_AT_ONCE = 16
 """Of how many targets that is written and read at one time."""
+CLUSTER_GONE_MS = 24 * 60 * MINUTE_MS
+"""How long a broker holds no lease before what it said of itself is taken out of the engine."""
+CLUSTER_GONE_LOOK_MS = MINUTE_MS
+"""Pause between two looks for such brokers."""
 CLUSTER_MAIL_MS = 30 * MINUTE_MS
 """How long the engine keeps what a broker has not fetched."""
 CLUSTER_REDELIVERY_MS = 30_000
