@@ -11,7 +11,7 @@ counts as taken.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from msgspec import UNSET, Raw, UnsetType
 
@@ -25,7 +25,6 @@ from intercom.core.operations import Operations
 from intercom.core.outbox import Outbox
 from intercom.core.routes import Route, Routes
 from intercom.core.sessions import Session, SessionTable, fingerprint
-from intercom.core.standins import RemoteConnection
 from intercom.limits import Limits
 from intercom.wire import reasons
 from intercom.wire.codec import parse_message
@@ -40,6 +39,9 @@ from intercom.wire.frames import (
     SendPendingStageNotification,
     trim,
 )
+
+if TYPE_CHECKING:
+    from intercom.core.standins import RemoteConnection
 
 
 class Notification:
@@ -210,8 +212,9 @@ class Notifications:
     def told(self, request_id: str, peer: str, refusal: tuple[str, Any] | None, now: Instant) -> None:
         """Take what the broker of a recipient elsewhere says of a notification; ``refusal``: reason and code."""
         notification = self._by_id.get(request_id)
-        connection = None if notification is None else notification.recipient.connection
-        if notification is None or not isinstance(connection, RemoteConnection) or connection.peer_id != peer:
+        if notification is None or not notification.recipient.is_remote:
+            return
+        if cast("RemoteConnection", notification.recipient.connection).peer_id != peer:
             return
         if refusal is None:
             self._accept(notification, now)
