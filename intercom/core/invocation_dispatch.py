@@ -122,6 +122,7 @@ class Dispatching:
         """When those who have something were first found gone, monotonic ms."""
         self.is_shut = False
         """The broker leaves soon: nothing is handed over any more."""
+        book.on_opened_again = self._opened_again
 
     # --- jobs -------------------------------------------------------------------------------------------
 
@@ -229,6 +230,14 @@ class Dispatching:
         """Look at what is open every now and then, as long as something is."""
         if self._look is None and self._book.open_count:
             self._look = self._deadlines.add(now.mono + self._limits.job_retry_ms, self._look_again)
+
+    def _opened_again(self) -> None:
+        if self._look is None:
+            self._look = self._deadlines.add(0, self._begin_again)
+
+    def _begin_again(self, _: None, now: Instant) -> None:
+        self._look = None
+        self.watch(now)
 
     def _look_again(self, _: None, now: Instant) -> None:
         self._look = None

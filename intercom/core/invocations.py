@@ -128,6 +128,8 @@ class Invocations:
         """Is told of every invocation that is forgotten, in the same append."""
         self.on_foreign: Callable[[Invocation], None] | None = None
         """Is told when one has changed that another broker was asked for."""
+        self.on_opened_again: Callable[[], None] = lambda: None
+        """Is told when a run goes on after all: its end was only assumed, or could not be recorded."""
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -270,6 +272,7 @@ class Invocations:
             self._open.pop(invocation.id, None)
         elif before.state in ENDED:
             self._open[invocation.id] = invocation
+            self.on_opened_again()
 
     def change(self, invocation: Invocation, kind: str, move: Move, now: Instant, **members: Any) -> None:
         """Change the row of an invocation; raises ``IllegalMove`` before anything has changed."""
