@@ -298,8 +298,38 @@ class Mailing:
         changes.append(self._journal.event("mail.queued", record, now, event_id=f"mail:{record.number}:queued"))
         return mail
 
+    def put_parked(
+        self, key: str, parked: InboxRecord, operation: Operation | None, changes: list[Change], now: Instant
+    ) -> Mail:
+        """Enter a message that was parked into a mailbox, for which no room is asked; the caller appends ``changes``.
+
+        The body of a task is stored with that; everything else takes its own along.
+        """
+        is_task = parked.reason == "invocation"
+        record = MailRecord(
+            self._operations.next_number() if is_task else parked.number,
+            key,
+            parked.inbox_id,
+            parked.sender_info,
+            parked.sender_mailbox,
+            parked.sender_session,
+            parked.target,
+            parked.size,
+            parked.parked_at,
+            parked.expires_at,
+            parked.valid_until,
+            reply_to=parked.reply_to,
+            offers=int(parked.returns > 0),
+            body=parked.number if is_task else None,
+        )
+        mail = Mail(record, operation)
+        self._boxes.add(mail)
+        self._arm(mail, now)
+        changes.append(self._journal.event("mail.readdressed", record, now))
+        return mail
+
     def work_put(self, mail: Mail, ticket: int) -> None:
-        """Hand over the message of an assignment once it is recorded with this ticket."""
+        """Hand over what was entered once it is recorded with this ticket."""
         mail.ticket = ticket
         self._ledger.when_committed(ticket, self._offer_when_committed, self._boxes.open(mail.record.mailbox))
 
