@@ -302,6 +302,9 @@ class Forwarding:
                 self._attempt(delivery, now)
         for delivery in self._deliveries.at_peer(peer):
             self._follow(delivery, now)
+        for delivery in self._deliveries.ended_at(peer):
+            if self._is_assumed(delivery):
+                self._ask_on(delivery, now)
 
     def _answered(self, delivery: Delivery, fact: Forwarded, now: Instant) -> None:
         """Take the answer to an attempt; that the peer has it counts whenever it is heard."""
@@ -309,19 +312,22 @@ class Forwarding:
         invocation = self._book.get(record.invocation_id)
         if invocation is None or fact.turn != invocation.record.turn:
             return
-        is_current = fact.attempt == record.attempts and delivery.has_left
+        is_newest = fact.attempt == record.attempts
         if fact.verdict in ("accepted", "duplicate"):
             if fact.run is not None and fact.run.is_let_go:
                 self._let_go(delivery, invocation, fact.run, now)
             elif self._may_be_at_peer(delivery):
                 self._acked(delivery, fact, now)
-        elif not is_current or not delivery.waits:
             return
+        if not is_newest or not delivery.waits:
+            return
+        has_gone_on = fact.is_elsewhere and self.go_on(invocation, record.peer, now)
+        if has_gone_on or not delivery.has_left:
+            return
+        if fact.is_elsewhere:
+            self._missed(delivery, "the address it is for is not at home there", now)
         elif fact.verdict == "unreachable":
             self._missed(delivery, fact.reason or "it was not reached", now)
-        elif fact.is_elsewhere:
-            if not self.go_on(invocation, record.peer, now):
-                self._missed(delivery, "the address it is for is not at home there", now)
         else:
             delivery.has_left = False
             attempted = self._attempted(delivery, "failed", error=fact.reason)
@@ -330,11 +336,12 @@ class Forwarding:
 
     def _may_be_at_peer(self, delivery: Delivery) -> bool:
         """Tell whether it counts when the peer says that it has it: it waits, or its end was only assumed."""
-        if delivery.waits:
-            return True
+        return delivery.waits or self._is_assumed(delivery)
+
+    def _is_assumed(self, delivery: Delivery) -> bool:
+        """Tell whether the end of a delivery is only assumed."""
         invocation = self._book.get(delivery.record.invocation_id)
-        is_assumed = invocation is not None and invocation.record.reconciled
-        return is_assumed and delivery.allows("peer_acked")
+        return invocation is not None and invocation.record.reconciled and delivery.allows("peer_acked")
 
     def _acked(self, delivery: Delivery, fact: Forwarded, now: Instant) -> None:
         delivery.has_left = False
@@ -365,10 +372,15 @@ class Forwarding:
         record = delivery.record
         if not delivery.is_at_peer:
             return
-        self.carry(Follow(record.peer, record.delivery_id, record.invocation_id, record.mirrored), now)
+        self._ask_on(delivery, now)
         invocation = self._book.get(record.invocation_id)
         if invocation is not None and invocation.record.cancel_asked_at is not None:
             self.carry(Recall(record.peer, record.delivery_id, record.invocation_id, ""), now)
+
+    def _ask_on(self, delivery: Delivery, now: Instant) -> None:
+        """Ask for the reports behind the newest that was taken."""
+        record = delivery.record
+        self.carry(Follow(record.peer, record.delivery_id, record.invocation_id, record.mirrored), now)
 
     def _mirrored(self, delivery: Delivery, fact: Mirrored, now: Instant) -> None:
         """Take a report of a run; one that is known says nothing, and a gap is filled before anything is taken."""
@@ -381,7 +393,7 @@ class Forwarding:
         if invocation is not None and fact.run.run_id and fact.run.turn != invocation.record.turn:
             return None
         if fact.after > record.mirrored:
-            return self._follow(delivery, now)
+            return self._ask_on(delivery, now)
         move = Move()
         move.inverse(lambda now: self._follow(delivery, now))
         if not delivery.is_at_peer:  # a report says as much as the answer to an attempt, and may overtake it

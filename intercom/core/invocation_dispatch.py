@@ -444,6 +444,11 @@ class Dispatching:
             pointless = self._mailing.give_up([notice], "withdrawn", FOLLOWS, move.changes, now)
             move.inverse(lambda now: self._mailing.unsettle_given_up(pointless, now))
 
+    def asks_to_stop(self, mail: Mail) -> bool:
+        """Tell whether mail says that a task is not wanted any more."""
+        invocation = self._book.of_message(RUN_PREFIX + mail.message_id.removeprefix(CANCEL_PREFIX))
+        return invocation is not None and invocation.notice is mail
+
     def task_of(self, mail: Mail) -> Invocation | None:
         """Return the invocation whose task a mail brings."""
         invocation = self._book.of_message(mail.message_id)
@@ -766,6 +771,8 @@ class Dispatching:
         text = f"Invocation {record.invocation_id} is not wanted any more{because}. Stop, and report what became of it."
         body = encode({"id": message_id, "timestamp": now.wall, "content": {"text": text}})
         place = self._targets.place(record.worker or record.target) or self._targets.place(record.target)
+        if place is not None and self._targets.is_elsewhere(place):
+            place = None  # nobody has it there
         if place is not None and place.mailbox is not None:
             letter = Letter(place.mailbox, message_id, body, self._broker_info, None, "", "")
             invocation.notice = self._mailing.put(letter, None, now, take_back, move, *move.changes)

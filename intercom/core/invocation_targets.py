@@ -268,11 +268,10 @@ class Targets:
 
     def action_for(self, place: Place, requester_info: bytes) -> PolicyAction:
         """Return what the target, or the person, does with messages of whoever asked."""
-        address = self._addresses.get(place.address)
+        if self.is_elsewhere(place):
+            return "accept"  # it is judged there
         if place.session is not None:
             inbound = place.session.inbound
-        elif address is not None and address.home is not None:
-            return "accept"  # it is judged there
         else:
             inbound = self._policies.of_party(place.mailbox or "", None)
             for known in self._lifecycle.away():
@@ -298,6 +297,11 @@ class Targets:
         if known is None or known.state is not SessionState.CLOSED:
             return False
         return known.record.closed_reason not in _LEFT
+
+    def is_elsewhere(self, place: Place) -> bool:
+        """Tell whether what is put there goes on to another machine, where the address is at home."""
+        address = None if place.session is not None else self._addresses.get(place.address)
+        return address is not None and address.home is not None
 
     def has_ended(self, session_id: str) -> bool:
         """Tell whether the session with this id is not here and will not come back."""

@@ -48,6 +48,7 @@ class TasksMoving:
     ) -> None:
         self._own = ground.identity.broker_id
         self._ledger = ground.ledger
+        self._deadlines = ground.deadlines
         self._limits = ground.limits
         self._addresses = addresses
         self._inbox = post.inbox
@@ -64,6 +65,9 @@ class TasksMoving:
 
     def takes(self, mail: Mail, peer: str, message: bytes, now: Instant) -> bool:
         """Take mail over that brings a task and is to go to the new home of its address; False: it brings none."""
+        if self._dispatching.asks_to_stop(mail):
+            self._mailing.withdraw(mail, "whoever has its task is not where the address is by now", now)
+            return True
         invocation = self._dispatching.task_of(mail)
         address = self._addresses.of_key(mail.record.mailbox)
         if invocation is None or address is None:
@@ -84,7 +88,7 @@ class TasksMoving:
             return
         for assignment in self._assignments.all():
             if assignment.record.address == address.number:
-                move = Move()
+                move = self._move(address)
                 if not assignment.record.accepted:
                     self._assignments.give_back(assignment, "target_lost", SESSION_LOST, move, now)
                 elif self._targets.has_ended(assignment.record.session_id):
@@ -94,10 +98,22 @@ class TasksMoving:
         for parked in self._inbox.in_order():
             record = parked.record
             if parked.is_free and record.target_address == address.number and record.claim == "bound_session":
-                move = Move()
+                move = self._move(address)
                 mail = self._parking.put_into_mailbox(parked, address.key, move, now)
                 self._dispatching.put_into_mailbox(mail, move, now)
                 self._mailing.work_put(mail, move.append(self._ledger))
+
+    def _move(self, address: Address) -> Move:
+        move = Move()
+        move.inverse(lambda now: self._try_again(address, now))
+        return move
+
+    def _try_again(self, address: Address, now: Instant) -> None:
+        self._deadlines.add(now.mono + self._limits.mail_retry_ms, self._left_again, address)
+
+    def _left_again(self, address: Address, now: Instant) -> None:
+        if address.home is not None:
+            self.left(address, now)
 
     # --- on, or home ------------------------------------------------------------------------------------
 
@@ -110,7 +126,10 @@ class TasksMoving:
             self._dispatching.take_out(invocation, "", now)
         elif home != self._own:
             self._forwarding.plan_again(invocation, home, now)
-        elif (address := self._targets.address_here(invocation.record.target)) is not None:
+        else:
+            address = self._targets.address_here(invocation.record.target)
+            if address is None:
+                return False  # nobody came for it, and the engine is told
             self._dispatching.come_home(invocation, address.key, now)
         return True
 

@@ -6,16 +6,15 @@ from typing import Any
 
 import pytest
 
-from intercom.core.task_letters import INVOKE, RUN
 from intercom.limits import Limits
-from tests.core.cluster import IDS, Cluster
-from tests.core.harness import Client, World
-from tests.core.invoking import INVOKER, invoke, invoker, run_of, snapshot, tasks, update
-from tests.core.mail import AGENT, Agent, enter
-from tests.core.mail import holder as take
+from tests.core.cluster import Cluster
+from tests.core.flows_between import Between
+from tests.core.harness import World
+from tests.core.invoking import invoke, invoker, run_of, tasks, update
+from tests.core.mail import AGENT, Agent
 from tests.core.test_homes import asker as sender_at
-from tests.core.test_homes import confirm, send
-from tests.core.work import WORKER, ask, begin, items, later, report
+from tests.core.test_homes import send
+from tests.core.work import WORKER, ask, begin, items, report
 
 LIMITS = Limits()
 TOKEN = "t" * 64
@@ -266,6 +265,58 @@ def test_a_broker_that_is_killed_on_the_way(by: str, killed: str, steps: int) ->
         scene.run(LIMITS.peer_retry_most_ms)
     assert texts(there) == []
     scene.nothing_is_left()
+
+
+@pytest.mark.parametrize("by", ["a", "c"])
+@pytest.mark.parametrize("features", [TASKS, WORK])
+@pytest.mark.parametrize("goes_on", [0, 1, 2])
+def test_what_of_the_move_cannot_be_recorded_is_done_again(by: str, features: tuple[str, ...], goes_on: int) -> None:
+    """13.7, design 3.6: nothing leaves before the commit behind it, and one that fails changes nothing."""
+    more = {"workMode": "resident"} if features == WORK else {}
+    scene = Scene(by, features=features, **more)
+    scene.ask()
+    old = scene.cluster["a"]
+    there = scene.cluster["b"]
+    conn = there.connect()
+    address = {"name": "depot", "token": TOKEN}
+    info = {"cwd": "/p", "model": "m", "pid": 10, "startedAt": 1, "lastActivity": 1, "name": "depot"}
+    members = {"returnAddress": "return-b", "features": list(TASKS), "clientProtocolVersion": "1.0", "kind": "custom"}
+    there.send(conn, type="register", session=info, acknowledgesReceipt=True, address=address, **members)
+    old.auto = False
+    scene.run()
+    for _ in range(goes_on):
+        old.commit(1)
+        scene.run()
+    old.fail_commit()
+    old.auto = True
+    old.settle()
+    scene.run(LIMITS.job_lease_ms)
+    depot = scene.hold("b")
+    for _ in range(4):
+        scene.run(LIMITS.forward_ms)
+    assert texts(depot) == ["build it"]
+    scene.is_done_at(depot)
+    scene.nothing_is_left()
+
+
+def test_a_step_of_a_flow_ends_with_the_session_that_had_it() -> None:
+    """12.4, 12.11: it is for that one alone; nobody on the new machine is shown it, and it is ambiguous."""
+    play = Between("abc")
+    address = {"name": "depot", "token": TOKEN, "hold": "take"}
+    here, there = (
+        play.work_as("a", "depot", address=address),
+        play.work_as("b", "far", address={**address, "name": "f"}),
+    )
+    play.run(LIMITS.announce_ms)
+    play.begin(target="depot")
+    play.begin(target="far", flow_id="g")
+    assert [len(play.dispatches(who)) for who in (here, there)] == [1, 1]
+    new = [
+        play.work_as("c", name, address={**address, "name": key}) for name, key in (("depot", "depot"), ("far", "f"))
+    ]
+    play.run(LIMITS.flow_end_grace_ms)
+    assert [play.states(flow_id=flow)[1] for flow in "fg"] == [["ambiguous", "pending"]] * 2
+    assert [play.dispatches(who) for who in new] == [[], []]
 
 
 @pytest.mark.parametrize("by", ["a", "b", "c"])
