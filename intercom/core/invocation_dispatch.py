@@ -402,7 +402,7 @@ class Dispatching:
         assert place is not None, "the address is at home here"
         way, kept = self._way(place, invocation.info)
         record, info = invocation.record, invocation.info
-        mail = self._mailing.put_task(key, record, info, kept, now, take_back, move, *move.changes)
+        mail = self._mailing.put_task(key, record, info, kept, now, take_back, move, *move.changes, is_back=True)
         invocation.mail, invocation.ticket = mail, mail.ticket
         if way == "nowhere":
             self._mailing.refuse([mail], now)

@@ -166,16 +166,19 @@ class Mailing:
         was_written: bool = False,
         body: int | None = None,
         size: int | None = None,
+        number: int | None = None,
     ) -> Mail:
         """Append a mail at its place in its mailbox together with ``changes``, and offer it once that is committed.
 
         ``operation`` is its row, queued by now; ``undo(subject, now)`` is called after the mail was taken back.
         ``is_offered`` says that the holder of the mailbox has it already and has not confirmed it, ``was_written`` that
         a holder which has left may have it; ``body`` is the number under which its message is stored already, ``size``
-        what that is charged for.
+        what that is charged for. ``number`` is its place where that is not the last one.
         """
+        if number is None:
+            number = self._operations.next_number() if operation is None else operation.number
         record = MailRecord(
-            self._operations.next_number() if operation is None else operation.number,
+            number,
             letter.mailbox,
             letter.message_id,
             letter.sender_info,
@@ -236,10 +239,12 @@ class Mailing:
         *changes: Change,
         is_offered: bool = False,
         was_written: bool = False,
+        is_back: bool = False,
     ) -> Mail:
         """Append the message of an invocation, whose body is stored with it, as mail, with ``changes``; see ``put``.
 
-        ``info`` is the session object of who asked, JSON.
+        ``info`` is the session object of who asked, JSON. Its place is that of the invocation, however it was tried
+        before; unless it was mail here once and ``is_back``.
         """
         letter = Letter(
             key,
@@ -261,6 +266,7 @@ class Mailing:
             *changes,
             body=task.number,
             size=task.size,
+            number=None if is_back else task.number,
             is_offered=is_offered,
             was_written=was_written,
         )
@@ -305,9 +311,8 @@ class Mailing:
 
         The body of a task is stored with that; everything else takes its own along.
         """
-        is_task = parked.reason == "invocation"
         record = MailRecord(
-            self._operations.next_number() if is_task else parked.number,
+            parked.number,
             key,
             parked.inbox_id,
             parked.sender_info,
@@ -320,7 +325,7 @@ class Mailing:
             parked.valid_until,
             reply_to=parked.reply_to,
             offers=int(parked.returns > 0),
-            body=parked.number if is_task else None,
+            body=parked.number if parked.reason == "invocation" else None,
         )
         mail = Mail(record, operation)
         self._boxes.add(mail)
@@ -597,7 +602,7 @@ class Mailing:
         operation.position = operation.position or 1
         event_id = f"mail:{mail.number}:handed_on"
         event = self._journal.event("mail.handed_on", mail.record, now, event_id=event_id, is_gone=True, changed=())
-        changes = (ReleaseBody(mail.record.number, now.wall), SaveOperation(operation.record()), event)
+        changes = (*_released(mail.record, now.wall), SaveOperation(operation.record()), event)
         operation.ticket = self._ledger.append(changes, self._undo_handed_on, mail)
 
     def _undo_handed_on(self, mail: Mail, now: Instant) -> None:
@@ -677,8 +682,7 @@ class Mailing:
         event = self._journal.event(
             "mail.delivered", record, now, event_id=event_id, is_gone=True, changed=(), session=session_id
         )
-        if record.assignment is None:
-            rows = (*rows, ReleaseBody(record.number, now.wall + self._limits.bodies_kept_ms))
+        rows = (*rows, *_released(record, now.wall + self._limits.bodies_kept_ms))
         mail.ticket = self._ledger.append((*rows, event), self._undo_confirm, (mail, session_id))
         if operation is not None:
             operation.ticket = mail.ticket
@@ -792,7 +796,7 @@ class Mailing:
                     reason=why,
                 )
             )
-            changes.append(ReleaseBody(record.number, now.wall + self._limits.bodies_kept_ms))
+            changes += _released(record, now.wall + self._limits.bodies_kept_ms)
             if one.operation is not None:
                 changes.extend(self._operations.drop(one.operation))
             if record.notice is None and kind != "withdrawn":
@@ -874,6 +878,11 @@ class Mailing:
         sender = self._sessions.get(record.sender_session)
         if sender is not None and QUEUE in sender.features:
             given_up.direct.append((sender, MessageFrame(Raw(self._broker_info), Raw(encode(message)), notice=notice)))
+
+
+def _released(record: MailRecord, at: int) -> tuple[Change, ...]:
+    """Return what lets the body of a mail go, unless something else needs that."""
+    return (ReleaseBody(record.number, at),) if record.body is None else ()
 
 
 def broker_info(broker_id: str, pid: int, now: Instant) -> bytes:
