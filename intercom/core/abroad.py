@@ -113,6 +113,8 @@ class Abroad:
         self._is_cut_off = is_cut_off
         self.is_owned: Callable[[str], bool] = lambda target: False
         """Tells whether a target is a stage whose owner is here."""
+        self.takes_task: Callable[[Mail, str, bytes, Instant], bool] = lambda mail, peer, message, now: False
+        """Takes mail over that brings a task, which is more than a message; False: this is none."""
         self._posts = 0
         self._attempts: dict[tuple[str, str], _Sent] = {}
         """The newest attempt of what has no outcome yet, by mark and message id."""
@@ -187,6 +189,9 @@ class Abroad:
         assert frame.mail is not UNSET
         assert target is not None and target.mailbox is not None, "only who has a mailbox is written mail"
         mail = target.mailbox.entries[frame.mail.entry]
+        now = mail.offered_at
+        if not target.id and now is not None and self.takes_task(mail, to.peer_id, bytes(frame.message), now):
+            return True
         record = mail.record
         identity = f"session:{record.sender_session}" if mail.operation is None else mail.operation.sender
         valid_for = None

@@ -10,6 +10,8 @@ SESSION = "session:"
 """Begins the identity of a session that has no other."""
 ITSELF = "="
 """Stands for the id of the target: a row that grows by little stays in its place on the disk."""
+LET_GO = "moved"
+"""Where a task is put that follows its address to another machine, at the broker that does not have it any more."""
 
 
 class InvocationRecord(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -68,6 +70,8 @@ class InvocationRecord(Struct, frozen=True, omit_defaults=True, gc=False):
     """Who asked has a mailbox under its identity."""
     asked_as: str | None = None
     """What the target was called, where that was not its id."""
+    turn: int = 0
+    """How often it went on to another machine: what is said of an earlier time counts no more."""
 
     @property
     def requester_session(self) -> str:

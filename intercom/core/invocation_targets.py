@@ -37,6 +37,11 @@ def address_id(group: str, name: str) -> str:
     return ADDRESS_ID + sha256(encode([group, name.lower()])).hexdigest()[:40]
 
 
+def is_address_id(target: str) -> bool:
+    """Tell whether every broker knows an address by this id."""
+    return target.startswith(ADDRESS_ID)
+
+
 class Place(Struct, frozen=True):
     """Say where somebody is."""
 
@@ -145,7 +150,7 @@ class Targets:
         if address is not None:
             is_within_reach = sees_all or address.is_reachable_from(asker.groups)
             return self._of_address(address) if is_within_reach and not address.is_of_broker else None
-        if target.startswith(ADDRESS_ID):
+        if is_address_id(target):
             return self._with_key(target, None if sees_all else asker.groups)
         known = self._lifecycle.get(target)
         if known is None:
@@ -156,11 +161,19 @@ class Targets:
 
     def _with_key(self, target: str, groups: Iterable[str] | None) -> Candidate | None:
         """Return the address that all brokers know by this id, wherever it is at home."""
-        for address in self._addresses.here:
-            if not address.is_of_broker and address_id(address.group, address.name) == target:
-                is_within_reach = groups is None or address.is_reachable_from(groups)
-                return self._of_address(address) if is_within_reach else None
+        address = self.address_here(target)
+        if address is not None:
+            return self._of_address(address) if groups is None or address.is_reachable_from(groups) else None
         return next((each for each in self.addresses_elsewhere(groups) if each.target_id == target), None)
+
+    def address_here(self, target: str) -> Address | None:
+        """Return the address at home here that all brokers know by this id."""
+        here = (address for address in self._addresses.here if not address.is_of_broker)
+        return next((each for each in here if address_id(each.group, each.name) == target), None)
+
+    def is_address_elsewhere(self, target: str) -> bool:
+        """Tell whether this is the id of an address, and that is not at home here."""
+        return is_address_id(target) and self.address_here(target) is None
 
     def _of_session(self, session: Session) -> Candidate:
         candidate = session.candidate
@@ -271,10 +284,14 @@ class Targets:
             address = self._addresses.get(self._sessions.address_of_retired(target))
         if address is None:
             return None
-        return Place(address.holder, address.key, address.number, address.groups)
+        # What is for an address that is at home elsewhere goes there by its mailbox, whoever holds it.
+        holder = address.holder if address.home is None else None
+        return Place(holder, address.key, address.number, address.groups)
 
     def action_for(self, place: Place, requester_info: bytes) -> PolicyAction:
         """Return what the target, or the person, does with messages of whoever asked."""
+        if self.is_elsewhere(place):
+            return "accept"  # it is judged there
         if place.session is not None:
             inbound = place.session.inbound
         else:
@@ -302,6 +319,25 @@ class Targets:
         if known is None or known.state is not SessionState.CLOSED:
             return False
         return known.record.closed_reason not in _LEFT
+
+    def is_elsewhere(self, place: Place) -> bool:
+        """Tell whether what is put there goes on to another machine, where the address is at home."""
+        address = None if place.session is not None else self._addresses.get(place.address)
+        return address is not None and address.home is not None
+
+    def has_ended(self, session_id: str) -> bool:
+        """Tell whether the session with this id is not here and will not come back."""
+        known = self._lifecycle.get(session_id)
+        is_over = known is None or known.state is SessionState.CLOSED
+        session = self._sessions.get(session_id)
+        return is_over and (session is None or session.is_remote)
+
+    def is_left_behind(self, target: str, worker: str) -> bool:
+        """Tell whether the address of a task is at home elsewhere, and nobody here has what this worker had taken."""
+        address = self._addresses.of_key(target)
+        if address is None or address.home is None or not self.has_ended(worker):
+            return False
+        return not any(session.address is address and not session.is_remote for session in self._sessions)
 
     def is_target(self, session: Session, target: str) -> bool:
         """Tell whether a session is the target, or acts under its address."""

@@ -184,7 +184,7 @@ class Invocations:
         if self.is_full:
             oldest = next((one for one in self._by_id.values() if not one.is_open), None)
             if oldest is not None:
-                self._forget(oldest, move, now)
+                self.forget(oldest, move, now)
         invocation = Invocation(record, info, record.invocation_id)
         move.inverse(lambda now: self.leave(invocation))
         move.changes += self.enter(invocation, message, now)
@@ -394,12 +394,13 @@ class Invocations:
         before = now.wall - self._limits.invocation_kept_ms
         for invocation in list(self._by_id.values()):
             if not invocation.is_open and (invocation.record.completed_at or 0) <= before:
-                self._forget(invocation, move, now)
+                self.forget(invocation, move, now)
         for record in list(self._diagnoses.values()):
             if record.at <= before:
                 self._forget_diagnosis(record, move, now)
 
-    def _forget(self, invocation: Invocation, move: Move, now: Instant) -> None:
+    def forget(self, invocation: Invocation, move: Move, now: Instant) -> None:
+        """Forget an invocation, with what belongs to it."""
         self.leave(invocation)
         move.inverse(lambda now: self._enter(invocation))
         self.on_forgetting(invocation, move, now)

@@ -20,9 +20,10 @@ from msgspec.structs import replace
 from intercom.core.clock import Instant
 from intercom.core.deliveries import delivery_id
 from intercom.core.invocation_dispatch import Dispatching
-from intercom.core.invocation_records import InvocationRecord
-from intercom.core.invocation_targets import Targets
+from intercom.core.invocation_records import LET_GO, InvocationRecord
+from intercom.core.invocation_targets import Targets, is_address_id
 from intercom.core.invocations import Invocation, Invocations, texts_of
+from intercom.core.move import Move
 from intercom.core.peer_records import PEER, Arrived, RemoteName, RemoteRun, Settle
 from intercom.core.records import ReadBodies
 from intercom.core.task_letters import (
@@ -51,12 +52,12 @@ NOT_KNOWN = "It is not known any more where it was handed to: the store there wa
 class Reporting(Struct, frozen=True):
     """Remember which run is to be told of while its texts are read.
 
-    ``asked`` holds the letter that is answered with it, if it is an answer, and ``after`` what that asked for.
+    ``asked`` and ``letter`` hold what is answered with it, if it is an answer, and ``after`` what that asked for.
     """
 
     invocation: Any
     asked: Any = None
-    attempt: int = 0
+    letter: Any = None
     after: int | None = None
     is_certain: bool = False
     """Nothing waited for its commit when the texts were asked for: what is not there is lost."""
@@ -130,17 +131,26 @@ class TasksIn:
         identity = f"{PEER}{fact.peer}:{letter.requester.identity}"
         known = self._book.get(letter.invocation_id)
         if self._ledger.is_closed:
-            self._answer(fact, InvokedLetter(letter.attempt, "unreachable", reason="its store cannot be used"))
+            self._answer(fact, letter, InvokedLetter(letter.attempt, "unreachable", reason="its store cannot be used"))
         elif known is None:
-            self._answer(fact, self._decide(fact, letter, identity, now))
+            self._answer(fact, letter, self._decide(fact, letter, identity, now))
         elif (known.record.requester, known.record.fingerprint) != (identity, letter.fingerprint):
             reason = "another invocation was made there under this invocationId; choose another one"
-            self._answer(fact, InvokedLetter(letter.attempt, "refused", reason=reason))
+            self._answer(fact, letter, InvokedLetter(letter.attempt, "refused", reason=reason))
+        elif known.record.placement == LET_GO and known.record.turn < letter.turn:
+            self._forget(known, now)  # it has come back, with its address
+            self._answer(fact, letter, self._decide(fact, letter, identity, now))
         else:
-            self._report(Reporting(known, fact, letter.attempt), now)
+            self._report(Reporting(known, fact, letter), now)
 
-    def _answer(self, fact: Arrived, answer: InvokedLetter) -> None:
+    def _forget(self, known: Invocation, now: Instant) -> None:
+        move = Move()
+        self._book.forget(known, move, now)
+        move.append(self._ledger)
+
+    def _answer(self, fact: Arrived, letter: InvokeLetter, answer: InvokedLetter) -> None:
         ticket = self._ledger.last_ticket
+        answer = replace(answer, turn=letter.turn)
         self._postman.post(fact.peer, INVOKED, fact.delivery_id, answer, ticket, settles=fact.arrival)
 
     def _decide(self, fact: Arrived, letter: InvokeLetter, identity: str, now: Instant) -> InvokedLetter:
@@ -154,10 +164,12 @@ class TasksIn:
         found = self._targets.find(letter.to, asker)
         target = found.candidate
         if target is None:
-            return InvokedLetter(letter.attempt, "refused", reason="nobody there within reach has this id")
+            reason = "nobody there within reach has this id"
+            is_elsewhere = self._targets.is_address_elsewhere(letter.to)
+            return InvokedLetter(letter.attempt, "refused", reason=reason, is_elsewhere=is_elsewhere)
         if target.authority is not None:
             reason = f"not_authority: broker {target.authority} answers for it"
-            return InvokedLetter(letter.attempt, "refused", reason=reason)
+            return InvokedLetter(letter.attempt, "refused", reason=reason, is_elsewhere=is_address_id(letter.to))
         if self._book.open_count >= self._limits.invocations:
             reason = f"{self._limits.invocations} invocations are open there"
             return InvokedLetter(letter.attempt, "unreachable", reason=reason)
@@ -186,9 +198,11 @@ class TasksIn:
             wishes=None if letter.wishes is UNSET else bytes(letter.wishes),
             acted_as=letter.requester.target_id,
             asked_as=None if letter.asked == target.target_id else letter.asked,
+            turn=letter.turn,
         )
         invocation = self._dispatching.accept(record, planned, bytes(letter.message), info, now)
-        return InvokedLetter(letter.attempt, "accepted", RemoteRun(record.run_id, invocation.record.state))  # type: ignore[arg-type]  # a state
+        run = RemoteRun(record.run_id, invocation.record.state, turn=letter.turn)  # type: ignore[arg-type]  # a state
+        return InvokedLetter(letter.attempt, "accepted", run)
 
     def _wrong(self, fact: Arrived, letter: InvokeLetter) -> str | None:
         """Return what is wrong with a letter, whoever it is for."""
@@ -277,9 +291,12 @@ class TasksIn:
             texts.output,
             texts.error,
             record.reconciled,
+            record.placement == LET_GO,
+            record.turn,
         )
         if reporting.asked is not None:
-            self._answer(reporting.asked, InvokedLetter(reporting.attempt, "duplicate", run))
+            letter: InvokeLetter = reporting.letter
+            self._answer(reporting.asked, letter, InvokedLetter(letter.attempt, "duplicate", run))
             return
         before = self._told.get(record.run_id, 0)
         after = before if reporting.after is None else reporting.after
