@@ -177,8 +177,8 @@ class Abroad:
         operation, until = attempt.operation, attempt.valid_until
         if operation is None or until is None:
             return None
-        deadline = None if operation.unconfirmed is None else operation.unconfirmed.deadline
-        asked = operation.born if deadline is None else deadline.due - self._limits.receipt_wait_ms
+        unconfirmed = operation.unconfirmed
+        asked = operation.born if unconfirmed is None or unconfirmed.timeouts is None else unconfirmed.since
         return max(0, until.mono - asked)
 
     def _post_mail(self, to: RemoteConnection, frame: MessageFrame, after: int) -> bool:

@@ -194,9 +194,8 @@ class Invocations:
         """Enter a new invocation, and return what is recorded of it; ``leave`` is the inverse."""
         record = invocation.record
         self._enter(invocation)
-        return SaveBody(record.number, message, invocation.info), self._journal.event(
-            "invocation.requested", record, now
-        )
+        requested = self._journal.event("invocation.requested", record, now)
+        return SaveBody(record.number, message, invocation.info), requested
 
     @property
     def is_full(self) -> bool:
@@ -237,13 +236,11 @@ class Invocations:
 
     def _enter(self, invocation: Invocation) -> None:
         self._by_id[invocation.id] = invocation
-        self._by_run[invocation.record.run_id] = invocation
-        self._index(invocation)
-
-    def _index(self, invocation: Invocation) -> None:
-        if invocation.is_open:
+        record = invocation.record
+        self._by_run[record.run_id] = invocation
+        if record.state not in ENDED:
             self._open[invocation.id] = invocation
-        self._move(invocation, _place_of(invocation.record))
+        self._move(invocation, _place_of(record))
 
     def _move(self, invocation: Invocation, place: Holders | None) -> None:
         before, invocation.place = invocation.place, place

@@ -151,11 +151,12 @@ class TasksIn:
         if self._dispatching.is_shut:
             return InvokedLetter(letter.attempt, "unreachable", reason="it is about to leave")
         asker = self._shape_of(fact.peer, letter.requester)
-        found = self._targets.find(letter.to, asker).candidate
-        if found is None:
+        found = self._targets.find(letter.to, asker)
+        target = found.candidate
+        if target is None:
             return InvokedLetter(letter.attempt, "refused", reason="nobody there within reach has this id")
-        if found.authority is not None:
-            reason = f"not_authority: broker {found.authority} answers for it"
+        if target.authority is not None:
+            reason = f"not_authority: broker {target.authority} answers for it"
             return InvokedLetter(letter.attempt, "refused", reason=reason)
         if self._book.open_count >= self._limits.invocations:
             reason = f"{self._limits.invocations} invocations are open there"
@@ -168,14 +169,14 @@ class TasksIn:
             letter.invocation_id,
             letter.run_id,
             identity,
-            found.target_id,
-            found.name,
-            letter.action,
-            letter.ensure_awake,
+            target.target_id,
+            target.name,
             letter.fingerprint,
             len(letter.message) + len(info),
             now.wall,
-            "waking" if letter.ensure_awake and found.state != "active" else "queued",
+            letter.action,
+            letter.ensure_awake,
+            "waking" if letter.ensure_awake and target.state != "active" else "queued",
             None if letter.take_within is None else now.wall + letter.take_within,
             job="running" if is_pushed else "pending",
             attempts=1 if is_pushed else 0,
@@ -184,7 +185,7 @@ class TasksIn:
             placement="session" if is_pushed else None,
             wishes=None if letter.wishes is UNSET else bytes(letter.wishes),
             acted_as=letter.requester.target_id,
-            asked_as=None if letter.asked == found.target_id else letter.asked,
+            asked_as=None if letter.asked == target.target_id else letter.asked,
         )
         invocation = self._dispatching.accept(record, planned, bytes(letter.message), info, now)
         return InvokedLetter(letter.attempt, "accepted", RemoteRun(record.run_id, invocation.record.state))  # type: ignore[arg-type]  # a state
