@@ -14,6 +14,7 @@ from tests.simulation.links import Links
 from tests.simulation.policies import Policies
 from tests.simulation.programs import Role
 from tests.simulation.runs import Runs
+from tests.simulation.strangers import Strangers
 from tests.simulation.watching import Watching
 from tests.simulation.works import Works
 
@@ -77,6 +78,8 @@ _RARER = {13: _STAGES, 21: _FAMILY, 25: _FAMILY, 27: _STAGES}
 _RAREST = {
     20: Cast(_ADDRESSES, (Runs,), durability="memory"),
     36: Cast(_ADDRESSES, (Children,), durability="memory"),
+    37: Cast(_SOME, (Invocations, Strangers)),
+    61: Cast(_SOME, (Policies, Strangers)),
 }
 """By the rest of a number divided by four times that; they come first."""
 
