@@ -99,7 +99,11 @@ def test_an_address_is_claimed_for_its_broker_before_its_holder_is_told() -> Non
 def test_somebody_without_the_token_is_refused_on_every_machine() -> None:
     cluster = Cluster()
     holder(cluster, "b")
-    assert refusal(claim(cluster, "a", token=OTHER)) == "address_taken"
+    refused = claim(cluster, "a", token=OTHER)
+    assert refusal(refused) == "address_taken"
+    assert refused.first[0]["reason"] == "The address bob in group 'default' belongs to somebody on machine b"
+    here = claim(cluster, "b", token=OTHER)
+    assert here.first[0]["reason"] == "The address bob in group 'default' belongs to somebody else"
     assert refusal(claim(cluster, "a", hold="free")) == "address_held"
     assert home_of(cluster) == "b"
 
