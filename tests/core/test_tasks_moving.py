@@ -6,11 +6,14 @@ from typing import Any
 
 import pytest
 
+from intercom.core.records import Post
+from intercom.core.task_letters import INVOKE
+from intercom.core.tasks_out import CUT_OFF
 from intercom.limits import Limits
-from tests.core.cluster import Cluster
+from tests.core.cluster import Cluster, Node
 from tests.core.flows_between import Between
 from tests.core.harness import World
-from tests.core.invoking import invoke, invoker, run_of, tasks, update
+from tests.core.invoking import invoke, invoker, run_of, snapshot, tasks, update
 from tests.core.mail import AGENT, Agent
 from tests.core.test_homes import asker as sender_at
 from tests.core.test_homes import send
@@ -232,7 +235,7 @@ def test_what_is_parked_for_an_address_that_is_no_task_moves_too() -> None:
 
 @pytest.mark.parametrize("killed", ["a", "b", "c"])
 @pytest.mark.parametrize("by", ["a", "b", "c"])
-@pytest.mark.parametrize("steps", range(1, 8))
+@pytest.mark.parametrize("steps", [2, 3, 4, 6])
 def test_a_broker_that_is_killed_on_the_way(by: str, killed: str, steps: int) -> None:
     """13.7: at any moment of the move; the task is shown once to whoever holds the address in the end."""
     scene = Scene(by)
@@ -265,6 +268,26 @@ def test_a_broker_that_is_killed_on_the_way(by: str, killed: str, steps: int) ->
         scene.run(LIMITS.peer_retry_most_ms)
     assert texts(there) == []
     scene.nothing_is_left()
+
+
+def test_a_task_on_its_way_that_cannot_leave_is_tried_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """13.7: what never left is not waited for; it is known at once that it has reached nobody."""
+    scene = Scene("a")
+    scene.leave()
+    scene.ask()
+    cluster, bring = scene.cluster, scene.cluster.post
+
+    def bring_and_break(node: Node, post: Post) -> None:
+        bring(node, post)
+        if post.kind == INVOKE:
+            cluster.cut("a", leases_end=False)
+
+    monkeypatch.setattr(cluster, "post", bring_and_break)
+    scene.hold("b")
+    for _ in range(2):
+        scene.run(LIMITS.forward_ms)
+    [delivery] = snapshot(scene.asker)["deliveries"]
+    assert (delivery["attempts"], delivery["failureDetail"]) == (2, CUT_OFF)
 
 
 @pytest.mark.parametrize("by", ["a", "c"])
