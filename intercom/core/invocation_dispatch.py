@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from intercom.core.deadlines import Deadline, Deadlines
     from intercom.core.forwarding import Forwarding
     from intercom.core.inbox import Inbox, Parked
-    from intercom.core.labels import Candidate
+    from intercom.core.labels import Found
     from intercom.core.ledger import Ledger
     from intercom.core.mailboxes import Mail, Mailboxes
     from intercom.core.mailing import Mailing
@@ -123,14 +123,18 @@ class Dispatching:
         """When those who have something were first found gone, monotonic ms."""
         self.is_shut = False
         """The broker leaves soon: nothing is handed over any more."""
+        book.on_opened_again = self._opened_again
 
     # --- jobs -------------------------------------------------------------------------------------------
 
-    def planned(self, target: Candidate, info: bytes, now: Instant) -> Planned:
-        """Return how a new task for somebody will be handed over, asked by somebody with this session object."""
+    def planned(self, found: Found, info: bytes, now: Instant) -> Planned:
+        """Return how a new task for whom was found will be handed over, asked by somebody with this session object."""
+        target = found.candidate
+        assert target is not None, "only of a label that leads to somebody"
         if target.authority is not None:
             return Planned(None, None, None)
-        place = self._targets.place(target.target_id)
+        session = found.session
+        place = self._targets.place(target.target_id) if session is None else self._targets.place_of(session)
         way, kept = (None, None) if place is None else self._way(place, info)
         lease_until = now.wall + self._limits.job_lease_ms if way == "push" else None
         return Planned(place, way, kept, self._epoch, lease_until)
@@ -227,6 +231,14 @@ class Dispatching:
         """Look at what is open every now and then, as long as something is."""
         if self._look is None and self._book.open_count:
             self._look = self._deadlines.add(now.mono + self._limits.job_retry_ms, self._look_again)
+
+    def _opened_again(self) -> None:
+        if self._look is None:
+            self._look = self._deadlines.add(0, self._begin_again)
+
+    def _begin_again(self, _: None, now: Instant) -> None:
+        self._look = None
+        self.watch(now)
 
     def _look_again(self, _: None, now: Instant) -> None:
         self._look = None
@@ -482,6 +494,7 @@ class Dispatching:
     def _offer(self, invocation: Invocation, session: Session, message: bytes, now: Instant) -> None:
         """Write a task to a session behind its newest append."""
         record = invocation.record
+        message_id = record.message_id
         frame = MessageFrame(Raw(invocation.info), Raw(message))
         if record.take_until is not None and features.QUEUE in session.features:
             frame.valid_until = record.take_until
@@ -490,8 +503,8 @@ class Dispatching:
         invocation.offered = self._offers.offer(
             session,
             frame,
-            record.message_id,
-            record.message_id,
+            message_id,
+            message_id,
             now,
             after=invocation.ticket,
             on_received=self._pushed,

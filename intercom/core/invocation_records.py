@@ -30,14 +30,14 @@ class InvocationRecord(Struct, frozen=True, omit_defaults=True, gc=False):
     target: str
     """Id of the target: of a session, or the key of an address."""
     target_name: str
-    action: str
-    ensure_awake: bool
     fingerprint: str
     """SHA-256 (hex) of everything that makes two requests the same."""
     size: int
     """Bytes of the message and the session object."""
     created_at: int
-    state: str
+    action: str = "execute"
+    ensure_awake: bool = False
+    state: str = "queued"
     """Of the run."""
     take_until: int | None = None
     """The task is not handed over later, epoch ms."""

@@ -110,10 +110,29 @@ class Targets:
 
     def find(self, target: str, asker: Session) -> Found:
         """Return whom a label or an id means."""
+        session = self._sessions.get(target)
+        if session is not None and self._stands_for_itself(session, asker):
+            itself = self._of_session(session)
+            if not itself.is_stale:
+                return Found(itself, session=session)
         candidate = self._with_id(target, asker)
         if candidate is not None and not candidate.is_stale:
             return Found(candidate)
         return resolve(target, self.candidates(asker))
+
+    def _stands_for_itself(self, session: Session, asker: Session) -> bool:
+        """Tell whether a session is within reach, and what is for it is neither for an address nor for another broker.
+
+        That is whom most are asked for: it needs no look at who else there is.
+        """
+        known = session.known
+        return (
+            session.address is None
+            and session.is_agent
+            and not session.is_remote
+            and (known is None or known.state is not SessionState.CLOSED)
+            and (session.shares_group_with(asker) or features.OPERATOR in asker.features)
+        )
 
     def _with_id(self, target: str, asker: Session) -> Candidate | None:
         """Return who has exactly this id, without a look at everybody."""
@@ -246,6 +265,11 @@ class Targets:
 
     # --- where it is ------------------------------------------------------------------------------------
 
+    def place_of(self, session: Session) -> Place:
+        """Return where a session is that is here."""
+        number = None if session.address is None else session.address.number
+        return Place(session, None if session.mailbox is None else session.mailbox.key, number, session.groups)
+
     def place(self, target: str) -> Place | None:
         """Return where somebody with this id is; None: it is gone."""
         address = self._addresses.of_key(target)
@@ -253,9 +277,7 @@ class Targets:
             session = self._sessions.get(target)
             has_ended = session is not None and session.known is not None and session.known.state is SessionState.CLOSED
             if session is not None and not session.is_remote and not has_ended:
-                number = None if session.address is None else session.address.number
-                key = None if session.mailbox is None else session.mailbox.key
-                return Place(session, key, number, session.groups)
+                return self.place_of(session)
             known = self._lifecycle.get(target)
             if known is not None and known.state.value != "closed":
                 return Place(None, known.mailbox_key, known.record.address, known.groups)

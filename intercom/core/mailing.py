@@ -30,6 +30,7 @@ from intercom.core.journal import Journal
 from intercom.core.ledger import Ledger
 from intercom.core.mailboxes import Mail, Mailbox, Mailboxes
 from intercom.core.outbox import Outbox
+from intercom.core.peer_records import PEER
 from intercom.core.records import (
     AcceptOperation,
     Change,
@@ -591,8 +592,11 @@ class Mailing:
                 self._confirm(each, session_id, now)
                 self.on_delivered(each, each.ticket, now)
 
-    def handed_on(self, mail: Mail, now: Instant) -> None:
-        """Let go of mail that another broker keeps now for its recipient; what becomes of it is known there."""
+    def handed_on(self, mail: Mail, peer: str, now: Instant) -> None:
+        """Let go of mail that another broker keeps now for its recipient; what becomes of it is known there.
+
+        Its row says where that is: the address it is for may be at home somewhere else again when somebody asks.
+        """
         operation = mail.operation
         assert operation is not None, "what the broker itself wrote is kept by no other broker"
         self._deadlines.cancel(mail.deadline)
@@ -600,14 +604,16 @@ class Mailing:
         self._boxes.discard_if_unused(self._boxes.remove(mail))
         operation.state = OperationState.RESERVED
         operation.position = operation.position or 1
+        before, operation.target = operation.target, f"{PEER}{peer}:{mail.record.mailbox}"
         event_id = f"mail:{mail.number}:handed_on"
         event = self._journal.event("mail.handed_on", mail.record, now, event_id=event_id, is_gone=True, changed=())
         changes = (*_released(mail.record, now.wall), SaveOperation(operation.record()), event)
-        operation.ticket = self._ledger.append(changes, self._undo_handed_on, mail)
+        operation.ticket = self._ledger.append(changes, self._undo_handed_on, (mail, before))
 
-    def _undo_handed_on(self, mail: Mail, now: Instant) -> None:
+    def _undo_handed_on(self, subject: tuple[Mail, str | None], now: Instant) -> None:
+        mail, target = subject
         assert mail.operation is not None, "it had a row when it was handed on"
-        mail.operation.state = OperationState.QUEUED
+        mail.operation.state, mail.operation.target = OperationState.QUEUED, target
         self.put_back(mail, now)
 
     def readdress(self, mail: Mail, key: str, now: Instant) -> None:

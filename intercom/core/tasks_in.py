@@ -161,13 +161,14 @@ class TasksIn:
         if self._dispatching.is_shut:
             return InvokedLetter(letter.attempt, "unreachable", reason="it is about to leave")
         asker = self._shape_of(fact.peer, letter.requester)
-        found = self._targets.find(letter.to, asker).candidate
-        if found is None:
+        found = self._targets.find(letter.to, asker)
+        target = found.candidate
+        if target is None:
             reason = "nobody there within reach has this id"
             is_elsewhere = self._targets.is_address_elsewhere(letter.to)
             return InvokedLetter(letter.attempt, "refused", reason=reason, is_elsewhere=is_elsewhere)
-        if found.authority is not None:
-            reason = f"not_authority: broker {found.authority} answers for it"
+        if target.authority is not None:
+            reason = f"not_authority: broker {target.authority} answers for it"
             return InvokedLetter(letter.attempt, "refused", reason=reason, is_elsewhere=is_address_id(letter.to))
         if self._book.open_count >= self._limits.invocations:
             reason = f"{self._limits.invocations} invocations are open there"
@@ -180,14 +181,14 @@ class TasksIn:
             letter.invocation_id,
             letter.run_id,
             identity,
-            found.target_id,
-            found.name,
-            letter.action,
-            letter.ensure_awake,
+            target.target_id,
+            target.name,
             letter.fingerprint,
             len(letter.message) + len(info),
             now.wall,
-            "waking" if letter.ensure_awake and found.state != "active" else "queued",
+            letter.action,
+            letter.ensure_awake,
+            "waking" if letter.ensure_awake and target.state != "active" else "queued",
             None if letter.take_within is None else now.wall + letter.take_within,
             job="running" if is_pushed else "pending",
             attempts=1 if is_pushed else 0,
@@ -196,7 +197,7 @@ class TasksIn:
             placement="session" if is_pushed else None,
             wishes=None if letter.wishes is UNSET else bytes(letter.wishes),
             acted_as=letter.requester.target_id,
-            asked_as=None if letter.asked == found.target_id else letter.asked,
+            asked_as=None if letter.asked == target.target_id else letter.asked,
             turn=letter.turn,
         )
         invocation = self._dispatching.accept(record, planned, bytes(letter.message), info, now)
