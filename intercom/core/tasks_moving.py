@@ -128,8 +128,7 @@ class TasksMoving:
             self._forwarding.plan_again(invocation, home, now)
         else:
             address = self._targets.address_here(invocation.record.target)
-            if address is None:
-                return False  # nobody came for it, and the engine is told
+            assert address is not None, "it is at home here"
             self._dispatching.come_home(invocation, address.key, now)
         return True
 
