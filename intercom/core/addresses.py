@@ -333,8 +333,9 @@ class Addresses:
         address.token_hash = None
 
     def _save(self, kind: str, address: Address, now: Instant) -> None:
-        self._keeping.save(kind, address, self._is_there, now)
-        self._tell(address, now)
+        if self._is_there(address):  # else it was not recorded, and whoever came for it is leaving
+            self._keeping.save(kind, address, self._is_there, now)
+            self._tell(address, now)
 
     def _is_there(self, address: Address) -> bool:
         return self._by_number.get(address.number) is address

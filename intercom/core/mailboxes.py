@@ -168,7 +168,10 @@ class Mailbox:
 
         A sender may choose the id of one of the broker's notices, so there may be several.
         """
-        offered = [mail for mail in self._by_message.get(message_id, ()) if mail.is_offered]
+        found = self._by_message.get(message_id)
+        if found is None:
+            return None
+        offered = [mail for mail in found if mail.is_offered]
         return min(offered, key=lambda mail: mail.number, default=None)
 
     def under(self, message_id: str) -> Mail | None:

@@ -30,6 +30,7 @@ FEATURES = ["address", *QUEUE["features"]]
 TOKEN = "t" * 64
 OTHER = "o" * 64
 AWAY = {"queueIfAway": True}
+LIMITS = Limits()
 
 
 def holder(cluster: Cluster, broker: str, name: str = "bob", token: str = TOKEN, **more: Any) -> Client:
@@ -287,6 +288,52 @@ def test_a_trace_tells_that_mail_waits_here_for_another_machine() -> None:
     cluster.join("b")
     cluster.run(Limits().peer_window_ms)
     assert traced(alice, "m1")[0] == "handed_on"
+
+
+def passed_on() -> tuple[Cluster, Client, Client]:
+    """Return alice at ``a``, whose message was kept at ``c`` until the address it is for came to ``b``."""
+    cluster = Cluster("abc")
+    holder(cluster, "c").leave()
+    cluster.run(2 * LIMITS.announce_ms)
+    alice = asker(cluster)
+    assert send(cluster, alice, "m1") == "queued"
+    assert [mail.message_id for mail in cluster["c"].disk.mail.values()] == ["m1"]
+    bob = holder(cluster, "b")
+    cluster.run(LIMITS.peer_outcome_ms)
+    assert [mail.message_id for mail in cluster["b"].disk.mail.values()] == ["m1"]
+    assert not cluster["a"].disk.mail and not cluster["c"].disk.mail
+    return cluster, alice, bob
+
+
+@pytest.mark.parametrize("now_at", "ac")
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_what_was_passed_on_is_looked_for_where_it_is(now_at: str, is_killed: bool) -> None:
+    """D13: whoever kept it for a while says who has it now, wherever the address is when it is sent again."""
+    cluster, alice, bob = passed_on()
+    confirm(cluster, bob, "m1")
+    if is_killed:
+        cluster.crash("c")
+    bob = holder(cluster, now_at)
+    assert send(cluster, alice, "m1") == "delivered"
+    assert [frame for frame in [*bob.first, *bob.got()] if frame["type"] == "message"] == []
+    assert traced(alice, "m1")[0] == "delivered"
+
+
+def test_what_was_passed_on_is_uncertain_as_long_as_nobody_can_be_asked() -> None:
+    """D13: it may have been confirmed where it is; joined again that broker passes it on to where the holder is."""
+    cluster, alice, bob = passed_on()
+    assert [frame["message"]["id"] for frame in bob.first if frame["type"] == "message"] == ["m1"]
+    bob.leave()
+    cluster.cut("b")
+    bob = holder(cluster, "a")
+    alice.message("bob", "m1", "m1", extra=AWAY)
+    cluster.run()
+    assert reason(alice.got()) == reasons.UNCERTAIN_ELSEWHERE
+    cluster.join("b")
+    cluster.run(2 * LIMITS.announce_ms)
+    assert send(cluster, alice, "m1") == "queued"
+    confirm(cluster, bob, "m1")
+    assert send(cluster, alice, "m1") == "delivered"
 
 
 def test_a_trace_does_not_say_that_what_is_on_its_way_was_written() -> None:

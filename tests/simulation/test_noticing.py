@@ -10,6 +10,7 @@ import pytest
 from intercom.client.inbox import Inbox
 from intercom.client.journalfile import JournalFile
 from intercom.client.workerjournal import WorkerJournal
+from intercom.core import deciding
 from intercom.core.aliases import Aliases
 from intercom.core.attention import Attention
 from intercom.core.barriers import Barriers
@@ -251,6 +252,11 @@ def wait_too_short_for_children(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Holding, "_enter", lambda self, held, earlier, due: enter(self, held, earlier, due - 6_000))
 
 
+def keep_the_line_within_groups(patch: pytest.MonkeyPatch) -> None:
+    """Decide about what goes up the supervisor line as about any other send."""
+    patch.setattr(deciding, "SupervisorSend", type("Nothing", (), {}))
+
+
 PLANTED: dict[Plant, tuple[int, set[str]]] = {
     drop_commits: (4, {"queued-arrives", "order-of-mail", "nothing-is-left", "journal-tells-all"}),
     answer_before_the_commit: (132, {"refused-is-true", "queued-arrives", "given-up-is-true", "effect-once"}),
@@ -280,6 +286,7 @@ PLANTED: dict[Plant, tuple[int, set[str]]] = {
     forget_who_waited: (117, {"everything-is-answered"}),
     let_the_last_in_first: (725, {"order-of-held"}),
     wait_too_short_for_children: (277, {"held-is-true"}),
+    keep_the_line_within_groups: (21, {"lines-hold"}),
 }
 
 
