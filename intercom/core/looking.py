@@ -4,10 +4,10 @@
                                                +-> nowhere, or not heard in time: decided as on one machine
 
 Rule 1: it is asked only where the row of the message, or whoever held the identity of its target lately, is known to
-have been; whoever was nowhere else costs nothing. Rule 2: nobody waits longer than ``Limits.look_ms``, and for a broker
-that cannot be reached not at all; what waits is charged to whoever sent it. Rule 3: to a broker it is only said that a
-message was accepted at a third one: if it heard that it waits there, or is another, it might let go of it, and so might
-that one.
+have been, and where those who are asked passed it on to; whoever was nowhere else costs nothing. Rule 2: nobody waits
+longer than ``Limits.look_ms``, and for a broker that cannot be reached not at all; what waits is charged to whoever
+sent it. Rule 3: to a broker it is only said that a message was accepted at a third one: if it heard that it waits
+there, or is another, it might let go of it, and so might that one.
 """
 
 from __future__ import annotations
@@ -66,6 +66,8 @@ class LookedLetter(Struct, frozen=True):
     look: str
     result: Result
     position: int = 1
+    passed_to: str = ""
+    """The broker that has it in the place of whoever says so."""
 
 
 class _Look:
@@ -87,6 +89,8 @@ class _Look:
         self.operation = operation
         self.peers: set[str] = set()
         """Those that were asked and have not answered."""
+        self.asked: set[str] = set()
+        self.letter: LookLetter | None = None
         self.heard: list[LookedLetter] = []
         self.deadline: Deadline | None = None
 
@@ -163,7 +167,8 @@ class Looking:
             return False
         heard = others if key is None else self.holders.of(key, now)
         if operation is not None:
-            heard = _whence(operation)
+            peer = _peer_of(operation)
+            heard = (peer,) if peer else ()
         peers = None if heard is None else self._reachable(heard, connection)
         if peers is not None and not peers:
             return False
@@ -192,16 +197,26 @@ class Looking:
         return peers
 
     def _ask(self, name: str, look: _Look, peers: set[str]) -> None:
-        look.peers = peers
+        look.peers, look.asked = peers, set(peers)
         message = parse_message(look.frame.message)
         assert message is not None, "it was parsed before it was to be looked for"
         frame, connection = look.frame, look.connection
         wording = frame.to if frame.logical_target is UNSET else frame.logical_target
         if isinstance(connection, RemoteConnection):
             wording = self._abroad.wording_of(connection.peer_id, message.id)
-        letter = LookLetter(name, message.id, look.session.sender_identity, wording, frame.message)
+        look.letter = LookLetter(name, message.id, look.session.sender_identity, wording, frame.message)
         for peer in sorted(peers):
-            self._abroad.post(peer, LOOK, f"{LOOK} {message.id}", letter, 0)
+            self._post(peer, look.letter)
+
+    def _post(self, peer: str, letter: LookLetter) -> None:
+        self._abroad.post(peer, LOOK, f"{LOOK} {letter.message_id}", letter, 0)
+
+    def _may_ask(self, peer: str, look: _Look) -> bool:
+        """Tell whether somebody may be asked to whom a message was passed on."""
+        is_from_there = isinstance(look.connection, RemoteConnection) and look.connection.peer_id == peer
+        return bool(peer) and not (
+            peer == self._own or peer in look.asked or is_from_there or self._abroad.is_cut_off(peer)
+        )
 
     def _is_known(self, key: str, now: Instant) -> None:
         """Ask those who held a target of which that is known now, or decide about what waited for that."""
@@ -275,7 +290,8 @@ class Looking:
         if result == "nothing" and self._abroad.has_arrived(letter.message_id):
             result = "reserved"
         after = 0 if operation is None else operation.ticket
-        answer = LookedLetter(letter.look, result, position)
+        passed_to = _peer_of(operation) if operation is not None and result == "reserved" else ""
+        answer = LookedLetter(letter.look, result, position, passed_to)
         self._abroad.post(peer, LOOKED, f"{LOOKED} {letter.message_id}", answer, after)
 
     def _result(self, operation: Operation, peer: str, letter: LookLetter, message: Message) -> Result:
@@ -303,6 +319,11 @@ class Looking:
         if look is None or peer not in look.peers:
             return
         look.peers.discard(peer)
+        if look.letter is not None and self._may_ask(letter.passed_to, look):
+            look.peers.add(letter.passed_to)
+            look.asked.add(letter.passed_to)
+            self._post(letter.passed_to, look.letter)
+            return
         look.heard.append(letter)
         if letter.result in ("accepted", "another") or not look.peers:
             self._settle(letter.look, look, now)
@@ -347,7 +368,7 @@ def _place_of(connection: Connection, message_id: str) -> tuple[int | str, str]:
     return source, message_id
 
 
-def _whence(operation: Operation) -> tuple[str, ...]:
-    """Return the broker that a message was sent to which is reserved for somebody elsewhere."""
+def _peer_of(operation: Operation) -> str:
+    """Return the broker that a message was brought to, or passed on to; empty: it is here."""
     target = operation.target or ""
-    return (target.removeprefix(PEER).partition(":")[0],) if target.startswith(PEER) else ()
+    return target.removeprefix(PEER).partition(":")[0] if target.startswith(PEER) else ""

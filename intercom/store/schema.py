@@ -254,6 +254,7 @@ STEPS: tuple[Step, ...] = (
         )
         """,
     ),
+    ("ALTER TABLE invocations ADD COLUMN turn INTEGER DEFAULT 0",),
 )
 
 
