@@ -78,7 +78,7 @@ def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int, *, whole: boo
         last_number = max(last_number, row[0])
         if event is not None:
             events.append(event)
-    diagnoses, deliveries, peers, outbox, hosted = [], [], [], [], []
+    diagnoses, deliveries, peers, outbox = [], [], [], []
     for row, diagnosis in read_records(connection, DiagnosisRecord):
         last_number = max(last_number, row[0])
         if diagnosis is not None:
@@ -95,10 +95,8 @@ def load(connection: sqlite3.Connection, now_ms: int, ttl_ms: int, *, whole: boo
         last_number = max(last_number, row[0])
         if letter is not None:
             outbox.append(letter)
-    for row, attempt in read_records(connection, HostedRecord):
-        last_number = max(last_number, row[0])
-        if attempt is not None:
-            hosted.append(attempt)
+    hosted = _whole(connection, HostedRecord, "hosted")
+    last_number = max(last_number, *(attempt.number for attempt in hosted), 0)
     invocations = []
     for row, invocation in read_records(connection, InvocationRecord):
         last_number = max(last_number, row[0])

@@ -581,6 +581,69 @@ def test_a_full_mailbox_there_is_a_vain_attempt() -> None:
     assert play.report(play.take())["stepState"] == "completed"
 
 
+def past(play: Between) -> list[tuple[str, str, list[str]]]:
+    """Return the steps of the flow as far as nothing may ever change in them: order, prompts, attempts."""
+    return [(step["stepId"], step["prompt"], step["attempts"]) for step in play.flow()["flow"]["steps"]]
+
+
+@pytest.mark.parametrize("crashed", ["a", "b", None])
+def test_append_never_alters_what_a_worker_elsewhere_was_handed(crashed: str | None) -> None:
+    """A2.13 with a peer: also while nothing is heard of the step that was handed out, and after a crash."""
+    play = Between()
+    play.begin("one", "two")
+    first = play.take()
+    appended = play.control("append", afterStepId="one", steps=[{"stepId": "mid", "prompt": "m"}])
+    assert [step["stepId"] for step in appended["flow"]["steps"]] == ["one", "mid", "two"]
+    play.report(first)
+    play.run(PASS)
+    play.cluster.cut("b", leases_end=False)
+    refused = play.control("append", afterStepId="one", steps=[{"stepId": "no", "prompt": "n"}])
+    assert refused["code"] == "flow_conflict"
+    before = past(play)
+    assert [(step, prompt) for step, prompt, _ in before] == [("one", "do one"), ("mid", "m"), ("two", "do two")]
+    assert [len(attempts) for _, _, attempts in before] == [1, 1, 0]
+    play.cluster.join("b")
+    if crashed is not None:
+        play.cluster.crash(crashed)
+        if crashed == "a":
+            play.boss = play.coordinator("a")
+        else:
+            play.worker = play.back(play.worker)
+    assert past(play) == before
+    assert play.control("append", afterStepId="one", steps=[{"stepId": "no", "prompt": "n"}])["code"] == "flow_conflict"
+    late = play.control("append", afterStepId="mid", steps=[{"stepId": "late", "prompt": "l"}])
+    assert [step["stepId"] for step in late["flow"]["steps"]] == ["one", "mid", "late", "two"]
+    assert [each for each in past(play) if each[0] != "late"] == before
+
+
+def test_the_journals_of_both_brokers_tell_every_row() -> None:
+    """A2.15 and A5.5 with a peer: replaying the events gives the rows, there those of what the worker was handed."""
+    play = Between(features=TODO_WORKER)
+    play.begin(gated(requireCompleted=True), "two", "three")
+    play.report(play.take(), **todo())
+    play.run(PASS)
+    play.report(play.take(), "failed")
+    play.control("retry", stepId="two", reason="again")
+    play.run(PASS)
+    play.take()
+    told: dict[tuple[str, str, int], Any] = {}
+    held: dict[tuple[str, str, int], Any] = {}
+    for node in "ab":
+        disk = play.cluster[node].disk
+        for event in disk.journal:
+            kind = event.stream.partition(":")[0]
+            if kind in ("flow", "dispatch", "hosted"):
+                told[node, kind, event.row.number] = event.row
+        for kind, rows in (("flow", disk.flows), ("dispatch", disk.dispatches), ("hosted", disk.hosted)):
+            held |= {(node, kind, number): row for number, row in rows.items()}
+    assert told == held
+    assert sorted((node, kind) for node, kind, _ in held) == [
+        *(("a", "dispatch"),) * 3,
+        ("a", "flow"),
+        *(("b", "hosted"),) * 3,
+    ]
+
+
 def test_nothing_goes_on_while_nothing_is_to_do() -> None:
     """Design 6: a step that waits for its worker costs no letter."""
     play = Between()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from intercom.core.flow_records import ReportRecord, StepRecord, TargetIdentity
+from intercom.core.flow_records import HostedRecord, ReportRecord, StepRecord, TargetIdentity
 from intercom.core.records import (
     AddressRecord,
     AssignmentRecord,
@@ -403,6 +403,32 @@ def test_flows_whose_rows_are_gone_or_damaged_come_back_at_the_next_start(
     connection.close()
     found = open_store().recovered
     assert (found.flows, found.dispatches) == ([flow], [dispatch])
+
+
+@pytest.mark.parametrize("change", ["DELETE FROM hosted", "UPDATE hosted SET identity = '{'"])
+def test_steps_of_flows_elsewhere_come_back_too(paths: Paths, open_store: Callable[..., Store], change: str) -> None:
+    """A2.15 at the broker of the worker; one that was deleted does not come back."""
+    kept = HostedRecord(
+        number=7, dispatch_id="d", peer="b", flow_id="f", step_id="one", group="g",
+        identity=TargetIdentity("a", "s", "i"), stored_at=NOW, transport="accepted", offers=1,
+        report=ReportRecord("completed", 8, "x", NOW),
+    )  # fmt: skip
+    other = replace(kept, number=9, dispatch_id="e", report=None)
+    store = Store.open(paths, NOW)
+    events = [
+        event(1, replace(kept, transport="prepared", offers=0, report=None), "hosted.stored"),
+        event(2, kept, "hosted.reported_completed"),
+        event(3, other, "hosted.stored"),
+        event(4, other, "hosted.deleted", is_gone=True),
+    ]
+    store.commit([(1, tuple(events))])  # type: ignore[arg-type]
+    store.close()
+    connection = sqlite3.connect(paths.database)
+    connection.execute(change)
+    connection.commit()
+    connection.close()
+    found = open_store().recovered
+    assert (found.hosted, found.last_number) == ([kept], 7)
 
 
 def test_a_flow_that_was_deleted_does_not_come_back(paths: Paths, open_store: Callable[..., Store]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -156,3 +158,44 @@ def test_a_report_is_stored_while_the_machine_of_the_flow_is_away(made: list[Mac
         assert (flow.state, flow.steps[0].result.summary) == ("completed", "done")
         again = until(lambda: message.flow.report("completed", "done"), lambda found: found.state == "accepted")
         assert again.step_state == "completed"
+
+
+def test_rows_that_are_deleted_on_both_machines_come_back_as_they_were(made: list[Machines], tmp_path: Path) -> None:
+    """A2.15 between two brokers: equal to who looks at the flow, and its worker reports what it was handed."""
+    machines = Machines(tmp_path, faults={name: hurried(**PATIENT) for name in ("laptop", "studio")})
+    made.append(machines)
+    home = machines.home("studio")
+    with (
+        boss_at(machines) as boss,
+        blocking.connect("bob", home=home, start=False, flows=True, timeout=2 * PATIENCE_S) as bob,
+    ):
+        until_seen(boss, "bob")
+        boss.flows.create("f", "bob", STEPS)
+        boss.flows.start("f")
+        message = bob.receive(timeout=PATIENCE_S)
+        assert message is not None and message.flow is not None
+        message.flow.report("completed", "done")
+        message = bob.receive(timeout=PATIENCE_S)
+        assert message is not None and message.flow is not None
+        message.confirm()
+        before = until(lambda: flow_of(boss), lambda flow: flow.step("two").state == "awaiting_result")
+        for name, tables in (("laptop", ("flows", "dispatches")), ("studio", ("hosted",))):
+            machines.brokers[name].kill()
+            with closing(sqlite3.connect(machines.home(name) / "intercom.db")) as connection:
+                for table in tables:
+                    connection.execute(f"DELETE FROM {table}")
+                connection.commit()
+            machines.start(name, hurried(**PATIENT))
+        after = until(lambda: flow_of(boss), lambda flow: flow is not None)
+        assert (after.steps, after.created_at) == (before.steps, before.created_at)
+        assert after.dispatches == before.dispatches
+        until(lambda: reported(message.flow), lambda found: found == "completed")
+        assert until_over(boss).state == "completed"
+
+
+def reported(step: Any) -> str:
+    """Report a step; return what it is then, nothing while a broker is just starting."""
+    try:
+        return str(step.report("completed", "done", timeout=PATIENCE_S).step_state)
+    except IntercomError:
+        return ""
