@@ -32,7 +32,7 @@ from intercom.store.history import last_sequence, read_newest, read_records
 from intercom.store.operations import load_operations
 from intercom.store.rows import RETIRED_COLUMNS, retired_from_row
 
-Told = TypeVar("Told", FlowRecord, DispatchRecord)
+Told = TypeVar("Told", FlowRecord, DispatchRecord, HostedRecord)
 _SENDERS = "SELECT number, sender FROM bodies WHERE sender IS NOT NULL AND number IN (SELECT number FROM invocations)"
 
 
