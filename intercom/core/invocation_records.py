@@ -31,7 +31,7 @@ class InvocationRecord(Struct, frozen=True, omit_defaults=True, gc=False):
     """Id of the target: of a session, or the key of an address."""
     target_name: str
     fingerprint: str
-    """SHA-256 (hex) of everything that makes two requests the same."""
+    """Half of the SHA-256 (hex) of everything that makes two requests the same."""
     size: int
     """Bytes of the message and the session object."""
     created_at: int

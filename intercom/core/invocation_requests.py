@@ -21,7 +21,15 @@ from intercom.core.idempotency import RUNS, Register, Standing
 from intercom.core.invocation_dispatch import Dispatching
 from intercom.core.invocation_records import SESSION, DiagnosisRecord, InvocationRecord
 from intercom.core.invocation_targets import Targets, stored
-from intercom.core.invocation_texts import checked, fingerprint, invocation_info, labels_of, task_message, wishes
+from intercom.core.invocation_texts import (
+    checked,
+    fingerprint,
+    invocation_info,
+    is_same,
+    labels_of,
+    task_message,
+    wishes,
+)
 from intercom.core.invocations import ENDED, Invocation, Invocations, Texts, texts_of
 from intercom.core.mailboxes import Mailbox
 from intercom.core.mailing import Letter, Mailing
@@ -153,7 +161,7 @@ class InvocationRequests:
         same = fingerprint(identity_of(session), frame, wished)
         known = self._book.get(frame.invocation_id)
         if known is not None:
-            if known.record.fingerprint != same:
+            if not is_same(known.record.fingerprint, same):
                 return _CONFLICT
             self._show(connection, frame, known, _accepted, now)
             return None
@@ -183,7 +191,7 @@ class InvocationRequests:
     ) -> None:
         """Record an invocation with its run and its job, and go on once that is done."""
         run_id, identity = self._ids(), identity_of(session)
-        info = bytes(session.encoded())
+        info = session.written()
         planned = self._dispatching.planned(found, info, now)
         is_pushed = planned.lease_until is not None
         body = task_message(f"{RUN_PREFIX}{run_id}", frame, now.wall)

@@ -22,6 +22,7 @@ from intercom.core.deliveries import delivery_id
 from intercom.core.invocation_dispatch import Dispatching
 from intercom.core.invocation_records import LET_GO, InvocationRecord
 from intercom.core.invocation_targets import Targets, is_address_id
+from intercom.core.invocation_texts import is_same
 from intercom.core.invocations import Invocation, Invocations, texts_of
 from intercom.core.move import Move
 from intercom.core.peer_records import PEER, Arrived, RemoteName, RemoteRun, Settle
@@ -134,7 +135,7 @@ class TasksIn:
             self._answer(fact, letter, InvokedLetter(letter.attempt, "unreachable", reason="its store cannot be used"))
         elif known is None:
             self._answer(fact, letter, self._decide(fact, letter, identity, now))
-        elif (known.record.requester, known.record.fingerprint) != (identity, letter.fingerprint):
+        elif known.record.requester != identity or not is_same(known.record.fingerprint, letter.fingerprint):
             reason = "another invocation was made there under this invocationId; choose another one"
             self._answer(fact, letter, InvokedLetter(letter.attempt, "refused", reason=reason))
         elif known.record.placement == LET_GO and known.record.turn < letter.turn:
@@ -173,7 +174,7 @@ class TasksIn:
         if self._book.open_count >= self._limits.invocations:
             reason = f"{self._limits.invocations} invocations are open there"
             return InvokedLetter(letter.attempt, "unreachable", reason=reason)
-        info = bytes(asker.encoded())
+        info = asker.written()
         planned = self._dispatching.planned(found, info, now)
         is_pushed = planned.lease_until is not None
         record = InvocationRecord(

@@ -749,7 +749,7 @@ def test_the_fast_way_and_the_standard_parser_agree(payload: bytes) -> None:
 @given(payload=st.binary(max_size=60))
 @settings(database=None, deadline=None)
 def test_any_bytes_are_refused_in_a_sentence(payload: bytes) -> None:
-    assert sentence_of(payload).startswith("The payload is not ")
+    assert sentence_of(payload).startswith(("The payload is not ", "The payload has no type"))
 
 
 def test_the_types_answered_in_band_are_requests() -> None:
@@ -791,13 +791,13 @@ def test_a_rare_frame_whose_type_is_loaded_is_decoded_alone() -> None:
     assert direction.decode_rare(b'{"type":"leaf"}') == _Leaf()
     assert direction.decode_rare(b'{"type":"_Middle"}') is None
     assert direction.decode_rare(b'{"type":5}') is None
-    assert direction.types == frozenset()
+    assert not direction.types
     for _ in range(RARE_FRAMES):
         direction.decode_rare(b'{"type":"leaf"}')
     assert direction.decode_rare(b'{"type":"leaf"}') is None, "there are too many for that"
     assert direction.widen() and not direction.widen()
     assert direction.decode_rare(b'{"type":"leaf"}') is None
-    assert direction.decode(b'{"type":"leaf"}') == _Leaf() and direction.types == {"plain", "leaf"}
+    assert direction.decode(b'{"type":"leaf"}') == _Leaf() and set(direction.types) == {"plain", "leaf"}
 
 
 def test_half_characters_in_a_registration_are_mended_like_all_others() -> None:
