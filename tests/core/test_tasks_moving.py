@@ -16,7 +16,7 @@ from tests.core.harness import World
 from tests.core.invoking import invoke, invoker, run_of, snapshot, tasks, update
 from tests.core.mail import AGENT, Agent
 from tests.core.test_homes import asker as sender_at
-from tests.core.test_homes import claim, send
+from tests.core.test_homes import claim, send, traced
 from tests.core.work import WORKER, ask, begin, items, reply, report, worker
 
 LIMITS = Limits()
@@ -230,6 +230,7 @@ def test_what_is_parked_for_an_address_that_is_no_task_moves_too() -> None:
     [item] = items(there)
     granted = ask(there, "inbox_claim", inboxId=item["inboxId"])
     assert granted["message"]["content"]["text"] == "m1"
+    assert traced(near, "m1")[0] == "handed_on"
     assert not scene.cluster["a"].disk.inbox and not scene.cluster["a"].disk.mail
 
 
@@ -564,19 +565,23 @@ def test_a_broker_whose_store_is_lost_moves_nothing() -> None:
 
 def test_a_task_waits_here_for_a_machine_that_took_its_address_and_is_away() -> None:
     """13.7: it may wait as long as mail; it is handed on once that machine is there."""
-    scene = Scene("a")
-    scene.leave()
-    scene.ask()
+    scene = Scene("a", features=WORK, workMode="resident")
     cluster = scene.cluster
+    near = sender_at(cluster, "a", "near")
+    assert send(cluster, near, "m1", "depot") == "queued"
+    scene.ask()
     cluster.held_claims = []
     claim(cluster, "b", "depot", features=list(TASKS))
     [(node, claimed)] = cluster.held_claims
     cluster.held_claims = None
     cluster.cut("b")
     cluster.decide(node, claimed)
+    scene.run()
+    where = traced(near, "m1")[1]
+    assert "kept here until b says that it has it" in where
     for _ in range(40):
         scene.run(60_000)
-    assert scene.state() == "queued"
+    assert scene.state() == "queued" and traced(near, "m1") == ("queued", where)
     cluster.join("b")
     there = scene.hold("b")
     assert texts(there) == ["build it"]
