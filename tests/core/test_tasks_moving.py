@@ -14,7 +14,7 @@ from tests.core.cluster import IDS, Cluster, Node
 from tests.core.flows_between import Between
 from tests.core.harness import World
 from tests.core.invoking import invoke, invoker, run_of, snapshot, tasks, update
-from tests.core.mail import AGENT, Agent
+from tests.core.mail import AGENT, Agent, enter
 from tests.core.test_homes import asker as sender_at
 from tests.core.test_homes import claim, send, traced
 from tests.core.work import WORKER, ask, begin, items, reply, report, worker
@@ -635,3 +635,26 @@ def test_what_could_not_be_recorded_of_a_move_that_is_undone_is_left_alone() -> 
     scene.run(LIMITS.mail_retry_ms)
     back = scene.hold("a", features=WORK, workMode="resident")
     assert len(items(back)) == 1
+
+
+@pytest.mark.parametrize("action", ["quiet", "hold"])
+def test_what_a_policy_kept_moves_when_it_may(action: str) -> None:
+    """6.13.7, 15.2.1: what must wake nobody is judged on the new machine; the person lets the rest through."""
+    scene = Scene("a", features=(*TASKS, "policy"))
+    ask(scene.depot, "policy_set", policy={"rules": [{"action": action}]})
+    near = sender_at(scene.cluster, "a", "near")
+    assert send(scene.cluster, near, "m1", "depot") == "queued"
+    answer = scene.ask()
+    there = scene.hold("b")
+    if action == "hold":
+        assert there.mail() == []
+        granted = ("operator", "policy")
+        person = enter(scene.cluster["a"], features=granted, info={"recipientPurpose": "control"})
+        for message_id in ("m1", f"run:{answer['runId']}"):
+            assert ask(person, "held_settle", messageId=message_id, action="release")["type"] == "held_settled"
+        scene.run(LIMITS.mail_retry_ms)
+    shown = [frame for frame in [*there.first, *there.mail()] if frame["type"] == "message"]
+    assert [frame["message"]["content"]["text"] for frame in shown] == ["m1", "build it"]
+    there.confirm(*(frame["message"]["id"] for frame in shown))
+    scene.is_done_at(there)
+    scene.nothing_is_left()
