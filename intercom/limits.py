@@ -652,6 +652,12 @@ CLUSTER_TARGET_MS = 15 * MINUTE_MS
 """How long the engine keeps which brokers held a target last."""
 CLUSTER_TARGET_BROKERS = 3
 """How many of them."""
+CLUSTER_TARGETS_AT_ONCE = 16
+"""Of how many targets that is written and read at one time."""
+CLUSTER_GONE_MS = 24 * 60 * MINUTE_MS
+"""How long a broker holds no lease before what it said of itself is taken out of the engine."""
+CLUSTER_GONE_LOOK_MS = MINUTE_MS
+"""Pause between two looks for such brokers."""
 CLUSTER_MAIL_MS = 30 * MINUTE_MS
 """How long the engine keeps what a broker has not fetched."""
 CLUSTER_REDELIVERY_MS = 30_000
@@ -739,6 +745,8 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Messages that owners may be deciding about in all."""
     owner_request_bytes: int = 64 * MIB
     """What all those may weigh."""
+    owner_decisions: int = 1_000
+    """Decisions of owners that are remembered for those who ask what became of a message."""
     notification_answer_ms: int = 10_000
     """How long the recipient of a notification may take to accept it."""
     notifications: int = 1_000
@@ -978,6 +986,14 @@ class Limits(Struct, frozen=True, kw_only=True):
     """How long a registration waits until its address is claimed for this broker in the whole cluster."""
     look_ms: int = 2_000
     """How long a message waits for what other brokers say of an earlier acceptance of it."""
+    looks_per_session: int = 100
+    """Messages of one session that may wait for that."""
+    look_bytes_per_session: int = 8 * MIB
+    """What those may weigh."""
+    looks: int = 1_000
+    """Messages that may wait for it in all."""
+    look_bytes: int = 64 * MIB
+    """What all those may weigh."""
     target_told_ms: int = 5 * MINUTE_MS
     """Pause after which the engine is told again which targets are here."""
     announce_ms: int = 100

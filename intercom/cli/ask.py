@@ -9,7 +9,7 @@ from intercom.cli.arguments import Parser, add_common, seconds, target_and_text
 from intercom.cli.attaching import add_attach, attachments_of
 from intercom.cli.identity import opened, time_left
 from intercom.cli.messages import described
-from intercom.cli.naming import helpful, resolved
+from intercom.cli.naming import helpful, named_beside, resolved
 from intercom.cli.render import Output, visible, visible_block, who
 from intercom.cli.send import add_message_id, message_id_of, repeatable, say_held
 from intercom.client.profile import PERSON
@@ -53,12 +53,13 @@ def run(arguments: Namespace, output: Output) -> int:
     carried = attachments_of(arguments)
     arguments.began = time.monotonic()  # what standard input and pipes took is nobody's time but the caller's
     message_id = message_id_of(arguments)
+    machine = named_beside(arguments, ASK_MS)
     with (
         opened(arguments, "ask", occasion=message_id, default_ms=ASK_MS, hold="none") as session,
-        helpful(session, target),
+        helpful(session, target, machine),
         repeatable(message_id),
     ):
-        wanted = resolved(session, target, time_left(arguments, ASK_MS))
+        wanted = resolved(session, target, time_left(arguments, ASK_MS), machine)
         answer = session.ask(
             wanted,
             text,

@@ -38,6 +38,8 @@ best way into its host that works now (`intercom docs hosts`). Others declare no
 
 `away` is a session that lost its connection then and may come back: messages to it wait.
 
+Where sessions of other machines are shown, before each directory stands the machine: `builder@studio` is the one there.
+
 Ids are always whole and work when pasted. Where the terminal is narrow, other cells are cut and columns left out; in a
 pipe no column is.
 
@@ -77,7 +79,8 @@ def run(arguments: Namespace, output: Output) -> int:
     output.document({"ok": True, "sessions": [described(view) for view in found], **documents_of(stages)})
     if output.as_json:
         return 0
-    rows = rows_of(found, time.time() * 1000, working_directory())
+    machine = _machine_beside(found, arguments)
+    rows = rows_of(found, time.time() * 1000, working_directory(), machine)
     if rows:
         show_table(output, *with_push(rows, found), FIT)
     else:
@@ -88,6 +91,15 @@ def run(arguments: Namespace, output: Output) -> int:
         branches = DRAWN if output.fancy() else PLAIN
         show_table(output, STAGE_HEAD, stage_rows_of(stages, short, branches), STAGE_FIT)
     return 0
+
+
+def _machine_beside(found: list[SessionView], arguments: Namespace) -> str:
+    """Return what this machine is called, where sessions of others are shown, else nothing."""
+    if not any(view.raw.get("node") for view in found):
+        return ""
+    from intercom.cli.machines import machine_here
+
+    return machine_here(arguments, REQUEST_MS)
 
 
 def until_all_are_back(paths: Paths) -> float:
@@ -111,10 +123,11 @@ def described(view: SessionView) -> dict[str, Any]:
     return dict(view.raw)
 
 
-def rows_of(views: list[SessionView], now: float, here: str) -> list[tuple[str, ...]]:
+def rows_of(views: list[SessionView], now: float, here: str, machine: str = "") -> list[tuple[str, ...]]:
     """Return the cells of one row per session; the id is the shortest text that a send accepts.
 
-    ``now`` is in epoch milliseconds; sessions whose directory is ``here`` are marked.
+    ``now`` is in epoch milliseconds; sessions whose directory is ``here`` are marked, and those of this machine named
+    with it, if ``machine`` is what it is called.
     """
     short = short_ids([view.id for view in views])
     return [
@@ -126,18 +139,19 @@ def rows_of(views: list[SessionView], now: float, here: str) -> list[tuple[str, 
             _process(view),
             view.model or "-",
             ",".join(view.groups),
-            _directory(view, here),
+            _directory(view, here, machine),
         )
         for view in views
     ]
 
 
-def _directory(view: SessionView, here: str) -> str:
-    """Return where a session works; of one on another machine with the name of that."""
+def _directory(view: SessionView, here: str, machine: str) -> str:
+    """Return where a session works, with the machine if sessions of several are shown."""
     node = view.raw.get("node")
     if isinstance(node, str) and node:
         return f"{node}:{view.cwd}"
-    return f"{view.cwd} (here)" if view.cwd == here else view.cwd
+    place = f"{machine}:{view.cwd}" if machine else view.cwd
+    return f"{place} (here)" if view.cwd == here else place
 
 
 def working_directory() -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from intercom.cli.tables import Fit, table
 from intercom.client.choosing import begun_by, by_machine, in_reach, matching, may_begin_an_id, near_names
@@ -13,18 +13,45 @@ from intercom.limits import NEAR_NAMES
 from intercom.wire.targets import SCHEME
 
 if TYPE_CHECKING:
+    from argparse import Namespace
+
     from intercom.client.blocking import Session
     from intercom.client.mailviews import AddressView
     from intercom.client.views import SessionView
 
 
-class AmbiguousAmong(AmbiguousTarget):
-    """Say that several sessions match, and which; ``candidates`` holds those this session may see."""
+Naming: TypeAlias = "Callable[[Sequence[SessionView]], str]"
+"""Tells what this machine is called."""
 
-    def __init__(self, error: AmbiguousTarget, candidates: Sequence[SessionView]) -> None:
+
+def named_beside(arguments: Namespace, default_ms: int) -> Naming:
+    """Return what tells the name of this machine, and asks the broker for that only where others are shown."""
+
+    def machine(views: Sequence[SessionView]) -> str:
+        if not any(view.raw.get("node") for view in views):
+            return ""
+        from intercom.cli.machines import machine_here
+
+        return machine_here(arguments, default_ms)
+
+    return machine
+
+
+def _nowhere(views: Sequence[SessionView]) -> str:
+    return ""
+
+
+class AmbiguousAmong(AmbiguousTarget):
+    """Say that several sessions match, and which; ``candidates`` holds those this session may see.
+
+    ``machine`` is what this one is called, if some are on others.
+    """
+
+    def __init__(self, error: AmbiguousTarget, candidates: Sequence[SessionView], machine: str = "") -> None:
         super().__init__(error.reason, hint=error.hint, retry=error.retry)
         self.message_id = error.message_id
         self.candidates = tuple(candidates)
+        self._machine = machine
 
     def as_dict(self) -> dict[str, Any]:
         """Add ``candidates`` to the JSON form."""
@@ -35,7 +62,7 @@ class AmbiguousAmong(AmbiguousTarget):
         """Return the candidates as lines for a person; ids, and names with a machine, can be copied."""
         head = ["ID", "STATUS", "GROUPS", "DIRECTORY"]
         cells = [[view.id, view.status or "-", ",".join(view.groups), view.cwd] for view in self.candidates]
-        names = [by_machine(view) for view in self.candidates]
+        names = [by_machine(view, self._machine) for view in self.candidates]
         if any(names):
             head.insert(1, "NAME")
             for row, name in zip(cells, names, strict=True):
@@ -44,15 +71,18 @@ class AmbiguousAmong(AmbiguousTarget):
 
 
 @contextmanager
-def helpful(session: Session, target: str) -> Iterator[None]:
+def helpful(session: Session, target: str, machine: Naming = _nowhere) -> Iterator[None]:
     """Add to a refusal of ``target`` what the caller needs to name it better.
+
+    ``machine`` tells what this machine is called, of sessions some of which are on others.
 
     Raises ``AmbiguousAmong`` instead of ``AmbiguousTarget``, and ``TargetNotFound`` with similar names in its hint.
     """
     try:
         yield
     except AmbiguousTarget as error:
-        raise AmbiguousAmong(error, matching(_in_reach(session), target, session.id)) from error
+        found = matching(_in_reach(session), target, session.id)
+        raise AmbiguousAmong(error, found, machine(found)) from error
     except TargetNotFound as error:
         if target.startswith(SCHEME):
             near = _near_stages(session, target)
@@ -64,7 +94,7 @@ def helpful(session: Session, target: str) -> Iterator[None]:
         raise
 
 
-def resolved(session: Session, target: str, seconds: float) -> str:
+def resolved(session: Session, target: str, seconds: float, machine: Naming = _nowhere) -> str:
     """Return what to write as the target: a full id for the beginning of one, else ``target`` as it is.
 
     The wire knows beginnings of exactly eight digits; longer and shorter ones are looked up here, among the sessions
@@ -78,7 +108,8 @@ def resolved(session: Session, target: str, seconds: float) -> str:
         return target
     if len(found) > 1:
         wanted = target.strip().lower()
-        raise AmbiguousAmong(AmbiguousTarget(f"{len(found)} sessions have ids that begin with {wanted}"), found)
+        error = AmbiguousTarget(f"{len(found)} sessions have ids that begin with {wanted}")
+        raise AmbiguousAmong(error, found, machine(found))
     return found[0].id if found else target
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from intercom.cli.arguments import Parser, add_common, add_span, clean, target_and_text
 from intercom.cli.attaching import add_attach, attachments_of
 from intercom.cli.identity import opened, time_left
-from intercom.cli.naming import helpful, resolved
+from intercom.cli.naming import helpful, named_beside, resolved
 from intercom.cli.render import Output, clipped, visible
 from intercom.cli.who import ASKED_VARIABLES, identity_of
 from intercom.errors import AskError, IntercomError, OutcomeUnknown, SendError, TargetAway
@@ -118,13 +118,14 @@ def run(arguments: Namespace, output: Output) -> int:
     carried = attachments_of(arguments)
     arguments.began = time.monotonic()  # what standard input and pipes took is nobody's time but the caller's
     message_id = message_id_of(arguments)
+    machine = named_beside(arguments, SEND_MS)
     with (
         opened(arguments, "send", occasion=message_id, default_ms=SEND_MS, hold="none") as session,
-        helpful(session, target),
+        helpful(session, target, machine),
         repeatable(message_id),
         _hinting_at_the_queue(),
     ):
-        found = resolved(session, target, time_left(arguments, SEND_MS))
+        found = resolved(session, target, time_left(arguments, SEND_MS), machine)
         receipt = session.send(
             found,
             text,

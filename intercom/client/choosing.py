@@ -54,9 +54,9 @@ def matching(views: Iterable[SessionView], target: str, own_id: str) -> list[Ses
     ]
 
 
-def by_machine(view: SessionView) -> str:
-    """Return how a session on another machine is named with that; empty for one on this machine."""
-    node = view.raw.get("node")
+def by_machine(view: SessionView, here: str = "") -> str:
+    """Return how a session is named with its machine; one on this machine, called ``here``, only if that is given."""
+    node = view.raw.get("node") or here
     return f"{view.name or view.id}@{node}" if isinstance(node, str) and node else ""
 
 

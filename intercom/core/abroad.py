@@ -21,23 +21,26 @@ from intercom.core.attempts import NOT_FOUND_CODE, Attempt
 from intercom.core.clock import Instant
 from intercom.core.letters import (
     NOTICE,
+    NOTIFY,
     OUTCOME,
     SEND,
     WITHDRAWN,
     NoticeLetter,
+    NotifyLetter,
     OutcomeLetter,
     SendLetter,
     WithdrawnLetter,
 )
+from intercom.core.notifications import Notification
 from intercom.core.outgoing import OnItsWay, Outgoing
 from intercom.core.peer_records import Arrived, Post, Posted, RemoteName, Settle
 from intercom.core.queueing import Away
 from intercom.core.records import OperationState
 from intercom.core.sessions import NODE, Session
-from intercom.core.standins import PEER, RemoteConnection, StandIn
+from intercom.core.standins import PEER, RemoteConnection, RunOwner, StandIn
 from intercom.wire import reasons
 from intercom.wire.codec import parse_message
-from intercom.wire.frames import Delivered, DeliveryFailed, MessageFrame, Queued, Send
+from intercom.wire.frames import Delivered, DeliveryFailed, MessageFrame, PendingStageNotification, Queued, Send
 from intercom.wire.mail import Notice, QuestionWithdrawn
 
 if TYPE_CHECKING:
@@ -146,7 +149,22 @@ class Abroad:
         elif isinstance(frame, QuestionWithdrawn):
             body = WithdrawnLetter(frame.message_id, frame.session_id)
             self.post(to.peer_id, WITHDRAWN, f"{WITHDRAWN} {frame.message_id}", body, after)
+        elif isinstance(frame, PendingStageNotification) and isinstance(token, Notification):
+            self._post_notification(to, frame, after, token)
         return True
+
+    def _post_notification(
+        self, to: RemoteConnection, frame: PendingStageNotification, after: int, notification: Notification
+    ) -> None:
+        letter = NotifyLetter(
+            frame.request_id,
+            notification.recipient.id,
+            notification.recipient.home_group,
+            self._name_of(notification.owner),
+            frame.message,
+            notification.operation.signature.hex(),
+        )
+        self.post(to.peer_id, NOTIFY, f"{NOTIFY} {frame.request_id}", letter, after)
 
     def _post_send(self, to: RemoteConnection, frame: MessageFrame, after: int, attempt: Attempt) -> bool:
         target, sender = to.session, attempt.sender
@@ -206,7 +224,7 @@ class Abroad:
             valid_for = max(0, record.valid_until - mail.offered_at.wall)
         letter = SendLetter(
             mail.message_id,
-            target.id,
+            record.target if isinstance(target, RunOwner) else target.id,
             target.target_identity,
             self._next_attempt(),
             _sender_of(mail, identity, self._own, self._addresses.of_key(identity)),
@@ -365,6 +383,12 @@ class Abroad:
             self._post_outcome(connection, gone, 0)
             return
         self._deciding.send(connection, frame, now)
+
+    def decide_again(self, peer: str, message_id: str, now: Instant) -> None:
+        """Decide about a message that came, and waited for something, as if it came now."""
+        found = self._arrivals.get((peer, message_id))
+        if found is not None:
+            self._decide(*found, now)
 
     def _decide_for_address(
         self,

@@ -121,7 +121,7 @@ class Broker:
             ground, registry, messages, supervising, staging, post, sending, self._had_features
         )
         company = Company(ground, registry, messages, staging, sending, membership)
-        self._inquiries = inquiries = Inquiries(ground, registry, messages, post, membership)
+        self._inquiries = inquiries = Inquiries(ground, registry, messages, post, membership, staging.owners)
         peeking = Peeking(ground, post, inquiries)
         attention = Attention(ground, registry, messages, post, membership, inquiries)
         self._following = following = Following(

@@ -180,7 +180,8 @@ class HostedRecord(Struct, frozen=True, kw_only=True):
     answer: AnswerRecord | None = None
     """What the broker of the flow said to it."""
     end: str | None = None
-    """``lost``: its message was given up; ``gone``: its session will not come back; ``over``: its flow says so."""
+    """``lost``: its message was given up; ``gone``: its session will not come back; ``over``: its flow says so;
+    ``refused``: it was never handed over."""
     reason: str | None = None
     over_at: int | None = None
     """When the broker of the flow said that it is over, epoch ms."""

@@ -3,11 +3,12 @@
 stored --handed over--> published --confirmed--> accepted --reported--> answered by the broker of the flow
    |                        |                        |
    +------------------------+-- lost, gone, or over as the broker of the flow says
+refused: never handed over
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -110,6 +111,11 @@ class Hosting:
     def begun(self, hosted: Hosted, now: Instant) -> Change:
         """Return the event of a new one, for the append that stores its message."""
         return self._journal.event("hosted.stored", hosted.record, now)
+
+    def refuse(self, hosted: Hosted, undo: Callable[[Hosted, Instant], None], now: Instant) -> None:
+        """Keep one that is not taken; ``undo`` is called if that cannot be recorded."""
+        self.enter(hosted)
+        self._ledger.append((self._journal.event("hosted.refused", hosted.record, now),), undo, hosted)
 
     def change(self, hosted: Hosted, kind: str, now: Instant, *more: Change, **members: Any) -> int:
         """Change one together with ``more``; return the ticket."""

@@ -20,6 +20,7 @@ from intercom.core.mailboxes import Mail, Mailbox
 from intercom.core.membership import Membership
 from intercom.core.messages import Messages
 from intercom.core.operation import Operation
+from intercom.core.owners import Owners
 from intercom.core.part import Handler, Part
 from intercom.core.post import Post
 from intercom.core.records import (
@@ -62,6 +63,7 @@ from intercom.wire.mail import (
 from intercom.wire.mail import (
     Addresses as AddressesAnswer,
 )
+from intercom.wire.targets import SCHEME
 
 _EVERY = frozenset({features.LIFECYCLE, features.ADDRESS, features.QUEUE, features.OPERATOR})
 _NEEDED: dict[type, frozenset[str]] = {
@@ -100,8 +102,15 @@ class Inquiries(Part):
     """Answer requests of features."""
 
     def __init__(
-        self, ground: Ground, registry: Registry, messages: Messages, post: Post, membership: Membership
+        self,
+        ground: Ground,
+        registry: Registry,
+        messages: Messages,
+        post: Post,
+        membership: Membership,
+        owners: Owners,
     ) -> None:
+        self._owners = owners
         self._inbox = post.inbox
         self._sessions = registry.sessions
         self._addresses = registry.addresses
@@ -334,6 +343,9 @@ class Inquiries(Part):
     def _owner(self, key: str) -> str:
         kind, _, rest = key.partition(":")
         address = self._addresses.get(int(rest)) if kind == "address" else None
+        if kind == "peer" and f":{SCHEME}" in rest:
+            run_id = rest.partition(f":{SCHEME}")[2]
+            return f"the owner of workflow run {run_id} on {self._machine_of(key) or 'another machine'}"
         if kind == "peer":
             return f"session {rest.rpartition(':')[2]} on {self._machine_of(key) or 'another machine'}"
         if address is None:
@@ -392,9 +404,13 @@ class Inquiries(Part):
             for event in events
             for name in ("mailbox", "sender_mailbox", "sender_session", "target_session", "session_id")
         }
+        decision = None if operation is not None or events else self._owners.decision_about(tracing.message_id, now)
+        if decision is not None:
+            involved |= decision.involved
         if operation is not None:
             involved |= {operation.sender, operation.sender_session, operation.target, operation.recipient_session}
-        if features.OPERATOR not in session.features and (operation is not None or events) and not mine & involved:
+        is_known = operation is not None or bool(events) or decision is not None
+        if features.OPERATOR not in session.features and is_known and not mine & involved:
             no = No("not_allowed", "Only its sender, its recipient and the operator may trace a message")
             return self.giving.refuse(tracing.connection, tracing.request_id, no)
         told = [TraceEvent(event.at, _word_of(event.kind), event.detail or UNSET, event.seq) for event in events]
@@ -410,15 +426,24 @@ class Inquiries(Part):
             if is_accepted and not any(event.state == "delivered" for event in told):
                 told.append(TraceEvent(operation.accepted_at or operation.reserved_at, "delivered"))
             state = state if was_parked and operation.mail is None else self._fate_of(operation)
+        if decision is not None:
+            state, sender = decision.outcome, decision.sender_session
+            told = [TraceEvent(decision.asked_at, "reserved")]
+            if decision.decided_at is not None:
+                told.append(TraceEvent(decision.decided_at, state))
         parked = self._inbox.get(tracing.message_id)
         deeds = [_word_of(event.kind) for event in events if event.kind.startswith("assignment.")]
         if parked is not None:
             state = "parked" if parked.is_free else deeds[-1] if deeds else "assigned"
+        if decision is not None:
+            where = decision.where
+        else:
+            where = self._where(state, operation, deeds) if parked is None else _where_parked(parked)
         answer = Trace(
             tracing.request_id,
             tracing.message_id,
             state,
-            self._where(state, operation, deeds) if parked is None else _where_parked(parked),
+            where,
             told,
             sender=sender,
             recipient=recipient,
@@ -468,6 +493,9 @@ class Inquiries(Part):
         machine = None if operation is None else self._machine_of(operation.target or "")
         if state == "reserved" and machine is not None:
             return f"on its way to {machine}, which has not said what became of it"
+        if state == "handed_on" and operation is not None and f":{SCHEME}" in (operation.target or ""):
+            owner = self._owner(operation.target or "")
+            return f"with {owner}, which keeps it or brought it to its stage since: `intercom trace` there tells"
         if state == "handed_on":
             return (
                 f"handed over to {machine or 'another machine'}, where it waits for its recipient or reached it since: "

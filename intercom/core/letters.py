@@ -12,6 +12,8 @@ SEND = "send"
 OUTCOME = "outcome"
 WITHDRAWN = "withdrawn"
 NOTICE = "notice"
+NOTIFY = "notify"
+NOTIFIED = "notified"
 
 
 class SendLetter(Struct, frozen=True, omit_defaults=True):
@@ -69,3 +71,27 @@ class NoticeLetter(Struct, frozen=True):
     sender: Raw
     message: Raw
     notice: Raw
+
+
+class NotifyLetter(Struct, frozen=True):
+    """Hold what the owner of a workflow run tells a session of ours about a message of that."""
+
+    request: str
+    """The answer brings it back."""
+    to: str
+    """Session id of its recipient."""
+    group: str
+    """Of the run: the recipient has to be at home in it."""
+    owner: RemoteName
+    message: Raw
+    signature: str
+    """By which the broker of the owner tells this notification from others; hex."""
+
+
+class NotifiedLetter(Struct, frozen=True, omit_defaults=True):
+    """Say whether its recipient took it."""
+
+    request: str
+    is_delivered: bool
+    reason: str = ""
+    code: str | None = None

@@ -5,26 +5,25 @@
 
 Rule 1: it is asked only where the row of the message, or whoever held the identity of its target lately, is known to
 have been, and where those who are asked passed it on to; whoever was nowhere else costs nothing. Rule 2: nobody waits
-longer than ``Limits.look_ms``, and for a broker that cannot be reached not at all. Rule 3: to a broker it is only said
-that a message was accepted at a third one: if it heard that it waits there, or is another, it might let go of it, and
-so might that one.
+longer than ``Limits.look_ms``, and for a broker that cannot be reached not at all; what waits is charged to whoever
+sent it. Rule 3: to a broker it is only said that a message was accepted at a third one: if it heard that it waits
+there, or is another, it might let go of it, and so might that one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from hashlib import sha256
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import UNSET, DecodeError, Raw, Struct, ValidationError
-from msgspec.json import decode, encode
+from msgspec.json import decode
 from msgspec.structs import replace
 
 from intercom.core.attempts import CONFLICT_CODE, Refusal
 from intercom.core.clock import Instant
-from intercom.core.homes import key_of
-from intercom.core.peer_records import PEER, Arrived, HoldTargets, Settle, TargetHeld
+from intercom.core.holders import Holders, key_of_session
+from intercom.core.peer_records import PEER, Arrived, Settle
 from intercom.core.records import OperationState
 from intercom.core.standins import RemoteConnection, identity_at
 from intercom.wire import reasons
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from intercom.core.ground import Ground
     from intercom.core.operation import Operation
     from intercom.core.operations import Operations
+    from intercom.core.queueing import Away, Queueing
     from intercom.core.registry import Registry
     from intercom.core.sessions import Session
 
@@ -70,37 +70,33 @@ class LookedLetter(Struct, frozen=True):
     """The broker that has it in the place of whoever says so."""
 
 
-class _Held:
-    """Hold by what the target that a session is here is known to all, and when that is told again (monotonic ms)."""
-
-    __slots__ = ("due", "identity", "key")
-
-    def __init__(self, identity: str, key: str | None) -> None:
-        self.identity = identity
-        self.key = key
-        self.due = 0
-
-
 class _Look:
     """Hold one message that waits for what others say."""
 
     def __init__(
-        self, connection: Connection, frame: Send, operation: Operation | None, peers: set[str], letter: LookLetter
+        self,
+        connection: Connection,
+        sender: Session,
+        frame: Send,
+        place: tuple[int | str, str],
+        operation: Operation | None,
     ) -> None:
-        self.letter = letter
+        self.place = place
         self.connection = connection
-        self.session = connection.session
+        self.session = sender
         self.frame = frame
+        self.size = len(frame.message)
         self.operation = operation
-        self.peers = peers
-        """Those that have not answered."""
-        self.asked = set(peers)
+        self.peers: set[str] = set()
+        """Those that were asked and have not answered."""
+        self.asked: set[str] = set()
+        self.letter: LookLetter | None = None
         self.heard: list[LookedLetter] = []
         self.deadline: Deadline | None = None
 
 
 class Looking:
-    """Know who held the targets here before, and ask them."""
+    """Ask those who held a target before; ``is_near``: the engine can be asked, as far as is known."""
 
     kinds = frozenset({LOOK, LOOKED})
 
@@ -110,95 +106,109 @@ class Looking:
         registry: Registry,
         operations: Operations,
         deciding: Deciding,
+        queueing: Queueing,
         abroad: Abroad,
+        is_near: Callable[[], bool],
     ) -> None:
         self._own = ground.identity.broker_id
         self._outbox = ground.outbox
         self._deadlines = ground.deadlines
         self._limits = ground.limits
-        self._connections = ground.connections
-        self._sessions = registry.sessions
         self._operations = operations
         self._deciding = deciding
         self._abroad = abroad
         self._numbers = count(1)
         self._looks: dict[str, _Look] = {}
-        self._of_message: dict[tuple[int, str], str] = {}
-        """By connection and message id."""
-        self._looked: tuple[int, str] | None = None
+        self._of_message: dict[tuple[int | str, str], str] = {}
+        """By the connection or the broker that it came from, and message id."""
+        self._by_sender: dict[str, dict[str, _Look]] = {}
+        self._bytes = 0
+        self._looked: tuple[int | str, str] | None = None
         """What is decided at this moment and was looked for."""
-        self._holding: dict[str, _Held] = {}
-        """The targets here, by session id."""
-        self._unheard: dict[str, str] = {}
-        """Session ids of targets of which it is not told yet who held them before, by their keys."""
+        self._unheard: dict[str, list[str]] = {}
+        """What waits until it is heard who held its target before, by the key of that."""
+        self.holders = Holders(ground, registry, is_near, self._is_known)
         deciding.look = self._begin
+        queueing.look = self._begin_for_away
 
-    # --- who held a target ------------------------------------------------------------------------------
-
-    def here(self, sessions: dict[str, Session], now: Instant) -> None:
-        """Let others know which targets are here, or just were, and hear who held them before."""
-        keys: list[str] = []
-        for session_id, session in sessions.items():
-            held = self._holding.get(session_id)
-            if held is None or held.identity != session.target_identity:
-                held = self._holding[session_id] = _Held(session.target_identity, _key_of(session))
-                if held.key is not None:
-                    self._unheard[held.key] = session_id
-            if held.key is not None and held.due <= now.mono:
-                held.due = now.mono + self._limits.target_told_ms
-                keys.append(held.key)
-        for session_id in sorted(self._holding.keys() - sessions.keys()):
-            key = self._holding.pop(session_id).key
-            if key is not None:
-                self._unheard.pop(key, None)
-                keys.append(key)
-        if keys:
-            self._outbox.add(HoldTargets(tuple(keys)))
-
-    def told(self, fact: TargetHeld, now: Instant) -> None:
-        """Take note of who held a target that has just come."""
-        others = tuple(broker for broker in fact.brokers if broker != self._own)
-        session = self._sessions.get(self._unheard.pop(fact.key, ""))
-        if others and session is not None:
-            session.was_at = others
-            self._deadlines.add(now.mono + self._limits.operation_ttl_ms, self._forget, (session, others))
-
-    def _forget(self, subject: tuple[Session, tuple[str, ...]], now: Instant) -> None:
-        session, others = subject
-        if session.was_at is others:
-            session.was_at = ()
+    def __len__(self) -> int:
+        return len(self._looks)
 
     # --- to ask -----------------------------------------------------------------------------------------
 
     def _begin(
         self, connection: Connection, frame: Send, target: Session, operation: Operation | None, now: Instant
-    ) -> bool:
-        """Ask where this message may have been accepted; tell whether it waits for that."""
+    ) -> Refusal | bool:
+        """Ask where a message to somebody here may have been accepted; tell whether it waits for that, or may not."""
+        key = key_of_session(target) if operation is None and target.was_at is None else None
+        return self._look(connection, frame, key, target.was_at or (), operation, now)
+
+    def _begin_for_away(
+        self, connection: Connection, frame: Send, away: Away, operation: Operation | None, now: Instant
+    ) -> Refusal | bool:
+        """Do the same for a message to somebody who is away, and whose mailbox is here."""
+        key = self.holders.key_of_away(away) if operation is None else None
+        return self._look(connection, frame, key, (), operation, now)
+
+    def _look(
+        self,
+        connection: Connection,
+        frame: Send,
+        key: str | None,
+        others: tuple[str, ...],
+        operation: Operation | None,
+        now: Instant,
+    ) -> Refusal | bool:
         message, sender = parse_message(frame.message), connection.session
         if message is None or sender is None or isinstance(frame, SupervisorSend):
             return False
-        key = (connection.number, message.id)
-        peers = {peer for peer in self._places(target, operation) if not self._abroad.is_cut_off(peer)}
+        place = _place_of(connection, message.id)
+        if place == self._looked:
+            return False
+        heard = others if key is None else self.holders.of(key, now)
+        if operation is not None:
+            peer = _peer_of(operation)
+            heard = (peer,) if peer else ()
+        peers = None if heard is None else self._reachable(heard, connection)
+        if peers is not None and not peers:
+            return False
+        if place in self._of_message:
+            self._take(self._of_message[place])
+        full = self._full(sender, len(frame.message))
+        if full is not None:
+            return Refusal("D13", reasons.capacity(full, self._limits.look_ms))
+        name = self._of_message[place] = f"{self._abroad.process}.{next(self._numbers)}"
+        kept = replace(frame, message=frame.message.copy())
+        look = self._looks[name] = _Look(connection, sender, kept, place, operation)
+        self._by_sender.setdefault(sender.id, {})[name] = look
+        self._bytes += look.size
+        look.deadline = self._deadlines.add(now.mono + self._limits.look_ms, self._is_due, name)
+        if peers is None:
+            assert key is not None, "only what has a key is not heard of yet"
+            self._unheard.setdefault(key, []).append(name)
+        else:
+            self._ask(name, look, peers)
+        return True
+
+    def _reachable(self, others: tuple[str, ...], connection: Connection) -> set[str]:
+        peers = {peer for peer in others if not self._abroad.is_cut_off(peer)}
         if isinstance(connection, RemoteConnection):
             peers.discard(connection.peer_id)  # it knows what it has
-        if key == self._looked or not peers:
-            return False
-        earlier = self._looks.pop(self._of_message.pop(key, ""), None)
-        if earlier is not None:
-            self._deadlines.cancel(earlier.deadline)
-        name = self._of_message[key] = f"{self._abroad.process}.{next(self._numbers)}"
-        frame = replace(frame, message=frame.message.copy())
+        return peers
+
+    def _ask(self, name: str, look: _Look, peers: set[str]) -> None:
+        look.peers, look.asked = peers, set(peers)
+        message = parse_message(look.frame.message)
+        assert message is not None, "it was parsed before it was to be looked for"
+        frame, connection = look.frame, look.connection
         wording = frame.to if frame.logical_target is UNSET else frame.logical_target
         if isinstance(connection, RemoteConnection):
             wording = self._abroad.wording_of(connection.peer_id, message.id)
-        letter = LookLetter(name, message.id, sender.sender_identity, wording, frame.message)
-        look = self._looks[name] = _Look(connection, frame, operation, peers, letter)
-        look.deadline = self._deadlines.add(now.mono + self._limits.look_ms, self._is_due, name)
+        look.letter = LookLetter(name, message.id, look.session.sender_identity, wording, frame.message)
         for peer in sorted(peers):
-            self._ask(peer, letter)
-        return True
+            self._post(peer, look.letter)
 
-    def _ask(self, peer: str, letter: LookLetter) -> None:
+    def _post(self, peer: str, letter: LookLetter) -> None:
         self._abroad.post(peer, LOOK, f"{LOOK} {letter.message_id}", letter, 0)
 
     def _may_ask(self, peer: str, look: _Look) -> bool:
@@ -208,12 +218,48 @@ class Looking:
             peer == self._own or peer in look.asked or is_from_there or self._abroad.is_cut_off(peer)
         )
 
-    def _places(self, target: Session, operation: Operation | None) -> Iterator[str]:
-        if operation is not None:
-            if peer := _peer_of(operation):
-                yield peer
-        else:
-            yield from target.was_at
+    def _is_known(self, key: str, now: Instant) -> None:
+        """Ask those who held a target of which that is known now, or decide about what waited for that."""
+        for name in self._unheard.pop(key, ()):
+            look = self._looks.get(name)
+            if look is None:
+                continue
+            peers = self._reachable(self.holders.of(key, now) or (), look.connection)
+            if peers:
+                self._ask(name, look, peers)
+            else:
+                self._settle(name, look, now)
+
+    def _full(self, sender: Session, size: int) -> str | None:
+        """Name the bound that one more message of this sender would break."""
+        limits = self._limits
+        mine = self._by_sender.get(sender.id, {})
+        if (
+            len(mine) >= limits.looks_per_session
+            or size + sum(look.size for look in mine.values()) > limits.look_bytes_per_session
+        ):
+            return "too many messages of this sender wait for what other machines say of them"
+        if len(self._looks) >= limits.looks or self._bytes + size > limits.look_bytes:
+            return "too many messages wait for what other machines say of them"
+        return None
+
+    def _take(self, name: str) -> _Look:
+        """Take out a message that waits; the caller answers for it."""
+        look = self._looks.pop(name)
+        self._deadlines.cancel(look.deadline)
+        mine = self._by_sender[look.session.id]
+        del mine[name]
+        if not mine:
+            del self._by_sender[look.session.id]
+        self._bytes -= look.size
+        del self._of_message[look.place]
+        return look
+
+    def sender_left(self, session: Session) -> None:
+        """Drop what a departing session wanted to send; what another broker brought is decided all the same."""
+        if not session.is_remote:
+            for name in list(self._by_sender.get(session.id, ())):
+                self._take(name)
 
     def _is_due(self, name: str, now: Instant) -> None:
         look = self._looks[name]
@@ -273,10 +319,10 @@ class Looking:
         if look is None or peer not in look.peers:
             return
         look.peers.discard(peer)
-        if self._may_ask(letter.passed_to, look):
+        if look.letter is not None and self._may_ask(letter.passed_to, look):
             look.peers.add(letter.passed_to)
             look.asked.add(letter.passed_to)
-            self._ask(letter.passed_to, look.letter)
+            self._post(letter.passed_to, look.letter)
             return
         look.heard.append(letter)
         if letter.result in ("accepted", "another") or not look.peers:
@@ -285,16 +331,10 @@ class Looking:
     # --- what follows -----------------------------------------------------------------------------------
 
     def _settle(self, name: str, look: _Look, now: Instant) -> None:
-        self._deadlines.cancel(look.deadline)
-        del self._looks[name]
+        self._take(name)
         message = parse_message(look.frame.message)
         assert message is not None, "it was parsed before it was asked for"
-        key = (look.connection.number, message.id)
-        self._of_message.pop(key, None)
         is_from_peer = isinstance(look.connection, RemoteConnection)
-        is_there = is_from_peer or look.connection.number in self._connections
-        if not is_there or look.connection.session is not look.session:
-            return
         heard = {letter.result: letter for letter in look.heard}
         operation = look.operation
         if operation is not None and not self._operations.is_present(operation):
@@ -312,24 +352,23 @@ class Looking:
         else:
             if operation is not None and heard.keys() == {"nothing"} and not look.peers:
                 self._abroad.never_arrived(operation, now)
-            self._looked = key
+            self._looked = look.place
             try:
-                self._deciding.send(look.connection, look.frame, now)
+                if isinstance(look.connection, RemoteConnection):
+                    self._abroad.decide_again(look.connection.peer_id, message.id, now)
+                else:
+                    self._deciding.send(look.connection, look.frame, now)
             finally:
                 self._looked = None
+
+
+def _place_of(connection: Connection, message_id: str) -> tuple[int | str, str]:
+    """Return by what the newest attempt of a message is known among all that wait."""
+    source = connection.peer_id if isinstance(connection, RemoteConnection) else connection.number
+    return source, message_id
 
 
 def _peer_of(operation: Operation) -> str:
     """Return the broker that a message was brought to, or passed on to; empty: it is here."""
     target = operation.target or ""
     return target.removeprefix(PEER).partition(":")[0] if target.startswith(PEER) else ""
-
-
-def _key_of(session: Session) -> str | None:
-    """Return by what all brokers know the target that a session is; None: nobody elsewhere can be the same one."""
-    address = session.address
-    if address is not None and session.holds_address:
-        return None if address.is_of_broker else key_of(address.group, address.name)
-    if session.return_hash is None:
-        return None
-    return sha256(encode(["return", session.return_hash, session.home_group])).hexdigest()[:40]

@@ -17,6 +17,7 @@ from intercom.core.homes import Homes
 from intercom.core.invocation_targets import address_id
 from intercom.core.labels import NODE_SIGN, Candidate
 from intercom.core.looking import Looking
+from intercom.core.notifications_in import NotificationsIn
 from intercom.core.outgoing import OnItsWay, Outgoing, PostAgain
 from intercom.core.part import Part, Reader
 from intercom.core.peer_records import (
@@ -129,7 +130,9 @@ class Meshing(Part):
             now,
         )
         self._remote.way = self._abroad
-        self._looking = Looking(ground, registry, messages.operations, sending.deciding, self._abroad)
+        self._looking = Looking(
+            ground, registry, messages.operations, sending.deciding, post.queueing, self._abroad, self._is_near
+        )
         self._tasks_out = TasksOut(self._own, invoking.book, self._abroad, invoking.forwarding.told)
         self._tasks_in = TasksIn(
             ground,
@@ -176,7 +179,17 @@ class Meshing(Part):
             self._homes.home_of,
         )
         self._runs = RunsElsewhere(
-            self._own, staging.stages, self._abroad, self._remote.next_number, self._node, self._mark
+            self._own,
+            staging.stages,
+            self._abroad,
+            self._remote.next_number,
+            self._node,
+            self._mark,
+            post.boxes,
+            post.mailing,
+        )
+        self._notifications = NotificationsIn(
+            ground, staging.notifications, self._abroad, self._remote.shape_of, self._remote.next_number
         )
         self._expected = Expected(ground, registry.sessions, supervising, self._mark)
         if state.status != "off":
@@ -192,6 +205,8 @@ class Meshing(Part):
             post.queueing.named_by_machine = self._named_by_machine
             post.queueing.know_named = self._homes.named
             membership.registering.hold = self._homes.hold
+            membership.departing.on_retiring.append(self._looking.sender_left)
+            membership.registering.on_arrival.append(self._looking.holders.came)
             registry.addresses.machine_of = self._node
             registry.addresses.on_change = self._homes.changed
             registry.addresses.on_forgotten = self._homes.forgotten
@@ -341,7 +356,7 @@ class Meshing(Part):
         shared = {**self._expected.changed(now), **self._runs.changed()}
         if changed or shared:
             self._outbox.add(Announce(changed, shared))
-        self._looking.here(here, now)
+        self._looking.holders.here(here, now)
         if self._leaving:
             self._next = self._deadlines.add(self._not_before, self._announce)
         elif here:
@@ -382,6 +397,12 @@ class Meshing(Part):
                 self._homes.cut_off(now)
             elif fact.status == "on":
                 self._homes.publish(now)
+            if not self._is_near():
+                self._looking.holders.cut_off(now)
+            elif fact.status == "on" and not was_on:
+                self._looking.holders.joined(now)
+                for peer in sorted(self._there):
+                    self._runs.bring(peer, now)
         elif isinstance(fact, PeerSeen):
             is_back = fact.broker_id not in self._there
             self._there.add(fact.broker_id)
@@ -390,6 +411,7 @@ class Meshing(Part):
             self._expected.seen(fact.broker_id, fact.shared, now)
             if is_back:
                 self._proxies.peer_seen(fact.broker_id, now)
+                self._runs.bring(fact.broker_id, now)
             is_another = self._epochs.get(fact.broker_id) != fact.epoch
             self._epochs[fact.broker_id] = fact.epoch
             if is_back or is_another:
@@ -412,11 +434,13 @@ class Meshing(Part):
         elif isinstance(fact, AddressClaimed):
             self._homes.claimed(fact, now)
         elif isinstance(fact, TargetHeld):
-            self._looking.told(fact, now)
+            self._looking.holders.told(fact, now)
 
     def _arrived(self, fact: Arrived, now: Instant) -> None:
         if fact.kind in Looking.kinds:
             self._looking.arrived(fact, now)
+        elif fact.kind in NotificationsIn.kinds:
+            self._notifications.arrived(fact, now)
         elif fact.kind in TasksIn.kinds:
             self._tasks_in.arrived(fact, now)
         elif fact.kind in StepsIn.kinds:
@@ -428,6 +452,9 @@ class Meshing(Part):
             self._outbox.add(Settle(fact.arrival))  # what was lost with it is asked for by the next process
         else:
             self._abroad.arrived(fact, now)
+
+    def _is_near(self) -> bool:
+        return self._state.status in ("starting", "on")
 
     def _is_cut_off(self, peer: str) -> bool:
         return self._state.status != "on" or not self._peers.is_there(peer)

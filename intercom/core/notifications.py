@@ -11,9 +11,9 @@ counts as taken.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, cast
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
 from intercom.core.attempts import CONFLICT_CODE, Refusal, conflict_with
 from intercom.core.clock import Instant
@@ -39,6 +39,9 @@ from intercom.wire.frames import (
     SendPendingStageNotification,
     trim,
 )
+
+if TYPE_CHECKING:
+    from intercom.core.standins import RemoteConnection
 
 
 class Notification:
@@ -140,17 +143,29 @@ class Notifications:
             return Refusal("2", reasons.NOT_THE_ROUTE_OWNER)
 
         signature = self._signature(frame, message, route)
-        operation = self._operations.find(message.id, now)
+        known = self._answer_known(connection, message.id, frame.attempt_id, signature, now)
+        if known is not None:
+            return known or None
+        recipient = self._recipient(frame, route.group)
+        if recipient is None or recipient is owner or not _is_fit(recipient, route.group):
+            return Refusal("5", reasons.SESSION_NOT_FOUND)
+        return self._reserve(connection, owner, recipient, message.id, frame.attempt_id, frame.message, signature, now)
+
+    def _answer_known(
+        self, connection: Connection, message_id: str, attempt_id: str | UnsetType, signature: bytes, now: Instant
+    ) -> Refusal | Literal[False] | None:
+        """Answer what was delivered before (False), or say why it is refused; None: it is not known."""
+        operation = self._operations.find(message_id, now)
         after = 0 if operation is None else operation.ticket
-        match self._operations.standing(operation, message.id, signature, None):
+        match self._operations.standing(operation, message_id, signature, None):
             case Standing.MATCH:
-                answer = Delivered(message.id, frame.attempt_id)
-                otherwise = DeliveryFailed(message.id, reasons.NOT_CONFIRMED_DURABLY, frame.attempt_id)
+                answer = Delivered(message_id, attempt_id)
+                otherwise = DeliveryFailed(message_id, reasons.NOT_CONFIRMED_DURABLY, attempt_id)
                 self._outbox.write(connection, answer, after)
                 self._operations.rest(after, self._tell_otherwise, (connection, otherwise))
-                return None
+                return False
             case None:
-                pass
+                return None
             case Standing.UNCERTAIN:
                 is_under_way = any(other.operation is operation for other in self._by_id.values())
                 return Refusal("3", reasons.UNDER_WAY if is_under_way else reasons.UNCERTAIN, after=after)
@@ -160,17 +175,51 @@ class Notifications:
                 assert operation is not None, "something was there to conflict with"
                 return Refusal("3", conflict_with(operation), CONFLICT_CODE, after)
 
-        recipient = self._recipient(frame, route.group)
-        if (
-            recipient is None
-            or not recipient.is_agent
-            or recipient is owner
-            or recipient.is_remote
-            or recipient.home_group != route.group
-            or route.group not in recipient.groups
-        ):
-            return Refusal("5", reasons.SESSION_NOT_FOUND)
-        return self._reserve(connection, owner, recipient, frame, message, signature, now)
+    def bring(
+        self,
+        connection: RemoteConnection,
+        owner: Session,
+        to: str,
+        group: str,
+        message: Raw,
+        signature: str,
+        now: Instant,
+    ) -> None:
+        """Decide about a notification of an owner at another broker, which has found its right to send it.
+
+        Args:
+            connection: leads to that broker, and takes the answer.
+            owner: stands for whoever sent it.
+            to: session id of its recipient.
+            group: in which that has to be at home.
+            message: as the owner wrote it; it can be read.
+            signature: tells it from others of that broker.
+        """
+        read = parse_message(message)
+        assert read is not None, "who brings it has looked"
+        mine = self._operations.digest(f"{connection.peer_id} {signature}", read, None, None)
+        refusal = self._answer_known(connection, read.id, UNSET, mine, now)
+        if refusal is None:
+            recipient = self._sessions.get(to)
+            if recipient is None or recipient.is_remote or not _is_fit(recipient, group):
+                refusal = Refusal("5", reasons.SESSION_NOT_FOUND)
+            else:
+                refusal = self._reserve(connection, owner, recipient, read.id, UNSET, message, mine, now)
+        if refusal:
+            answer = DeliveryFailed(read.id, refusal.reason, UNSET, refusal.code)  # type: ignore[arg-type]  # the codes are literals
+            self._outbox.write(connection, answer, refusal.after)
+
+    def told(self, request_id: str, peer: str, refusal: tuple[str, Any] | None, now: Instant) -> None:
+        """Take what the broker of a recipient elsewhere says of a notification; ``refusal``: reason and code."""
+        notification = self._by_id.get(request_id)
+        if notification is None or not notification.recipient.is_remote:
+            return
+        if cast("RemoteConnection", notification.recipient.connection).peer_id != peer:
+            return
+        if refusal is None:
+            self._accept(notification, now)
+        else:
+            self._give_up(notification, *refusal)
 
     def _signature(self, frame: SendPendingStageNotification, message: Message, route: Route) -> bytes:
         address = "" if frame.sender_return_address is UNSET else frame.sender_return_address
@@ -179,27 +228,23 @@ class Notifications:
         return self._operations.digest(to, message, frame.capability, None)
 
     def _recipient(self, frame: SendPendingStageNotification, group: str) -> Session | None:
-        """Find the session the message came from, under the id it had or as whoever it is now."""
+        """Find the session the message came from, under the id it had or as whoever it is now; those here first."""
         found = self._sessions.get(frame.to)
         if found is not None and not found.is_remote:
             return found
+        at_home = [peer for peer in self._sessions if peer.home_group == group]
         if frame.sender_return_address is not UNSET:
             address = fingerprint(frame.sender_return_address)
-            alike = [
-                peer
-                for peer in self._sessions
-                if peer.return_hash == address and peer.home_group == group and not peer.is_remote
-            ]
+            alike = [peer for peer in at_home if peer.return_hash == address]
         elif frame.sender_registration_name is not UNSET:
             name = trim(frame.sender_registration_name).lower()
-            alike = [
-                peer
-                for peer in self._sessions
-                if (peer.registration_name or "").lower() == name and peer.home_group == group and not peer.is_remote
-            ]
+            alike = [peer for peer in at_home if (peer.registration_name or "").lower() == name]
         else:
-            return None
-        return alike[0] if len(alike) == 1 else None
+            alike = []
+        here = [peer for peer in alike if not peer.is_remote]
+        if len(here) == 1 or (found is None and not here and len(alike) == 1):
+            return (here or alike)[0]
+        return found
 
     # --- reserve and forward ----------------------------------------------------------------------------
 
@@ -208,8 +253,9 @@ class Notifications:
         connection: Connection,
         owner: Session,
         recipient: Session,
-        frame: SendPendingStageNotification,
-        message: Message,
+        message_id: str,
+        attempt_id: str | UnsetType,
+        message: Raw,
         signature: bytes,
         now: Instant,
     ) -> Refusal | None:
@@ -219,17 +265,17 @@ class Notifications:
         retry_after = self._operations.retry_after_ms(owner.sender_identity, now)
         if retry_after is not None:
             return Refusal("6", reasons.capacity("too many recent messages are remembered", retry_after))
-        operation = self._operations.reserve(message.id, signature, owner, None, recipient.id, False, 0, now)
-        notification = Notification(self._ids(), connection, owner, recipient, message.id, frame.attempt_id, operation)
+        operation = self._operations.reserve(message_id, signature, owner, None, recipient.id, False, 0, now)
+        notification = Notification(self._ids(), connection, owner, recipient, message_id, attempt_id, operation)
         self._by_id[notification.id] = notification
         self._operations.append_reservation(operation, self._undo_reservation, notification)
         due = now.mono + self._limits.notification_answer_ms
         notification.deadline = self._deadlines.add(due, self._unanswered, notification)
         written: PendingStageNotification | MessageFrame
         if recipient.knows_newest_frames:
-            written = PendingStageNotification(notification.id, owner.encoded(), frame.message)
+            written = PendingStageNotification(notification.id, owner.encoded(), message)
         else:
-            written = MessageFrame(owner.encoded(), frame.message)
+            written = MessageFrame(owner.encoded(), message)
         operation.copies += 1
         self._outbox.write(recipient.connection, written, operation.ticket, notification)
         return None
@@ -242,7 +288,7 @@ class Notifications:
     def frame_lost(self, notification: Notification, now: Instant) -> None:
         """Take the reservation back: the frame never left."""
         notification.operation.copies -= 1
-        self._give_up(notification, reasons.SESSION_NOT_FOUND, now)
+        self._give_up(notification, reasons.SESSION_NOT_FOUND)
 
     # --- the end ----------------------------------------------------------------------------------------
 
@@ -254,7 +300,7 @@ class Notifications:
         if frame.delivered:
             self._accept(notification, now)
         else:
-            self._give_up(notification, reasons.NOTIFICATION_REFUSED, now)
+            self._give_up(notification, reasons.NOTIFICATION_REFUSED)
 
     def session_left(self, session: Session, now: Instant) -> None:
         """End everything a departing session took part in; an owner that leaves is told nothing."""
@@ -262,11 +308,11 @@ class Notifications:
             if notification.owner is session:
                 self._settle(notification)
                 self._operations.forget(notification.operation)
-            elif notification.recipient is session:
-                self._give_up(notification, reasons.NOTIFICATION_RECIPIENT_LEFT, now)
+            elif notification.recipient is session and not session.is_remote:  # of others their broker says more
+                self._give_up(notification, reasons.NOTIFICATION_RECIPIENT_LEFT)
 
     def _unanswered(self, notification: Notification, now: Instant) -> None:
-        self._give_up(notification, reasons.NOTIFICATION_UNACKNOWLEDGED, now)
+        self._give_up(notification, reasons.NOTIFICATION_UNACKNOWLEDGED)
 
     def _accept(self, notification: Notification, now: Instant) -> None:
         self._settle(notification)
@@ -279,19 +325,19 @@ class Notifications:
             return
         self._outbox.write(notification.connection, Delivered(notification.message_id, notification.attempt_id), ticket)
 
-    def _give_up(self, notification: Notification, reason: str, now: Instant) -> None:
+    def _give_up(self, notification: Notification, reason: str, code: Any = UNSET) -> None:
         self._operations.forget(notification.operation)
         if notification.is_waiting:
             self._settle(notification)
-            self._fail(notification, reason)
+            self._fail(notification, reason, code)
 
     def _settle(self, notification: Notification) -> None:
         notification.is_waiting = False
         self._by_id.pop(notification.id, None)
         self._deadlines.cancel(notification.deadline)
 
-    def _fail(self, notification: Notification, reason: str) -> None:
-        answer = DeliveryFailed(notification.message_id, reason, notification.attempt_id)
+    def _fail(self, notification: Notification, reason: str, code: Any = UNSET) -> None:
+        answer = DeliveryFailed(notification.message_id, reason, notification.attempt_id, code)
         self._outbox.write(notification.connection, answer)
 
     def _tell_otherwise(self, subject: Any, now: Instant) -> None:
@@ -311,3 +357,8 @@ class Notifications:
         assert isinstance(subject, Notification)
         self._operations.unaccept(subject.operation, None)
         self._fail(subject, reasons.NOT_CONFIRMED_DURABLY)
+
+
+def _is_fit(recipient: Session, group: str) -> bool:
+    """Tell whether a session may be told what becomes of messages to a run of this group (protocol 4.17.5)."""
+    return recipient.is_agent and recipient.home_group == group and group in recipient.groups

@@ -23,6 +23,7 @@ from intercom.core.clock import Instant
 from intercom.core.connections import Connection
 from intercom.core.deadlines import Deadline, Deadlines
 from intercom.core.outbox import Outbox
+from intercom.core.owner_decisions import Decision, OwnerDecisions, decision_of
 from intercom.core.routes import Route, controls
 from intercom.core.sessions import Session
 from intercom.core.stages import Stages
@@ -56,6 +57,7 @@ class OwnerRequest:
     """Hold one send while the owner decides about it, with its sender as it was when it came."""
 
     __slots__ = (
+        "asked_at",
         "barriers",
         "bytes",
         "connection",
@@ -98,6 +100,8 @@ class OwnerRequest:
         self.live = live
         self.signature = signature
         self.bytes = len(self.frame.message) + len(self.sender_info)
+        self.asked_at = 0
+        """Epoch ms."""
         self.deadline: Deadline | None = None
         self.barriers: set[Waiting] = set()
         self.is_replaced = False
@@ -137,6 +141,7 @@ class Owners:
         self._by_root: dict[str, dict[str, OwnerRequest]] = {}
         self._by_sender: dict[str, dict[str, OwnerRequest]] = {}
         self._bytes = 0
+        self.decisions = OwnerDecisions(limits)
         self.forward: Callable[[OwnerRequest, Session, Instant], None] = lambda request, session, now: None
         """Sends to the live stage what its owner wants to be forwarded; set by ``delivery``."""
 
@@ -185,6 +190,7 @@ class Owners:
             if earlier.message_id == request.message_id and earlier.signature == signature:
                 earlier.is_replaced = True
         self._enter(request)
+        request.asked_at = now.wall
         request.deadline = self._deadlines.add(now.mono + self._limits.owner_answer_ms, self._unanswered, request)
         return True
 
@@ -232,6 +238,13 @@ class Owners:
             if request.message_id == message_id:
                 request.is_withdrawn = True
 
+    def decision_about(self, message_id: str, now: Instant) -> Decision | None:
+        """Return how a message stands that an owner is deciding about, or has decided about lately."""
+        for request in self._by_id.values():
+            if request.message_id == message_id and not request.is_replaced:
+                return decision_of(request, "reserved", None)
+        return self.decisions.find(message_id, now)
+
     # --- settling ---------------------------------------------------------------------------------------
 
     def answered(self, owner: Session, frame: PendingStageMessageResult, now: Instant) -> None:
@@ -241,23 +254,29 @@ class Owners:
             return
         self._take(request)
         if frame.outcome == "delivered":
+            self.decisions.note(request, "delivered", now)
             self._outbox.write(request.connection, Delivered(request.message_id, request.frame.attempt_id))
         elif frame.outcome == "forward":
             self._forward(request, frame, now)
         elif frame.outcome == "queued" and frame.position is not UNSET and frame.position > 0:
-            self._queued(request, frame, min(ceil(frame.position), WHOLE_NUMBER_MAX))
+            position = min(ceil(frame.position), WHOLE_NUMBER_MAX)
+            self.decisions.note(request, "queued", now, position)
+            self._queued(request, frame, position)
         else:
             reason = reasons.STAGE_REFUSED if frame.reason is UNSET else frame.reason
+            self.decisions.note(request, "undeliverable", now)
             self._fail(request, reason, frame.reason_code)
 
-    def owner_left(self, owner: Session) -> None:
+    def owner_left(self, owner: Session, now: Instant) -> None:
         """Fail everything a departing owner was asked, in order."""
         for request in list(self._by_owner.get(owner.id, {}).values()):
             self._take(request)
+            self.decisions.note(request, "uncertain", now)
             self._fail(request, reasons.STAGE_OWNER_LEFT)
 
     def _unanswered(self, request: OwnerRequest, now: Instant) -> None:
         self._take(request)
+        self.decisions.note(request, "uncertain", now)
         self._fail(request, reasons.STAGE_UNACKNOWLEDGED)
 
     def _forward(self, request: OwnerRequest, frame: PendingStageMessageResult, now: Instant) -> None:

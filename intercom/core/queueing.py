@@ -116,6 +116,8 @@ class Queueing:
         self._crossings = crossings
         self._outbox = outbox
         self._limits = limits
+        self.look: Callable[[Connection, Send, Away, Operation | None, Instant], Refusal | bool] = lambda *send: False
+        """Looks elsewhere for an earlier acceptance of a send (D13); tells whether the send waits for that."""
         self.know_named: Callable[[str, Instant], None] = lambda name, now: None
         """Enters the addresses of a name whose mailboxes are on other machines."""
         self.find_elsewhere: Callable[[str, Session], Away | Session | Several | None] = lambda target, sender: None
@@ -201,11 +203,15 @@ class Queueing:
         if standing is Standing.CONFLICT:
             assert operation is not None, "something was there to conflict with"
             return Refusal("D9", conflict_with(operation), CONFLICT_CODE, after)
+        is_ask = message.expects_reply is True
+        if not is_ask and (standing is Standing.MOVED or standing is None):
+            looked = self.look(connection, frame, away, operation, now)
+            if looked:
+                return None if looked is True else looked
         if standing is Standing.MOVED:
             return Refusal("D9", reasons.UNCERTAIN_ELSEWHERE, after=after)
         if standing is Standing.INVALID:
             return Refusal("D10", reasons.authority_invalid(self._operations.trouble))
-        is_ask = message.expects_reply is True
         if operation is not None and standing in (Standing.MATCH, Standing.QUEUED):
             if is_ask and standing is Standing.MATCH:
                 refusal = self._ask_again(sender, away, operation, now)

@@ -2,7 +2,8 @@
 
 What becomes of such a message is decided there, as if it had been sent there (protocol 6.12.4, 6.13): that broker knows
 the live stages, asks the owner and judges the group again. Rule 1: the capability of a run stays at its broker. Rule 2:
-a run that has an owner here is never looked for elsewhere.
+a run that has an owner here is never looked for elsewhere. Rule 3: what may wait while the engine cannot be reached
+waits here in one mailbox for each run, and what comes later waits behind it.
 """
 
 from __future__ import annotations
@@ -16,15 +17,18 @@ from msgspec.structs import replace
 
 from intercom.core.attempts import Refusal
 from intercom.core.clock import Instant
+from intercom.core.mailboxes import Mailbox
 from intercom.core.peer_records import RemoteName, RemoteReservation, RemoteRoute, Shelf
 from intercom.core.rosters import Roster, announced, read_possible, read_stages
 from intercom.core.routes import controls, deepest
-from intercom.core.standins import RemoteConnection, StandIn, Way
+from intercom.core.standins import RemoteConnection, RunOwner, Way, mark_of_run
 from intercom.limits import RUN_TOLD_BYTES
 from intercom.wire import reasons
-from intercom.wire.targets import StageTarget, is_run_id, root_run_of
+from intercom.wire.targets import StageTarget, invocation_group, is_run_id, root_run_of
 
 if TYPE_CHECKING:
+    from intercom.core.mailboxes import Mailboxes
+    from intercom.core.mailing import Mailing
     from intercom.core.sessions import Session
     from intercom.core.stages import Stages
 
@@ -39,6 +43,7 @@ class RunsElsewhere:
         next_number: numbers such ways.
         node_of: tells what the machine of a broker is called.
         mark: lets what has changed be announced.
+        boxes, mailing: where what is for a run waits that cannot be reached.
     """
 
     def __init__(
@@ -49,7 +54,11 @@ class RunsElsewhere:
         next_number: Callable[[], int],
         node_of: Callable[[str], str],
         mark: Callable[[], None],
+        boxes: Mailboxes,
+        mailing: Mailing,
     ) -> None:
+        self._boxes = boxes
+        self._mailing = mailing
         self._own = own
         self._stages = stages
         self._way = way
@@ -152,13 +161,36 @@ class RunsElsewhere:
             return None
         if not controls(sender, route.group):
             return Refusal("E2", reasons.DIFFERENT_RUN)
-        if self._way.is_cut_off(route.home):
-            return Refusal("E4", reasons.CLUSTER_UNAVAILABLE)
-        name = RemoteName(text, text, (route.group,), "active", route.home, home_group=route.group)
-        connection = RemoteConnection(self._next_number(), route.home, self._way)
-        owner = connection.session = StandIn(connection, name, self._node_of(route.home))
-        owner.groups = (route.group,)
+        owner = self._stand_in(route.home, text, route.run_id, route.group)
+        is_cut_off = self._way.is_cut_off(route.home)
+        owner.mailbox = Mailbox(owner.target_identity) if is_cut_off else self._boxes.get(owner.target_identity)
         return owner
+
+    def _stand_in(self, peer: str, target_id: str, run_id: str, group: str) -> RunOwner:
+        name = RemoteName(target_id, target_id, (group,), "active", peer, home_group=group)
+        connection = RemoteConnection(self._next_number(), peer, self._way)
+        owner = RunOwner(connection, name, self._node_of(peer), mark_of_run(peer, run_id))
+        connection.session = owner
+        return owner
+
+    def bring(self, peer: str, now: Instant) -> None:
+        """Post what waits here for the runs of a broker that can be reached again; it says which it has no more."""
+        prefix = mark_of_run(peer, "")
+        for box in self._boxes.all():
+            if not box.key.startswith(prefix):
+                continue
+            owner = box.holder
+            if owner is None:
+                run_id = box.key.removeprefix(prefix)
+                owner = self._stand_in(peer, run_id, run_id, invocation_group(run_id))
+                self._mailing.holder_came(owner, box.key)
+            elif not box.entries:
+                self._mailing.holder_left(owner, now)
+                continue
+            for mail in box.in_order():
+                if mail.is_offered:
+                    self._mailing.keep_for_later(mail, 0, now)
+            self._mailing.offer(box, now)
 
 
 def _key_of(run_id: str, group: str) -> str:

@@ -120,8 +120,8 @@ class Session:
         self.info: dict[str, Any] = info
         self.id = ""
         self.target_identity = ""
-        self.was_at: tuple[str, ...] = ()
-        """The other brokers that lately held the identity of this target."""
+        self.was_at: tuple[str, ...] | None = ()
+        """The other brokers that lately held the identity of this target; None: that is to be heard in a moment."""
         self.sender_identity = ""
         self.party = ""
         """Who waits when it waits: whoever it is as a sender; the person does several things at once."""

@@ -17,6 +17,7 @@ from intercom.core.peer_records import PEER as PEER
 from intercom.core.peer_records import RemoteName
 from intercom.core.sessions import NODE, Session, legacy_group_of, memberships_of
 from intercom.wire.frames import Register, SessionInfo
+from intercom.wire.targets import SCHEME
 
 if TYPE_CHECKING:
     from intercom.core.addresses import Address
@@ -130,6 +131,17 @@ class StandIn(Session):
         self.granted = frozenset(name.features)
 
 
+class RunOwner(StandIn):
+    """Stand for whoever owns a workflow run elsewhere: what is for its stages is for it, and keeps its order."""
+
+    __slots__ = ()
+
+    def __init__(self, connection: RemoteConnection, name: RemoteName, node: str, mark: str) -> None:
+        super().__init__(connection, name, node)
+        self.groups = (self.home_group,)
+        self.target_identity = mark
+
+
 def proxy_of(address: Address, home: str, number: int, way: Way, node: str) -> StandIn:
     """Return what stands for an address whose mailbox is at another broker, whoever holds it: its mail goes there."""
     name = RemoteName("", address.name, address.groups, "away", home, is_address=True, home_group=address.group)
@@ -156,6 +168,11 @@ def groups_of(name: RemoteName) -> tuple[tuple[str, ...], str]:
     """Return the memberships of a session elsewhere, and the one group that older clients are shown."""
     info = info_of(name, "")
     return memberships_of(info), legacy_group_of(info)
+
+
+def mark_of_run(peer: str, run_id: str) -> str:
+    """Return the target identity of whoever owns a run elsewhere, and the key of the mailbox of what waits for it."""
+    return f"{PEER}{peer}:{SCHEME}{run_id}"
 
 
 def mark_of(peer: str, name: RemoteName) -> str:

@@ -98,7 +98,10 @@ class StepsIn:
             self._freed,
         )
         self._never: OrderedDict[str, None] = OrderedDict()
-        """The attempts that were refused, or over before they came: a copy that comes late is not handed over."""
+        """The attempts that were refused, or over before they came: a copy that comes late is not handed over.
+
+        Of what was refused there is a row, too, so that the next process says the same.
+        """
         self._mailing.on_moving.append(self._mail_moving)
         registry.lifecycle.on_renewed.append(self._session_ended)
         registry.lifecycle.on_ending.append(self._session_ending)
@@ -141,9 +144,9 @@ class StepsIn:
         """Say how an attempt is, behind everything on which that rests."""
         record = hosted.record
         transport: Any = record.transport if record.transport in ("published", "accepted") else "prepared"
-        state: Literal["stored", "lost", "gone"] = "stored"
-        if record.end in ("lost", "gone") and record.report is None:
-            state = record.end  # type: ignore[assignment]  # one of the two
+        state: Literal["stored", "lost", "gone", "refused"] = "stored"
+        if record.end in ("lost", "gone", "refused") and record.report is None:
+            state = record.end  # type: ignore[assignment]  # one of the three
         letter = DispatchedLetter(
             hosted.id,
             state,
@@ -182,7 +185,7 @@ class StepsIn:
         elif letter.dispatch_id in self._never:
             return self._settle_when_recorded(fact.arrival, now)
         elif (reason := self._unfit(letter)) is not None:
-            self._never_takes(letter.dispatch_id)
+            self._note_refusal(fact.peer, letter, reason, now)
             no = DispatchedLetter(letter.dispatch_id, "refused", reason=reason)
         elif self.turns.is_busy(session_id, letter.dispatch_id):
             self.turns.ask(session_id, letter.dispatch_id, fact.peer)
@@ -252,7 +255,7 @@ class StepsIn:
         self.turns.forget(letter.dispatch_id)
         hosted = self._known(fact, letter.dispatch_id)
         if hosted is None:
-            self._never_takes(letter.dispatch_id)
+            self._never_takes(letter.dispatch_id, now)
             return
         if hosted.record.over_at is not None:
             return
@@ -262,10 +265,35 @@ class StepsIn:
         self._hosting.withdraw(mail, reason, now)
         self._freed(hosted, now)
 
-    def _never_takes(self, dispatch_id: str) -> None:
+    def _note_refusal(self, peer: str, letter: DispatchLetter, reason: str, now: Instant) -> None:
+        """Record that an attempt is refused, so that a copy of it hears the same, whatever has changed by then."""
+        if self._hosting.get(letter.dispatch_id) is None and self._book.dispatch(letter.dispatch_id) is None:
+            record = HostedRecord(
+                number=self._next_number(),
+                dispatch_id=letter.dispatch_id,
+                peer=peer,
+                flow_id=letter.flow_id,
+                step_id=letter.step_id,
+                group=letter.group,
+                identity=letter.identity,
+                stored_at=now.wall,
+                end="refused",
+                reason=reason,
+                over_at=now.wall,
+            )
+            self._hosting.refuse(Hosted(record), self._undo_refusal, now)
+        self._never_takes(letter.dispatch_id, now)
+
+    def _undo_refusal(self, hosted: Hosted, now: Instant) -> None:
+        self._hosting.leave(hosted)
+        self._never.pop(hosted.id, None)  # its letter comes again, and is judged then
+
+    def _never_takes(self, dispatch_id: str, now: Instant) -> None:
         self._never[dispatch_id] = None
         if len(self._never) > self._limits.steps_never_taken:
-            self._never.popitem(last=False)
+            oldest = self._hosting.get(self._never.popitem(last=False)[0])
+            if oldest is not None and oldest.record.end == "refused":
+                self._hosting.delete(oldest, now)
 
     # --- what happens to them ---------------------------------------------------------------------------
 
@@ -381,8 +409,10 @@ class StepsIn:
 
     def recover(self, recovered: Recovered, now: Instant) -> None:
         """Enter what the store held, and go on with it."""
-        for record in recovered.hosted:
+        for record in sorted(recovered.hosted, key=lambda record: record.number):
             self._hosting.enter(Hosted(record))
+            if record.end == "refused":
+                self._never[record.dispatch_id] = None
         for box in self._boxes.all():
             for mail in list(box.in_order()):
                 self._enter_mail(mail, now)

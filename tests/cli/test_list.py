@@ -189,6 +189,8 @@ def test_how_long_a_session_says_the_same(shell: Shell) -> None:
     )
     [row] = rows_of([view], 1_000 + 65_000, "/x")
     assert row == ("-", "0f0f0f0f", "-", "1 min 5 s", "says 5", "-", "a,b", "/x (here)")
+    rows = rows_of([view, replace(view, id="1f", raw={"node": "studio"})], 1_000, "/x", "laptop")
+    assert [row[-1] for row in rows] == ["laptop:/x (here)", "studio:/x"]
     [row] = rows_of([replace(view, unconfirmed_since=1_000)], 301_000, "/x")
     assert row[2] == "confirms nothing for 5 min 0 s", "F81"
     [row] = rows_of([replace(view, status="busy", state="reconnecting", state_since=61_000)], 66_000, "/x")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -85,6 +86,29 @@ def test_candidates_on_other_machines_are_shown_by_names_that_lead_to_one_alone(
     with pytest.raises(AmbiguousAmong) as caught, helpful(here, "twin@attic"):
         raise AmbiguousTarget("several")
     assert [candidate.id for candidate in caught.value.candidates] == ["c-3", "d-4"]
+
+
+def test_those_here_are_named_with_this_machine_beside_those_elsewhere() -> None:
+    """F45: `name@node` leads to one here, too; the broker is asked what this machine is called only for that."""
+    views = [view("a-1", "twin"), view("a-2", "twins"), elsewhere("b-2", "twin", "studio")]
+    asked: list[int] = []
+
+    def machine(found: Sequence[SessionView]) -> str:
+        asked.append(len(found))
+        return "laptop"
+
+    with pytest.raises(AmbiguousAmong) as caught, helpful(session(*views), "twin", machine):
+        raise AmbiguousTarget("several")
+    assert [line.split()[:2] for line in caught.value.lines] == [
+        ["ID", "NAME"],
+        ["a-1", "twin@laptop"],
+        ["b-2", "twin@studio"],
+    ]
+    few = session(view("abcd-1", "x"), elsewhere("abcd-2", "x", "studio"))
+    with pytest.raises(AmbiguousAmong) as caught:
+        resolved(few, "abcd", 1, machine)
+    assert [line.split()[1] for line in caught.value.lines] == ["NAME", "x@laptop", "x@studio"]
+    assert asked == [2, 2]
 
 
 def test_the_session_that_asks_is_no_candidate() -> None:

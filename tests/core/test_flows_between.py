@@ -568,6 +568,7 @@ def test_a_full_mailbox_there_is_a_vain_attempt() -> None:
     near = enter(play.cluster["b"], "near")
     play.worker.leave()
     near.queue("worker", "m1")
+    play.run(0)
     play.worker = play.back(play.worker)
     play.run(LIMITS.announce_ms)
     play.begin("one")

@@ -58,6 +58,7 @@ def test_a_session_that_moves_to_another_machine_is_seen_there_only() -> None:
     cluster["a"].peer_told(PeerLost(IDS["b"]))
     assert listed(cluster, alice) == [("bob", None)]
     alice.message("bob", "m1", "hello")
+    cluster.run()
     assert moved.texts() == ["hello"]
 
 

@@ -12,6 +12,7 @@ from intercom.wire import reasons
 from tests.core.cluster import IDS, Cluster
 from tests.core.harness import Client, World, answers, only, reason
 from tests.core.runs import CHILD, RUN, asked, decide, group_of, live, member, own, owned, path, possible, stage, worker
+from tests.core.test_abroad import QUEUE
 
 LIMITS = Limits()
 
@@ -195,7 +196,7 @@ def test_a_nested_run_is_found_by_its_owner_and_one_here_comes_first() -> None:
 
 @pytest.mark.parametrize("how", ["cut off", "away", "killed"])
 def test_an_owner_that_cannot_be_reached_is_said(how: str) -> None:
-    """cluster.md 3: refused, retryable, while the engine cannot be reached; gone with the lease of its broker."""
+    """cluster.md 3: what may not wait is refused, retryable, while the engine is away; gone with a broker's lease."""
     scene = Scene()
     if how == "cut off":
         scene.cluster.cut("a", leases_end=False)
@@ -209,6 +210,91 @@ def test_an_owner_that_cannot_be_reached_is_said(how: str) -> None:
         assert scene.rows() == [] and reason(scene.send()) == reasons.SESSION_NOT_FOUND
 
 
+WAITS = {"extra": {"queueIfAway": True}}
+
+
+def queueing(scene: Scene) -> Client:
+    """Let the sender be one that understands `queued` and lets its messages wait."""
+    scene.sender = scene.cluster["a"].register(
+        "writer", info={"groups": ["default", group_of()]}, acknowledgesReceipt=True, **QUEUE
+    )
+    scene.run(2 * LIMITS.announce_ms)
+    return scene.sender
+
+
+def decided(scene: Scene) -> list[str]:
+    """Let the owner take whatever it is asked about; return the ids, in order."""
+    scene.run(0)
+    asked_about = [frame for frame in scene.host.got() if frame["type"] == "pending_stage_message"]
+    for request in asked_about:
+        decide(scene.host, request, "delivered")
+    return [request["message"]["id"] for request in asked_about]
+
+
+@pytest.mark.parametrize("crashed", [False, True])
+def test_what_may_wait_waits_while_the_engine_is_away_and_is_decided_by_the_owner_then(crashed: bool) -> None:
+    """cluster.md 3: engine unreachable, `queueIfAway`: answered `queued`; in order, over the death of this broker."""
+    scene = Scene(stages=[stage(), stage("st-2", "writer")])
+    queueing(scene)
+    scene.cluster.cut("a", leases_end=False)
+    told = [scene.send(path(target), f"m{n}", **WAITS) for n, target in enumerate(("st-1", "st-2", "*"))]
+    assert [(only(each)["type"], only(each)["position"]) for each in told] == [("queued", n) for n in (1, 2, 3)]
+    assert only(scene.send(path("st-2"), "m1", **WAITS))["position"] == 2, "sent again it waits where it did"
+    assert reason(scene.send(message_id="q", expectsReply=True, **WAITS)) == reasons.CLUSTER_UNAVAILABLE
+    assert reason(scene.send(message_id="n")) == reasons.CLUSTER_UNAVAILABLE
+    assert only(scene.send(path("st-1"), "m1", **WAITS))["reasonCode"] == "message_id_conflict"
+    if crashed:
+        scene.cluster.crash("a")
+        queueing(scene)
+    else:
+        scene.cluster.join("a")
+        assert only(scene.send(message_id="m3", **WAITS))["position"] == 4, "behind what waits"
+    came: list[str] = []
+    for _ in range(4):
+        came += decided(scene)
+        scene.run()
+    assert came == (["m0", "m1", "m2"] if crashed else ["m0", "m1", "m2", "m3"])
+    assert scene.cluster["a"].disk.mail == {}
+    assert scene.send(message_id="m4", **WAITS) == [] and decided(scene) == ["m4"]
+    assert only(scene.told())["type"] == "delivered", "nothing waits any more"
+    scene.cluster.cut("b")
+    scene.cluster.join("b")
+    boxes = scene.cluster["a"].broker._post.boxes.all()
+    assert not [box for box in boxes if box.key.startswith("peer:")], "and nobody is there to receive it"
+
+
+def test_what_waited_and_is_refused_then_is_told_to_its_sender() -> None:
+    """cluster.md 3: the owner has gone meanwhile, and its broker says so."""
+    scene = Scene()
+    queueing(scene)
+    scene.cluster.cut("a", leases_end=False)
+    assert only(scene.send(**WAITS))["type"] == "queued"
+    scene.host.leave()
+    scene.cluster.join("a")
+    scene.run(LIMITS.peer_return_ms)
+    [notice] = [frame["notice"] for frame in scene.sender.got() if "notice" in frame]
+    assert (notice["kind"], notice["messageId"]) == ("undeliverable", "m1")
+    assert [row for row in scene.cluster["a"].disk.mail.values() if row.message_id == "m1"] == []
+
+
+def test_what_was_posted_and_lost_with_its_broker_is_posted_again_when_that_is_back() -> None:
+    """cluster.md 5: the machine of the owner was away for longer than the engine keeps anything."""
+    scene = Scene()
+    queueing(scene)
+    scene.cluster.cut("a", leases_end=False)
+    assert only(scene.send(**WAITS))["type"] == "queued"
+    scene.cluster.nodes["b"].is_cut = True
+    scene.cluster.join("a")
+    scene.cluster.nodes["b"].queue.clear()
+    scene.cluster.crash("b")
+    scene.host = owned(scene.cluster["b"], acknowledgesReceipt=True, stages=[stage()])
+    scene.run()
+    came = decided(scene)
+    scene.run(2 * LIMITS.peer_return_ms)
+    assert came + decided(scene) == ["m1"]
+    assert scene.cluster["a"].disk.mail == {}
+
+
 def test_an_owner_that_is_silent_leaves_it_uncertain_and_the_same_id_may_be_sent_again() -> None:
     """6.12.4, the timer; 6.10.6"""
     scene = Scene()
@@ -219,21 +305,6 @@ def test_an_owner_that_is_silent_leaves_it_uncertain_and_the_same_id_may_be_sent
     assert scene.send() == []
     decide(scene.host, asked(scene.host), "delivered")
     assert only(scene.told())["type"] == "delivered"
-
-
-def test_an_owner_cannot_notify_a_sender_elsewhere_and_hears_that_at_once() -> None:
-    """4.17.5: it is not found, instead of a wait for an answer that cannot come."""
-    scene = Scene()
-    message = {"id": "n1", "timestamp": 1, "content": {"text": "done"}}
-    frames = scene.host.write(
-        "send_pending_stage_notification",
-        runId=RUN,
-        capability="cap",
-        to=scene.sender.id,
-        message=message,
-        attemptId="t1",
-    )
-    assert reason(answers(frames)) == reasons.SESSION_NOT_FOUND
 
 
 def test_a_roster_that_is_too_large_is_not_told_and_its_owner_is_found_all_the_same() -> None:

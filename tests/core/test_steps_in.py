@@ -92,18 +92,49 @@ def test_a_session_that_may_come_back_is_judged_by_what_is_known_of_it() -> None
 
 
 def test_what_was_refused_is_known_for_some_time() -> None:
-    """12.11: a copy of a refused one that comes late is not handed out; as many as the limit says are known."""
+    """12.11: a copy of a refused one that comes late hears the same; as many as the limit says are known."""
     play = Between(limits=Limits(steps_never_taken=1))
     play.worker.write("presence", group="secret")
     for dispatch_id in ("d", "e"):
         assert bring(play, step_for(play, dispatch_id)).state == "refused"
     play.worker.write("presence", group="default")
     assert bring(play, step_for(play, "d")).state == "stored"
+    assert bring(play, step_for(play, "e")).state == "refused" and len(play.dispatches()) == 1
+    assert sorted(row.dispatch_id for row in play.cluster["b"].disk.hosted.values()) == ["d", "e"]
+
+
+def test_a_refusal_holds_also_for_the_next_process_and_who_asks_how_it_is_hears_it() -> None:
+    """FE 2.6, 2.8; 12.11: the copy comes again after a crash, and by then the session would take it."""
+    play = Between()
+    play.worker.write("presence", group="secret")
+    refused = bring(play, step_for(play))
+    assert (refused.state, refused.reason) == ("refused", "its session is not in group default")
+    play.cluster.crash("b")
+    play.worker = play.back(play.worker)
+    play.run(MINUTE_MS)
+    letter = step_for(play)
+    assert bring(play, letter) == refused and play.dispatches() == []
+    assert bring(play, InquireLetter("d")) == refused
+    play.run(2 * LIMITS.bodies_kept_ms)
+    assert play.cluster["b"].disk.hosted == {}
+
+
+def test_a_refusal_that_could_not_be_recorded_is_said_by_nobody() -> None:
+    """12.11: what is answered is recorded before; the letter comes again and is judged then."""
+    play = Between()
+    play.worker.write("presence", group="secret")
+    world = play.cluster["b"]
+    world.auto = False
     posted = play.posted(DISPATCHED)
-    post = Post(1, IDS["b"], DISPATCH, "e", "late", encode(step_for(play, "e")))
+    post = Post(1, IDS["b"], DISPATCH, "d", "first", encode(step_for(play)))
     play.cluster.post(play.cluster.nodes["a"], post)
     play.run()
-    assert play.posted(DISPATCHED) == posted and len(play.dispatches()) == 1
+    world.fail_commit()
+    world.auto = True
+    play.run()
+    assert play.posted(DISPATCHED) == posted
+    play.worker.write("presence", group="default")
+    assert bring(play, step_for(play)).state == "stored" and len(play.dispatches()) == 1
 
 
 def test_a_broker_that_records_nothing_says_so() -> None:
@@ -174,6 +205,7 @@ def test_other_mail_is_left_alone_by_a_start() -> None:
     play.take()
     play.worker.leave()
     near.queue("worker", "m1")
+    play.run(0)
     play.cluster.crash("b")
     play.worker = play.back(play.worker)
     play.run(MINUTE_MS)

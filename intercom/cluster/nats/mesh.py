@@ -24,6 +24,7 @@ from intercom.cluster.nats.access import Access, Unusable, access_to
 from intercom.cluster.nats.consumer import Consumer
 from intercom.cluster.nats.engine import Engine, connected, refusals
 from intercom.cluster.nats.homekeys import HomeKeys
+from intercom.cluster.nats.leftbehind import LeftBehind
 from intercom.cluster.nats.mirror import Lease, Mirror
 from intercom.cluster.nats.pump import NotStored, Pump
 from intercom.cluster.nats.targetkeys import TargetKeys
@@ -48,6 +49,7 @@ from intercom.core.records import (
 )
 from intercom.limits import (
     CLUSTER_END_MS,
+    CLUSTER_GONE_LOOK_MS,
     CLUSTER_LEASE_MS,
     CLUSTER_LOOK_MS,
     CLUSTER_NAME_CHARACTERS,
@@ -103,6 +105,7 @@ class Mesh:
         self._log = log
         self._facts: list[PeerFact] = []
         self._mirror = Mirror(self._own)
+        self._left_behind = LeftBehind(self._own)
         self._homes = HomeKeys(self._tell, self._sealed, self._address_opened, self._is_foreign)
         self._targets = TargetKeys(self._own, self._tell, self._sealed, self._target_opened)
         self._names: dict[str, RemoteName] = {}
@@ -227,6 +230,7 @@ class Mesh:
                 await self._write_shared(engine)
             self._must_write.set()
             self._mirror.begin_anew()
+            self._left_behind.begin_anew()
             self._homes.begin_anew()
             self._is_filled.clear()
             return await self._first_to_end(
@@ -241,6 +245,7 @@ class Mesh:
                 self._homes.run(engine),
                 self._targets.run(engine),
                 self._answer_pings(engine),
+                self._take_out(engine),
                 self._pump.run(engine),
                 self._consumer.run(engine),
                 self._consumer.tell_settled(engine),
@@ -349,6 +354,16 @@ class Mesh:
         async for ping in pings.messages:
             await ping.respond(self._sealed("pong", self._lease))
 
+    async def _take_out(self, engine: Engine) -> None:
+        """Take out what brokers have left that have been away for long, for the life of the connection."""
+        while True:
+            await asyncio.sleep(CLUSTER_GONE_LOOK_MS / 1000)
+            for left in self._left_behind.due(self._mirror, _now()):
+                with suppress(Unusable), refusals():
+                    _, lease = await engine.get("brokers", left.broker_id)
+                    if lease is None:
+                        await engine.delete_if(left.bucket, left.key, left.revision)
+
     # --- what is heard ----------------------------------------------------------------------------------
 
     def _lease_told(self, broker_id: str, data: bytes | None, revision: int) -> None:
@@ -366,8 +381,12 @@ class Mesh:
 
     def _name_told(self, key: str, data: bytes | None, revision: int) -> None:
         broker_id, _, name_id = key.partition(".")
+        self._left_behind.seen("sessions", key, None if data is None else broker_id, revision)
         if data is None:
             self._mirror.name_seen(broker_id, name_id, 0, None)
+            if broker_id == self._own and name_id in self._names:
+                self._unwritten.add(name_id)  # somebody took this one for gone, or it has come back meanwhile
+                self._must_write.set()
         else:
             envelope = self._opened(data, broker_id, "name", is_told=self._is_foreign(broker_id))
             if envelope is not None:
@@ -380,12 +399,16 @@ class Mesh:
         self._tell_of_peers()
 
     def _told_of(self, shelf: Shelf) -> Callable[[str, bytes | None, int], None]:
-        return lambda key, data, revision: self._shared_told(shelf, key, data)
+        return lambda key, data, revision: self._shared_told(shelf, key, data, revision)
 
-    def _shared_told(self, shelf: Shelf, key: str, data: bytes | None) -> None:
+    def _shared_told(self, shelf: Shelf, key: str, data: bytes | None, revision: int) -> None:
         envelope = None
         if data is not None:
             envelope = self._opened(data, "", shelf, is_told=self._is_foreign(writer_of(data)))
+        elif (shelf, key) in self._shared:
+            self._unwritten_shared.add((shelf, key))  # as with sessions
+            self._must_write.set()
+        self._left_behind.seen(shelf, key, None if envelope is None else envelope.from_broker, revision)
         if envelope is None or envelope.from_broker == self._own:
             if envelope is not None and (shelf, key) not in self._shared:
                 self._unwritten_shared.add((shelf, key))  # of an earlier process, or it ended while it was cut off

@@ -54,6 +54,9 @@ class Mirror:
     def __len__(self) -> int:
         return len(self._peers)
 
+    def __contains__(self, broker_id: object) -> bool:
+        return broker_id in self._peers
+
     def lease_seen(self, broker_id: str, lease: Lease, now: int) -> None:
         """Take note of a lease that was written; ``now`` is monotonic, ms."""
         if broker_id == self._own:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 from msgspec import DecodeError
@@ -15,7 +15,7 @@ from intercom.cluster.envelope import Envelope
 from intercom.cluster.nats.engine import Engine
 from intercom.cluster.nats.homekeys import Tell
 from intercom.core.records import HoldTargets, TargetHeld
-from intercom.limits import CLUSTER_TARGET_BROKERS
+from intercom.limits import CLUSTER_TARGET_BROKERS, CLUSTER_TARGETS_AT_ONCE
 
 _BUCKET = "targets"
 _TRIES = 3
@@ -43,22 +43,31 @@ class TargetKeys:
         self._tell = tell
         self._sealed = sealed
         self._opened = opened
-        self._keys: deque[str] = deque()
+        self._keys: dict[str, None] = {}
+        """In the order in which they came."""
         self._wake = asyncio.Event()
 
     def submit(self, work: HoldTargets) -> None:
         """Write keys as soon as there is a connection."""
-        self._keys.extend(key for key in work.keys if key not in self._keys)
+        self._keys.update(dict.fromkeys(work.keys))
         self._wake.set()
 
     async def run(self, engine: Engine) -> None:
         """Write what is to be written, for the life of the connection."""
         while True:
             while self._keys:
-                await self._hold(engine, self._keys[0])
-                self._keys.popleft()
+                at_once = list(islice(self._keys, CLUSTER_TARGETS_AT_ONCE))
+                await asyncio.gather(*(self._take(engine, key) for key in at_once))
             self._wake.clear()
             await self._wake.wait()
+
+    async def _take(self, engine: Engine, key: str) -> None:
+        del self._keys[key]  # at once: who asks again after it was told is told again
+        try:
+            await self._hold(engine, key)
+        except BaseException:
+            self._keys[key] = None
+            raise
 
     async def _hold(self, engine: Engine, key: str) -> None:
         for _ in range(_TRIES):

@@ -66,6 +66,13 @@ def test_the_verbs_about_other_machines(shell: Shell, server: NatsServer, tmp_pa
         assert "on, through nats, as laptop; studio there" in shell.run("status").text
         shell.wait_for(lambda: "bob" in shell.run("list").text)
         assert "studio:/" in shell.run("list").text and "(here)" not in shell.run("list").text
+        near = shell.connect()
+        near.register("bob")
+        assert all(f" {machine}:/" in shell.run("list").text for machine in ("laptop", "studio")), "F45"
+        several = shell.run("send", "bob", "hello")
+        assert several.status == 4 and "bob@laptop" in several.errors and "bob@studio" in several.errors
+        assert shell.run("send", "bob@laptop", "hello").status == 0
+        near.close()
         [found] = [each for each in shell.run("doctor", "--json").documents[0]["checks"] if each["id"] == "cluster"]
         assert found["state"] == "ok"
     finally:

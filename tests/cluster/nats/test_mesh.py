@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from intercom.cluster.nats import leftbehind, mesh
 from intercom.cluster.nats.mesh import Mesh
 from intercom.config import ClusterSettings
 from intercom.core.records import (
@@ -36,6 +37,7 @@ from intercom.core.records import (
 )
 from intercom.limits import CLUSTER_LETTERS
 from tests.support.engines import NatsServer, one_server
+from tests.support.hazards import until
 from tests.support.raw import PATIENCE_S
 
 KEY = bytes(range(32))
@@ -335,6 +337,43 @@ def test_the_engine_knows_which_brokers_held_a_target_last(side: Callable[..., S
     strange.is_on()
     strange.mesh.submit(HoldTargets(("k",)))
     assert strange.until(lambda fact: isinstance(fact, TargetHeld)) == TargetHeld("k", ("e",))
+
+
+def test_what_a_broker_left_that_is_away_for_long_is_taken_out_and_nobody_who_is_back_loses_anything(
+    side: Callable[..., Side], server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """cluster.md 2: of one away for a day, by anybody; a key that goes while its broker is there is written again."""
+    monkeypatch.setattr(leftbehind, "CLUSTER_GONE_MS", 0)
+    monkeypatch.setattr(mesh, "CLUSTER_GONE_LOOK_MS", 10)
+    a, b = (side(server, broker_id, prefix="eight") for broker_id in "ab")
+    shared = {("routes", "r"): RemoteRoute("r", "b", "workflow:r")}
+    for each in (a, b):
+        each.is_on()
+    b.mesh.submit(Announce({"x": name("x", "b"), "y": name("y", "b")}, shared))  # type: ignore[arg-type]  # a literal
+    a.until(lambda fact: sees("b", "x", "y")(fact) and getattr(fact, "shared", ()) != ())
+    engine = a.mesh._engine
+    assert engine is not None
+
+    async def held(*keys: str) -> bool:
+        """Tell whether the engine holds all of these."""
+        return all([(await engine.get(*key.split()))[1] is not None for key in keys])
+
+    everything = ("sessions b.x", "sessions b.y", "routes r")
+    run = a.loop.run_until_complete
+    run(engine.sessions.delete("b.x"))
+    run(engine.shelves["routes"].delete("r"))
+    until(lambda: run(held(*everything)), bool)
+    b.mesh._task.cancel()
+    run(asyncio.wait({b.mesh._task}))
+    assert run(held(*everything)), "it has a lease, and may be back"
+    run(engine.leases.delete("b"))
+    until(lambda: any(run(held(key)) for key in everything), lambda is_any: not is_any)
+    a.facts.clear()
+    again = side(server, "b", prefix="eight")
+    again.is_on()
+    again.mesh.submit(Announce({"x": name("x", "b")}))
+    a.until(sees("b", "x"))
+    until(lambda: run(held("sessions b.x")), bool)
 
 
 def claimed(number: int) -> Callable[[PeerFact], bool]:

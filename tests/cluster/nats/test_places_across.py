@@ -46,16 +46,16 @@ def take(client: RawClient, message_id: str) -> None:
 
 
 def test_a_message_for_a_stage_reaches_the_owner_on_the_other_machine(machines: Machines) -> None:
-    """cluster.md 2, routes and rosters: listed here, decided there, answered here."""
+    """cluster.md 2, routes and rosters: listed here, decided there, answered here; 4.17: and told what became of it."""
     host = machines.brokers["studio"].registered(
         "host", session={"recipientPurpose": "control"}, registrationGroup=group_of()
     )
     route = {"type": "register_pending_stage_route", "runId": RUN, "group": group_of(), "capability": "secret"}
     host.send({**route, "stages": [stage()], "requestId": "r"})
     host.expect("pending_stage_route_registered")
-    alice = enter(machines, "laptop", "alice")
-    alice.send({"type": "join_group", "requestId": "j", "group": group_of()})
-    alice.expect("membership_ack")
+    alice = enter(machines, "laptop", "alice", session={"group": group_of()}, registrationGroup=group_of())
+    near = enter(machines, "studio", "near", session={"group": group_of()}, registrationGroup=group_of())
+    until(lambda: [each["name"] for each in near.list()], lambda names: "alice" in names)
     until(lambda: stages_of(alice), lambda found: found == [path("st-1")])
     alice.send_message(path("st-1"), "m1", attemptId="t")
     request = host.expect("pending_stage_message", target=path("st-1"))
@@ -63,6 +63,13 @@ def test_a_message_for_a_stage_reaches_the_owner_on_the_other_machine(machines: 
     answer = {"type": "pending_stage_message_result", "requestId": request["requestId"], "outcome": "queued"}
     host.send({**answer, "position": 2})
     alice.expect("queued", messageId="m1", target=path("st-1"), position=2)
+    message = {"id": "n1", "timestamp": 1, "content": {"text": "done"}}
+    told = {"type": "send_pending_stage_notification", "runId": RUN, "capability": "secret", "attemptId": "t"}
+    host.send({**told, "to": request["from"]["id"], "message": message})
+    notification = alice.expect("pending_stage_notification", message=message)
+    result = {"type": "pending_stage_notification_result", "requestId": notification["requestId"]}
+    alice.send({**result, "delivered": True})
+    host.expect("delivered", messageId="n1")
     host.close()
     until(lambda: stages_of(alice), lambda found: not found)
 
