@@ -407,6 +407,27 @@ def test_frames_of_features_are_loaded_when_one_comes() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("name", "everything", "decode", "frame"),
+    [
+        ("_REQUESTS", codec._all_requests, decode_request, {"type": "list_groups", "requestId": "r"}),
+        ("_ANSWERS", codec._all_answers, decode_answer, {"type": "groups", "requestId": "r", "groups": []}),
+    ],
+)
+def test_the_first_frames_of_features_are_read_one_by_one(
+    name: str, everything: Any, decode: Any, frame: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """design section 6: a decoder for every frame is made when there are more of them"""
+    used = getattr(codec, name)
+    fresh: codec._Direction[Any] = codec._Direction(used._kind, used._bases, everything)
+    monkeypatch.setattr(codec, name, fresh)
+    for _ in range(RARE_FRAMES):
+        assert decode(payload_of(frame)).__class__.__struct_config__.tag == frame["type"]
+    assert fresh.types == frozenset()
+    assert decode(payload_of(frame)).__class__.__struct_config__.tag == frame["type"]
+    assert frame["type"] in fresh.types
+
+
 def test_frames_whose_type_is_not_loaded_are_decoded_all_the_same() -> None:
     payload = payload_of({"type": "flow_list", "requestId": "r"}).decode()
     done = subprocess.run([sys.executable, "-c", WITNESS, payload], capture_output=True, text=True, check=True)
