@@ -176,6 +176,8 @@ class Looking:
             peers.discard(connection.peer_id)  # it knows what it has
         if key == self._looked or not peers:
             return False
+        if operation is not None and operation.unconfirmed is not None:
+            operation.unconfirmed.waiter.settle()  # an earlier attempt is owed no answer any more
         earlier = self._looks.pop(self._of_message.pop(key, ""), None)
         if earlier is not None:
             self._deadlines.cancel(earlier.deadline)
