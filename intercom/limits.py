@@ -970,6 +970,14 @@ class Limits(Struct, frozen=True, kw_only=True):
     """How long a registration waits until its address is claimed for this broker in the whole cluster."""
     look_ms: int = 2_000
     """How long a message waits for what other brokers say of an earlier acceptance of it."""
+    looks_per_session: int = 100
+    """Messages of one session that may wait for that."""
+    look_bytes_per_session: int = 8 * MIB
+    """What those may weigh."""
+    looks: int = 1_000
+    """Messages that may wait for it in all."""
+    look_bytes: int = 64 * MIB
+    """What all those may weigh."""
     target_told_ms: int = 5 * MINUTE_MS
     """Pause after which the engine is told again which targets are here."""
     announce_ms: int = 100

@@ -358,6 +358,12 @@ class Abroad:
             return
         self._deciding.send(connection, frame, now)
 
+    def decide_again(self, peer: str, message_id: str, now: Instant) -> None:
+        """Decide about a message that came, and waited for something, as if it came now."""
+        found = self._arrivals.get((peer, message_id))
+        if found is not None:
+            self._decide(*found, now)
+
     def _decide_for_address(
         self,
         peer: str,

@@ -85,7 +85,9 @@ class Deciding:
         self._queueing = queueing
         self._limits = limits
         self._outbox = outbox
-        self.look: Callable[[Connection, Send, Session, Operation | None, Instant], bool] = lambda *send: False
+        self.look: Callable[[Connection, Send, Session, Operation | None, Instant], Refusal | bool] = lambda *send: (
+            False
+        )
         """Looks elsewhere for an earlier acceptance of a send (D13); tells whether the send waits for that."""
         self.owner_elsewhere: Callable[[str, StageTarget, Session, Instant], Session | Refusal | None] = (
             lambda *target: None
@@ -407,8 +409,8 @@ class Deciding:
             )
         ):
             return self._answer_done(connection, sender, frame, operation)
-        if standing is Standing.MOVED and self.look(connection, frame, target, operation, now):
-            return None
+        if standing is Standing.MOVED and (looked := self.look(connection, frame, target, operation, now)):
+            return None if looked is True else looked
 
         answered = None
         reply_to = message.reply_to
@@ -457,8 +459,8 @@ class Deciding:
         if is_ask and target.cannot_be_told:
             return Refusal("D12", reasons.CANNOT_BE_TOLD, after=after)
         is_looked_for = bool(target.was_at) and operation is None and request is None
-        if is_looked_for and self.look(connection, frame, target, None, now):  # D13
-            return None
+        if is_looked_for and (looked := self.look(connection, frame, target, None, now)):  # D13
+            return None if looked is True else looked
         if stage is not None:
             asked = self._ask_owner(connection, sender, target, stage, frame, message, signature, now)  # D14
             if asked is not False:

@@ -58,6 +58,8 @@ class Departing:
         self._deciding = deciding
         self._arrivals = arrivals
         self._outbox = outbox
+        self.on_retiring: list[Callable[[Session], None]] = []
+        """Are told of each session that departs, while it is still here."""
         self.on_left: list[Callable[[Connection, bool], None]] = []
         """Are told of each session with features that departs: its connection, and whether that stays."""
 
@@ -67,6 +69,8 @@ class Departing:
         if session is None:
             return
         self._holding.sender_left(session)
+        for retiring in self.on_retiring:
+            retiring(session)
         kept_aside = self._holding.take_waiting_for(self._restoring.owner_left(session))
         if session.known is not None and cause in (Cause.LOST, Cause.MOVED):
             self._asking.asker_away(session)

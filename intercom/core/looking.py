@@ -5,8 +5,9 @@
 
 Rule 1: it is asked only where the row of the message, or whoever held the identity of its target lately, is known to
 have been; whoever was nowhere else costs nothing. Rule 2: nobody waits longer than ``Limits.look_ms``, and for a broker
-that cannot be reached not at all. Rule 3: to a broker it is only said that a message was accepted at a third one: if
-it heard that it waits there, or is another, it might let go of it, and so might that one.
+that cannot be reached not at all; what waits is charged to whoever sent it. Rule 3: to a broker it is only said that a
+message was accepted at a third one: if it heard that it waits there, or is another, it might let go of it, and so might
+that one.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from intercom.core.records import OperationState
 from intercom.core.standins import RemoteConnection, identity_at
 from intercom.wire import reasons
 from intercom.wire.codec import parse_message
-from intercom.wire.frames import Delivered, Message, Queued, Send, SupervisorSend, trim
+from intercom.wire.frames import Delivered, Message, Queued, Send, trim
 
 if TYPE_CHECKING:
     from intercom.core.abroad import Abroad
@@ -70,10 +71,10 @@ class LookedLetter(Struct, frozen=True):
 class _Held:
     """Hold by what the target that a session is here is known to all, and when that is told again (monotonic ms)."""
 
-    __slots__ = ("due", "identity", "key")
+    __slots__ = ("due", "key", "session")
 
-    def __init__(self, identity: str, key: str | None) -> None:
-        self.identity = identity
+    def __init__(self, session: Session, key: str | None) -> None:
+        self.session = session
         self.key = key
         self.due = 0
 
@@ -81,10 +82,20 @@ class _Held:
 class _Look:
     """Hold one message that waits for what others say."""
 
-    def __init__(self, connection: Connection, frame: Send, operation: Operation | None, peers: set[str]) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        sender: Session,
+        frame: Send,
+        place: tuple[int | str, str],
+        operation: Operation | None,
+        peers: set[str],
+    ) -> None:
+        self.place = place
         self.connection = connection
-        self.session = connection.session
+        self.session = sender
         self.frame = frame
+        self.size = len(frame.message)
         self.operation = operation
         self.peers = peers
         """Those that have not answered."""
@@ -116,9 +127,11 @@ class Looking:
         self._abroad = abroad
         self._numbers = count(1)
         self._looks: dict[str, _Look] = {}
-        self._of_message: dict[tuple[int, str], str] = {}
-        """By connection and message id."""
-        self._looked: tuple[int, str] | None = None
+        self._of_message: dict[tuple[int | str, str], str] = {}
+        """By the connection or the broker that it came from, and message id."""
+        self._by_sender: dict[str, dict[str, _Look]] = {}
+        self._bytes = 0
+        self._looked: tuple[int | str, str] | None = None
         """What is decided at this moment and was looked for."""
         self._holding: dict[str, _Held] = {}
         """The targets here, by session id."""
@@ -133,8 +146,8 @@ class Looking:
         keys: list[str] = []
         for session_id, session in sessions.items():
             held = self._holding.get(session_id)
-            if held is None or held.identity != session.target_identity:
-                held = self._holding[session_id] = _Held(session.target_identity, _key_of(session))
+            if held is None or held.session is not session:
+                held = self._holding[session_id] = _Held(session, _key_of(session))
                 if held.key is not None:
                     self._unheard[held.key] = session_id
             if held.key is not None and held.due <= now.mono:
@@ -154,23 +167,20 @@ class Looking:
         session = self._sessions.get(self._unheard.pop(fact.key, ""))
         if others and session is not None:
             session.was_at = others
-            self._deadlines.add(now.mono + self._limits.operation_ttl_ms, self._forget, (session, others))
+            self._deadlines.add(now.mono + self._limits.operation_ttl_ms, self._forget, session)
 
-    def _forget(self, subject: tuple[Session, tuple[str, ...]], now: Instant) -> None:
-        session, others = subject
-        if session.was_at is others:
-            session.was_at = ()
+    def _forget(self, session: Session, now: Instant) -> None:
+        session.was_at = ()
 
     # --- to ask -----------------------------------------------------------------------------------------
 
     def _begin(
         self, connection: Connection, frame: Send, target: Session, operation: Operation | None, now: Instant
-    ) -> bool:
-        """Ask where this message may have been accepted; tell whether it waits for that."""
+    ) -> Refusal | bool:
+        """Ask where this message may have been accepted; tell whether it waits for that, or may not."""
         message, sender = parse_message(frame.message), connection.session
-        if message is None or sender is None or isinstance(frame, SupervisorSend):
-            return False
-        key = (connection.number, message.id)
+        assert message is not None and sender is not None, "it is decided about"
+        key = _place_of(connection, message.id)
         peers = {peer for peer in self._places(target, operation) if not self._abroad.is_cut_off(peer)}
         if isinstance(connection, RemoteConnection):
             peers.discard(connection.peer_id)  # it knows what it has
@@ -178,11 +188,16 @@ class Looking:
             return False
         if operation is not None and operation.unconfirmed is not None:
             operation.unconfirmed.waiter.settle()  # an earlier attempt is owed no answer any more
-        earlier = self._looks.pop(self._of_message.pop(key, ""), None)
-        if earlier is not None:
-            self._deadlines.cancel(earlier.deadline)
+        if key in self._of_message:
+            self._take(self._of_message[key])
+        full = self._full(sender, len(frame.message))
+        if full is not None:
+            return Refusal("D13", reasons.capacity(full, self._limits.look_ms))
         name = self._of_message[key] = f"{self._abroad.process}.{next(self._numbers)}"
-        look = self._looks[name] = _Look(connection, replace(frame, message=frame.message.copy()), operation, peers)
+        kept = replace(frame, message=frame.message.copy())
+        look = self._looks[name] = _Look(connection, sender, kept, key, operation, peers)
+        self._by_sender.setdefault(sender.id, {})[name] = look
+        self._bytes += look.size
         look.deadline = self._deadlines.add(now.mono + self._limits.look_ms, self._is_due, name)
         wording = frame.to if frame.logical_target is UNSET else frame.logical_target
         if isinstance(connection, RemoteConnection):
@@ -191,6 +206,37 @@ class Looking:
         for peer in sorted(peers):
             self._abroad.post(peer, LOOK, f"{LOOK} {message.id}", letter, 0)
         return True
+
+    def _full(self, sender: Session, size: int) -> str | None:
+        """Name the bound that one more message of this sender would break."""
+        limits = self._limits
+        mine = self._by_sender.get(sender.id, {})
+        if (
+            len(mine) >= limits.looks_per_session
+            or size + sum(look.size for look in mine.values()) > limits.look_bytes_per_session
+        ):
+            return "too many messages of this sender wait for what other machines say of them"
+        if len(self._looks) >= limits.looks or self._bytes + size > limits.look_bytes:
+            return "too many messages wait for what other machines say of them"
+        return None
+
+    def _take(self, name: str) -> _Look:
+        """Take out a message that waits; the caller answers for it."""
+        look = self._looks.pop(name)
+        self._deadlines.cancel(look.deadline)
+        mine = self._by_sender[look.session.id]
+        del mine[name]
+        if not mine:
+            del self._by_sender[look.session.id]
+        self._bytes -= look.size
+        del self._of_message[look.place]
+        return look
+
+    def sender_left(self, session: Session) -> None:
+        """Drop what a departing session wanted to send; what another broker brought is decided all the same."""
+        if not session.is_remote:
+            for name in list(self._by_sender.get(session.id, ())):
+                self._take(name)
 
     def _places(self, target: Session, operation: Operation | None) -> Iterator[str]:
         if operation is not None:
@@ -263,16 +309,10 @@ class Looking:
     # --- what follows -----------------------------------------------------------------------------------
 
     def _settle(self, name: str, look: _Look, now: Instant) -> None:
-        self._deadlines.cancel(look.deadline)
-        del self._looks[name]
+        self._take(name)
         message = parse_message(look.frame.message)
         assert message is not None, "it was parsed before it was asked for"
-        key = (look.connection.number, message.id)
-        self._of_message.pop(key, None)
         is_from_peer = isinstance(look.connection, RemoteConnection)
-        is_there = is_from_peer or look.connection.number in self._connections
-        if not is_there or look.connection.session is not look.session:
-            return
         heard = {letter.result: letter for letter in look.heard}
         operation = look.operation
         if operation is not None and not self._operations.is_present(operation):
@@ -290,11 +330,20 @@ class Looking:
         else:
             if operation is not None and heard.keys() == {"nothing"} and not look.peers:
                 self._abroad.never_arrived(operation, now)
-            self._looked = key
+            self._looked = look.place
             try:
-                self._deciding.send(look.connection, look.frame, now)
+                if isinstance(look.connection, RemoteConnection):
+                    self._abroad.decide_again(look.connection.peer_id, message.id, now)
+                else:
+                    self._deciding.send(look.connection, look.frame, now)
             finally:
                 self._looked = None
+
+
+def _place_of(connection: Connection, message_id: str) -> tuple[int | str, str]:
+    """Return by what the newest attempt of a message is known among all that wait."""
+    source = connection.peer_id if isinstance(connection, RemoteConnection) else connection.number
+    return source, message_id
 
 
 def _key_of(session: Session) -> str | None:

@@ -178,6 +178,7 @@ class Meshing(Part):
             post.queueing.named_by_machine = self._named_by_machine
             post.queueing.know_named = self._homes.named
             membership.registering.hold = self._homes.hold
+            membership.departing.on_retiring.append(self._looking.sender_left)
             registry.addresses.on_change = self._homes.changed
             registry.addresses.on_forgotten = self._homes.forgotten
             registry.sessions.on_change.append(self._mark)

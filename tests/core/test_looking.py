@@ -18,6 +18,7 @@ from tests.core.cluster import IDS, Cluster, Node
 from tests.core.harness import Client, answers, only, reason
 from tests.core.test_abroad import QUEUE, client, confirm
 from tests.core.test_homes import holder
+from tests.core.test_supervision import CHILD, TOKEN, capability_of, claim
 
 LIMITS = Limits()
 
@@ -25,8 +26,8 @@ LIMITS = Limits()
 class Scene:
     """Hold alice at ``a`` and bob at ``b``, each with a return address, and a third broker."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.cluster = Cluster("abc")
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **more: Any) -> None:
+        self.cluster = Cluster("abc", **more)
         self.lost: set[str] = set()
         """Kinds of letters that the engine loses."""
         self.dropped: list[Post] = []
@@ -198,6 +199,68 @@ def test_a_retry_takes_the_place_of_what_is_looked_for_and_who_has_left_gets_not
     scene.alice.leave()
     scene.cluster.run(LIMITS.look_ms)
     assert scene.shown() == []
+
+
+FEW = Limits(looks_per_session=2, look_bytes_per_session=5_000, looks=3, look_bytes=8_000)
+
+
+def waiting(who: Client, message_id: str, size: int = 1, to: str = "bob") -> bool:
+    """Send a message of this size; tell whether it waits, and was not refused for want of room."""
+    told = answers(who.message(to, message_id, "x" * size))
+    if told:
+        assert only(told)["reason"].startswith(f"{reasons.CAPACITY}: too many messages")
+    return not told
+
+
+@pytest.mark.parametrize(("size", "room"), [(1, 2), (2_000, 2), (3_000, 1), (6_000, 0)])
+def test_what_waits_is_charged_to_whoever_sent_it(monkeypatch: pytest.MonkeyPatch, size: int, room: int) -> None:
+    """Design 4, charge before you link: by number and by weight; whoever sends too much is refused, nobody else is."""
+    scene = Scene(monkeypatch, limits=FEW)
+    moved(scene)
+    other = client(scene.cluster, "c", "other")
+    scene.lost = {LOOK}
+    assert [waiting(scene.alice, f"m{n}", size) for n in range(2, 5)] == [n < room for n in range(3)]
+    assert waiting(scene.alice, "m2", size) is (room > 0), "a retry takes the place of what waits"
+    assert waiting(other, "o1")
+    scene.cluster.run(LIMITS.look_ms)
+    assert sorted(scene.shown()) == [*(f"m{n}" for n in range(2, 2 + room)), "o1"]
+    assert waiting(scene.alice, "m9"), "what was decided is charged to nobody any more"
+
+
+@pytest.mark.parametrize("size", [1, 2_700])
+def test_all_that_wait_are_bounded_too(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Design 4: by number and by weight; a sender that leaves takes with it what it wanted to send."""
+    scene = Scene(monkeypatch, limits=FEW)
+    moved(scene)
+    senders = [client(scene.cluster, "c", f"s{n}") for n in range(4)]
+    scene.lost = {LOOK}
+    room = 3 if size == 1 else 2
+    assert [waiting(who, f"m-{who.id}", size) for who in senders] == [n < room for n in range(4)]
+    senders[0].leave()
+    assert waiting(senders[3], "again", size)
+    scene.cluster.run(LIMITS.look_ms)
+    assert len(scene.shown()) == room and waiting(senders[1], "later", size)
+
+
+@pytest.mark.parametrize("is_there_still", [True, False])
+def test_what_another_broker_brought_is_charged_and_decided(
+    monkeypatch: pytest.MonkeyPatch, is_there_still: bool
+) -> None:
+    """Rule 1 of abroad: also where its sender has gone meanwhile, so that it has an outcome."""
+    scene = Scene(monkeypatch, limits=FEW)
+    scene.bob = scene.moves(scene.bob, "bob", "c")
+    scene.lost = {LOOK}
+    told = [scene.send(scene.alice, f"m{n}") for n in range(3)]
+    assert told[:2] == [[], []]
+    assert only(told[2])["reason"].startswith(f"{reasons.CAPACITY}: too many messages of this sender")
+    if not is_there_still:
+        scene.alice.leave()
+        scene.cluster.run(3 * LIMITS.announce_ms)
+    scene.cluster.run(LIMITS.look_ms)
+    assert scene.shown() == ["m0", "m1"]
+    confirm(scene.cluster, scene.bob, "m0")
+    confirm(scene.cluster, scene.bob, "m1")
+    assert not [kept for node in scene.cluster.nodes.values() for kept in node.handed_out.values()]
 
 
 def test_an_ask_is_asked_where_its_target_is_now(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -405,3 +468,41 @@ def test_a_refusal_that_comes_while_a_message_is_looked_for(monkeypatch: pytest.
     confirm(scene.cluster, scene.bob, "m1")
     told = only(answers(scene.alice.got()))
     assert (told["type"], told["attemptId"][-2:]) == ("delivered", ".2")
+
+
+def test_who_reconnects_at_once_is_looked_for_where_it_was_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D13: its session is another one then, of which the others have not even heard that it left."""
+    scene = Scene(monkeypatch)
+    moved(scene)
+    scene.bob.leave()
+    scene.bob = client(scene.cluster, "c", "bob", preferredSessionId=scene.bob.id)
+    scene.cluster.run(LIMITS.announce_ms)
+    assert only(scene.send(scene.alice, "m1"))["type"] == "delivered" and scene.shown() == []
+    scene.cluster.run(LIMITS.operation_ttl_ms)
+    assert scene.send(scene.alice, "m3") == [] and scene.shown() == ["m3"]
+
+
+def test_what_a_child_tells_its_supervisor_is_looked_for_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D13, 4.9: both were elsewhere; no group is theirs in common, here as little as there."""
+    scene = Scene(monkeypatch)
+    same: dict[str, Any] = {}
+    for node in "bc":
+        parent = client(scene.cluster, node, "parent", supervisorOwnerToken=TOKEN, **same)
+        same = {"preferredSessionId": parent.id}
+        child = scene.cluster[node].register(
+            CHILD,
+            info={"group": "far"},
+            **claim(capability_of(parent)),
+            acknowledgesReceipt=True,
+            returnAddress="ret-child",
+        )
+        scene.cluster.run(LIMITS.peer_return_ms)
+        told = answers([*child.message(parent.id, "m1", kind="supervisor_send"), *child.got()])
+        scene.cluster.run()
+        shown = [frame["message"]["id"] for frame in parent.got() if frame["type"] == "message"]
+        if node == "b":
+            assert shown == ["m1"]
+            parent.write("received", messageId="m1")
+            parent.leave(), child.leave()
+            scene.cluster.run(2 * LIMITS.announce_ms)
+    assert shown == [] and only([*told, *answers(child.got())])["type"] == "delivered"

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, get_args
 
 import pytest
+from hypothesis import example as tried
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw, Struct
@@ -767,10 +768,12 @@ def test_the_fast_way_and_the_standard_parser_agree(payload: bytes) -> None:
             assert "The payload is not valid JSON" in (first, second)
 
 
-@given(payload=st.binary(max_size=60))
+@given(payload=st.binary(max_size=60).filter(lambda payload: b"type" not in payload))
+@tried(payload=b"{}")
 @settings(database=None, deadline=None)
 def test_any_bytes_are_refused_in_a_sentence(payload: bytes) -> None:
-    assert sentence_of(payload).startswith("The payload is not ")
+    """protocol 4.23: chance may find an object, too, but hardly one that is a frame"""
+    assert sentence_of(payload).startswith(("The payload is not ", "The payload has no type; "))
 
 
 def test_the_types_answered_in_band_are_requests() -> None:
