@@ -31,6 +31,8 @@ NESTING_ADDED = 8
 """Levels that the broker may put around what it was given: clients read so much more, whoever gave it."""
 NUMBER_DIGITS = 4_000
 """Longest run of digits in a frame; Python refuses to read integers beyond 4 300."""
+READ_VALUES = 16_384
+"""Most values of a frame or message that is wrong which are all read; of more only what stands outermost is."""
 RARE_FRAMES = 8
 """Frames beside those of a plain session that a process reads one by one before it makes itself ready for all."""
 QUOTED_CHARS = 160

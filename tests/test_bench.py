@@ -403,9 +403,9 @@ def test_all_that_concerns_our_broker_alone_is_known_and_measured_once() -> None
     assert len(set(alone)) == len(alone) and set(alone) <= set(effort.MEASUREMENTS)
 
 
-@pytest.mark.parametrize("form", stalls.FORMS)
+@pytest.mark.parametrize("form", [*stalls.FORMS, *stalls.REFUSED_FORMS])
 def test_each_large_frame_is_a_frame_of_its_size(form: str) -> None:
-    payload = stalls.FORMS[form](7)
+    payload = {**stalls.FORMS, **stalls.REFUSED_FORMS}[form](7)
     assert stalls.FRAME_BYTES <= len(payload) < stalls.FRAME_BYTES * 1.01
     frame = json.loads(payload)
     assert (frame["type"], frame["message"]["id"]) == ("send", "m-7")

@@ -18,6 +18,7 @@ from intercom.client.views import IncomingMessage, Receipt
 from intercom.errors import ConnectionLost, IntercomError, MessageConflict, OutcomeUnknown, SendError, TargetNotFound
 from intercom.limits import SEND_MS, SEND_RETRY_MS
 from intercom.wire.frames import (
+    TRUE,
     Delivered,
     DeliveryFailed,
     Queued,
@@ -247,7 +248,7 @@ class SendOperation(Operation[Result]):
             logical_target=UNSET if self._logical_target is None else self._logical_target,
             require_pending_reply=True if self.is_reply else UNSET,
             expected_recipient_id=UNSET if self._expected_recipient is None else self._expected_recipient,
-            await_restoring_recipient=True if self._may_be_held else UNSET,
+            await_restoring_recipient=TRUE if self._may_be_held else UNSET,
         )
 
     @property

@@ -113,6 +113,8 @@ class Abroad:
         self._is_cut_off = is_cut_off
         self.is_owned: Callable[[str], bool] = lambda target: False
         """Tells whether a target is a stage whose owner is here."""
+        self.takes_task: Callable[[Mail, str, bytes, Instant], bool] = lambda mail, peer, message, now: False
+        """Takes mail over that brings a task, which is more than a message; False: this is none."""
         self._posts = 0
         self._attempts: dict[tuple[str, str], _Sent] = {}
         """The newest attempt of what has no outcome yet, by mark and message id."""
@@ -177,8 +179,8 @@ class Abroad:
         operation, until = attempt.operation, attempt.valid_until
         if operation is None or until is None:
             return None
-        deadline = None if operation.unconfirmed is None else operation.unconfirmed.deadline
-        asked = operation.born if deadline is None else deadline.due - self._limits.receipt_wait_ms
+        unconfirmed = operation.unconfirmed
+        asked = operation.born if unconfirmed is None or unconfirmed.timeouts is None else unconfirmed.since
         return max(0, until.mono - asked)
 
     def _post_mail(self, to: RemoteConnection, frame: MessageFrame, after: int) -> bool:
@@ -187,13 +189,19 @@ class Abroad:
         assert frame.mail is not UNSET
         assert target is not None and target.mailbox is not None, "only who has a mailbox is written mail"
         mail = target.mailbox.entries[frame.mail.entry]
+        now = mail.offered_at
+        if now is not None and target.mailbox.put_off and self._mailing.must_wait(mail):
+            self._mailing.put_off(mail, now)
+            return True
+        if not target.id and now is not None and self.takes_task(mail, to.peer_id, bytes(frame.message), now):
+            return True
         record = mail.record
         identity = f"session:{record.sender_session}" if mail.operation is None else mail.operation.sender
         valid_for = None
         if record.valid_until is not None and mail.offered_at is not None:
             if self._is_cut_off(to.peer_id):
                 # How long it lies in the engine cannot be told from clocks of other machines: it stays here meanwhile.
-                self._mailing.keep_for_later(mail, self._limits.peer_absent_ms, mail.offered_at)
+                self._mailing.put_off(mail, mail.offered_at)
                 return True
             valid_for = max(0, record.valid_until - mail.offered_at.wall)
         letter = SendLetter(
@@ -301,7 +309,7 @@ class Abroad:
         elif fact.kind == OUTCOME:
             outcome = _read(fact, OutcomeLetter)
             if outcome is not None and self._may_tell(fact, outcome):
-                self._take_outcome(outcome, now)
+                self._take_outcome(fact.peer, outcome, now)
         elif fact.kind == WITHDRAWN:
             withdrawn = _read(fact, WithdrawnLetter)
             if withdrawn is not None:
@@ -432,7 +440,7 @@ class Abroad:
             self._outbox.note("cluster_outcome_ignored", peer=fact.peer, messageId=letter.message_id)
         return is_so
 
-    def _take_outcome(self, letter: OutcomeLetter, now: Instant) -> None:
+    def _take_outcome(self, peer: str, letter: OutcomeLetter, now: Instant) -> None:
         key = (letter.mark, letter.message_id)
         sent = self._attempts.get(key)
         is_newest = sent is None or sent.attempt == letter.attempt
@@ -442,7 +450,7 @@ class Abroad:
         unconfirmed = self._receipts.find(*key)
         if unconfirmed is None:
             if not self._take_outcome_of_earlier(letter, now):
-                self._take_outcome_of_mail(letter, now)
+                self._take_outcome_of_mail(peer, letter, now)
         elif letter.result == "delivered":
             self._delivery.confirmed_elsewhere(unconfirmed, now, self._stage_that_has(unconfirmed, letter))
         elif letter.result == "queued":
@@ -512,7 +520,7 @@ class Abroad:
             self._operations.forget(operation)
         return True
 
-    def _take_outcome_of_mail(self, letter: OutcomeLetter, now: Instant) -> None:
+    def _take_outcome_of_mail(self, peer: str, letter: OutcomeLetter, now: Instant) -> None:
         box = self._boxes.get(letter.mark)
         # What was put there without a row, such as the reply to an assignment, has no other under its id.
         mail = None if box is None else box.under(letter.message_id) or box.oldest(letter.message_id)
@@ -524,7 +532,7 @@ class Abroad:
         elif mail.is_offered and box.holder is not None and not box.holder.is_remote:
             return  # its address is at home here by now, and whoever holds it has it: a copy elsewhere comes back
         elif letter.result == "queued":
-            self._mailing.handed_on(mail, now)
+            self._mailing.handed_on(mail, peer, now)
             self._mailing.offer(box, now)
         elif not mail.is_offered:
             return  # it is offered again anyhow

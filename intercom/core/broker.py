@@ -159,6 +159,7 @@ class Broker:
                 company,
                 flows,
                 self._invoking,
+                work,
                 node,
                 cluster,
                 now,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
+from itertools import takewhile
 from typing import Any
 
 from msgspec import Struct
@@ -66,3 +67,42 @@ class Deadlines:
             deadline.action = deadline.subject = None
             assert action is not None
             action(subject, now)
+
+
+class Timeouts:
+    """Call for everything that has waited too long, where all wait for the same time: one deadline serves them all.
+
+    Args:
+        deadlines: where that one is set.
+        wait_ms: how long each waits, in ms.
+        action: is called with what has waited so long, the longest first.
+    """
+
+    def __init__(self, deadlines: Deadlines, wait_ms: int, action: Callable[[Any, Instant], None]) -> None:
+        self._deadlines = deadlines
+        self._wait_ms = wait_ms
+        self._action = action
+        self._waiting: dict[Any, int] = {}
+        """When each is due, monotonic ms, the earliest first."""
+        self._look: Deadline | None = None
+
+    def add(self, subject: Any, now: Instant) -> None:
+        """Let something wait from now on; it is told from others by what it is, and waits once."""
+        self._waiting[subject] = due = now.mono + self._wait_ms
+        if self._look is None:
+            self._look = self._deadlines.add(due, self._look_again)
+
+    def cancel(self, subject: Any) -> None:
+        """Let something wait no more; what does not wait is fine."""
+        self._waiting.pop(subject, None)
+
+    def _look_again(self, _: None, now: Instant) -> None:
+        self._look = None
+        overdue = list(takewhile(lambda subject: self._waiting[subject] <= now.mono, self._waiting))
+        for subject in overdue:
+            # What is called before may have let it wait anew, or no more.
+            if self._waiting.get(subject, now.mono + 1) <= now.mono:
+                del self._waiting[subject]
+                self._action(subject, now)
+        if self._waiting and self._look is None:
+            self._look = self._deadlines.add(next(iter(self._waiting.values())), self._look_again)

@@ -108,6 +108,11 @@ class Deliveries:
         """Return those that a peer has and has not told the end of, the oldest first."""
         return [one for one in self._by_id.values() if one.is_at_peer and one.record.peer == peer]
 
+    def ended_at(self, peer: str) -> list[Delivery]:
+        """Return those that a peer had and that failed, the oldest first."""
+        failed = [one for one in self._by_id.values() if one.record.status == "failed" and one.record.peer == peer]
+        return [one for one in failed if one.record.acked_at is not None]
+
     def enter(self, record: DeliveryRecord) -> Delivery:
         """Enter a delivery, also one that was read from the store."""
         delivery = Delivery(record)

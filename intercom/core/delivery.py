@@ -19,7 +19,7 @@ from intercom.core.asking import Asking
 from intercom.core.attempts import NOT_FOUND_CODE, AnswerTaken, Attempt, Refusal
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection
-from intercom.core.deadlines import Deadlines
+from intercom.core.deadlines import Deadlines, Timeouts
 from intercom.core.features import QUEUE
 from intercom.core.mailing import Mailing
 from intercom.core.operation import Operation
@@ -69,8 +69,10 @@ class Delivery:
         self._receipts = receipts
         self._asking = asking
         self._crossings = crossings
-        self._deadlines = deadlines
         self._limits = limits
+        self._until_missing = Timeouts(deadlines, limits.receipt_wait_ms, self._receipt_missing)
+        busy_ms = min(limits.busy_ms, limits.receipt_wait_ms)
+        self._until_busy = Timeouts(deadlines, busy_ms, self._receipt_missing)
         self._outbox = outbox
         operations.on_expiry = self._operation_expired
 
@@ -162,15 +164,16 @@ class Delivery:
             self._replace(earlier, attempt)
             unconfirmed = earlier
             self._receipts.renew(unconfirmed, _copy(frame, unconfirmed.frame.message))
-            self._deadlines.cancel(unconfirmed.deadline)
+            if unconfirmed.timeouts is not None:
+                unconfirmed.timeouts.cancel(unconfirmed)
         else:
             unconfirmed = Unconfirmed(operation, _copy(frame, frame.message.copy()), attempt)
             self._receipts.add(unconfirmed)
-        due = now.mono + self._limits.receipt_wait_ms
-        may_wait = attempt.may_queue and attempt.target.mailbox is not None and not attempt.target.is_remote
-        if attempt.target.receipts_by_habit or may_wait:
-            due = now.mono + min(self._limits.busy_ms, self._limits.receipt_wait_ms)
-        unconfirmed.deadline = self._deadlines.add(due, self._receipt_missing, unconfirmed)
+        target = attempt.target
+        may_wait = attempt.may_queue and target.mailbox is not None and not target.is_remote
+        timeouts = self._until_busy if target.receipts_by_habit or may_wait else self._until_missing
+        timeouts.add(unconfirmed, now)
+        unconfirmed.timeouts, unconfirmed.since = timeouts, now.mono
         return unconfirmed.frame
 
     def _replace(self, unconfirmed: Unconfirmed, attempt: Attempt) -> None:
@@ -293,7 +296,7 @@ class Delivery:
         self._finish(attempt, recipient, now, by_reply=by_reply)
 
     def _receipt_missing(self, unconfirmed: Unconfirmed, now: Instant) -> None:
-        unconfirmed.deadline = None
+        unconfirmed.timeouts = None
         target = unconfirmed.waiter.target
         if target.receipts_by_habit:
             target.receipts_by_habit = False

@@ -13,14 +13,18 @@ from intercom.limits import LONGEST_VALIDITY_MS
 from intercom.wire import reasons
 from intercom.wire.flows import DISPATCH_PREFIX
 from intercom.wire.frames import Malformed, Send, SendPendingStageNotification
+from intercom.wire.outline import has_many_values, outline_of
 
 
 def members_of(frame: Send | SendPendingStageNotification | Malformed) -> dict[str, Any]:
     """Return the members of a send by their names on the wire, decoded."""
     if isinstance(frame, Malformed):
         return frame.fields
+    text = encode(frame)
+    if has_many_values(text):
+        return outline_of(text, type(frame)) or {}
     # A message that was refused may hold a number beyond a double, which msgspec does not read.
-    members: dict[str, Any] = json.loads(encode(frame))
+    members: dict[str, Any] = json.loads(text)
     return members
 
 

@@ -84,6 +84,8 @@ class Forwarding:
         """Nothing is sent any more: the broker is about to leave."""
         self.carry: Callable[[Forward | Follow | Recall, Instant], None] = lambda work, now: outbox.add(work)
         """Brings work to a peer."""
+        self.go_on: Callable[[Invocation, str, Instant], bool] = lambda invocation, peer, now: False
+        """Brings a task to where its address is at home now, which this peer has not; False: to that peer still."""
         self._epochs: dict[str, int] = {}
         """Of the processes of peers that were seen last."""
 
@@ -123,6 +125,8 @@ class Forwarding:
         invocation = self._book.get(record.invocation_id)
         if invocation is None or not invocation.is_open:
             return self._give_up(delivery, states.REFUSED, "its invocation is over", now)
+        if not record.attempts and self.go_on(invocation, record.peer, now):
+            return None
         take_until = invocation.record.take_until
         if take_until is not None and take_until <= now.wall and not record.attempts:
             return self._give_up(delivery, states.LATE, "nobody took it in the time it was given", now)
@@ -154,6 +158,11 @@ class Forwarding:
             return self._give_up(delivery, states.REFUSED, notices.BODY_LOST, now)
         delivery.has_left = True
         self._arm(delivery, self._limits.forward_ms, now)
+        self.carry(self._work(delivery, sending.invocation, bodies[task.number], 0), now)
+        return None
+
+    def _work(self, delivery: Delivery, invocation: Invocation, message: bytes, after: int) -> Forward:
+        task, record = invocation.record, delivery.record
         remote = RemoteTask(
             task.invocation_id,
             task.target,
@@ -161,14 +170,13 @@ class Forwarding:
             task.action,
             task.ensure_awake,
             task.requester,
-            sending.invocation.info,
-            bodies[task.number],
+            invocation.info,
+            message,
             task.created_at,
             task.take_until,
             task.wishes,
         )
-        self.carry(Forward(record.peer, record.delivery_id, sending.attempt, remote), now)
-        return None
+        return Forward(record.peer, record.delivery_id, record.attempts, remote, after)
 
     def _arm(self, delivery: Delivery, pause_ms: int, now: Instant) -> None:
         self._disarm(delivery)
@@ -294,16 +302,30 @@ class Forwarding:
                 self._attempt(delivery, now)
         for delivery in self._deliveries.at_peer(peer):
             self._follow(delivery, now)
+        for delivery in self._deliveries.ended_at(peer):
+            if self._is_assumed(delivery):
+                self._ask_on(delivery, now)
 
     def _answered(self, delivery: Delivery, fact: Forwarded, now: Instant) -> None:
         """Take the answer to an attempt; that the peer has it counts whenever it is heard."""
         record = delivery.record
-        is_current = fact.attempt == record.attempts and delivery.has_left
-        if fact.verdict in ("accepted", "duplicate"):
-            if self._may_be_at_peer(delivery):
-                self._acked(delivery, fact, now)
-        elif not is_current or not delivery.waits:
+        invocation = self._book.get(record.invocation_id)
+        if invocation is None or (fact.peer is not None and fact.turn != invocation.record.turn):
             return
+        is_newest = fact.attempt == record.attempts
+        if fact.verdict in ("accepted", "duplicate"):
+            if fact.run is not None and fact.run.is_let_go:
+                self._let_go(delivery, invocation, fact.run, now)
+            elif self._may_be_at_peer(delivery):
+                self._acked(delivery, fact, now)
+            return
+        if not is_newest or not delivery.waits:
+            return
+        has_gone_on = fact.is_elsewhere and self.go_on(invocation, record.peer, now)
+        if has_gone_on or not delivery.has_left:
+            return
+        if fact.is_elsewhere:
+            self._missed(delivery, "the address it is for is not at home there", now)
         elif fact.verdict == "unreachable":
             self._missed(delivery, fact.reason or "it was not reached", now)
         else:
@@ -314,11 +336,12 @@ class Forwarding:
 
     def _may_be_at_peer(self, delivery: Delivery) -> bool:
         """Tell whether it counts when the peer says that it has it: it waits, or its end was only assumed."""
-        if delivery.waits:
-            return True
+        return delivery.waits or self._is_assumed(delivery)
+
+    def _is_assumed(self, delivery: Delivery) -> bool:
+        """Tell whether the end of a delivery is only assumed."""
         invocation = self._book.get(delivery.record.invocation_id)
-        is_assumed = invocation is not None and invocation.record.reconciled
-        return is_assumed and delivery.allows("peer_acked")
+        return invocation is not None and invocation.record.reconciled and delivery.allows("peer_acked")
 
     def _acked(self, delivery: Delivery, fact: Forwarded, now: Instant) -> None:
         delivery.has_left = False
@@ -349,19 +372,28 @@ class Forwarding:
         record = delivery.record
         if not delivery.is_at_peer:
             return
-        self.carry(Follow(record.peer, record.delivery_id, record.invocation_id, record.mirrored), now)
+        self._ask_on(delivery, now)
         invocation = self._book.get(record.invocation_id)
         if invocation is not None and invocation.record.cancel_asked_at is not None:
             self.carry(Recall(record.peer, record.delivery_id, record.invocation_id, ""), now)
 
+    def _ask_on(self, delivery: Delivery, now: Instant) -> None:
+        """Ask for the reports behind the newest that was taken."""
+        record = delivery.record
+        self.carry(Follow(record.peer, record.delivery_id, record.invocation_id, record.mirrored), now)
+
     def _mirrored(self, delivery: Delivery, fact: Mirrored, now: Instant) -> None:
         """Take a report of a run; one that is known says nothing, and a gap is filled before anything is taken."""
         record = delivery.record
+        invocation = self._book.get(record.invocation_id)
+        if invocation is not None and fact.run.is_let_go:
+            return self._let_go(delivery, invocation, fact.run, now)
         if fact.seq <= record.mirrored or not (delivery.is_at_peer or self._may_be_at_peer(delivery)):
-            return
+            return None
+        if invocation is not None and fact.run.run_id and fact.run.turn != invocation.record.turn:
+            return None
         if fact.after > record.mirrored:
-            self._follow(delivery, now)
-            return
+            return self._ask_on(delivery, now)
         move = Move()
         move.inverse(lambda now: self._follow(delivery, now))
         if not delivery.is_at_peer:  # a report says as much as the answer to an attempt, and may overtake it
@@ -373,6 +405,55 @@ class Forwarding:
         self._deliveries.change(delivery, "delivery.mirrored", move, now, mirrored=fact.seq, peer_run=fact.run.run_id)
         self._apply(delivery, fact.run, move, now)
         move.append(self._ledger)
+        return None
+
+    def _let_go(self, delivery: Delivery, invocation: Invocation, run: RemoteRun, now: Instant) -> None:
+        """Bring a task on that its peer has let go of, since its address is at home elsewhere by now."""
+        if not invocation.is_open or run.turn != invocation.record.turn:
+            return
+        peer = delivery.record.peer
+        if not self.go_on(invocation, peer, now):
+            self.plan_again(invocation, peer, now, self._limits.peer_absent_ms)  # which has not heard of it here
+
+    # --- with an address that moves -----------------------------------------------------------------------
+
+    def plan_again(self, invocation: Invocation, peer: str, now: Instant, pause_ms: int = 0) -> None:
+        """Let a task that no peer has go to this one, after a pause."""
+        move = Move()
+        self._give_way(invocation, move, now)
+        self._book.change(invocation, "run.updated", move, now, authority=peer, turn=invocation.record.turn + 1)
+        delivery = self.plan(invocation, peer, move, now)
+        move.inverse(lambda now: self._disarm(delivery))
+        invocation.ticket = move.append(self._ledger)
+        if pause_ms:
+            self._arm(delivery, pause_ms, now)
+        else:
+            self._ledger.when_committed(invocation.ticket, self.planned, delivery)
+
+    def _give_way(self, invocation: Invocation, move: Move, now: Instant) -> None:
+        """Let the delivery of a task be none any more, in the append of the caller."""
+        delivery = self._deliveries.of_invocation(invocation.id)
+        if delivery is not None:
+            self._disarm(delivery)
+            delivery.has_left = False
+            self._deliveries.forget(delivery, move, now)
+            move.inverse(lambda now: self._arm(delivery, self._limits.mail_retry_ms, now))
+
+    def come_home(self, invocation: Invocation, move: Move, now: Instant) -> None:
+        """Let a task that no peer has be for this broker, in the append of the caller."""
+        self._give_way(invocation, move, now)
+        self._book.change(invocation, "run.updated", move, now, authority=None)
+
+    def hand_on(self, invocation: Invocation, peer: str, message: bytes, move: Move, now: Instant) -> None:
+        """Append ``move``, with which a task is a peer's from now on, and send it behind that."""
+        delivery = self.plan(invocation, peer, move, now)
+        lease = {"lease_epoch": self._epoch, "lease_until": now.wall + self._limits.job_lease_ms}
+        self._deliveries.change(delivery, "delivery.leased", move, now, attempts=1, **lease)
+        move.inverse(lambda now: self._disarm(delivery))
+        invocation.ticket = move.append(self._ledger)
+        delivery.has_left = True
+        self._arm(delivery, self._limits.forward_ms, now)
+        self.carry(self._work(delivery, invocation, message, invocation.ticket), now)
 
     def _apply(self, delivery: Delivery, run: RemoteRun, move: Move, now: Instant) -> None:
         """Set delivery and run by what the peer says of its run."""
@@ -417,7 +498,7 @@ class Forwarding:
     def cancel(self, invocation: Invocation, move: Move, now: Instant) -> None:
         """End the delivery of what was never sent, in the same append."""
         delivery = self._deliveries.of_invocation(invocation.id)
-        if delivery is not None and delivery.waits:
+        if delivery is not None and delivery.allows("cancelled"):
             self._disarm(delivery)
             move.inverse(lambda now: self._arm(delivery, 0, now))
             self._deliveries.change(delivery, "", move, now, status="cancelled", next_attempt_at=None)

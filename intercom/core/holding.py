@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 from msgspec.structs import replace
 
 from intercom.core.attempts import CONFLICT_CODE, NOT_FOUND_CODE, Refusal, conflict_with
@@ -26,7 +26,7 @@ from intercom.core.restoring import Reservation, Restoring
 from intercom.core.sessions import Session
 from intercom.limits import Limits
 from intercom.wire import reasons
-from intercom.wire.frames import DeliveryFailed, Message, Send, SendHeld, trim
+from intercom.wire.frames import TRUE, DeliveryFailed, Message, Send, SendHeld, trim
 
 
 class Held:
@@ -137,7 +137,7 @@ class Holding:
         if len(matching) > 1:
             return Refusal("E3", reasons.ambiguous_restoring(trim(frame.to)))
         reservation = matching[0]
-        understands = frame.await_restoring_recipient is True
+        understands = frame.await_restoring_recipient == TRUE
         code: str | UnsetType = NOT_FOUND_CODE if frame.require_pending_reply is True else UNSET
         if reservation.gone is not None:
             return Refusal("E3", reservation.gone, code)
@@ -147,7 +147,7 @@ class Holding:
         refusal = self._refuse_known(message.id, signature, now)
         if refusal is not None:
             return refusal
-        flag = True if understands else UNSET  # what else was there may be of any size
+        flag: Raw | UnsetType = TRUE if understands else UNSET  # what else was there may be of any size
         kept = replace(frame, message=frame.message.copy(), await_restoring_recipient=flag)
         is_by_alias = reservation.is_named(trim(frame.to).lower())
         held = Held(connection, sender, kept, message, signature, reservation, is_by_alias=is_by_alias)

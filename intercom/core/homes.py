@@ -25,6 +25,7 @@ from intercom.core import features
 from intercom.core.addresses import Address, proves
 from intercom.core.clock import Instant
 from intercom.core.connections import Connection
+from intercom.core.invocation_targets import ADDRESS_ID, is_address_id
 from intercom.core.peer_records import (
     AddressClaimed,
     AddressesKnown,
@@ -131,6 +132,16 @@ class Homes:
             found = AddressHome("", name, group, groups, "", home) if seen is None else seen
             address = self._enter(found, now) if found.home != self._own else None
         return None if address is None or address.home is None else address
+
+    def home_of(self, target: str) -> str | None:
+        """Return the broker at which the address is at home that every broker knows by this id; None: nobody knows."""
+        seen = self._seen.get(target.removeprefix(ADDRESS_ID)) if is_address_id(target) else None
+        if seen is None:
+            return None
+        address = self._addresses.at(seen.group, seen.name)
+        if address is None:
+            return None if seen.home == self._own else seen.home  # there nobody came
+        return address.home or self._own
 
     def known_as(self, group: str, name: str) -> Address | None:
         """Return the address with this name, wherever it is at home."""

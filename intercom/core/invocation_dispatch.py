@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from intercom.core import features
 from intercom.core.clock import Instant
-from intercom.core.invocation_records import InvocationRecord
+from intercom.core.invocation_records import LET_GO, InvocationRecord
 from intercom.core.invocation_targets import Place, Targets
 from intercom.core.invocation_texts import invoked_info
 from intercom.core.invocations import JOB, Holders, Invocation, Invocations, Texts
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from intercom.core.deadlines import Deadline, Deadlines
     from intercom.core.forwarding import Forwarding
     from intercom.core.inbox import Inbox, Parked
-    from intercom.core.labels import Candidate
+    from intercom.core.labels import Found
     from intercom.core.ledger import Ledger
     from intercom.core.mailboxes import Mail, Mailboxes
     from intercom.core.mailing import Mailing
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 GONE = "The target is gone and did not come back: it did not finish"
 LOST = "Whoever had it ended without a report, and nobody acts under the address: it did not finish"
 LATE = "Nobody took it in the time it was given"
+FOLLOWS = "Its address is at home on another machine by now, and it goes there"
 LEFT = "It was to stop, and nobody has it any more: whoever had it left without having confirmed it"
 Way: TypeAlias = Literal["inbox", "mailbox", "push", "nowhere"]
 """How a task is handed over; nowhere: its target does not let it through."""
@@ -122,14 +123,18 @@ class Dispatching:
         """When those who have something were first found gone, monotonic ms."""
         self.is_shut = False
         """The broker leaves soon: nothing is handed over any more."""
+        book.on_opened_again = self._opened_again
 
     # --- jobs -------------------------------------------------------------------------------------------
 
-    def planned(self, target: Candidate, info: bytes, now: Instant) -> Planned:
-        """Return how a new task for somebody will be handed over, asked by somebody with this session object."""
+    def planned(self, found: Found, info: bytes, now: Instant) -> Planned:
+        """Return how a new task for whom was found will be handed over, asked by somebody with this session object."""
+        target = found.candidate
+        assert target is not None, "only of a label that leads to somebody"
         if target.authority is not None:
             return Planned(None, None, None)
-        place = self._targets.place(target.target_id)
+        session = found.session
+        place = self._targets.place(target.target_id) if session is None else self._targets.place_of(session)
         way, kept = (None, None) if place is None else self._way(place, info)
         lease_until = now.wall + self._limits.job_lease_ms if way == "push" else None
         return Planned(place, way, kept, self._epoch, lease_until)
@@ -227,6 +232,14 @@ class Dispatching:
         if self._look is None and self._book.open_count:
             self._look = self._deadlines.add(now.mono + self._limits.job_retry_ms, self._look_again)
 
+    def _opened_again(self) -> None:
+        if self._look is None:
+            self._look = self._deadlines.add(0, self._begin_again)
+
+    def _begin_again(self, _: None, now: Instant) -> None:
+        self._look = None
+        self.watch(now)
+
     def _look_again(self, _: None, now: Instant) -> None:
         self._look = None
         if self._mailing.can_promise:
@@ -275,7 +288,10 @@ class Dispatching:
         target, worker = holders
         if self._targets.is_gone(target) and (worker is None or self._targets.is_gone(worker)):
             return True
-        return worker is not None and self._targets.was_lost(worker) and not self._targets.is_here(target)
+        if worker is None:
+            return False
+        is_lost = self._targets.was_lost(worker) and not self._targets.is_here(target)
+        return is_lost or self._targets.is_left_behind(target, worker)
 
     def _has_message(self, invocation: Invocation) -> bool:
         """Tell whether the message that brings a task still waits somewhere: then it ends with that."""
@@ -386,6 +402,70 @@ class Dispatching:
         invocation.mail = None
         invocation.retry_at = now.mono + self._limits.job_retry_ms
 
+    # --- with an address that moves -----------------------------------------------------------------------
+
+    def come_home(self, invocation: Invocation, key: str, now: Instant) -> None:
+        """Put a task that no other broker has into the mailbox of its address, which is at home here by now."""
+        move, record = Move(), invocation.record
+        self._forwarding.come_home(invocation, move, now)
+        members = {"placement": "mailbox", "attempts": record.attempts + 1, "target": key, "asked_as": record.asked}
+        self._book.change(invocation, "run.updated", move, now, **members)
+        place = self._targets.place(key)
+        assert place is not None, "the address is at home here"
+        way, kept = self._way(place, invocation.info)
+        record, info = invocation.record, invocation.info
+        mail = self._mailing.put_task(key, record, info, kept, now, take_back, move, *move.changes, is_back=True)
+        invocation.mail, invocation.ticket = mail, mail.ticket
+        if way == "nowhere":
+            self._mailing.refuse([mail], now)
+        self.watch(now)
+
+    def hand_on(self, mail: Mail, peer: str, target: str, message: bytes, now: Instant) -> None:
+        """Let a task of ours that waits in a mailbox be one of the peer to which that has moved, and send it there."""
+        invocation = self._book.of_message(mail.message_id)
+        assert invocation is not None, "its mail brings a task"
+        move, record = Move(), invocation.record
+        self._take_from_mailbox(invocation, mail, move, now)
+        members = {"authority": peer, "target": target, "placement": "outbox", "turn": record.turn + 1}
+        self._book.change(invocation, "run.updated", move, now, asked_as=record.asked, **members)
+        self._forwarding.hand_on(invocation, peer, message, move, now)
+
+    def let_go(self, mail: Mail, now: Instant) -> None:
+        """Give a task that waits in a mailbox which has moved back to the broker that asked for it."""
+        invocation = self._book.of_message(mail.message_id)
+        assert invocation is not None, "its mail brings a task"
+        move = Move()
+        self._take_from_mailbox(invocation, mail, move, now)
+        self._book.change(invocation, "run.updated", move, now, placement=LET_GO)
+        self._end(invocation, "cancelled", Texts(error=FOLLOWS), move, now)
+        invocation.ticket = move.append(self._ledger)
+
+    def put_into_mailbox(self, mail: Mail, move: Move, now: Instant) -> None:
+        """Note that a message is in a mailbox which was in the inbox, in the same append; it may bring a task."""
+        invocation = self._book.of_message(mail.message_id)
+        if invocation is not None:
+            invocation.mail = mail
+            self._book.change(invocation, "run.updated", move, now, placement="mailbox")
+
+    def _take_from_mailbox(self, invocation: Invocation, mail: Mail, move: Move, now: Instant) -> None:
+        """Take the message of a task out of its mailbox, and with it what says that it is not wanted any more."""
+        self._mailing.end_work(mail, "handed_on", move.changes, now)
+        move.inverse(lambda now: self._mailing.put_back(mail, now))
+        notice = self._in_its_box(invocation.notice)
+        if notice is not None:
+            pointless = self._mailing.give_up([notice], "withdrawn", FOLLOWS, move.changes, now)
+            move.inverse(lambda now: self._mailing.unsettle_given_up(pointless, now))
+
+    def asks_to_stop(self, mail: Mail) -> bool:
+        """Tell whether mail says that a task is not wanted any more."""
+        invocation = self._book.of_message(RUN_PREFIX + mail.message_id.removeprefix(CANCEL_PREFIX))
+        return invocation is not None and invocation.notice is mail
+
+    def task_of(self, mail: Mail) -> Invocation | None:
+        """Return the invocation whose task a mail brings."""
+        invocation = self._book.of_message(mail.message_id)
+        return invocation if invocation is not None and invocation.mail is mail else None
+
     # --- push -------------------------------------------------------------------------------------------
 
     def _push(self, invocation: Invocation, session: Session, now: Instant) -> None:
@@ -414,6 +494,7 @@ class Dispatching:
     def _offer(self, invocation: Invocation, session: Session, message: bytes, now: Instant) -> None:
         """Write a task to a session behind its newest append."""
         record = invocation.record
+        message_id = record.message_id
         frame = MessageFrame(Raw(invocation.info), Raw(message))
         if record.take_until is not None and features.QUEUE in session.features:
             frame.valid_until = record.take_until
@@ -422,8 +503,8 @@ class Dispatching:
         invocation.offered = self._offers.offer(
             session,
             frame,
-            record.message_id,
-            record.message_id,
+            message_id,
+            message_id,
             now,
             after=invocation.ticket,
             on_received=self._pushed,
@@ -664,8 +745,7 @@ class Dispatching:
 
     def brings(self, mail: Mail) -> bool:
         """Tell whether mail brings a task."""
-        invocation = self._book.of_message(mail.message_id)
-        return invocation is not None and invocation.mail is mail
+        return self.task_of(mail) is not None
 
     def is_in_work(self, invocation: Invocation, is_here: Callable[[str], bool]) -> bool:
         """Tell whether somebody who is here has a task that did not come as an assignment, confirmed or not."""
@@ -704,6 +784,8 @@ class Dispatching:
         text = f"Invocation {record.invocation_id} is not wanted any more{because}. Stop, and report what became of it."
         body = encode({"id": message_id, "timestamp": now.wall, "content": {"text": text}})
         place = self._targets.place(record.worker or record.target) or self._targets.place(record.target)
+        if place is not None and self._targets.is_elsewhere(place):
+            place = None  # nobody has it there
         if place is not None and place.mailbox is not None:
             letter = Letter(place.mailbox, message_id, body, self._broker_info, None, "", "")
             invocation.notice = self._mailing.put(letter, None, now, take_back, move, *move.changes)

@@ -10,6 +10,8 @@ SESSION = "session:"
 """Begins the identity of a session that has no other."""
 ITSELF = "="
 """Stands for the id of the target: a row that grows by little stays in its place on the disk."""
+LET_GO = "moved"
+"""Where a task is put that follows its address to another machine, at the broker that does not have it any more."""
 
 
 class InvocationRecord(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -28,14 +30,14 @@ class InvocationRecord(Struct, frozen=True, omit_defaults=True, gc=False):
     target: str
     """Id of the target: of a session, or the key of an address."""
     target_name: str
-    action: str
-    ensure_awake: bool
     fingerprint: str
-    """SHA-256 (hex) of everything that makes two requests the same."""
+    """Half of the SHA-256 (hex) of everything that makes two requests the same."""
     size: int
     """Bytes of the message and the session object."""
     created_at: int
-    state: str
+    action: str = "execute"
+    ensure_awake: bool = False
+    state: str = "queued"
     """Of the run."""
     take_until: int | None = None
     """The task is not handed over later, epoch ms."""
@@ -68,6 +70,8 @@ class InvocationRecord(Struct, frozen=True, omit_defaults=True, gc=False):
     """Who asked has a mailbox under its identity."""
     asked_as: str | None = None
     """What the target was called, where that was not its id."""
+    turn: int = 0
+    """How often it went on to another machine: what is said of an earlier time counts no more."""
 
     @property
     def requester_session(self) -> str:

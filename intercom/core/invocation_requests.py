@@ -21,7 +21,15 @@ from intercom.core.idempotency import RUNS, Register, Standing
 from intercom.core.invocation_dispatch import Dispatching
 from intercom.core.invocation_records import SESSION, DiagnosisRecord, InvocationRecord
 from intercom.core.invocation_targets import Targets, stored
-from intercom.core.invocation_texts import checked, fingerprint, invocation_info, labels_of, task_message, wishes
+from intercom.core.invocation_texts import (
+    checked,
+    fingerprint,
+    invocation_info,
+    is_same,
+    labels_of,
+    task_message,
+    wishes,
+)
 from intercom.core.invocations import ENDED, Invocation, Invocations, Texts, texts_of
 from intercom.core.mailboxes import Mailbox
 from intercom.core.mailing import Letter, Mailing
@@ -54,7 +62,7 @@ from intercom.wire.mail import Notice
 if TYPE_CHECKING:
     from intercom.core.connections import Connection
     from intercom.core.journal import Journal
-    from intercom.core.labels import Candidate
+    from intercom.core.labels import Candidate, Found
     from intercom.core.ledger import Ledger
     from intercom.core.mailboxes import Mailboxes
     from intercom.core.outbox import Outbox
@@ -153,19 +161,20 @@ class InvocationRequests:
         same = fingerprint(identity_of(session), frame, wished)
         known = self._book.get(frame.invocation_id)
         if known is not None:
-            if known.record.fingerprint != same:
+            if not is_same(known.record.fingerprint, same):
                 return _CONFLICT
             self._show(connection, frame, known, _accepted, now)
             return None
         found = self._targets.find(asked, session)
-        if found.candidate is None:
+        target = found.candidate
+        if target is None:
             diagnosis = self._targets.diagnosis(asked, found, session, now)
             self._diagnosed(connection, session, frame, diagnosis, now)
             return None
         if self._book.open_count >= self._limits.invocations:
             reason = f"{self._limits.invocations} invocations are open; cancel one, or wait until one has ended"
             return No("capacity", reason, retryable=True)
-        self._accept(connection, session, frame, asked, found.candidate, same, wished, now)
+        self._accept(connection, session, frame, asked, found, target, same, wished, now)
         return None
 
     def _accept(
@@ -174,6 +183,7 @@ class InvocationRequests:
         session: Session,
         frame: Invoke,
         asked: str,
+        found: Found,
         target: Candidate,
         same: str,
         wished: bytes | None,
@@ -182,7 +192,7 @@ class InvocationRequests:
         """Record an invocation with its run and its job, and go on once that is done."""
         run_id, identity = self._ids(), identity_of(session)
         info = bytes(session.encoded())
-        planned = self._dispatching.planned(target, info, now)
+        planned = self._dispatching.planned(found, info, now)
         is_pushed = planned.lease_until is not None
         body = task_message(f"{RUN_PREFIX}{run_id}", frame, now.wall)
         record = InvocationRecord(
@@ -192,11 +202,11 @@ class InvocationRequests:
             identity,
             target.target_id,
             target.name,
-            frame.action,
-            frame.ensure_awake,
             same,
             len(body) + len(info),
             now.wall,
+            frame.action,
+            frame.ensure_awake,
             "waking" if frame.ensure_awake and target.state != "active" else "queued",
             None if frame.timeout_ms is UNSET else now.wall + frame.timeout_ms,
             job="running" if is_pushed else "pending",

@@ -37,6 +37,11 @@ def address_id(group: str, name: str) -> str:
     return ADDRESS_ID + sha256(encode([group, name.lower()])).hexdigest()[:40]
 
 
+def is_address_id(target: str) -> bool:
+    """Tell whether every broker knows an address by this id."""
+    return target.startswith(ADDRESS_ID)
+
+
 class Place(Struct, frozen=True):
     """Say where somebody is."""
 
@@ -105,10 +110,29 @@ class Targets:
 
     def find(self, target: str, asker: Session) -> Found:
         """Return whom a label or an id means."""
+        session = self._sessions.get(target)
+        if session is not None and self._stands_for_itself(session, asker):
+            itself = self._of_session(session)
+            if not itself.is_stale:
+                return Found(itself, session=session)
         candidate = self._with_id(target, asker)
         if candidate is not None and not candidate.is_stale:
             return Found(candidate)
         return resolve(target, self.candidates(asker))
+
+    def _stands_for_itself(self, session: Session, asker: Session) -> bool:
+        """Tell whether a session is within reach, and what is for it is neither for an address nor for another broker.
+
+        That is whom most are asked for: it needs no look at who else there is.
+        """
+        known = session.known
+        return (
+            session.address is None
+            and session.is_agent
+            and not session.is_remote
+            and (known is None or known.state is not SessionState.CLOSED)
+            and (session.shares_group_with(asker) or features.OPERATOR in asker.features)
+        )
 
     def _with_id(self, target: str, asker: Session) -> Candidate | None:
         """Return who has exactly this id, without a look at everybody."""
@@ -126,7 +150,7 @@ class Targets:
         if address is not None:
             is_within_reach = sees_all or address.is_reachable_from(asker.groups)
             return self._of_address(address) if is_within_reach and not address.is_of_broker else None
-        if target.startswith(ADDRESS_ID):
+        if is_address_id(target):
             return self._with_key(target, None if sees_all else asker.groups)
         known = self._lifecycle.get(target)
         if known is None:
@@ -137,11 +161,19 @@ class Targets:
 
     def _with_key(self, target: str, groups: Iterable[str] | None) -> Candidate | None:
         """Return the address that all brokers know by this id, wherever it is at home."""
-        for address in self._addresses.here:
-            if not address.is_of_broker and address_id(address.group, address.name) == target:
-                is_within_reach = groups is None or address.is_reachable_from(groups)
-                return self._of_address(address) if is_within_reach else None
+        address = self.address_here(target)
+        if address is not None:
+            return self._of_address(address) if groups is None or address.is_reachable_from(groups) else None
         return next((each for each in self.addresses_elsewhere(groups) if each.target_id == target), None)
+
+    def address_here(self, target: str) -> Address | None:
+        """Return the address at home here that all brokers know by this id."""
+        here = (address for address in self._addresses.here if not address.is_of_broker)
+        return next((each for each in here if address_id(each.group, each.name) == target), None)
+
+    def is_address_elsewhere(self, target: str) -> bool:
+        """Tell whether this is the id of an address, and that is not at home here."""
+        return is_address_id(target) and self.address_here(target) is None
 
     def _of_session(self, session: Session) -> Candidate:
         candidate = session.candidate
@@ -233,6 +265,11 @@ class Targets:
 
     # --- where it is ------------------------------------------------------------------------------------
 
+    def place_of(self, session: Session) -> Place:
+        """Return where a session is that is here."""
+        number = None if session.address is None else session.address.number
+        return Place(session, None if session.mailbox is None else session.mailbox.key, number, session.groups)
+
     def place(self, target: str) -> Place | None:
         """Return where somebody with this id is; None: it is gone."""
         address = self._addresses.of_key(target)
@@ -240,21 +277,23 @@ class Targets:
             session = self._sessions.get(target)
             has_ended = session is not None and session.known is not None and session.known.state is SessionState.CLOSED
             if session is not None and not session.is_remote and not has_ended:
-                number = None if session.address is None else session.address.number
-                key = None if session.mailbox is None else session.mailbox.key
-                return Place(session, key, number, session.groups)
+                return self.place_of(session)
             known = self._lifecycle.get(target)
             if known is not None and known.state.value != "closed":
                 return Place(None, known.mailbox_key, known.record.address, known.groups)
             address = self._addresses.get(self._sessions.address_of_retired(target))
         if address is None:
             return None
-        return Place(address.holder, address.key, address.number, address.groups)
+        # What is for an address that is at home elsewhere goes there by its mailbox, whoever holds it.
+        holder = address.holder if address.home is None else None
+        return Place(holder, address.key, address.number, address.groups)
 
     def action_for(self, place: Place, requester_info: bytes) -> PolicyAction:
         """Return what the target, or the person, does with messages of whoever asked."""
         if place.session is not None:
             inbound = place.session.inbound
+        elif self.is_elsewhere(place):
+            return "accept"  # it is judged there
         else:
             inbound = self._policies.of_party(place.mailbox or "", None)
             for known in self._lifecycle.away():
@@ -280,6 +319,25 @@ class Targets:
         if known is None or known.state is not SessionState.CLOSED:
             return False
         return known.record.closed_reason not in _LEFT
+
+    def is_elsewhere(self, place: Place) -> bool:
+        """Tell whether what is put there goes on to another machine, where the address is at home."""
+        address = None if place.session is not None else self._addresses.get(place.address)
+        return address is not None and address.home is not None
+
+    def has_ended(self, session_id: str) -> bool:
+        """Tell whether the session with this id is not here and will not come back."""
+        known = self._lifecycle.get(session_id)
+        is_over = known is None or known.state is SessionState.CLOSED
+        session = self._sessions.get(session_id)
+        return is_over and (session is None or session.is_remote)
+
+    def is_left_behind(self, target: str, worker: str) -> bool:
+        """Tell whether the address of a task is at home elsewhere, and nobody here has what this worker had taken."""
+        address = self._addresses.of_key(target)
+        if address is None or address.home is None or not self.has_ended(worker):
+            return False
+        return not any(session.address is address and not session.is_remote for session in self._sessions)
 
     def is_target(self, session: Session, target: str) -> bool:
         """Tell whether a session is the target, or acts under its address."""

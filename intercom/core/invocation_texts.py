@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from intercom.core.invocation_records import InvocationRecord
     from intercom.limits import Limits
 
+FINGERPRINT_DIGITS = 32
+"""Half of the digits of the digest: two requests by chance have them alike as little as all of them."""
 _NOTHING = Wishes()
 _TO_A_SESSION = ("existing",)
 _TO_NONE = ("new",)
@@ -130,7 +132,12 @@ def fingerprint(requester: str, frame: Invoke, wished: bytes | None) -> str:
     if wished is not None or frame.context is not UNSET or frame.metadata is not UNSET:
         beside = {"context": frame.context, "metadata": frame.metadata, "wishes": _said(wished)}
         content.append({name: member for name, member in beside.items() if member is not UNSET})
-    return sha256(encode(content, order="deterministic")).hexdigest()
+    return sha256(encode(content, order="deterministic")).hexdigest()[:FINGERPRINT_DIGITS]
+
+
+def is_same(fingerprint: str, other: str) -> bool:
+    """Tell whether two fingerprints are of one request; those that earlier versions stored are whole digests."""
+    return fingerprint[:FINGERPRINT_DIGITS] == other[:FINGERPRINT_DIGITS]
 
 
 def _said(stored: bytes | None) -> Any:

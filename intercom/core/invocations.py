@@ -128,6 +128,8 @@ class Invocations:
         """Is told of every invocation that is forgotten, in the same append."""
         self.on_foreign: Callable[[Invocation], None] | None = None
         """Is told when one has changed that another broker was asked for."""
+        self.on_opened_again: Callable[[], None] = lambda: None
+        """Is told when a run goes on after all: its end was only assumed, or could not be recorded."""
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -182,7 +184,7 @@ class Invocations:
         if self.is_full:
             oldest = next((one for one in self._by_id.values() if not one.is_open), None)
             if oldest is not None:
-                self._forget(oldest, move, now)
+                self.forget(oldest, move, now)
         invocation = Invocation(record, info, record.invocation_id)
         move.inverse(lambda now: self.leave(invocation))
         move.changes += self.enter(invocation, message, now)
@@ -192,9 +194,8 @@ class Invocations:
         """Enter a new invocation, and return what is recorded of it; ``leave`` is the inverse."""
         record = invocation.record
         self._enter(invocation)
-        return SaveBody(record.number, message, invocation.info), self._journal.event(
-            "invocation.requested", record, now
-        )
+        requested = self._journal.event("invocation.requested", record, now)
+        return SaveBody(record.number, message, invocation.info), requested
 
     @property
     def is_full(self) -> bool:
@@ -235,13 +236,11 @@ class Invocations:
 
     def _enter(self, invocation: Invocation) -> None:
         self._by_id[invocation.id] = invocation
-        self._by_run[invocation.record.run_id] = invocation
-        self._index(invocation)
-
-    def _index(self, invocation: Invocation) -> None:
-        if invocation.is_open:
+        record = invocation.record
+        self._by_run[record.run_id] = invocation
+        if record.state not in ENDED:
             self._open[invocation.id] = invocation
-        self._move(invocation, _place_of(invocation.record))
+        self._move(invocation, _place_of(record))
 
     def _move(self, invocation: Invocation, place: Holders | None) -> None:
         before, invocation.place = invocation.place, place
@@ -273,6 +272,7 @@ class Invocations:
             self._open.pop(invocation.id, None)
         elif before.state in ENDED:
             self._open[invocation.id] = invocation
+            self.on_opened_again()
 
     def change(self, invocation: Invocation, kind: str, move: Move, now: Instant, **members: Any) -> None:
         """Change the row of an invocation; raises ``IllegalMove`` before anything has changed."""
@@ -394,12 +394,13 @@ class Invocations:
         before = now.wall - self._limits.invocation_kept_ms
         for invocation in list(self._by_id.values()):
             if not invocation.is_open and (invocation.record.completed_at or 0) <= before:
-                self._forget(invocation, move, now)
+                self.forget(invocation, move, now)
         for record in list(self._diagnoses.values()):
             if record.at <= before:
                 self._forget_diagnosis(record, move, now)
 
-    def _forget(self, invocation: Invocation, move: Move, now: Instant) -> None:
+    def forget(self, invocation: Invocation, move: Move, now: Instant) -> None:
+        """Forget an invocation, with what belongs to it."""
         self.leave(invocation)
         move.inverse(lambda now: self._enter(invocation))
         self.on_forgetting(invocation, move, now)

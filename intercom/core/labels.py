@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -123,6 +123,8 @@ class Found(Struct, frozen=True):
     kind: Literal["ambiguous", "unknown", "unparseable", "unavailable"] | UnsetType = UNSET
     detail: str = ""
     candidates: tuple[Candidate, ...] = ()
+    session: Any = None
+    """The ``Session`` it means, when that is here and stands for itself."""
 
 
 def slug(text: str) -> str:

@@ -77,7 +77,7 @@ class Ledger:
         """Give the events that are being appended their numbers."""
         journal = self._journal
         for change in changes:
-            if type(change) is Happened:
+            if change.__class__ is Happened:
                 journal.last_sequence = change.seq = journal.last_sequence + 1
                 self._events.append((ticket, change))
 

@@ -4,10 +4,10 @@
                                                +-> nowhere, or not heard in time: decided as on one machine
 
 Rule 1: it is asked only where the row of the message, or whoever held the identity of its target lately, is known to
-have been; whoever was nowhere else costs nothing. Rule 2: nobody waits longer than ``Limits.look_ms``, and for a broker
-that cannot be reached not at all; what waits is charged to whoever sent it. Rule 3: to a broker it is only said that a
-message was accepted at a third one: if it heard that it waits there, or is another, it might let go of it, and so might
-that one.
+have been, and where those who are asked passed it on to; whoever was nowhere else costs nothing. Rule 2: nobody waits
+longer than ``Limits.look_ms``, and for a broker that cannot be reached not at all; what waits is charged to whoever
+sent it. Rule 3: to a broker it is only said that a message was accepted at a third one: if it heard that it waits there,
+or is another, it might let go of it, and so might that one.
 """
 
 from __future__ import annotations
@@ -66,6 +66,8 @@ class LookedLetter(Struct, frozen=True):
     look: str
     result: Result
     position: int = 1
+    passed_to: str = ""
+    """The broker that has it in the place of whoever says so."""
 
 
 class _Held:
@@ -90,8 +92,10 @@ class _Look:
         place: tuple[int | str, str],
         operation: Operation | None,
         peers: set[str],
+        letter: LookLetter,
     ) -> None:
         self.place = place
+        self.letter = letter
         self.connection = connection
         self.session = sender
         self.frame = frame
@@ -99,6 +103,7 @@ class _Look:
         self.operation = operation
         self.peers = peers
         """Those that have not answered."""
+        self.asked = set(peers)
         self.heard: list[LookedLetter] = []
         self.deadline: Deadline | None = None
 
@@ -194,18 +199,28 @@ class Looking:
         if full is not None:
             return Refusal("D13", reasons.capacity(full, self._limits.look_ms))
         name = self._of_message[key] = f"{self._abroad.process}.{next(self._numbers)}"
-        kept = replace(frame, message=frame.message.copy())
-        look = self._looks[name] = _Look(connection, sender, kept, key, operation, peers)
-        self._by_sender.setdefault(sender.id, {})[name] = look
-        self._bytes += look.size
-        look.deadline = self._deadlines.add(now.mono + self._limits.look_ms, self._is_due, name)
+        frame = replace(frame, message=frame.message.copy())
         wording = frame.to if frame.logical_target is UNSET else frame.logical_target
         if isinstance(connection, RemoteConnection):
             wording = self._abroad.wording_of(connection.peer_id, message.id)
-        letter = LookLetter(name, message.id, sender.sender_identity, wording, look.frame.message)
+        letter = LookLetter(name, message.id, sender.sender_identity, wording, frame.message)
+        look = self._looks[name] = _Look(connection, sender, frame, key, operation, peers, letter)
+        self._by_sender.setdefault(sender.id, {})[name] = look
+        self._bytes += look.size
+        look.deadline = self._deadlines.add(now.mono + self._limits.look_ms, self._is_due, name)
         for peer in sorted(peers):
-            self._abroad.post(peer, LOOK, f"{LOOK} {message.id}", letter, 0)
+            self._ask(peer, letter)
         return True
+
+    def _ask(self, peer: str, letter: LookLetter) -> None:
+        self._abroad.post(peer, LOOK, f"{LOOK} {letter.message_id}", letter, 0)
+
+    def _may_ask(self, peer: str, look: _Look) -> bool:
+        """Tell whether somebody may be asked to whom a message was passed on."""
+        is_from_there = isinstance(look.connection, RemoteConnection) and look.connection.peer_id == peer
+        return bool(peer) and not (
+            peer == self._own or peer in look.asked or is_from_there or self._abroad.is_cut_off(peer)
+        )
 
     def _full(self, sender: Session, size: int) -> str | None:
         """Name the bound that one more message of this sender would break."""
@@ -240,8 +255,8 @@ class Looking:
 
     def _places(self, target: Session, operation: Operation | None) -> Iterator[str]:
         if operation is not None:
-            if (operation.target or "").startswith(PEER):
-                yield operation.target.removeprefix(PEER).partition(":")[0]  # type: ignore[union-attr]  # it begins so
+            if peer := _peer_of(operation):
+                yield peer
         else:
             yield from target.was_at
 
@@ -274,7 +289,8 @@ class Looking:
         if result == "nothing" and self._abroad.has_arrived(letter.message_id):
             result = "reserved"
         after = 0 if operation is None else operation.ticket
-        answer = LookedLetter(letter.look, result, position)
+        passed_to = _peer_of(operation) if operation is not None and result == "reserved" else ""
+        answer = LookedLetter(letter.look, result, position, passed_to)
         self._abroad.post(peer, LOOKED, f"{LOOKED} {letter.message_id}", answer, after)
 
     def _result(self, operation: Operation, peer: str, letter: LookLetter, message: Message) -> Result:
@@ -302,6 +318,11 @@ class Looking:
         if look is None or peer not in look.peers:
             return
         look.peers.discard(peer)
+        if self._may_ask(letter.passed_to, look):
+            look.peers.add(letter.passed_to)
+            look.asked.add(letter.passed_to)
+            self._ask(letter.passed_to, look.letter)
+            return
         look.heard.append(letter)
         if letter.result in ("accepted", "another") or not look.peers:
             self._settle(letter.look, look, now)
@@ -338,6 +359,12 @@ class Looking:
                     self._deciding.send(look.connection, look.frame, now)
             finally:
                 self._looked = None
+
+
+def _peer_of(operation: Operation) -> str:
+    """Return the broker that a message was brought to, or passed on to; empty: it is here."""
+    target = operation.target or ""
+    return target.removeprefix(PEER).partition(":")[0] if target.startswith(PEER) else ""
 
 
 def _place_of(connection: Connection, message_id: str) -> tuple[int | str, str]:

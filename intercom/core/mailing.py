@@ -30,6 +30,7 @@ from intercom.core.journal import Journal
 from intercom.core.ledger import Ledger
 from intercom.core.mailboxes import Mail, Mailbox, Mailboxes
 from intercom.core.outbox import Outbox
+from intercom.core.peer_records import PEER
 from intercom.core.records import (
     AcceptOperation,
     Change,
@@ -166,16 +167,19 @@ class Mailing:
         was_written: bool = False,
         body: int | None = None,
         size: int | None = None,
+        number: int | None = None,
     ) -> Mail:
         """Append a mail at its place in its mailbox together with ``changes``, and offer it once that is committed.
 
         ``operation`` is its row, queued by now; ``undo(subject, now)`` is called after the mail was taken back.
         ``is_offered`` says that the holder of the mailbox has it already and has not confirmed it, ``was_written`` that
         a holder which has left may have it; ``body`` is the number under which its message is stored already, ``size``
-        what that is charged for.
+        what that is charged for. ``number`` is its place where that is not the last one.
         """
+        if number is None:
+            number = self._operations.next_number() if operation is None else operation.number
         record = MailRecord(
-            self._operations.next_number() if operation is None else operation.number,
+            number,
             letter.mailbox,
             letter.message_id,
             letter.sender_info,
@@ -236,10 +240,12 @@ class Mailing:
         *changes: Change,
         is_offered: bool = False,
         was_written: bool = False,
+        is_back: bool = False,
     ) -> Mail:
         """Append the message of an invocation, whose body is stored with it, as mail, with ``changes``; see ``put``.
 
-        ``info`` is the session object of who asked, JSON.
+        ``info`` is the session object of who asked, JSON. Its place is that of the invocation, however it was tried
+        before; unless it was mail here once and ``is_back``.
         """
         letter = Letter(
             key,
@@ -261,6 +267,7 @@ class Mailing:
             *changes,
             body=task.number,
             size=task.size,
+            number=None if is_back else task.number,
             is_offered=is_offered,
             was_written=was_written,
         )
@@ -298,8 +305,37 @@ class Mailing:
         changes.append(self._journal.event("mail.queued", record, now, event_id=f"mail:{record.number}:queued"))
         return mail
 
+    def put_parked(
+        self, key: str, parked: InboxRecord, operation: Operation | None, changes: list[Change], now: Instant
+    ) -> Mail:
+        """Enter a message that was parked into a mailbox, for which no room is asked; the caller appends ``changes``.
+
+        The body of a task is stored with that; everything else takes its own along.
+        """
+        record = MailRecord(
+            parked.number,
+            key,
+            parked.inbox_id,
+            parked.sender_info,
+            parked.sender_mailbox,
+            parked.sender_session,
+            parked.target,
+            parked.size,
+            parked.parked_at,
+            parked.expires_at,
+            parked.valid_until,
+            reply_to=parked.reply_to,
+            offers=int(parked.returns > 0),
+            body=parked.number if parked.reason == "invocation" else None,
+        )
+        mail = Mail(record, operation)
+        self._boxes.add(mail)
+        self._arm(mail, now)
+        changes.append(self._journal.event("mail.readdressed", record, now))
+        return mail
+
     def work_put(self, mail: Mail, ticket: int) -> None:
-        """Hand over the message of an assignment once it is recorded with this ticket."""
+        """Hand over what was entered once it is recorded with this ticket."""
         mail.ticket = ticket
         self._ledger.when_committed(ticket, self._offer_when_committed, self._boxes.open(mail.record.mailbox))
 
@@ -556,8 +592,11 @@ class Mailing:
                 self._confirm(each, session_id, now)
                 self.on_delivered(each, each.ticket, now)
 
-    def handed_on(self, mail: Mail, now: Instant) -> None:
-        """Let go of mail that another broker keeps now for its recipient; what becomes of it is known there."""
+    def handed_on(self, mail: Mail, peer: str, now: Instant) -> None:
+        """Let go of mail that another broker keeps now for its recipient; what becomes of it is known there.
+
+        Its row says where that is: the address it is for may be at home somewhere else again when somebody asks.
+        """
         operation = mail.operation
         assert operation is not None, "what the broker itself wrote is kept by no other broker"
         self._deadlines.cancel(mail.deadline)
@@ -565,14 +604,16 @@ class Mailing:
         self._boxes.discard_if_unused(self._boxes.remove(mail))
         operation.state = OperationState.RESERVED
         operation.position = operation.position or 1
+        before, operation.target = operation.target, f"{PEER}{peer}:{mail.record.mailbox}"
         event_id = f"mail:{mail.number}:handed_on"
         event = self._journal.event("mail.handed_on", mail.record, now, event_id=event_id, is_gone=True, changed=())
-        changes = (ReleaseBody(mail.record.number, now.wall), SaveOperation(operation.record()), event)
-        operation.ticket = self._ledger.append(changes, self._undo_handed_on, mail)
+        changes = (*_released(mail.record, now.wall), SaveOperation(operation.record()), event)
+        operation.ticket = self._ledger.append(changes, self._undo_handed_on, (mail, before))
 
-    def _undo_handed_on(self, mail: Mail, now: Instant) -> None:
+    def _undo_handed_on(self, subject: tuple[Mail, str | None], now: Instant) -> None:
+        mail, target = subject
         assert mail.operation is not None, "it had a row when it was handed on"
-        mail.operation.state = OperationState.QUEUED
+        mail.operation.state, mail.operation.target = OperationState.QUEUED, target
         self.put_back(mail, now)
 
     def readdress(self, mail: Mail, key: str, now: Instant) -> None:
@@ -596,6 +637,19 @@ class Mailing:
         self._put_into(mail, key)
         mail.ticket = 0
 
+    def put_off(self, mail: Mail, now: Instant) -> None:
+        """Let mail wait that is offered and cannot go to another machine now, and what may not overtake it."""
+        self._boxes.open(mail.record.mailbox).put_off[mail.number] = mail
+        self.keep_for_later(mail, self._limits.peer_absent_ms, now)
+
+    def must_wait(self, mail: Mail) -> bool:
+        """Tell whether something before it was put off that it may not overtake: of the same sender, or a task."""
+        put_off = self._boxes.open(mail.record.mailbox).put_off
+        return any(
+            number < mail.number and (_sender(other) == _sender(mail) or other.brings_task)
+            for number, other in put_off.items()
+        )
+
     def keep_for_later(self, mail: Mail, pause_ms: int, now: Instant) -> None:
         """Let mail wait again that its recipient could not be given, and offer it after a pause."""
         box = self._boxes.open(mail.record.mailbox)
@@ -603,6 +657,7 @@ class Mailing:
 
     def _let_wait_again(self, subject: tuple[Mailbox, Mail], now: Instant) -> None:
         box, mail = subject
+        box.put_off.pop(mail.number, None)
         is_with_one_here = box.holder is not None and not box.holder.is_remote  # who has it, and confirms it
         if box.entries.get(mail.number) is mail and mail.is_offered and not is_with_one_here:
             box.unmark_offered(mail)
@@ -647,8 +702,7 @@ class Mailing:
         event = self._journal.event(
             "mail.delivered", record, now, event_id=event_id, is_gone=True, changed=(), session=session_id
         )
-        if record.assignment is None:
-            rows = (*rows, ReleaseBody(record.number, now.wall + self._limits.bodies_kept_ms))
+        rows = (*rows, *_released(record, now.wall + self._limits.bodies_kept_ms))
         mail.ticket = self._ledger.append((*rows, event), self._undo_confirm, (mail, session_id))
         if operation is not None:
             operation.ticket = mail.ticket
@@ -762,7 +816,7 @@ class Mailing:
                     reason=why,
                 )
             )
-            changes.append(ReleaseBody(record.number, now.wall + self._limits.bodies_kept_ms))
+            changes += _released(record, now.wall + self._limits.bodies_kept_ms)
             if one.operation is not None:
                 changes.extend(self._operations.drop(one.operation))
             if record.notice is None and kind != "withdrawn":
@@ -844,6 +898,16 @@ class Mailing:
         sender = self._sessions.get(record.sender_session)
         if sender is not None and QUEUE in sender.features:
             given_up.direct.append((sender, MessageFrame(Raw(self._broker_info), Raw(encode(message)), notice=notice)))
+
+
+def _sender(mail: Mail) -> str:
+    """Return whose mail this is, who may come back under another id."""
+    return mail.record.sender_mailbox or mail.record.sender_session
+
+
+def _released(record: MailRecord, at: int) -> tuple[Change, ...]:
+    """Return what lets the body of a mail go, unless something else needs that."""
+    return (ReleaseBody(record.number, at),) if record.body is None else ()
 
 
 def broker_info(broker_id: str, pid: int, now: Instant) -> bytes:

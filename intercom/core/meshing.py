@@ -44,6 +44,7 @@ from intercom.core.steps_out import Bringing, StepsOut
 from intercom.core.steps_reports import BringingReport
 from intercom.core.steps_waiting import StepOnItsWay
 from intercom.core.tasks_in import Reporting, TasksIn
+from intercom.core.tasks_moving import TasksMoving
 from intercom.core.tasks_out import TasksOut
 from intercom.wire.targets import parse_target
 
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from intercom.core.sessions import Session
     from intercom.core.staging import Staging
     from intercom.core.supervising import Supervising
+    from intercom.core.work import Work
 
 
 class Meshing(Part):
@@ -84,6 +86,7 @@ class Meshing(Part):
         company: Company,
         flows: FlowsOfBroker,
         invoking: Invoking,
+        work: Work,
         node: str,
         state: ClusterState,
         now: Instant,
@@ -158,11 +161,20 @@ class Meshing(Part):
             registry,
             lambda: self._state.status == "on",
             membership.registering.register,
-            self._proxies.left,
+            self._left,
             self._proxies.came,
             self._aimed,
         )
         self._remote.know(self._homes)
+        self._moving = TasksMoving(
+            ground,
+            registry.addresses,
+            post,
+            work.assignments,
+            invoking,
+            self._abroad,
+            self._homes.home_of,
+        )
         self._runs = RunsElsewhere(
             self._own, staging.stages, self._abroad, self._remote.next_number, self._node, self._mark
         )
@@ -172,6 +184,8 @@ class Meshing(Part):
             sending.deciding.owner_elsewhere = self._runs.owner_of
             self._abroad.is_owned = self._is_owned
             invoking.forwarding.carry = self._tasks_out.carry
+            invoking.forwarding.go_on = self._moving.go_on
+            self._abroad.takes_task = self._moving.takes
             self._join_flows(flows)
             sending.resolver.node = node
             post.queueing.find_elsewhere = self._find_away
@@ -179,6 +193,7 @@ class Meshing(Part):
             post.queueing.know_named = self._homes.named
             membership.registering.hold = self._homes.hold
             membership.departing.on_retiring.append(self._looking.sender_left)
+            registry.addresses.machine_of = self._node
             registry.addresses.on_change = self._homes.changed
             registry.addresses.on_forgotten = self._homes.forgotten
             registry.sessions.on_change.append(self._mark)
@@ -262,6 +277,10 @@ class Meshing(Part):
         stage = parse_target(target)
         return stage is not None and self._runs.has_owner_here(stage)
 
+    def _left(self, address: Address, now: Instant) -> None:
+        self._proxies.left(address, now)
+        self._moving.left(address, now)
+
     def _aimed(self, address: Address, now: Instant) -> None:
         self._proxies.aimed(address, now)
         self._remote.aimed(address, now)
@@ -279,6 +298,7 @@ class Meshing(Part):
         """Go on with what an earlier process was sending."""
         for address in self._addresses:
             if address.home is not None:
+                self._moving.left(address, now)
                 self._proxies.aimed(address, now)
         self._abroad.outgoing.recover(recovered.outbox, now)
         self._steps_in.recover(recovered, now)

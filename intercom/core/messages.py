@@ -40,7 +40,7 @@ class Messages(Part):
             key, limits, ground.ledger, deadlines, ground.connections, recovered, store_trouble
         )
         self.recalling = Recalling(self.operations, ground.outbox, limits)
-        self.receipts = Receipts(limits, deadlines)
+        self.receipts = Receipts(limits)
         self.crossings = Crossings(limits)
         self.guard = LoopGuard(limits)
         registry.lifecycle.on_ending.append(self._session_ending)

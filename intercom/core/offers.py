@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET, Struct, UnsetType
 
 from intercom.core.clock import Instant
-from intercom.core.deadlines import Deadline, Deadlines
+from intercom.core.deadlines import Deadlines, Timeouts
 from intercom.core.outbox import Outbox
 
 if TYPE_CHECKING:
@@ -43,7 +43,6 @@ class Offered(Struct, eq=False):
     on_missing: Callable[[Any, Missing, Instant], None]
     subject: Any
     is_open: bool = True
-    deadline: Deadline | None = None
 
 
 class Offers:
@@ -55,8 +54,7 @@ class Offers:
 
     def __init__(self, outbox: Outbox, deadlines: Deadlines, wait_ms: int) -> None:
         self._outbox = outbox
-        self._deadlines = deadlines
-        self._wait_ms = wait_ms
+        self._timeouts = Timeouts(deadlines, wait_ms, self._overdue)
         self._by_session: dict[str, dict[str, Offered]] = {}
 
     def __len__(self) -> int:
@@ -85,10 +83,10 @@ class Offers:
         waiting = self._by_session.setdefault(session.id, {})
         earlier = waiting.pop(push_id, None)
         if earlier is not None:
-            self._deadlines.cancel(earlier.deadline)
+            self._timeouts.cancel(earlier)
             earlier.is_open = False
         waiting[push_id] = offered
-        offered.deadline = self._deadlines.add(now.mono + self._wait_ms, self._overdue, offered)
+        self._timeouts.add(offered, now)
         if not self._outbox.write(session.connection, frame, after, offered):
             self._missing(offered, Missing.NOT_WRITTEN, now)
         return offered
@@ -101,7 +99,7 @@ class Offers:
         """Wait no longer; neither callback is called."""
         if offered.is_open:
             offered.is_open = False
-            self._deadlines.cancel(offered.deadline)
+            self._timeouts.cancel(offered)
             waiting = self._by_session[offered.session.id]
             del waiting[offered.push_id]
             if not waiting:

@@ -197,6 +197,15 @@ class Parking:
         """Take a free message out that has become pointless; its sender knows that."""
         self._take_out(parked, "withdrawn", move, now)
 
+    def put_into_mailbox(self, parked: Parked, key: str, move: Move, now: Instant) -> Mail:
+        """Let a free message wait in a mailbox instead; its body stays where it is."""
+        self._leave(parked)
+        move.inverse(lambda now: self._come_back(parked, now))
+        move.changes.append(self._journal.event("inbox.readdressed", parked.record, now, is_gone=True))
+        mail = self._mailing.put_parked(key, parked.record, parked.operation, move.changes, now)
+        move.inverse(lambda now: _take_out_of_mailbox(self._mailing, mail))
+        return mail
+
     # --- mail -------------------------------------------------------------------------------------------
 
     def take_mail(self, mail: Mail, reason: ParkReason, meant: Meant, move: Move, now: Instant) -> bool:
@@ -368,6 +377,10 @@ class Parking:
 
 def _tell_nobody(parked: Parked, outcome: str, reason: str, move: Move, now: Instant) -> None:
     """Take no notice of a message that leaves."""
+
+
+def _take_out_of_mailbox(mailing: Mailing, mail: Mail) -> None:
+    mailing.leave(mail)
 
 
 def may_wait(sender: Session, frame: Send, message: Message) -> bool:

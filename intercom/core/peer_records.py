@@ -194,6 +194,10 @@ class RemoteRun(Struct, frozen=True):
     error: str | None = None
     reconciled: bool = False
     """The peer had to assume that it failed; what its target reports after all still counts."""
+    is_let_go: bool = False
+    """Nobody has it there: its address is at home elsewhere by now, where it is to go."""
+    turn: int = 0
+    """How often the task had gone on to another machine when the peer was given it."""
 
 
 # --- work for a peer ------------------------------------------------------------------------------------
@@ -206,6 +210,8 @@ class Forward(Struct, frozen=True):
     delivery_id: str
     attempt: int
     task: RemoteTask
+    after: int = 0
+    """The append on which it rests."""
 
 
 class Follow(Struct, frozen=True):
@@ -325,6 +331,10 @@ class Forwarded(Struct, frozen=True):
     reason: str = ""
     peer: str | None = None
     """Who said so; None: whoever it was sent to."""
+    turn: int = 0
+    """How often the task had gone on to another machine when this was asked."""
+    is_elsewhere: bool = False
+    """It was refused because the address that it is for is not at home there."""
 
 
 class Mirrored(Struct, frozen=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from intercom.core.deadlines import Deadline, Deadlines
+from intercom.core.deadlines import Timeouts
 from intercom.core.operation import Operation
 from intercom.limits import Limits
 from intercom.wire.frames import MessageFrame
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Unconfirmed:
     """Hold one frame that was written and not confirmed, and who waits for that."""
 
-    __slots__ = ("bytes", "deadline", "frame", "identity", "operation", "waiter")
+    __slots__ = ("bytes", "frame", "identity", "operation", "since", "timeouts", "waiter")
 
     def __init__(self, operation: Operation, frame: MessageFrame, waiter: Attempt) -> None:
         self.operation = operation
@@ -31,15 +31,17 @@ class Unconfirmed:
         self.bytes = len(frame.message) + len(frame.sender)
         self.waiter = waiter
         """The newest attempt; it may have been answered meanwhile."""
-        self.deadline: Deadline | None = None
+        self.timeouts: Timeouts | None = None
+        """Where it waits for its receipt."""
+        self.since = 0
+        """When that wait began, monotonic ms."""
 
 
 class Receipts:
     """Find unconfirmed frames by recipient identity and message id, within the bounds."""
 
-    def __init__(self, limits: Limits, deadlines: Deadlines) -> None:
+    def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._deadlines = deadlines
         self._by_identity: dict[str, dict[str, Unconfirmed]] = {}
         self._bytes_of: dict[str, int] = {}
         self._frames = 0
@@ -81,7 +83,8 @@ class Receipts:
 
     def remove(self, unconfirmed: Unconfirmed) -> None:
         """Take a frame out: confirmed, or never written; nobody waits for its receipt any more."""
-        self._deadlines.cancel(unconfirmed.deadline)
+        if unconfirmed.timeouts is not None:
+            unconfirmed.timeouts.cancel(unconfirmed)
         waiting = self._by_identity[unconfirmed.identity]
         del waiting[unconfirmed.operation.message_id]
         self._frames -= 1

@@ -37,6 +37,8 @@ class InvokeLetter(Struct, frozen=True, omit_defaults=True):
     """The task is not handed over later; milliseconds from when it was posted."""
     wishes: Raw | UnsetType = UNSET
     """What is said of it beside."""
+    turn: int = 0
+    """How often it has gone on to another machine."""
 
 
 class InvokedLetter(Struct, frozen=True, omit_defaults=True):
@@ -46,6 +48,10 @@ class InvokedLetter(Struct, frozen=True, omit_defaults=True):
     verdict: Literal["accepted", "duplicate", "refused", "unreachable"]
     run: RemoteRun | None = None
     reason: str = ""
+    turn: int = 0
+    """That of what it answers."""
+    is_elsewhere: bool = False
+    """It was refused because the address that it is for is not at home here."""
 
 
 class RunLetter(Struct, frozen=True):

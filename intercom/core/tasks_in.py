@@ -20,9 +20,11 @@ from msgspec.structs import replace
 from intercom.core.clock import Instant
 from intercom.core.deliveries import delivery_id
 from intercom.core.invocation_dispatch import Dispatching
-from intercom.core.invocation_records import InvocationRecord
-from intercom.core.invocation_targets import Targets
+from intercom.core.invocation_records import LET_GO, InvocationRecord
+from intercom.core.invocation_targets import Targets, is_address_id
+from intercom.core.invocation_texts import is_same
 from intercom.core.invocations import Invocation, Invocations, texts_of
+from intercom.core.move import Move
 from intercom.core.peer_records import PEER, Arrived, RemoteName, RemoteRun, Settle
 from intercom.core.records import ReadBodies
 from intercom.core.task_letters import (
@@ -51,12 +53,12 @@ NOT_KNOWN = "It is not known any more where it was handed to: the store there wa
 class Reporting(Struct, frozen=True):
     """Remember which run is to be told of while its texts are read.
 
-    ``asked`` holds the letter that is answered with it, if it is an answer, and ``after`` what that asked for.
+    ``asked`` and ``letter`` hold what is answered with it, if it is an answer, and ``after`` what that asked for.
     """
 
     invocation: Any
     asked: Any = None
-    attempt: int = 0
+    letter: Any = None
     after: int | None = None
     is_certain: bool = False
     """Nothing waited for its commit when the texts were asked for: what is not there is lost."""
@@ -130,17 +132,26 @@ class TasksIn:
         identity = f"{PEER}{fact.peer}:{letter.requester.identity}"
         known = self._book.get(letter.invocation_id)
         if self._ledger.is_closed:
-            self._answer(fact, InvokedLetter(letter.attempt, "unreachable", reason="its store cannot be used"))
+            self._answer(fact, letter, InvokedLetter(letter.attempt, "unreachable", reason="its store cannot be used"))
         elif known is None:
-            self._answer(fact, self._decide(fact, letter, identity, now))
-        elif (known.record.requester, known.record.fingerprint) != (identity, letter.fingerprint):
+            self._answer(fact, letter, self._decide(fact, letter, identity, now))
+        elif known.record.requester != identity or not is_same(known.record.fingerprint, letter.fingerprint):
             reason = "another invocation was made there under this invocationId; choose another one"
-            self._answer(fact, InvokedLetter(letter.attempt, "refused", reason=reason))
+            self._answer(fact, letter, InvokedLetter(letter.attempt, "refused", reason=reason))
+        elif known.record.placement == LET_GO and known.record.turn < letter.turn:
+            self._forget(known, now)  # it has come back, with its address
+            self._answer(fact, letter, self._decide(fact, letter, identity, now))
         else:
-            self._report(Reporting(known, fact, letter.attempt), now)
+            self._report(Reporting(known, fact, letter), now)
 
-    def _answer(self, fact: Arrived, answer: InvokedLetter) -> None:
+    def _forget(self, known: Invocation, now: Instant) -> None:
+        move = Move()
+        self._book.forget(known, move, now)
+        move.append(self._ledger)
+
+    def _answer(self, fact: Arrived, letter: InvokeLetter, answer: InvokedLetter) -> None:
         ticket = self._ledger.last_ticket
+        answer = replace(answer, turn=letter.turn)
         self._postman.post(fact.peer, INVOKED, fact.delivery_id, answer, ticket, settles=fact.arrival)
 
     def _decide(self, fact: Arrived, letter: InvokeLetter, identity: str, now: Instant) -> InvokedLetter:
@@ -151,12 +162,15 @@ class TasksIn:
         if self._dispatching.is_shut:
             return InvokedLetter(letter.attempt, "unreachable", reason="it is about to leave")
         asker = self._shape_of(fact.peer, letter.requester)
-        found = self._targets.find(letter.to, asker).candidate
-        if found is None:
-            return InvokedLetter(letter.attempt, "refused", reason="nobody there within reach has this id")
-        if found.authority is not None:
-            reason = f"not_authority: broker {found.authority} answers for it"
-            return InvokedLetter(letter.attempt, "refused", reason=reason)
+        found = self._targets.find(letter.to, asker)
+        target = found.candidate
+        if target is None:
+            reason = "nobody there within reach has this id"
+            is_elsewhere = self._targets.is_address_elsewhere(letter.to)
+            return InvokedLetter(letter.attempt, "refused", reason=reason, is_elsewhere=is_elsewhere)
+        if target.authority is not None:
+            reason = f"not_authority: broker {target.authority} answers for it"
+            return InvokedLetter(letter.attempt, "refused", reason=reason, is_elsewhere=is_address_id(letter.to))
         if self._book.open_count >= self._limits.invocations:
             reason = f"{self._limits.invocations} invocations are open there"
             return InvokedLetter(letter.attempt, "unreachable", reason=reason)
@@ -168,14 +182,14 @@ class TasksIn:
             letter.invocation_id,
             letter.run_id,
             identity,
-            found.target_id,
-            found.name,
-            letter.action,
-            letter.ensure_awake,
+            target.target_id,
+            target.name,
             letter.fingerprint,
             len(letter.message) + len(info),
             now.wall,
-            "waking" if letter.ensure_awake and found.state != "active" else "queued",
+            letter.action,
+            letter.ensure_awake,
+            "waking" if letter.ensure_awake and target.state != "active" else "queued",
             None if letter.take_within is None else now.wall + letter.take_within,
             job="running" if is_pushed else "pending",
             attempts=1 if is_pushed else 0,
@@ -184,10 +198,12 @@ class TasksIn:
             placement="session" if is_pushed else None,
             wishes=None if letter.wishes is UNSET else bytes(letter.wishes),
             acted_as=letter.requester.target_id,
-            asked_as=None if letter.asked == found.target_id else letter.asked,
+            asked_as=None if letter.asked == target.target_id else letter.asked,
+            turn=letter.turn,
         )
         invocation = self._dispatching.accept(record, planned, bytes(letter.message), info, now)
-        return InvokedLetter(letter.attempt, "accepted", RemoteRun(record.run_id, invocation.record.state))  # type: ignore[arg-type]  # a state
+        run = RemoteRun(record.run_id, invocation.record.state, turn=letter.turn)  # type: ignore[arg-type]  # a state
+        return InvokedLetter(letter.attempt, "accepted", run)
 
     def _wrong(self, fact: Arrived, letter: InvokeLetter) -> str | None:
         """Return what is wrong with a letter, whoever it is for."""
@@ -276,9 +292,12 @@ class TasksIn:
             texts.output,
             texts.error,
             record.reconciled,
+            record.placement == LET_GO,
+            record.turn,
         )
         if reporting.asked is not None:
-            self._answer(reporting.asked, InvokedLetter(reporting.attempt, "duplicate", run))
+            letter: InvokeLetter = reporting.letter
+            self._answer(reporting.asked, letter, InvokedLetter(letter.attempt, "duplicate", run))
             return
         before = self._told.get(record.run_id, 0)
         after = before if reporting.after is None else reporting.after

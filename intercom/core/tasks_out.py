@@ -87,7 +87,8 @@ class TasksOut:
             self._post(work, INVOKE, self._letter(work, invocation, now))
 
     def _post(self, work: Forward | Follow | Recall, kind: str, letter: Struct) -> None:
-        self._postman.post(work.peer, kind, work.delivery_id, letter, 0)
+        after = work.after if isinstance(work, Forward) else 0
+        self._postman.post(work.peer, kind, work.delivery_id, letter, after)
 
     def _letter(self, work: Forward, invocation: Invocation, now: Instant) -> InvokeLetter:
         record = invocation.record
@@ -104,6 +105,7 @@ class TasksOut:
             record.ensure_awake,
             None if record.take_until is None else max(0, record.take_until - now.wall),
             UNSET if record.wishes is None else Raw(record.wishes),
+            record.turn,
         )
 
     def arrived(self, fact: Arrived, now: Instant) -> None:
@@ -112,7 +114,14 @@ class TasksOut:
             if fact.kind == INVOKED:
                 answer = decode(fact.body, type=InvokedLetter)
                 heard: PeerFact = Forwarded(
-                    fact.delivery_id, answer.attempt, answer.verdict, answer.run, answer.reason, fact.peer
+                    fact.delivery_id,
+                    answer.attempt,
+                    answer.verdict,
+                    answer.run,
+                    answer.reason,
+                    fact.peer,
+                    answer.turn,
+                    answer.is_elsewhere,
                 )
             else:
                 report = decode(fact.body, type=RunLetter)

@@ -246,25 +246,26 @@ _READ_PAGE = """
 def write(connection: sqlite3.Connection, changes: Sequence[HistoryChange], epoch: int) -> int:
     """Apply changes in their order within the transaction of the caller; return the greatest sequence number."""
     last = 0
-    written = _Written()
+    written = _Written(epoch)
     bodies = _Bodies()
+    happened, save = written.add, bodies.save
+    change: Any  # its class tells what it is
     for change in changes:
-        if type(change) is Happened:
+        kind = change.__class__
+        if kind is Happened:
             last = change.seq
-            written.add(change, epoch)
-        elif type(change) is SaveBody:
-            bodies.save(change)
-        elif isinstance(change, ReleaseBody):
+            happened(change)
+        elif kind is SaveBody:
+            save(change)
+        elif kind is ReleaseBody:
             bodies.released[change.number] = change.until
-        elif isinstance(change, DropBody):
+        elif kind is DropBody:
             bodies.drop(change.number)
-        elif isinstance(change, DropBodies):
+        elif kind is DropBodies:
             bodies.write(connection)
-            bodies = _Bodies()
             connection.execute(_DROP_BODIES, (change.before,))
-        elif isinstance(change, DropHistory):
+        elif kind is DropHistory:
             written.write(connection)
-            written = _Written()
             connection.execute(_KEEP_SEQUENCE)
             for deleted in (_SUPERSEDED, _OVER):
                 connection.execute(_KEEP_COMPACTED.format(deleted), (change.before,))
@@ -281,7 +282,11 @@ _Change: TypeAlias = tuple[type[Row], tuple[str, ...], tuple[Any, ...]]
 class _Written:
     """Collect events, and what they come to: of what happened to one row only the last is written to it."""
 
-    def __init__(self) -> None:
+    def __init__(self, epoch: int) -> None:
+        self._epoch = epoch
+        self._begin()
+
+    def _begin(self) -> None:
         self._events: list[tuple[Any, ...]] = []
         self._plain: list[tuple[Any, ...]] = []
         self._newest: dict[tuple[type[Row], Any], tuple[Happened, _Change | None]] = {}
@@ -289,9 +294,9 @@ class _Written:
         self._texts: dict[_Change, str] = {}
         """What the journal holds of changes: one and the same thing happens to many rows at once."""
 
-    def add(self, event: Happened, epoch: int) -> None:
+    def add(self, event: Happened) -> None:
         """Take one event."""
-        row, changed = event.row, event.changed
+        row, changed, epoch = event.row, event.changed, self._epoch
         kind = row.__class__
         change: _Change | None = None
         if changed is None:
@@ -308,11 +313,11 @@ class _Written:
         else:
             about = (event.seq, event.at, event.stream, event.kind, event.event_id)
             self._events.append((*about, epoch, text, int(event.is_gone), detail))
-        place = kind, _KEYS[kind](row)
-        if change is not None and place in self._newest:
-            before = self._newest[place][1]
+        place, newest = (kind, _KEYS[kind](row)), self._newest
+        if change is not None and place in newest:
+            before = newest[place][1]
             change = None if before is None else _change_of(row, tuple(dict.fromkeys((*before[1], *change[1]))))
-        self._newest[place] = event, change
+        newest[place] = event, change
 
     def _told(self, change: _Change) -> str:
         _, columns, values = change
@@ -320,7 +325,7 @@ class _Written:
         return text
 
     def write(self, connection: sqlite3.Connection) -> None:
-        """Write what was collected."""
+        """Write what was collected, and begin anew."""
         _ADD_PLAIN_EVENT.run(connection, self._plain)
         _ADD_EVENT.run(connection, self._events)
         rows: dict[Insert, list[Sequence[Any]]] = {}
@@ -341,12 +346,16 @@ class _Written:
         for change, numbers in changes.items():
             update, bound = _update(*change)
             connection.executemany(update, [(*bound, *run) for run in runs(numbers)])
+        self._begin()
 
 
 class _Bodies:
     """Collect what becomes of texts."""
 
     def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
         self._saved: dict[int, SaveBody] = {}
         self.released: dict[int, int | None] = {}
         """Until when each is kept."""
@@ -364,7 +373,7 @@ class _Bodies:
         self._gone[number] = None
 
     def write(self, connection: sqlite3.Connection) -> None:
-        """Write what was collected."""
+        """Write what was collected, and begin anew."""
         if self._gone:
             connection.executemany(_DROP_BODY, runs(self._gone))
         plain: list[Sequence[Any]] = []
@@ -378,6 +387,7 @@ class _Bodies:
         _SAVE_TASK.run(connection, signed)
         if self.released:
             connection.executemany(_RELEASE_BODIES, spans(self.released))
+        self._begin()
 
 
 def project(connection: sqlite3.Connection, row: Row, *, is_gone: bool) -> None:

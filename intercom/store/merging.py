@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import TypeAlias, get_args
+from typing import Any, TypeAlias, get_args
 
 from intercom.core.records import (
     AcceptOperation,
@@ -92,12 +92,14 @@ class Merged:
 def merge(batch: Batch) -> Merged | None:
     """Return what the changes of a batch come to, or None when there is nothing to write."""
     merged = Merged()
-    operations = merged.operations
+    operations, history = merged.operations, merged.history
+    change: Any  # what it is, its class tells: ``isinstance`` asks the metaclass about what is not of such a class
     for _, changes in batch:
         for change in changes:
-            if type(change) is SaveOperation:
+            kind = change.__class__
+            if kind is SaveOperation:
                 operations[change.record.number] = change.record
-            elif type(change) is AcceptOperation:
+            elif kind is AcceptOperation:
                 number = change.number
                 if number not in operations:
                     merged.acceptances[number] = change.accepted_at
@@ -105,18 +107,18 @@ def merge(batch: Batch) -> Merged | None:
                         merged.moves[number] = change.recipient_session
                 elif (record := operations[number]) is not None:
                     operations[number] = accepted(record, change)
-            elif change.__class__ in _OF_HISTORY:
-                merged.history.append(change)  # type: ignore[arg-type]  # by its class
-            elif isinstance(change, AnswerQuestion):
+            elif kind in _OF_HISTORY:
+                history.append(change)
+            elif kind is AnswerQuestion:
                 number = change.number
                 if number not in operations:
                     merged.answers[number] = None
                 elif (record := operations[number]) is not None:
                     operations[number] = answered(record)
-            elif isinstance(change, DropOperation):
+            elif kind is DropOperation:
                 operations[change.number] = None
-            elif isinstance(change, SaveRetiredId):
+            elif kind is SaveRetiredId:
                 merged.retired[change.record.session_id] = change.record
-            elif isinstance(change, DropRetiredId):
+            elif kind is DropRetiredId:
                 merged.retired[change.session_id] = None
     return None if merged.is_empty else merged

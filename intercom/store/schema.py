@@ -255,6 +255,7 @@ STEPS: tuple[Step, ...] = (
         )
         """,
     ),
+    ("ALTER TABLE invocations ADD COLUMN turn INTEGER DEFAULT 0",),
 )
 
 

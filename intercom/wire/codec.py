@@ -6,7 +6,7 @@ UTF-8 and JSON that every other parser reads.
 
 To make a decoder for every frame there is takes longer than anything else at the start of a process. So each direction
 begins with one for the frames of any plain session, reads a few others one by one, and makes that for all frames when
-more of them come.
+more of them come. What is needed for odd frames alone is loaded with the first of them, or with the core.
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeAlias, TypeVar, c
 from msgspec import UNSET, Meta, MsgspecError, Raw, Struct, UnsetType, ValidationError, convert
 from msgspec.json import Decoder, Encoder, decode
 
-from intercom.limits import NESTING, NESTING_ADDED, QUOTED_CHARS, RARE_FRAMES, REQUEST_ID_CHARACTERS
+from intercom.limits import (
+    NESTING,
+    NESTING_ADDED,
+    QUOTED_CHARS,
+    RARE_FRAMES,
+    REQUEST_ID_CHARACTERS,
+)
 from intercom.wire.frames import (
     Attachment,
     BadRequest,
@@ -49,7 +55,6 @@ from intercom.wire.jsontext import (
     HARMLESS_BYTES,
     as_utf8,
     flaw_of,
-    may_hold_beyond_double,
     read,
     with_whole_characters,
     without_surrogates,
@@ -110,7 +115,7 @@ def decode_request(payload: bytes) -> Request | Malformed | BadRequest:
             _check_shape(payload)
         request = _REQUESTS.decode(payload)
         if request.__class__ is Register:
-            read(payload)  # peers are shown members of a session that no struct describes
+            _check_numbers(payload)  # peers are shown members of a session that no struct describes
         return request
     except _REFUSALS:
         if (rare := _REQUESTS.decode_rare(payload)) is not None:
@@ -149,14 +154,20 @@ def parse_message(raw: Raw | bytes) -> Message | None:
         return _PLAIN_MESSAGES.decode(raw)
     except _REFUSALS:
         pass
+    from intercom.wire.numbers import holds_beyond_double
+    from intercom.wire.outline import has_many_values, last_members
+
     text = bytes(raw)
     try:
-        if not may_hold_beyond_double(text):
-            return _MESSAGES.decode(text)
+        message = _MESSAGES.decode(text)
     except _REFUSALS:
-        pass
+        message = None
     try:
-        return message_of(read(text))
+        if message is None:
+            if not has_many_values(text):
+                return message_of(read(text))
+            message = _MESSAGES.decode(last_members(text, Message))
+        return None if holds_beyond_double(text) else message
     except _REFUSALS:
         return None
 
@@ -188,6 +199,13 @@ def _check_shape(payload: bytes, levels: int = NESTING) -> None:
         raise ProtocolError(f"{_NOT_JSON}: {flaw}")
 
 
+def _check_numbers(payload: bytes) -> None:
+    from intercom.wire.numbers import OUT_OF_RANGE, holds_beyond_double
+
+    if holds_beyond_double(payload):
+        raise ProtocolError(f"{_NOT_JSON}: {OUT_OF_RANGE}")
+
+
 def _second_try(
     payload: bytes, direction: _Direction[_AnyFrame], in_band: frozenset[str]
 ) -> _AnyFrame | Malformed | BadRequest:
@@ -195,18 +213,26 @@ def _second_try(
     if (mended := with_whole_characters(payload)) != payload:
         try:
             frame = direction.decode(mended)
-            if frame.__class__ is not Register:
-                return frame
+            if frame.__class__ is Register:
+                _check_numbers(mended)
+            return frame
         except _REFUSALS:
             pass
+    from intercom.wire.outline import has_many_values, read_outermost
+
     try:
-        value = read(payload)
-        normalised = written(value)
+        is_outline = has_many_values(mended)
+        if is_outline:
+            value, normalised = read_outermost(mended, direction.types)
+        else:
+            value = read(payload)
+        if not isinstance(value, dict):
+            raise ProtocolError(f"The payload is not a JSON object but {_KINDS[type(value)]}")
+        if not is_outline:
+            normalised = written(value)
         try:
             return direction.decode(normalised)
         except ValidationError as error:
-            if not isinstance(value, dict):
-                raise ProtocolError(f"The payload is not a JSON object but {_KINDS[type(value)]}") from error
             kind = value.get("type", UNSET)
             if not isinstance(kind, str):
                 found = "no type" if kind is UNSET else f"{_KINDS[type(kind)]} as its type"
@@ -214,7 +240,7 @@ def _second_try(
             if kind not in direction.types:
                 raise ProtocolError(f"Unknown frame type '{_one_line(kind)}'") from error
             if kind in in_band:
-                return Malformed(cast("Any", kind), read(normalised))
+                return Malformed(cast("Any", kind), value if is_outline else read(normalised))
             request_id = value.get("requestId")
             if (
                 kind in direction.requests
@@ -267,8 +293,8 @@ class _Direction(_Lazily[_AnyFrame]):
         self._bases = bases
         self._rare_left = RARE_FRAMES
         self._everything: Callable[[], tuple[Any, Any]] | None = everything
-        self.types: frozenset[str] = frozenset()
-        self.requests: frozenset[str] = frozenset()
+        self.types: dict[str, type[Struct]] = {}
+        self.requests: dict[str, type[Struct]] = {}
         """Types of the requests of features."""
 
     def decode_rare(self, payload: bytes) -> _AnyFrame | None:
@@ -306,8 +332,8 @@ def _loaded(bases: Iterable[type[Struct]]) -> Iterator[type[Struct]]:
             yield from _loaded((kind,))
 
 
-def _types(union: Any) -> frozenset[str]:
-    return frozenset(member.__struct_config__.tag for member in get_args(union))
+def _types(union: Any) -> dict[str, type[Struct]]:
+    return {member.__struct_config__.tag: member for member in get_args(union)}
 
 
 def _all_requests() -> tuple[Any, Any]:

@@ -44,6 +44,8 @@ from intercom.wire.stage_frames import StickyLiveDelivered as StickyLiveDelivere
 from intercom.wire.stage_frames import WorkflowStage as WorkflowStage
 from intercom.wire.work import AssignmentInfo
 
+TRUE = Raw(b"true")
+
 # --- client to broker -----------------------------------------------------------------------------------
 
 
@@ -158,8 +160,8 @@ class Send(RequestFrame, tag="send"):
     require_pending_reply: bool | UnsetType = UNSET
     expected_recipient_id: OptionalText = UNSET
     resolve_reply_target: bool | UnsetType = UNSET
-    await_restoring_recipient: Any = UNSET
-    """Any value; only ``true`` says that the sender understands ``send_held``."""
+    await_restoring_recipient: Raw | UnsetType = UNSET
+    """Any value; only ``TRUE`` says that the sender understands ``send_held``."""
     channel: Raw | UnsetType = UNSET
     """Clients may not claim the supervisor channel: any value is refused."""
     queue_if_away: bool | UnsetType = UNSET

@@ -17,7 +17,7 @@ Action: TypeAlias = Literal["consult", "execute", "summarize", "status", "wake"]
 RunState: TypeAlias = Literal["queued", "waking", "running", "waiting", "completed", "failed", "cancelled"]
 ReportedState: TypeAlias = Literal["running", "waiting", "completed", "failed", "cancelled"]
 DiagnosisKind: TypeAlias = Literal["ambiguous", "unknown", "unparseable", "unavailable"]
-Placement: TypeAlias = Literal["session", "mailbox", "inbox", "outbox"]
+Placement: TypeAlias = Literal["session", "mailbox", "inbox", "outbox", "moved"]
 
 DeliveryStatus: TypeAlias = Literal["accepted", "deferred", "peer_acked", "running", "completed", "failed", "cancelled"]
 

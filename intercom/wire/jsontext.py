@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from itertools import accumulate
 from math import isinf
+from operator import add
 from typing import Any, NoReturn
 
 from msgspec import Struct
@@ -31,20 +33,18 @@ _DIGITS = bytes(ord("0") if byte in b"0123456789" else ord(" ") for byte in rang
 _LONG_RUN = b"0" * (NUMBER_DIGITS + 1)
 _LARGE_BYTES = 64 * 1024
 _BRACKETS = b"[{]}"
-_STEPS = bytes.maketrans(_BRACKETS, b"\x01\x01\xff\xff")
+_STEPS = bytes.maketrans(_BRACKETS, b"1100")
 _NO_SHAPE = bytes(byte for byte in range(256) if byte not in _BRACKETS + b'"')
 _BLOCK = NESTING
 """Brackets that are counted at once; to look at each of them takes many times as long."""
-_NUMERALS = bytes.maketrans(b"123456789E", b"000000000e")
-_NO_NUMERAL = bytes.maketrans(bytes(set(range(256)) - set(b"0123456789eE+")), b" " * (256 - 13))
-_NUMBERS = _NO_NUMERAL.translate(_NUMERALS)
-_HUNDREDS = (b"0e000", b"0e+000")
-"""How an exponent of three digits looks, whatever it is."""
-_GREAT_EXPONENT = rb"[0-9][eE]\+?0*(?:[1-9][0-9]{3}|[2-9][0-9]{2})"
-_FEW_DIGITS = b"0" * 100
-"""What a number has at least that is beyond a double without a great exponent."""
-_ESCAPES = rb"\\(?:\\|u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2}))"
-"""Escaped backslashes and whole pairs, which stay, or, as its group, a surrogate that is alone."""
+_BLOCKS = 64
+"""Blocks that are looked at closely together."""
+_SURROGATES = (b"\\ud", b"\\uD")
+_ESCAPE_BYTES = len(b"\\udddd")
+_MARKS = b"\x01\x02\x03\x04\x05"
+"""What stands for escaped backslashes, escapes of surrogates, other escapes, quotes and question marks meanwhile."""
+_HIDDEN = bytes.maketrans(b'\\"?', _MARKS[2:])
+_SHOWN = bytes.maketrans(_MARKS, b'\\\\\\"?')
 _UNKNOWN = rb"\ufffd"
 _SURROGATE = "[\ud800-\udfff]"
 
@@ -73,7 +73,7 @@ def flaw_of(payload: bytes, levels: int = NESTING) -> str | None:
         len(payload) > NUMBER_DIGITS
         and re.search(_SAMPLED_RUN, payload[::_SAMPLE_STRIDE])
         and _LONG_RUN in payload.translate(_DIGITS)
-        and _LONG_RUN in _outside(_unescaped(payload)).translate(_DIGITS)
+        and _LONG_RUN in outside(unescaped(payload)).translate(_DIGITS)
     ):
         return f"a number has more than {NUMBER_DIGITS} digits"
     if openings > levels and _is_deep(payload, levels):
@@ -81,43 +81,82 @@ def flaw_of(payload: bytes, levels: int = NESTING) -> str | None:
     return None
 
 
-def _unescaped(payload: bytes) -> bytes:
+def unescaped(payload: bytes) -> bytes:
+    """Return a JSON text without the backslashes and quotes that are escaped in its strings."""
     return payload.replace(b"\\\\", b"").replace(b'\\"', b"") if b"\\" in payload else payload
 
 
-def _outside(payload: bytes) -> bytes:
+def outside(payload: bytes) -> bytes:
     """Return what is outside of strings: without its escapes a JSON text changes sides at every quote."""
     return b'"'.join(payload.split(b'"')[::2])
 
 
 def _is_deep(payload: bytes, levels: int) -> bool:
-    shape = _unescaped(payload).translate(None, _NO_SHAPE).replace(b'""', b"")
+    shape = unescaped(payload).translate(None, _NO_SHAPE).replace(b'""', b"")
     if b'"' in shape:  # there are strings with brackets in them
-        shape = _outside(shape).replace(b'"', b"")
+        shape = outside(shape).replace(b'"', b"")
     steps = shape.translate(_STEPS)
-    level = 0
-    for begin in range(0, len(steps), _BLOCK):
-        block = steps[begin : begin + _BLOCK]
-        ups = block.count(1)
-        if level + ups > levels and max(accumulate(memoryview(block).cast("b"), initial=level)) > levels:
-            return True
-        level += 2 * ups - len(block)
+    level = begin = 0
+    while begin < len(steps):
+        end = begin + _BLOCK
+        if level + steps.count(b"1", begin, end) > levels:
+            end = begin + _BLOCK * _BLOCKS
+            if level + _highest(steps[begin:end]) > levels:
+                return True
+        level += 2 * steps.count(b"1", begin, end) - len(steps[begin:end])
+        begin = end
     return False
 
 
-def may_hold_beyond_double(text: bytes) -> bool:
-    """Tell whether a JSON text may hold a number that is beyond a double; far cheaper than to read it."""
-    numbers = text.translate(_NUMBERS)
-    if any(exponent in numbers for exponent in _HUNDREDS) and re.search(_GREAT_EXPONENT, text):
-        return True
-    return _FEW_DIGITS in numbers
+def _highest(steps: bytes) -> int:
+    """Return how many levels the steps, a digit each, lead above where they begin: eight of them at a time."""
+    eights = int(steps.ljust(-(-len(steps) // 8) * 8, b"0"), 2).to_bytes(-(-len(steps) // 8), "big")
+    ways, peaks = _eight_steps()
+    levels = accumulate(memoryview(eights.translate(ways)).cast("b"), initial=0)
+    highest: int = max(map(add, levels, eights.translate(peaks)))
+    return highest
+
+
+@cache
+def _eight_steps() -> tuple[bytes, bytes]:
+    """Return how far every eight steps lead, and how high between."""
+    ways, peaks = bytearray(), bytearray()
+    for eight in range(256):
+        levels = list(accumulate((1 if eight >> bit & 1 else -1 for bit in range(7, -1, -1)), initial=0))
+        ways.append(levels[-1] % 256)
+        peaks.append(max(levels))
+    return bytes(ways), bytes(peaks)
 
 
 def with_whole_characters(payload: bytes) -> bytes:
-    """Return a JSON text with U+FFFD for every escape of half a character: Node clients cut emoji in half."""
-    if b"\\ud" not in payload and b"\\uD" not in payload:
+    """Return a JSON text with U+FFFD for every escape of half a character: Node clients cut emoji in half.
+
+    The standard parser joins the pairs, which are no escapes any more then: to it the whole text is one string, in
+    which nothing but surrogates is escaped.
+    """
+    if not any(each in payload for each in _SURROGATES):
         return payload
-    return re.sub(_ESCAPES, lambda found: _UNKNOWN if found[1] else found[0], payload)
+    begin, end = _span_of_surrogates(payload)
+    text = payload[begin:end]
+    if len(text.translate(None, _MARKS)) < len(text):
+        return payload  # it is no JSON
+    text = text.replace(b"\\\\", b"\x01\x01").replace(b"\\ud", b"\x02d").replace(b"\\uD", b"\x02D")
+    text = text.translate(_HIDDEN).replace(b"\x02", b"\\u")
+    try:
+        joined: str = json.loads(f'"{text.decode()}"', strict=False)
+    except ValueError:
+        return payload
+    text = joined.encode(errors="replace")
+    if b"?" not in text:
+        return payload
+    return payload[:begin] + text.replace(b"?", _UNKNOWN).translate(_SHOWN) + payload[end:]
+
+
+def _span_of_surrogates(payload: bytes) -> tuple[int, int]:
+    """Return where what may be the first escape of a surrogate begins, and the last one ends."""
+    begin = min(at for each in _SURROGATES if (at := payload.find(each)) >= 0)
+    end = max(payload.rfind(each) for each in _SURROGATES) + _ESCAPE_BYTES
+    return len(payload[:begin].rstrip(b"\\")), end
 
 
 def read(payload: bytes) -> Any:

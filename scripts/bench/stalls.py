@@ -37,15 +37,33 @@ FORMS: dict[str, Callable[[int], bytes]] = {
     "plain text": lambda number: _message(number, b"x" * FRAME_BYTES),
     "text that is not ASCII": lambda number: _message(number, "ä".encode() * (FRAME_BYTES // 2)),
     "text of escapes": lambda number: _message(number, b"\\u00e4" * (FRAME_BYTES // 6)),
+    "text of half characters": lambda number: _message(number, b"\\ud83d" * (FRAME_BYTES // 6)),
     "text with half a character": lambda number: _message(number, b"x" * FRAME_BYTES + b"\\ud83d"),
     "a list nobody knows": lambda number: _with_member(number, b"[" + b"0," * (FRAME_BYTES // 2) + b"0]"),
     "a list of large numbers": lambda number: _with_member(number, b"[" + b"1e100," * (FRAME_BYTES // 6) + b"0]"),
+    "a list of numbers within a hundredth of what a double holds": lambda number: _with_member(
+        number, b"[" + b"1.79e308," * (FRAME_BYTES // 9) + b"0]"
+    ),
+    "deep lists": lambda number: _with_member(
+        number, b"[" + (b"[" * 250 + b"]" * 250 + b",") * (FRAME_BYTES // 500) + b"0]"
+    ),
     "objects nobody knows": lambda number: _with_member(number, b"[" + b'{"a":[1]},' * (FRAME_BYTES // 10) + b'"x"]'),
     "objects and half a character": lambda number: _with_member(
         number, b"[" + b'{"a":[1]},' * (FRAME_BYTES // 10) + b'"\\ud83d"]'
     ),
 }
 """Frames of one size that are as different as possible to read."""
+REFUSED_FORMS: dict[str, Callable[[int], bytes]] = {
+    "a list for a target": lambda number: (
+        b'{"type":"send","message":{"id":"m-%d"},"attemptId":"t-%d","to":[' % (number, number)
+        + b"0," * (FRAME_BYTES // 2)
+        + b"0]}"
+    ),
+    "a message without a text": lambda number: _with_member(
+        number, b"[" + b'{"a":[1]},' * (FRAME_BYTES // 10) + b'0],"content":{"text":0},"x":{}'
+    ).replace(b',"content":{"text":"short"}', b""),
+}
+"""Frames of that size that nobody is handed."""
 
 
 def _watched(scene: Scene) -> Callable[[str, Path], Launch]:
@@ -69,7 +87,7 @@ def big_frames(scene: Scene) -> dict[str, Sample]:
     ):
         turns = Turns(running.directory / "turns")
         number = 0
-        for form, made in FORMS.items():
+        for form, made in {**FORMS, **REFUSED_FORMS}.items():
             times = []
             for _ in range(max(3, scene.effort.changes // 10)):
                 number += 1
@@ -77,8 +95,9 @@ def big_frames(scene: Scene) -> dict[str, Sample]:
                 time.sleep(PAUSE_S)
                 turns.take()
                 sender.write_bytes([payload])
-                worker.read_bytes()
-                sender.read("delivered", 1)
+                if form in FORMS:
+                    worker.read_bytes()
+                sender.read_bytes()
                 time.sleep(PAUSE_S)
                 times.append(turns.take().busy_ms)
             found[form] = median(times)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from intercom.core.addresses import ME
-from intercom.limits import Limits
+from intercom.limits import ADDRESS_LEFT_MS, Limits
 from intercom.wire import reasons
 from tests.core.harness import INFO, World, answers, only, reason, types, without_announcements
 from tests.core.mail import AGENT, PEER, Agent, enter, holder, reattach
@@ -427,6 +427,20 @@ def test_one_of_two_addresses_of_a_name_is_taken_back_and_the_other_stays() -> N
     assert {address.group for address in world.broker._registry.addresses.named("desk")} == {"one"}
     world.auto = True
     assert claim(world, "desk", group="one", token=first["addressToken"])["type"] == "registered"
+
+
+def test_an_address_that_was_not_recorded_is_not_recorded_either_when_its_holder_goes() -> None:
+    """design 3.6: its row would stand beside that of the address which its name gets next"""
+    world = World()
+    world.auto = False
+    claim_later(world, "desk")
+    world.pass_time(ADDRESS_LEFT_MS)
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    assert world.disk.addresses == {}
+    assert claim(world, "desk")["type"] == "registered"
+    assert len(world.disk.addresses) == 1
 
 
 def test_the_groups_of_a_holder_are_recorded_a_little_later_when_they_could_not_be_at_once() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from intercom.core.clock import Instant
-from intercom.core.deadlines import Deadlines
+from intercom.core.deadlines import Deadlines, Timeouts
 
 
 def test_what_is_due_is_called_the_earliest_first_and_once() -> None:
@@ -79,3 +79,74 @@ def test_cancelled_deadlines_do_not_pile_up() -> None:
     for handle in kept:
         deadlines.cancel(handle)
     assert deadlines.next_due() is None and len(deadlines) == 0
+
+
+class Patience:
+    """Timeouts of ten ms, and what they called."""
+
+    def __init__(self) -> None:
+        self.deadlines = Deadlines()
+        self.called: list[tuple[str, int]] = []
+        self.timeouts = Timeouts(self.deadlines, 10, self.act)
+
+    def act(self, subject: str, now: Instant) -> None:
+        self.called.append((subject, now.mono))
+
+    def add(self, subject: str, at: int) -> None:
+        self.timeouts.add(subject, Instant(at, 0))
+
+    def run(self, at: int) -> None:
+        self.deadlines.run(Instant(at, 0))
+
+
+def test_what_waits_equally_long_needs_one_deadline() -> None:
+    """design 4 "Deadlines are data": thousands of receipts are awaited at once"""
+    patience = Patience()
+    for at, subject in enumerate("abc"):
+        patience.add(subject, at)
+    assert len(patience.deadlines) == 1
+    patience.run(9)
+    assert patience.called == []
+    patience.run(11)
+    assert patience.called == [("a", 11), ("b", 11)] and len(patience.deadlines) == 1
+    patience.run(12)
+    assert patience.called == [("a", 11), ("b", 11), ("c", 12)] and len(patience.deadlines) == 0
+    patience.add("d", 20)
+    patience.run(30)
+    assert patience.called[-1] == ("d", 30)
+
+
+def test_what_waits_no_more_is_not_called() -> None:
+    """design 4 "Charge before you link": a receipt that came leaves nothing behind"""
+    patience = Patience()
+    patience.add("a", 0)
+    patience.add("b", 5)
+    patience.timeouts.cancel("a")
+    patience.timeouts.cancel("a")
+    patience.run(10)
+    assert patience.called == [] and patience.deadlines.next_due() == 15
+    patience.timeouts.cancel("b")
+    patience.run(15)
+    assert patience.called == [] and patience.deadlines.next_due() is None
+
+
+def test_what_is_called_may_let_others_wait_anew_or_no_more() -> None:
+    """design 4 "Deadlines are data" """
+    patience = Patience()
+    called: list[str] = []
+
+    def act(subject: str, now: Instant) -> None:
+        called.append(subject)
+        if subject == "a":
+            timeouts.cancel("b")
+            timeouts.cancel("c")
+            timeouts.add("c", now)
+            timeouts.add("a", now)
+
+    timeouts = Timeouts(patience.deadlines, 10, act)
+    for subject in "abcd":
+        timeouts.add(subject, Instant(0, 0))
+    patience.run(10)
+    assert called == ["a", "d"]
+    patience.run(20)
+    assert called == ["a", "d", "c", "a"]

@@ -17,7 +17,7 @@ from tests.core.test_abroad_machine import FEATURES, FINAL, Person, Play
 from tests.core.test_homes import claim
 
 RUNS, STEPS = 15, 60
-LONG, LONG_STEPS = (1000, 1010, 1020, 1085, 1271, 1499, 2031, 5028, 9149, 9203, 9474, 20034, 20293), 300
+LONG, LONG_STEPS = (1000, 1010, 1020, 1085, 1271, 1499, 2031, 5028, 9149, 9203, 9474, 20034, 20293, 30278, 400030), 300
 
 
 class Holder:

@@ -150,6 +150,47 @@ def test_a_cancellation_that_cannot_be_recorded_leaves_everything_as_it_was() ->
     assert ids(hired(world, token=token)) == []
 
 
+def test_what_could_not_be_ended_is_looked_at_again_where_nothing_else_is_open() -> None:
+    """design section 3.6: a look at what is open may find nothing before it is known that an end was not recorded."""
+    world = World()
+    asker, first = invoker(world), hired(world)
+    token = first.registered["addressToken"]
+    first.leave()
+    invoke(asker)
+    first = hired(world, token=token)
+    cancel(asker)
+    world.auto = False
+    first.leave()
+    world.pass_time(LIMITS.job_retry_ms)
+    world.fail_commit()
+    world.auto = True
+    world.settle()
+    assert run_of(asker)["state"] == "queued"
+    world.pass_time(2 * LIMITS.job_retry_ms)
+    assert run_of(asker)["state"] == "cancelled"
+
+
+def test_a_run_that_goes_on_after_all_is_looked_after_where_nothing_else_is_open() -> None:
+    """protocol 13.3: what undid an end that was only assumed may be lost too, with no end of its own."""
+    world = World()
+    asker, first = invoker(world), hired(world)
+    token = first.registered["addressToken"]
+    invoke(asker)
+    tasks(first)
+    first.leave()
+    world.judge(first.id, is_alive=False)
+    world.pass_time(LIMITS.run_stale_ms + 2 * LIMITS.job_retry_ms)
+    assert run_of(asker)["reconciled"] is True
+    second = hired(world, token=token)
+    update(second, "running")
+    assert run_of(asker)["state"] == "running"
+    second.leave()
+    world.judge(second.id, is_alive=False)
+    world.pass_time(LIMITS.run_stale_ms + 3 * LIMITS.job_retry_ms)
+    run = run_of(asker)
+    assert (run["state"], run["reconciled"]) == ("failed", True)
+
+
 def test_the_next_one_to_begin_a_task_is_the_one_that_has_it() -> None:
     """protocol 13.3: a task that comes again is reported on by whoever has it then."""
     world = World()

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from intercom.core.deadlines import Deadlines
 from intercom.core.receipts import Receipts, Unconfirmed
 from intercom.limits import Limits
 from intercom.wire import reasons
@@ -479,7 +478,7 @@ def test_too_many_unconfirmed_frames_are_refused_for_lack_of_room(limits: dict[s
 
 def test_bytes_are_counted_per_recipient_and_in_all() -> None:
     """protocol OP-11, design 4 "Charge before you link" """
-    receipts = Receipts(Limits(unconfirmed_bytes=100, unconfirmed_total_bytes=150), Deadlines())
+    receipts = Receipts(Limits(unconfirmed_bytes=100, unconfirmed_total_bytes=150))
 
     def waiting(message_id: str, identity: str, size: int) -> Unconfirmed:
         operation = operation_of(message_id, target=identity)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from intercom.limits import Limits
-from tests.core.cluster import Cluster, Kept
+from tests.core.cluster import Cluster, Kept, Node
 from tests.core.invoking import INVOKER
 from tests.core.mail import Agent, enter, reattach
 from tests.core.work import ask
@@ -77,12 +77,16 @@ class Person:
 class Play:
     """Hold one run; ``number`` says which."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, brokers: str = "ab") -> None:
         self.random = random.Random(number)
-        self.cluster = Cluster("ab")
-        self.people = [Person(self.cluster, name, broker) for name, broker in (("ann", "a"), ("ben", "b"))]
+        self.cluster = Cluster(brokers)
+        self.people = [Person(self.cluster, name, broker) for name, broker in self.people_of()]
         self.cluster.run(LIMITS.announce_ms)
         self.count = 0
+
+    def people_of(self) -> list[tuple[str, str]]:
+        """Return who there is, and at which broker."""
+        return [("ann", "a"), ("ben", "b")]
 
     def step(self) -> None:
         chance = self.random
@@ -94,14 +98,20 @@ class Play:
             other = next(each for each in self.people if each is not who)
             who.asked[f"t{self.count}"] = other.name
             who.invoke(f"t{self.count}")
-        elif what == "again" and who.asked:
-            who.invoke(chance.choice(list(who.asked)))
         elif what == "cancel" and who.asked:
             who.take(who.agent.write("invocation_cancel", requestId="c", invocationId=chance.choice(list(who.asked))))
         elif what == "look":
             who.look()
         elif what in ("report", "finish") and open_tasks:
             who.report(chance.choice(open_tasks), "running" if what == "report" else "completed")
+        else:
+            self.happen(what, who, node)
+
+    def happen(self, what: str, who: Person, node: Node) -> None:
+        """Let something happen that has nothing to do with any one task."""
+        chance = self.random
+        if what == "again" and who.asked:
+            who.invoke(chance.choice(list(who.asked)))
         elif what == "run":
             self.cluster.run()
         elif what == "part":

@@ -90,6 +90,8 @@ class Account:
         self._seen: dict[str, list[tuple[str, int]]] = {}
         self._done: dict[str, list[tuple[str, int]]] = {}
         """Messages that are no letters: who saw them, and who was done with them."""
+        self._done_at: dict[str, int] = {}
+        """When somebody was done with each of them last."""
 
     def tell(self, line: str) -> None:
         """Add a line to the story."""
@@ -166,8 +168,7 @@ class Account:
             raise Broken("as-it-was-sent", f"{program} saw {message.id} {message.text!r}")
         if letter.target != program:
             raise Broken("only-its-recipient", f"{letter.id} for {letter.target} was shown to {program}")
-        is_long_ago = letter.finished and self._now() - letter.finished_at > REMEMBERED_MS
-        if is_long_ago and letter.may_be_given_up:  # who has no address remembers no longer, and in memory only
+        if letter.finished and letter.may_be_given_up and self._is_forgotten(letter.finished_at):
             letter.shown.clear()
             letter.finished.clear()
         if (program, incarnation) in letter.shown:
@@ -193,13 +194,16 @@ class Account:
         self.tell(f"{program} {incarnation} is done with {message_id}")
         if letter is None:
             self._done.setdefault(message_id, []).append((program, incarnation))
+            self._done_at[message_id] = self._now()
         elif (program, incarnation) not in letter.finished:
             letter.finished.append((program, incarnation))
             letter.finished_at = self._now()
 
-    def handed(self, program: str, incarnation: int, message_id: str) -> None:
+    def handed(self, program: str, incarnation: int, message_id: str, *, has_address: bool) -> None:
         """Take notice that a program sees a message the broker wrote for it, and may ask for something with."""
         self.tell(f"{program} {incarnation} is handed {message_id}")
+        if message_id in self._done and not has_address and self._is_forgotten(self._done_at[message_id]):
+            del self._done[message_id], self._seen[message_id]
         seen = self._seen.setdefault(message_id, [])
         if (program, incarnation) in seen:
             raise Broken("shown-once", f"{message_id} was shown twice to {program} {incarnation}")
@@ -219,6 +223,10 @@ class Account:
                 raise Broken("queued-arrives", f"{letter.id} from {letter.sender} to {letter.target} is lost")
 
     # --- rules of their own
+
+    def _is_forgotten(self, finished_at: int) -> bool:
+        """Tell whether a program without an address has forgotten what it was done with then: it has no file."""
+        return self._now() - finished_at > REMEMBERED_MS
 
     def _answered(self, letter: Letter, answer: IncomingMessage) -> None:
         reply = self.letters.get(answer.id)

@@ -23,6 +23,10 @@ from tests.simulation.wire import Wire
 _LETTERS = 16
 _BRINGING = 0.25
 """How likely it is that a child is brought back when there is time for it."""
+_UPWARD = 10
+"""Letters to the supervisor."""
+_LAST = 3
+_ASK_MS = 20_000
 _TIMEOUT_MS = 20_000
 _TOKEN = "the secret of the supervisor"
 
@@ -55,7 +59,7 @@ class Return:
 
 
 class Children(Part):
-    """Hold a supervisor, two children of it, and one who writes to them."""
+    """Hold a supervisor, two children of it, one more in another group, and one who writes to the two."""
 
     def __init__(self, world: Any) -> None:
         super().__init__(world)
@@ -67,7 +71,10 @@ class Children(Part):
         self.said: set[str] = set()
         """Texts with which the supervisor gave up places."""
         self.returns: list[Return] = []
+        self.upward = 0
         self.children = [self.add(Role("kid"), Child), self.add(Role("kim"), Child)]
+        self.apart = self.add(Role("kit", also=(("group", "below"),)), Child)
+        """A child that only writes to its supervisor, and is answered: nobody else sees it."""
         self.supervisor = self.add(Role("sue", address=True), Supervisor)
         self.writer = self.add(Role("hal", address=True), Writer)
 
@@ -107,6 +114,13 @@ class Children(Part):
             ):
                 raise Broken("order-of-held", f"{letter.id} was held first, and shown behind {later.id}")
 
+    def at_rest(self) -> None:
+        """Hold that every child that has a supervisor reached it at last."""
+        for child in [*self.children, self.apart]:
+            if child.has_supervisor and child.last and not child.has_reached_it:
+                told = [(each.id, each.outcome, each.refused_for) for each in child.last]
+                raise Broken("lines-hold", f"{child.name} did not reach its supervisor: {told}")
+
     def _is_undoubted(self, wait: Wait) -> bool:
         """Tell whether the first attempt at a letter is under way, on the connection on which it was held."""
         operation = wait.operation
@@ -136,9 +150,11 @@ class Supervisor(Actor):
         assert self.core is not None
         if not self.is_online or self.tasks or self.chance.random() < 0.1:
             return False
-        child = self.chance.choice(self.part.children)
         known = self.core.profile.children.values()
-        if child.name not in known:
+        child = self.chance.choice(self.part.children)
+        if self.part.apart.name not in known and self.chance.random() < 0.3:
+            self._authorise(self.part.apart.name)
+        elif child.name not in known:
             self._authorise(child.name)
         elif self.chance.random() < (0.5 if child.name in self.kept else 0.9):
             self._keep(child)
@@ -150,10 +166,19 @@ class Supervisor(Actor):
         """Authorise every child, so that it can be back, and leave what is kept to that."""
         if self.core is None or not self.is_online or self.tasks:
             return False
-        missing = [each.name for each in self.part.children if each.name not in self.core.profile.children.values()]
+        children = [*self.part.children, self.part.apart]
+        missing = [each.name for each in children if each.name not in self.core.profile.children.values()]
         if missing:
             self._authorise(missing[0])
         return bool(missing)
+
+    def take(self) -> None:
+        """Answer what a child asked before reading on, once all trouble is over."""
+        if self.part.world.is_calm and self.in_hand is not None and self.in_hand.expects_reply:
+            letter = self.part.world.letter(self, self.account.letters[self.in_hand.id].sender)
+            letter.answers, letter.may_be_given_up = self.in_hand.id, True
+            self.reply(letter)
+        super().take()
 
     @property
     def kept(self) -> set[str]:
@@ -219,9 +244,11 @@ class Supervisor(Actor):
 
 
 class Child(Actor):
-    """Be away and come back, under the capability it was given."""
+    """Be away and come back, under the capability it was given, and write to the supervisor."""
 
     part: Children
+    last: list[Letter]
+    """What it wrote to its supervisor once all trouble was over."""
     connecting: int = 0
     """The moment at which its present connection began."""
     returned_by: Wire | None = None
@@ -229,12 +256,13 @@ class Child(Actor):
     def claims(self) -> dict[str, Any]:
         """Claim its supervisor, once there is a capability for it."""
         capability = self.part.capabilities.get(self.name)
-        return {} if capability is None else {"supervisor": capability}
+        return super().claims() | ({} if capability is None else {"supervisor": capability})
 
     def start(self) -> None:
         """Begin, once its supervisor has said that it is its child, and brings it back."""
         core = self.part.supervisor.core
         is_known = core is not None and core.is_online and self.name in core.profile.children.values()
+        self.last = []
         if is_known and (self.part.world.is_calm or self.chance.random() < _BRINGING):
             super().start()
 
@@ -255,12 +283,60 @@ class Child(Actor):
             self.part.tell(f"{self.name} {self.pid} is back")
             self.part.returns.append(Return(self.name, self.connecting, self.clock.now.mono))
 
+    @property
+    def has_supervisor(self) -> bool:
+        """Tell whether it was told who its supervisor is, and that is here."""
+        core = self.core
+        is_known = core is not None and self.is_online and core.profile.supervisor_id is not None
+        return is_known and self.part.supervisor.is_online
+
     def act(self) -> bool:
-        """Read, and be gone now and then."""
-        if self.chance.random() < 0.15:
+        """Read, write to the supervisor, and be gone now and then."""
+        luck = self.chance.random()
+        if luck < 0.15:
             self.close(finished=True)
             return True
+        if luck < 0.35 and self.part.upward < _UPWARD and self._claims_one:
+            self.part.upward += 1
+            self._write_up(self._letter("up"), asks=luck < 0.25)
+            return True
         return False
+
+    def end_matters(self) -> bool:
+        """Ask the supervisor something, or where that is no time for questions say it."""
+        if self.letters or not self.has_supervisor or len(self.last) >= _LAST or self.has_reached_it:
+            return False
+        self.last.append(self._letter("last"))
+        self._write_up(self.last[-1], asks=len(self.last) == 1)
+        return True
+
+    @property
+    def has_reached_it(self) -> bool:
+        """Tell whether something of that arrived."""
+        return any(letter.outcome in ("answered", "delivered") for letter in self.last)
+
+    @property
+    def _claims_one(self) -> bool:
+        return self.core is not None and self.core.profile.supervisor is not None
+
+    def _letter(self, name: str) -> Letter:
+        supervisor = self.part.supervisor.name
+        return Letter(self.part.name(name), self.mailbox, supervisor, writer=self.session, may_be_given_up=True)
+
+    def _write_up(self, letter: Letter, *, asks: bool) -> None:
+        assert self.core is not None
+        now, message_id, text = self.clock.now, self.core.new_id(letter.id), text_of(letter)
+        profile = self.core.profile
+        operation: Operation[Any]
+        if asks:
+            letter.is_ask = True
+            operation = commands.ask_supervisor(
+                profile, text, message_id=message_id, now=now.mono, wall=now.wall, timeout_ms=_ASK_MS
+            )
+        else:
+            operation = commands.send_supervisor(profile, text, message_id=message_id, now=now.mono, wall=now.wall)
+        self._begin(operation, letter)
+        self.past = [each for each in self.past if each[0] is not letter]  # it goes up the line, or not at all
 
     def sees(self, message: IncomingMessage) -> None:
         """Be shown a letter."""

@@ -155,7 +155,7 @@ class Worker(Actor):
             super().sees(message)
             return
         self.part.handed(step, message)
-        self.account.handed(self.mailbox, self.pid, message.id)
+        self.is_handed(message)
         self.todo[step.dispatch_id] = step
 
     def act(self) -> bool:

@@ -21,5 +21,9 @@ FOUND: dict[int, str] = {
     5001159: "a flow was shown whose commit had failed while its texts were read",
     54: "the row of a message that waited stayed on disk for ever when its deletion failed, with durability in memory",
     7007104: "no fault but of the account: a broker whose clock was set forward had forgotten that it was delivered",
+    10001410: "no fault but of the account: a task came again to who has no address, and had long forgotten it",
+    10003946: "a run whose end could not be recorded was never looked at again, as nothing else was open",
+    10002619: "an address whose creation had failed was recorded when its holder went, beside its successor",
+    10004177: "no fault but of the account: work was given back whose acceptance had been heard, and failed with that",
     7008424: "a grace that began behind a standstill of the broker was longer by that: a step was under way for ever",
 }

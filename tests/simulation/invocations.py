@@ -155,7 +155,7 @@ class Requester(Actor):
     def sees(self, message: IncomingMessage) -> None:
         """Be shown a notice about a task, an answer to it, or a letter."""
         if _is_about_a_run(message):
-            self.account.handed(self.mailbox, self.pid, message.id)
+            self.is_handed(message)
         else:
             super().sees(message)
 
@@ -177,11 +177,11 @@ class Doer(Actor):
         """Be shown a task, or a letter."""
         if message.invoked is None:
             if _is_about_a_run(message):
-                self.account.handed(self.mailbox, self.pid, message.id)
+                self.is_handed(message)
             else:
                 super().sees(message)
             return
-        self.account.handed(self.mailbox, self.pid, message.id)
+        self.is_handed(message)
         task = self.part.requested.get(message.invoked.id)
         if task is None or task.target != self.name:
             raise Broken("only-its-recipient", f"{message.invoked} came to {self.name}")

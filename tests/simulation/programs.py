@@ -296,6 +296,10 @@ class Program:
         """Be shown a message."""
         self.account.shown(self.mailbox, self.pid, message)
 
+    def is_handed(self, message: IncomingMessage) -> None:
+        """Be shown a message that is no letter."""
+        self.account.handed(self.mailbox, self.pid, message.id, has_address=self.role.address is not False)
+
     def is_done_with(self, message: IncomingMessage) -> None:
         """Need a message no longer."""
         self.account.finished(self.mailbox, self.pid, message.id)

@@ -155,7 +155,7 @@ class Sender(Actor):
         if about not in self.part.jobs:
             super().sees(message)
             return
-        self.account.handed(self.mailbox, self.pid, message.id)
+        self.is_handed(message)
         if message.notice is None:
             self.part.answered(message)
         else:
@@ -250,6 +250,8 @@ class Worker(Actor):
         elif word == "given back":
             if work.accepted:
                 return
+            # Acceptance it was not told of may have been heard: then this is its end.
+            self.part.jobs[work.source_message_id].may_have_ended |= work.id in self.claimed
             operation = self.core.work.report(work, "failed", None, None, True, None, _TIMEOUT)
         else:
             operation = self.core.work.report(work, word, None, None, False, None, _TIMEOUT)

@@ -328,7 +328,7 @@ def test_invocations_are_made_anew_out_of_the_journal(
     paths: Paths, open_store: Callable[..., Store], name: str
 ) -> None:
     """A5.5, A3.2: what was accepted is there, at its newest; a number that names texts is not used again."""
-    asked = InvocationRecord(5, "i", "r", "session:a", "b", "b", "execute", False, "f", 2, NOW, "queued", asked_as="@b")
+    asked = InvocationRecord(5, "i", "r", "session:a", "b", "b", "f", 2, NOW, asked_as="@b")
     done = replace(asked, state="completed", job="completed", result=8, completed_at=NOW)
     told = DiagnosisRecord(6, "d", "i2", "session:a", "a", "unknown", "@c", "nobody", b"[]", NOW)
     events = [

@@ -18,9 +18,7 @@ from intercom.store import history, schema
 from intercom.store.telling import Partly, Telling
 from tests.support.records import NOW, event, letter
 
-FIRST = InvocationRecord(
-    7, "inv", "run", "address:1", "t", "w", "execute", False, "f" * 64, 9, NOW, "queued", acted_as="s", asked_as="@w"
-)
+FIRST = InvocationRecord(7, "inv", "run", "address:1", "t", "w", "f" * 64, 9, NOW, acted_as="s", asked_as="@w")
 STREAM = stream_of(FIRST)
 
 

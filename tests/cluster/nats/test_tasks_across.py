@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -86,3 +87,27 @@ def test_a_peer_that_is_down_gets_it_when_it_comes(machines: Machines) -> None:
         machines.start("studio")
         done = invocation.result(timeout=PATIENCE_S)
         assert (done.state, done.output) == ("completed", "BUILD IT") and bob.shown == {"build it": 1}
+
+
+@pytest.mark.parametrize("killed", ["old", "new"])
+def test_a_task_that_waits_at_an_address_moves_with_it(tmp_path: Path, killed: str) -> None:
+    """Protocol 13.7: the old home hears of it late, and dies as it hands it on; or the new one as it takes it."""
+    name, kind = ("studio", "invoke") if killed == "old" else ("laptop", "invoked")
+    fault = hurried() + dies_at("pump.Pump", "submit", kind)
+    machines = Machines(tmp_path, through=["studio"], faults={name: fault})
+    try:
+        machines.until_joined()
+        with blocking.connect("bob", address="bob", home=machines.home("studio"), start=False):
+            pass
+        shutil.copytree(machines.home("studio") / "identities", machines.home("laptop") / "identities")
+        with at(machines, "studio") as alice:
+            invocation = alice.invoke("@bob", "build it", invocation_id="one")
+            machines.proxies["studio"].cut()
+            bob = Listener("bob", machines.home("laptop"), address="bob")
+            machines.proxies["studio"].mend()
+            machines.wait_for_death(name)
+            machines.start(name)
+            done = until(lambda: _view(invocation), lambda view: view is not None and view.state == "completed")
+            assert done.output == "BUILD IT" and bob.shown == {"build it": 1}
+    finally:
+        machines.close()

@@ -1,0 +1,87 @@
+"""Find numbers that are beyond a double in a JSON text: not every recipient could read them (protocol 1.3).
+
+A number is beyond a double only if it has very many digits or a great exponent. Both are looked for in the whole text
+at once, without a step per number: hundreds of thousands fit into a frame.
+"""
+
+from __future__ import annotations
+
+from math import isinf
+
+from intercom.limits import NUMBER_DIGITS
+from intercom.wire.jsontext import outside, unescaped
+
+OUT_OF_RANGE = "a number is out of range"
+"""Says so of a text that holds one."""
+_DIGITS = b"0123456789"
+_SIGNS = b".-"
+_CLASSES = bytes.maketrans(_DIGITS + b"eE+" + _SIGNS, b"0122222222ee+..")
+_NO_NUMBER = bytes(set(range(256)) - set(_DIGITS + b"eE+" + _SIGNS))
+_NUMBERS_ALONE = bytes.maketrans(_NO_NUMBER, b" " * len(_NO_NUMBER))
+_SHAPES = _NUMBERS_ALONE.translate(_CLASSES)
+"""Leaves of digits whether they are 0, 1 or more, and the same of both letters for an exponent."""
+_ALIKE = bytes.maketrans(b"12", b"00")
+_NUMBERS = _SHAPES.translate(_ALIKE)
+_HUNDREDS = (b"0e000", b"0e+000")
+"""How an exponent of three digits looks, whatever it is."""
+_ZEROS = tuple(b"0" * 2**power for power in range(NUMBER_DIGITS.bit_length() - 1, -1, -1))
+"""Moved once each, they move as many zeros as any number has."""
+_GREAT_EXPONENTS = (b"0e0000", b"0g000")
+"""How an exponent looks that is from 1000 or from 200 on; the latter are marked."""
+_MANY_DIGITS = b"0" * 100
+"""What a number has at least that is beyond a double without a great exponent."""
+_FEW_NUMBERS = 4_096
+"""So many are looked at one by one; of more the whole text is read."""
+
+
+def holds_beyond_double(text: bytes) -> bool:
+    """Tell whether a text that is JSON holds a number that is beyond a double."""
+    shape = text.translate(_NUMBERS)
+    if _MANY_DIGITS in shape:
+        marks: tuple[bytes, ...] = (*_GREAT_EXPONENTS, _MANY_DIGITS)
+    elif any(each in shape for each in _HUNDREDS):
+        marks = _GREAT_EXPONENTS
+    else:
+        return False
+    shape = _marked(text)
+    return any(_is_beyond(text, shape, mark) for mark in marks)
+
+
+def _marked(text: bytes) -> bytes:
+    """Return the shape of a text, as long as it is, in which exponents from 200 to 999 have a letter of their own."""
+    shape = text.translate(_SHAPES)
+    if b"e+" in shape:
+        shape = shape.replace(b"e+", b"0e")
+    if b"e0" in shape:
+        for zeros in _ZEROS:
+            shape = shape.replace(b"e" + zeros, zeros + b"e")
+    if b"e2" in shape:
+        shape = shape.replace(b"e2", b"g0")
+    return shape.translate(_ALIKE)
+
+
+def _is_beyond(text: bytes, shape: bytes, mark: bytes) -> bool:
+    """Tell whether a number whose shape has this mark is beyond a double."""
+    end, is_outside = 0, True
+    for _ in range(_FEW_NUMBERS):
+        at = shape.find(mark, end)
+        if at < 0:
+            return False
+        begin = max(shape.rfind(b" ", end, at) + 1, end)
+        is_outside ^= _quotes(text[end:begin]) % 2 == 1
+        end = shape.find(b" ", at)
+        if end < 0:
+            end = len(text)
+        if is_outside and isinf(float(text[begin:end])):
+            return True
+    return any(map(isinf, map(float, _numerals(text))))
+
+
+def _quotes(text: bytes) -> int:
+    return unescaped(text).count(b'"')
+
+
+def _numerals(text: bytes) -> list[bytes]:
+    """Return all numbers in a JSON text as they are written."""
+    words = outside(unescaped(text)).replace(b"true", b"").replace(b"false", b"")
+    return words.translate(_NUMBERS_ALONE).split()

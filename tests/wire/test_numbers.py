@@ -1,0 +1,78 @@
+"""Find numbers that are beyond a double, and no others (protocol 1.3, F38)."""
+
+from __future__ import annotations
+
+import json
+from math import isinf
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from intercom.wire.jsontext import read
+from intercom.wire.numbers import holds_beyond_double
+
+NUMERALS = st.from_regex(r"-?(0|[1-9][0-9]{0,3})(\.[0-9]{1,3})?([eE][+-]?0{0,5}[0-9]{1,4})?", fullmatch=True)
+LONG_NUMERALS = st.builds(
+    lambda head, zeros, tail: f"{head}{'0' * zeros}{tail}",
+    st.integers(min_value=-20, max_value=20).filter(bool),
+    st.integers(min_value=60, max_value=330),
+    st.sampled_from(["", ".5", "e1", "e99", "e+0199", "e200", "E-200"]),
+)
+STRINGS = st.text('1e+9\\"0 ,[u', max_size=12).map(json.dumps) | NUMERALS.map(json.dumps)
+VALUES = STRINGS | NUMERALS | LONG_NUMERALS | st.sampled_from(["true", "false", "null", "[]", "1.7976931348623157e308"])
+
+
+def is_refused(text: bytes) -> bool:
+    try:
+        read(text)
+    except ValueError:
+        return True
+    return False
+
+
+class TestDoubles:
+    """protocol 1.3: a number beyond a double cannot be read by everybody"""
+
+    @pytest.mark.parametrize(
+        "number",
+        [
+            "1e309",
+            "-1E+309",
+            "9.9e0310",
+            "1" + "0" * 309,
+            "1" + "0" * 250 + "e60",
+            "0.1e999",
+            "123456e304",
+            "1e1000000",
+        ],
+    )
+    def test_no_number_beyond_a_double_is_missed(self, number: str) -> None:
+        with pytest.raises(ValueError):
+            read(b"[%b]" % number.encode())
+        assert holds_beyond_double(b'{"x":[%b]}' % number.encode())
+
+    @pytest.mark.parametrize(
+        "text", ["12", "1.5e99", "1E+12", "1e-999", "1e199", "9" * 99, '"cafe0"', '"a1e10"', "[0,0,0]"]
+    )
+    def test_usual_numbers_and_texts_are_passed_over(self, text: str) -> None:
+        assert not holds_beyond_double(text.encode())
+
+    @given(values=st.lists(VALUES, max_size=6), between=st.sampled_from([",", " , ", ",{},", ',"1e999",']))
+    @settings(database=None, deadline=None)
+    def test_it_finds_what_the_standard_parser_refuses(self, values: list[str], between: str) -> None:
+        """Digits and exponents in strings are no numbers, however their quotes are escaped"""
+        text = f'{{"a1e999":[{between.join(values)}],"e":1e5}}'.encode()
+        try:
+            json.loads(text)
+        except ValueError:
+            return
+        assert holds_beyond_double(text) == is_refused(text)
+
+    @pytest.mark.parametrize("many", [b"1.7976931348623157e308,", b'"1e999",', b"1" + b"0" * 308 + b",", b"1E+000200,"])
+    @pytest.mark.parametrize("last", [b"1e309", b"1" + b"0" * 309, b"1e308", b'"1e309"'])
+    def test_many_of_them_are_told_apart(self, many: bytes, last: bytes) -> None:
+        """Those that are just within a double are looked at one by one, up to a few thousand"""
+        for count in (1, 100, 5_000):
+            text = b"[" + many * count + last + b"]"
+            assert holds_beyond_double(text) == (not last.startswith(b'"') and isinf(float(last)))
