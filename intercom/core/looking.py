@@ -6,8 +6,8 @@
 Rule 1: it is asked only where the row of the message, or whoever held the identity of its target lately, is known to
 have been, and where those who are asked passed it on to; whoever was nowhere else costs nothing. Rule 2: nobody waits
 longer than ``Limits.look_ms``, and for a broker that cannot be reached not at all; what waits is charged to whoever
-sent it. Rule 3: to a broker it is only said that a message was accepted at a third one: if it heard that it waits there,
-or is another, it might let go of it, and so might that one.
+sent it. Rule 3: to a broker it is only said that a message was accepted at a third one: if it heard that it waits
+there, or is another, it might let go of it, and so might that one.
 """
 
 from __future__ import annotations
