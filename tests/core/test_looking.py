@@ -506,3 +506,14 @@ def test_what_a_child_tells_its_supervisor_is_looked_for_too(monkeypatch: pytest
             parent.leave(), child.leave()
             scene.cluster.run(2 * LIMITS.announce_ms)
     assert shown == [] and only([*told, *answers(child.got())])["type"] == "delivered"
+
+
+def test_what_went_to_somebody_here_is_asked_of_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """D13, rule 1: another one has the name of its target by now, on the same machine."""
+    scene = Scene(monkeypatch)
+    near = client(scene.cluster, "a", "near")
+    assert scene.send(scene.alice, "m1", to="near") == []
+    near.leave()
+    scene.cluster["a"].register("near", returnAddress="another", acknowledgesReceipt=True)
+    assert only(scene.send(scene.alice, "m1", to="near"))["type"] == "delivery_failed"
+    assert scene.looks() == 0
